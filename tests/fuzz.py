@@ -1,5 +1,5 @@
-"""Throws damaged and forged files and messages at everything that reads what another machine, a disk or a user may have
-spoilt.
+"""Feeds damaged and forged files and messages to every reader of input that another machine, a disk or a user may have
+damaged.
 
     python tests/fuzz.py --inputs 100000 --seed 1
     python tests/fuzz.py --minutes 30 --only model checkpoint
@@ -40,27 +40,27 @@ MEMORY_BOUND = 256 * 2**20
 HANGS = 20.0  # seconds of processor time after which an input is given up
 KEPT = ROOT / "runs" / "fuzz"
 MOST_KEPT = 20  # of a reader
-TOGETHER = 50  # inputs of one reader, one after the other
+TOGETHER = 50  # consecutive inputs of one reader
 FOREVER = 10**12
 HEADINGS = ("reader", "inputs", "refused", "let in", "led on", "broken", "slowest ms", "grown MiB", "seconds")
 
 
 class Hangs(BaseException):
-    """An input takes too long. No reader may take it for an error of its own."""
+    """An input takes too long. No reader may mistake this for one of its own errors."""
 
 
 @dataclass(kw_only=True)
 class Tally:
-    """What became of a reader's inputs."""
+    """The results of a reader's inputs."""
 
     inputs: int = 0
     refused: int = 0
     let_in: int = 0
-    led_on: int = 0  # to what no input before had led to; known where atheris is the guide
+    led_on: int = 0  # reached code that no input had reached before; known where atheris is the guide
     broken: int = 0  # promises
     slowest: float = 0.0  # seconds of processor time
-    grown: int = 0  # bytes by which the most memory ever held has grown while these were read
-    seconds: float = 0.0  # in all; of processor time, where nobody guides
+    grown: int = 0  # bytes by which the peak memory has grown while these were read
+    seconds: float = 0.0  # in all; of processor time without a guide
     reasons: list[str] = field(default_factory=list)  # of the first few broken promises
 
 
@@ -91,7 +91,7 @@ def judge(name: str, data: bytes, tally: Tally) -> None:
 
 @contextmanager
 def given_up_after(seconds: float) -> Iterator[None]:
-    """Raises Hangs in the block, once this process has computed for so long."""
+    """Raise Hangs in the block once this process has computed for this long."""
     signal.setitimer(signal.ITIMER_VIRTUAL, seconds)
     try:
         yield
@@ -100,12 +100,12 @@ def given_up_after(seconds: float) -> Iterator[None]:
 
 
 def give_up(number: int, frame: object) -> None:
-    """What the signal of the timer does."""
+    """Handle the timer's signal."""
     raise Hangs(f"not read within {HANGS:.0f} s")
 
 
 def peak_memory() -> int:
-    """The most memory that this process has ever held, in bytes."""
+    """Return the most memory that this process has ever held, in bytes."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
@@ -118,7 +118,7 @@ def keep(name: str, data: bytes) -> Path:
 
 
 def warm(name: str) -> None:
-    """Read what is real and a few that are not, so that nothing is left to be compiled or imported."""
+    """Read real inputs and a few others, so that nothing is left to be compiled or imported."""
     decoder, random = DECODERS[name], np.random.default_rng(0)
     for base in decoder.bases:
         decoder.read(base)
@@ -127,14 +127,14 @@ def warm(name: str) -> None:
 
 
 def fuzz(names: Sequence[str], *, inputs: int, seconds: float, seed: int) -> dict[str, Tally]:
-    """Judge so many inputs of each of these readers, or as many as they can in so long, with an equal share of it for
+    """Judge this many inputs of each of these readers, or as many as possible in this time, with an equal share for
     each.
     """
     tallies = {name: Tally() for name in names}
     randoms = {name: np.random.default_rng([seed, *name.encode()]) for name in names}
     for name in names:
         warm(name)
-    gc.freeze()  # else a collection, which looks at all modules, is taken for a slow input now and then
+    gc.freeze()  # otherwise a collection, which visits all modules, is taken for a slow input now and then
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline and any(tally.inputs < inputs for tally in tallies.values()):
         name = min((name for name in names if tallies[name].inputs < inputs), key=lambda name: tallies[name].seconds)
@@ -146,14 +146,14 @@ def fuzz(names: Sequence[str], *, inputs: int, seconds: float, seed: int) -> dic
 
 
 def guided(names: Sequence[str], *, inputs: int, seconds: float, seed: int) -> dict[str, Tally]:
-    """The same by ``fuzz_guided.py``, one reader after the other."""
+    """Do the same by ``fuzz_guided.py``, one reader after the other."""
     command = [sys.executable, str(ROOT / "tests" / "fuzz_guided.py"), str(inputs), str(seconds), str(seed), *names]
     ended = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
     return {name: Tally(**found) for name, found in json.loads(ended.stdout).items()}
 
 
 def table(tallies: dict[str, Tally]) -> str:
-    """The figures, and what was wrong."""
+    """Return the figures and the problems."""
     widths = (14, *(12 for _ in HEADINGS[1:]))
     rows: list[tuple[str, ...]] = [HEADINGS]
     for name, tally in tallies.items():
@@ -169,7 +169,7 @@ def table(tallies: dict[str, Tally]) -> str:
 
 
 def main() -> int:
-    """Fuzz as the command line says and print the totals; exit code 1 where a promise is broken."""
+    """Fuzz as the command line says and print the totals; exit code 1 if a promise is broken."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
         "--inputs", type=int, default=None, help="for each reader (default: 10,000, or as many as --minutes allows)"

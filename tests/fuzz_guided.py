@@ -1,4 +1,4 @@
-"""Lets atheris (libFuzzer) choose the inputs of readers, and prints what became of them: ``tests/fuzz.py --guided``
+"""Lets atheris (libFuzzer) choose the inputs of readers, and prints the results: ``tests/fuzz.py --guided``
 starts this.
 
     python tests/fuzz_guided.py INPUTS SECONDS SEED READER...
@@ -32,15 +32,15 @@ from tests.fuzzed import DECODERS, PLACE
 from tests.sources import ROOMS
 
 WATCHED = (*ROOMS, "sgfmill")
-OURS = 0.3  # share of the changes that are made as the format wants them
+OURS = 0.3  # share of the mutations that follow the format
 LEAST_LENGTH = 1024  # bytes up to which inputs may grow, or to twice the largest real one
-RESIDENT_MIB = 4096  # of the whole process, of which torch has the most
+RESIDENT_MIB = 4096  # of the whole process, most of it torch
 TALLY, LOG = PLACE / "tally", PLACE / "log"
-STUCK = 300  # seconds by the clock after which libFuzzer ends the process; it may get little of the processor
+STUCK = 300  # seconds of wall time after which libFuzzer ends the process; it may get little of the processor
 
 
 def functions_of(module: ModuleType) -> Iterator[FunctionType]:
-    """The functions and methods of a module that are run as Python."""
+    """Return the functions and methods of a module that run as Python."""
     waiting = [each for each in vars(module).values() if getattr(each, "__module__", "") == module.__name__]
     while waiting:
         each = waiting.pop()
@@ -59,25 +59,25 @@ def functions_of(module: ModuleType) -> Iterator[FunctionType]:
 
 
 def watch() -> None:
-    """Have libFuzzer see what the loaded modules do."""
+    """Let libFuzzer see what the loaded modules do."""
     modules = [module for name, module in sys.modules.items() if name.partition(".")[0] in WATCHED]
     for function in [function for module in modules for function in functions_of(module)]:
         atheris.instrument_func(function)
 
 
 def changed(name: str, data: bytes, most: int, seed: int) -> bytes:
-    """Another input, of at most so many bytes, made of one that libFuzzer has chosen."""
+    """Return another input, of at most this many bytes, made of one that libFuzzer has chosen."""
     random, decoder = np.random.default_rng(seed), DECODERS[name]
     if random.random() >= OURS:
         return atheris.Mutate(data, most)
     try:
         return decoder.change(random, data)[:most]
-    except Exception:  # it is too broken to be changed in any sensible way
+    except Exception:  # it is too broken for any sensible mutation
         return decoder.change(random, decoder.bases[random.integers(len(decoder.bases))])[:most]
 
 
 def fuzz(name: str, *, inputs: int, seconds: float, seed: int) -> None:
-    """Judge so many inputs, or as many as there can be in so long, leave the tally in a file and end the process."""
+    """Judge this many inputs, or as many as possible in this time, leave the tally in a file and end the process."""
     decoder, tally, corpus = DECODERS[name], Tally(), Path(tempfile.mkdtemp(dir=PLACE))
     for number, base in enumerate(decoder.bases):
         (corpus / str(number)).write_bytes(base)
@@ -103,7 +103,7 @@ def fuzz(name: str, *, inputs: int, seconds: float, seed: int) -> None:
 
 
 def fuzz_apart(name: str, *, inputs: int, seconds: float, seed: int) -> Tally:
-    """The same in a process of its own."""
+    """Do the same in a separate process."""
     child = os.fork()
     if child == 0:
         os.dup2(os.open(LOG, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), 2)

@@ -1,5 +1,5 @@
-"""The readers of files and messages that others may have spoilt: real inputs of each, what may be changed in them, and
-how they refuse.
+"""The readers of files and messages that others may have damaged: real inputs of each, possible changes, and how they
+refuse.
 """
 
 import functools
@@ -60,7 +60,7 @@ from training.networks.model_heading import PREFIX
 from training.worker.worker_folder import BrokenMessage, WorkerFolder
 from views.files import UnreadableStats, read_stats
 
-MEMORY = Path("/dev/shm")  # Linux's folder that is on no disk
+MEMORY = Path("/dev/shm")  # Linux's folder in memory
 FOLDER = tempfile.TemporaryDirectory(prefix="keima-fuzz-", dir=MEMORY if MEMORY.is_dir() else None)
 PLACE = Path(FOLDER.name)
 ODD = (
@@ -78,7 +78,7 @@ ODD = (
     [[]],
     [None] * 5,
 )
-MOST_ELEMENTS = 1000  # of a list that is repeated: larger files take longer, and that is no fault
+MOST_ELEMENTS = 1000  # of a repeated list: larger files take longer, which is no fault
 NONCE = "0123456789abcdef"
 CHESS, GO = load_game("chess", max_plies=60), load_game("go", size=5)
 
@@ -89,7 +89,7 @@ class Decoder:
 
     Args:
         bases: real inputs.
-        change: spoils one.
+        change: damages one.
         read: reads one, and uses what was let in.
         errors: what it may raise; nothing where it reports what is bad otherwise.
     """
@@ -101,7 +101,7 @@ class Decoder:
 
 
 def forge(random: Random, value: Any) -> Any:
-    """The same JSON with something odd somewhere in it."""
+    """Return the same JSON with an odd value somewhere in it."""
     if isinstance(value, dict) and value and random.random() < 0.85:
         key, way = [*value][random.integers(len(value))], random.random()
         if way < 0.1:
@@ -124,7 +124,7 @@ def forge(random: Random, value: Any) -> Any:
 
 
 def spoil_json(random: Random, data: bytes) -> bytes:
-    """Bits and lengths, or something odd somewhere, or hardly any JSON."""
+    """Damage bits and lengths, or put an odd value somewhere, or return what is hardly JSON."""
     way = random.random()
     if way < 0.3:
         return damage(random, data)
@@ -141,11 +141,11 @@ def spoil_json(random: Random, data: bytes) -> bytes:
 loaded, loaded_yaml = (
     functools.lru_cache(json.loads),
     functools.lru_cache(yaml.safe_load),
-)  # what they give is not to be changed
+)  # their values must not be changed
 
 
 def or_damage(change: Callable[[Random, bytes], bytes]) -> Callable[[Random, bytes], bytes]:
-    """As ``change``, or for every third input an accident."""
+    """Return a mutation like ``change`` that damages every third input instead."""
     return lambda random, data: damage(random, data) if random.random() < 0.33 else change(random, data)
 
 
@@ -158,7 +158,7 @@ def base_model() -> Any:
 
 
 def spoil_model(random: Random, data: bytes) -> bytes:
-    """Another header with a right checksum, or other weights with one."""
+    """Return another header or other weights, each with a valid checksum."""
     content = open_model(data)
     words = tuple(row.copy() for row in content.words)
     head = content.head
@@ -185,7 +185,7 @@ def read_delta(data: bytes) -> object:
 
 
 def in_file(name: str, read: Callable[[Path], object]) -> Callable[[bytes], object]:
-    """Reads from a file what it is given."""
+    """Return a reader that gets its input from a file."""
 
     path = PLACE / name
 
@@ -197,14 +197,16 @@ def in_file(name: str, read: Callable[[Path], object]) -> Callable[[bytes], obje
 
 
 def put(path: Path, data: bytes) -> None:
-    """Write a file, with less ado than Path does."""
+    """Write a file with less overhead than Path."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     os.write(descriptor, data)
     os.close(descriptor)
 
 
 def spoil_checkpoint(random: Random, data: bytes) -> bytes:
-    """One file of it: an accident, or an index that says something else, or tensors that are, with right checksums."""
+    """Damage one of its files: at random, or an index with other content, or tensors with other values and valid
+    checksums.
+    """
     index, *tensors = data.split(BETWEEN)
     which = int(random.integers(len(PARTS)))
     if random.random() < 0.3:
@@ -228,7 +230,7 @@ def read_checkpoint_files(data: bytes) -> object:
 
 
 def spoil_config(random: Random, data: bytes) -> bytes:
-    """Other settings, or tricks that YAML knows."""
+    """Return other settings, or YAML tricks."""
     if random.random() < 0.8:
         return spoil_json(random, dumped(loaded_yaml(data)))
     tricks = [
@@ -246,7 +248,7 @@ def spoil_config(random: Random, data: bytes) -> bytes:
 
 
 def spoil_text(random: Random, data: bytes) -> bytes:
-    """Accidents, and words that mean something, where they do not belong."""
+    """Damage text at random, or insert meaningful words in the wrong place."""
     words = [
         b"{",
         b"}",

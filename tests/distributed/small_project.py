@@ -1,4 +1,4 @@
-"""A checkout that is as small as one can be: its worker says who it is, and hands over when it is asked to end."""
+"""A minimal checkout: its worker reports who it is, and hands over when it is asked to end."""
 
 import json
 import os
@@ -64,12 +64,12 @@ def make_project(root: Path, *, worker: str = WORKER, module: str = "") -> Path:
 
 
 def settings(**values: object) -> WorkerSettings:
-    """One machine; its Python is the one that runs the tests."""
+    """Return one machine, whose Python is the one that runs the tests."""
     return WorkerSettings.model_validate({"host": "worker1", "python": sys.executable, **values})
 
 
 def wait_until(done: Callable[[], object]) -> None:
-    """Wait for what a process of its own brings about."""
+    """Wait for the effect of another process."""
     deadline = time.monotonic() + PATIENCE
     while not done():
         assert time.monotonic() < deadline
@@ -77,7 +77,7 @@ def wait_until(done: Callable[[], object]) -> None:
 
 
 def end_all(root: Path) -> None:
-    """End whatever was started at the places below ``root``."""
+    """End everything that was started in the folders below ``root``."""
     for record in root.rglob("process.json"):
         found = running(record.parent)
         if found and found["pid"] not in (os.getpid(), os.getppid()):
@@ -86,7 +86,7 @@ def end_all(root: Path) -> None:
 
 @pytest.fixture
 def root(tmp_path: Path) -> Iterator[Path]:
-    """A machine's folder; nothing that was started there outlives the test."""
+    """A machine's folder; nothing that is started there outlives the test."""
     folder = tmp_path / "keima"
     folder.mkdir()
     yield folder

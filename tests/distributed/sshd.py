@@ -40,11 +40,11 @@ Subsystem sftp {sftp}
 
 
 class Sshd:
-    """The server, and the files of the user who logs in to it."""
+    """The server, and the files of the user who logs in."""
 
     def __init__(self, folder: Path, user_home: Path) -> None:
         self.folder = folder  # the server's
-        self.ssh = user_home / ".ssh"  # of the user who connects
+        self.ssh = user_home / ".ssh"  # of the connecting user
         self.home = folder / "home"  # of the account on the server
         for each in (self.folder, self.home, self.ssh):
             each.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -92,7 +92,7 @@ class Sshd:
             raise TimeoutError(f"sshd does not listen: {self.log}")
 
     def _comes_to(self, *, listens: bool) -> bool:
-        """Wait until somebody listens at its port, or nobody does; False if that does not happen."""
+        """Wait until a server listens at its port, or none does; False if that does not happen."""
         until = time.monotonic() + 10
         while time.monotonic() < until:
             found = False
@@ -104,7 +104,7 @@ class Sshd:
         return False
 
     def sessions(self) -> list[int]:
-        """The processes of its connections: those below the one that listens."""
+        """Return the processes of its connections: those below the listening one."""
         parents = {}
         for stat in Path("/proc").glob("[0-9]*/stat"):
             with suppress(OSError):
@@ -117,7 +117,7 @@ class Sshd:
         return found[1:]
 
     def signal(self, number: signal.Signals) -> None:
-        """Send a signal to every session, as a machine that crashes or freezes would."""
+        """Send a signal to every session, as if the machine crashed or froze."""
         for pid in self.sessions():
             with suppress(ProcessLookupError):
                 os.kill(pid, number)
@@ -132,7 +132,7 @@ class Sshd:
             self._comes_to(listens=False)
 
     def worker(self, **settings: object) -> WorkerSettings:
-        """How the cluster's settings name it."""
+        """Return the worker's entry in the cluster's settings."""
         named = {"name": "worker1", "host": "127.0.0.1", "port": self.port, "user": getpass.getuser()}
         return WorkerSettings.model_validate({**named, "directory": str(self.folder / "keima"), **settings})
 
@@ -154,7 +154,7 @@ def running_sshd(
     environment: str = "",
     trusted: bool = True,
 ) -> Iterator[Sshd]:
-    """A server that is known to the user whose home is given, and lets that user in.
+    """A server that is known to the user with this home, and lets that user in.
 
     ``more`` are lines of its configuration, and ``environment`` variables of every session; of several SetEnv sshd
     heeds the first.
@@ -172,7 +172,7 @@ def running_sshd(
 def reach(
     machine: WorkerSettings, policy: Literal["strict", "accept-new"] = "strict", *, login_seconds: float = 30.0
 ) -> None:
-    """Connect, see that it works, and close."""
+    """Connect, check that it works, and close."""
     transport = connect(machine, host_key_policy=policy, login_seconds=login_seconds)
     try:
         assert transport.run(["echo", "here"]).stdout == b"here\n"
@@ -189,5 +189,5 @@ def refusal(machine: WorkerSettings, policy: Literal["strict", "accept-new"] = "
 
 
 def shell(command: str) -> None:
-    """Do what a remedy says, as its reader would."""
+    """Run a remedy, as its reader would."""
     subprocess.run(["bash", "-c", command], check=True, capture_output=True)

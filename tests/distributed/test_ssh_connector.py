@@ -1,4 +1,4 @@
-"""The program and the class that look after machines: over a real sshd, beside a Coach in another process, and without
+"""The program and the class that manage machines: over a real sshd, next to a Coach in another process, and without
 one.
 """
 
@@ -33,14 +33,14 @@ PROGRAM = ROOT / "distributed" / "ssh_connector.py"
 
 @pytest.fixture
 def there(server: Sshd) -> Iterator[Path]:
-    """The worker's folder; nothing that was started there outlives the test."""
+    """The worker's folder; nothing that is started there outlives the test."""
     folder = server.folder / "keima"
     yield folder
     end_all(folder)
 
 
 class Desktop:
-    """Where somebody types commands: a settings file, a checkout, and a folder for requests."""
+    """Where commands are typed: a settings file, a checkout, and a folder for requests."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -113,7 +113,7 @@ def test_a_bare_machine_is_bootstrapped_and_then_ready(
 
 
 @needs_sshd
-def test_every_machine_is_looked_at_whatever_is_wrong_with_others(
+def test_every_machine_is_checked_whatever_is_wrong_with_others(
     desktop: Desktop, server: Sshd, there: Path, user: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
@@ -137,7 +137,7 @@ def test_every_machine_is_looked_at_whatever_is_wrong_with_others(
 
 
 @needs_sshd
-def test_an_unknown_host_key_is_a_finding_with_the_command_that_remedies_it(
+def test_an_unknown_host_key_is_a_finding_with_the_command_that_fixes_it(
     desktop: Desktop, server: Sshd, user: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     desktop.list_workers(at(server))
@@ -148,7 +148,7 @@ def test_an_unknown_host_key_is_a_finding_with_the_command_that_remedies_it(
     assert f"ssh-keyscan -t ed25519 -p {server.port} 127.0.0.1 >> " in output
 
 
-def test_the_status_of_a_coach_that_was_killed_is_called_stale(desktop: Desktop) -> None:
+def test_the_status_of_a_killed_coach_is_called_stale(desktop: Desktop) -> None:
     view = FleetView(
         workers=(),
         games_per_second=0.0,
@@ -165,7 +165,7 @@ def test_the_status_of_a_coach_that_was_killed_is_called_stale(desktop: Desktop)
 
 @needs_sshd
 @pytest.mark.trial
-def test_a_worker_is_restarted_seen_read_and_stopped_without_a_coach(
+def test_without_a_coach_a_worker_can_be_restarted_seen_read_and_stopped(
     desktop: Desktop, server: Sshd, there: Path
 ) -> None:
     desktop.list_workers(at(server))
@@ -190,7 +190,7 @@ def test_a_worker_is_restarted_seen_read_and_stopped_without_a_coach(
 
 @needs_sshd
 @pytest.mark.trial
-def test_one_worker_of_several_is_meant_by_its_own_name(desktop: Desktop, server: Sshd, there: Path) -> None:
+def test_one_of_several_workers_is_addressed_by_its_own_name(desktop: Desktop, server: Sshd, there: Path) -> None:
     desktop.list_workers(at(server, processes=2))
     connector = desktop.connector()
     connector.bootstrap_worker("worker1", report=lambda line: None)
@@ -205,7 +205,7 @@ def test_one_worker_of_several_is_meant_by_its_own_name(desktop: Desktop, server
 
 
 @needs_sshd
-def test_a_machine_that_cannot_be_reached_is_named_with_the_remedy(
+def test_an_unreachable_machine_is_named_with_the_remedy(
     desktop: Desktop, server: Sshd, capsys: pytest.CaptureFixture[str]
 ) -> None:
     desktop.list_workers(at(server))
@@ -218,7 +218,7 @@ def test_a_machine_that_cannot_be_reached_is_named_with_the_remedy(
     assert "worker1: nothing listens" in capsys.readouterr().out
 
 
-def test_a_login_is_waited_for_as_long_as_the_settings_say(
+def test_the_settings_limit_the_wait_for_a_login(
     desktop: Desktop, user: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
@@ -228,14 +228,14 @@ def test_a_login_is_waited_for_as_long_as_the_settings_say(
         desktop.config.write_text(yaml.safe_dump(settings))
         began = time.monotonic()
         assert desktop.types("--check") == 1
-        assert time.monotonic() - began < 20  # it would be 30
+        assert time.monotonic() - began < 20  # the default is 30
     assert "does not answer as an SSH server does" in capsys.readouterr().out
 
 
 # Without a Coach: the settings file.
 
 
-def test_an_added_machine_is_in_the_settings_and_what_comes_next_is_said(
+def test_an_added_machine_is_in_the_settings_and_the_next_step_is_printed(
     desktop: Desktop, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert desktop.types("--add", "new.example.com", "me", "--port", "2222") == 0
@@ -271,7 +271,7 @@ def test_scripts_add_and_remove_machines(desktop: Desktop) -> None:
         (["--status", "--config", "missing.yaml"], "missing.yaml: cannot be read"),
     ],
 )
-def test_what_cannot_be_done_is_said_in_one_line(
+def test_a_failed_command_says_why_in_one_line(
     desktop: Desktop, argv: list[str], said: str | None, capsys: pytest.CaptureFixture[str]
 ) -> None:
     desktop.list_workers(WorkerSettings(host="worker1"))
@@ -288,7 +288,7 @@ def test_what_cannot_be_done_is_said_in_one_line(
 @pytest.mark.parametrize(
     "argv", [[], ["--check", "--status"], ["--add", "a", "b", "c"], ["--status", "--port", "22"], ["--stop"]]
 )
-def test_commands_that_make_no_sense_are_refused(desktop: Desktop, argv: list[str]) -> None:
+def test_invalid_commands_are_refused(desktop: Desktop, argv: list[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         desktop.types(*argv)
     assert ended.value.code == 2
@@ -301,7 +301,7 @@ def test_settings_without_workers_say_how_to_add_one(desktop: Desktop, capsys: p
     assert "--add HOST USER" in capsys.readouterr().out
 
 
-# Beside a Coach.
+# Next to a Coach.
 
 COACH = """
 import sys, time
@@ -323,7 +323,7 @@ while True:
 
 @pytest.fixture
 def coach(desktop: Desktop) -> Iterator[subprocess.Popen[str]]:
-    """A Coach that answers with what it was asked."""
+    """A Coach that answers with the request."""
     argv = [sys.executable, "-c", COACH, str(desktop.control), str(desktop.config)]
     process = subprocess.Popen(argv, cwd=ROOT, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None and process.stdout.readline() == "open\n"
@@ -349,7 +349,7 @@ Ask = Callable[[SSHConnector], str]
         ),
     ],
 )
-def test_a_running_coach_is_asked_and_the_settings_are_left_to_it(
+def test_a_running_coach_is_asked_and_changes_the_settings_itself(
     desktop: Desktop, coach: subprocess.Popen[str], ask: Ask, request_made: dict[str, Any]
 ) -> None:
     before = desktop.config.read_text()
@@ -357,19 +357,19 @@ def test_a_running_coach_is_asked_and_the_settings_are_left_to_it(
     assert desktop.config.read_text() == before
 
 
-def test_without_a_coach_nothing_is_taken_over_and_the_way_to_do_it_is_named(desktop: Desktop) -> None:
+def test_without_a_coach_nothing_is_taken_over_and_the_message_says_how_to(desktop: Desktop) -> None:
     with pytest.raises(NotDone, match=r"start_main.py --distributed --takeover"):
         desktop.connector().take_over_worker("worker1")
 
 
-def test_what_the_coach_refuses_fails(
+def test_a_command_that_the_coach_refuses_fails(
     desktop: Desktop, coach: subprocess.Popen[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert desktop.types("--restart", "worker9") == 1
     assert capsys.readouterr().err == "there is no worker worker9; the workers are: worker1\n"
 
 
-def test_the_settings_that_the_coach_follows_are_meant_unless_others_are_named(
+def test_commands_use_the_settings_that_the_coach_follows_unless_others_are_named(
     desktop: Desktop, coach: subprocess.Popen[str]
 ) -> None:
     assert SSHConnector(control_folder=desktop.control).config == desktop.config
@@ -379,9 +379,7 @@ def test_the_settings_that_the_coach_follows_are_meant_unless_others_are_named(
         desktop.connector(other).remove_worker("worker1")
 
 
-def test_after_the_coach_has_been_killed_commands_act_by_themselves(
-    desktop: Desktop, coach: subprocess.Popen[str]
-) -> None:
+def test_after_the_coach_was_killed_commands_act_directly(desktop: Desktop, coach: subprocess.Popen[str]) -> None:
     coach.kill()
     coach.wait()
     assert not coach_runs(desktop.control)
@@ -389,11 +387,11 @@ def test_after_the_coach_has_been_killed_commands_act_by_themselves(
     assert desktop.names() == ["new"]
 
 
-# As a program of its own.
+# As a separate program.
 
 
 def run(*argv: str, cwd: Path, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
-    """Without the test's import path."""
+    """Run it without the test's import path."""
     clean = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     return subprocess.run(
         [sys.executable, *argv], cwd=cwd, env={**clean, **(env or {})}, capture_output=True, text=True, timeout=60
@@ -435,7 +433,7 @@ connector.add_worker("new_worker.com", "username")
 
 
 @pytest.mark.medium
-def test_the_program_says_once_what_it_has_done(desktop: Desktop) -> None:
+def test_the_program_reports_its_action_once(desktop: Desktop) -> None:
     done = run(str(PROGRAM), "--add", "new_worker.com", "username", "--config", str(desktop.config), cwd=ROOT)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.count("new_worker is in") == 1
@@ -443,7 +441,7 @@ def test_the_program_says_once_what_it_has_done(desktop: Desktop) -> None:
 
 
 @pytest.mark.medium
-def test_importing_it_leaves_the_import_path_as_it_is() -> None:
+def test_importing_it_leaves_the_import_path_unchanged() -> None:
     script = "import sys; before = list(sys.path); import distributed.ssh_connector; assert sys.path == before"
     assert run("-c", script, cwd=ROOT).returncode == 0
 

@@ -1,4 +1,4 @@
-"""The Go engine in this process, with networks that are a few lines long, so that what they think is known."""
+"""The Go engine in this process, with networks of a few lines, so that their opinions are known."""
 
 import json
 import re
@@ -23,7 +23,7 @@ DEAD = [f"play b {column}{row}" for row in range(1, 8) for column in "CE"] + ["p
 
 
 class Talk:
-    """An engine that is spoken to.
+    """A conversation with an engine.
 
     Args:
         black: what its network expects of any position for Black, from -1 to 1.
@@ -51,7 +51,7 @@ class Talk:
         return counting
 
     def ask(self, *lines: str) -> str:
-        """The answer to the last of these commands, all of which must be obeyed."""
+        """Return the answer to the last of these commands, all of which must succeed."""
         for line in lines:
             self.engine.obey(line, 0.0)
             while self.engine.busy:
@@ -60,15 +60,15 @@ class Talk:
         return self.said[-1][1:].strip()
 
     def refused(self, line: str) -> str:
-        """The reason why a command fails."""
+        """Return the reason why a command fails."""
         self.engine.obey(line, 0.0)
         assert self.said[-1].startswith("?")
         return self.said[-1][1:].strip()
 
 
 def favoring(black: float) -> Callable[[Planes], tuple[Planes, Planes]]:
-    """A network that would rather pass than move, to which all moves are alike, and that expects ``black`` of any
-    position for Black.
+    """A network that would rather pass than move, treats all moves alike, and expects ``black`` of any position for
+    Black.
     """
 
     def evaluate(observations: Planes) -> tuple[Planes, Planes]:
@@ -85,7 +85,7 @@ def white_stones(talk: Talk) -> int:
 
 
 @pytest.mark.medium
-def test_what_is_dead_is_captured_before_a_pass_when_the_board_is_counted_as_it_stands() -> None:
+def test_dead_stones_are_captured_before_a_pass_when_the_board_is_counted_as_it_stands() -> None:
     talk = Talk(0.95)
     talk.ask(*DEAD, "play w pass")
     moves = []
@@ -98,7 +98,7 @@ def test_what_is_dead_is_captured_before_a_pass_when_the_board_is_counted_as_it_
 
 
 @pytest.mark.medium
-def test_nothing_is_captured_by_agreement_or_where_search_says_that_it_costs_the_game() -> None:
+def test_nothing_is_captured_by_agreement_or_if_search_says_that_it_costs_the_game() -> None:
     agreed, wary = Talk(0.95), Talk(-0.5)
     agreed.ask("kata-set-rules chinese")
     for talk in (agreed, wary):
@@ -112,8 +112,8 @@ def test_nothing_is_captured_by_agreement_or_where_search_says_that_it_costs_the
 
 
 @pytest.mark.medium
-def test_where_players_agree_on_dead_stones_their_owner_does_not_pass_as_if_they_lived() -> None:
-    """Black's two stones win as long as they count; without them White is ahead, so Black plays on."""
+def test_where_players_agree_on_dead_stones_the_engine_does_not_pass_as_if_its_own_were_alive() -> None:
+    """Black's two stones win as long as they count; without them White is ahead, so Black continues to play."""
     agreed, as_it_stands = Talk(0.3, simulations=64), Talk(0.3, simulations=64)
     agreed.ask("kata-set-rules chinese")
     for talk in (agreed, as_it_stands):
@@ -127,7 +127,7 @@ def test_where_players_agree_on_dead_stones_their_owner_does_not_pass_as_if_they
 
 
 @pytest.mark.medium
-def test_a_hopeless_game_is_given_up_when_that_is_wanted_and_only_then() -> None:
+def test_a_hopeless_game_is_resigned_only_on_request() -> None:
     giving, staying = Talk(-0.95, resign_below=0.1), Talk(-0.95)
     for talk, last in ((giving, "resign"), (staying, None)):
         for _ in range(MOVES - 1):
@@ -141,7 +141,7 @@ def test_a_hopeless_game_is_given_up_when_that_is_wanted_and_only_then() -> None
     assert giving.ask("genmove b") != "resign", "hope is new in every game"
 
 
-def test_hope_that_returns_counts_from_the_beginning() -> None:
+def test_the_count_of_hopeless_moves_restarts_after_hope_returns() -> None:
     resignation, even = Resignation(0.25), Resignation(0.25)
     values = [-0.75, -0.75, 0.0, -0.75, -0.75, -0.75]
     assert [resignation.wanted(value) for value in values] == [False] * 5 + [True]
@@ -162,7 +162,7 @@ def test_the_opponent_s_resignation_is_understood() -> None:
 
 
 @pytest.mark.medium
-def test_a_free_handicap_takes_as_much_thinking_as_a_few_moves_however_many_stones_it_has() -> None:
+def test_a_free_handicap_takes_no_longer_than_a_few_moves_however_many_stones_it_has() -> None:
     talk = Talk(0.0, simulations=40)
     assert len(set(talk.ask("place_free_handicap 45").split())) == 45
     assert 45 < talk.evaluations <= 40 * HANDICAP_MOVES + 2 * 45
@@ -171,7 +171,7 @@ def test_a_free_handicap_takes_as_much_thinking_as_a_few_moves_however_many_ston
 
 
 @pytest.mark.medium
-def test_thinking_about_a_free_handicap_ends_when_that_is_said() -> None:
+def test_thinking_about_a_free_handicap_ends_on_an_empty_line() -> None:
     talk = Talk(0.0, simulations=1000)
     for last in ("", "quit"):
         talk.engine.obey("7 place_free_handicap 5", 0.0)
@@ -198,7 +198,7 @@ def test_other_commands_wait_for_a_free_handicap() -> None:
 
 
 @pytest.mark.medium
-def test_komi_and_rules_are_told_and_chosen() -> None:
+def test_komi_and_rules_can_be_shown_and_chosen() -> None:
     talk = Talk(0.0)
     assert talk.ask("get_komi") == "4.5"
     assert json.loads(talk.ask("kata-get-rules")) == {
@@ -240,12 +240,12 @@ def test_komi_and_rules_are_told_and_chosen() -> None:
         ("[" * 9999, "unknown rules"),
     ],
 )
-def test_rules_that_are_not_played_here_are_refused(asked: str, reason: str) -> None:
+def test_unsupported_rules_are_refused(asked: str, reason: str) -> None:
     with pytest.raises(GtpError, match=re.escape(reason)):
         parse_rules(asked.split(" "), GtpRules(suicide=False))
 
 
-def test_all_rules_with_a_name_are_those_of_katago_as_far_as_they_are_played_here() -> None:
+def test_named_rules_are_those_of_katago_as_far_as_they_are_supported() -> None:
     for name in NAMED:
         rules, komi = parse_rules([name], GtpRules(suicide=False))
         assert (rules.suicide, komi) == (False, None), "the network decides whether there is suicide"

@@ -39,7 +39,7 @@ def shown(board: GtpBoard) -> list[str]:
     return ["".join(".XO"[stone] for stone in row) for row in stones(board.state)]
 
 
-def test_a_position_that_was_set_up_plays_on_as_one_that_was_played(game: Game) -> None:
+def test_a_position_that_was_set_up_continues_like_one_that_was_played(game: Game) -> None:
     random, naive, state = np.random.default_rng(1), NaiveGo(**game.options), game.initial_state()
     for _ in range(30):
         action = int(random.choice(game.legal_actions(state)))
@@ -52,13 +52,13 @@ def test_a_position_that_was_set_up_plays_on_as_one_that_was_played(game: Game) 
     for _ in range(10):
         legal = game.legal_actions(again)
         action = int(random.choice(legal))
-        assert action in game.legal_actions(state)  # which knows of more positions that may not be repeated
+        assert action in game.legal_actions(state)  # which knows more positions that may not be repeated
         game.play(again, action)
         game.play(state, action)
         assert (stones(again) == stones(state)).all()
 
 
-def test_stones_without_liberties_and_two_on_a_point_cannot_be_set_up(game: Game) -> None:
+def test_stones_without_liberties_and_two_on_one_point_cannot_be_set_up(game: Game) -> None:
     with pytest.raises(ValueError, match="without liberties"):
         position_with(game, [1, 7], [0], player=0)
     with pytest.raises(ValueError, match="two stones on A7"):
@@ -70,7 +70,7 @@ def test_a_small_table_of_positions_does_not_overflow() -> None:
     assert (stones(position_with(tiny, range(36), range(45, 81), player=0)) > 0).sum() == 72
 
 
-def test_turns_may_be_taken_out_of_order_and_after_two_passes(board: GtpBoard, game: Game) -> None:
+def test_moves_may_be_out_of_turn_and_after_two_passes(board: GtpBoard, game: Game) -> None:
     play(board, game, "b D4", "b D5", "w C4", "w pass", "b pass", "b E4", "w E5")
     assert shown(board)[2:4] == ["...XO..", "..OXX.."]
     state = with_player(board.state, 1)
@@ -78,7 +78,7 @@ def test_turns_may_be_taken_out_of_order_and_after_two_passes(board: GtpBoard, g
     assert (with_player(state, 1) == state).all()
 
 
-def test_what_is_illegal_stays_so(board: GtpBoard, game: Game) -> None:
+def test_illegal_moves_stay_illegal(board: GtpBoard, game: Game) -> None:
     play(board, game, "w A7", "b B7", "b A6")
     assert shown(board)[:2] == [".X.....", "X......"]  # A7 was captured
     for move in ("w B7", "w A7"):
@@ -86,7 +86,7 @@ def test_what_is_illegal_stays_so(board: GtpBoard, game: Game) -> None:
             play(board, game, move)
 
 
-def test_moves_are_taken_back_one_by_one(board: GtpBoard, game: Game) -> None:
+def test_moves_are_undone_one_by_one(board: GtpBoard, game: Game) -> None:
     play(board, game, "b D4", "w E5")
     board.undo()
     assert sum(row.count("O") for row in shown(board)) == 0
@@ -96,7 +96,7 @@ def test_moves_are_taken_back_one_by_one(board: GtpBoard, game: Game) -> None:
         board.undo()
 
 
-def test_the_komi_counts_at_once_and_stays(board: GtpBoard, game: Game) -> None:
+def test_the_komi_takes_effect_at_once_and_is_kept(board: GtpBoard, game: Game) -> None:
     play(board, game, "b D4")
     assert board.final_score() == "B+44.5"
     board.set_komi(49)
@@ -110,7 +110,7 @@ def test_the_komi_counts_at_once_and_stays(board: GtpBoard, game: Game) -> None:
 
 @pytest.mark.parametrize("size", [7, 8, 9, 11, 12, 13, 19])
 @needs_gnu_go
-def test_handicap_stones_stand_where_gnu_go_has_them(size: int) -> None:
+def test_handicap_stones_are_where_gnu_go_puts_them(size: int) -> None:
     game, counts = load_game("go", size=size), range(1, 11)
     said = "".join(f"boardsize {size}\nclear_board\nfixed_handicap {count}\n" for count in counts)
     answered = subprocess.run(
@@ -126,7 +126,7 @@ def test_handicap_stones_stand_where_gnu_go_has_them(size: int) -> None:
             )
 
 
-def test_a_file_is_set_up_as_far_as_wanted_or_not_at_all(board: GtpBoard, game: Game, tmp_path: Path) -> None:
+def test_a_file_is_set_up_to_the_requested_move_or_not_at_all(board: GtpBoard, game: Game, tmp_path: Path) -> None:
     path, bad = tmp_path / "a game.sgf", tmp_path / "bad.sgf"
     path.write_text("(;SZ[7]KM[2]AB[aa][bb]AW[gg]PL[W];W[ee];B[dd];W[])", encoding="utf-8")
     board.load(path, None)
@@ -151,7 +151,7 @@ def test_a_file_is_set_up_as_far_as_wanted_or_not_at_all(board: GtpBoard, game: 
     assert shown(board)[0] == "XOX...."
 
 
-def test_stones_that_cannot_live_are_found_and_none_of_those_that_do(board: GtpBoard, game: Game) -> None:
+def test_dead_stones_are_found_and_no_living_ones(board: GtpBoard, game: Game) -> None:
     wall = [f"b {column}{row}" for row in range(1, 8) for column in "CE"]
     play(board, game, *wall, "w G4", "w G5", "b pass")
     assert sorted(game.action_name(point) for point in board.liberties_of_dead(0)) == ["F4", "F5", "G3", "G6"]
@@ -160,12 +160,12 @@ def test_stones_that_cannot_live_are_found_and_none_of_those_that_do(board: GtpB
     assert sure.shape == (7, 7) and (sure > 0.5).all()
 
 
-def test_the_chains_are_told_apart(board: GtpBoard, game: Game) -> None:
+def test_chains_are_distinguished(board: GtpBoard, game: Game) -> None:
     play(board, game, "b A1", "b A2", "w C3", "b G7")
     assert sorted(len(chain) for chain in board.chains()) == [1, 1, 2]
 
 
-def test_a_komi_is_that_of_a_copy(game: Game) -> None:
+def test_a_copy_has_its_own_komi(game: Game) -> None:
     state = game.initial_state()
     assert (with_komi(state, 0) != state).any()
     assert (state == game.initial_state()).all()
@@ -174,7 +174,7 @@ def test_a_komi_is_that_of_a_copy(game: Game) -> None:
 # Words.
 
 
-def test_lines_are_understood_as_the_protocol_has_them() -> None:
+def test_lines_are_parsed_as_the_protocol_defines_them() -> None:
     for line in ("", "   ", "# a comment", "\x01\x02", "12"):
         assert parse_command(line) is None
     assert parse_command("12 play\tB  D4 # here") == Command(identity="12", name="play", words=("B", "D4"))
@@ -192,7 +192,7 @@ def line(game: Game, move: str, visits: int, value: float) -> MoveAnalysis:
     )
 
 
-def test_an_analysis_reads_as_leela_zero_and_katago_write_it(game: Game) -> None:
+def test_an_analysis_has_the_format_of_leela_zero_and_katago(game: Game) -> None:
     lines = [line(game, "D4", 7, 0.5), line(game, "C3", 1, -1.0)]
     assert info(game, lines, kata=False, score_leads={}) == (
         "info move D4 visits 7 winrate 7500 prior 2500 lcb 7500 order 0 pv D4 pass "
@@ -203,7 +203,7 @@ def test_an_analysis_reads_as_leela_zero_and_katago_write_it(game: Game) -> None
     )
 
 
-def test_points_and_ownership_read_as_katago_writes_them(game: Game) -> None:
+def test_points_and_ownership_have_katago_s_format(game: Game) -> None:
     lines = [line(game, "D4", 7, 0.5), line(game, "C3", 1, -1.0)]
     told = info(
         game, lines, kata=True, score_leads={lines[0].action: -2.25}, ownership=np.linspace(1, -1, 49, dtype=np.float32)
@@ -225,7 +225,7 @@ def test_points_and_ownership_read_as_katago_writes_them(game: Game) -> None:
         ("interval 100 ownership true rootInfo true", 0, 1.0, 1000),
     ],
 )
-def test_an_analysis_is_asked_for_in_many_ways(
+def test_an_analysis_can_be_requested_in_many_ways(
     game: Game, text: str, player: int, seconds: float | None, most: int
 ) -> None:
     wanted = parse_wanted(game, words(text), player=0, kata=False)
@@ -237,14 +237,14 @@ def test_an_analysis_is_asked_for_in_many_ways(
     )
 
 
-def test_ownership_is_for_who_speaks_as_katago_does(game: Game) -> None:
+def test_ownership_is_from_the_mover_s_view_as_in_katago(game: Game) -> None:
     asked = [(text, kata) for text in ("ownership true", "ownership FALSE", "") for kata in (True, False)]
     assert [parse_wanted(game, words(text), player=0, kata=kata).ownership for text, kata in asked] == [True] + 5 * [
         False
     ]
 
 
-def test_moves_are_allowed_and_avoided(game: Game) -> None:
+def test_moves_can_be_allowed_and_avoided(game: Game) -> None:
     wanted = parse_wanted(game, words("B 10 allow B D4,E5 1 avoid B E5 9 avoid W D4 9"), player=1, kata=True)
     assert wanted.allowed == frozenset([game.parse_action("D4")])
     for text in ("xyzzy 3", "interval", "interval x", "allow B D4", "allow B Z9 1", "maxmoves 0", "ownership maybe"):
@@ -294,8 +294,8 @@ def test_other_time_settings_are_refused(text: str) -> None:
         TimeSettings(main=3, period=0.5, periods=2),
     ],
 )
-def test_no_game_is_lost_on_a_clock_that_nobody_tells_of(given: TimeSettings) -> None:
-    """A referee who counts as the protocol does, and a player whose moves take all of their time and the overhead."""
+def test_no_game_is_lost_on_a_clock_that_is_not_reported(given: TimeSettings) -> None:
+    """A referee that counts as the protocol does, and a player whose moves take all their time and the overhead."""
     player, main, left, moves, periods = PlayerClock(given), given.main, given.period, given.moves, given.periods
     for _ in range(100):
         spent = allotted(player.clock, 0.01) + 0.005
@@ -317,7 +317,7 @@ def test_no_game_is_lost_on_a_clock_that_nobody_tells_of(given: TimeSettings) ->
         player.spent(0.005 + allotted(player.clock, 0.01))
 
 
-def test_what_is_told_of_the_time_counts() -> None:
+def test_reported_time_takes_precedence() -> None:
     clock = PlayerClock(TimeSettings(main=100, period=10, moves=5))
     clock.set_left(7.0, 0)
     assert clock.clock == Clock(remaining=9.0, increment=2.0)

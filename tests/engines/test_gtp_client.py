@@ -1,4 +1,4 @@
-"""Engines are spoken to by GTP: the real GNU Go, and programs that are no engines."""
+"""Clients of GTP engines: the real GNU Go, and programs that are not engines."""
 
 import time
 from pathlib import Path
@@ -33,7 +33,7 @@ def after(moves: list[int]) -> States:
 
 
 def follow(player: GtpPlayer, *games: str) -> list[str]:
-    """What the player plays after these moves."""
+    """Return what the player plays after these moves."""
     played = [actions(moves) for moves in games]
     starts = GAME.initial_states(len(games))
     return [
@@ -44,7 +44,7 @@ def follow(player: GtpPlayer, *games: str) -> list[str]:
 
 @pytest.mark.medium
 @needs_gnu_go
-def test_gnu_go_answers_many_games_each_with_its_own_past_and_seed() -> None:
+def test_gnu_go_plays_many_games_each_with_its_own_past_and_seed() -> None:
     games = ["C3", "C3 C4 D4", "B2 D4 D2 B4", "C3 pass", KO]
     with GtpClient(go_command(GAME, "gnugo", 10)) as engine:
         player = GtpPlayer(GAME, engine, seed=5, seconds=60.0)
@@ -58,8 +58,10 @@ def test_gnu_go_answers_many_games_each_with_its_own_past_and_seed() -> None:
 
 
 @needs_gnu_go
-def test_gnu_go_captures_what_is_dead_before_it_passes() -> None:
-    """Black has a wall from C1 to C5 and all left of it, where a stone of White has no hope; White passes on and on."""
+def test_gnu_go_captures_dead_stones_before_it_passes() -> None:
+    """Black has a wall from C1 to C5 and everything to the left of it, where a white stone is hopeless; White keeps
+    passing.
+    """
     moves = actions("C3 D3 C2 D2 C4 D4 C5 D5 C1 D1 pass A3 pass E2 pass E4")
     with GtpClient(go_command(GAME, "gnugo", 10)) as engine:
         player = GtpPlayer(GAME, engine, seed=1, seconds=60.0)
@@ -74,7 +76,7 @@ def test_gnu_go_captures_what_is_dead_before_it_passes() -> None:
     assert score_lead(after(moves)) == 15 - 10 - 0.5
 
 
-def test_strengths_and_rules_are_in_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_strengths_and_rules_are_part_of_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ladder, "find_program", lambda name: Path("/usr/games", name))
     rungs = go_rungs(GAME, ["pachi:500", "gnugo:10", "gnugo:1", "gnugo:10"])
     assert [rung.name for rung in rungs] == ["gnugo:1", "gnugo:10", "pachi:500"]
@@ -91,7 +93,7 @@ def test_strengths_and_rules_are_in_the_command(monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.parametrize(
     "name", ["gnugo:0", "gnugo:20", "gnugo:ten", "gnugo:", "fuego:1", "pachi:-5", "pachi:1e3", "pachi:499"]
 )
-def test_what_is_no_engine_is_refused_with_examples(name: str) -> None:
+def test_an_invalid_engine_is_refused_with_examples(name: str) -> None:
     with pytest.raises(
         ValueError,
         match=f"there is no '{name}' here; GNU Go is gnugo:LEVEL with a level from 1 to 19, such as gnugo:10",
@@ -99,7 +101,7 @@ def test_what_is_no_engine_is_refused_with_examples(name: str) -> None:
         go_rungs(GAME, [name])
 
 
-def test_an_engine_that_is_missing_is_told_with_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_engine_is_reported_with_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ladder, "find_program", lambda name: None)
     with pytest.raises(ValueError, match=r"--opponent: GNU Go is not here: install it \(Debian: apt install gnugo\)"):
         go_rungs(GAME, ["gnugo:10"])
@@ -138,7 +140,7 @@ MOVE = ("read line", "echo =", "echo", "read line", "echo =", "echo", "read line
         ),
     ],
 )
-def test_nonsense_and_death_are_named_with_engine_game_and_move(
+def test_invalid_answers_and_crashes_are_reported_with_engine_game_and_move(
     tmp_path: Path, lines: list[str], complaint: str
 ) -> None:
     with GtpClient([program(tmp_path, *GREETING, *MOVE, *lines)], seconds=2.0) as engine:
@@ -148,14 +150,14 @@ def test_nonsense_and_death_are_named_with_engine_game_and_move(
 
 
 @pytest.mark.medium
-def test_a_program_that_is_no_engine_is_not_waited_for(tmp_path: Path) -> None:
+def test_a_program_that_is_not_an_engine_is_not_waited_for(tmp_path: Path) -> None:
     began = time.monotonic()
     with pytest.raises(EngineFailed, match="has not answered '=' to 'name' in time: does it speak GTP"):
         GtpClient([program(tmp_path, "exec sleep 100")], seconds=0.3)
     assert time.monotonic() - began < 20
 
 
-def test_positions_out_of_the_blue_are_refused(tmp_path: Path) -> None:
+def test_positions_without_a_history_are_refused(tmp_path: Path) -> None:
     with (
         GtpClient([program(tmp_path, *GREETING, "exec sleep 100")]) as engine,
         pytest.raises(ValueError, match="from their first move"),

@@ -1,4 +1,4 @@
-"""What the Go engine tells of the end of the game, with real networks and without a program around it."""
+"""The Go engine's predictions of the end of the game, with real networks and without a program around it."""
 
 import re
 from functools import partial
@@ -33,7 +33,7 @@ def predicting(*, ownership: bool = True, score: bool = True) -> Predict:
     return predict
 
 
-def test_points_are_those_of_the_position_after_a_move_as_its_player_sees_them() -> None:
+def test_points_are_those_of_the_position_after_a_move_from_its_player_s_view() -> None:
     predict, state = predicting(), GO.initial_state()
     GO.play(state, 12)
     found, here = PositionPredictions(GO, predict), predict(GO.observe(state)[None])
@@ -47,7 +47,7 @@ def test_points_are_those_of_the_position_after_a_move_as_its_player_sees_them()
         assert said is not None and found.score_leads[action] == pytest.approx(-said[0], abs=1e-5)
 
 
-def test_a_few_moves_are_looked_at_each_time_and_none_twice() -> None:
+def test_a_few_moves_are_evaluated_each_time_and_none_twice() -> None:
     asked, predict = list[int](), predicting()
     found = PositionPredictions(GO, lambda observations: (asked.append(len(observations)), predict(observations))[1])  # type: ignore[func-returns-value]
     for _ in range(5):
@@ -63,7 +63,7 @@ def test_a_game_that_a_pass_would_end_is_counted() -> None:
     state, found = GO.initial_state(), PositionPredictions(GO, predicting())
     for move in ("C3", "pass", "B2", "pass"):
         GO.play(state, GO.parse_action(move))
-    found.update(state, [25])  # Black, who has all of the board, passes too
+    found.update(state, [25])  # Black, who owns the whole board, also passes
     end = state.copy()
     GO.play(end, 25)
     assert found.score_leads == {25: score_lead(end)} == {25: 22.5}
@@ -74,7 +74,7 @@ def test_a_game_that_a_pass_would_end_is_counted() -> None:
     assert found.score_leads == {25: 2.5}, "White has as many points, and the komi"
 
 
-def test_a_network_that_knows_nothing_of_points_is_not_asked_for_them() -> None:
+def test_a_network_that_predicts_no_points_is_not_asked_for_them() -> None:
     found = PositionPredictions(GO, predicting(score=False))
     found.update(GO.start, range(20))
     assert found.score_leads == {} and found.ownership is not None
@@ -84,7 +84,7 @@ def test_a_network_that_knows_nothing_of_points_is_not_asked_for_them() -> None:
 
 
 def told(line: str, **heads: bool) -> str:
-    """What an engine whose network has these heads says to an analysis after a few slices."""
+    """Return the analysis of an engine whose network has these heads, after a few slices."""
     said, net = list[str](), network(**heads)
     evaluate = Evaluator(net, GO, device="cpu", max_batch=4)
     think = partial(_thinker, evaluate)
@@ -104,7 +104,7 @@ def _thinker(evaluate: Evaluator, max_simulations: int) -> Thinker:
 
 
 @pytest.mark.medium
-def test_an_analysis_has_points_and_ownership_where_the_network_has_learned_them() -> None:
+def test_an_analysis_has_points_and_ownership_if_the_network_predicts_them() -> None:
     line = told("kata-analyze 1 ownership true", ownership=True, score=True)
     moves, _, owners = line.partition(" ownership ")
     assert len(owners.split()) == 25 and all(abs(float(share)) <= 1 for share in owners.split())
@@ -113,7 +113,7 @@ def test_an_analysis_has_points_and_ownership_where_the_network_has_learned_them
 
 
 @pytest.mark.medium
-def test_other_networks_and_leela_s_analysis_say_nothing_of_it() -> None:
+def test_other_networks_and_leela_s_analysis_leave_them_out() -> None:
     lines = [
         told(f"{name} 1 ownership true", ownership=heads, score=heads)
         for name, heads in (("kata-analyze", False), ("lz-analyze", True))

@@ -1,4 +1,4 @@
-"""The benchmark of games for two, with processes of its own."""
+"""The benchmark of two-player games, with its own processes."""
 
 from pathlib import Path
 
@@ -39,7 +39,7 @@ def test_the_same_seed_and_processes_give_the_same_games() -> None:
 
 
 @pytest.mark.medium
-def test_the_better_player_wins_and_the_books_agree_with_the_games() -> None:
+def test_the_better_player_wins_and_the_results_agree_with_the_games() -> None:
     match = play_pairs(CHESS, DEPTH_2, RANDOM, games=8, opening_plies=4, seed=1, processes=1)
     assert match.score > 0.5 and match.interval[0] < match.score <= match.interval[1]
     for number, moves in enumerate(match.games):
@@ -54,7 +54,7 @@ def test_the_better_player_wins_and_the_books_agree_with_the_games() -> None:
 
 
 @pytest.mark.medium
-def test_games_of_chess_are_written_as_others_read_them() -> None:
+def test_chess_games_are_written_as_other_programs_read_them() -> None:
     match = play_pairs(CHESS, GREEDY, RANDOM, games=4, opening_plies=3, seed=2, processes=1)
     games = list(read_pgn(match_text(CHESS, match, 7).splitlines(keepends=True)))
     assert len(games) == 4
@@ -67,7 +67,7 @@ def test_games_of_chess_are_written_as_others_read_them() -> None:
 
 
 @pytest.mark.medium
-def test_games_of_go_are_written_with_their_openings_as_others_read_them(tmp_path: Path) -> None:
+def test_go_games_are_written_with_their_openings_as_other_programs_read_them(tmp_path: Path) -> None:
     go = load_game("go", size=5, komi=3)
     match = play_pairs(
         go, RANDOM, Entrant(name="other", spec=RandomSpec()), games=4, opening_plies=3, seed=2, processes=1
@@ -99,7 +99,7 @@ def test_an_engine_plays_a_whole_match() -> None:
 
 
 @pytest.mark.medium
-def test_gnu_go_plays_a_whole_match_which_our_rules_decide_and_which_can_be_played_again() -> None:
+def test_gnu_go_plays_a_whole_match_which_our_rules_decide_and_which_can_be_replayed() -> None:
     game = load_game("go", size=5, komi=0.5)
     if find_program("gnugo") is None:
         pytest.skip("GNU Go is not installed (Debian: apt-get install gnugo)")
@@ -115,7 +115,7 @@ def test_gnu_go_plays_a_whole_match_which_our_rules_decide_and_which_can_be_play
 
 
 @pytest.mark.medium
-def test_what_ends_a_process_is_told(tmp_path: Path) -> None:
+def test_the_end_of_a_process_is_explained(tmp_path: Path) -> None:
     broken = Entrant(
         name="network",
         spec=NetworkSpec(model=tmp_path / "no.model", search=SearchSettings(), num_simulations=2),
@@ -138,7 +138,7 @@ def match_of(first: str, second: str, wins: int, losses: int) -> Match:
     )
 
 
-def test_games_among_the_opponents_say_how_far_apart_they_are() -> None:
+def test_games_among_the_opponents_show_how_far_apart_they_are() -> None:
     mine = [match_of("network", "random", 20, 0), match_of("network", "greedy", 0, 20)]
     close = ratings([*mine, match_of("greedy", "random", 12, 8)], "random")
     far = ratings([*mine, match_of("greedy", "random", 20, 0)], "random")
@@ -147,7 +147,7 @@ def test_games_among_the_opponents_say_how_far_apart_they_are() -> None:
     assert ratings(mine, "random")["greedy"].margin > far["greedy"].margin
 
 
-def test_the_ladder_is_what_plays_the_game_and_names_are_checked() -> None:
+def test_the_ladder_consists_of_players_of_the_game_and_names_are_checked() -> None:
     assert [rung.name for rung in ladder(TIC_TAC_TOE)] == ["random"]
     rungs = ladder(CHESS)
     assert [rung.name for rung in rungs] == ["random", "greedy", "depth-1", "depth-2", "depth-3"]

@@ -1,4 +1,4 @@
-"""The benchmark of one-player games, with processes of its own."""
+"""The benchmark of one-player games, with its own processes."""
 
 from pathlib import Path
 
@@ -53,14 +53,14 @@ def test_slices_are_the_games_of_one_process_cut_in_two() -> None:
 
 
 @pytest.mark.medium
-def test_a_process_that_fails_says_why(tmp_path: Path) -> None:
+def test_a_failing_process_says_why(tmp_path: Path) -> None:
     (tmp_path / "broken.model").write_bytes(b"broken")
     spec = NetworkSpec(model=tmp_path / "broken.model", search=SearchSettings(), num_simulations=4)
     with pytest.raises(SliceFailed, match="CorruptModel"):
         play_scored(SMALL, "network", spec, games=2, seed=1, processes=1)
 
 
-def test_a_state_dictionary_says_what_network_it_is(tmp_path: Path) -> None:
+def test_a_state_dictionary_reveals_its_network(tmp_path: Path) -> None:
     for pooling in (True, False):
         weights = build_network(FULL, **NETWORK, global_pooling=pooling).state_dict()  # type: ignore[arg-type]
         model = model_of_weights(FULL, weights)
@@ -81,7 +81,7 @@ def test_a_network_plays_from_its_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.medium
-def test_expectimax_looks_as_far_as_the_time_allows() -> None:
+def test_expectimax_looks_as_far_ahead_as_the_time_allows() -> None:
     assert depth_for(FULL, 0.0) == 0
     assert depth_for(FULL, 1e-3) >= 1
 

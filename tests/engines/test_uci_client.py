@@ -1,4 +1,4 @@
-"""Engines are spoken to by UCI: the real Stockfish, and programs that are no engines."""
+"""Clients of UCI engines: the real Stockfish, and programs that are not engines."""
 
 import time
 from pathlib import Path
@@ -26,14 +26,14 @@ def stockfish() -> Path:
     return STOCKFISH
 
 
-def test_an_engine_finds_a_mate_and_plays_on_from_the_moves_of_a_game(stockfish: Path) -> None:
+def test_an_engine_finds_a_mate_and_continues_from_the_moves_of_a_game(stockfish: Path) -> None:
     with UciClient(stockfish, {"Hash": 1}) as engine:
         assert engine.name.startswith("Stockfish") and engine.ranges["Hash"][0] == 1
         assert engine.best_move(MATE_IN_ONE, [], "nodes 1000") == "a1a8"
         assert engine.best_move("6k1/5ppp/8/8/8/8/R7/6K1 w - - 0 1", ["a2a1", "g8h8"], "nodes 1000") == "a1a8"
 
 
-def test_an_engine_answers_many_games_each_with_its_own_past(stockfish: Path) -> None:
+def test_an_engine_plays_many_games_each_with_its_own_past(stockfish: Path) -> None:
     start = position_from_fen(GAME, "k7/8/1K6/8/8/8/8/7R w - - 0 1")
     state = start.copy()
     moves = []
@@ -53,7 +53,7 @@ def position_states(*fens: str) -> States:
 
 
 @pytest.mark.medium
-def test_levels_are_those_that_the_engine_has(stockfish: Path) -> None:
+def test_levels_are_those_of_the_engine(stockfish: Path) -> None:
     with UciClient(stockfish) as engine:
         least, greatest = engine.ranges["UCI_Elo"]
     rungs = stockfish_rungs(stockfish, [], movetime=None, nodes=100)
@@ -68,7 +68,7 @@ def test_levels_are_those_that_the_engine_has(stockfish: Path) -> None:
         stockfish_rungs(stockfish, [800], movetime=None, nodes=100)
 
 
-def test_a_program_that_is_not_there_or_ends_at_once_says_so(tmp_path: Path) -> None:
+def test_a_program_that_is_missing_or_ends_at_once_is_reported(tmp_path: Path) -> None:
     with pytest.raises(EngineFailed, match="cannot be started: No such file"):
         UciClient(tmp_path / "nothing")
     with pytest.raises(EngineFailed, match=r"has ended with exit code 3 when it was told 'uci': no network file"):
@@ -76,7 +76,7 @@ def test_a_program_that_is_not_there_or_ends_at_once_says_so(tmp_path: Path) -> 
 
 
 @pytest.mark.medium
-def test_a_program_that_keeps_silent_is_not_waited_for(tmp_path: Path) -> None:
+def test_a_silent_program_is_not_waited_for(tmp_path: Path) -> None:
     began = time.monotonic()
     with pytest.raises(EngineFailed, match="has not answered 'uciok' to 'uci' in time"):
         UciClient(program(tmp_path, "exec sleep 100"), seconds=0.3)
@@ -98,13 +98,13 @@ GREETING = ("read line", "echo uciok", "read line", "echo readyok", "read line",
         ),
     ],
 )
-def test_nonsense_and_death_are_named(tmp_path: Path, answer: str, complaint: str) -> None:
+def test_invalid_answers_and_crashes_are_reported(tmp_path: Path, answer: str, complaint: str) -> None:
     with UciClient(program(tmp_path, *GREETING, answer, "exec sleep 100")) as engine:
         player = UciPlayer(GAME, engine, "nodes 1")
         with pytest.raises(EngineFailed, match=complaint):
             player.choose(GAME.initial_states(1))
 
 
-def test_an_engine_without_levels_is_no_rung(tmp_path: Path) -> None:
+def test_an_engine_without_levels_cannot_be_limited(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="cannot be held to a level: it has no option UCI_Elo"):
         stockfish_rungs(program(tmp_path, *GREETING), [], movetime=None, nodes=1)

@@ -1,4 +1,4 @@
-"""The words of the Universal Chess Interface: what is understood, and what is said."""
+"""The words of the Universal Chess Interface: parsing and output."""
 
 import pytest
 
@@ -27,44 +27,44 @@ def line(value: float, plies: int | None = None) -> MoveAnalysis:
     return MoveAnalysis(action=0, visits=1, prior=0.5, value=value, plies=plies, actions=(0,))
 
 
-def test_go_knows_all_limits() -> None:
+def test_go_understands_all_limits() -> None:
     said = "wtime 1000 btime 2000 winc 10 binc 20 movestogo 5 depth 6 nodes 700 movetime 80 mate 9 ponder"
     assert go_of(said) == Go(
         wtime=1000, btime=2000, winc=10, binc=20, movestogo=5, depth=6, nodes=700, movetime=80, mate=9, ponder=True
     )
 
 
-def test_searchmoves_end_where_another_word_begins() -> None:
+def test_searchmoves_end_at_another_keyword() -> None:
     assert go_of("searchmoves e2e4 d2d4 nodes 5") == Go(searchmoves=("e2e4", "d2d4"), nodes=5)
     assert go_of("infinite searchmoves e2e4") == Go(searchmoves=("e2e4",), infinite=True)
 
 
 @pytest.mark.parametrize("said", ["wtime", "wtime soon", "nodes 1e9", "nodes ²", "nodes " + "9" * 5000, "wtime nodes"])
-def test_a_broken_limit_is_passed_over_and_complained_about(said: str) -> None:
+def test_an_invalid_limit_is_skipped_and_reported(said: str) -> None:
     go = go_of(said)
     assert not go.limited
     assert go.complaints
 
 
-def test_what_follows_a_broken_word_is_still_heard() -> None:
+def test_words_after_an_invalid_one_still_count() -> None:
     go = go_of("wtime nodes 7 quickly depth 3")
     assert (go.nodes, go.depth, len(go.complaints)) == (7, 3, 2)
 
 
-def test_each_player_has_a_clock_of_its_own() -> None:
+def test_each_player_has_its_own_clock() -> None:
     go = go_of("wtime 1500 btime -20 winc 10 movestogo 0")
     assert go.clock(0) == Clock(remaining=1.5, increment=0.01)
     assert go.clock(1) == Clock(remaining=0.0)
     assert parse_go(["wtime", "5"]).clock(1) is None
 
 
-def test_a_position_is_a_beginning_and_moves() -> None:
+def test_a_position_is_a_start_and_moves() -> None:
     assert position_of("startpos moves e2e4 E7E5") == (None, ("e2e4", "e7e5"))
     assert position_of("fen 8/8/8/8/8/8/8/K1k5 w - - 0 1") == ("8/8/8/8/8/8/8/K1k5 w - - 0 1", ())
 
 
 @pytest.mark.parametrize("said", ["", "fen", "moves e2e4", "startpos e2e4", "endpos"])
-def test_a_broken_position_is_refused(said: str) -> None:
+def test_an_invalid_position_is_refused(said: str) -> None:
     with pytest.raises(Broken, match="startpos or fen"):
         position_of(said)
 
@@ -87,12 +87,12 @@ def test_options_have_types_and_bounds() -> None:
             options.set(name, value)
 
 
-def test_values_are_told_on_the_scale_of_lc0() -> None:
+def test_values_are_reported_on_lc0_s_scale() -> None:
     assert [centipawns(value) for value in (0.0, 0.5, -0.5)] == [0, 89, -89]
     assert 12_000 < centipawns(1.0) == -centipawns(-1.0) < 13_000
 
 
-def test_a_proven_end_is_told_in_moves() -> None:
+def test_a_proven_end_is_reported_in_moves() -> None:
     assert score_words(line(0.5)) == "cp 89"
     assert [score_words(line(1.0, plies)) for plies in (1, 3, 5)] == ["mate 1", "mate 2", "mate 3"]
     assert [score_words(line(-1.0, plies)) for plies in (2, 4)] == ["mate -1", "mate -2"]

@@ -1,4 +1,4 @@
-"""The program on a worker's machine: run as it is there, by itself, with nothing but Python."""
+"""The program on a worker's machine, run by itself as it is there, with only Python."""
 
 import json
 import os
@@ -57,7 +57,7 @@ def test_it_needs_nothing_but_the_standard_library() -> None:
         assert all(module.startswith("distributed.remote") for module in ours)
 
 
-def test_it_answers_where_nothing_of_ours_is_installed(program: Path, root: Path) -> None:
+def test_it_answers_on_a_machine_without_our_packages(program: Path, root: Path) -> None:
     packages = {"numpy": "1", "no-such-package": "1"}
     request = {
         "own": sys.executable,
@@ -78,11 +78,11 @@ def test_it_answers_where_nothing_of_ours_is_installed(program: Path, root: Path
     assert found["processor"] == processor() != ""
 
 
-def test_what_goes_wrong_is_said_in_the_answer(program: Path, root: Path) -> None:
+def test_the_answer_reports_failures(program: Path, root: Path) -> None:
     assert "KeyError" in answer(ask(program, root, "no-such-command", {}))["failed"]
 
 
-def test_a_process_outlives_the_one_that_started_it_in_a_session_of_its_own(program: Path, root: Path) -> None:
+def test_a_process_in_its_own_session_outlives_the_one_that_started_it(program: Path, root: Path) -> None:
     found = answer(ask(program, root, "start", worker(root)))["ok"]
     pid = found["pid"]
     assert not found["already"]
@@ -105,7 +105,7 @@ def test_six_starts_at_once_leave_exactly_one_process(program: Path, root: Path)
 
 
 @pytest.mark.medium
-def test_a_start_that_was_killed_leaves_no_second_worker(program: Path, root: Path) -> None:
+def test_a_killed_start_leaves_no_second_worker(program: Path, root: Path) -> None:
     request = worker(root)
     for delay in (0.02, 0.05, 0.08, 0.11):
         process = ask(program, root, "start", request)
@@ -117,13 +117,13 @@ def test_a_start_that_was_killed_leaves_no_second_worker(program: Path, root: Pa
     assert (root / PLACE / "begun").read_text().split() == [str(found["pid"])]
 
 
-def test_a_program_that_is_not_there_is_said_to_be_missing(program: Path, root: Path) -> None:
+def test_a_missing_program_is_reported_as_missing(program: Path, root: Path) -> None:
     request = {"place": PLACE, "argv": ["no-such-program"], "env": {}, "log": LOG}
     assert "no-such-program cannot be started" in answer(ask(program, root, "start", request))["failed"]
     assert running(root / PLACE) is None
 
 
-def test_a_process_that_is_stopped_hands_over_first(program: Path, root: Path) -> None:
+def test_a_stopped_process_first_hands_over_its_games(program: Path, root: Path) -> None:
     pid = answer(ask(program, root, "start", worker(root)))["ok"]["pid"]
     wait_until(lambda: (root / PLACE / "begun").exists() and (root / PLACE / "begun").read_text())
     assert answer(ask(program, root, "stop", {"place": PLACE, "seconds": 10.0}))["ok"] == {
@@ -136,7 +136,7 @@ def test_a_process_that_is_stopped_hands_over_first(program: Path, root: Path) -
 
 
 @pytest.mark.medium
-def test_one_that_does_not_end_is_killed(program: Path, root: Path) -> None:
+def test_a_process_that_does_not_end_is_killed(program: Path, root: Path) -> None:
     answer(ask(program, root, "start", {**worker(root), "env": {"STUBBORN": "1"}}))
     wait_until(lambda: (root / PLACE / "begun").exists() and (root / PLACE / "begun").read_text())
     assert answer(ask(program, root, "stop", {"place": PLACE, "seconds": 0.5}))["ok"] == {"found": True, "killed": True}
@@ -144,7 +144,7 @@ def test_one_that_does_not_end_is_killed(program: Path, root: Path) -> None:
 
 
 @pytest.mark.parametrize("changed", ["start_ticks", "boot_id"])
-def test_a_stranger_that_was_given_the_same_id_is_never_touched(root: Path, changed: str) -> None:
+def test_an_unrelated_process_with_the_same_id_is_never_touched(root: Path, changed: str) -> None:
     place = root / PLACE
     place.mkdir(parents=True)
     with subprocess.Popen(["sleep", "60"]) as stranger:
@@ -160,8 +160,8 @@ def test_a_stranger_that_was_given_the_same_id_is_never_touched(root: Path, chan
 
 
 def recorded_elsewhere(place: Path) -> Path:
-    """The record of a worker that another machine, which shares this home, has started; its id and start time are this
-    process's.
+    """Return the record of a worker that another machine with this home has started; its id and start time are those of
+    this process.
     """
     place.mkdir(parents=True)
     found = process_stat(os.getpid())
@@ -178,7 +178,7 @@ def recorded_elsewhere(place: Path) -> Path:
     return path
 
 
-def test_beside_a_worker_of_another_machine_with_this_home_none_is_started_and_none_is_signalled(
+def test_a_worker_of_another_machine_with_this_home_is_neither_duplicated_nor_signalled(
     program: Path, root: Path
 ) -> None:
     record = recorded_elsewhere(root / PLACE)
@@ -194,7 +194,7 @@ def test_beside_a_worker_of_another_machine_with_this_home_none_is_started_and_n
     assert record.read_text() == before
 
 
-def test_a_long_command_on_another_machine_with_this_home_is_followed_until_it_has_left_its_exit_code(
+def test_a_long_command_on_another_machine_with_this_home_is_followed_until_it_leaves_its_exit_code(
     program: Path, root: Path
 ) -> None:
     record = recorded_elsewhere(root / PLACE)
@@ -225,7 +225,7 @@ def test_the_release_of_a_worker_of_another_machine_with_this_home_stays(
     assert sorted(path.name for path in (root / "releases").glob("[!.]*")) == sorted([names[0], names[2], names[3]])
 
 
-def test_a_process_that_ends_by_itself_leaves_no_record_that_another_machine_would_have_to_believe(root: Path) -> None:
+def test_a_process_that_ends_leaves_no_record_that_another_machine_would_have_to_trust(root: Path) -> None:
     place = root / PLACE
     other = recorded_elsewhere(place)
     let_go(place)
@@ -236,7 +236,7 @@ def test_a_process_that_ends_by_itself_leaves_no_record_that_another_machine_wou
     assert not other.exists()
 
 
-def test_a_process_started_by_hand_is_known_too(root: Path) -> None:
+def test_a_process_started_by_hand_is_also_known(root: Path) -> None:
     place = root / PLACE
     place.mkdir(parents=True)
     assert claim(place, ["by hand"]) is None
@@ -250,7 +250,7 @@ def test_a_process_started_by_hand_is_known_too(root: Path) -> None:
     (place / "process.json").unlink()
 
 
-def test_the_end_of_a_log_is_read_from_where_one_has_read_to(program: Path, root: Path) -> None:
+def test_the_end_of_a_log_is_read_from_the_last_position(program: Path, root: Path) -> None:
     (root / "logs").mkdir()
     (root / LOG).write_text("".join(f"line {number}\n" for number in range(100_000)))
     found = answer(ask(program, root, "tail", {"log": LOG, "lines": 2}))["ok"]
@@ -263,7 +263,7 @@ def test_the_end_of_a_log_is_read_from_where_one_has_read_to(program: Path, root
     assert answer(ask(program, root, "tail", {"log": "logs/none.log", "lines": 2}))["ok"] == {"text": "", "end": 0}
 
 
-def test_a_log_that_has_grown_large_is_put_aside(program: Path, root: Path) -> None:
+def test_a_large_log_is_rotated(program: Path, root: Path) -> None:
     (root / "logs").mkdir()
     (root / LOG).write_bytes(b"x" * (6 * 2**20))
     answer(ask(program, root, "start", worker(root)))
@@ -271,7 +271,7 @@ def test_a_log_that_has_grown_large_is_put_aside(program: Path, root: Path) -> N
     assert (root / f"{LOG}.1").exists()
 
 
-def test_what_the_list_of_processes_must_not_show_comes_in_a_file(program: Path, root: Path) -> None:
+def test_secrets_come_in_a_file_not_in_the_process_list(program: Path, root: Path) -> None:
     (root / "request.json").write_text(json.dumps({"place": PLACE}))
     assert answer(ask(program, root, "alive", {"request": "request.json"}))["ok"]["running"] is False
     assert not (root / "request.json").exists()
@@ -285,7 +285,9 @@ def put_release(tmp_path: Path, root: Path, number: int) -> str:
     return name
 
 
-def test_a_release_is_the_code_that_was_packed(tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_release_contains_exactly_the_packed_code(
+    tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(root)
     name = put_release(tmp_path, root, 1)
     assert code_hash(root / "releases" / name) == name
@@ -305,7 +307,7 @@ def test_a_release_that_was_changed_by_hand_is_replaced(
     assert sorted(path.name for path in (root / "releases").iterdir()) == [".lock", name]
 
 
-def test_an_archive_that_is_not_what_it_is_called_is_refused(
+def test_an_archive_that_does_not_match_its_name_is_refused(
     tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(root)
@@ -315,7 +317,7 @@ def test_an_archive_that_is_not_what_it_is_called_is_refused(
     assert not (root / "releases" / "0123").exists()
 
 
-def test_the_last_two_releases_stay_and_those_from_which_a_worker_runs(
+def test_the_last_two_releases_and_those_in_use_are_kept(
     tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(root)
@@ -330,7 +332,7 @@ def test_the_last_two_releases_stay_and_those_from_which_a_worker_runs(
     (root / PLACE / "process.json").unlink()
 
 
-def test_signals_that_were_ignored_are_heeded_again(program: Path, root: Path) -> None:
+def test_ignored_signals_are_handled_again(program: Path, root: Path) -> None:
     program_text = [
         "sh",
         "-c",

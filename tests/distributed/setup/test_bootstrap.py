@@ -1,4 +1,4 @@
-"""From a bare folder to one that can play; what installs the packages is a stand-in, which takes no minutes."""
+"""From a bare folder to one that can play; a stand-in installs the packages, which takes no minutes."""
 
 import json
 import subprocess
@@ -89,7 +89,7 @@ def test_a_bare_machine_becomes_one_that_can_play(root: Path, project: Path) -> 
 
 
 @pytest.mark.medium
-def test_a_machine_that_is_ready_is_only_looked_at(root: Path, project: Path) -> None:
+def test_a_machine_that_is_ready_is_only_checked(root: Path, project: Path) -> None:
     run(root, project)
     reported = run(root, project)
     assert reported[1:] == ["the environment is complete", "ready: worker1"]
@@ -97,7 +97,7 @@ def test_a_machine_that_is_ready_is_only_looked_at(root: Path, project: Path) ->
 
 
 @pytest.mark.medium
-def test_new_code_is_sent_and_the_environment_stays(root: Path, project: Path) -> None:
+def test_new_code_is_sent_and_the_environment_is_kept(root: Path, project: Path) -> None:
     run(root, project)
     (project / "games/__init__.py").write_text("x = 1\n")
     reported = run(root, project)
@@ -108,7 +108,7 @@ def test_new_code_is_sent_and_the_environment_stays(root: Path, project: Path) -
 
 
 @pytest.mark.medium
-def test_two_checkouts_with_other_requirements_have_an_environment_each_and_one_with_the_same_shares_it(
+def test_checkouts_with_different_requirements_have_separate_environments_and_others_share_one(
     root: Path, project: Path, tmp_path: Path
 ) -> None:
     other = setup_is(make_project(tmp_path / "other"), INSTALL)
@@ -130,7 +130,7 @@ def test_two_checkouts_with_other_requirements_have_an_environment_each_and_one_
 
 
 @pytest.mark.medium
-def test_an_environment_of_an_earlier_version_is_used_as_it_is(root: Path, project: Path) -> None:
+def test_an_environment_of_an_earlier_version_is_used_unchanged(root: Path, project: Path) -> None:
     python = root / ".venv/bin/python"
     python.parent.mkdir(parents=True)
     stand_in(python, f'exec {sys.executable} "$@"')
@@ -139,7 +139,7 @@ def test_an_environment_of_an_earlier_version_is_used_as_it_is(root: Path, proje
 
 
 @pytest.mark.medium
-def test_a_bootstrap_that_was_cut_off_is_gone_on_with(root: Path, project: Path) -> None:
+def test_an_interrupted_bootstrap_is_continued(root: Path, project: Path) -> None:
     setup_is(project, f'while [ ! -e "$KEIMA_VENV.go" ]; do sleep 0.02; done\n{INSTALL}')
     steps = bootstrap_steps(LocalTransport(root, worker="worker1"), MACHINE, root=project)
     while next(steps):  # until it waits for the long step
@@ -156,7 +156,7 @@ def test_a_bootstrap_that_was_cut_off_is_gone_on_with(root: Path, project: Path)
 
 
 @pytest.mark.medium
-def test_one_whose_long_step_ended_meanwhile_finds_it_done(root: Path, project: Path) -> None:
+def test_a_bootstrap_whose_long_step_ended_meanwhile_finds_it_done(root: Path, project: Path) -> None:
     steps = bootstrap_steps(LocalTransport(root, worker="worker1"), MACHINE, root=project)
     while not (root / job(worker_requirements(root=project)) / "process.json").exists():
         next(steps)
@@ -181,7 +181,7 @@ def test_the_index_and_the_proxy_of_the_settings_reach_pip(root: Path, project: 
 
 
 @pytest.mark.medium
-def test_what_a_machine_s_own_variables_say_counts_before_that(root: Path, project: Path) -> None:
+def test_a_machine_s_own_variables_take_precedence(root: Path, project: Path) -> None:
     setup_is(project, f'echo "index $PIP_INDEX_URL"\n{INSTALL}')
     machine = MACHINE.model_copy(update={"env": {"PIP_INDEX_URL": "https://mirror.example"}})
     assert "index https://mirror.example" in run(root, project, machine, pip=PipSettings(index_url="https://other"))
@@ -190,7 +190,7 @@ def test_what_a_machine_s_own_variables_say_counts_before_that(root: Path, proje
 
 
 @pytest.mark.medium
-def test_an_installation_that_fails_is_told_with_its_last_words(root: Path, project: Path) -> None:
+def test_a_failed_installation_is_reported_with_its_last_output(root: Path, project: Path) -> None:
     setup_is(project, 'echo "No space left on device" >&2; exit 1')
     with pytest.raises(
         RemoteFailure,
@@ -202,14 +202,14 @@ def test_an_installation_that_fails_is_told_with_its_last_words(root: Path, proj
 
 
 @pytest.mark.medium
-def test_one_that_is_killed_is_told_to_be_begun_again(root: Path, project: Path) -> None:
+def test_after_a_killed_installation_the_message_says_to_start_again(root: Path, project: Path) -> None:
     setup_is(project, "kill -9 $PPID")
     with pytest.raises(RemoteFailure, match="cut off"):
         run(root, project)
 
 
 @pytest.mark.medium
-def test_an_environment_of_the_users_own_is_never_changed(root: Path, project: Path, tmp_path: Path) -> None:
+def test_a_user_s_own_environment_is_never_changed(root: Path, project: Path, tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(tmp_path / "env")], check=True)
     machine = MACHINE.model_copy(update={"python": str(tmp_path / "env/bin/python")})
     with pytest.raises(Refused, match=r"missing: .*torch.*-m pip install .*torch=="):
@@ -221,7 +221,7 @@ def test_an_environment_of_the_users_own_is_never_changed(root: Path, project: P
 def test_the_environment_is_made_with_the_interpreter_that_the_user_has_named(
     root: Path, project: Path, tmp_path: Path
 ) -> None:
-    """Though there is no python3; a home is written as a shell would."""
+    """Even if there is no python3; a home is written as in a shell."""
     (tmp_path / "tools/python3").rename(tmp_path / "named")
     stand_in(tmp_path / "tools/python3", "exit 1")
     for name in ("python3.14", "python3.13", "python3.12", "python3.11"):
@@ -233,7 +233,7 @@ def test_the_environment_is_made_with_the_interpreter_that_the_user_has_named(
     assert run(root, project, machine)[1:] == ["the environment is complete", "ready: worker1"]
 
 
-def test_what_cannot_be_installed_from_here_is_refused_at_once(root: Path, project: Path) -> None:
+def test_impossible_installations_are_refused_at_once(root: Path, project: Path) -> None:
     machine = MACHINE.model_copy(update={"gpu_ids": (98, 99)})
     with pytest.raises(Refused, match="gpu"):
         run(root, project, machine)
@@ -265,7 +265,7 @@ def test_a_machine_plays_with_our_real_code(root: Path) -> None:
     assert "handed over its games" in tail(there, "worker1")
 
 
-def test_a_machine_is_not_set_up_for_a_run_that_ends(root: Path, project: Path) -> None:
+def test_no_machine_is_set_up_for_a_run_that_ends(root: Path, project: Path) -> None:
     process_manager = RemoteProcessManager(MACHINE, required=worker_requirements(root=project), bootstrap=True)
     with pytest.raises(Refused, match="our code is not there"):
         process_manager.prepare(LocalTransport(root, worker="worker1"), lambda text: None, lambda: False)

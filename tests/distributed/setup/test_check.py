@@ -1,4 +1,4 @@
-"""What is found on a machine, and what a beginner is told to do about it."""
+"""What is found on a machine, and the remedies for beginners."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -22,7 +22,7 @@ def machine(**values: Any) -> WorkerSettings:
 
 
 def a_probe(**changes: Any) -> Probe:
-    """A machine on which all is well; ``packages`` and ``version`` are of its Python."""
+    """Return the probe of a machine without problems; ``packages`` and ``version`` are of its Python."""
     python = {
         "path": "/home/keima/keima/.venv/bin/python",
         "version": changes.pop("version", [3, 12, 1]),
@@ -53,7 +53,7 @@ def wrong(probe: Probe, **values: Any) -> list[Finding]:
     return [finding for finding in findings(probe, machine(**values), REQUIRED, now=lambda: NOW) if not finding.ok]
 
 
-def test_where_all_is_well_there_is_nothing_to_do() -> None:
+def test_a_machine_without_problems_needs_no_remedy() -> None:
     assert wrong(a_probe()) == []
     assert all(finding.text for finding in findings(a_probe(), machine(), REQUIRED, now=lambda: NOW))
 
@@ -106,7 +106,7 @@ def test_where_all_is_well_there_is_nothing_to_do() -> None:
         ({}, {"gpu_ids": [0, 1]}, "gpu", "no NVIDIA GPU", "driver"),
     ],
 )
-def test_what_stands_in_the_way_is_named_with_its_remedy(
+def test_every_obstacle_is_named_with_its_remedy(
     changes: dict[str, Any], settings: dict[str, Any], what: str, text: str, remedy: str
 ) -> None:
     (finding,) = wrong(a_probe(**changes), **settings)
@@ -125,25 +125,25 @@ def test_what_stands_in_the_way_is_named_with_its_remedy(
         ({"memory": 2 * 10**9}, "memory", "only 2.0 GB for 4 workers"),
     ],
 )
-def test_what_is_only_worth_a_note_stands_in_nobodys_way(changes: dict[str, Any], what: str, text: str) -> None:
+def test_a_warning_keeps_no_worker_from_playing(changes: dict[str, Any], what: str, text: str) -> None:
     (finding,) = wrong(a_probe(**changes))
     assert (finding.what, finding.fatal) == (what, False)
     assert text in finding.text
     assert finding.remedy
 
 
-def test_a_build_of_a_package_is_not_its_version() -> None:
+def test_the_build_of_a_package_is_not_part_of_its_version() -> None:
     assert wrong(a_probe(packages={"torch": "2.13.0+cpu"})) == []
 
 
 @pytest.mark.parametrize("gpu", [0, 1])
-def test_a_gpu_that_the_config_names_and_nobody_finds_is_no_tick(gpu: int) -> None:
+def test_a_missing_gpu_that_the_config_names_is_no_tick(gpu: int) -> None:
     (finding,) = wrong(a_probe(), gpu_id=gpu)
     assert (finding.what, finding.fatal) == ("gpu", False)
     assert f"no GPU {gpu}, nor any other, so its processor plays" in finding.text and "gpu_id" in finding.remedy
 
 
-def test_remedies_name_the_settings_file_that_is_meant(tmp_path: Path) -> None:
+def test_remedies_name_the_settings_file_in_use(tmp_path: Path) -> None:
     bare = a_probe(code={".": ""})
     for config, command in {
         CONFIG: "python distributed/ssh_connector.py --bootstrap worker1",
@@ -155,7 +155,7 @@ def test_remedies_name_the_settings_file_that_is_meant(tmp_path: Path) -> None:
         assert f"run: {command};" in finding.remedy
 
 
-def test_a_clone_in_the_folder_itself_serves_if_it_is_the_same_code() -> None:
+def test_a_clone_in_the_folder_is_used_if_it_has_the_same_code() -> None:
     assert a_probe(code={"releases/abc": "", ".": "abc"}, whole=[]).folder_of("abc") == "."
     assert a_probe(code={"releases/abc": "abc", ".": "abc"}).folder_of("abc") == "releases/abc"
     assert a_probe(code={".": "", "/home/keima/AZ-Go": "abc"}, whole=[]).folder_of("abc") == "/home/keima/AZ-Go"
@@ -172,7 +172,7 @@ def test_a_clone_in_the_folder_itself_serves_if_it_is_the_same_code() -> None:
         ({"cpus": 1}, {}, [WorkerSlot("worker1")]),
     ],
 )
-def test_a_machine_has_a_worker_for_each_gpu_or_else_for_each_core(
+def test_a_machine_has_one_worker_per_gpu_or_else_per_core(
     changes: dict[str, Any], settings: dict[str, Any], expected: list[WorkerSlot]
 ) -> None:
     assert worker_slots(a_probe(**changes), machine(**settings)) == expected

@@ -50,7 +50,7 @@ def inspect_machine(there: LocalTransport, root: Path, **values: object) -> Prob
 
 
 def begin(there: LocalTransport, root: Path, *, slot: WorkerSlot = SLOT, **values: object) -> dict[str, Any]:
-    """Start a worker; returns what it has seen of the world."""
+    """Start a worker; return what it sees of the system."""
     start(there, slot, machine=settings(**values), probe=inspect_machine(there, root), required=required_in(root))
     seen = root / worker_place(slot.name) / "seen.json"
     wait_until(lambda: seen.exists() and seen.read_text().endswith("}"))
@@ -59,7 +59,7 @@ def begin(there: LocalTransport, root: Path, *, slot: WorkerSlot = SLOT, **value
     return found
 
 
-def test_the_first_contact_puts_our_program_there_and_no_other_does(there: LocalTransport, root: Path) -> None:
+def test_the_first_contact_installs_only_our_program(there: LocalTransport, root: Path) -> None:
     name = install_remote(there)
     sent = there.sent
     assert (root / name).stat().st_size == sent
@@ -67,12 +67,12 @@ def test_the_first_contact_puts_our_program_there_and_no_other_does(there: Local
     assert there.sent == sent
 
 
-def test_a_program_that_was_removed_is_put_there_again(there: LocalTransport, root: Path) -> None:
+def test_a_removed_program_is_installed_again(there: LocalTransport, root: Path) -> None:
     (root / install_remote(there)).unlink()
     assert inspect_machine(there, root).writable
 
 
-def test_a_probe_says_what_there_is(there: LocalTransport, root: Path) -> None:
+def test_a_probe_reports_the_machine(there: LocalTransport, root: Path) -> None:
     found = inspect_machine(there, root)
     assert found.root == str(root)
     assert found.python and found.python.version == sys.version_info[:3]
@@ -81,12 +81,12 @@ def test_a_probe_says_what_there_is(there: LocalTransport, root: Path) -> None:
 
 
 @pytest.mark.medium
-def test_a_chosen_interpreter_that_is_not_there_is_found_missing(there: LocalTransport, root: Path) -> None:
+def test_a_missing_interpreter_named_by_the_user_is_reported(there: LocalTransport, root: Path) -> None:
     assert inspect_machine(there, root, python="/no/such/python").python is None
 
 
 @pytest.mark.medium
-def test_one_that_does_not_work_is_refused(there: LocalTransport, root: Path) -> None:
+def test_an_interpreter_that_does_not_work_is_refused(there: LocalTransport, root: Path) -> None:
     broken = root / "python"
     broken.write_text("#!/bin/sh\nexit 1\n")
     broken.chmod(0o700)
@@ -95,7 +95,7 @@ def test_one_that_does_not_work_is_refused(there: LocalTransport, root: Path) ->
 
 
 @pytest.mark.medium
-def test_a_worker_is_started_seen_and_stopped(there: LocalTransport, root: Path) -> None:
+def test_a_worker_can_be_started_seen_and_stopped(there: LocalTransport, root: Path) -> None:
     assert not alive(there, "worker1").running
     seen = begin(there, root)
     assert seen["argv"] == ["./start_worker.py", "--folder", "workers/worker1", "--log", "logs/worker_worker1.log"]
@@ -110,20 +110,20 @@ def test_a_worker_is_started_seen_and_stopped(there: LocalTransport, root: Path)
     assert not alive(there, "worker1").running
 
 
-def test_a_seat_without_a_gpu_has_one_thread_and_sees_none(there: LocalTransport, root: Path) -> None:
+def test_a_process_without_a_gpu_has_one_thread_and_sees_no_gpu(there: LocalTransport, root: Path) -> None:
     env = begin(there, root)["env"]
     assert (env["OMP_NUM_THREADS"], env["CUDA_VISIBLE_DEVICES"]) == ("1", "")
 
 
 @pytest.mark.medium
-def test_a_seat_with_a_gpu_sees_that_one_alone(there: LocalTransport, root: Path) -> None:
+def test_a_process_with_a_gpu_sees_only_that_one(there: LocalTransport, root: Path) -> None:
     seen = begin(there, root, slot=WorkerSlot("worker1-2", 3))
     assert seen["env"]["CUDA_VISIBLE_DEVICES"] == "3"
     assert seen["argv"][-2:] == ["--gpu", "3"]
 
 
 @pytest.mark.medium
-def test_variables_of_the_config_reach_the_worker_but_no_list_of_processes(
+def test_variables_of_the_config_reach_the_worker_but_not_the_process_list(
     there: LocalTransport, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lines: list[str] = []
@@ -142,7 +142,7 @@ def test_variables_of_the_config_reach_the_worker_but_no_list_of_processes(
 
 
 @pytest.mark.medium
-def test_the_users_own_worker_class_is_named_to_the_worker(there: LocalTransport, root: Path) -> None:
+def test_the_worker_is_told_the_user_s_worker_class(there: LocalTransport, root: Path) -> None:
     own = required_in(root, "custom_worker.CustomWorker")
     start(there, SLOT, machine=settings(), probe=probe(there, settings(), own), required=own)
     seen = root / "workers/worker1/seen.json"
@@ -150,7 +150,7 @@ def test_the_users_own_worker_class_is_named_to_the_worker(there: LocalTransport
     assert json.loads(seen.read_text())["argv"][-2:] == ["--worker-class", "custom_worker.CustomWorker"]
 
 
-def test_nobody_is_started_with_other_code_than_ours(there: LocalTransport, root: Path) -> None:
+def test_no_worker_is_started_with_different_code(there: LocalTransport, root: Path) -> None:
     before = inspect_machine(there, root)
     (root / "games/__init__.py").write_text("x = 1\n")
     with pytest.raises(Refused, match=r"worker1: .*our code.*--bootstrap worker1"):
@@ -167,19 +167,19 @@ def test_a_program_that_cannot_be_started_says_why(there: LocalTransport, root: 
 
 
 @pytest.mark.medium
-def test_the_log_of_a_worker_cannot_play_tricks_on_a_terminal(there: LocalTransport, root: Path) -> None:
+def test_a_worker_s_log_cannot_control_the_terminal(there: LocalTransport, root: Path) -> None:
     (root / "logs").mkdir()
     (root / log_name("worker1")).write_text("one\n\x1b[2Jtwo\n")
     assert tail(there, "worker1") == "one\n[2Jtwo"
     assert tail(there, "worker2") == ""
 
 
-def test_an_answer_is_found_amid_the_noise_of_a_login_shell() -> None:
+def test_an_answer_is_found_in_the_output_of_a_noisy_login_shell() -> None:
     noise = b'Welcome!\n@@other {"ok": 1}\n@@n {"ok": 2}\nbye'
     assert find_answer("worker1", Completed(0, noise, b""), "n") == {"ok": 2}
 
 
-def test_no_answer_is_told_with_what_was_said_instead() -> None:
+def test_a_missing_answer_is_reported_with_the_output_instead() -> None:
     with pytest.raises(
         RemoteFailure, match=r"worker1: .*ended with 1 and said: This account is currently not available"
     ):
@@ -188,7 +188,7 @@ def test_no_answer_is_told_with_what_was_said_instead() -> None:
 
 @pytest.fixture
 def tools(root: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The only folder in which programs are found; those that everybody has are there."""
+    """The only folder in which programs are found; the standard ones are there."""
     folder = root / "tools"
     folder.mkdir()
     for name in ("sh", "mkdir", "uname"):
@@ -202,8 +202,8 @@ def stand_in(path: Path, command: str) -> None:
     path.chmod(0o700)
 
 
-def test_a_python_from_before_all_this_is_passed_over(there: LocalTransport, tools: Path) -> None:
-    stand_in(tools / "python3", "exit 1")  # as one says that it is older than asked
+def test_an_ancient_python_is_skipped(there: LocalTransport, tools: Path) -> None:
+    stand_in(tools / "python3", "exit 1")  # because it reports that it is older than required
     assert not alive(there, "worker1", python=sys.executable).running
     with pytest.raises(Refused, match=r"no Python that works.*Python 3\.11"):
         alive(there, "worker1")
@@ -216,7 +216,7 @@ TOO_OLD = (
 
 @pytest.mark.medium
 @pytest.mark.parametrize("python3", ["exit 1", f'{TOO_OLD} {sys.executable} "$@";; esac'], ids=["3.8", "3.9"])
-def test_a_newer_python_beside_an_old_python3_is_found(
+def test_a_newer_python_next_to_an_old_python3_is_found(
     there: LocalTransport, root: Path, tools: Path, python3: str
 ) -> None:
     stand_in(tools / "python3", python3)
@@ -232,7 +232,7 @@ def test_a_machine_without_any_python_is_refused(there: LocalTransport, tools: P
         call(there, "alive", {"place": "workers/worker1"})
 
 
-def test_an_answer_that_is_not_what_it_should_be_is_not_believed(
+def test_an_unexpected_answer_is_not_trusted(
     there: LocalTransport, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def lie(argv: Sequence[str], *, seconds: float = 5.0) -> Completed:

@@ -47,7 +47,7 @@ FIND_LINKS = ("PIP_FIND_LINKS", "PIP_EXTRA_INDEX_URL")
 
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A small project that needs two packages, and is set up as ours is."""
+    """A small project that needs two packages and is set up like ours."""
     monkeypatch.setattr("distributed.setup.release.PACKAGES", PURE)
     made = make_project(tmp_path / "ours")
     shutil.copy2(ROOT / "scripts/setup.sh", made / "scripts/setup.sh")
@@ -57,7 +57,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def bare(server: Sshd, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """The machine: its python3 has no packages, and there is no package index that it could reach."""
+    """The machine: its python3 has no packages, and it can reach no package index."""
     for name in FIND_LINKS:
         monkeypatch.delenv(name, raising=False)
     tools = tmp_path / "tools"
@@ -72,7 +72,7 @@ def bare(server: Sshd, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 @needs_sshd
 @pytest.mark.trial
-def test_a_machine_without_any_interpreter_of_ours_is_set_up_when_it_is_connected(
+def test_a_machine_without_an_interpreter_of_ours_is_set_up_when_it_is_connected(
     bare: WorkerSettings, server: Sshd, project: Path, tmp_path: Path
 ) -> None:
     """As with `bootstrap: true`; first without the packages, then with them."""
@@ -102,7 +102,7 @@ def test_a_machine_without_any_interpreter_of_ours_is_set_up_when_it_is_connecte
 @needs_sshd
 @pytest.mark.trial
 def test_a_python_without_venv_takes_pip_from_the_wheels(bare: WorkerSettings, project: Path, tmp_path: Path) -> None:
-    """As on Debian without python3-venv: ensurepip is missing, and there is no pip outside."""
+    """As on Debian without python3-venv: ensurepip is missing, and there is no other pip."""
     folder = make_wheels(tmp_path / "wheels", *PURE, "pip")
     (tmp_path / "tools/python3").write_text(f"""#!/bin/sh
 case "$*" in
@@ -125,7 +125,7 @@ exec {BARE} -S "$@"
     transport.close()
 
 
-def test_wheels_that_are_missing_are_named_before_anything_is_sent(root: Path, project: Path, tmp_path: Path) -> None:
+def test_missing_wheels_are_named_before_anything_is_sent(root: Path, project: Path, tmp_path: Path) -> None:
     folder = make_wheels(tmp_path / "wheels", "scp")
     own = WorkerSettings.model_validate({"host": "worker1", "python": str(BARE)})
     with pytest.raises(Refused, match=r"has no wheels of sgfmill==.* run here: pip download .*requirements.txt pip"):
@@ -176,18 +176,18 @@ def test_only_wheels_for_the_machine_s_python_and_processor_are_sent_small_ones_
         ((3, 11), "riscv64", "torch"),
     ],
 )
-def test_wheels_for_another_machine_are_none(folder: Path, version: tuple[int, int], kind: str, lacks: str) -> None:
+def test_wheels_for_another_machine_do_not_count(folder: Path, version: tuple[int, int], kind: str, lacks: str) -> None:
     with pytest.raises(NoWheels, match=f"has no wheels of .*{lacks}.* for Python 3.{version[1]} on {kind}") as failed:
         fitting_wheels(folder, NEEDED, version=version, machine=kind)
     assert f"--platform manylinux_2_28_{kind}" in str(failed.value)
 
 
-def test_a_folder_that_is_not_there_holds_nothing(folder: Path) -> None:
+def test_a_missing_folder_contains_no_wheels(folder: Path) -> None:
     with pytest.raises(NoWheels, match=r"has no wheels of torch==2.13.0, safetensors==0.8.0, PyYAML==6.0.3"):
         fitting_wheels(folder / "nowhere", NEEDED, version=(3, 11), machine="x86_64")
 
 
-# Room, and trouble.
+# Space and failures.
 
 
 @pytest.mark.parametrize(
@@ -199,7 +199,9 @@ def test_a_folder_that_is_not_there_holds_nothing(folder: Path) -> None:
         (CPU_ENVIRONMENT - 1, {"torch_index": CPU_TORCH}, 0, False),
     ],
 )
-def test_the_packages_need_room_by_what_torch_it_is(free: int, pip: dict[str, str], gpus: int, ok: bool) -> None:
+def test_the_space_for_the_packages_depends_on_the_build_of_torch(
+    free: int, pip: dict[str, str], gpus: int, ok: bool
+) -> None:
     found = room_for_environment(a_probe(disk_free=free), machine(), PipSettings.model_validate(pip), [])
     assert found.ok == ok
     assert ok or ("choose another `directory`" in found.remedy and ("torch_index" in found.remedy) == (not pip))
@@ -243,16 +245,16 @@ def test_the_packages_need_room_by_what_torch_it_is(free: int, pip: dict[str, st
         ([], "exit code 7", "fix that"),
     ],
 )
-def test_a_failure_is_explained_in_a_sentence_with_its_remedy(said: list[str], why: str, remedy: str) -> None:
+def test_a_failure_is_explained_in_one_sentence_with_its_remedy(said: list[str], why: str, remedy: str) -> None:
     found, remedied = install_errors.explained(said, 7)
     assert why in found and remedy in remedied
     assert "\n" not in found
 
 
-# What has been compiled here.
+# Compiled code.
 
 
-def test_what_is_compiled_goes_to_machines_of_the_same_processor_and_python_alone(
+def test_compiled_code_goes_only_to_machines_with_the_same_processor_and_python(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     own = WorkerSettings.model_validate({"host": "worker1", "python": sys.executable})
@@ -263,7 +265,9 @@ def test_what_is_compiled_goes_to_machines_of_the_same_processor_and_python_alon
     assert not compile_cache.serves(found)
 
 
-def test_compiled_code_is_put_beside_what_is_there(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compiled_code_is_added_to_the_existing_cache(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     cache, there = tmp_path / "cache", tmp_path / "there"
     monkeypatch.setattr(compiled, "CACHE", cache)
     compiled.cache_folder.cache_clear()
@@ -289,7 +293,7 @@ def test_compiled_code_is_put_beside_what_is_there(root: Path, tmp_path: Path, m
     assert not (root / "compiled.tar.gz").exists()
 
 
-def test_nothing_is_unpacked_outside_of_the_cache(root: Path, tmp_path: Path) -> None:
+def test_nothing_is_unpacked_outside_the_cache(root: Path, tmp_path: Path) -> None:
     with tarfile.open(tmp_path / "bad.tar.gz", "w:gz") as tar:
         tar.add(ROOT / "LICENSE", "../outside")
     transport = LocalTransport(root)

@@ -1,4 +1,4 @@
-"""The code that a worker runs: under one name if and only if it is the same."""
+"""The code that a worker runs: the same name if and only if it is the same code."""
 
 import io
 import os
@@ -48,14 +48,14 @@ def test_the_hash_changes_with_every_file_that_a_worker_runs(tmp_path: Path, nam
         ".venv/x.py",
     ],
 )
-def test_the_hash_does_not_change_with_what_a_worker_does_not_run(tmp_path: Path, name: str) -> None:
+def test_the_hash_does_not_change_with_files_that_a_worker_does_not_run(tmp_path: Path, name: str) -> None:
     before = worker_code_hash(make_project(tmp_path))
     (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
     (tmp_path / name).write_text("something\n")
     assert worker_code_hash(tmp_path) == before
 
 
-def test_the_hash_depends_on_neither_the_times_nor_the_place(tmp_path: Path) -> None:
+def test_the_hash_depends_neither_on_times_nor_on_the_place(tmp_path: Path) -> None:
     one, other = make_project(tmp_path / "one"), make_project(tmp_path / "other")
     os.utime(one / "start_worker.py", (1, 1))
     assert worker_code_hash(one) == worker_code_hash(other)
@@ -66,7 +66,7 @@ def test_a_folder_without_code_has_no_hash(tmp_path: Path) -> None:
     assert worker_code_hash(tmp_path) == ""
 
 
-def test_the_archive_holds_what_is_hashed_and_no_more(tmp_path: Path) -> None:
+def test_the_archive_contains_exactly_the_hashed_files(tmp_path: Path) -> None:
     make_project(tmp_path)
     (tmp_path / "secret.txt").write_text("secret")
     archive = tmp_path / "archive.tar.gz"
@@ -76,7 +76,7 @@ def test_the_archive_holds_what_is_hashed_and_no_more(tmp_path: Path) -> None:
     assert "secret.txt" not in names_in(pack_code(tmp_path))
 
 
-def test_the_users_own_worker_class_goes_along(tmp_path: Path) -> None:
+def test_the_user_s_worker_class_is_included(tmp_path: Path) -> None:
     make_project(tmp_path, module="custom_worker")
     name = "custom_worker.CustomWorker"
     assert "custom_worker.py" in names_in(pack_code(tmp_path, name))
@@ -86,19 +86,19 @@ def test_the_users_own_worker_class_goes_along(tmp_path: Path) -> None:
     assert worker_code_hash(tmp_path, name) != before
 
 
-def test_it_may_be_a_package_too(tmp_path: Path) -> None:
+def test_the_worker_class_may_be_in_a_package(tmp_path: Path) -> None:
     make_project(tmp_path)
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "worker.py").write_text("")
     assert "mine/worker.py" in names_in(pack_code(tmp_path, "mine.worker.Mine"))
 
 
-def test_a_worker_class_without_a_file_is_named_with_where_it_belongs(tmp_path: Path) -> None:
+def test_a_worker_class_without_a_file_is_reported_with_where_it_belongs(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"custom_worker\.py, which does not exist"):
         own_module("custom_worker.CustomWorker", make_project(tmp_path))
 
 
-def test_the_projects_own_code_has_a_name_and_versions_for_all_that_a_worker_imports() -> None:
+def test_our_code_has_a_hash_and_versions_of_all_packages_that_a_worker_imports() -> None:
     found = worker_requirements()
     assert len(found.code_hash) == 16
     assert found.extra == ""

@@ -1,4 +1,4 @@
-"""Changes of the workers in a settings file: what was there stays, letter for letter."""
+"""Changes of the workers in a settings file: everything else stays, letter for letter."""
 
 import difflib
 from pathlib import Path
@@ -29,7 +29,7 @@ def names(path: Path) -> list[str]:
 
 
 def difference(before: str, after: str) -> list[str]:
-    """The lines that went and came."""
+    """Return the removed and the added lines."""
     lines = difflib.unified_diff(before.splitlines(), after.splitlines(), n=0, lineterm="")
     return [line for line in list(lines)[2:] if not line.startswith("@@")]
 
@@ -54,7 +54,7 @@ distributed:
 """
 
 
-def test_a_machine_is_added_behind_the_last_one(tmp_path: Path) -> None:
+def test_a_machine_is_added_after_the_last_one(tmp_path: Path) -> None:
     path = settings_file(tmp_path, BLOCK)
     add_worker(path, machine(user="me", port=2222))
     assert path.read_text() == TOP + BLOCK.replace(
@@ -62,7 +62,7 @@ def test_a_machine_is_added_behind_the_last_one(tmp_path: Path) -> None:
     )
 
 
-def test_a_machine_is_removed_with_its_weight_and_no_more(tmp_path: Path) -> None:
+def test_a_machine_is_removed_with_its_weight_and_nothing_else(tmp_path: Path) -> None:
     path = settings_file(tmp_path, BLOCK)
     remove_worker(path, "worker2")
     assert difference(TOP + BLOCK, path.read_text()) == [
@@ -94,7 +94,7 @@ LAYOUTS = {
 
 @pytest.mark.parametrize("line_end", ["\n", "\r\n"])
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_every_layout_can_be_added_to_and_removed_from(tmp_path: Path, layout: str, line_end: str) -> None:
+def test_machines_can_be_added_to_and_removed_from_every_layout(tmp_path: Path, layout: str, line_end: str) -> None:
     text = LAYOUTS[layout].replace("\n", line_end)
     path = settings_file(tmp_path, text)
     add_worker(path, machine(user="me"))
@@ -110,7 +110,7 @@ def test_every_layout_can_be_added_to_and_removed_from(tmp_path: Path, layout: s
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_adding_and_removing_leaves_the_file_as_it_was(tmp_path: Path, layout: str) -> None:
+def test_adding_and_removing_leaves_the_file_unchanged(tmp_path: Path, layout: str) -> None:
     path = settings_file(tmp_path, LAYOUTS[layout])
     before = path.read_text()
     add_worker(path, machine(user="me"))
@@ -119,7 +119,7 @@ def test_adding_and_removing_leaves_the_file_as_it_was(tmp_path: Path, layout: s
 
 
 @pytest.mark.parametrize("shipped", EXPERIMENTS, ids=lambda path: path.name)
-def test_the_shipped_settings_can_be_added_to_with_all_their_comments(tmp_path: Path, shipped: Path) -> None:
+def test_a_machine_can_be_added_to_the_shipped_settings_with_all_their_comments(tmp_path: Path, shipped: Path) -> None:
     path = tmp_path / shipped.name
     path.write_bytes(shipped.read_bytes())
     there = names(path)
@@ -170,14 +170,14 @@ def test_a_section_without_workers_gets_them(tmp_path: Path) -> None:
     ],
 )
 @pytest.mark.parametrize("layout", ["lines", "brackets", "braces in lines"])
-def test_whatever_is_said_of_a_machine_arrives(tmp_path: Path, values: dict[str, Any], layout: str) -> None:
+def test_all_settings_of_a_machine_arrive(tmp_path: Path, values: dict[str, Any], layout: str) -> None:
     path = settings_file(tmp_path, LAYOUTS[layout])
     new = machine(**values)
     add_worker(path, new)
     assert load_settings(path).distributed.workers[-1] == new
 
 
-def test_a_weight_on_a_line_of_its_own_goes_too(tmp_path: Path) -> None:
+def test_a_weight_on_its_own_line_is_also_removed(tmp_path: Path) -> None:
     weights = "  worker_weights:\n    # slow\n    a: 1.0\n    b: 2.0  # fast\n"
     path = settings_file(tmp_path, LAYOUTS["lines"] + weights)
     remove_worker(path, "b")
@@ -205,12 +205,12 @@ def test_the_last_worker_stays_while_workers_are_to_play(tmp_path: Path) -> None
     refused(path, ConfigError, lambda: remove_worker(path, "a"), "the list is empty, but enabled is true")
 
 
-def test_a_worker_that_is_not_there_is_refused_with_those_that_are(tmp_path: Path) -> None:
+def test_an_unknown_worker_is_refused_with_the_known_ones(tmp_path: Path) -> None:
     path = settings_file(tmp_path, LAYOUTS["lines"])
     refused(path, ValueError, lambda: remove_worker(path, "c"), "no worker c; its workers are: a, b")
 
 
-def test_a_file_that_is_not_right_is_left_alone(tmp_path: Path) -> None:
+def test_an_invalid_file_is_left_alone(tmp_path: Path) -> None:
     path = settings_file(tmp_path, "distributed: {wokers: []}\n")
     refused(path, ConfigError, lambda: add_worker(path, machine()), "did you mean")
 
@@ -232,9 +232,7 @@ def test_a_layout_that_cannot_be_changed_safely_is_named_with_what_to_do_by_hand
     refused(path, CannotEdit, lambda: change(path), "by hand, ")
 
 
-def test_a_file_that_somebody_else_changes_meanwhile_is_left_to_them(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_that_changes_meanwhile_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = settings_file(tmp_path, LAYOUTS["lines"])
     theirs = path.read_bytes() + b"# theirs\n"
 
@@ -251,7 +249,7 @@ def test_a_file_that_somebody_else_changes_meanwhile_is_left_to_them(
     assert path.read_bytes() == theirs
 
 
-def test_a_link_stays_a_link_and_rights_stay_as_they_are(tmp_path: Path) -> None:
+def test_a_link_stays_a_link_and_permissions_are_kept(tmp_path: Path) -> None:
     path = settings_file(tmp_path, LAYOUTS["lines"])
     path.chmod(0o640)
     link = tmp_path / "link.yaml"

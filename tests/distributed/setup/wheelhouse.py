@@ -1,4 +1,4 @@
-"""Wheels of packages that are installed here: real ones, for tests of what is installed from them without any index."""
+"""Real wheels of installed packages, for tests of installations without an index."""
 
 import zipfile
 from importlib import metadata
@@ -9,7 +9,7 @@ PURE = ("scp", "sgfmill")
 
 
 def make_wheels(folder: Path, *names: str) -> Path:
-    """A folder with a wheel of each of these packages, without what they require."""
+    """Make a folder with a wheel of each of these packages, without their requirements."""
     folder.mkdir(parents=True, exist_ok=True)
     for name in names:
         package = metadata.distribution(name)

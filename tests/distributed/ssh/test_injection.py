@@ -1,6 +1,4 @@
-"""No name, path or value of the settings, and no word of a machine, is ever carried out by a shell or obeyed by a
-terminal.
-"""
+"""No name, path or value of the settings, and no text of a machine, is ever run by a shell or obeyed by a terminal."""
 
 import json
 import stat
@@ -58,7 +56,7 @@ def there(server: Sshd, nasty: str) -> Iterator[Transport]:
     transport.close()
 
 
-def test_a_folder_s_name_is_a_name_and_nothing_else(server: Sshd, there: Transport, nasty: str) -> None:
+def test_the_name_of_a_folder_is_only_a_name(server: Sshd, there: Transport, nasty: str) -> None:
     there.put(b"1", "a/b.json")
     assert there.get("a/b.json", 10) == b"1"
     assert [entry.name for entry in there.names("a")] == ["b.json"]
@@ -69,7 +67,9 @@ def test_a_folder_s_name_is_a_name_and_nothing_else(server: Sshd, there: Transpo
 
 
 @pytest.mark.medium
-def test_what_is_started_gets_its_words_and_variables_as_they_are(server: Sshd, there: Transport, nasty: str) -> None:
+def test_a_started_program_gets_its_arguments_and_variables_unchanged(
+    server: Sshd, there: Transport, nasty: str
+) -> None:
     request = {
         "place": worker_place("w"),
         "argv": [sys.executable, "-c", PROGRAM, nasty],
@@ -85,13 +85,13 @@ def test_what_is_started_gets_its_words_and_variables_as_they_are(server: Sshd, 
     assert not owned(server)
 
 
-def test_an_interpreter_s_name_is_a_name(server: Sshd, there: Transport, nasty: str) -> None:
+def test_the_name_of_an_interpreter_is_only_a_name(server: Sshd, there: Transport, nasty: str) -> None:
     assert not alive(there, "w", python=f"/no/such/{nasty}").running  # the next one is taken
     assert not owned(server)
 
 
 @pytest.mark.medium
-def test_what_is_put_onto_a_machine_is_its_user_s_alone(server: Sshd) -> None:
+def test_files_put_on_a_machine_are_readable_by_its_user_alone(server: Sshd) -> None:
     transport = connect(server.worker(), host_key_policy="strict")
     try:
         transport.put(b"1", f"{worker_place('w')}/inbox/assignment.json")
@@ -111,7 +111,7 @@ def test_what_is_put_onto_a_machine_is_its_user_s_alone(server: Sshd) -> None:
     assert [path for path in found if path.is_file() and b"SECRET" in path.read_bytes()] == []
 
 
-def test_the_log_of_a_worker_does_nothing_to_the_terminal(server: Sshd) -> None:
+def test_a_worker_s_log_does_nothing_to_the_terminal(server: Sshd) -> None:
     transport = connect(server.worker(), host_key_policy="strict")
     try:
         transport.put(f"first {TERMINAL}\nsecond\n".encode(), log_name("w"))
@@ -122,7 +122,7 @@ def test_the_log_of_a_worker_does_nothing_to_the_terminal(server: Sshd) -> None:
     assert "red" in text and all(letter.isprintable() for letter in text.replace("\n", ""))
 
 
-def test_an_error_of_a_machine_does_nothing_to_the_terminal() -> None:
+def test_a_machine_s_error_does_nothing_to_the_terminal() -> None:
     with pytest.raises(RemoteFailure) as failed:
         find_answer("w", Completed(1, b"", TERMINAL.encode()), "0" * 16)
     assert "red" in str(failed.value) and str(failed.value).isprintable()
@@ -130,6 +130,6 @@ def test_an_error_of_a_machine_does_nothing_to_the_terminal() -> None:
 
 @pytest.mark.parametrize("key", ["directory", "python", "key_path", "proxy_jump", "env"])
 @pytest.mark.parametrize("text", ["two\nlines", "tab\there", "\x1b[2J", "\x00"])
-def test_settings_of_more_than_a_line_are_refused(key: str, text: str) -> None:
+def test_multi_line_settings_are_refused(key: str, text: str) -> None:
     with pytest.raises(ValueError, match="one line of text"):
         WorkerSettings.model_validate({"host": "h", key: {"A": text} if key == "env" else text})

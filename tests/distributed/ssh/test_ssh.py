@@ -1,4 +1,4 @@
-"""Machines that get lost, disks that fill up, files that are cut off: what SSH makes of them."""
+"""SSH with lost machines, full disks and interrupted files."""
 
 import os
 import shutil
@@ -19,14 +19,14 @@ from tests.distributed.sshd import Sshd, needs_sshd, reach, refusal, running_ssh
 
 pytestmark = [needs_sshd, pytest.mark.usefixtures("nothing_is_left")]
 LIMIT = 2**30
-NOISY = "/usr/lib/openssh/sftp-server"  # is started by the account's shell, other than internal-sftp
+NOISY = "/usr/lib/openssh/sftp-server"  # is started by the account's shell, unlike internal-sftp
 root_only = pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a small disk")
 
 
-# What does not answer
+# No answer
 
 
-def test_a_machine_without_a_server_cannot_be_reached(server: Sshd) -> None:
+def test_a_machine_without_an_ssh_server_cannot_be_reached(server: Sshd) -> None:
     server.stop()
     with pytest.raises(Unreachable, match=r"worker1: nothing listens at 127\.0\.0\.1"):
         reach(server.worker())
@@ -41,7 +41,7 @@ def test_a_host_without_an_address_cannot_be_reached(server: Sshd) -> None:
 @pytest.mark.parametrize(
     "says", [b"", b"SSH-2.0-silent\r\n", b"HTTP/1.1 400 Bad Request\r\n\r\n"], ids=["nothing", "name", "http"]
 )
-def test_what_does_not_speak_ssh_is_not_waited_for(server: Sshd, says: bytes) -> None:
+def test_a_server_that_does_not_speak_ssh_is_not_waited_for(server: Sshd, says: bytes) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         client: list[socket.socket] = []
 
@@ -74,7 +74,7 @@ CALLS: dict[str, Callable[[SshTransport], object]] = {
 @pytest.mark.medium
 @pytest.mark.parametrize("call", CALLS)
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
-def test_a_machine_that_is_lost_is_noticed_by_every_call(server: Sshd, how: signal.Signals, call: str) -> None:
+def test_every_call_notices_a_lost_machine(server: Sshd, how: signal.Signals, call: str) -> None:
     transport = connect(server.worker(), host_key_policy="strict", seconds=LOST_AFTER)
     try:
         transport.put(bytes(5 * 2**20), "old")
@@ -91,7 +91,7 @@ def test_a_machine_that_is_lost_is_noticed_by_every_call(server: Sshd, how: sign
 
 @pytest.mark.medium
 @pytest.mark.parametrize("call", ["put much", "run"])
-def test_a_connection_that_is_cut_in_the_middle_is_noticed(server: Sshd, call: str) -> None:
+def test_a_connection_cut_during_a_transfer_is_noticed(server: Sshd, call: str) -> None:
     transport = connect(server.worker(), host_key_policy="strict", seconds=1.0)
     cut = threading.Timer(0.2, server.signal, [signal.SIGKILL])
     cut.start()
@@ -105,7 +105,7 @@ def test_a_connection_that_is_cut_in_the_middle_is_noticed(server: Sshd, call: s
     reach(server.worker())
 
 
-# Accounts and disks that do not play along
+# Accounts and disks that do not cooperate
 
 
 def test_a_noisy_account_is_diagnosed(tmp_path: Path, user: Path) -> None:
@@ -169,12 +169,12 @@ def test_models_go_by_scp_whatever_their_size(tmp_path: Path, user: Path) -> Non
     )
 
 
-def test_a_machine_without_sftp_is_told_to_offer_it(tmp_path: Path, user: Path) -> None:
+def test_a_machine_without_sftp_is_refused_with_the_remedy(tmp_path: Path, user: Path) -> None:
     with running_sshd(tmp_path / "server", user, sftp="/bin/false") as server:
         assert "Subsystem sftp internal-sftp" in refusal(server.worker()).remedy
 
 
-def test_a_folder_that_may_not_be_written_is_said_to_be(tmp_path: Path, user: Path) -> None:
+def test_a_folder_without_write_permission_is_reported(tmp_path: Path, user: Path) -> None:
     with running_sshd(tmp_path / "server", user, sftp="internal-sftp -R") as server:
         transport = connect(server.worker(directory=str(server.home)), host_key_policy="strict")
         for size in (1, 3 * 2**20):
@@ -184,8 +184,8 @@ def test_a_folder_that_may_not_be_written_is_said_to_be(tmp_path: Path, user: Pa
         transport.close()
 
 
-def test_a_folder_that_cannot_be_made_is_said_to(server: Sshd) -> None:
-    """As where the home of the user is not theirs to write to."""
+def test_a_folder_that_cannot_be_made_is_reported(server: Sshd) -> None:
+    """As if users may not write to their own home."""
     transport = connect(server.worker(directory="/sys/keima"), host_key_policy="strict")
     with pytest.raises(RemoteFailure, match=r"the folder /sys/keima cannot be made there .*`directory`"):
         transport.run(["true"])
@@ -211,14 +211,14 @@ def test_a_server_that_allows_one_session_at_a_time_is_refused_with_the_remedy(
         transport.close()
 
 
-def test_windows_is_refused_by_its_name(tmp_path: Path, user: Path) -> None:
+def test_windows_is_refused_by_name(tmp_path: Path, user: Path) -> None:
     with running_sshd(tmp_path / "server", user, more="VersionAddendum OpenSSH_for_Windows_9.5") as server:
         refused = refusal(server.worker())
     assert "runs Windows, and a worker needs Linux" in refused.what and "WSL 2" in refused.remedy
 
 
-def test_macos_is_refused_by_its_name(tmp_path: Path, user: Path) -> None:
-    """Its sshd calls itself as any other does; what its uname says is put in the place of ours."""
+def test_macos_is_refused_by_name(tmp_path: Path, user: Path) -> None:
+    """Its sshd has the same banner as others; the output of its uname replaces ours."""
     tools = tmp_path / "tools"
     tools.mkdir()
     (tools / "uname").write_text("#!/bin/sh\necho Darwin\n")
@@ -242,7 +242,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 @root_only
 @pytest.mark.parametrize("scp", ["with scp", "without scp"])
 @pytest.mark.parametrize("size", [900_000, 5 * 2**20])
-def test_a_full_disk_is_said_to_be_full_and_nothing_is_lost(
+def test_a_full_disk_is_reported_as_full_and_nothing_is_lost(
     server: Sshd, small_disk: Path, size: int, scp: str
 ) -> None:
     if scp == "without scp":
@@ -254,17 +254,17 @@ def test_a_full_disk_is_said_to_be_full_and_nothing_is_lost(
         transport.put(bytes(size), "a")
     assert not isinstance(failed.value, Refused)
     assert {path.name for path in small_disk.iterdir()} == {"a", "filler"}
-    transport.put(b"new", "a")  # and all goes on
+    transport.put(b"new", "a")  # and everything continues
     assert transport.get("a", LIMIT) == b"new"
     transport.close()
 
 
-# Files that were cut off
+# Interrupted files
 
 
 @pytest.mark.medium
 @pytest.mark.parametrize("share", [0.01, 0.5, 1.0])
-def test_what_got_across_is_not_sent_again(server: Sshd, share: float) -> None:
+def test_received_parts_are_not_sent_again(server: Sshd, share: float) -> None:
     transport = connect(server.worker(), host_key_policy="strict")
     data = os.urandom(6 * 2**20)
     there = int(len(data) * share)
@@ -277,7 +277,7 @@ def test_what_got_across_is_not_sent_again(server: Sshd, share: float) -> None:
 
 
 @pytest.mark.medium
-def test_a_put_that_is_cut_off_is_gone_on_with(server: Sshd) -> None:
+def test_an_interrupted_put_is_continued(server: Sshd) -> None:
     data = os.urandom(48 * 2**20)
     part = server.folder / "keima/model.part"
     transport = connect(server.worker(), host_key_policy="strict", seconds=2.0)
@@ -302,7 +302,7 @@ def test_a_put_that_is_cut_off_is_gone_on_with(server: Sshd) -> None:
 
 
 @pytest.mark.medium
-def test_a_home_folder_is_found(server: Sshd) -> None:
+def test_a_home_directory_is_found(server: Sshd) -> None:
     for directory in ("~", "~/"):
         transport = connect(server.worker(directory=directory), host_key_policy="strict")
         assert Path(transport.run(["pwd"]).stdout.decode().strip()) == Path(
@@ -312,10 +312,10 @@ def test_a_home_folder_is_found(server: Sshd) -> None:
     assert "full path" in refusal(server.worker(directory="~somebody/keima")).remedy
 
 
-def test_errors_are_ours_whatever_is_asked(server: Sshd) -> None:
+def test_every_error_is_one_of_ours(server: Sshd) -> None:
     transport = connect(server.worker(), host_key_policy="strict")
     transport.put(b"", "a/b")
-    (server.folder / "keima/a").joinpath(os.fsdecode(b"\xff\xfe")).touch()  # no name that can be decoded
+    (server.folder / "keima/a").joinpath(os.fsdecode(b"\xff\xfe")).touch()  # a name that cannot be decoded
     calls: list[Callable[[], object]] = [
         lambda: transport.names("a"),
         lambda: transport.put(b"", "a/" + "x" * 300),

@@ -1,4 +1,4 @@
-"""SSH as its users know it: host keys, keys, the agent, ~/.ssh/config; and the messages when one of them fails."""
+"""SSH as its users know it: host keys, keys, the agent, ~/.ssh/config, and the messages when one of them fails."""
 
 import os
 import re
@@ -57,7 +57,7 @@ def test_a_key_of_another_kind_than_the_known_one_is_a_changed_key(server: Sshd)
     assert "has changed" in str(refusal(server.worker(), "accept-new"))
 
 
-def test_accepting_new_machines_writes_them_down(server: Sshd, user: Path) -> None:
+def test_accepted_new_machines_are_stored(server: Sshd, user: Path) -> None:
     known_hosts(user).write_text("# a last line without an end")
     reach(server.worker(), "accept-new")
     assert known_hosts(user).read_text().startswith("# a last line without an end\n[127.0.0.1]:")
@@ -67,7 +67,7 @@ def test_accepting_new_machines_writes_them_down(server: Sshd, user: Path) -> No
 
 @pytest.mark.medium
 @pytest.mark.parametrize("kind", ["rsa", "ecdsa", "ed25519"])
-def test_every_kind_of_host_key_is_understood_and_hashed_names_are(server: Sshd, user: Path, kind: str) -> None:
+def test_every_kind_of_host_key_and_hashed_names_are_understood(server: Sshd, user: Path, kind: str) -> None:
     server.stop()
     keygen(server.folder / "host_key", kind=kind)
     known_hosts(user).unlink()
@@ -85,7 +85,7 @@ def test_a_revoked_key_is_refused(server: Sshd, user: Path) -> None:
     assert "revoked" in str(refusal(server.worker(), "accept-new"))
 
 
-def test_known_hosts_patterns_mean_what_they_mean_to_ssh(server: Sshd, user: Path) -> None:
+def test_known_hosts_patterns_mean_the_same_as_in_ssh(server: Sshd, user: Path) -> None:
     known_hosts(user).unlink()
     server.trust(f"*,!127.0.0.1,![127.0.0.1]:{server.port}")
     assert "not known" in str(refusal(server.worker()))
@@ -106,7 +106,7 @@ def test_every_kind_of_key_logs_in(server: Sshd, user: Path, kind: str) -> None:
     reach(server.worker(key_path="~/key"))
 
 
-def test_a_missing_key_is_said_to_be(server: Sshd) -> None:
+def test_a_missing_key_is_reported_as_missing(server: Sshd) -> None:
     assert "the file of `key_path` cannot be read: No such file" in str(refusal(server.worker(key_path="~/nowhere")))
 
 
@@ -121,7 +121,7 @@ def test_a_key_that_others_can_read_is_not_used(server: Sshd, user: Path) -> Non
 
 
 @pytest.mark.parametrize("name", ["id_ed25519.pub", "renamed"])
-def test_a_public_key_in_place_of_the_private_one_is_said_to_be_one(server: Sshd, user: Path, name: str) -> None:
+def test_a_public_key_instead_of_the_private_one_is_reported(server: Sshd, user: Path, name: str) -> None:
     public = server.key.with_name(name)
     public.write_text(server.key.with_name("id_ed25519.pub").read_text())
     refused = refusal(server.worker(key_path=str(public)))
@@ -131,7 +131,7 @@ def test_a_public_key_in_place_of_the_private_one_is_said_to_be_one(server: Sshd
 @pytest.mark.parametrize(
     "text", ["", "no key at all\n", "-----BEGIN OPENSSH PRIVATE KEY-----\nAAAA\n-----END OPENSSH PRIVATE KEY-----\n"]
 )
-def test_a_file_that_holds_no_key_is_refused(server: Sshd, text: str) -> None:
+def test_a_file_without_a_key_is_refused(server: Sshd, text: str) -> None:
     server.key.write_text(text)
     assert "`key_path` holds no private key" in str(refusal(server.worker(key_path=str(server.key))))
 
@@ -140,7 +140,7 @@ def test_a_file_that_holds_no_key_is_refused(server: Sshd, text: str) -> None:
 def test_no_message_says_where_a_key_lies_or_what_its_passphrase_is(
     server: Sshd, user: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """They go into logs and into the status, which people hand on."""
+    """Messages go into logs and into the status, which people share."""
     monkeypatch.setenv("KEIMA_KEY_PASSPHRASE", "open sesame")
     broken, open_to_all, encrypted, strange = (
         user / f"hidden-{name}" / "key" for name in ("broken", "open", "encrypted", "strange")
@@ -165,7 +165,7 @@ def test_no_message_says_where_a_key_lies_or_what_its_passphrase_is(
     ]
 
 
-def test_who_has_no_key_is_told_how_to_make_one(server: Sshd) -> None:
+def test_a_user_without_a_key_is_told_how_to_make_one(server: Sshd) -> None:
     server.key.unlink()
     assert "ssh-keygen -t ed25519" in refusal(server.worker()).remedy
 
@@ -182,7 +182,7 @@ def test_an_encrypted_key_needs_its_passphrase(server: Sshd, user: Path, monkeyp
         assert "ssh-add" in refused.remedy and "KEIMA_KEY_PASSPHRASE" in refused.remedy
     monkeypatch.setenv("KEIMA_KEY_PASSPHRASE", "open sesame")
     reach(server.worker(key_path=str(key)))
-    reach(server.worker())  # a key without one, beside it
+    reach(server.worker())  # a key without one, next to it
 
 
 @pytest.fixture
@@ -199,7 +199,7 @@ def agent(tmp_path: Path, user: Path, monkeypatch: pytest.MonkeyPatch) -> Iterat
 
 
 @pytest.mark.medium
-def test_the_agent_has_the_key_that_is_encrypted_on_the_disk(
+def test_the_agent_may_have_the_key_that_is_encrypted_on_disk(
     server: Sshd, user: Path, agent: Callable[[Path], None]
 ) -> None:
     key = user / "key"
@@ -213,7 +213,7 @@ def test_the_agent_has_the_key_that_is_encrypted_on_the_disk(
 
 
 @pytest.mark.medium
-def test_a_server_that_hangs_up_after_many_keys_is_said_to(
+def test_a_server_that_hangs_up_after_many_keys_is_reported(
     server: Sshd, user: Path, agent: Callable[[Path], None]
 ) -> None:
     server.key.unlink()
@@ -227,7 +227,7 @@ def test_a_server_that_hangs_up_after_many_keys_is_said_to(
 
 
 @pytest.mark.medium
-def test_the_agent_has_what_cannot_be_read_from_the_file_that_is_named(
+def test_the_agent_may_have_the_key_that_cannot_be_read_from_the_named_file(
     server: Sshd, user: Path, agent: Callable[[Path], None]
 ) -> None:
     agent(server.key)
@@ -240,7 +240,7 @@ def test_the_agent_has_what_cannot_be_read_from_the_file_that_is_named(
 
 
 @pytest.mark.medium
-def test_the_agent_that_the_configuration_names_is_asked(
+def test_the_agent_named_by_the_configuration_is_asked(
     server: Sshd, user: Path, agent: Callable[[Path], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     agent(server.key)
@@ -253,7 +253,7 @@ def test_the_agent_that_the_configuration_names_is_asked(
 
 
 class SilentAgent:
-    """An agent that answers nothing, or of what it is asked only which keys there are; it asks another one for them."""
+    """An agent that answers nothing, or only which keys there are, for which it asks another agent."""
 
     def __init__(self, path: Path, *, lists: str = "") -> None:
         self._lists = lists
@@ -283,7 +283,7 @@ class SilentAgent:
 
 @pytest.mark.medium
 @pytest.mark.parametrize("lists", [False, True])
-def test_an_agent_that_says_nothing_is_waited_for_a_bounded_time(
+def test_a_silent_agent_is_waited_for_a_bounded_time(
     server: Sshd, tmp_path: Path, agent: Callable[[Path], None], lists: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     agent(server.key)
@@ -291,7 +291,7 @@ def test_an_agent_that_says_nothing_is_waited_for_a_bounded_time(
     monkeypatch.setenv("SSH_AUTH_SOCK", str(tmp_path / "silent"))
     monkeypatch.setattr("distributed.ssh.wire.AGENT_SECONDS", 1.0)
     try:
-        reach(server.worker())  # nobody asks it
+        reach(server.worker())  # it is never asked
         server.key.unlink()
         started = time.monotonic()
         with pytest.raises(
@@ -303,7 +303,7 @@ def test_an_agent_that_says_nothing_is_waited_for_a_bounded_time(
         silent.close()
 
 
-def test_an_agent_that_is_gone_does_no_harm(server: Sshd, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_an_agent_that_has_ended_does_no_harm(server: Sshd, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("SSH_AUTH_SOCK", str(tmp_path / "nowhere"))
     reach(server.worker())
 
@@ -312,8 +312,8 @@ def test_an_agent_that_is_gone_does_no_harm(server: Sshd, monkeypatch: pytest.Mo
 
 
 @pytest.mark.medium
-def test_a_login_may_take_its_time(tmp_path: Path, user: Path) -> None:
-    """As where sshd asks another server for its users' keys: longer than any answer may take later."""
+def test_a_login_may_be_slow(tmp_path: Path, user: Path) -> None:
+    """As if sshd asks another server for its users' keys: longer than any later answer may take."""
     slow = f"AuthorizedKeysCommand /bin/sh {tmp_path}/slow\nAuthorizedKeysCommandUser root"
     with running_sshd(tmp_path / "server", user, more=slow) as server:
         keys = (server.folder / "authorized_keys").rename(tmp_path / "keys")
@@ -333,7 +333,7 @@ def test_a_login_may_take_its_time(tmp_path: Path, user: Path) -> None:
 # ~/.ssh/config
 
 
-def test_the_users_configuration_is_heeded(server: Sshd, user: Path) -> None:
+def test_the_user_s_ssh_configuration_is_followed(server: Sshd, user: Path) -> None:
     server.key.rename(user / "elsewhere")
     (user / ".ssh/config").write_text("Include more/*\nHost *\n  User nobody-at-all\n")
     (user / ".ssh/more").mkdir()
@@ -347,7 +347,7 @@ def test_the_users_configuration_is_heeded(server: Sshd, user: Path) -> None:
     reach(WorkerSettings(name="worker1", host="box", directory=str(user / "keima")))
 
 
-def test_the_settings_count_before_the_configuration(server: Sshd, user: Path) -> None:
+def test_the_settings_take_precedence_over_the_ssh_configuration(server: Sshd, user: Path) -> None:
     (user / ".ssh/config").write_text(
         "Host *\n  Port 1\n  User nobody-at-all\n  IdentityFile ~/nowhere\n  ProxyJump nowhere\n"
     )
@@ -355,7 +355,7 @@ def test_the_settings_count_before_the_configuration(server: Sshd, user: Path) -
 
 
 @pytest.mark.parametrize("text", ["Host 'a\n", "Host *\n  Port many\n", "?\n"])
-def test_a_configuration_that_makes_no_sense_is_refused(server: Sshd, user: Path, text: str) -> None:
+def test_an_invalid_ssh_configuration_is_refused(server: Sshd, user: Path, text: str) -> None:
     (user / ".ssh/config").write_text(text)
     assert "~/.ssh/config" in str(refusal(server.worker(port=None)))
 
@@ -408,7 +408,7 @@ def test_every_machine_on_the_way_must_be_known(three: list[Sshd], user: Path, w
     reach(machine)
 
 
-def test_jumps_that_go_in_a_circle_are_refused(server: Sshd, user: Path) -> None:
+def test_circular_jumps_are_refused(server: Sshd, user: Path) -> None:
     (user / ".ssh/config").write_text("Host a\n  ProxyJump b\nHost b\n  ProxyJump a\n")
     assert "circle" in str(refusal(server.worker(host="a", name="worker1")))
 
@@ -465,7 +465,7 @@ def test_openssh_itself_may_be_the_proxy_command(three: list[Sshd], user: Path) 
 
 
 @pytest.mark.medium
-def test_a_proxy_command_that_does_not_work_is_said_to(server: Sshd, user: Path) -> None:
+def test_a_failing_proxy_command_is_reported(server: Sshd, user: Path) -> None:
     config = user / ".ssh/config"
     for command, said in {
         "cloudflared-is-not-here %h": "ProxyCommand ended with 127 and said: .*cloudflared-is-not-here",
@@ -481,7 +481,7 @@ def test_a_proxy_command_that_does_not_work_is_said_to(server: Sshd, user: Path)
     reach(server.worker())
 
 
-def test_a_machine_that_passes_nothing_on_is_named(tmp_path: Path, server: Sshd, user: Path) -> None:
+def test_a_machine_that_forwards_no_connections_is_named(tmp_path: Path, server: Sshd, user: Path) -> None:
     with running_sshd(tmp_path / "jump", user, more="AllowTcpForwarding no") as jump:
         refused = refusal(server.worker(proxy_jump=f"127.0.0.1:{jump.port}"))
     assert "AllowTcpForwarding" in refused.remedy

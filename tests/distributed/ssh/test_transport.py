@@ -1,4 +1,4 @@
-"""What every transport promises, on this machine and over SSH alike."""
+"""What every transport promises, both on this machine and over SSH."""
 
 import os
 import signal
@@ -52,7 +52,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
 
 @pytest.mark.medium
 @pytest.mark.parametrize("size", SIZES)
-def test_what_is_put_is_got(place: Place, size: int) -> None:
+def test_a_file_that_was_put_can_be_fetched(place: Place, size: int) -> None:
     data = os.urandom(size)
     place.transport.put(data, "inbox/a file")
     assert (place.root / "inbox/a file").read_bytes() == data
@@ -70,12 +70,12 @@ def test_a_file_is_replaced_whole(place: Place, size: int) -> None:
     assert [path.name for path in (place.root / "a").iterdir()] == ["b"]
 
 
-def test_folders_that_are_made_are_private(place: Place) -> None:
+def test_new_folders_are_private(place: Place) -> None:
     place.transport.put(b"", "a/b/c")
     assert {stat.S_IMODE(path.stat().st_mode) for path in (place.root / "a", place.root / "a/b")} == {0o700}
 
 
-def test_a_file_that_need_not_be_durable_comes_whole_too(place: Place) -> None:
+def test_a_file_that_need_not_be_durable_also_appears_whole(place: Place) -> None:
     data = os.urandom(2 * 2**20)
     place.transport.put(data, "a/b", durable=False)
     assert place.transport.get("a/b", LIMIT) == data
@@ -85,7 +85,7 @@ def test_a_file_that_need_not_be_durable_comes_whole_too(place: Place) -> None:
 @pytest.mark.medium
 @pytest.mark.parametrize("rest", [b"another beginning", os.urandom(2 * 2**20)], ids=["short", "long"])
 @pytest.mark.parametrize("size", SIZES)
-def test_the_rest_of_something_else_does_no_harm(place: Place, rest: bytes, size: int) -> None:
+def test_left_overs_of_another_file_do_no_harm(place: Place, rest: bytes, size: int) -> None:
     data = os.urandom(size)
     place.root.mkdir()
     (place.root / "b.part").write_bytes(rest)
@@ -102,13 +102,13 @@ def test_a_file_that_is_too_large_is_not_fetched(place: Place) -> None:
 
 
 @pytest.mark.parametrize("name", ["missing", "no such folder/missing"])
-def test_a_missing_file_is_said_to_be_missing(place: Place, name: str) -> None:
+def test_a_missing_file_is_reported_as_missing(place: Place, name: str) -> None:
     place.transport.put(b"", "there")
     with pytest.raises(FileNotFoundError, match=f"{place.transport.worker}.*missing"):
         place.transport.get(name, LIMIT)
 
 
-def test_a_folder_is_no_file(place: Place) -> None:
+def test_a_folder_is_not_a_file(place: Place) -> None:
     place.transport.put(b"", "a/b")
     with pytest.raises(RemoteFailure, match="no file"):
         place.transport.get("a", LIMIT)
@@ -116,10 +116,10 @@ def test_a_folder_is_no_file(place: Place) -> None:
         place.transport.remove("a")
     with pytest.raises(RemoteFailure):
         place.transport.put(b"", "a/b/c")
-    assert place.transport.names("a") == [Entry("b", 0)]  # and all goes on
+    assert place.transport.names("a") == [Entry("b", 0)]  # and everything continues
 
 
-def test_names_are_those_of_whole_files(place: Place) -> None:
+def test_only_whole_files_are_listed(place: Place) -> None:
     for name, size in (("b.games", 3), ("a.games", 70_000), ("c.games", 0)):
         place.transport.put(bytes(size), f"outbox/{name}")
     outbox = place.root / "outbox"
@@ -139,7 +139,7 @@ def test_hundreds_of_files_are_listed(place: Place) -> None:
     assert [entry.name for entry in place.transport.names("outbox")] == [f"{number:04}" for number in range(700)]
 
 
-def test_a_folder_that_is_not_there_has_no_files(place: Place) -> None:
+def test_a_missing_folder_has_no_files(place: Place) -> None:
     assert place.transport.names("outbox") == []
 
 
@@ -152,7 +152,7 @@ def test_a_removed_file_is_gone_and_may_be_removed_again(place: Place) -> None:
 
 
 @pytest.mark.parametrize("name", ["/etc/passwd", "../a", "a/../../b", "", ".", "a\nb", "a\0b"])
-def test_a_name_that_leads_elsewhere_is_no_name(place: Place, name: str) -> None:
+def test_a_name_that_leads_elsewhere_is_refused(place: Place, name: str) -> None:
     calls: list[Callable[[], object]] = [
         lambda: place.transport.put(b"", name),
         lambda: place.transport.get(name, 1),
@@ -173,21 +173,21 @@ def test_a_program_that_is_killed_ends_with_128_and_its_signal(place: Place) -> 
     assert place.transport.run(["sh", "-c", "kill -9 $$"]).code == 137
 
 
-def test_a_program_that_is_not_there_ends_with_127(place: Place) -> None:
+def test_a_missing_program_ends_with_127(place: Place) -> None:
     assert place.transport.run(["no-such-program"]).code == 127
 
 
-def test_a_program_has_nothing_to_read(place: Place) -> None:
+def test_a_program_has_an_empty_standard_input(place: Place) -> None:
     assert place.transport.run(["sh", "-c", "cat; echo end"]).stdout == b"end\n"
 
 
-def test_what_a_program_says_at_length_is_all_there(place: Place) -> None:
+def test_long_output_is_complete(place: Place) -> None:
     line = "yes 0123456789abcdef | head -c 3000000"
     done = place.transport.run(["sh", "-c", f"{line} >&2; {line}; {line} >&2; echo end"], seconds=60.0)
     assert (len(done.stdout), len(done.stderr), done.stdout[-4:]) == (3_000_004, 6_000_000, b"end\n")
 
 
-def test_a_program_that_starts_another_and_ends_is_not_waited_for_longer(place: Place) -> None:
+def test_a_program_that_starts_another_and_ends_is_not_waited_for_any_longer(place: Place) -> None:
     started = time.monotonic()
     done = place.transport.run(["sh", "-c", "setsid sleep 20 >/dev/null 2>&1 & echo $!"])
     assert time.monotonic() - started < 5
