@@ -1,4 +1,4 @@
-"""How all possible games of a small game end."""
+"""The ends of all possible games of a small game."""
 
 from typing import Any
 
@@ -27,7 +27,7 @@ def _endings(
 
 
 def endings(game: Game) -> tuple[int, int, int]:
-    """In how many of all possible games the first player loses, nobody wins, and the first player wins."""
+    """Return in how many of all possible games the first player loses, neither side wins, and the first player wins."""
     counts = np.zeros(3, np.int64)
     _endings(
         game.rules.legal_actions, game.rules.step, game.rules.returns, game.initial_state(), game.num_actions, counts

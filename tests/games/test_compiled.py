@@ -1,4 +1,4 @@
-"""Machine code is kept on disk, is never stale, and says the same as plain Python."""
+"""Machine code is kept on disk, is never stale, and agrees with plain Python."""
 
 import hashlib
 import os
@@ -54,7 +54,7 @@ print(*result, *kept, cache_folder(Path(functions.__file__).resolve()).name)
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    """A small project beside this one, with the same way of compiling."""
+    """A small project next to this one that compiles in the same way."""
     games = tmp_path / "project" / "games"
     games.mkdir(parents=True)
     shutil.copy(PROJECT / "games" / "compiled.py", games)
@@ -67,7 +67,7 @@ def project(tmp_path: Path) -> Path:
 
 
 def run(project: Path, program: str, **environment: str) -> list[str]:
-    """The words that ``program`` prints in a new process."""
+    """Return the words that ``program`` prints in a new process."""
     command = [sys.executable, "-c", program]
     environment = {
         **os.environ,
@@ -88,7 +88,7 @@ def test_a_second_process_finds_the_machine_code_on_disk(project: Path) -> None:
 
 
 @pytest.mark.medium
-def test_a_copy_of_the_project_elsewhere_finds_it_too(project: Path) -> None:
+def test_a_copy_of_the_project_elsewhere_also_finds_it(project: Path) -> None:
     """Each release of the code on a worker is such a copy."""
     *_, folder = run(project, USE)
     copy = shutil.copytree(project, project.parent / "copy", copy_function=shutil.copyfile)
@@ -96,7 +96,7 @@ def test_a_copy_of_the_project_elsewhere_finds_it_too(project: Path) -> None:
 
 
 @pytest.mark.medium
-def test_an_edit_in_an_imported_file_is_seen(project: Path) -> None:
+def test_an_edit_in_an_imported_file_is_noticed(project: Path) -> None:
     *_, before = run(project, USE)
     (project / "games" / "helper.py").write_text(HELPER.replace("number + 1", "number + 2"))
     *values, after = run(project, USE)
@@ -118,7 +118,7 @@ def test_imports_are_followed_however_they_are_written_and_through_other_files()
 
 
 def digest_of_games(name: str) -> str:
-    """A digest of everything that the kernels of a game say about the positions of a few random games."""
+    """Return a digest of everything that the kernels of a game say about the positions of a few random games."""
     game, random, digest = load_game(name), np.random.default_rng(5), hashlib.sha256()
     for _ in range(4):
         state = game.initial_state()
@@ -133,7 +133,7 @@ def digest_of_games(name: str) -> str:
 
 
 @pytest.mark.medium
-def test_plain_python_says_the_same_as_machine_code() -> None:
+def test_plain_python_agrees_with_machine_code() -> None:
     names = ["tic_tac_toe", "connect_four"]
     program = (
         f"from tests.games.test_compiled import digest_of_games\nfor name in {names}: print(digest_of_games(name))"

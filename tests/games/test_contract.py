@@ -23,7 +23,7 @@ from games.game import (
 )
 from games.twenty48.rules import DUE, LEGAL, ROWS
 
-# The options with which each game is checked beside its defaults.
+# Options with which a game is checked in addition to its defaults.
 OPTIONS: dict[str, list[dict[str, Any]]] = {
     "go": [{"size": 5}, {"size": 7, "komi": 4.5}],
     "chess": [{"max_plies": 150, "claim_draws": False}],
@@ -387,7 +387,7 @@ def test_a_broken_game_is_caught(build: Any, complaint: str) -> None:
         check_game(build())
 
 
-def test_the_complaint_names_the_game_and_the_moves_that_lead_there() -> None:
+def test_the_error_names_the_game_and_the_moves_that_lead_there() -> None:
     with pytest.raises(
         ContractBroken, match=r"^tic_tac_toe \{\}: the game goes on beyond max_plies after moves \[\d, \d\]$"
     ):

@@ -8,7 +8,7 @@ from games.exact import ILLEGAL, TooLarge, solve_all
 
 @pytest.fixture(scope="module")
 def solved() -> dict[bytes, list[int]]:
-    """The values of each position of tic-tac-toe."""
+    """The values of every position of tic-tac-toe."""
     return {state.tobytes(): values.tolist() for state, values in solve_all(load_game("tic_tac_toe"))}
 
 

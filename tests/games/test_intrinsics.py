@@ -15,7 +15,7 @@ from games.compiled import compiled
 from games.intrinsics import bit_count, byte_swap, fields, lowest_bit
 
 ROOT = Path(__file__).resolve().parents[2]
-# Plays games with captures and prints digests of all that the kernels say.
+# Plays games with captures and prints digests of everything that the kernels say.
 PLAY = "from tests.games.test_intrinsics import digest_of_games; print(digest_of_games())"
 
 
@@ -47,7 +47,7 @@ def test_fields_of_planes_are_flat() -> None:
     assert fields(planes, 12, 4, np.float32).tolist() == [12, 13, 14, 15]
 
 
-def test_lowest_bit_is_the_number_of_the_lowest_bit_that_is_set() -> None:
+def test_lowest_bit_is_the_number_of_the_lowest_set_bit() -> None:
     for bit in range(63):
         for mask in (1 << bit, (1 << 63) - (1 << bit)):
             assert lowest_bit(mask) == compiled_lowest_bit(mask) == bit

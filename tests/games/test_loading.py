@@ -1,4 +1,4 @@
-"""A game is imported, and with that compiled, only where it is played."""
+"""A game is imported, and thereby compiled, only where it is played."""
 
 import subprocess
 import sys
@@ -24,7 +24,7 @@ PROGRAMS = (  # that play any game
 
 
 def imported_by(code: str) -> set[str]:
-    """The modules that a new process has imported when it has run this."""
+    """Return the modules that a new process has imported after running this."""
     line = [sys.executable, "-c", f"{code}\nimport sys\nfor name in list(sys.modules): print(name)"]
     return set(subprocess.run(line, cwd=ROOT, capture_output=True, text=True, check=True).stdout.split())
 
@@ -49,10 +49,10 @@ def test_the_games_are_named_without_numba_or_numpy() -> None:
     ("code", "games"),
     [("", []), ("from games import load_game; load_game('connect_four')", ["games.connect_four.rules"])],
 )
-def test_programs_compile_no_game_before_they_load_it_and_then_no_other(code: str, games: Sequence[str]) -> None:
+def test_programs_compile_a_game_only_when_they_load_it_and_no_other(code: str, games: Sequence[str]) -> None:
     assert of_games(imported_by(f"import {', '.join(PROGRAMS)}\n{code}")) == set(games)
 
 
-def test_a_name_that_the_package_does_not_have_is_refused() -> None:
+def test_an_unknown_name_of_the_package_is_refused() -> None:
     with pytest.raises(AttributeError, match="no attribute 'chess_960'"):
         _ = games.chess_960  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""Tic-tac-toe keeps its rules: known positions, exact counts, and two other implementations."""
+"""Tic-tac-toe follows its rules: known positions, exact counts, and two other implementations."""
 
 import numpy as np
 import pytest
@@ -18,7 +18,7 @@ def game() -> Game:
 
 
 def after(game: Game, cells: str) -> States:
-    """The position after moves in the cells 1 to 9."""
+    """Return the position after moves in the cells 1 to 9."""
     state = game.initial_state()
     for cell in cells:
         game.play(state, game.parse_action(cell))
@@ -58,7 +58,7 @@ def test_the_last_cell_can_complete_a_line(game: Game) -> None:
     assert game.returns(state).tolist() == [1, -1]
 
 
-def test_a_taken_cell_and_a_finished_game_refuse_moves(game: Game) -> None:
+def test_an_occupied_cell_and_a_finished_game_accept_no_moves(game: Game) -> None:
     with pytest.raises(IllegalAction, match="tic_tac_toe: action 4"):
         game.play(after(game, "5"), 4)
     with pytest.raises(IllegalAction):
@@ -74,14 +74,14 @@ def test_the_observation_shows_the_movers_marks_first_and_the_first_row_on_top(g
     assert theirs.tolist() == [[1, 0, 0], [0, 0, 0], [0, 0, 1]]
 
 
-def test_the_board_is_written_for_people(game: Game) -> None:
+def test_the_board_is_rendered_for_people(game: Game) -> None:
     assert game.render(after(game, "519")) == "O 2 3\n4 X 6\n7 8 X"
     assert [game.action_name(action) for action in range(9)] == list("123456789")
     with pytest.raises(ValueError, match="'0' is not a cell: type a number from 1 to 9"):
         game.parse_action("0")
 
 
-def test_the_tree_has_exactly_as_many_positions_at_each_ply_as_it_should(game: Game) -> None:
+def test_the_tree_has_exactly_the_known_number_of_positions_at_each_ply(game: Game) -> None:
     assert [perft(game, depth) for depth in range(11)] == [1, 9, 72, 504, 3024, 15120, 54720, 148176, 200448, 127872, 0]
 
 
@@ -137,7 +137,7 @@ class Naive:
 
 
 @pytest.mark.medium
-def test_it_agrees_with_the_plainest_implementation(game: Game) -> None:
+def test_it_agrees_with_the_simplest_implementation(game: Game) -> None:
     play_beside(game, Naive, positions=10_000, seed=1)
 
 

@@ -1,4 +1,4 @@
-"""Playing a game beside another implementation of its rules, and comparing what both say about every position."""
+"""Playing a game in parallel with another implementation of its rules, and comparing every position."""
 
 from collections.abc import Callable
 from typing import Any, Protocol
@@ -23,12 +23,14 @@ class Twin(Protocol):
     def apply_action(self, action: int) -> None: ...
 
     def __str__(self) -> str:
-        """The board from the top, a line for each row: x the first player's stones, o the second's, . for nothing."""
+        """Return the board from the top, one line per row: x the first player's stones, o the second's, . for an empty
+        cell.
+        """
 
 
 def board(game: Game, state: States) -> str:
-    """The board as ``Twin.__str__`` writes it, read out of the observation: planes of the mover's stones and the
-    opponent's.
+    """Return the board in the format of ``Twin.__str__``, read from the observation: planes of the mover's stones and
+    the opponent's.
     """
     marks = ".xo" if game.current_player(state) == 0 else ".ox"
     mine, theirs = game.observe(state)[:2]

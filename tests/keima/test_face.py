@@ -24,7 +24,7 @@ def test_importing_it_imports_nothing_heavy() -> None:
 
 
 @pytest.mark.medium
-def test_every_name_is_there_and_says_what_it_is() -> None:
+def test_every_name_exists_and_is_documented() -> None:
     for name in keima.__all__:
         assert getattr(keima, name).__doc__, name
     assert set(keima.__all__) <= set(dir(keima))
@@ -33,13 +33,13 @@ def test_every_name_is_there_and_says_what_it_is() -> None:
 
 
 @pytest.mark.trial
-def test_the_whole_loop_of_sixty_lines_learns_tic_tac_toe(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_whole_loop_in_sixty_lines_learns_tic_tac_toe(capsys: pytest.CaptureFixture[str]) -> None:
     assert minimal.main() < 0.02
     assert capsys.readouterr().out.endswith("It has learned tic-tac-toe.\n")
 
 
 @pytest.mark.medium
-def test_a_position_is_analysed_from_its_moves(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_position_can_be_analysed_from_its_moves(capsys: pytest.CaptureFixture[str]) -> None:
     assert analyse.main(["--network", str(ROOT / "models/go7.safetensors"), "--simulations", "16", "D4"]) == 0
     heading, first, *_ = capsys.readouterr().out.splitlines()
     assert heading.split() == ["move", "visits", "value", "prior", "principal", "line"]
@@ -59,7 +59,7 @@ def test_players_play_single_games_from_openings() -> None:
 
 
 @pytest.mark.trial
-def test_a_run_is_trained_and_its_games_are_read_as_arrays(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_can_be_trained_and_its_games_read_as_arrays(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     overrides = {
         "run.iterations": 1,
         "training.games_per_iteration": 20,

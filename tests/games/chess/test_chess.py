@@ -1,4 +1,4 @@
-"""Chess keeps its laws, the rare ones too, and writes positions and moves as others do."""
+"""Chess follows its rules, including the rare ones, and writes positions and moves in the standard notations."""
 
 import numpy as np
 import pytest
@@ -16,7 +16,7 @@ def game() -> Game:
 
 
 def moves(game: Game, state: States | str, *beginnings: str) -> set[str]:
-    """The legal moves; only those that begin so, if any."""
+    """Return the legal moves, or only those with this prefix."""
     state = position_from_fen(game, state) if isinstance(state, str) else state
     names = {uci_of(state, action) for action in game.legal_actions(state).tolist()}
     return {name for name in names if name.startswith(beginnings)} if beginnings else names
@@ -50,7 +50,7 @@ def test_kings_castle_to_both_sides(game: Game) -> None:
         ("h", {"e1g1", "e1c1"}),
     ],
 )
-def test_a_king_castles_neither_out_of_check_nor_through_it_nor_into_it_but_its_rook_may(
+def test_a_king_never_castles_out_of_through_or_into_check_but_its_rook_may_be_attacked(
     game: Game, rook: str, allowed: set[str]
 ) -> None:
     row = ["1"] * 8
@@ -58,17 +58,17 @@ def test_a_king_castles_neither_out_of_check_nor_through_it_nor_into_it_but_its_
     assert moves(game, f"1k6/8/8/8/8/{''.join(row)}/8/R3K2R w KQ - 0 1", "e1g1", "e1c1") == allowed
 
 
-def test_nobody_castles_over_a_piece(game: Game) -> None:
+def test_castling_over_a_piece_is_illegal(game: Game) -> None:
     assert moves(game, "4k3/8/8/8/8/8/8/RN2K1NR w KQ - 0 1", "e1g1", "e1c1") == set()
 
 
-def test_a_king_or_rook_that_has_moved_or_been_taken_castles_no_more(game: Game) -> None:
+def test_a_king_or_rook_that_has_moved_or_been_captured_no_longer_castles(game: Game) -> None:
     assert fen_of(played(game, BOTH_CASTLE, "e1e2", "a8b8", "e2e1", "b8a8")).split()[2] == "k"
     assert fen_of(played(game, BOTH_CASTLE, "h1h8")).split()[2] == "Qq"
     assert fen_of(played(game, BOTH_CASTLE, "a1a8")).split()[2] == "Kk"
 
 
-def test_a_pawn_is_taken_in_passing_at_once_or_never(game: Game) -> None:
+def test_a_pawn_is_captured_en_passant_at_once_or_never(game: Game) -> None:
     state = played(game, START_FEN, "e2e4", "a7a6", "e4e5", "d7d5")
     assert fen_of(state).split()[3] == "d6"
     assert "e5d6" in moves(game, state)
@@ -76,35 +76,35 @@ def test_a_pawn_is_taken_in_passing_at_once_or_never(game: Game) -> None:
     assert "e5d6" not in moves(game, played(game, fen_of(state), "h2h3", "h7h6"))
 
 
-def test_taking_in_passing_may_not_uncover_a_check_along_the_row(game: Game) -> None:
+def test_en_passant_may_not_uncover_a_check_along_the_rank(game: Game) -> None:
     fen = "8/8/8/K1Pp3r/8/8/8/7k w - d6 0 1"
     assert "c5d6" not in moves(game, fen)
     assert fen_of(position_from_fen(game, fen)) == "8/8/8/K1Pp3r/8/8/8/7k w - - 0 1"
 
 
-def test_taking_in_passing_may_not_uncover_a_check_along_a_diagonal(game: Game) -> None:
+def test_en_passant_may_not_uncover_a_check_along_a_diagonal(game: Game) -> None:
     assert "e4d3" not in moves(game, "8/8/8/8/k2Pp2Q/8/8/3K4 b - d3 0 1")
     assert "e5f6" not in moves(game, "4k3/2b5/8/4Pp2/8/6K1/8/8 w - f6 0 1")
     assert "e5d6" not in moves(game, "4k3/6b1/8/3pP3/8/2K5/8/8 w - d6 0 1")
 
 
-def test_a_pinned_pawn_takes_in_passing_along_its_pin(game: Game) -> None:
+def test_a_pinned_pawn_captures_en_passant_along_its_pin(game: Game) -> None:
     assert "e5d6" in moves(game, "4k3/2b5/8/3pP3/8/6K1/8/8 w - d6 0 1")
 
 
-def test_of_two_pawns_only_the_one_that_is_not_pinned_takes_in_passing(game: Game) -> None:
+def test_of_two_pawns_only_the_unpinned_one_captures_en_passant(game: Game) -> None:
     assert moves(game, "2r1k3/8/8/2PpP3/8/8/8/2K5 w - d6 0 1", "c5d6", "e5d6") == {"e5d6"}
 
 
-def test_a_checking_pawn_is_taken_in_passing(game: Game) -> None:
+def test_a_checking_pawn_can_be_captured_en_passant(game: Game) -> None:
     assert "e4d3" in moves(game, "8/8/8/2k5/3Pp3/8/8/4K3 b - d3 0 1")
 
 
-def test_a_check_by_a_knight_is_not_answered_by_taking_in_passing(game: Game) -> None:
+def test_en_passant_does_not_answer_a_knight_s_check(game: Game) -> None:
     assert "e4d3" not in moves(game, "8/8/8/8/1k1Pp3/8/2N5/4K3 b - d3 0 1")
 
 
-def test_a_pawn_becomes_any_of_four_pieces_ahead_and_by_taking(game: Game) -> None:
+def test_a_pawn_promotes_to_any_of_four_pieces_ahead_and_by_capture(game: Game) -> None:
     fen = "n1n4k/1P6/8/8/8/8/8/K7 w - - 0 1"
     assert moves(game, fen, "b7") == {f"b7{target}8{piece}" for target in "abc" for piece in "qrbn"}
     for piece in "qrbn":
@@ -112,7 +112,7 @@ def test_a_pawn_becomes_any_of_four_pieces_ahead_and_by_taking(game: Game) -> No
     assert fen_of(played(game, "7k/8/8/8/8/7K/1p6/2N5 b - - 0 1", "b2c1r")) == "7k/8/8/8/8/7K/8/2r5 w - - 0 2"
 
 
-def test_a_pinned_pawn_does_not_become_anything_off_its_pin(game: Game) -> None:
+def test_a_pinned_pawn_does_not_promote_off_its_pin(game: Game) -> None:
     assert moves(game, "2r1b2k/3P4/8/1K6/8/8/8/8 w - - 0 1", "d7") == {f"d7e8{piece}" for piece in "qrbn"}
 
 
@@ -124,26 +124,26 @@ def test_a_king_does_not_flee_along_the_line_of_its_check(game: Game) -> None:
     assert moves(game, "7k/8/8/8/r3K3/8/8/8 w - - 0 1", "e4") == {"e4d3", "e4e3", "e4f3", "e4d5", "e4e5", "e4f5"}
 
 
-def test_pinned_pieces_move_along_their_pins_only(game: Game) -> None:
+def test_pinned_pieces_move_only_along_their_pins(game: Game) -> None:
     assert moves(game, "4r1k1/8/8/b7/8/2B1R3/8/4K3 w - - 0 1", "c3") == {"c3a5", "c3b4", "c3d2"}
     assert moves(game, "4r1k1/8/8/b7/8/2B1R3/8/4K3 w - - 0 1", "e3") == {"e3e2", *(f"e3e{row}" for row in range(4, 9))}
     assert moves(game, "4r2k/8/8/8/8/8/4N3/4K3 w - - 0 1", "e2") == set()
 
 
-def test_the_position_with_most_moves_has_218(game: Game) -> None:
+def test_the_position_with_the_most_moves_has_218(game: Game) -> None:
     assert len(moves(game, "R6R/3Q4/1Q4Q1/4Q3/2Q4Q/Q4Q2/pp1Q4/kBNN1KB1 w - - 0 1")) == 218
 
 
 @pytest.mark.parametrize(
     ("fen", "depth", "count"),
-    [  # of M. Sedlak's collection, those in which nobody can run out of pieces
+    [  # of M. Sedlak's collection, those in which neither side can run out of pieces
         ("3k4/3p4/8/K1P4r/8/8/8/8 b - - 0 1", 6, 1134888),
         ("r3k2r/1b4bq/8/8/8/8/7B/R3K2R w KQkq - 0 1", 4, 1274206),
         ("r3k2r/8/3Q4/8/8/5q2/8/R3K2R b KQkq - 0 1", 4, 1720476),
         ("8/8/2k5/5q2/5n2/8/5K2/8 b - - 0 1", 4, 23527),
     ],
 )
-def test_positions_that_have_caught_other_programs_have_the_right_number_of_moves(
+def test_positions_that_have_tripped_up_other_programs_have_the_right_number_of_moves(
     game: Game, fen: str, depth: int, count: int
 ) -> None:
     assert perft(game, depth, position_from_fen(game, fen)) == count
@@ -167,7 +167,7 @@ def test_stalemate_is_a_draw(game: Game) -> None:
 SHUFFLE = ("g1f3", "g8f6", "f3g1", "f6g8")
 
 
-def test_the_third_occurrence_ends_the_game_and_without_claims_the_fifth() -> None:
+def test_the_third_repetition_ends_the_game_and_the_fifth_without_claims() -> None:
     for claim_draws, times, name in ((True, 3, "threefold repetition"), (False, 5, "fivefold repetition")):
         game = load_game("chess", claim_draws=claim_draws)
         state = played(game, START_FEN, *SHUFFLE * (times - 1))
@@ -177,9 +177,9 @@ def test_the_third_occurrence_ends_the_game_and_without_claims_the_fifth() -> No
         assert not game.terminal(played(game, START_FEN, *(SHUFFLE * (times - 1))[:-1]))
 
 
-def test_a_position_recurs_only_with_the_same_castling_and_the_same_taking_in_passing(game: Game) -> None:
+def test_a_position_only_repeats_with_the_same_castling_and_en_passant_rights(game: Game) -> None:
     fen = "r3k3/8/8/8/8/8/8/4K2R w Kq - 0 1"
-    kings = ("e1e2", "e8e7", "e2e1", "e7e8")  # after these nobody castles any more
+    kings = ("e1e2", "e8e7", "e2e1", "e7e8")  # after these moves neither side can castle any more
     assert game.terminal(played(game, fen.replace("Kq", "-"), *kings * 2))
     assert not game.terminal(played(game, fen, *kings * 2, "e1e2"))
     assert game.terminal(played(game, fen, *kings * 2, "e1e2", "e8e7"))
@@ -189,7 +189,7 @@ def test_a_position_recurs_only_with_the_same_castling_and_the_same_taking_in_pa
     assert game.terminal(played(game, START_FEN, "e2e4", "a7a6", "e4e5", "d7d6", *knights * 2))
 
 
-def test_fifty_moves_without_progress_end_the_game_and_without_claims_75() -> None:
+def test_fifty_moves_without_progress_end_the_game_and_75_without_claims() -> None:
     for claim_draws, plies, name in ((True, 100, "fifty moves"), (False, 150, "75 moves")):
         game = load_game("chess", claim_draws=claim_draws)
         fen = f"8/8/4k3/8/8/3QK3/8/8 w - - {plies - 2} 80"
@@ -199,7 +199,7 @@ def test_fifty_moves_without_progress_end_the_game_and_without_claims_75() -> No
         assert game.terminal(state)
 
 
-def test_checkmate_comes_before_the_fifty_moves_and_the_longest_game(game: Game) -> None:
+def test_checkmate_takes_precedence_over_the_fifty_moves_and_the_longest_game(game: Game) -> None:
     fen = "k7/8/1K6/8/8/8/8/7R w - - 99 90"
     assert game.returns(played(game, fen, "h1h8")).tolist() == [1, -1]
     short = load_game("chess", max_plies=1)
@@ -230,7 +230,7 @@ def test_checkmate_comes_before_the_fifty_moves_and_the_longest_game(game: Game)
         ),
     ],
 )
-def test_a_game_that_nobody_can_win_is_drawn(game: Game, board: str, drawn: bool) -> None:
+def test_a_game_that_neither_side_can_win_is_drawn(game: Game, board: str, drawn: bool) -> None:
     state = position_from_fen(game, f"{board} w - - 0 1")
     assert game.terminal(state) == drawn
     assert (ending_of(state) == "insufficient material") == drawn
@@ -250,7 +250,7 @@ def test_both_players_see_the_board_from_their_own_side(game: Game) -> None:
     assert not black[112].any()
 
 
-def test_actions_lie_where_the_module_says(game: Game) -> None:
+def test_actions_have_the_documented_indices(game: Game) -> None:
     square = {name: 8 * (8 - int(name[1])) + "abcdefgh".index(name[0]) for name in ("e2", "g1", "b7", "a1", "h8", "e1")}
     assert game.parse_action("e2e4") == 64 * 1 + square["e2"]  # north, two squares
     assert game.parse_action("a1h8") == 64 * (7 * 1 + 6) + square["a1"]  # northeast, seven
@@ -267,7 +267,7 @@ def test_actions_lie_where_the_module_says(game: Game) -> None:
     ]
 
 
-def test_what_may_be_taken_in_passing_is_seen_in_the_position_before(game: Game) -> None:
+def test_en_passant_is_visible_in_the_previous_position(game: Game) -> None:
     fen = "4k3/8/8/3pP3/8/8/8/4K3 w - d6 0 2"
     state = position_from_fen(game, fen)
     assert state[EN_PASSANT] != 0
@@ -313,12 +313,12 @@ def test_moves_are_read_as_uci_writes_them(game: Game) -> None:
         ("k7/8/8/8/8/8/8/K6r b - - 0 1", "the player who is not to move is in check"),
     ],
 )
-def test_what_is_no_position_is_refused_with_the_reason(game: Game, fen: str, why: str) -> None:
+def test_an_invalid_position_is_refused_with_the_reason(game: Game, fen: str, why: str) -> None:
     with pytest.raises(ValueError, match=why):
         position_from_fen(game, fen)
 
 
-def test_the_last_two_fields_may_be_left_out_and_other_games_have_no_fen(game: Game) -> None:
+def test_the_last_two_fields_are_optional_and_other_games_have_no_fen(game: Game) -> None:
     assert fen_of(position_from_fen(game, "k7/8/8/8/8/8/8/K6R b - -")) == "k7/8/8/8/8/8/8/K6R b - - 0 1"
     with pytest.raises(ValueError, match="FEN is for chess, not for go"):
         position_from_fen(load_game("go"), START_FEN)
@@ -330,7 +330,7 @@ def test_options_out_of_range_are_refused(options: dict[str, int]) -> None:
         load_game("chess", **options)
 
 
-def test_the_board_is_written_for_people(game: Game) -> None:
+def test_the_board_is_rendered_for_people(game: Game) -> None:
     assert (
         game.render(played(game, START_FEN, "e2e4", "f7f5", "d1h5"))
         == """\

@@ -1,4 +1,4 @@
-"""Players of chess that learn nothing: what the search finds is what a plain one over another program's rules finds."""
+"""Chess players without learning: the search finds what a plain one over another program's rules finds."""
 
 from collections.abc import Iterator
 
@@ -27,8 +27,8 @@ def forcing_moves(board: chess.Board) -> Iterator[chess.Move]:
 
 
 def plain_value(board: chess.Board, depth: int, ply: int = 0) -> int:
-    """Minimax to the depth, then over what forces, in check over everything; a player who is not in check may leave it
-    be.
+    """Return minimax to the depth, then over forcing moves, or in check over all; a player who is not in check may also
+    stop there.
     """
     if board.is_checkmate():
         return ply - MATE
@@ -60,7 +60,7 @@ def found(fen: str, depth: int) -> tuple[int, set[str]]:
 
 
 def some_positions(*, count: int, pieces: int, seed: int) -> list[str]:
-    """Positions with at most so many pieces, from random games."""
+    """Return positions with at most this many pieces, from random games."""
     random, fens, state = np.random.default_rng(seed), list[str](), GAME.initial_state()
     while len(fens) < count:
         if GAME.terminal(state):
@@ -75,12 +75,12 @@ def some_positions(*, count: int, pieces: int, seed: int) -> list[str]:
 
 @pytest.mark.medium
 @pytest.mark.parametrize(("depth", "pieces", "count"), [(1, 14, 12), (2, 9, 8), (3, 5, 4)])
-def test_it_finds_what_a_plain_search_finds(depth: int, pieces: int, count: int) -> None:
+def test_it_finds_the_same_as_a_plain_search(depth: int, pieces: int, count: int) -> None:
     for fen in some_positions(count=count, pieces=pieces, seed=depth):
         assert found(fen, depth) == plain_search(fen, depth), fen
 
 
-def test_it_sees_promotions_taking_in_passing_and_castling() -> None:
+def test_it_sees_promotions_en_passant_and_castling() -> None:
     for fen in (
         "8/P7/8/8/8/7k/8/K7 w - - 0 1",
         "7k/8/8/8/1pP5/8/8/K7 b - c3 0 1",
@@ -102,12 +102,12 @@ def test_it_mates_as_soon_as_it_can() -> None:
     assert search(GAME, state[None], depth=2).values[0] == 2 - MATE
 
 
-def test_it_takes_what_hangs_and_leaves_what_is_guarded() -> None:
+def test_it_captures_hanging_pieces_and_leaves_guarded_ones() -> None:
     assert found("4k3/8/8/3r4/8/8/8/3RK3 w - - 0 1", 1)[1] == {"d1d5"}
     assert "d1d5" not in found("4k3/8/4p3/3n4/8/8/8/3RK3 w - - 0 1", 1)[1]
 
 
-def test_it_knows_that_a_position_would_be_there_for_the_third_time() -> None:
+def test_it_avoids_a_third_repetition() -> None:
     """A player who is far ahead does not repeat, which the board alone does not show."""
     state = position_from_fen(GAME, "q5k1/8/8/8/8/8/8/6K1 w - - 0 1")
     for text in ("g1h2", "g8f8", "h2g1", "f8g8", "g1h2", "g8f8", "h2g1"):
@@ -119,7 +119,7 @@ def test_it_knows_that_a_position_would_be_there_for_the_third_time() -> None:
     assert GAME.terminal(state)
 
 
-def test_states_are_left_as_they_are_and_many_are_answered_at_once() -> None:
+def test_states_are_left_unchanged_and_many_are_answered_at_once() -> None:
     states = np.stack([position_from_fen(GAME, fen) for fen in some_positions(count=6, pieces=20, seed=5)])
     before = states.copy()
     together = search(GAME, states, depth=2)
@@ -143,7 +143,7 @@ def greedy(fen: str, game: Game = GAME) -> set[str]:
     return {uci_of(state, int(action)) for action in chosen[0, : counts[0]]}
 
 
-def test_greed_takes_the_most_and_mates_before_all() -> None:
+def test_the_greedy_player_captures_the_most_and_prefers_mate() -> None:
     assert greedy("4k3/8/8/q2r4/1P6/8/8/3RK3 w - - 0 1") == {"b4a5"}
     assert greedy("6k1/5ppp/8/8/q7/1P6/8/R5K1 w - - 0 1") == {"b3a4", "a1a4"}
     assert greedy("6k1/5ppp/8/8/2b5/3P4/8/R5K1 w - - 0 1") == {"a1a8"}
@@ -151,5 +151,5 @@ def test_greed_takes_the_most_and_mates_before_all() -> None:
     assert greedy("8/P7/8/8/8/7k/8/K7 w - - 0 1") == {"a7a8q"}
 
 
-def test_greed_without_anything_to_take_is_any_move() -> None:
+def test_the_greedy_player_moves_at_random_without_a_capture() -> None:
     assert len(greedy(fen_of(GAME.initial_state()))) == 20

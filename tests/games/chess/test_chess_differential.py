@@ -1,5 +1,5 @@
-"""Chess and python-chess agree on every position of random games: moves, checks, ends, FEN, repetitions, and what the
-network sees.
+"""Chess and python-chess agree on every position of random games: moves, checks, ends, FEN, repetitions, and the
+network's input.
 """
 
 from collections import Counter
@@ -20,7 +20,7 @@ from games.perft import perft
 STARTS = [
     START_FEN,
     "r3k2r/p1ppqpb1/bn2pnp1/3PN3/1p2P3/2N2Q1p/PPPBBPPP/R3K2R w KQkq - 0 1",  # castling, pins and captures
-    "8/2p5/3p4/KP5r/1R3p1k/8/4P1P1/8 w - - 0 1",  # taking in passing, or not
+    "8/2p5/3p4/KP5r/1R3p1k/8/4P1P1/8 w - - 0 1",  # en passant, or not
     "n1n5/PPPk4/8/8/8/8/4Kppp/5N1N b - - 0 1",  # promotions
     "r3k2r/8/8/8/8/8/8/R3K2R w KQkq - 0 1",  # castling and checks
     "4k3/pppppppp/8/8/8/8/PPPPPPPP/4K3 w - - 0 1",  # pawns
@@ -30,7 +30,7 @@ STARTS = [
 
 
 def choose(random: np.random.Generator, board: chess.Board) -> chess.Move:
-    """A random move, which often takes back the mover's last one, so that positions recur."""
+    """Return a random move, which often undoes the mover's last one, so that positions repeat."""
     legal = list(board.legal_moves)
     if len(board.move_stack) >= 2 and random.random() < 0.35:
         last = board.move_stack[-2]
@@ -41,7 +41,7 @@ def choose(random: np.random.Generator, board: chess.Board) -> chess.Move:
 
 
 def games(game: Game, *, positions: int, seed: int) -> Iterator[tuple[States, chess.Board, int]]:
-    """At least so many positions of random games, in both implementations, each with how often it has been there
+    """Yield at least this many positions of random games, in both implementations, each with how often it has occurred
     before.
     """
     random = np.random.default_rng(seed)
@@ -101,20 +101,20 @@ def compare(positions: int, *, claim_draws: bool, seed: int) -> Counter[str]:
 
 
 @pytest.mark.medium
-def test_random_games_are_judged_alike_to_the_end() -> None:
+def test_random_games_agree_to_the_end() -> None:
     ends = compare(8_000, claim_draws=True, seed=1)
     assert {"checkmate", "threefold repetition", "fifty moves", "insufficient material"} <= set(ends)
 
 
 @pytest.mark.medium
-def test_random_games_without_claims_are_judged_alike_to_the_end() -> None:
+def test_random_games_without_claims_agree_to_the_end() -> None:
     ends = compare(2_000, claim_draws=False, seed=2)
     assert {"fivefold repetition"} <= set(ends)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(7200)
-def test_two_hundred_thousand_random_positions_are_judged_alike() -> None:
+def test_two_hundred_thousand_random_positions_agree() -> None:
     ends = compare(140_000, claim_draws=True, seed=3) + compare(60_000, claim_draws=False, seed=4)
     assert sum(ends.values()) >= 200_000
     assert set(ends) == {
@@ -123,7 +123,7 @@ def test_two_hundred_thousand_random_positions_are_judged_alike() -> None:
     }
 
 
-SEDLAK = [  # M. Sedlak's positions in which programs have gone wrong
+SEDLAK = [  # M. Sedlak's positions in which programs have failed
     *("3k4/3p4/8/K1P4r/8/8/8/8 b - - 0 1", "8/8/8/8/k1p4R/8/3P4/3K4 w - - 0 1"),
     *(
         "8/8/4k3/8/2p5/8/B2P1K2/8 w - - 0 1",
@@ -150,13 +150,13 @@ def leaves(board: chess.Board, depth: int) -> int:
 
 
 @pytest.mark.parametrize("fen", SEDLAK)
-def test_positions_that_have_caught_other_programs_have_as_many_leaves(fen: str) -> None:
-    """The published counts go on where nobody can win any more, and so are not the rules'."""
+def test_positions_that_have_tripped_up_other_programs_have_as_many_leaves(fen: str) -> None:
+    """The published counts continue where neither side can win any more, so they are not those of the rules."""
     assert perft(load_game("chess"), 4, position_from_fen(load_game("chess"), fen)) == leaves(chess.Board(fen), 4)
 
 
 def planes_of(board: chess.Board, repeated: list[int], *, plies: int, max_plies: int) -> NDArray[np.float32]:
-    """What ``games.chess.rules`` says that the player to move sees."""
+    """Return the planes that ``games.chess.rules`` documents for the player to move."""
     planes = np.zeros((119, 8, 8), np.float32)
     mover, past = board.turn, board.copy()
     for age in range(min(8, plies + 1)):
@@ -178,7 +178,7 @@ def planes_of(board: chess.Board, repeated: list[int], *, plies: int, max_plies:
 
 @pytest.mark.medium
 @pytest.mark.parametrize("options", [{"max_plies": 400}, {"max_plies": 300, "claim_draws": False}])
-def test_the_network_sees_what_the_module_says(options: dict[str, int]) -> None:
+def test_the_network_s_input_is_as_documented(options: dict[str, int]) -> None:
     game, repeated = load_game("chess", **options), list[int]()
     for state, board, before in games(game, positions=800, seed=5):
         if not board.move_stack:

@@ -1,4 +1,4 @@
-"""Chess has exactly as many moves as everybody counts in six positions (https://www.chessprogramming.org/Perft_Results)."""
+"""Chess has exactly the published numbers of moves in six positions (https://www.chessprogramming.org/Perft_Results)."""
 
 import pytest
 
@@ -18,7 +18,7 @@ FAST = 5_000_000  # leaves that are counted in every run of the tests
 
 
 def mirrored(fen: str) -> str:
-    """The same position with the colors exchanged."""
+    """Return the same position with the colors exchanged."""
     placed, mover, castling, passing, *counters = fen.split()
     return " ".join(
         [
@@ -32,7 +32,7 @@ def mirrored(fen: str) -> str:
 
 
 @pytest.mark.parametrize(("fen", "counts"), POSITIONS.items())
-def test_the_tree_has_exactly_as_many_leaves_as_it_should(fen: str, counts: list[int]) -> None:
+def test_the_tree_has_exactly_the_published_number_of_leaves(fen: str, counts: list[int]) -> None:
     game = load_game("chess")
     for position in (fen, mirrored(fen)):
         state = position_from_fen(game, position)
@@ -42,7 +42,9 @@ def test_the_tree_has_exactly_as_many_leaves_as_it_should(fen: str, counts: list
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("fen", "counts"), POSITIONS.items())
-def test_the_tree_has_exactly_as_many_leaves_to_depth_five_and_beyond(fen: str, counts: list[int]) -> None:
+def test_the_tree_has_exactly_the_published_number_of_leaves_to_depth_five_and_beyond(
+    fen: str, counts: list[int]
+) -> None:
     game = load_game("chess")
     assert len(counts) >= 5
     for depth, count in enumerate(counts, 1):

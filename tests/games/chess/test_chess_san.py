@@ -1,6 +1,4 @@
-"""Moves in SAN: python-chess writes and reads the same ones, and files that are written freely are read as they are
-meant.
-"""
+"""Moves in SAN: python-chess writes and reads the same ones, and loosely written files are read as they are meant."""
 
 from collections.abc import Iterator
 
@@ -14,7 +12,7 @@ from games.chess.san import action_of_san, play_named, san_of
 from games.game import IllegalAction, States
 from tests.games.chess.test_chess_differential import STARTS, choose
 
-CROWDED = [  # where names need columns, rows, or both
+CROWDED = [  # where names need files, ranks, or both
     "3k4/8/8/1Q3Q2/8/8/1Q3Q2/3K4 w - - 0 1",
     "k7/8/2N1N3/1N3N2/8/1N3N2/2N1N3/K7 w - - 0 1",
     "4k3/8/8/R6R/8/8/8/R3K2R w KQ - 0 1",
@@ -22,7 +20,7 @@ CROWDED = [  # where names need columns, rows, or both
     "4k3/8/8/2pPpP2/8/8/8/4K3 w - e6 0 1",
     "1n1n1n1n/P1P1P1P1/8/k6K/8/8/1p1p1p1p/N1N1N1N1 w - - 0 1",
 ]
-LONGEST = 60  # plies of a random game: all of the positions are to be seen, and games that drag on are of little use
+LONGEST = 60  # plies of a random game: all positions should occur, and long games are of little use
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +29,7 @@ def game() -> Game:
 
 
 def positions(game: Game, *, count: int, seed: int) -> Iterator[tuple[States, chess.Board]]:
-    """So many positions of random games, in both implementations."""
+    """Yield this many positions of random games, in both implementations."""
     random, starts, start = np.random.default_rng(seed), [*STARTS, *CROWDED], 0
     while True:
         board = chess.Board(starts[start % len(starts)])
@@ -62,7 +60,7 @@ def test_every_move_of_random_positions_is_written_and_read_as_by_python_chess(g
 
 
 def spellings(board: chess.Board, move: chess.Move) -> Iterator[str]:
-    """Other ways to write a move that only mean this one."""
+    """Return other ways to write a move that can only mean this one."""
     san, piece = board.san(move).rstrip("+#"), board.piece_at(move.from_square)
     assert piece is not None
     yield from (f"{san}!?", f"{san}+", f"{san}#!")
@@ -83,7 +81,7 @@ def spellings(board: chess.Board, move: chess.Move) -> Iterator[str]:
 
 
 @pytest.mark.medium
-def test_moves_that_are_written_freely_are_read_as_they_are_meant(game: Game) -> None:
+def test_loosely_written_moves_are_read_as_they_are_meant(game: Game) -> None:
     seen = set()
     for state, board in positions(game, count=400, seed=2):
         for move in board.legal_moves:
@@ -94,8 +92,8 @@ def test_moves_that_are_written_freely_are_read_as_they_are_meant(game: Game) ->
 
 
 @pytest.mark.medium
-def test_what_may_not_be_read_is_read_by_neither_program(game: Game) -> None:
-    """Names of one position's moves, tried in others."""
+def test_neither_program_reads_an_invalid_move(game: Game) -> None:
+    """Moves of one position, tried in others."""
     names, refused = (
         [name for _, board in positions(game, count=60, seed=3) for name in map(board.san, board.legal_moves)],
         0,
@@ -116,7 +114,7 @@ def test_what_may_not_be_read_is_read_by_neither_program(game: Game) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "e9", "Nf", "O-O-O-O", "--", "Z0", "hello", "e4e5e6", "Ke8=Q9", "1-0", "♘f3"])
-def test_what_is_no_move_is_refused(game: Game, text: str) -> None:
+def test_text_that_is_not_a_move_is_refused(game: Game, text: str) -> None:
     with pytest.raises(ValueError, match="is not a move in SAN"):
         action_of_san(game.initial_state(), text)
 
@@ -127,14 +125,14 @@ def test_an_illegal_move_is_refused(game: Game, text: str) -> None:
         action_of_san(game.initial_state(), text)
 
 
-def test_a_move_that_could_be_several_is_refused(game: Game) -> None:
+def test_an_ambiguous_move_is_refused(game: Game) -> None:
     state = position_from_fen(game, "4k3/8/8/8/8/8/8/RN2KN2 w - - 0 1")
     with pytest.raises(IllegalAction, match="Nd2 could be several moves"):
         action_of_san(state, "Nd2")
     assert uci_of(state, action_of_san(state, "Nbd2")) == "b1d2"
 
 
-def test_a_pawn_that_arrives_must_say_what_it_becomes(game: Game) -> None:
+def test_a_promotion_must_name_its_piece(game: Game) -> None:
     state = position_from_fen(game, "7k/P7/8/8/8/8/8/K7 w - - 0 1")
     with pytest.raises(IllegalAction, match="a8 is not legal"):
         action_of_san(state, "a8")
@@ -148,7 +146,7 @@ def test_an_illegal_action_has_no_name_and_is_not_played(game: Game) -> None:
     assert np.array_equal(state, before)
 
 
-def test_people_play_on_after_a_draw_but_not_beyond_the_clock(game: Game) -> None:
+def test_people_continue_after_a_draw_but_not_beyond_the_move_limit(game: Game) -> None:
     state = position_from_fen(load_game("chess"), "4k3/8/8/8/8/8/8/4K3 w - - 99 80")
     assert game.terminal(state)
     assert play_named(state, action_of_san(state, "Kd1")) == "Kd1"
@@ -156,7 +154,7 @@ def test_people_play_on_after_a_draw_but_not_beyond_the_clock(game: Game) -> Non
         action_of_san(state, "Kd8")
 
 
-def test_naming_a_move_leaves_the_position_as_it_is(game: Game) -> None:
+def test_naming_a_move_leaves_the_position_unchanged(game: Game) -> None:
     state = game.initial_state()
     san_of(state, action_of_san(state, "e4"))
     assert fen_of(state) == fen_of(game.initial_state())

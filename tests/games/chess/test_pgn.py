@@ -1,4 +1,4 @@
-"""PGN: python-chess reads what is written, and the reverse; broken and huge files do no harm."""
+"""PGN: python-chess reads the written files and vice versa; broken and huge files do no harm."""
 
 import io
 import tracemalloc
@@ -63,7 +63,7 @@ def moves(found: PgnGame) -> list[str]:
 
 
 @pytest.mark.parametrize("fen", STARTS)
-def test_what_is_written_python_chess_reads(game: Game, fen: str) -> None:
+def test_python_chess_reads_the_written_files(game: Game, fen: str) -> None:
     random = np.random.default_rng(1)
     board = random_game(random, fen, plies=150)
     start = None if fen == START_FEN else fen
@@ -72,7 +72,7 @@ def test_what_is_written_python_chess_reads(game: Game, fen: str) -> None:
     theirs = chess.pgn.read_game(io.StringIO(text))
     assert theirs is not None and not theirs.errors
     assert list(theirs.mainline_moves()) == board.move_stack
-    assert theirs.headers["White"] == r"Bobby \"B\" \\ Fischer"  # which leaves them as they stand in the file
+    assert theirs.headers["White"] == r"Bobby \"B\" \\ Fischer"  # which leaves them as they are in the file
     assert theirs.headers["Annotator"] == "née"
     assert theirs.headers["Result"] == "1/2-1/2"
     assert theirs.board().fen() == chess.Board(fen).fen()
@@ -82,7 +82,7 @@ def test_what_is_written_python_chess_reads(game: Game, fen: str) -> None:
     assert ours.start_fen == start
 
 
-def test_a_game_looks_as_the_standard_has_it(game: Game) -> None:
+def test_a_game_has_the_layout_of_the_standard(game: Game) -> None:
     board = chess.Board()
     for san in ("e4", "e5", "Bc4", "Nc6", "Qh5", "Nf6", "Qxf7#"):
         board.push_san(san)
@@ -101,14 +101,14 @@ def test_lines_of_moves_have_less_than_80_characters(game: Game) -> None:
     assert min(map(len, lines[:-1])) > 70
 
 
-def test_a_game_that_black_begins_is_numbered_so(game: Game) -> None:
+def test_a_game_that_black_begins_is_numbered_accordingly(game: Game) -> None:
     fen = "4k3/8/8/8/8/8/8/R3K3 b Q - 3 17"
     state = position_from_fen(game, fen)
     text = pgn_text(game, [action_of_uci(state, "e8e7")], tags={}, result="*", start_fen=fen)
     assert text.endswith(f'[SetUp "1"]\n[FEN "{fen}"]\n\n17... Ke7 *\n\n')
 
 
-def test_what_cannot_be_written_is_refused(game: Game) -> None:
+def test_games_that_cannot_be_written_are_refused(game: Game) -> None:
     with pytest.raises(ValueError, match="PGN is for chess, not for go"):
         pgn_text(load_game("go", size=5), [], tags={}, result="*")
     with pytest.raises(ValueError, match="not '2-0'"):
@@ -129,7 +129,7 @@ def test_a_tag_stays_on_its_line(game: Game) -> None:
 
 
 def annotated(board: chess.Board, random: np.random.Generator) -> chess.pgn.Game:
-    """The game, with whatever annotators add."""
+    """Return the game with everything that annotators add."""
     game = chess.pgn.Game.from_board(board)
     game.headers["Result"] = ["1-0", "0-1", "1/2-1/2"][int(random.integers(3))]
     game.comment = "at the start"
@@ -151,7 +151,7 @@ def annotated(board: chess.Board, random: np.random.Generator) -> chess.pgn.Game
 
 
 @pytest.mark.medium
-def test_what_python_chess_writes_is_read(game: Game) -> None:
+def test_files_written_by_python_chess_are_read(game: Game) -> None:
     random, boards, texts, results = np.random.default_rng(3), [], [], []
     for number in range(24):
         boards.append(random_game(random, STARTS[number % len(STARTS)], plies=80))
@@ -166,7 +166,7 @@ def test_what_python_chess_writes_is_read(game: Game) -> None:
         assert [each.result for each in games] == results
 
 
-def test_lenient_files_are_read() -> None:
+def test_loosely_written_files_are_read() -> None:
     found = one(
         "\ufeff% not for us\n"
         '[Event "x"] [Site "a \\"b\\""]\n[White "Quo"ted"]\n[Black "open]\n'
@@ -180,12 +180,12 @@ def test_lenient_files_are_read() -> None:
     assert found.line == 2
 
 
-def test_games_without_tags_follow_each_other() -> None:
+def test_games_without_tags_may_follow_each_other() -> None:
     found = [each for each in read("1. e4 e5 1-0 1. d4 d5 *\n1. c4 1/2 1. Nf3\n") if isinstance(each, PgnGame)]
     assert [(len(each.actions), each.result) for each in found] == [(2, "1-0"), (2, "*"), (1, "1/2-1/2"), (1, "*")]
 
 
-def test_games_without_moves_or_marks_are_games_too() -> None:
+def test_games_without_moves_or_results_are_games_too() -> None:
     text = (
         '[Event "a"]\n[Result "1-0"]\n\n[Event "b"]\n[Result "0-1"]\n\n0-1\n\n'
         '[Event "c"]\n[Result "1-0"]\n\n1. e4\n\n[Event "d"]\n\n1. d4 *\n'
@@ -200,7 +200,7 @@ def test_games_without_moves_or_marks_are_games_too() -> None:
     assert [each.line for each in found] == [1, 4, 9, 14]
 
 
-def test_people_play_on_after_a_draw_that_nobody_claims() -> None:
+def test_people_continue_after_a_draw_that_neither_side_claims() -> None:
     shuffle = "Nf3 Nf6 Ng1 Ng8 " * 6
     assert len(one(f"{shuffle} e4 1-0").actions) == 25
 
@@ -222,7 +222,7 @@ def test_people_play_on_after_a_draw_that_nobody_claims() -> None:
         ("1. f3 e5 2. g4 Qh4# 3. a3", 1, "a3 is not legal"),
     ],
 )
-def test_a_bad_game_says_why_and_the_next_one_is_read(text: str, line: int, reason: str) -> None:
+def test_a_bad_game_has_a_reason_and_the_next_one_is_read(text: str, line: int, reason: str) -> None:
     bad, good = read(f'{text}\n\n[Event "next"]\n\n1. d4 1-0\n')
     assert isinstance(bad, BadGame) and isinstance(good, PgnGame)
     assert bad.line == line
@@ -246,7 +246,7 @@ def test_any_bytes_can_be_read(tmp_path: Path) -> None:
 # Files.
 
 
-def test_a_file_may_be_in_utf_8_or_latin_1_and_packed(tmp_path: Path) -> None:
+def test_a_file_may_be_in_utf_8_or_latin_1_and_compressed(tmp_path: Path) -> None:
     text = '[White "Hübner"]\n\n1. e4 *\n\n'
     files = {"utf8.pgn": text.encode(), "bom.pgn": text.encode("utf-8-sig"), "latin1.pgn": text.encode("latin-1")}
     files["packed.pgn.zst"] = zstandard.compress(text.encode())
@@ -256,7 +256,7 @@ def test_a_file_may_be_in_utf_8_or_latin_1_and_packed(tmp_path: Path) -> None:
         assert isinstance(found, PgnGame) and found.tags["White"] == "Hübner"
 
 
-def test_a_damaged_packed_file_is_refused(tmp_path: Path) -> None:
+def test_a_damaged_compressed_file_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "a.pgn.zst"
     path.write_bytes(b"no zst at all")
     with pytest.raises(ValueError, match="is damaged"):
@@ -264,7 +264,7 @@ def test_a_damaged_packed_file_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.medium
-def test_a_line_without_end_is_not_kept(tmp_path: Path) -> None:
+def test_an_endless_line_is_not_kept_in_memory(tmp_path: Path) -> None:
     path = tmp_path / "long.pgn"
     with path.open("wb") as file:
         file.write(b"1. e4 e5 " + b"x" * 2**26 + b'\n\n[Event "next"]\n\n1. d4 1-0\n')
@@ -289,7 +289,7 @@ def test_a_line_without_end_is_not_kept(tmp_path: Path) -> None:
     ],
     ids=["comment", "variations", "moves", "same tag", "tags"],
 )
-def test_a_game_without_end_takes_no_memory(lines: Iterator[str]) -> None:
+def test_an_endless_game_takes_no_memory(lines: Iterator[str]) -> None:
     tracemalloc.start()
     try:
         found = list(read_pgn(lines))
@@ -299,7 +299,7 @@ def test_a_game_without_end_takes_no_memory(lines: Iterator[str]) -> None:
     assert found and isinstance(found[0], BadGame)
 
 
-def test_what_is_said_of_a_bad_game_does_nothing_to_a_terminal(tmp_path: Path) -> None:
+def test_messages_about_bad_games_cannot_control_the_terminal(tmp_path: Path) -> None:
     path = tmp_path / "games.pgn"
     path.write_text(
         '[Event "x"]\n\n1. e4 \x1b[2Jx\x9b31m\x07 1-0\n\n[Variant "\x1b]0;title\x07"]\n\n1. e4 1-0\n', encoding="utf-8"

@@ -1,4 +1,4 @@
-"""Connect Four keeps its rules: known positions, all 69 lines, exact counts, and two other implementations."""
+"""Connect Four follows its rules: known positions, all 69 lines, exact counts, and two other implementations."""
 
 from collections.abc import Iterator
 
@@ -27,7 +27,7 @@ def game() -> Game:
 
 
 def after(game: Game, columns: str) -> States:
-    """The position after moves in the columns 1 to 7."""
+    """Return the position after moves in the columns 1 to 7."""
     state = game.initial_state()
     for column in columns:
         game.play(state, game.parse_action(column))
@@ -35,7 +35,7 @@ def after(game: Game, columns: str) -> States:
 
 
 def observations_of_random_games(game: Game, *, seed: int) -> Iterator[Planes]:
-    """What the player to move sees at every position of 200 games, the bottom row first."""
+    """Return the observation of the player to move at every position of 200 games, the bottom row first."""
     random = np.random.default_rng(seed)
     for _ in range(200):
         state = game.initial_state()
@@ -57,7 +57,7 @@ def test_each_line_wins_whichever_stone_completes_it(game: Game) -> None:
         upright = line[0][1] == line[1][1]
         for row, column in line[3:] if upright else line:
             mine = [cell for cell in line if cell != (row, column)]
-            theirs = [(r, c) for top, c in line for r in range(top) if (r, c) not in line]  # what the line rests on
+            theirs = [(r, c) for top, c in line for r in range(top) if (r, c) not in line]  # the stones below the line
             state = np.array([bits(mine), bits(mine) | bits(theirs), 20, 0])
             game.play(state, column)
             assert game.terminal(state), line
@@ -65,7 +65,7 @@ def test_each_line_wins_whichever_stone_completes_it(game: Game) -> None:
 
 
 @pytest.mark.medium
-def test_stones_are_a_line_exactly_if_they_hold_one_of_the_69() -> None:
+def test_stones_form_a_line_exactly_if_they_contain_one_of_the_69() -> None:
     masks = [bits(line) for line in LINES]
     random = np.random.default_rng(3)
     found = 0
@@ -106,7 +106,7 @@ def test_the_last_stone_can_complete_a_line(game: Game) -> None:
     assert game.returns(state).tolist() == [-1, 1]
 
 
-def test_a_full_column_and_a_finished_game_refuse_moves(game: Game) -> None:
+def test_a_full_column_and_a_finished_game_accept_no_moves(game: Game) -> None:
     state = after(game, "111111")
     assert game.legal_actions(state).tolist() == [1, 2, 3, 4, 5, 6]
     with pytest.raises(IllegalAction, match="connect_four: action 0"):
@@ -125,7 +125,7 @@ def test_the_observation_shows_the_movers_stones_first_and_the_top_row_first(gam
 
 
 @pytest.mark.medium
-def test_the_observation_shows_what_would_complete_a_line_of_either_player(game: Game) -> None:
+def test_the_observation_shows_the_cells_that_would_complete_a_line_of_either_player(game: Game) -> None:
     found = 0
     for planes in observations_of_random_games(game, seed=5):
         empty = ~planes[:2].any(axis=0)
@@ -143,7 +143,7 @@ def test_the_observation_shows_what_would_complete_a_line_of_either_player(game:
 
 
 @pytest.mark.medium
-def test_the_observation_counts_the_lines_through_each_empty_cell_that_either_player_has_stones_in_alone(
+def test_the_observation_counts_each_player_s_open_lines_through_every_empty_cell(
     game: Game,
 ) -> None:
     largest = 0.0
@@ -159,22 +159,22 @@ def test_the_observation_counts_the_lines_through_each_empty_cell_that_either_pl
         assert (planes[[5, 7]] == expected[:, 0] / 2).all()
         assert (planes[[6, 8]] == expected[:, 1] / 4).all()
         largest = max(largest, expected.max())
-    assert largest > 4  # all of the first three binary digits were there
+    assert largest > 4  # all of the first three binary digits occurred
 
 
-def test_the_board_is_written_for_people(game: Game) -> None:
+def test_the_board_is_rendered_for_people(game: Game) -> None:
     assert game.render(after(game, "447")).splitlines()[-3:] == [". . . O . . .", ". . . X . . X", "1 2 3 4 5 6 7"]
     assert [game.action_name(action) for action in range(7)] == list("1234567")
     with pytest.raises(ValueError, match="'8' is not a column: type a number from 1 to 7"):
         game.parse_action("8")
 
 
-def test_the_tree_has_exactly_as_many_positions_at_each_ply_as_it_should(game: Game) -> None:
+def test_the_tree_has_exactly_the_known_number_of_positions_at_each_ply(game: Game) -> None:
     assert [perft(game, depth) for depth in range(1, 9)] == [7, 49, 343, 2401, 16807, 117649, 823536, 5673234]
 
 
 class Naive:
-    """The rules as one would write them on a napkin."""
+    """The rules in the simplest form."""
 
     def __init__(self) -> None:
         self.columns: list[str] = [""] * 7
@@ -208,7 +208,7 @@ class Naive:
 
 
 @pytest.mark.medium
-def test_it_agrees_with_the_plainest_implementation(game: Game) -> None:
+def test_it_agrees_with_the_simplest_implementation(game: Game) -> None:
     play_beside(game, Naive, positions=10_000, seed=1)
 
 

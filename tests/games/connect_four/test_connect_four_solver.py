@@ -1,4 +1,4 @@
-"""The solver tells the truth: against exhaustive search, published scores, and itself."""
+"""The solver is correct: compared with exhaustive search, published scores, and itself."""
 
 from dataclasses import replace
 
@@ -39,7 +39,7 @@ def game() -> Game:
 
 
 def after(game: Game, columns: str) -> States:
-    """The position after moves in the columns 1 to 7."""
+    """Return the position after moves in the columns 1 to 7."""
     state = game.initial_state()
     for column in columns:
         game.play(state, game.parse_action(column))
@@ -47,7 +47,7 @@ def after(game: Game, columns: str) -> States:
 
 
 def random_columns(game: Game, plies: int, *, count: int, seed: int) -> list[str]:
-    """The moves of ``count`` random games that are still on after ``plies``."""
+    """Return the moves of ``count`` random games that are not over after ``plies``."""
     random = np.random.default_rng(seed)
     found: list[str] = []
     while len(found) < count:
@@ -77,7 +77,7 @@ def test_every_position_of_an_endgame_has_the_values_of_exhaustive_search(game: 
 
 
 @pytest.mark.medium
-def test_a_position_is_worth_its_best_move_and_a_move_what_it_leaves_the_opponent(game: Game) -> None:
+def test_a_position_is_worth_its_best_move_and_a_move_minus_the_opponent_s_position(game: Game) -> None:
     for columns in random_columns(game, 16, count=25, seed=2):
         state = after(game, columns)
         values = action_values(state)
@@ -107,7 +107,7 @@ def test_a_full_column_is_marked_illegal(game: Game) -> None:
     assert ILLEGAL not in action_values(state)[1:]
 
 
-def test_a_line_on_the_board_has_lost_for_the_player_to_move(game: Game) -> None:
+def test_a_player_to_move_who_faces_a_complete_line_has_lost(game: Game) -> None:
     state = after(game, "1213141")
     assert solve(state) == -1
     assert action_values(state).tolist() == [ILLEGAL] * 7
@@ -122,6 +122,6 @@ def test_a_full_board_without_a_line_is_drawn(game: Game) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
-def test_the_first_player_wins_in_the_centre_draws_beside_it_and_loses_elsewhere(game: Game) -> None:
+def test_the_first_player_wins_in_the_centre_draws_next_to_it_and_loses_elsewhere(game: Game) -> None:
     values = action_values(game.initial_state(), table=new_table(slots=134_217_689))  # 1 GiB
     assert values.tolist() == [-1, -1, 0, 1, 0, -1, -1]

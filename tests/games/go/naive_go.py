@@ -1,5 +1,5 @@
-"""Go without any cleverness: boards are dictionaries, chains are flooded anew, and superko compares with all earlier
-boards.
+"""Go in its simplest form: boards are dictionaries, chains are flooded every time, and superko compares with all
+earlier boards.
 """
 
 Point = tuple[int, int]  # row and column, from the upper left corner
@@ -11,7 +11,7 @@ class NaiveGo:
         self.size, self.komi, self.suicide, self.max_plies = size, komi, suicide, max_plies
         self.around = {(row, column): self._around(row, column) for row in range(size) for column in range(size)}
         self.board: Board = {}
-        self.positions = [frozenset(self.board.items())]  # after each play, the present one last
+        self.positions = [frozenset(self.board.items())]  # after each play, the current one last
         self.earlier = set(self.positions)
         self.actions: list[int] = []
         self._plays: dict[int, tuple[str, Board]] | None = None
@@ -24,7 +24,7 @@ class NaiveGo:
         return self.around[point]
 
     def chain(self, board: Board, point: Point) -> set[Point]:
-        """The stones connected to the stone, or the empty points connected to the empty point."""
+        """Return the stones connected to the stone, or the empty points connected to the empty point."""
         found, waiting = {point}, [point]
         while waiting:
             new = {other for other in self.neighbors(waiting.pop()) if board.get(other) == board.get(point)} - found
@@ -42,7 +42,7 @@ class NaiveGo:
         return len(self.actions) % 2
 
     def board_after(self, point: Point) -> Board:
-        """The stones after a play on an empty point, whether it is legal or not."""
+        """Return the stones after a play on an empty point, legal or not."""
         mover = self.current_player()
         board = self.board | {point: mover}
         for other in [*(p for p in self.neighbors(point) if board.get(p) == 1 - mover), point]:
@@ -52,13 +52,15 @@ class NaiveGo:
         return board
 
     def verdict(self, point: Point, board: Board) -> str:
-        """What the rules say of a play on an empty point that would leave this board: suicide, repeats or legal."""
+        """Return what the rules say about a play on an empty point that would leave this board: suicide, repeats or
+        legal.
+        """
         if point not in board and (not self.suicide or board == self.board):
             return "suicide"
         return "repeats" if frozenset(board.items()) in self.earlier else "legal"
 
     def plays(self) -> dict[int, tuple[str, Board]]:
-        """For each empty point, the verdict and the board after."""
+        """Return the verdict and the board after a play on each empty point."""
         if self._plays is None:
             boards = {point: self.board_after(point) for point in self.around if point not in self.board}
             self._plays = {self.action(point): (self.verdict(point, board), board) for point, board in boards.items()}

@@ -1,10 +1,9 @@
-"""GNU Go agrees on stones, captures, legal plays and kos in random games and in those that it plays itself, and on what
-these end with.
+"""GNU Go agrees on stones, captures, legal plays and kos in random games and in its own games, and on their scores.
 
-Two differences are known, and every case that is found has to be one of them. Where suicide is allowed, GNU Go also
-allows one that repeats a position. And when it scores, it counts no empty points around which all stones are in seki,
-though by area they are territory. What it believes to be dead it would count as captured; as it plays with
-``--capture-all-dead``, nothing of that kind may be left.
+There are two known differences, and every difference found must be one of them. Where suicide is allowed, GNU Go also
+allows one that repeats a position. And it does not count empty points surrounded only by stones in seki, although by
+area they are territory. It would count stones that it considers dead as captured; since it plays with
+``--capture-all-dead``, none may be left.
 """
 
 from collections.abc import Iterator, Sequence
@@ -23,12 +22,12 @@ from tests.programs import needs_gnu_go
 
 pytestmark = needs_gnu_go
 
-PARCEL = 50  # positions of which GNU Go is asked at once
+PARCEL = 50  # positions about which GNU Go is asked at once
 QUESTIONS = (*(f"list_stones {color}" for color in COLORS), *(f"captures {color}" for color in COLORS))
 
 
 def random_game(game: Game, random: np.random.Generator) -> list[int]:
-    """A game of random moves, of which few are passes, so that it is long and full of kos."""
+    """Return a game of random moves with few passes, so that it is long and full of kos."""
     state, actions = game.initial_state(), list[int]()
     while len(legal := game.legal_actions(state)):
         plays = legal[:-1] if len(legal) > 1 and random.random() > 0.02 else legal
@@ -38,7 +37,7 @@ def random_game(game: Game, random: np.random.Generator) -> list[int]:
 
 
 def engine_game(game: Game, players: Sequence[GtpPlayer], random: np.random.Generator) -> list[int]:
-    """A game that GNU Go plays against itself, after two random moves."""
+    """Return a game that GNU Go plays against itself, after two random moves."""
     state, actions = game.initial_state(), list[int]()
     while not game.terminal(state):
         if len(actions) < 2:
@@ -51,7 +50,7 @@ def engine_game(game: Game, players: Sequence[GtpPlayer], random: np.random.Gene
 
 
 def states_of(game: Game, actions: Sequence[int]) -> Iterator[States]:
-    """The positions of a game, the first and the last included."""
+    """Return the positions of a game, including the first and the last."""
     state = game.initial_state()
     yield state.copy()
     for action in actions:
@@ -60,8 +59,8 @@ def states_of(game: Game, actions: Sequence[int]) -> Iterator[States]:
 
 
 def compare(engine: GtpClient, game: Game, actions: Sequence[int]) -> tuple[int, int]:
-    """Look at all positions of a game with GNU Go; returns how many there were, and in how many superko forbade
-    something.
+    """Compare all positions of a game with GNU Go; return how many there were, and in how many of them superko forbade
+    a play.
     """
     engine.ask(f"boardsize {game.options['size']}", f"komi {game.options['komi']:g}", "clear_board")
     states, kos = list(states_of(game, actions)), 0
@@ -79,13 +78,13 @@ def compare(engine: GtpClient, game: Game, actions: Sequence[int]) -> tuple[int,
 
 
 def asked(game: Game, actions: Sequence[int], number: int) -> list[str]:
-    """What GNU Go is told and asked of the position after so many moves."""
+    """Return the commands that describe the position after this many moves to GNU Go and ask about it."""
     play = [f"play {COLORS[(number - 1) % 2]} {game.action_name(actions[number - 1])}"] if number else []
     return [*play, *QUESTIONS, f"all_legal {COLORS[number % 2]}"]
 
 
 def agree(game: Game, state: States, actions: Sequence[int], found: Sequence[str]) -> None:
-    """Our position is GNU Go's."""
+    """Assert that our position is GNU Go's."""
     points = game.options["size"] ** 2
     mine, theirs = (set(np.flatnonzero(plane).tolist()) for plane in game.observe(state)[:2])
     ours = (mine, theirs) if len(actions) % 2 == 0 else (theirs, mine)
@@ -103,12 +102,12 @@ def agree(game: Game, state: States, actions: Sequence[int], found: Sequence[str
 
 
 def taken(game: Game, played: Sequence[int], stones: Sequence[set[int]]) -> list[int]:
-    """How many stones each color has taken from the other; its own suicides count for the other."""
+    """Return how many stones each color has captured; its own suicides count for the other."""
     return [played[1 - color] - len(stones[1 - color]) for color in range(2)]
 
 
 def returning_suicides(game: Game, actions: Sequence[int]) -> set[int]:
-    """The suicides that would repeat a position."""
+    """Return the suicides that would repeat a position."""
     naive = NaiveGo(**game.options)
     for action in actions:
         naive.apply_action(action)
@@ -121,7 +120,7 @@ def returning_suicides(game: Game, actions: Sequence[int]) -> set[int]:
 
 
 def look_at_random_games(options: dict[str, Any], *, positions: int) -> tuple[int, int]:
-    """Compare so many positions; returns how many there were, and in how many superko forbade something."""
+    """Compare this many positions; return how many there were, and in how many superko forbade a play."""
     game, random = load_game("go", **options), np.random.default_rng(options["size"])
     seen = kos = 0
     with GtpClient(go_command(game, "gnugo", 1)) as engine:
@@ -132,7 +131,7 @@ def look_at_random_games(options: dict[str, Any], *, positions: int) -> tuple[in
 
 
 def look_at_engine_games(options: dict[str, Any], level: int, *, positions: int) -> tuple[int, int]:
-    """Compare positions of GNU Go's own games, and the scores; returns the numbers of positions and games."""
+    """Compare positions of GNU Go's own games, and the scores; return the numbers of positions and games."""
     game, random = load_game("go", **options), np.random.default_rng(level)
     seen = count = 0
     with GtpClient(go_command(game, "gnugo", level)) as engine:
@@ -150,7 +149,7 @@ def look_at_engine_games(options: dict[str, Any], level: int, *, positions: int)
 
 
 def eyes_in_seki(game: Game, actions: Sequence[int], seki: set[int]) -> int:
-    """Black's empty points minus White's around which there is nothing but stones in seki."""
+    """Return Black's empty points surrounded only by stones in seki, minus White's."""
     naive = NaiveGo(**game.options)
     for action in actions:
         naive.apply_action(action)
@@ -165,7 +164,7 @@ def eyes_in_seki(game: Game, actions: Sequence[int], seki: set[int]) -> int:
 
 
 def told(lead: float) -> str:
-    """A score in GTP's words."""
+    """Return a score in GTP's format."""
     return f"{'B' if lead > 0 else 'W'}+{abs(lead):.1f}" if lead else "0"
 
 
@@ -213,7 +212,5 @@ def test_gnu_go_agrees_on_100_000_positions_of_random_games(options: dict[str, A
         ({"size": 13, "komi": 7.5}, 1, 300),
     ],
 )
-def test_gnu_go_agrees_on_2000_positions_that_it_plays_itself(
-    options: dict[str, Any], level: int, positions: int
-) -> None:
+def test_gnu_go_agrees_on_2000_positions_of_its_own_games(options: dict[str, Any], level: int, positions: int) -> None:
     assert look_at_engine_games(options, level, positions=positions)[0] >= positions

@@ -1,5 +1,5 @@
-"""Go keeps its rules: positions that are known, and a naive implementation beside it in random games on boards of many
-sizes.
+"""Go follows its rules: known positions, and a naive implementation alongside in random games on boards of many
+different sizes.
 """
 
 from typing import Any
@@ -13,9 +13,9 @@ from games.contract import check_game
 from games.game import States
 from games.go.rules import score_lead
 
-# Three stones of Black surround C3 and three of White D3; White stands on C3, and Black can take it from D3.
+# Three stones of Black surround C3 and three of White D3; White is on C3, and Black can capture it from D3.
 KO = "B3 E3 C4 D4 C2 D2 pass C3"
-# White can add A1 to B1; Black then takes both from C1, and White one from B1: the position before A1.
+# White can add A1 to B1; Black then captures both from C1, and White one from B1: the position before A1.
 SENDING_TWO = "A2 C2 B2 D1 pass B1 pass"
 # Black has filled column B, White column D.
 WALLS = "B1 D1 B2 D2 B3 D3 B4 D4 B5 D5"
@@ -26,7 +26,7 @@ def go(**options: Any) -> Game:
 
 
 def after(game: Game, moves: str) -> States:
-    """The position after moves such as ``C3 pass D4``, Black's first; all of them have to be legal."""
+    """Return the position after moves such as ``C3 pass D4``, Black's first; all of them must be legal."""
     state = game.initial_state()
     for move in moves.split():
         game.play(state, game.parse_action(move))
@@ -34,7 +34,7 @@ def after(game: Game, moves: str) -> States:
 
 
 def stones(game: Game, state: States) -> list[str]:
-    """The rows of the board from the top, as render shows them without coordinates and marks."""
+    """Return the rows of the board from the top, as render shows them without coordinates and marks."""
     lines = game.render(state).replace("(", " ").replace(")", " ").splitlines()
     return ["".join(line.split()[1:-1]) for line in lines[1 : game.observation_shape[1] + 1]]
 
@@ -55,7 +55,7 @@ def test_one_play_captures_all_chains_whose_last_liberty_it_takes() -> None:
     assert stones(game, after(game, f"{before} C1"))[3:] == ["XX.XX", "..X.."]
 
 
-def test_a_stone_taken_in_a_ko_may_be_retaken_only_after_other_plays() -> None:
+def test_a_stone_captured_in_a_ko_may_be_recaptured_only_after_other_plays() -> None:
     game = go()
     assert stones(game, after(game, f"{KO} D3")) == [".....", "..XO.", ".X.XO", "..XO.", "....."]
     assert not legal(game, f"{KO} D3", "C3")
@@ -69,31 +69,31 @@ def test_superko_forbids_the_last_play_around_three_kos() -> None:
     kos = [f"B{row} E{row} C{row + 1} D{row + 1} C{row - 1} D{row - 1}" for row in (2, 5, 8)]
     around = " ".join(
         [*kos, "D8 C2 pass C5", "D2 C8 D5 C2 D8"]
-    )  # each of the last five takes a stone; C5 would take the one on D5
+    )  # each of the last five captures a stone; C5 would capture the one on D5
     assert not legal(game, around, "C5")
     assert legal(game, f"{around} J9 J1", "C5")
 
 
-def test_superko_forbids_to_retake_one_stone_after_sending_two() -> None:
+def test_superko_forbids_recapturing_one_stone_after_sending_two() -> None:
     game = go()
     assert stones(game, after(game, f"{SENDING_TWO} A1 C1"))[3:] == ["XXO..", "..XO."]
     assert not legal(game, f"{SENDING_TWO} A1 C1", "B1")
     assert legal(game, f"{SENDING_TWO} A1 C1 E5 E4", "B1")
 
 
-def test_superko_forbids_a_play_that_takes_nothing_and_yet_repeats_a_position() -> None:
+def test_superko_forbids_a_play_that_captures_nothing_and_yet_repeats_a_position() -> None:
     game = go()
-    # White's two stones were taken, and B1 had never been there without A1.
+    # White's two stones were captured, and B1 had never been there without A1.
     cycle = "A2 C2 B2 D1 pass A1 pass B1 C1 B1 pass"
     assert stones(game, after(game, cycle))[3:] == ["XXO..", ".O.O."]
     assert not legal(game, cycle, "A1")
 
 
-def test_superko_forbids_nothing_but_repetitions() -> None:
+def test_superko_forbids_only_repetitions() -> None:
     game = go()
     assert legal(
         game, "A2 C2 B2 D1 pass A1 pass B1 C1", "B1"
-    )  # takes one stone, as in the test above, but into a new position
+    )  # captures one stone, as in the test above, but into a new position
 
 
 def test_a_pass_repeats_the_position_and_is_legal() -> None:
@@ -105,7 +105,7 @@ def test_suicide_is_illegal_by_default() -> None:
     assert not legal(go(), "A2 pass B1", "A1")
 
 
-def test_suicide_of_several_stones_is_legal_if_it_is_switched_on() -> None:
+def test_suicide_of_several_stones_is_legal_if_enabled() -> None:
     game = go(suicide=True)
     assert stones(game, after(game, "A2 A1 B2 pass C1 B1"))[3:] == ["XX...", "..X.."]
 
@@ -122,17 +122,17 @@ def test_not_even_the_empty_board_may_be_repeated() -> None:
     assert not legal(game, " ".join([*all_but_the_last, "pass"]), "E1")
 
 
-def test_a_snapback_takes_the_chain_that_has_just_taken() -> None:
+def test_a_snapback_recaptures_the_capturing_chain() -> None:
     game = go()
     before = "A1 B2 A2 C2 B3 D2 C3 D1 D3 pass E2 pass E1 pass C1 B1"
     assert stones(game, after(game, before))[2:] == [".XXX.", "XOOOX", "XO.OX"]
     assert stones(game, after(game, f"{before} C1"))[2:] == [".XXX.", "X...X", "X.X.X"]
 
 
-def test_area_is_stones_and_the_empty_points_that_reach_one_color_only() -> None:
+def test_area_is_stones_and_the_empty_points_that_reach_only_one_color() -> None:
     assert score_lead(after(go(), "")) == 0
     assert score_lead(after(go(), "C3")) == 25
-    assert score_lead(after(go(), WALLS)) == 0  # and column C is nobody's, like the shared liberties of a seki
+    assert score_lead(after(go(), WALLS)) == 0  # and column C is neutral, like the shared liberties of a seki
     assert score_lead(after(go(komi=6.5), f"{WALLS} C3")) == 11 - 10 - 6.5
 
 
@@ -187,7 +187,7 @@ def test_bad_options_are_refused_by_name(options: dict[str, Any], message: str) 
         go(**options)
 
 
-def test_points_are_called_as_on_a_board_with_a1_below_on_the_left() -> None:
+def test_points_are_named_with_a1_at_the_bottom_left() -> None:
     game = load_game("go", size=19)
     assert [game.action_name(action) for action in (0, 7, 8, 18, 342, 360, 361)] == [
         "A19",
@@ -202,7 +202,7 @@ def test_points_are_called_as_on_a_board_with_a1_below_on_the_left() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "I3", "K3", "A0", "A10", "A", "5", "3C", "A-1", "A²", "C3 C4", "passs", "Ａ1"])
-def test_what_is_no_point_is_refused_with_an_example(text: str) -> None:
+def test_an_invalid_point_is_refused_with_an_example(text: str) -> None:
     with pytest.raises(ValueError, match=r"is not a point: type a letter from A to J .* such as C3, or pass"):
         load_game("go", size=9).parse_action(text)
 
@@ -231,7 +231,7 @@ def marked(game: Game, plane: NDArray[np.float32]) -> list[str]:
     return [game.action_name(int(point)) for point in np.flatnonzero(plane)]
 
 
-def test_the_planes_are_what_the_module_says() -> None:
+def test_the_planes_are_as_documented() -> None:
     game = go(komi=7)
     planes = seen(game, f"{KO} D3")
     assert marked(game, planes[0]) == ["D4", "E3", "D2"]  # White is to move
@@ -248,12 +248,12 @@ def test_the_planes_are_what_the_module_says() -> None:
     assert (seen(game, "C3 C4")[12] == np.float32(-7 / 20)).all()
 
 
-def test_only_what_is_legal_but_for_superko_is_marked_as_forbidden_by_it() -> None:
+def test_only_plays_that_are_legal_except_for_superko_are_marked_as_forbidden_by_it() -> None:
     assert marked(go(suicide=True), seen(go(suicide=True), "A2 pass B2 pass C1 A1 pass")[5]) == ["B1"]
     assert marked(go(suicide=False), seen(go(suicide=False), "A2 pass B2 pass C1 A1 pass")[5]) == []
 
 
-def test_the_order_of_plays_that_the_network_does_not_see_does_not_change_the_hash() -> None:
+def test_plays_in_an_order_that_the_network_does_not_see_have_the_same_hash() -> None:
     game = go(size=9)
     recent = "A1 B1 C1 D1 E1"
     assert game.hash(after(game, f"A9 B9 C9 D9 {recent}")) == game.hash(after(game, f"C9 D9 A9 B9 {recent}"))
@@ -262,7 +262,7 @@ def test_the_order_of_plays_that_the_network_does_not_see_does_not_change_the_ha
 
 @pytest.mark.medium
 @pytest.mark.parametrize("options", [{"suicide": True, "komi": 3.5}, {"size": 6, "max_plies": 300}])
-def test_other_options_keep_the_contract_too(options: dict[str, Any]) -> None:
+def test_other_options_also_keep_the_contract(options: dict[str, Any]) -> None:
     check_game(go(**{"komi": 7, **options}), games=8)
 
 

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.medium
 
 
 def choose(random: np.random.Generator, naive: NaiveGo, legal: list[int]) -> int:
-    """A random action, rarely the pass, and often one that captures: such games have many kos and go on for long."""
+    """Return a random action, rarely the pass, and often a capture: such games are long and have many kos."""
     plays = legal[:-1]
     if not plays or random.random() < 0.02:
         return legal[-1]
@@ -26,7 +26,9 @@ def choose(random: np.random.Generator, naive: NaiveGo, legal: list[int]) -> int
 
 
 def games(options: dict[str, Any], *, positions: int, seed: int) -> Iterator[tuple[Game, States, NaiveGo]]:
-    """At least so many positions of random games, each in both implementations; all games are played to their end."""
+    """Yield at least this many positions of random games, each in both implementations; all games are played to the
+    end.
+    """
     random = np.random.default_rng(seed)
     game = load_game("go", **options)
     while positions > 0:
@@ -58,7 +60,7 @@ def agree(game: Game, state: States, naive: NaiveGo) -> None:
 
 
 def keeps_its_books(state: States, naive: NaiveGo) -> None:
-    """What the row keeps up to date from play to play is what one finds by looking at the board anew."""
+    """Assert that the values that a state updates from play to play are those computed from the board."""
     color, head, following = cells(state, COLOR), cells(state, HEAD), cells(state, FOLLOWING)
     colors = np.full(len(color), WALL)
     for point in naive.around:
@@ -100,12 +102,12 @@ SIZES = [
 
 
 @pytest.mark.parametrize(("options", "positions"), SIZES)
-def test_random_games_are_judged_alike_to_the_end(options: dict[str, Any], positions: int) -> None:
+def test_random_games_agree_to_the_end(options: dict[str, Any], positions: int) -> None:
     for game, state, naive in games(options, positions=positions, seed=1):
         agree(game, state, naive)
 
 
-def test_superko_is_put_to_the_test_and_not_by_simple_kos_alone() -> None:
+def test_superko_is_tested_and_not_only_by_simple_kos() -> None:
     kos, longer_cycles = 0, 0
     for _, _, naive in games({"size": 5, "max_plies": 250}, positions=5000, seed=1):
         repeated = [frozenset(board.items()) for verdict, board in naive.plays().values() if verdict == "repeats"]
@@ -127,7 +129,7 @@ def test_chains_liberties_and_positions_are_kept_up_to_date(options: dict[str, A
 
 
 def planes_of(naive: NaiveGo) -> NDArray[np.float32]:
-    """What ``games.go.rules`` says that the player to move sees."""
+    """Return the planes that ``games.go.rules`` documents for the player to move."""
     planes = np.zeros((14, naive.size, naive.size), np.float32)
     for point, color in naive.board.items():
         planes[(int(color != naive.current_player()), *point)] = 1
@@ -147,16 +149,15 @@ def planes_of(naive: NaiveGo) -> NDArray[np.float32]:
 @pytest.mark.parametrize(
     "options", [{"size": 5, "max_plies": 250, "suicide": True}, {"size": 5, "max_plies": 250}, {"size": 9}]
 )
-def test_the_network_sees_what_the_module_says(options: dict[str, Any]) -> None:
+def test_the_network_s_input_is_as_documented(options: dict[str, Any]) -> None:
     for game, state, naive in games(options, positions=300, seed=3):
         assert np.array_equal(game.observe(state), planes_of(naive))
 
 
 @pytest.mark.parametrize("size", [5, 9, 19])
 def test_openspiel_agrees_except_on_superko(size: int) -> None:
-    """OpenSpiel forbids only to retake a ko at once.
-
-    A play that repeats an older position is legal there, and ends the game drawn.
+    """OpenSpiel only forbids recapturing a ko at once. A play that repeats an older position is legal there, and ends
+    the game as a draw.
     """
     pyspiel = pytest.importorskip("pyspiel", exc_type=ImportError, reason="OpenSpiel is not installed")
     random = np.random.default_rng(size)

@@ -1,5 +1,5 @@
-"""SGF: what is written, sgfmill and GNU Go read; what others write, is read; and no file, however broken or large, does
-harm.
+"""SGF: sgfmill and GNU Go read our files, we read the files of others, and no file does harm, however broken or large
+it is.
 """
 
 import io
@@ -47,7 +47,7 @@ def only(folder: Path, text: str | bytes) -> SgfGame:
 
 
 @pytest.mark.parametrize("size", [5, 9, 19])
-def test_what_is_written_is_read_again_here_and_by_sgfmill(tmp_path: Path, size: int) -> None:
+def test_written_games_are_read_again_here_and_by_sgfmill(tmp_path: Path, size: int) -> None:
     game = load_game("go", size=size, komi=6.5)
     texts, played = [], []
     for seed in range(3):
@@ -108,7 +108,7 @@ def test_gnu_go_sets_up_the_same_position_and_its_own_file_is_read(game: Game, t
     assert found.size == 9
 
 
-def test_what_cannot_be_written_is_refused(game: Game) -> None:
+def test_games_that_cannot_be_written_are_refused(game: Game) -> None:
     for wrong, reason in (
         (dict(actions=[0, 0]), "not legal"),
         (dict(result="1-0"), "such as B\\+R"),
@@ -123,7 +123,7 @@ def test_what_cannot_be_written_is_refused(game: Game) -> None:
         sgf_text(load_game("chess"), [], tags={}, result="0")
 
 
-def test_marks_stand_with_their_positions(game: Game) -> None:
+def test_marks_belong_to_their_positions(game: Game) -> None:
     text = sgf_text(game, [0], tags={}, result="0", marks=[{"LB": [f"{point_name(9, 10)}:1"]}, {"TR": ["aa", "cc"]}])
     root, move = sgf.Sgf_game.from_bytes(text.encode()).main_sequence_iter()
     assert root.get("LB") == [((7, 1), "1")]
@@ -141,7 +141,7 @@ def test_marks_stand_with_their_positions(game: Game) -> None:
         ("(;SZ[9]C[\\\\];B[ee]C[(;])", [(0, 40)]),
     ],
 )
-def test_a_game_is_read_as_others_write_it(tmp_path: Path, text: str, moves: list[tuple[int, int]]) -> None:
+def test_games_of_other_programs_are_read(tmp_path: Path, text: str, moves: list[tuple[int, int]]) -> None:
     assert list(only(tmp_path, text).moves) == moves
 
 
@@ -160,7 +160,7 @@ def test_a_game_is_read_as_others_write_it(tmp_path: Path, text: str, moves: lis
         ("CA[no-such-encoding]PB[\xe9\xa7]", dict(size=19)),
     ],
 )
-def test_what_a_game_says_of_itself_is_understood(tmp_path: Path, properties: str, expected: dict[str, object]) -> None:
+def test_the_properties_of_a_game_are_understood(tmp_path: Path, properties: str, expected: dict[str, object]) -> None:
     found = only(tmp_path, f"(;{properties})".encode("latin-1"))
     assert {name: getattr(found, name) for name in expected} == expected
 
@@ -190,13 +190,13 @@ def test_what_a_game_says_of_itself_is_understood(tmp_path: Path, properties: st
         ("(;AB" + "[aa:ss]" * 1000 + ")", 1, "more stones than its board has points"),
     ],
 )
-def test_a_broken_game_is_told_with_its_place(tmp_path: Path, text: str, line: int, reason: str) -> None:
+def test_a_broken_game_is_reported_with_its_place(tmp_path: Path, text: str, line: int, reason: str) -> None:
     (found,) = read(tmp_path, text)
     assert isinstance(found, BadGame)
     assert (found.line, reason in found.reason) == (line, True), found
 
 
-def test_a_broken_game_costs_no_more_than_itself(tmp_path: Path) -> None:
+def test_a_broken_game_affects_only_itself(tmp_path: Path) -> None:
     found = read(
         tmp_path, f"{GAME}\n(;GM[1]SZ[9];B[ee\n{GAME} {GAME}\n(;SZ[9];B[ee](;W[cc]\n{GAME}\n(;SZ[9];B)\n{GAME}(;GM[1]"
     )
@@ -208,7 +208,7 @@ def test_a_comment_may_quote_a_game(tmp_path: Path) -> None:
     assert len(only(tmp_path, "(;SZ[9];B[ee]C[look:\n(;GM[1\\]SZ[9\\];B[aa\\])\n];W[cc])").moves) == 2
 
 
-def test_it_does_not_matter_where_a_file_is_cut_while_it_is_read() -> None:
+def test_a_file_may_be_cut_anywhere_while_it_is_read() -> None:
     text = ("x" * (PIECE - 20) + "(  ;SZ[9]C[" + "\\\\\\]" * 20 + "];B[ee])" + " " * (PIECE - 60) + GAME).encode()
     expected = list(game_trees(io.BytesIO(text)))
     assert len(expected) == 2
@@ -250,7 +250,7 @@ def test_hostile_files_are_read_in_bounded_memory(piece: bytes, pieces: int) -> 
 
 
 @pytest.mark.medium
-def test_the_deepest_and_the_largest_game_that_is_read_does_no_harm(tmp_path: Path) -> None:
+def test_the_deepest_and_the_largest_accepted_game_do_no_harm(tmp_path: Path) -> None:
     many = MOST_MARKS // 5 - 2
     deep = "(;B[aa]" * many
     (found,) = read(tmp_path, f"(;SZ[9]{deep}{')' * many})")

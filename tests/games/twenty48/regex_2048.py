@@ -1,8 +1,8 @@
-"""2048 by regular expressions: the rules as one tells them, on lines written as letters, for comparison with
+"""2048 by regular expressions: the rules as one explains them, on lines written as letters, for comparison with
 ``games.twenty48.rules``.
 
 An empty cell is a dot, a tile of 2 is ``a``, of 4 ``b`` and so on. Only the calls are vectorized: each line that occurs
-is slid once.
+slides once.
 """
 
 import re
@@ -16,7 +16,7 @@ UP, RIGHT, DOWN, LEFT = range(4)
 
 
 def slid(line: str) -> tuple[str, int]:
-    """The line after a slide to the left, and the sum of the tiles made."""
+    """Return the line after a slide to the left, and the sum of the new tiles."""
     made = 0
 
     def merge(pair: re.Match[str]) -> str:
@@ -37,7 +37,7 @@ def exponents(line: str) -> list[int]:
 
 
 def slid_left(boards: Boards) -> tuple[Boards, NDArray[np.int64]]:
-    """All boards after a slide to the left, and the rewards ``[N]``."""
+    """Return all boards after a slide to the left, and the rewards ``[N]``."""
     numbers = boards @ 32 ** np.arange(boards.shape[2])  # one for each line
     _, first, which = np.unique(numbers, return_index=True, return_inverse=True)
     results = [slid(letters(line)) for line in boards.reshape(-1, boards.shape[2])[first].tolist()]
@@ -46,8 +46,8 @@ def slid_left(boards: Boards) -> tuple[Boards, NDArray[np.int64]]:
 
 
 def slid_to(boards: Boards, action: int) -> tuple[Boards, NDArray[np.int64]]:
-    """All boards after the action, and the rewards ``[N]``: the board is turned until the action is a slide to the
-    left.
+    """Return all boards after the action, and the rewards ``[N]``: the board is turned until the action is a slide to
+    the left.
     """
     turns = {LEFT: 0, UP: 1, RIGHT: 2, DOWN: 3}[action]  # counter-clockwise
     moved, rewards = slid_left(np.rot90(boards, turns, axes=(1, 2)))

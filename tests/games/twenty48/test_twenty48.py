@@ -19,7 +19,7 @@ SIZES = [(height, width) for height in range(2, 6) for width in range(2, 6)]
 
 
 class Played(NamedTuple):
-    """Moves of random games one after another, each with the chance outcome behind it."""
+    """Moves of random games in sequence, each followed by its chance outcome."""
 
     before: States  # [M, S]
     legal: Actions  # [M, 4] 1 where the action is legal
@@ -33,7 +33,7 @@ class Played(NamedTuple):
 
 @inlined
 def draw(likely: NDArray[np.float32], count: int, streams: Streams) -> int:
-    """An index below ``count``, as likely as the array says."""
+    """Return an index below ``count``, with the array's probabilities."""
     drawn, rest = 0, uniform(streams, 0) - likely[0]
     while rest >= 0 and drawn < count - 1:
         drawn += 1
@@ -43,7 +43,7 @@ def draw(likely: NDArray[np.float32], count: int, streams: Streams) -> int:
 
 @compiled
 def play(rules: Rules, start: States, state: States, streams: Streams, played: Played) -> None:
-    """Fill ``played`` with random moves from ``state`` on, and begin again from ``start`` after each game."""
+    """Fill ``played`` with random moves from ``state`` on, and start again from ``start`` after each game."""
     legal_actions, step, terminal, chance_outcomes = (
         rules.legal_actions,
         rules.step,
@@ -86,15 +86,14 @@ def random_moves(game: Game, *, moves: int, seed: int) -> Iterator[Played]:
 
 
 def boards(game: Game, states: States) -> Boards:
-    """The exponents ``[N, H, W]`` of states ``[N, S]``."""
+    """Return the exponents ``[N, H, W]`` of states ``[N, S]``."""
     _, height, width = game.observation_shape
     return (states[:, ROWS : ROWS + height, None] >> 8 * np.arange(width)) & 0xFF
 
 
 def with_board(game: Game, exponents: Any) -> States:
-    """The state ``[S]`` with this board ``[H, W]``, the player to move.
-
-    One tile must be a 2 or a 4: chance puts it there.
+    """Return the state ``[S]`` with this board ``[H, W]`` and the player to move. One tile must be a 2 or a 4: chance
+    puts it there.
     """
     board = np.array(exponents, np.int64)
     cell = int(np.flatnonzero((board == 1) | (board == 2))[0])
@@ -108,14 +107,14 @@ def with_board(game: Game, exponents: Any) -> States:
 
 
 def after(game: Game, exponents: Any, action: int) -> tuple[list[list[int]], int]:
-    """The board after an action, and its reward."""
+    """Return the board after an action, and its reward."""
     state = with_board(game, exponents)
     game.play(state, action)
     return boards(game, state[None])[0].tolist(), int(game.returns(state)[0])
 
 
 def compare(game: Game, played: Played) -> None:
-    """What the game says about every move, against the regular expressions."""
+    """Compare every move of the game with the regular expressions."""
     before, moved, spawned = (boards(game, states) for states in (played.before, played.after, played.spawned))
     rewards = played.after[:, SCORE] - played.before[:, SCORE]
     for action in range(4):
@@ -145,13 +144,13 @@ def game() -> Game:
     [100_000, pytest.param(1_000_000, marks=[pytest.mark.slow, pytest.mark.timeout(1200)])],
     ids=["fast", "million"],
 )
-def test_every_move_of_random_games_is_as_regular_expressions_say(game: Game, moves: int) -> None:
+def test_every_move_of_random_games_agrees_with_regular_expressions(game: Game, moves: int) -> None:
     for played in random_moves(game, moves=moves, seed=moves):
         compare(game, played)
 
 
 @pytest.mark.parametrize(("height", "width"), SIZES)
-def test_boards_of_all_sizes_move_as_regular_expressions_say(height: int, width: int) -> None:
+def test_boards_of_all_sizes_agree_with_regular_expressions(height: int, width: int) -> None:
     game = load_game("twenty48", height=height, width=width)
     for played in random_moves(game, moves=2_000, seed=10 * height + width):
         compare(game, played)
@@ -159,7 +158,7 @@ def test_boards_of_all_sizes_move_as_regular_expressions_say(height: int, width:
 
 @pytest.mark.medium
 @pytest.mark.parametrize(("height", "width"), [(4, 4), (5, 5), (3, 4), (5, 2)])
-def test_crowded_boards_with_the_largest_tiles_move_as_regular_expressions_say(height: int, width: int) -> None:
+def test_crowded_boards_with_the_largest_tiles_agree_with_regular_expressions(height: int, width: int) -> None:
     game, random = load_game("twenty48", height=height, width=width), np.random.default_rng(1)
     largest = height * width + 1
     boards = random.integers(largest - 3, largest + 1, (300, height, width)) * (
@@ -178,41 +177,43 @@ def test_crowded_boards_with_the_largest_tiles_move_as_regular_expressions_say(h
 @pytest.mark.parametrize(
     ("line", "slid", "reward"),
     [
-        ([1, 1, 1, 1], [2, 2, 0, 0], 8),  # two pairs, and what they make does not merge again
+        ([1, 1, 1, 1], [2, 2, 0, 0], 8),  # two pairs, whose results do not merge again
         ([2, 1, 1, 0], [2, 2, 0, 0], 4),
-        ([1, 1, 1, 0], [2, 1, 0, 0], 4),  # the pair nearest the wall
+        ([1, 1, 1, 0], [2, 1, 0, 0], 4),  # the pair nearest to the wall
         ([0, 1, 0, 1], [2, 0, 0, 0], 4),
         ([2, 2, 1, 1], [3, 2, 0, 0], 12),
         ([1, 0, 0, 2], [1, 2, 0, 0], 0),
         ([16, 16, 1, 1], [17, 2, 0, 0], 131072 + 4),
     ],
 )
-def test_known_lines_slide_so_in_all_directions(game: Game, line: list[int], slid: list[int], reward: int) -> None:
+def test_known_lines_slide_correctly_in_all_directions(
+    game: Game, line: list[int], slid: list[int], reward: int
+) -> None:
     board, expected = np.zeros((2, 4, 4), np.int64)
     board[1], expected[1] = line, slid
     for turns, action in enumerate([LEFT, DOWN, RIGHT, UP]):
         assert after(game, np.rot90(board, turns), action) == (np.rot90(expected, turns).tolist(), reward)
 
 
-def test_the_largest_tile_that_can_be_made_is_exact(game: Game) -> None:
+def test_the_largest_possible_tile_is_exact(game: Game) -> None:
     board = [[16, 16, 15, 14], [10, 11, 12, 13], [9, 8, 7, 6], [2, 3, 4, 5]]
     state = with_board(game, board)
     assert game.render(state).startswith("4 65536 65536 32768 16384\n")
     game.play(state, LEFT)
     assert boards(game, state[None])[0, 0].tolist() == [17, 15, 14, 0]
     assert game.returns(state).tolist() == [131072]
-    assert game.observe(state)[15, 0].tolist() == [1, 1, 0, 0]  # the last plane shows it beside 2**15, whose own it is
+    assert game.observe(state)[15, 0].tolist() == [1, 1, 0, 0]  # the last plane also shows it, next to 2**15
     assert game.observe(state)[14, 0].tolist() == [0, 0, 1, 0]
 
 
-def test_the_last_plane_shows_all_larger_tiles_too() -> None:
+def test_the_last_plane_also_shows_all_larger_tiles() -> None:
     game = load_game("twenty48", height=2, width=2, planes=3)
     planes = game.observe(with_board(game, [[1, 2], [3, 0]]))
     assert planes.tolist() == [[[0, 0], [0, 1]], [[1, 0], [0, 0]], [[0, 1], [1, 0]]]
 
 
-def test_new_tiles_come_as_often_as_their_probabilities_say(game: Game) -> None:
-    """Chi-square over outcomes, pooled over the moves by the sum of what each expects; 99.9 % of fair draws pass."""
+def test_new_tiles_are_as_frequent_as_their_probabilities_say(game: Game) -> None:
+    """Chi-square over outcomes, pooled over the moves by the sum of their expectations; 99.9 % of fair draws pass."""
     expected, seen = np.zeros(game.num_outcomes), np.zeros(game.num_outcomes)
     for played in random_moves(game, moves=200_000, seed=5):
         expected += played.likely.sum(axis=0)
@@ -244,7 +245,7 @@ def test_impossible_outcomes_and_illegal_actions_are_refused(game: Game) -> None
         game.play(state, UP)
 
 
-def test_the_score_is_no_part_of_the_position_that_caches_know(game: Game) -> None:
+def test_the_score_is_not_part_of_the_position_for_caches(game: Game) -> None:
     poor, rich = (with_board(game, np.eye(4, dtype=int)) for _ in range(2))
     rich[SCORE] = 1000
     assert game.hash(poor) == game.hash(rich)
@@ -261,8 +262,8 @@ def test_a_full_board_without_pairs_ends_the_game(game: Game) -> None:
 
 @pytest.mark.medium
 def test_openspiel_agrees() -> None:
-    """But that OpenSpiel calls some slides illegal that merge (8 8 4 2 upwards, in one such game), and ends games that
-    go on.
+    """Except that OpenSpiel calls some merging slides illegal (8 8 4 2 upwards, in one such game), and ends games that
+    are not over.
     """
     pyspiel = pytest.importorskip("pyspiel")
     game, random = load_game("twenty48"), np.random.default_rng(2)
@@ -287,7 +288,7 @@ def test_openspiel_agrees() -> None:
             assert game.returns(state).tolist() == twin.returns()
 
 
-def test_people_read_tiles_coordinates_and_outcomes() -> None:
+def test_tiles_coordinates_and_outcomes_are_readable() -> None:
     game = GameRules(2, 3)
     state = game.initial_state()
     outcome = [game.outcome_name(outcome) for outcome in range(game.num_outcomes)].index("2@b1")
@@ -320,6 +321,6 @@ def test_the_guide_builds_its_rules_by_position_or_by_name() -> None:
         ({"size": 4}, "no option 'size'; it takes height, width, planes"),
     ],
 )
-def test_boards_that_there_are_not_are_refused(options: dict[str, Any], complaint: str) -> None:
+def test_impossible_boards_are_refused(options: dict[str, Any], complaint: str) -> None:
     with pytest.raises(ValueError, match=complaint):
         load_game("twenty48", **options)

@@ -25,7 +25,7 @@ def game() -> Game:
 
 
 def some_positions(game: Game, *, count: int, seed: int) -> list[States]:
-    """Positions of the player from random games."""
+    """Return positions of the player from random games."""
     found: list[States] = []
     random, state = np.random.default_rng(seed), game.initial_state()
     while len(found) < count:
@@ -41,21 +41,21 @@ def some_positions(game: Game, *, count: int, seed: int) -> list[States]:
 
 
 def after_any(game: Game, state: States) -> States:
-    """An afterstate of this position."""
+    """Return an afterstate of this position."""
     after = state.copy()
     game.play(after, int(game.legal_actions(state)[0]))
     return after
 
 
 def plain_worth(game: Game, state: States) -> float:
-    """The value of a board, line by line."""
+    """Return the value of a board, line by line."""
     rows = (state[ROWS : ROWS + 4, None] >> 8 * np.arange(4)) & 0xFF
     packed = [int(line @ 16 ** np.arange(4)) for line in (*rows, *rows.T)]
     return sum(row_value(line) for line in packed)
 
 
 def plain_value(game: Game, state: States, depth: int) -> float:
-    """Expectimax by the rules alone, from an afterstate."""
+    """Return expectimax by the rules alone, from an afterstate."""
     if depth == 0:
         return plain_worth(game, state)
     total = 0.0
@@ -75,7 +75,7 @@ def plain_values(game: Game, state: States, depth: int) -> dict[int, float]:
     return values
 
 
-def test_it_plays_what_a_plain_search_over_the_rules_finds_best(game: Game) -> None:
+def test_it_plays_the_best_move_of_a_plain_search_over_the_rules(game: Game) -> None:
     for state in some_positions(game, count=5, seed=1):
         values = plain_values(game, state, 1)
         assert values[expectimax_move(state, depth=1)] == pytest.approx(max(values.values()), rel=1e-6)
@@ -96,7 +96,7 @@ def test_its_values_are_those_of_a_plain_search(game: Game, depth: int) -> None:
 
 
 @pytest.mark.medium
-def test_it_plays_only_legal_actions_and_the_same_again(game: Game) -> None:
+def test_it_plays_only_legal_actions_and_is_deterministic(game: Game) -> None:
     for state in some_positions(game, count=200, seed=3):
         before = state.copy()
         action = expectimax_move(state, depth=1)
@@ -122,7 +122,7 @@ def test_games_are_repeatable_and_far_better_than_random_ones() -> None:
     assert (first.largest >= 1024).mean() >= 0.5
 
 
-def test_what_it_cannot_play_is_refused(game: Game) -> None:
+def test_other_games_are_refused(game: Game) -> None:
     state = game.initial_state()
     with pytest.raises(ValueError, match="not to move"):
         expectimax_move(state, depth=1)
