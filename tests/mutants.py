@@ -1,7 +1,6 @@
-"""Small faults to put into a module: what a slip of the pen, or of the mind, makes of an operator, a bound, a condition
-or a statement.
+"""Small faults to put into a module: typical slips in operators, bounds, conditions and statements.
 
-Texts are left alone but for SQL, as are annotations, decorators, log lines, assertions, and what an exception says.
+Strings other than SQL are not mutated, nor are annotations, decorators, log lines, assertions, and exception messages.
 """
 
 import ast
@@ -60,10 +59,8 @@ CONTEXT, LONGEST = 40, 90  # characters that are shown
 
 @dataclass(frozen=True)
 class Mutant:
-    """One fault: in the place ``index`` of a ``field`` of a node stands ``fault``.
-
-    ``lines`` are those of the statement around it, without its block; None where the fault is met when the module is
-    loaded.
+    """One fault: ``fault`` replaces item ``index`` of a ``field`` of a node. ``lines`` are those of the statement
+    around it, without its block; None if the fault takes effect when the module is loaded.
     """
 
     parent: ast.AST
@@ -76,7 +73,7 @@ class Mutant:
     now: str
 
     def put(self) -> None:
-        """Put the fault into the tree, for good."""
+        """Put the fault into the tree, permanently."""
         value = getattr(self.parent, self.field)
         if self.index is None:
             setattr(self.parent, self.field, self.fault)
@@ -85,9 +82,8 @@ class Mutant:
 
 
 def mutants(tree: ast.Module) -> list[Mutant]:
-    """Every fault that a module can have, in order of lines.
-
-    They share the tree: put one into it, and the others are of no more use.
+    """Return every fault that a module can have, in order of lines. They share the tree: after one is put into it, the
+    others are no longer of use.
     """
     return sorted(_within(tree, None), key=lambda mutant: mutant.line)
 
@@ -125,7 +121,7 @@ def _lines(statement: ast.stmt) -> range:
 
 
 def _is_said(node: ast.AST) -> bool:
-    """Whether it is a docstring or a line for the log."""
+    """Return whether it is a docstring or a line for the log."""
     if not isinstance(node, ast.Expr):
         return False
     called = node.value.func if isinstance(node.value, ast.Call) else None
@@ -134,7 +130,7 @@ def _is_said(node: ast.AST) -> bool:
 
 
 def _shown(node: ast.AST, fault: ast.AST) -> tuple[str, str]:
-    """Both as text, from a little before where they part."""
+    """Return both as text, from shortly before the first difference."""
     was, now = (ast.unparse(either).split("\n")[0] for either in (node, fault))
     if isinstance(fault, ast.Pass):
         return was[:LONGEST], DELETED
@@ -145,7 +141,7 @@ def _shown(node: ast.AST, fault: ast.AST) -> tuple[str, str]:
 
 
 def _is_type(node: ast.AST) -> bool:
-    """Whether it is a union of types."""
+    """Return whether it is a union of types."""
     return isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitOr)
 
 
@@ -161,7 +157,7 @@ def _without(items: list[ast.expr], index: int) -> list[ast.expr]:
 
 
 def _faults(node: ast.AST) -> Iterator[ast.AST]:
-    """What may stand in a node's place by mistake."""
+    """Return what may replace a node by mistake."""
     match node:
         case ast.Compare(ops=ops):
             for index, op in enumerate(ops):

@@ -1,4 +1,4 @@
-"""Puts faults into a module, one at a time, and says which of them its tests notice.
+"""Puts faults into a module, one at a time, and reports which of them its tests detect.
 
     python tests/mutation.py
     python tests/mutation.py --sample 80 --seed 1 training/data/ledger.py
@@ -39,7 +39,7 @@ from types import CodeType, FrameType, FunctionType
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch reads it; and after a fork no thread is left
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch reads it; and no thread is left after a fork
 
 import hypothesis  # noqa: F401
 import numba
@@ -51,8 +51,8 @@ from tests.sources import ROOT, imported_files, relative
 from training.common.intervals import wilson
 
 LIVES, KILLED, BROKEN, UNSEEN, ANEW = 0, 1, 3, 98, 99  # how a fault's process ends; anew: it must load the module
-FATES = {LIVES: "lives", UNSEEN: "no test comes by"}  # all else is a kill
-PROCESSOR_SECONDS = 20.0  # that a fault's tests may take beside SLACK times what they took without it
+FATES = {LIVES: "lives", UNSEEN: "no test comes by"}  # everything else is a kill
+PROCESSOR_SECONDS = 20.0  # time that a fault's tests may take in addition to SLACK times their time without it
 WALL_SECONDS = 90.0
 SLACK = 5.0
 MOST_MEMORY = 8 * 2**30  # bytes
@@ -64,11 +64,11 @@ BIG_GAMES = "connect_four or twenty48 and not naive"
 
 @dataclass(frozen=True)
 class Module:
-    """A module to be judged by tests, whose files are named from tests/."""
+    """A module to be judged by tests, whose files are named relative to tests/."""
 
     tests: tuple[str, ...]
     interpreted: bool = False
-    without: str = ""  # those that take too long then, in the words of pytest's -k
+    without: str = ""  # tests that take too long, as an expression for pytest's -k
 
 
 MODULES = {
@@ -121,50 +121,50 @@ MODULES = {
 
 @dataclass
 class Case:
-    """A test, as it went without a fault."""
+    """A test, as it ran without a fault."""
 
-    seconds: float = 0.0  # of this process's processor
+    seconds: float = 0.0  # of this process's processor time
     wall: float = 0.0
     outcome: str = ""
-    lines: set[int] = field(default_factory=set)  # of the module, that it came by
+    lines: set[int] = field(default_factory=set)  # lines of the module that it reached
 
 
 class Planted(SourceFileLoader):
-    """Finds and loads one module, from a tree in the place of its file."""
+    """Finds and loads one module, from a tree instead of its file."""
 
     def __init__(self, path: Path, tree: ast.Module) -> None:
         super().__init__(".".join(path.relative_to(ROOT).with_suffix("").parts), str(path))
         self.code = compile(tree, str(path), "exec")
 
     def find_spec(self, name: str, path: object, target: object = None) -> ModuleSpec | None:
-        """As importlib asks for it."""
+        """Implement importlib's protocol."""
         return importlib.util.spec_from_file_location(name, self.path, loader=self) if name == self.name else None
 
     def get_code(self, fullname: str) -> CodeType:
-        """The code in the place of the file's."""
+        """Return the tree's code instead of the file's."""
         return self.code
 
 
 class Watch:
-    """A plugin of pytest that notes how each test goes, and by which lines of the module it comes."""
+    """A pytest plugin that records the result of each test, and the lines of the module that it reaches."""
 
     def __init__(self, path: Path) -> None:
         self.path = str(path)
         self.cases: dict[str, Case] = {}
         self.prepared: dict[
             str, set[int]
-        ] = {}  # lines by which the tests of a file came before they began, often one for all
+        ] = {}  # lines that the tests of a file reached before they began, often in one import for all
         self.lines: set[int] = set()
 
     def trace(self, frame: FrameType, event: str, argument: object) -> Any:
-        """As ``sys.settrace`` has it."""
+        """Implement ``sys.settrace``'s protocol."""
         if frame.f_code.co_filename != self.path:
             return None
         self.lines.add(frame.f_lineno)
         return self.trace
 
     def noted(self, lines: set[int]) -> Iterator[None]:
-        """The lines by which what happens meanwhile comes."""
+        """Record the lines that are reached in the block."""
         self.lines = lines
         threading.settrace(self.trace)
         sys.settrace(self.trace)
@@ -194,7 +194,7 @@ class Watch:
 
 
 class Bench:
-    """A plugin of pytest that does some work with the tests in the place of running them all."""
+    """A pytest plugin that does some work with the tests instead of running them all."""
 
     def __init__(self, work: Callable[[pytest.Session], None]) -> None:
         self.work = work
@@ -211,7 +211,7 @@ class Bench:
 
 
 class Judge:
-    """Judges the faults of one module, in a process that has loaded all that does not depend on it."""
+    """Judges the faults of one module, in a process that has loaded everything that does not depend on it."""
 
     def __init__(self, module: str, lines: str, scratch: Path, options: argparse.Namespace) -> None:
         self.path, self.files = ROOT / module, [ROOT / "tests" / name for name in MODULES[module].tests]
@@ -229,7 +229,7 @@ class Judge:
         self.began = time.monotonic()
 
     def judge(self) -> int:
-        """Try the faults; leaves what came of them in the scratch folder."""
+        """Try the faults; leave the results in the scratch folder."""
         self.load()
         if code := forked(lambda: self.hold(self.tree, self.judge_functions)).wait():
             raise SystemExit(
@@ -241,7 +241,7 @@ class Judge:
         return 0
 
     def load(self) -> None:
-        """Load what the tests need and the module has no part in."""
+        """Load what the tests need and what does not depend on the module."""
         if self.interpreted:
             os.environ["NUMBA_DISABLE_JIT"] = "1"
             numba.config.DISABLE_JIT = 1
@@ -254,14 +254,14 @@ class Judge:
                     ".".join(file.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
                 )
         gc.collect()
-        gc.freeze()  # what is here stays, and no fork has to look through it, or to copy it for that
+        gc.freeze()  # existing objects stay, and no fork has to traverse them or copy them for that
 
     def hold(self, tree: ast.Module, work: Callable[[pytest.Session], None]) -> int:
-        """Have pytest collect the tests, with the module as the tree has it, and do some work with them."""
+        """Let pytest collect the tests, with the module as the tree has it, and do some work with them."""
         sys.meta_path.insert(0, Planted(self.path, tree))
         quiet = (
             ["-W", "ignore:overflow encountered:RuntimeWarning"] if self.interpreted else []
-        )  # numpy's, of what is to wrap around
+        )  # numpy's warnings about intended overflow
         words = [
             "-q",
             "--capture=no",
@@ -301,7 +301,7 @@ class Judge:
         (self.scratch / "fates.json").write_text(json.dumps(self.fates))
 
     def watch(self, session: pytest.Session) -> int:
-        """Run all tests, and note how they go."""
+        """Run all tests and record their results."""
         watch = Watch(self.path)
         for plugin in session.config.pluginmanager.get_plugins():
             if isinstance(plugin, Bench):
@@ -316,7 +316,7 @@ class Judge:
         return 0
 
     def recall(self) -> None:
-        """Read what other processes have found out.
+        """Read the findings of other processes.
 
         Raises:
             SystemExit: no test passes without a fault.
@@ -340,17 +340,17 @@ class Judge:
                 tell(f"  left out, for it fails without a fault: {name}")
 
     def try_anew(self, fault: Mutant) -> "Trial":
-        """Begin the tests on a fault that is met when the module is loaded."""
+        """Start the tests on a fault that takes effect when the module is loaded."""
 
         def work() -> int:
             fault.put()
             self.hold(self.tree, lambda session: os._exit(self.run(session, fault)))
-            return KILLED  # they were not even begun
+            return KILLED  # they were not even started
 
         return self.forked(work, fault)
 
     def run(self, session: pytest.Session, fault: Mutant) -> int:
-        """Run the tests that come by a fault, the quickest file first; does not come back when one fails."""
+        """Run the tests that reach a fault, the quickest file first; does not return if one fails."""
         os.environ["PYTEST_DEBUG_TEMPROOT"] = str(self.scratch)
         chosen, files = self.chosen(fault), Counter[Path]()
         items = [item for item in session.items if item.nodeid in chosen]
@@ -360,7 +360,7 @@ class Judge:
         return LIVES
 
     def chosen(self, fault: Mutant) -> dict[str, Case]:
-        """The tests that come by a fault."""
+        """Return the tests that reach a fault."""
         lines = fault.lines
         return (
             self.cases
@@ -369,7 +369,7 @@ class Judge:
         )
 
     def forked(self, work: Callable[[], int], fault: Mutant) -> "Trial":
-        """Do some work on a fault in a process that has not more of everything than the tests need."""
+        """Do some work on a fault in a process limited to the resources that the tests need."""
         cases = self.chosen(fault).values()
         seconds, wall = sum(case.seconds for case in cases), sum(case.wall for case in cases)
 
@@ -383,7 +383,7 @@ class Judge:
         return forked(bounded, self.scratch / "output", seconds=WALL_SECONDS + SLACK * wall)
 
     def try_all(self, numbers: Sequence[int], begin: Callable[[Mutant], "Trial"]) -> None:
-        """Try these faults, some at a time."""
+        """Try these faults, several at a time."""
         waiting, under_way = list(numbers), dict[int, Trial]()
         while waiting or under_way:
             while waiting and len(under_way) < self.at_once:
@@ -397,7 +397,7 @@ class Judge:
             time.sleep(0.01)
 
     def conclude(self, number: int, code: int) -> None:
-        """Note what came of a fault, and tell it."""
+        """Record the result of a fault and report it."""
         self.fates[number] = code
         if code != ANEW:
             tests, seconds = len(self.chosen(self.faults[number])), time.monotonic() - self.began
@@ -405,7 +405,7 @@ class Judge:
 
 
 def told(fault: Mutant) -> str:
-    """A fault as one reads it."""
+    """Return a readable description of a fault."""
     return f"{fault.line}: {fault.was}  ->  {fault.now}"
 
 
@@ -416,7 +416,7 @@ def run(session: pytest.Session, items: Sequence[pytest.Item]) -> None:
 
 
 def exchanged(functions: Sequence[FunctionType], code: CodeType) -> bool:
-    """Give the functions of a module the code that it would have them have; False where one cannot take it."""
+    """Give the functions of a module the code of another version; False if one cannot take it."""
     found = dict[tuple[str, int], CodeType]()
     waiting = [code]
     while waiting:
@@ -432,15 +432,15 @@ def exchanged(functions: Sequence[FunctionType], code: CodeType) -> bool:
 
 
 class Trial:
-    """A process that was forked, and that ends by itself or when its time is up."""
+    """A forked process that ends by itself or at its time limit."""
 
     def __init__(self, pid: int, seconds: float) -> None:
         self.pid, self.until, self.code = pid, time.monotonic() + seconds, None
 
-    code: int | None  # as a shell has it: how it ended, below 0 by a signal
+    code: int | None  # as in a shell: how it ended, below 0 by a signal
 
     def over(self) -> bool:
-        """Whether it has ended; with it end the processes that it has started."""
+        """Return whether it has ended; processes that it has started end with it."""
         if self.code is None:
             pid, status = os.waitpid(self.pid, os.WNOHANG)
             if not pid and time.monotonic() > self.until:
@@ -453,7 +453,7 @@ class Trial:
         return self.code is not None
 
     def wait(self) -> int:
-        """How it ended."""
+        """Return how it ended."""
         while not self.over():
             time.sleep(0.02)
         assert self.code is not None
@@ -461,7 +461,7 @@ class Trial:
 
 
 def forked(work: Callable[[], int], output: Path | None = None, *, seconds: float = float("inf")) -> Trial:
-    """Do some work in a process forked from this one, in a group of its own; what it prints goes to a file, if there is
+    """Do some work in a process forked from this one, in its own process group; its output goes to a file, if there is
     one.
     """
     pid = os.fork()
@@ -484,7 +484,7 @@ def forked(work: Callable[[], int], output: Path | None = None, *, seconds: floa
 
 
 def reached(files: Sequence[Path]) -> set[Path]:
-    """These project files and all that they import."""
+    """Return these project files and everything that they import."""
     found, waiting = set(files), list(files)
     while waiting:
         new = imported_files(waiting.pop()) - found
@@ -494,13 +494,13 @@ def reached(files: Sequence[Path]) -> set[Path]:
 
 
 def tell(text: str) -> None:
-    """Say how it goes."""
+    """Report progress."""
     sys.stderr.write(f"{text}\n")
     sys.stderr.flush()
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """Judge the modules, one after the other; returns the exit code."""
+    """Judge the modules, one after the other; return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
         "modules",

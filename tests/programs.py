@@ -25,9 +25,8 @@ needs_gnu_go = pytest.mark.skipif(GNU_GO is None, reason="GNU Go is not installe
 
 @contextmanager
 def begun(program: str, *words: object, cwd: Path = ROOT) -> Iterator[subprocess.Popen[str]]:
-    """A program that runs, named by its path in the checkout; it heeds Ctrl-C.
-
-    What it says is one stream. It ends with the block.
+    """Yield a running program, named by its path in the checkout, that handles Ctrl-C. Its outputs are one stream. It
+    ends with the block.
     """
     line = command(program, *words)
     with subprocess.Popen(
@@ -40,7 +39,7 @@ def begun(program: str, *words: object, cwd: Path = ROOT) -> Iterator[subprocess
 
 
 class Terminal:
-    """A terminal in which one program runs, as one opens a window for it or logs in over SSH.
+    """A terminal in which one program runs, as in a window or an SSH login.
 
     Args:
         line: the command.
@@ -52,7 +51,7 @@ class Terminal:
 
         def at_home() -> None:
             heed_ctrl_c()
-            fcntl.ioctl(0, termios.TIOCSCTTY, 0)  # of whose processes the system tells when it is closed
+            fcntl.ioctl(0, termios.TIOCSCTTY, 0)  # whose processes the system signals when it is closed
 
         variables = {**os.environ, "TERM": "xterm", **(environment or {})}
         self.process = subprocess.Popen(
@@ -69,7 +68,7 @@ class Terminal:
         self.shown = b""
 
     def wait_for(self, what: Callable[[], bool], *, seconds: float = 280) -> None:
-        """Read on until ``what`` is the case; fails when the program ends before."""
+        """Read until ``what`` is true; fail if the program ends before."""
         deadline = time.monotonic() + seconds
         while not what():
             alive = self.process.poll() is None
@@ -77,7 +76,7 @@ class Terminal:
             assert what() or (alive and time.monotonic() < deadline), self.shown.decode("utf-8", "replace")
 
     def wait(self, *, seconds: float = 280) -> int:
-        """Read on until the program has ended; returns how."""
+        """Read until the program has ended; return how."""
         deadline = time.monotonic() + seconds
         while self.process.poll() is None:
             assert time.monotonic() < deadline, self.shown.decode("utf-8", "replace")
@@ -87,7 +86,7 @@ class Terminal:
 
     def _read(self) -> None:
         if select.select([self._end], [], [], 0.05)[0]:
-            with suppress(OSError):  # no program is there any more
+            with suppress(OSError):  # there is no program any more
                 self.shown += os.read(self._end, 65536)
 
     def type(self, text: str) -> None:
@@ -95,9 +94,8 @@ class Terminal:
         os.write(self._end, text.encode())
 
     def close(self) -> int:
-        """Close the window: the system takes the terminal away, and tells its processes (SIGHUP).
-
-        Returns how the program ends.
+        """Close the window: the system takes the terminal away and signals its processes (SIGHUP). Return how the
+        program ends.
         """
         os.close(self._end)
         self._end = -1
@@ -114,35 +112,32 @@ class Terminal:
 
 
 def run(program: str, *words: object, cwd: Path = ROOT, seconds: float = 280) -> subprocess.CompletedProcess[str]:
-    """Run a program to its end, which may take so long."""
+    """Run a program to its end, within a time limit."""
     return subprocess.run(
         command(program, *words), cwd=cwd, capture_output=True, text=True, timeout=seconds, check=False
     )
 
 
 def printed(program: str, *words: object, cwd: Path = ROOT, seconds: float = 280) -> str:
-    """What a program prints that comes to a good end."""
+    """Return the output of a program that succeeds."""
     ended = run(program, *words, cwd=cwd, seconds=seconds)
     assert ended.returncode == 0, ended.stdout + ended.stderr
     return ended.stdout
 
 
 def command(program: str, *words: object) -> list[str]:
-    """How the program is started, wherever one is."""
+    """Return how the program is started, from any folder."""
     return [sys.executable, str(ROOT / program), *map(str, words)]
 
 
 def heed_ctrl_c() -> None:
-    """In a child: what a terminal's programs do.
-
-    Those of a script in the background, or of nohup, are started to ignore signals.
-    """
+    """In a child: do what a terminal does. Programs started by a background script or by nohup ignore signals."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 def ranks_of(launcher: int, program: str) -> list[int]:
-    """The processes of a program that torchrun has started, itself the process ``launcher``."""
+    """Return the rank processes of a program that torchrun has started; torchrun is the process ``launcher``."""
     found = []
     for path in Path("/proc").glob("[0-9]*/stat"):
         try:

@@ -1,4 +1,4 @@
-"""Real inputs of the readers of files and messages, for tests that spoil them."""
+"""Real inputs of the readers of files and messages, for tests that damage them."""
 
 import json
 from pathlib import Path
@@ -91,7 +91,7 @@ def result() -> bytes:
 
 
 def checkpoint(place: Path) -> bytes:
-    """A checkpoint's files, one after the other."""
+    """Yield a checkpoint's files, one after the other."""
     folder = place / "whole"
     folder.mkdir()
     write_checkpoint(folder, LearnerState(GROUPS, {"steps": 3}), {"iteration": 1, "total_games": 5})
@@ -99,7 +99,7 @@ def checkpoint(place: Path) -> bytes:
 
 
 def configs() -> list[bytes]:
-    """All settings, and those of a section each, which are read much sooner."""
+    """Return all settings, and those of one section each, which are read much faster."""
     whole = small_settings(Path("runs")).model_dump(mode="json")
     parts = [{name: whole[name] for name in ("run", "game", section)} for section in whole]
     return [yaml.safe_dump(each, sort_keys=False).encode() for each in (whole, *parts)]

@@ -2,9 +2,9 @@
 
     .venv/bin/python tests/rooms.py
 
-prints each room with its files and lines, the rooms that it imports, and what is against the table: an import that the
-table does not allow, a file without a room, or a circle of imports. The exit code is 1 if there is any. ``make check``
-runs it.
+prints each room with its files and lines, the rooms that it imports, and what violates the table: an import that the
+table does not allow, a file without a room, or a circle of imports. The exit code is 1 if there is a violation. ``make
+check`` runs it.
 """
 
 import sys
@@ -16,7 +16,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from tests.sources import ROOMS, ROOT, imported_files, programs, python_files, relative
 
-# A room may import itself, `configs`, `games`, and the rooms that are named here. All of these stand above it.
+# A room may import itself, `configs`, `games`, and the rooms that are named here. Those three are below all of them.
 RUN = ("common", "search", "data", "ranks", "networks", "self_play", "replay", "learning", "evaluation", "worker")
 MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "configs": (),
@@ -92,7 +92,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     ),
 }
 EVERYWHERE = ("configs", "games")
-# Files that other rooms may not import, and the one through which they have what these offer.
+# Files that other rooms may not import, and the file through which they get the contents.
 DOORS = {
     f"training/networks/{name}.py": "training/networks/model_file.py"
     for name in ("model_codec", "model_delta", "model_weights", "weights_file")
@@ -100,23 +100,23 @@ DOORS = {
 
 
 def room_of(path: Path) -> str:
-    """The room of a file of library code."""
+    """Return the room of a file of library code."""
     top, *rest = path.relative_to(ROOT).parts
     return f"{top}/{rest[0]}" if top in ("training", "distributed") and len(rest) > 1 else top
 
 
 def allowed(room: str) -> set[str]:
-    """The rooms that a room may import; those on the ground import nothing."""
+    """Return the rooms that a room may import; those on the ground import nothing."""
     return {room, *MAY_IMPORT[room], *(EVERYWHERE if room not in EVERYWHERE else ())}
 
 
 def library() -> list[Path]:
-    """The files that have a room. What only says what a package is has none: ``training/__init__.py``."""
+    """Return the files that have a room. Files that only describe a package have none: ``training/__init__.py``."""
     return [path for path in python_files(*ROOMS) if path != ROOT / "training/__init__.py"]
 
 
 def arrows(room: str) -> Counter[str]:
-    """How many imports lead from the room to each other room."""
+    """Return how many imports lead from the room to each other room."""
     files = [path for path in library() if room_of(path) == room]
     return Counter(
         room_of(file) for path in files for file in imported_files(path) & set(library()) if room_of(file) != room
@@ -124,12 +124,12 @@ def arrows(room: str) -> Counter[str]:
 
 
 def without_room() -> list[str]:
-    """Files of library code whose folder is not in the table."""
+    """Return the files of library code whose folder is not in the table."""
     return [relative(path) for path in library() if room_of(path) not in MAY_IMPORT]
 
 
 def forbidden() -> list[str]:
-    """The imports that the table does not allow, and those that go past a door."""
+    """Return the imports that the table does not allow, and those that bypass a door."""
     known = [path for path in library() if room_of(path) in MAY_IMPORT]
     imports = [(path, file) for path in known for file in imported_files(path) & set(library())]
     return [
@@ -145,7 +145,7 @@ def forbidden() -> list[str]:
 
 
 def circle() -> list[str]:
-    """The files of a circle of imports, among library code and programs; empty where there is none."""
+    """Return the files of a circle of imports, among library code and programs; empty if there is none."""
     try:
         TopologicalSorter({path: imported_files(path) for path in [*library(), *programs()]}).prepare()
     except CycleError as error:
@@ -154,7 +154,7 @@ def circle() -> list[str]:
 
 
 def described(room: str) -> str:
-    """A line about a room: its size, and the rooms that it imports with the number of imports."""
+    """Return a line about a room: its size, and the rooms that it imports with the number of imports."""
     files = [path for path in library() if room_of(path) == room]
     lines = sum(len(path.read_text(encoding="utf-8").splitlines()) for path in files)
     leads = ", ".join(f"{other} {count}" for other, count in sorted(arrows(room).items()))

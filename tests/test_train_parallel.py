@@ -152,7 +152,7 @@ def test_the_epochs_that_a_file_has_behind_it_are_in_its_name() -> None:
     assert train_parallel.epochs_of(Path("checkpoints/best.pth")) == train_parallel.epochs_of(None) == 0
 
 
-def test_a_run_is_gone_on_with_only_where_one_was_begun(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_only_an_existing_run_can_be_resumed(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "--resume needs the --run-dir" in usage(capsys, "--resume")
     assert "give one of them" in usage(capsys, "--resume", "--run-dir", "run", "--checkpoint", "model_epoch_50.pth")
     assert "start it without --resume" in refusal(capsys, "--resume", "--run-dir", "run")

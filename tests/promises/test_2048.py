@@ -1,6 +1,6 @@
 """The guide to 2048 with ParallelZeroTrainer, as it is typed.
 
-Where time forbids the guide's numbers:
+Where the guide's numbers would take too long:
 
 - the snippet: ``num_workers=8`` becomes 2, ``epochs=100`` 2, ``games_per_epoch=32`` 4 and ``simulations=50`` 1; its
   slow form changes the number of epochs alone;
@@ -85,7 +85,7 @@ SMALL = ("--smoke", "--height", "2", "--width", "2")  # games of some ten moves
 
 
 def words_of(line: str) -> tuple[dict[str, str], list[str]]:
-    """A line's variables, and what it gives to the program."""
+    """Return a line's variables, and its arguments for the program."""
     words = shlex.split(line)
     variables = dict(word.split("=", 1) for word in words[: words.index("python")])
     assert words[len(variables) : len(variables) + 2] == ["python", "train_parallel.py"]
@@ -93,7 +93,7 @@ def words_of(line: str) -> tuple[dict[str, str], list[str]]:
 
 
 def typed(line: str, *appended: str, cwd: Path) -> str:
-    """What is shown when the line is typed, with this checkout's interpreter and program, and comes to a good end."""
+    """Return the output of the line, typed with this checkout's interpreter and program; it must succeed."""
     said = line.replace("python train_parallel.py", f"{sys.executable} {ROOT / 'train_parallel.py'}")
     line = f"{said} {shlex.join(appended)}"
     ended = subprocess.run([line], shell=True, cwd=cwd, capture_output=True, text=True, timeout=1500, check=False)
@@ -102,7 +102,7 @@ def typed(line: str, *appended: str, cwd: Path) -> str:
 
 
 def run_snippet(folder: Path, changes: dict[str, str]) -> Path:
-    """Run the snippet with these words changed; returns the run's folder."""
+    """Run the snippet with these words changed; return the run's folder."""
     program = SNIPPET
     for words, others in changes.items():
         assert program.count(words) == 1
@@ -124,20 +124,20 @@ def run_snippet(folder: Path, changes: dict[str, str]) -> Path:
 
 
 def epochs_of(run_dir: Path) -> list[tuple[int, int]]:
-    """The games of each epoch, and those of all until then."""
+    """Return the games of each epoch, and the sum up to each."""
     return [(row.self_play.games, row.total_games) for row in read_stats(run_dir / "training_stats.json")]
 
 
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty folder, in which programs run."""
+    """An empty folder in which programs run."""
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
 
 @pytest.fixture
 def alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The games are played in this process, whatever number of workers is asked for."""
+    """Play the games in this process, whatever number of workers is requested."""
 
     def inline(root: Path, *, log_event: Any, spread: Any, **options: Any) -> SelfPlayBackend:
         if spread.note:
@@ -167,7 +167,7 @@ def test_the_snippet_trains_with_all_its_numbers(tmp_path: Path) -> None:
 
 @pytest.mark.trial
 @pytest.mark.timeout(900)
-def test_a_run_of_the_command_line_leaves_the_checkpoint_that_the_next_one_begins_with(tmp_path: Path) -> None:
+def test_a_run_of_the_command_line_leaves_the_checkpoint_that_the_next_one_starts_from(tmp_path: Path) -> None:
     fewer = (
         "--workers",
         "2",
@@ -213,7 +213,7 @@ def test_every_command_trains(
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("line", LINES)
-def test_every_command_trains_with_processes_of_its_own(line: str, tmp_path: Path) -> None:
+def test_every_command_trains_with_processes(line: str, tmp_path: Path) -> None:
     torch.manual_seed(1)
     (tmp_path / "checkpoints").mkdir()
     network = ZeroNetwork(4, 4, 16, filters=8, blocks=1)  # as large as --smoke makes it
@@ -243,7 +243,7 @@ def test_workers_are_spread_over_the_gpus_as_the_guide_says() -> None:
 
 @pytest.mark.trial
 @pytest.mark.usefixtures("alone")
-def test_an_adjusted_number_of_workers_is_said(
+def test_an_adjusted_number_of_workers_is_reported(
     here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(worker_devices, "count_gpus", lambda: 2)
@@ -253,7 +253,7 @@ def test_an_adjusted_number_of_workers_is_said(
 
 @pytest.mark.trial
 @pytest.mark.usefixtures("alone")
-def test_self_play_on_the_cpu_leaves_training_where_it_is_also_when_the_run_goes_on(here: Path) -> None:
+def test_self_play_on_the_cpu_does_not_move_training_even_when_the_run_is_resumed(here: Path) -> None:
     line = ["--self-play-device", "cpu", *SMALL, "--run-dir", "run"]
     assert train_parallel.main([*line, "--epochs", "1", "--games-per-epoch", "2"]) == 0
     settings = load_settings(here / "run" / "config.yaml")
@@ -262,7 +262,7 @@ def test_self_play_on_the_cpu_leaves_training_where_it_is_also_when_the_run_goes
     assert train_parallel.read_arguments(["--run-dir", "run", "--resume"]).self_play_device == "cpu"
 
 
-def test_help_has_the_ways_out_of_cuda_trouble(capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_lists_the_remedies_for_cuda_problems(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         train_parallel.main(["--help"])
     shown = capsys.readouterr().out

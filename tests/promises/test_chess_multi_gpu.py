@@ -1,6 +1,6 @@
 """The guide to chess on several GPUs, as it is typed, on a machine without any.
 
-Where time forbids the guide's numbers:
+Where the guide's numbers would take too long:
 
 - the full run: ``--gpus 0,1,2,3,4,5,6,7`` becomes ``0,1``, ``--iterations 200`` 10 and ``--games-per-iter 1600`` 2,
   and a network of one block and 8 channels with 1 simulation is appended. Its slow form has eight processes,
@@ -111,14 +111,14 @@ NOT_IN_THE_SAMPLE = ("No device is to be seen here: ", "The search is compiled f
 
 @pytest.fixture
 def here(tmp_path: Path) -> Path:
-    """A folder in which ``python scripts/...`` can be typed, and files be left."""
+    """A folder in which ``python scripts/...`` can be typed and files be left."""
     for name in ("scripts", "test_multiprocessing_fix.py"):
         (tmp_path / name).symlink_to(ROOT / name)
     return tmp_path
 
 
 def typed(command: str, *appended: str, cwd: Path, **changes: str) -> str:
-    """What a command says that is typed with these of its numbers changed, and comes to a good end."""
+    """Return the output of a command, typed with some of its numbers changed; it must succeed."""
     for name, number in changes.items():
         command, count = re.subn(rf"--{name.replace('_', '-')} \S+", f"--{name.replace('_', '-')} {number}", command)
         assert count == 1
@@ -133,7 +133,7 @@ def typed(command: str, *appended: str, cwd: Path, **changes: str) -> str:
 
 
 def shape(lines: str) -> list[str]:
-    """Lines without their figures, whatever the devices are, and one for all devices that are done."""
+    """Return lines without their figures, whatever the devices are, and one line for all finished devices."""
     text = re.sub(r"(?<!Multi-)\b[GC]PU", "device", lines).replace("cuda:0", "cpu")
     text = re.sub(r"\[[0-9, ]+\]", "[N]", re.sub(r"^\[ *[0-9.]+s\]", "[Ns]", text, flags=re.MULTILINE))
     bare = [
@@ -145,14 +145,14 @@ def shape(lines: str) -> list[str]:
 
 
 def words_of(command: str) -> list[str]:
-    """What a training command gives to its program."""
+    """Return a training command's arguments for its program."""
     words = [word for word in shlex.split(command.replace("\\\n", " "), comments=True) if not word.startswith("CUDA_")]
     assert words[:2] == ["python", "scripts/train_multi_gpu.py"]
     return words[2:]
 
 
 def check_run(here: Path, said: str, *, iterations: int, games: int) -> None:
-    """What the guide says of its run's lines and files is true."""
+    """Check that what the guide says about its run's lines and files is true."""
     sample = shape(SAMPLE)
     assert shape(said)[: len(sample)] == sample
     folder = here / "checkpoints_8gpu"
@@ -173,7 +173,7 @@ def check_run(here: Path, said: str, *, iterations: int, games: int) -> None:
 
 @pytest.mark.trial
 @pytest.mark.timeout(1200)  # most of it compiling, the first time
-def test_the_check_of_processes_says_what_the_guide_shows(here: Path) -> None:
+def test_the_check_of_processes_prints_what_the_guide_shows(here: Path) -> None:
     before = sorted(here.iterdir())
     assert typed(CHECK, cwd=here) == CHECKED
     assert sorted(here.iterdir()) == before
@@ -181,7 +181,7 @@ def test_the_check_of_processes_says_what_the_guide_shows(here: Path) -> None:
 
 @pytest.mark.trial
 @pytest.mark.timeout(1200)
-def test_the_run_is_trained_watched_viewed_and_measured(here: Path) -> None:
+def test_the_run_can_be_trained_watched_viewed_and_measured(here: Path) -> None:
     small = ("--blocks", "1", "--channels", "8", "--batch-size", "128", "--simulations", "1")
     said = typed(FULL_RUN, *small, cwd=here, gpus="0,1", iterations="10", games_per_iter="2")
     assert "No GPU is to be seen here: 2 processes play on the CPU instead of GPUs 0,1." in said
@@ -214,7 +214,7 @@ def test_the_other_commands_train(here: Path, command: str) -> None:
     ("command", "gpus", "iterations", "games"),
     [(SMALL_TEST, 2, 2, 100), (FULL_RUN, 8, 200, 1600), (FEWER, 4, 2, 200), (BLOCKING, 2, 100, 100)],
 )
-def test_the_commands_ask_for_what_the_guide_says(command: str, gpus: int, iterations: int, games: int) -> None:
+def test_the_commands_request_what_the_guide_says(command: str, gpus: int, iterations: int, games: int) -> None:
     arguments = read_arguments(["--save-dir", "run", *words_of(command)])
     names = tuple(f"GPU-{number}" for number in range(8))
     slots = device_slots(arguments.gpus, names, cores=2)

@@ -1,6 +1,6 @@
 """The guide to training on several GPUs and machines, as it is typed.
 
-Where time forbids the guide's numbers:
+Where the guide's numbers would take too long:
 
 - each command that trains has ``--blocks 1 --channels 8`` appended, a network of 1x8 in place of 20x256; two commands
   have a slow form with nothing appended;
@@ -136,14 +136,14 @@ without_gpus = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a 
 
 
 def commands(text: str) -> list[str]:
-    """The commands in a text of the guide, each on one line."""
+    """Return the commands in a text of the guide, each on one line."""
     lines = text.replace("\\\n", " ").splitlines()
     return [shlex.join(shlex.split(line)) for line in lines if line and not line.startswith("#")]
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A checkout that nobody has trained in yet: the programs, no runs and no checkpoints."""
+    """A checkout without any training yet: the programs, no runs and no checkpoints."""
     for name in ("launch_distributed_training.sh", "train_distributed.py"):
         (tmp_path / name).symlink_to(ROOT / name)
     return tmp_path
@@ -151,7 +151,7 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def taken() -> Iterator[int]:
-    """A port at which somebody listens."""
+    """A port at which a server listens."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         listener.listen()
@@ -159,7 +159,7 @@ def taken() -> Iterator[int]:
 
 
 def typed(line: str, *appended: str, folder: Path, seconds: float = 1500) -> subprocess.CompletedProcess[str]:
-    """What comes of a line that is typed where the environment is active."""
+    """Return the result of a line that is typed where the environment is active."""
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     environment = {**os.environ, "PATH": path, "KEIMA_PYTHON": sys.executable}
     words = ["bash", "-c", f"{line} {shlex.join(appended)}"]
@@ -169,7 +169,7 @@ def typed(line: str, *appended: str, folder: Path, seconds: float = 1500) -> sub
 
 
 def trained(line: str, folder: Path, checkpoint: Path, *appended: str) -> str:
-    """What a line prints that trains on the sample games and leaves a checkpoint."""
+    """Return the output of a line that trains on the sample games and leaves a checkpoint."""
     ended = typed(line, *appended, folder=folder)
     assert ended.returncode == 0 and "Traceback" not in ended.stderr, ended.stdout + ended.stderr
     said = ended.stdout
@@ -182,8 +182,8 @@ def trained(line: str, folder: Path, checkpoint: Path, *appended: str) -> str:
 
 
 @without_gpus
-def test_the_first_commands_train_one_after_the_other_each_in_a_folder_of_its_own(folder: Path) -> None:
-    """The launcher's commands, and those of Python; what they print comes from rank 0 alone."""
+def test_the_first_commands_train_one_after_the_other_each_in_its_own_folder(folder: Path) -> None:
+    """The launcher's commands, and those of Python; only rank 0 prints."""
     launcher = commands(ONE_MACHINE)[-1]
     port = ["--master-port", str(free_port())]
     said = trained(launcher, folder, Path("checkpoints", SMALL_CHECKPOINT), *SMALL, *port)
@@ -203,7 +203,7 @@ def test_the_first_commands_train_one_after_the_other_each_in_a_folder_of_its_ow
 
 @without_gpus
 @pytest.mark.slow
-def test_every_command_for_one_machine_trains_from_the_first_to_the_last(folder: Path) -> None:
+def test_every_command_for_one_machine_trains_to_the_end(folder: Path) -> None:
     lines = [*commands(ONE_MACHINE), *commands(DIRECT), *commands(LATER)]
     for number, line in enumerate(lines, start=1):
         place = Path("checkpoints" if number == 1 else f"checkpoints_{number}", SMALL_CHECKPOINT)
@@ -234,14 +234,14 @@ def test_the_options_and_defaults_are_the_guide_s(monkeypatch: pytest.MonkeyPatc
     given = train_distributed.parser().parse_args([])
     assert (given.nodes, given.node_rank, DEFAULT_PORT, BigLearnerSettings().batch_size) == (1, 0, 12355, 1024)
     assert "(default: 12355)" in shown and "(default: 1024)" in shown
-    monkeypatch.chdir(ROOT / "samples")  # where there are no runs
+    monkeypatch.chdir(ROOT / "samples")  # without runs
     experiment = train_distributed.experiment_of(given, {}, world_size=1)
     settings = train_distributed.learner_settings(experiment, "cpu")
     assert settings.training.learning_rate == 0.001
     assert train_distributed.name_of(settings) + ".pt" == CHECKPOINT
 
 
-def test_the_sample_has_a_few_hundred_whole_games_of_ours(tmp_path: Path) -> None:
+def test_the_sample_has_a_few_hundred_complete_games_of_ours(tmp_path: Path) -> None:
     sample = ROOT / games_at_hand(tmp_path)
     from games import load_game
 
@@ -252,7 +252,7 @@ def test_the_sample_has_a_few_hundred_whole_games_of_ours(tmp_path: Path) -> Non
 
 
 def refusal(line: str, *appended: str, folder: Path, variables: str = "") -> str:
-    """The one line that a command says which cannot be carried out, but for what it loads."""
+    """Return the one line of a command that cannot be carried out, apart from what it loads."""
     ended = typed(f"{variables} {line}".strip(), *appended, folder=folder)
     assert ended.returncode == 2 and ended.stdout == "", ended.stdout + ended.stderr
     said = ended.stderr.removeprefix(LOADING)
@@ -261,7 +261,7 @@ def refusal(line: str, *appended: str, folder: Path, variables: str = "") -> str
 
 
 @pytest.mark.medium
-def test_a_master_that_cannot_be_and_a_port_in_use_are_one_line(folder: Path, taken: int) -> None:
+def test_an_impossible_master_and_a_port_in_use_are_reported_in_one_line(folder: Path, taken: int) -> None:
     (first,) = commands(FIRST_NODE)
     said = refusal(first.replace("192.168.1.100", "192.0.2.1"), folder=folder)
     assert said.startswith(
@@ -275,15 +275,15 @@ def test_a_master_that_cannot_be_and_a_port_in_use_are_one_line(folder: Path, ta
     assert not list(folder.glob("checkpoints*"))
 
 
-def test_the_guide_s_hint_on_gpus_is_answered(folder: Path) -> None:
+def test_the_guide_s_command_that_counts_gpus_works(folder: Path) -> None:
     ended = typed(TROUBLE, folder=folder)
     assert ended.returncode == 0 and ended.stdout.strip() == str(torch.cuda.device_count())
 
 
 @without_gpus
 @pytest.mark.slow
-def test_a_rank_that_ends_again_and_again_is_one_line(folder: Path) -> None:
-    """Here each rank is killed as soon as it is there."""
+def test_a_rank_that_keeps_ending_is_reported_in_one_line(folder: Path) -> None:
+    """Each rank is killed as soon as it exists."""
     words = [
         "--device",
         "cpu",

@@ -1,6 +1,6 @@
 """The guide to trading with PPO-LSTM on several GPUs, as it is typed.
 
-Where time forbids the guide's numbers:
+Where the guide's numbers would take too long:
 
 - each command has ``--episodes 16 --num-envs 4 --lstm-size 16 --window 32 --epochs 2`` appended, of which the last
   word counts; the command that resumes has ``--episodes 24`` or nothing appended instead;
@@ -103,20 +103,20 @@ without_gpus = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a 
 
 
 def commands(text: str) -> list[str]:
-    """The commands in a text of the guide, each on one line."""
+    """Return the commands in a text of the guide, each on one line."""
     return [line for line in text.replace("\\\n", " ").splitlines() if line and not line.startswith("#")]
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A checkout in which nobody has trained yet."""
+    """A checkout without any training yet."""
     for name in ("train_ppo_lstm.py", "train_ppo_lstm_distributed.py"):
         (tmp_path / name).symlink_to(ROOT / name)
     return tmp_path
 
 
 def typed(line: str, *appended: object, folder: Path, before: str = "", seconds: float = 1500) -> str:
-    """What is printed when a line is typed where the environment is active, and comes to a good end.
+    """Return the output of a line that is typed where the environment is active; it must succeed.
 
     Args:
         before: lines that are typed before it, such as those that set variables.
@@ -137,7 +137,7 @@ def typed(line: str, *appended: object, folder: Path, before: str = "", seconds:
 
 
 def form(line: str) -> str:
-    """A line of output without its numbers; on the CPU the ranks are no GPUs."""
+    """Return a line of output without its numbers; on the CPU the ranks are not GPUs."""
     line = re.sub(r"-?\$[\d,]+\.\d\d\b", "$", line.replace("| Ranks:", "| GPUs:"))
     return re.sub(r"\d+", "0", re.sub(r"-(?=\d)", "", line)).replace("0.0%", "%").replace("0.0", "0")
 
@@ -147,13 +147,13 @@ def lines_of(said: str) -> list[str]:
 
 
 def newest(folder: Path) -> dict[str, Any]:
-    """The newest checkpoint in a folder."""
+    """Return the newest checkpoint in a folder."""
     path = max(folder.glob("ppo_lstm_episode_*.pt"))
     return read_tree(path.read_bytes(), path=path)
 
 
 def follow_progress(folder: Path, until: str) -> str:
-    """What the guide's line for it shows on a terminal, until it shows ``until``."""
+    """Return what the guide's line for it shows on a terminal, up to ``until``."""
     ours, theirs = pty.openpty()
     (line,) = commands(PROGRESS)
     with subprocess.Popen(["bash", "-c", line], cwd=folder, stdout=theirs, start_new_session=True) as process:
@@ -168,7 +168,7 @@ def follow_progress(folder: Path, until: str) -> str:
 
 
 @without_gpus
-def test_commands_train_one_after_the_other_and_the_newest_run_is_gone_on_with(
+def test_commands_train_one_after_the_other_and_the_newest_run_is_resumed(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     alone, _, two = commands(QUICK_START)
@@ -231,7 +231,7 @@ def test_the_options_and_defaults_are_the_guide_s() -> None:
 
 
 def test_the_update_interval_is_divided_among_the_ranks() -> None:
-    """The guide's example: of 128 steps each of 4 GPUs takes 32."""
+    """The guide's example: each of 4 GPUs takes 32 of 128 steps."""
     for world_size, each in ((1, 128), (4, 32)):
         training = TraderSettings().training
         assert training.for_ranks(world_size).num_steps * training.num_envs == each

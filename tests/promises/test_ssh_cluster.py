@@ -1,5 +1,5 @@
-"""The guide to the SSH cluster, as it is typed: on a main node and three machines of their own, from its first to its
-last command.
+"""The guide to the SSH cluster, typed verbatim on a main node and three separate machines, from its first to its last
+command.
 
 The machines are network namespaces with an sshd each; their names, ``worker1.example.com`` and so on, and the account
 ``username`` are the guide's. Everything is typed at terminals, passwords and Enter too. What is otherwise than in the
@@ -149,17 +149,17 @@ AT_HOME = 'mount --bind "$1" /etc/hosts; mount --bind "$2" /etc/passwd; cd "$3";
 
 
 def commands(block: str) -> list[str]:
-    """The lines of a block that are typed."""
+    """Return the lines of a block that are typed."""
     return [line for line in block.splitlines() if line and not line.startswith("#")]
 
 
 def body(block: str) -> str:
-    """A block of settings without the name of its section."""
+    """Return a block of settings without the name of its section."""
     return block.partition("distributed:\n")[2]
 
 
 class MainNode:
-    """The user's own machine: a home, a checkout in it, and what has been typed there with what was shown."""
+    """The user's own machine: a home, a checkout in it, and the commands typed there with their output."""
 
     def __init__(self, folder: Path, hosts: Hosts) -> None:
         self.hosts = hosts
@@ -167,7 +167,7 @@ class MainNode:
         self.checkout = self.home / "AZ-Go"
         self.output = folder / "output"
         self.shown: dict[str, str] = {}
-        self.marks: set[tuple[str, str]] = set()  # as status.txt has had them
+        self.marks: set[tuple[str, str]] = set()  # as status.txt has shown them
         self.coach: subprocess.Popen[bytes] | None = None
         self.home.mkdir(mode=0o700)
         self._files = [folder / "hosts", folder / "passwd"]
@@ -178,13 +178,12 @@ class MainNode:
         self.environment = {"HOME": str(self.home), "KEIMA_CACHE": str(CACHE)}
 
     def line(self, *argv: str, inside: str = "AZ-Go") -> list[str]:
-        """A command on this machine, in a folder of the home."""
+        """Return a command on this machine, in a folder of the home."""
         return ["unshare", "--mount", "sh", "-c", AT_HOME, "sh", *map(str, self._files), str(self.home / inside), *argv]
 
     def type(self, command: str, *answers: tuple[str, str], until: str = "", inside: str = "AZ-Go") -> str:
-        """Type a command and, when it asks, answers; returns what was shown.
-
-        It is ended when it has shown ``until``, if that is given.
+        """Type a command and, when it asks, answers; return the output. It is ended when it has shown ``until``, if
+        given.
         """
         with Terminal(*self.line("bash", "-c", command, inside=inside), environment=self.environment) as terminal:
             seen = 0
@@ -216,7 +215,7 @@ class MainNode:
             )
 
     def status(self) -> dict[str, dict[str, Any]]:
-        """How the workers stand, by their names."""
+        """Return the workers' marks by name."""
         folder = self.checkout / "distributed"
         try:
             shown = (folder / "status.txt").read_text(encoding="utf-8")
@@ -226,7 +225,7 @@ class MainNode:
             return {}
 
     def wait(self, condition: Callable[[dict[str, dict[str, Any]]], object], what: str) -> None:
-        """Wait for what is to come true of the workers."""
+        """Wait for a condition on the workers."""
         deadline = time.monotonic() + 2 * PATIENCE
         while not condition(self.status()):
             assert self.coach and self.coach.poll() is None, self.output.read_text()
@@ -238,13 +237,13 @@ class MainNode:
         self.wait(lambda found: all(found.get(name, {}).get("mark") == mark for name in names), f"{names} to be {mark}")
 
     def received(self, worker: str) -> int:
-        """How many batches of a worker are in the books."""
+        """Return how many batches of a worker are in the ledger."""
         with read_ledger(self.checkout / "runs" / "small") as ledger:
             return sum(row.worker == worker for row in ledger.received_batches())
 
 
 def typed_at(host: Host, block: str, *, seconds: float = PATIENCE) -> str:
-    """Type a block on a machine, as its user in their home; returns what was shown."""
+    """Type a block on a machine, as its user in their home; return the output."""
     public = f"GIT_CONFIG_KEY_0=url.file:///home/{host.user}/{BARE}.insteadOf"
     done = host.run(["env", public, "bash", "-ec", block], seconds=seconds)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -253,7 +252,7 @@ def typed_at(host: Host, block: str, *, seconds: float = PATIENCE) -> str:
 
 @contextmanager
 def on_one_core() -> Iterator[None]:
-    """Within the block, what is started may use one core."""
+    """Within the block, started processes may use one core."""
     cores = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {max(cores)})
     try:
@@ -263,7 +262,7 @@ def on_one_core() -> Iterator[None]:
 
 
 def let_in_by_password(host: Host) -> None:
-    """Give the machine's user the guide's name, and a password by which the first key comes."""
+    """Give the machine's user the guide's name, and a password for copying the first key."""
     passwd, shadow, sshd = (host.files / name for name in ("passwd", "shadow", "ssh/sshd_config"))
     account = next(line for line in passwd.read_text().splitlines() if line.startswith(f"{host.user}:"))
     with passwd.open("a") as file:
@@ -271,7 +270,7 @@ def let_in_by_password(host: Host) -> None:
     with shadow.open("a") as file:
         file.write(f"username:{PASSWORD_HASH}:19000:0:99999:7:::\n")
     text = sshd.read_text().replace("PasswordAuthentication no", "PasswordAuthentication yes")
-    with sshd.open("r+") as file:  # it is mounted there: the file stays the same one
+    with sshd.open("r+") as file:  # it is mounted there: the file must stay the same one
         file.truncate()
         file.write(text)
     (host.home / ".ssh" / "authorized_keys").unlink()
@@ -280,7 +279,9 @@ def let_in_by_password(host: Host) -> None:
 
 
 def publish(repository: Path) -> None:
-    """This checkout as the repository that the guide clones, with the settings and the worker of whoever follows it."""
+    """Make this checkout the repository that the guide clones, with the settings and the worker of a reader who follows
+    it.
+    """
     repository.mkdir()
     for name in FOLDERS:
         shutil.copytree(ROOT / name, repository / name, ignore=LEFT)
@@ -345,7 +346,7 @@ def guide(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MainNode]:
 
 
 def follow(main: MainNode) -> None:
-    """Type it all."""
+    """Type everything."""
     worker1, worker2, new = main.hosts
     main.type(commands(PREPARE)[0], inside=".")
     configure(main)
@@ -401,7 +402,7 @@ def follow(main: MainNode) -> None:
 
 
 def prepare(main: MainNode) -> None:
-    """Prepare the workers' environments. What has been compiled here is theirs too: they all are this machine."""
+    """Prepare the workers' environments. They also get the code compiled here: they are all this machine."""
     python = str(Path(sys.executable))
     subprocess.run(
         [python, "start_worker.py", "--rehearse", "tic_tac_toe"],
@@ -420,24 +421,24 @@ def prepare(main: MainNode) -> None:
 
 
 def hand_over(host: Host, folder: Path, name: str) -> None:
-    """Copy a folder into the home of a machine's user, whose it is then."""
+    """Copy a folder into the home of a machine's user and give it to them."""
     shutil.copytree(folder, host.home / name)
     owner = host.home.stat()
     subprocess.run(["chown", "-R", f"{owner.st_uid}:{owner.st_gid}", str(host.home / Path(name).parts[0])], check=True)
 
 
 def processes_of(host: Host) -> list[int]:
-    """The worker processes of a machine."""
+    """Return the worker processes of a machine."""
     return [pid for pid in host.pids() if "start_worker.py" in command_line(pid)]
 
 
 def host_tail(host: Host) -> str:
-    """What ``tail -f`` shows of a worker's log on its machine."""
+    """Return what ``tail -f`` shows of a worker's log on its machine."""
     done = host.run(["bash", "-c", f"cd AZ-Go; timeout 5 {WORKER_LOG}"], seconds=60)
     return done.stdout + done.stderr
 
 
-def test_the_settings_of_the_guide_load_as_they_stand(tmp_path: Path) -> None:
+def test_the_settings_of_the_guide_load_unchanged(tmp_path: Path) -> None:
     path = tmp_path / "config.yaml"
     path.write_text("run:\n  name: guide\ngame:\n  name: go\n" + GPUS + CONFIGURE + body(NETWORK) + body(BALANCE))
     told = load_settings(path)
@@ -457,13 +458,13 @@ def test_the_settings_of_the_guide_load_as_they_stand(tmp_path: Path) -> None:
     assert cluster.enabled and cluster.worker_weights == {"worker1": 1.0, "worker2": 2.0}
 
 
-def test_the_requirements_have_torch_and_a_machine_says_whether_it_has_a_gpu(guide: MainNode) -> None:
+def test_the_requirements_contain_torch_and_a_machine_reports_whether_it_has_a_gpu(guide: MainNode) -> None:
     shown = guide.shown[f"{PREPARE} on worker1"]
     assert "Requirement already satisfied: torch" in shown
     assert shown.splitlines()[-1] in ("True", "False")
 
 
-def test_a_key_of_the_guide_s_kind_lets_in_without_a_password(guide: MainNode) -> None:
+def test_a_key_of_the_guide_s_kind_logs_in_without_a_password(guide: MainNode) -> None:
     generate, copy = commands(KEYS)
     assert "Generating public/private rsa key pair" in guide.shown[generate]
     assert "Number of key(s) added: 1" in guide.shown[copy]
@@ -473,23 +474,23 @@ def test_a_key_of_the_guide_s_kind_lets_in_without_a_password(guide: MainNode) -
     assert kind.startswith("4096 ") and kind.rstrip().endswith("(RSA)")
 
 
-def test_a_worker_that_cannot_connect_is_an_error_with_the_command_that_mends_it(guide: MainNode) -> None:
+def test_a_worker_that_cannot_connect_is_an_error_with_the_command_that_fixes_it(guide: MainNode) -> None:
     assert "is not known" in guide.shown["worker2 without a key"]
     assert "Number of key(s) added: 1" in guide.shown["ssh-copy-id username@worker2.example.com"]
 
 
-def test_all_four_marks_stand_in_the_status_with_their_words(guide: MainNode) -> None:
+def test_the_status_shows_all_four_marks_with_their_words(guide: MainNode) -> None:
     assert guide.marks == set(MARKS.items())
 
 
-def test_the_status_is_shown_by_cat_and_by_watch(guide: MainNode) -> None:
+def test_cat_and_watch_show_the_status(guide: MainNode) -> None:
     cat, watch = commands(STATUS)
     for name in ("worker1", "worker2"):
         assert re.search(rf"🟢 Active +{name} ", guide.shown[cat])
         assert name in guide.shown[watch]
 
 
-def test_each_metric_has_the_form_of_the_guide_in_the_output_and_in_the_status(guide: MainNode) -> None:
+def test_each_metric_has_the_guide_s_format_in_the_output_and_in_the_status(guide: MainNode) -> None:
     for line in commands(METRICS):
         form = re.sub(
             r"[0-9]+(\\\.[0-9])?", lambda figure: r"[0-9,]+" + (r"\.[0-9]" if figure[1] else ""), re.escape(line)
@@ -498,16 +499,16 @@ def test_each_metric_has_the_form_of_the_guide_in_the_output_and_in_the_status(g
             assert re.search(rf"{form}(?![0-9.])", guide.shown[where]), (line, guide.shown[where])
 
 
-def test_the_logs_tell_on_both_ends(guide: MainNode) -> None:
+def test_logs_can_be_followed_on_both_ends(guide: MainNode) -> None:
     assert "worker1" in guide.shown[MAIN_LOG]
     assert "worker worker1: process" in guide.shown[WORKER_LOG]
 
 
-def test_a_worker_is_restarted_by_the_guide_s_command(guide: MainNode) -> None:
+def test_the_guide_s_command_restarts_a_worker(guide: MainNode) -> None:
     assert "worker1" in guide.shown[RESTART]
 
 
-def test_a_worker_that_is_added_while_it_trains_is_in_the_settings_and_what_comes_next_is_said(guide: MainNode) -> None:
+def test_a_worker_added_during_training_is_in_the_settings_and_the_next_step_is_printed(guide: MainNode) -> None:
     settings = load_settings(guide.checkout / "configs" / "config.yaml")
     assert [worker.host for worker in settings.distributed.workers] == ["worker1.example.com", "new_worker.com"]
     assert "new_worker" in guide.shown["python add.py"] and "--bootstrap new_worker" in guide.shown["python add.py"]
@@ -522,7 +523,7 @@ def test_a_worker_may_be_removed_from_the_file_while_its_weight_stays(guide: Mai
     assert guide.received("worker2")
 
 
-def test_the_guide_s_own_worker_class_plays_in_the_clone_with_its_environment(guide: MainNode) -> None:
+def test_the_guide_s_worker_class_plays_in_the_clone_with_its_environment(guide: MainNode) -> None:
     clone = f"/home/{guide.hosts[0].user}/AZ-Go"
     assert guide.shown["worker1's command"].startswith(
         f"{clone}/.venv/bin/python {clone}/start_worker.py --folder workers/worker1 "
@@ -530,7 +531,7 @@ def test_the_guide_s_own_worker_class_plays_in_the_clone_with_its_environment(gu
     assert "--worker-class custom_worker.CustomWorker" in guide.shown["worker1's command"]
 
 
-def test_the_run_ends_in_good_order_and_its_books_balance(guide: MainNode) -> None:
+def test_the_run_ends_cleanly_and_its_ledger_balances(guide: MainNode) -> None:
     assert guide.shown["exit code"] == "130"
     assert "Traceback" not in guide.shown[START]
     found = audit(guide.checkout / "runs" / "small")

@@ -1,4 +1,4 @@
-"""The audit finds every way in which the ledger of a run can be wrong, and nothing wrong with those that are right."""
+"""The audit finds every way in which the ledger of a run can be wrong, and no fault in correct ones."""
 
 import json
 import re
@@ -98,7 +98,7 @@ def test_a_ledger_that_balances_is_shown_with_its_sums(run: Path, capsys: pytest
     assert lines[-1] == f"The ledger of {run} balances."
 
 
-def test_programs_get_json(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_is_available_for_programs(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert audit.main([str(run), "--json", "--quick"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["balances"] is True and found["replayed"] is False and found["problems"] == []
@@ -222,7 +222,7 @@ def test_games_that_break_the_rules_are_found_even_if_the_ledger_agrees_with_the
     assert problems(run) == ["batch c: its games are invalid: game 0 after 1 moves: the move is illegal"]
 
 
-def test_a_gap_that_an_unreadable_batch_explains_is_a_note(run: Path, game: Game) -> None:
+def test_a_gap_explained_by_an_unreadable_batch_is_a_note(run: Path, game: Game) -> None:
     with open_ledger(run, game) as ledger:
         take(ledger, game, "unreadable", "one", 20, b"noise")
         take(ledger, game, "d", "one", 30)
@@ -234,18 +234,18 @@ def test_a_gap_that_an_unreadable_batch_explains_is_a_note(run: Path, game: Game
     assert found.workers[1]["missing"] == 10
 
 
-def test_a_gap_before_a_refused_batch_says_so(run: Path) -> None:
+def test_a_gap_before_a_refused_batch_is_explained(run: Path) -> None:
     change(run, "UPDATE batches SET first_game = 12, state = 'quarantined' WHERE id = 'c'")
     assert_found("games 10 to 11 of worker one are missing before batch c, which was rejected", problems(run))
 
 
-def test_half_files_are_a_note(run: Path) -> None:
+def test_partial_files_are_a_note(run: Path) -> None:
     (run / "games" / "d.games.part").write_bytes(b"half")
     found = audit.audit(run)
     assert (found.problems, found.notes) == ([], ["games/d.games.part is incomplete: the next session removes it"])
 
 
-def test_a_checkpoint_that_cannot_be_read_is_named(run: Path) -> None:
+def test_an_unreadable_checkpoint_is_named(run: Path) -> None:
     (run / "checkpoints" / "checkpoint-000002" / "checkpoint.json").write_text("{}")
     assert_found("checkpoint-000002: it does not say which games it was trained on", problems(run, quick=True))
 
@@ -256,7 +256,7 @@ def test_a_damaged_ledger_is_a_problem(run: Path, capsys: pytest.CaptureFixture[
     assert "Problem: the ledger is damaged" in capsys.readouterr().out
 
 
-def test_a_folder_that_is_no_run_is_told_apart(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_folder_without_a_run_is_reported_as_such(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert audit.main([str(tmp_path)]) == 2
     assert audit.main(["no-such-run"]) == 2
     errors = capsys.readouterr().err
@@ -264,7 +264,7 @@ def test_a_folder_that_is_no_run_is_told_apart(tmp_path: Path, capsys: pytest.Ca
     assert "audit: runs/no-such-run is not the folder of a run" in errors
 
 
-def test_rules_that_have_changed_since_are_told_apart(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_changed_rules_are_reported_as_such(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     change(run, "UPDATE run SET value = '9' WHERE key = 'rules_version'")
     assert audit.main([str(run)]) == 2
     assert (
@@ -275,9 +275,7 @@ def test_rules_that_have_changed_since_are_told_apart(run: Path, capsys: pytest.
 
 
 @pytest.mark.medium
-def test_a_file_on_its_way_into_the_ledger_is_not_a_stray(
-    run: Path, game: Game, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_that_is_being_entered_is_not_stray(run: Path, game: Game, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(audit, "SETTLE_SECONDS", 30.0)
     waits = []
     with open_ledger(run, game) as ledger:
@@ -305,6 +303,6 @@ def test_nothing_is_changed(run: Path) -> None:
 
 
 @pytest.mark.medium
-def test_it_runs_as_a_program_and_teaches() -> None:
+def test_it_runs_as_a_program_and_explains_itself() -> None:
     shown = printed("scripts/audit.py", "--help", cwd=Path("/"))
     assert "granted = received + quarantined + missing + discarded + outstanding" in shown and "Exit code" in shown

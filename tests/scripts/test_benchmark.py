@@ -1,4 +1,4 @@
-"""The benchmark as a program, with a tiny network for games of two."""
+"""The benchmark as a program, with a tiny network for two-player games."""
 
 import json
 import re
@@ -53,7 +53,7 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
 
 
 @pytest.mark.medium
-def test_where_the_output_is_no_terminal_a_line_now_and_then_says_how_far_they_are(
+def test_without_a_terminal_a_line_reports_progress_now_and_then(
     run: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(benchmark, "LINE_SECONDS", 0.0)
@@ -68,7 +68,7 @@ def test_where_the_output_is_no_terminal_a_line_now_and_then_says_how_far_they_a
 
 
 @pytest.mark.medium
-def test_a_network_is_rated_beside_a_random_player_and_earlier_models(
+def test_a_network_is_rated_together_with_a_random_player_and_earlier_models(
     run: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = run / "results"
@@ -91,7 +91,7 @@ def test_a_network_is_rated_beside_a_random_player_and_earlier_models(
 
 
 @pytest.mark.medium
-def test_ctrl_c_shows_the_matches_that_have_ended(
+def test_ctrl_c_shows_the_finished_matches(
     run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     played: list[Any] = []
@@ -112,7 +112,7 @@ def test_ctrl_c_shows_the_matches_that_have_ended(
 
 
 @pytest.mark.slow
-def test_other_runs_and_models_in_files_play_too(run: Path, tmp_path: Path) -> None:
+def test_other_runs_and_models_in_files_also_play(run: Path, tmp_path: Path) -> None:
     file = run / "models" / "1.model"
     assert benchmark.main(["--run", str(run), "--against", str(file), "--save", str(tmp_path / "results"), *FEW]) == 0
     found = json.loads((tmp_path / "results" / "benchmark.json").read_text(encoding="utf-8"))
@@ -123,7 +123,7 @@ def test_other_runs_and_models_in_files_play_too(run: Path, tmp_path: Path) -> N
 
 @pytest.fixture
 def go_model(tmp_path: Path) -> Path:
-    """A new network for Go on the smallest board."""
+    """Return a new network for Go on the smallest board."""
     return saved_model(tmp_path / "go.safetensors", load_game("go", size=5, komi=0.5))
 
 
@@ -147,7 +147,7 @@ def test_gnu_go_is_an_opponent_and_all_games_are_kept(
 
 
 @pytest.mark.medium
-def test_go_without_gnu_go_is_played_by_the_others(
+def test_without_gnu_go_the_other_opponents_play(
     go_model: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for place in (benchmark, ladder):
@@ -164,7 +164,7 @@ def test_go_without_gnu_go_is_played_by_the_others(
 
 
 def checkpoint(folder: Path, settings: dict[str, Any] | None) -> Path:
-    """A file of weights, with these settings beside it."""
+    """Return a file of weights, with these settings next to it."""
     folder.mkdir()
     save_weights(folder / "model_final.pt", decode_model(model_bytes(1)).weights)
     if settings:
@@ -177,9 +177,7 @@ def settings_with(tmp_path: Path, **network: object) -> dict[str, Any]:
 
 
 @pytest.mark.medium
-def test_a_checkpoint_is_of_the_network_that_the_settings_beside_it_name(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_settings_next_to_a_checkpoint_name_its_network(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = checkpoint(tmp_path / "a", settings_with(tmp_path))
     assert benchmark.main(["--checkpoint", str(path), *FEW]) == 0
     assert "tic_tac_toe" in capsys.readouterr().out
@@ -207,13 +205,13 @@ def test_a_checkpoint_of_an_unknown_network_is_refused_with_the_remedy(
         (["--against", "nowhere.model"], "nowhere.model"),
     ],
 )
-def test_what_cannot_be_is_refused(
+def test_impossible_options_are_refused(
     run: Path, arguments: Sequence[str], complaint: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert complaint in refused(capsys, "--run", str(run), *arguments)
 
 
-def test_options_that_need_another_say_which(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_options_that_need_another_one_name_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         benchmark.main(["--model", "a.model", "--against-version", "1"])
     assert "--against-version needs --run" in capsys.readouterr().err

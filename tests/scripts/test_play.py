@@ -22,7 +22,7 @@ from views.boards import CHANGED, FIRST, painted
 
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
-    """A run that has published three models, of which the last was not accepted."""
+    """A run that has published three models, the last of which was rejected."""
     (tmp_path / "models").mkdir()
     with open_ledger(tmp_path, GAME) as ledger:
         for version in (1, 2, 3):
@@ -35,7 +35,7 @@ def run(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def type_lines(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
-    """What the person types; when there is no more, the input ends."""
+    """Return the person's input, which ends after these lines."""
     lines: list[str] = []
 
     def answer(console: Console, prompt: str = "") -> str:
@@ -54,7 +54,7 @@ def played(capsys: pytest.CaptureFixture[str], run: Path, *arguments: str, code:
 
 
 def every_move(times: int) -> Sequence[str]:
-    """All moves, so many times: those that are taken are refused, and the game goes on."""
+    """Return all moves, this many times: occupied ones are refused, and the game continues."""
     return [GAME.action_name(action) for action in range(GAME.num_actions)] * times
 
 
@@ -68,15 +68,13 @@ def test_a_whole_game_can_be_played_to_its_result(
     assert "Another game?" in said
 
 
-def test_the_network_begins_when_it_is_asked_to(
-    run: Path, type_lines: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_network_begins_if_asked_to(run: Path, type_lines: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     type_lines += ["quit"]
     said = played(capsys, run, "--second")
     assert said.index("It plays") < said.index("Your move:")
 
 
-def test_a_hint_names_a_legal_move_and_what_to_expect(
+def test_a_hint_names_a_legal_move_and_its_prospects(
     run: Path, type_lines: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     type_lines += ["hint", "quit"]
@@ -86,7 +84,7 @@ def test_a_hint_names_a_legal_move_and_what_to_expect(
     assert "%" in hint
 
 
-def test_a_move_can_be_taken_back_with_its_answer(
+def test_a_move_can_be_undone_with_its_answer(
     run: Path, type_lines: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     type_lines += ["undo", GAME.action_name(4), "undo", GAME.action_name(4), "quit"]
@@ -95,7 +93,7 @@ def test_a_move_can_be_taken_back_with_its_answer(
     assert said.count("It plays") == 2
 
 
-def test_a_new_game_can_be_begun_in_the_middle_of_one(
+def test_a_new_game_can_be_started_during_another_one(
     run: Path, type_lines: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     type_lines += [GAME.action_name(4), "new", GAME.action_name(4), "q"]
@@ -105,7 +103,7 @@ def test_a_new_game_can_be_begun_in_the_middle_of_one(
 
 
 @pytest.mark.parametrize("typed", ["", "xyzzy", "99", "-1", "[red]", "a1 a2", "\x00", "ä"])
-def test_what_is_no_move_is_refused_and_asked_for_again(
+def test_an_invalid_move_is_refused_and_asked_for_again(
     run: Path, type_lines: list[str], capsys: pytest.CaptureFixture[str], typed: str
 ) -> None:
     type_lines += [typed, "quit"]
@@ -114,7 +112,7 @@ def test_what_is_no_move_is_refused_and_asked_for_again(
     assert "It plays" not in said
 
 
-def test_a_move_that_is_taken_is_refused_with_others_that_are_not(
+def test_an_occupied_move_is_refused_with_legal_ones(
     run: Path, type_lines: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     type_lines += [GAME.action_name(4), GAME.action_name(4), "quit"]
@@ -122,17 +120,15 @@ def test_a_move_that_is_taken_is_refused_with_others_that_are_not(
     assert "is not legal here; " in said
 
 
-def test_another_game_follows_when_it_is_wanted(
-    run: Path, type_lines: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_another_game_follows_on_request(run: Path, type_lines: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     type_lines += [*every_move(1)]
     played(capsys, run)
-    moves = len(every_move(1)) - len(type_lines) - 1  # the last line answered whether another is wanted
+    moves = len(every_move(1)) - len(type_lines) - 1  # the last line answered whether another game is wanted
     type_lines[:] = [*every_move(1)[:moves], "yes", "quit"]
     assert played(capsys, run).count("Your move:") == moves + 1
 
 
-def test_help_says_what_may_be_typed(run: Path, type_lines: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_lists_the_possible_input(run: Path, type_lines: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     type_lines += ["help", "HELP", "quit"]
     said = played(capsys, run)
     for word in ("hint", "undo", "resign", "new", "quit"):
@@ -140,16 +136,14 @@ def test_help_says_what_may_be_typed(run: Path, type_lines: list[str], capsys: p
     assert "Here, for example, you may play " in said and "Type a move, or help." in said
 
 
-def test_a_game_can_be_given_up(run: Path, type_lines: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_player_can_resign(run: Path, type_lines: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     type_lines += [GAME.action_name(4), "resign", "y", "quit"]
     said = played(capsys, run)
     assert "You resign: it wins." in said
     assert said.count("Your move:") == 3
 
 
-def test_the_network_gives_up_where_that_is_asked_for(
-    run: Path, type_lines: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_network_resigns_on_request(run: Path, type_lines: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     move = GAME.action_name(4)
     type_lines += [move, "undo", move, "undo", move]
     said = played(capsys, run, "--resign", "1")
@@ -157,13 +151,13 @@ def test_the_network_gives_up_where_that_is_asked_for(
 
 
 @pytest.mark.parametrize("typed", ["xyzzy", "", "hint", "help", "undo", GAME.action_name(4)])
-def test_the_board_is_shown_again_only_when_it_has_changed(
+def test_the_board_is_shown_again_only_after_a_change(
     run: Path, type_lines: list[str], capsys: pytest.CaptureFixture[str], typed: str
 ) -> None:
     type_lines += [GAME.action_name(4), typed, "quit"]
     said = played(capsys, run)
     boards = len(re.findall(r"(?m)^[1-9XO] [1-9XO] [1-9XO]\n[1-9XO] [1-9XO] [1-9XO]\n", said))
-    assert boards == (4 if typed == "undo" else 3)  # at the beginning, after either's move, and taken back
+    assert boards == (4 if typed == "undo" else 3)  # at the start, after either side's move, and after undoing
 
 
 def test_the_last_move_is_named_below_the_board(
@@ -174,7 +168,7 @@ def test_the_last_move_is_named_below_the_board(
     assert mine == (GAME.action_name(4), "you") and its[1] == "it"
 
 
-def test_men_are_in_colour_and_what_the_last_move_has_changed_is_marked() -> None:
+def test_pieces_are_coloured_and_the_last_move_is_marked() -> None:
     chess, go = load_game("chess"), load_game("go", size=5)
     for game, moves, marked in ((GAME, [0, 4], "O"), (chess, [chess.parse_action("e2e4")], "P."), (go, [0, 24], "O")):
         state = game.initial_state()
@@ -189,7 +183,7 @@ def test_men_are_in_colour_and_what_the_last_move_has_changed_is_marked() -> Non
     assert set(first) == set("PRNBQK"), "neither coordinates nor words"
 
 
-def test_moves_of_chess_are_typed_and_named_by_the_board_s_squares() -> None:
+def test_chess_moves_are_typed_and_named_by_the_board_s_squares() -> None:
     chess = load_game("chess")
     table = play.Table(chess, None, person=1)  # type: ignore[arg-type]
     table.play(play.parse_move(chess, table.state, "e2e4"))
@@ -205,13 +199,13 @@ def test_the_end_of_the_input_ends_the_program(
     assert "Your move:" in played(capsys, run)
 
 
-def test_any_model_of_the_run_can_be_played(
+def test_any_model_of_the_run_can_be_played_against(
     run: Path, type_lines: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert "model 3," in played(capsys, run, "--version", "3")
 
 
-def test_what_cannot_be_played_is_refused_with_a_reason(
+def test_unplayable_models_and_runs_are_refused_with_a_reason(
     run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (run / "models" / "2.model").write_bytes(b"damaged")
@@ -227,16 +221,14 @@ def test_what_cannot_be_played_is_refused_with_a_reason(
 
 
 @pytest.mark.parametrize("count", ["0", "-3", "many"])
-def test_the_number_of_simulations_is_a_number_from_one(
-    run: Path, count: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_number_of_simulations_is_at_least_one(run: Path, count: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         play.main(["--run", str(run), "--simulations", count])
     assert ended.value.code == 2
     assert "--simulations" in capsys.readouterr().err
 
 
-def test_flags_that_mean_nothing_to_an_engine_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+def test_flags_without_meaning_for_an_engine_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
     for arguments, reason in (
         (["--uci", "--resign", "0.05"], "a UCI engine cannot resign"),
         (["--resign", "5"], "from 0 to 1"),
@@ -289,7 +281,7 @@ def test_a_person_plays_a_one_player_game_with_hints(
     assert said.count("Your move:") == 8
 
 
-def test_nature_moves_by_itself(run_of_2048: Path) -> None:
+def test_nature_moves_automatically(run_of_2048: Path) -> None:
     table = play.Table(SMALL, None, person=0, seed=1)  # type: ignore[arg-type]
     for _ in range(5):
         assert SMALL.current_player(table.state) != CHANCE
@@ -304,6 +296,6 @@ def test_the_network_cannot_begin_a_one_player_game(run_of_2048: Path, capsys: p
     assert "--second: twenty48 is a one-player game" in capsys.readouterr().err
 
 
-def test_a_game_for_two_cannot_be_watched(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_two_player_game_cannot_be_watched(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert play.main(["--run", str(run), "--watch"]) == 2
     assert "--watch: tic_tac_toe is a two-player game" in capsys.readouterr().err

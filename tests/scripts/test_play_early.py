@@ -1,4 +1,4 @@
-"""play.py as an engine that is spoken to while it loads: torch is held back until the test lets it go on."""
+"""play.py as an engine that gets commands while it loads: torch is held back until the test releases it."""
 
 import os
 import subprocess
@@ -30,7 +30,7 @@ pytestmark = [pytest.mark.medium, pytest.mark.timeout(900)]
 
 
 class Loading:
-    """An engine whose torch is not imported before ``let_go``."""
+    """An engine that does not import torch before ``let_go``."""
 
     def __init__(self, process: subprocess.Popen[str], gate: Path) -> None:
         self.process, self._gate = process, gate
@@ -41,7 +41,7 @@ class Loading:
         self.process.stdin.flush()
 
     def until(self, last: str) -> list[str]:
-        """The lines that it says up to one."""
+        """Return its lines up to one."""
         assert self.process.stdout
         lines = [self.process.stdout.readline()]
         while lines[-1] != last:
@@ -67,7 +67,7 @@ def loading(folder: Path, *words: object) -> Iterator[Loading]:
             process.kill()
 
 
-def test_gtp_is_greeted_before_torch_is_there_and_the_rest_waits_in_its_order(tmp_path: Path) -> None:
+def test_gtp_answers_greetings_before_torch_is_loaded_and_the_rest_waits_in_order(tmp_path: Path) -> None:
     with loading(tmp_path, "--model", GO, "--gtp", "--simulations", 8) as engine:
         for line, answer in {
             "name": "= Keima",
@@ -92,7 +92,7 @@ def test_gtp_is_greeted_before_torch_is_there_and_the_rest_waits_in_its_order(tm
         assert engine.process.wait(60) == 0
 
 
-def test_uci_is_greeted_before_torch_is_there_and_isready_waits(tmp_path: Path) -> None:
+def test_uci_answers_greetings_before_torch_is_loaded_and_isready_waits(tmp_path: Path) -> None:
     path = saved_model(tmp_path / "tiny.safetensors", load_game("chess"), version=3)
     with loading(tmp_path, "--model", path, "--uci") as engine:
         engine.say("uci")
@@ -105,13 +105,13 @@ def test_uci_is_greeted_before_torch_is_there_and_isready_waits(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("last", ["quit\n", ""])
-def test_an_engine_that_nobody_waits_for_ends_while_it_loads(last: str, tmp_path: Path) -> None:
+def test_an_abandoned_engine_ends_while_it_loads(last: str, tmp_path: Path) -> None:
     with loading(tmp_path, "--model", GO, "--gtp") as engine:
         said, _ = engine.process.communicate(f"name\n{last}", timeout=60)
         assert (engine.process.returncode, said) == (0, "= Keima\n\n" + ("=\n\n" if last else ""))
 
 
-def test_the_heading_of_a_model_is_read_from_both_kinds_of_file(tmp_path: Path) -> None:
+def test_the_header_of_a_model_is_read_from_both_kinds_of_file(tmp_path: Path) -> None:
     (tmp_path / "way.model").write_bytes(model_bytes(5))
     assert read_heading(tmp_path / "way.model") == Heading(game=GAME.name, model_version=5)
     assert read_heading(GO) == Heading(game="go", model_version=42)
@@ -122,6 +122,6 @@ def test_the_heading_of_a_model_is_read_from_both_kinds_of_file(tmp_path: Path) 
     [b"", b"nothing", b"\xff" * 100, (9).to_bytes(8, "little") + b'{"a": [1}', (2).to_bytes(8, "little") + b"[]"],
 )
 @pytest.mark.parametrize("name", ["a.model", "a.safetensors"])
-def test_what_is_no_model_has_no_heading(name: str, data: bytes, tmp_path: Path) -> None:
+def test_a_file_without_a_model_has_no_header(name: str, data: bytes, tmp_path: Path) -> None:
     (tmp_path / name).write_bytes(data)
     assert read_heading(tmp_path / name) is None

@@ -1,4 +1,4 @@
-"""play.py as a Go engine: its answers word for word, and games against GNU Go, who judges every move of it by his own
+"""play.py as a Go engine: its answers word for word, and games against GNU Go, which checks every move by its own
 rules.
 """
 
@@ -21,9 +21,9 @@ from tests.programs import GNU_GO, needs_gnu_go
 from tests.sources import ROOT
 from tests.training.small_run import saved_model
 
-PATIENCE = 400.0  # seconds, for a machine that has much else to do
+PATIENCE = 400.0  # seconds, for a machine that is also busy with other work
 SIZE, KOMI = 7, 4.5
-SECONDS = 10.0  # of main time, in games on the clock
+SECONDS = 10.0  # of main time, in timed games
 KEIMA = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 # In answers to KataGo's command, from networks that predict the score.
 POINTS = r"(scoreMean -?\d+\.\d+ scoreLead -?\d+\.\d+ )?"
@@ -44,7 +44,7 @@ def command(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
 
 
 class Program:
-    """A program that is spoken to, and gives its answers as they are."""
+    """A program that gets commands and returns its answers unchanged."""
 
     def __init__(self, command: list[str]) -> None:
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
@@ -65,7 +65,7 @@ class Program:
         self._process.stdin.flush()
 
     def until(self, pattern: str, *, seconds: float = PATIENCE) -> str:
-        """What it says up to where a pattern is found."""
+        """Return its output up to a pattern."""
         assert self._process.stdout
         deadline = time.monotonic() + seconds
         with selectors.DefaultSelector() as selector:
@@ -80,7 +80,7 @@ class Program:
         return text[: found.end()]
 
     def ask(self, line: str) -> str:
-        """Its answer to a command, without the sign of success; other answers are faults."""
+        """Return its answer to a command, without the sign of success; other answers are faults."""
         self.say(line)
         answer = self.until(r"\n\n")
         assert answer.startswith("="), (line, answer)
@@ -95,7 +95,7 @@ def engine(command: list[str]) -> Iterator[Program]:
 
 
 def talk(command: list[str], *lines: str) -> list[str]:
-    """All answers of an engine to which everything is said at once."""
+    """Return all answers of an engine that gets everything at once."""
     said = "".join(f"{line}\n" for line in lines)
     ended = subprocess.run(command, input=said, capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert ended.returncode == 0 and re.fullmatch(r"play.py: loading PyTorch\n(play.py: compiling .*\n)*", ended.stderr)
@@ -103,7 +103,7 @@ def talk(command: list[str], *lines: str) -> list[str]:
     return ended.stdout.removesuffix("\n\n").split("\n\n")
 
 
-def test_answers_are_as_the_protocol_has_them(command: list[str]) -> None:
+def test_answers_follow_the_protocol(command: list[str]) -> None:
     lines = {
         "7 protocol_version": "=7 2",
         "name # who?": "= Keima",
@@ -162,14 +162,14 @@ def test_answers_are_as_the_protocol_has_them(command: list[str]) -> None:
         assert answer.startswith("? ") if wanted is None else answer == wanted, line
 
 
-def test_a_game_is_given_up_where_that_is_asked_for(command: list[str]) -> None:
+def test_a_hopeless_game_is_resigned_on_request(command: list[str]) -> None:
     answers = talk([*command, "--resign", "1"], *["genmove b", "genmove w"] * 3, "final_score")
     assert answers[4:] == ["= resign", "= resign", "= B+Resign"]
     assert "resign" not in "".join(answers[:4])
 
 
 def test_the_rules_at_the_start_are_chosen_on_the_command_line(command: list[str]) -> None:
-    """For programs that know no kata-set-rules."""
+    """For programs without kata-set-rules."""
     answers = talk([*command, "--rules", "chinese"], "kata-get-rules", "clear_board", "kata-get-rules")
     assert answers[0] == answers[2]
     assert '"friendlyPassOk":true' in answers[0] and '"whiteHandicapBonus":"N"' in answers[0]
@@ -192,7 +192,7 @@ def test_all_commands_are_listed_and_known(engine: Program) -> None:
     assert {engine.ask(f"known_command {name}") for name in commands} == {"true"}
 
 
-def test_moves_are_made_for_either_color_whoever_s_turn_it_is(engine: Program) -> None:
+def test_moves_are_made_for_either_color_out_of_turn(engine: Program) -> None:
     engine.ask("clear_board")
     vertices = [engine.ask(f"genmove {color}") for color in ("b", "b", "w", "w", "white", "BLACK")]
     board = engine.ask("showboard")
@@ -202,7 +202,7 @@ def test_moves_are_made_for_either_color_whoever_s_turn_it_is(engine: Program) -
     assert engine.ask("showboard") == board
 
 
-def test_a_free_handicap_is_where_the_network_wants_it(engine: Program) -> None:
+def test_the_network_places_a_free_handicap(engine: Program) -> None:
     engine.ask("clear_board")
     stones = engine.ask("place_free_handicap 4").split()
     assert len(set(stones)) == 4
@@ -210,7 +210,7 @@ def test_a_free_handicap_is_where_the_network_wants_it(engine: Program) -> None:
 
 
 @pytest.mark.parametrize(("name", "winrate"), [("lz-analyze", r"\d{1,5}"), ("kata-analyze", r"[01]\.\d+")])
-def test_an_analysis_goes_on_until_anything_is_said(engine: Program, name: str, winrate: str) -> None:
+def test_an_analysis_continues_until_any_input(engine: Program, name: str, winrate: str) -> None:
     engine.ask("clear_board")
     engine.ask("play b D4")
     engine.say(f"31 {name} W 5")
@@ -230,11 +230,11 @@ def test_an_analysis_goes_on_until_anything_is_said(engine: Program, name: str, 
     assert rest == "\n" or rest.startswith("info")
     engine.say(f"{name} interval 5")
     engine.until(r"info .*\n")
-    engine.say("32 name")  # which is answered after the analysis has been ended
+    engine.say("32 name")  # which is answered after the analysis has ended
     assert re.fullmatch(r"(info .*\n)*\n=32 Keima\n\n", engine.until(r"=32 Keima\n\n"))
 
 
-def test_an_analysis_tells_whose_each_point_will_be(engine: Program) -> None:
+def test_an_analysis_predicts_each_point_s_owner(engine: Program) -> None:
     engine.ask("clear_board")
     engine.say("kata-analyze 5 ownership true")
     engine.until(r"=\n")
@@ -244,7 +244,7 @@ def test_an_analysis_tells_whose_each_point_will_be(engine: Program) -> None:
     engine.until(r"(?m)^\n", seconds=20)
 
 
-def test_a_move_is_made_and_analysed_at_once(engine: Program) -> None:
+def test_one_command_makes_and_analyses_a_move(engine: Program) -> None:
     engine.ask("clear_board")
     lines = engine.ask("kata-genmove_analyze b 1").split("\n")
     assert all(line.startswith("info move ") for line in lines[:-1])
@@ -252,12 +252,12 @@ def test_a_move_is_made_and_analysed_at_once(engine: Program) -> None:
     assert engine.ask("undo") == ""
 
 
-def test_only_moves_that_are_allowed_are_looked_at(engine: Program) -> None:
+def test_only_allowed_moves_are_searched(engine: Program) -> None:
     engine.ask("clear_board")
     assert engine.ask("lz-genmove_analyze b allow b C3,D4 1").split()[-1] in ("C3", "D4")
 
 
-def test_dead_stones_are_captured_when_that_is_asked_for(engine: Program) -> None:
+def test_dead_stones_are_captured_on_request(engine: Program) -> None:
     engine.ask("clear_board")
     for row in range(1, 8):
         engine.ask(f"play b C{row}")
@@ -271,7 +271,7 @@ def test_dead_stones_are_captured_when_that_is_asked_for(engine: Program) -> Non
 
 
 @pytest.mark.parametrize("settings", ["time_settings 2 0 0", "time_settings 0 2 4", "kgs-time_settings byoyomi 1 1 3"])
-def test_a_clock_is_heeded(engine: Program, settings: str) -> None:
+def test_a_clock_is_respected(engine: Program, settings: str) -> None:
     engine.ask(settings)
     engine.ask("clear_board")
     began = time.monotonic()
@@ -294,11 +294,11 @@ def test_a_file_is_loaded(engine: Program, tmp_path: Path) -> None:
     engine.ask(f"komi {KOMI}")
 
 
-def test_the_end_of_the_input_ends_the_program_in_the_middle_of_an_analysis(command: list[str]) -> None:
+def test_the_end_of_the_input_ends_the_program_during_an_analysis(command: list[str]) -> None:
     assert talk(command, "lz-analyze b 1")[0].startswith("=")
 
 
-def test_only_networks_of_go_speak_gtp(tmp_path: Path) -> None:
+def test_only_go_networks_speak_gtp(tmp_path: Path) -> None:
     path = saved_model(tmp_path / "other.safetensors", load_game("tic_tac_toe"))
     refused = [sys.executable, str(ROOT / "scripts" / "play.py"), "--model", str(path), "--gtp"]
     ended = subprocess.run(refused, input="name\n", capture_output=True, text=True, timeout=PATIENCE, check=False)
@@ -310,7 +310,7 @@ def test_only_networks_of_go_speak_gtp(tmp_path: Path) -> None:
 
 
 def referee(seed: int) -> Program:
-    """GNU Go with our rules, as far as it has them, who captures what is dead before it passes."""
+    """Start GNU Go with our rules, as far as it has them; it captures dead stones before it passes."""
     rules = [
         "--chinese-rules",
         "--positional-superko",
@@ -325,10 +325,7 @@ def referee(seed: int) -> Program:
 
 
 def play_game(engine: Program, opponent: Program, *, color: str, clock: bool) -> float:
-    """Play a game in which the engine has a color; returns what was left on its clock.
-
-    Illegal moves are faults, whosever they are.
-    """
+    """Play a game in which the engine has a color; return what was left on its clock. Any illegal move is a fault."""
     for each in (engine, opponent):
         each.ask(f"boardsize {SIZE}")
         each.ask("clear_board")
@@ -355,7 +352,7 @@ def play_game(engine: Program, opponent: Program, *, color: str, clock: bool) ->
 
 
 def agree(engine: Program, opponent: Program) -> None:
-    """Where nothing is dead for GNU Go, both count the same."""
+    """Assert that both count the same if nothing is dead for GNU Go."""
     for color, mark in (("black", "X"), ("white", "O")):
         theirs = set(opponent.ask(f"list_stones {color}").split())
         rows = [
@@ -379,7 +376,7 @@ def test_games_against_gnu_go_are_played_by_the_same_rules(engine: Program) -> N
 @needs_gnu_go
 @pytest.mark.slow
 @pytest.mark.timeout(7200)
-def test_none_of_a_hundred_games_on_the_clock_has_a_fault(command: list[str]) -> None:
+def test_none_of_a_hundred_timed_games_has_a_fault(command: list[str]) -> None:
     with Program(command) as engine:
         poorest = []
         for number in range(100):
@@ -388,14 +385,14 @@ def test_none_of_a_hundred_games_on_the_clock_has_a_fault(command: list[str]) ->
     assert min(poorest) > 0
 
 
-# Games against GNU Go when it captures nothing that is dead, with a network that knows how to play.
+# Games against GNU Go when it does not capture dead stones, with a network that knows how to play.
 
 CLEAN, CLEAN_KOMI = ROOT / "models" / "go7.safetensors", 8.5
 WALLS = [f"play b {column}{row}" for row in range(1, 8) for column in "CE"] + ["play w G4", "play w G5"]
 
 
 def play_on(engine: Program, opponent: Program, *, color: str, mover: str) -> None:
-    """Go on until both have passed, or for long."""
+    """Continue until both have passed, or for a long time."""
     passes, plies = 0, 0
     while passes < 2 and plies < LONGEST:
         player, other = (engine, opponent) if mover == color else (opponent, engine)
@@ -406,7 +403,7 @@ def play_on(engine: Program, opponent: Program, *, color: str, mover: str) -> No
 
 
 def dead_of(opponent: Program, color: str) -> set[str]:
-    """The stones of a color that GNU Go takes for dead."""
+    """Return the stones of a color that GNU Go considers dead."""
     return set(opponent.ask("final_status_list dead").split()) & set(opponent.ask(f"list_stones {color}").split())
 
 
@@ -416,7 +413,9 @@ def good_engine(*flags: str) -> Program:
 
 
 def careless(level: int, seed: int) -> Program:
-    """GNU Go as people start it but for resigning, who passes as soon as nobody can gain anything, whatever is dead."""
+    """Start GNU Go as people do, but without resigning; it passes as soon as neither side can gain anything, whatever
+    is dead.
+    """
     return Program(
         [str(GNU_GO), "--mode", "gtp", "--chinese-rules", "--never-resign", "--level", str(level), "--seed", str(seed)]
     )
@@ -429,7 +428,7 @@ def begin(*players: Program) -> None:
 
 
 @needs_gnu_go
-def test_what_is_dead_is_off_the_board_when_the_board_is_counted_as_it_stands() -> None:
+def test_dead_stones_are_removed_when_the_board_is_counted_as_it_stands() -> None:
     with good_engine() as engine, careless(1, 1) as opponent:
         begin(engine, opponent)
         for line in WALLS:
@@ -442,8 +441,8 @@ def test_what_is_dead_is_off_the_board_when_the_board_is_counted_as_it_stands() 
 
 
 @needs_gnu_go
-def test_where_dead_stones_are_agreed_on_both_count_the_same() -> None:
-    """Black's two dead stones win the game as the board stands. Black plays on instead of passing, to no avail."""
+def test_where_dead_stones_are_agreed_on_both_sides_count_the_same() -> None:
+    """Black's two dead stones win the game as the board stands. Black continues to play instead of passing, in vain."""
     with good_engine("--rules", "chinese") as engine, careless(1, 1) as opponent:
         begin(engine, opponent)
         walls = [f"play {color} {column}{row}" for color, column in ("bC", "wD", "wF") for row in range(1, 8)]

@@ -15,11 +15,11 @@ from games import load_game
 from tests.sources import ROOT
 from tests.training.small_run import saved_model
 
-PATIENCE = 400.0  # seconds, for a machine that has much else to do
+PATIENCE = 400.0  # seconds, for a machine that is also busy with other work
 
 SECONDS, INCREMENT = 0.5, 0.01
-LONGEST = 120  # plies of a game here: networks that know nothing find no end
-GRACE = 0.2  # seconds that the few games of the quick test forgive, for the machine is busy with other tests
+LONGEST = 120  # plies of a game here: untrained networks do not end games
+GRACE = 0.2  # seconds that the few games of the quick test tolerate, because the machine is busy with other tests
 ROOK_MATE = "6k1/5ppp/8/8/8/8/8/R3K3 w - - 0 1"
 
 
@@ -54,7 +54,7 @@ def test_a_position_is_analysed(engine: chess.engine.SimpleEngine) -> None:
     assert len(info["pv"]) == info["depth"]
 
 
-def test_several_lines_of_play_are_told(engine: chess.engine.SimpleEngine) -> None:
+def test_several_lines_of_play_are_reported(engine: chess.engine.SimpleEngine) -> None:
     infos = engine.analyse(chess.Board(), chess.engine.Limit(nodes=100), multipv=3)
     assert len({info["pv"][0] for info in infos}) == 3
 
@@ -65,7 +65,7 @@ def test_a_mate_is_announced(engine: chess.engine.SimpleEngine) -> None:
     assert result.info["score"].white() == chess.engine.Mate(1)
 
 
-def test_only_the_moves_that_are_wanted_are_searched(engine: chess.engine.SimpleEngine) -> None:
+def test_only_the_requested_moves_are_searched(engine: chess.engine.SimpleEngine) -> None:
     only = [chess.Move.from_uci("a2a3"), chess.Move.from_uci("h2h3")]
     assert engine.play(chess.Board(), chess.engine.Limit(nodes=30), root_moves=only).move in only
 
@@ -80,7 +80,7 @@ def test_an_answer_names_the_move_to_ponder_on_and_pondering_ends_either_way(eng
     assert engine.play(board, chess.engine.Limit(nodes=1)).move in board.legal_moves
 
 
-def test_an_analysis_without_end_is_stopped_at_once(engine: chess.engine.SimpleEngine) -> None:
+def test_an_endless_analysis_is_stopped_at_once(engine: chess.engine.SimpleEngine) -> None:
     with engine.analysis(chess.Board()) as analysis:
         for info in analysis:
             if info.get("nodes", 0) > 50:
@@ -91,7 +91,7 @@ def test_an_analysis_without_end_is_stopped_at_once(engine: chess.engine.SimpleE
     assert time.monotonic() - began < 1
 
 
-def test_a_position_that_is_decided_waits_for_stop(engine: chess.engine.SimpleEngine) -> None:
+def test_a_decided_position_waits_for_stop(engine: chess.engine.SimpleEngine) -> None:
     board, began = chess.Board(ROOK_MATE), time.monotonic()
     engine.play(board, chess.engine.Limit(nodes=3000))
     taken = time.monotonic() - began
@@ -111,14 +111,14 @@ def test_a_position_that_is_decided_waits_for_stop(engine: chess.engine.SimpleEn
         chess.engine.Limit(white_clock=3, black_clock=3, remaining_moves=10),
     ],
 )
-def test_every_limit_is_kept(engine: chess.engine.SimpleEngine, limit: chess.engine.Limit) -> None:
+def test_every_limit_is_respected(engine: chess.engine.SimpleEngine, limit: chess.engine.Limit) -> None:
     began = time.monotonic()
     assert engine.play(chess.Board(), limit).move in chess.Board().legal_moves
     assert time.monotonic() - began < 3
 
 
 def play_game(engines: list[chess.engine.SimpleEngine], game: int) -> float:
-    """Play a game with clocks; returns what the poorest clock had at its worst."""
+    """Play a timed game; return the lowest reading of either clock."""
     board, clocks, poorest = chess.Board(), [SECONDS, SECONDS], SECONDS
     while not board.is_game_over(claim_draw=True) and board.ply() < LONGEST:
         limit = chess.engine.Limit(
@@ -138,7 +138,7 @@ def play_game(engines: list[chess.engine.SimpleEngine], game: int) -> float:
     return poorest
 
 
-def test_fast_games_are_played_without_losing_on_time(command: list[str], engine: chess.engine.SimpleEngine) -> None:
+def test_fast_games_are_not_lost_on_time(command: list[str], engine: chess.engine.SimpleEngine) -> None:
     with start(command) as opponent:
         assert min(play_game([engine, opponent], game) for game in range(2)) > -GRACE
 
@@ -151,7 +151,7 @@ def test_none_of_a_hundred_fast_games_is_lost_on_time(command: list[str]) -> Non
     assert not [left for left in poorest if left <= 0]
 
 
-# Without python-chess: what a client would never say.
+# Without python-chess: input that a proper client never sends.
 
 
 def talk(command: list[str], *lines: str) -> subprocess.CompletedProcess[str]:
@@ -159,7 +159,7 @@ def talk(command: list[str], *lines: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, input=said, capture_output=True, text=True, timeout=PATIENCE, check=False)
 
 
-def test_what_is_wrong_is_told_and_passed_over(command: list[str]) -> None:
+def test_invalid_input_is_reported_and_skipped(command: list[str]) -> None:
     answer = talk(
         command,
         *(
@@ -201,7 +201,7 @@ def test_what_is_wrong_is_told_and_passed_over(command: list[str]) -> None:
     assert "info depth 0 score mate 0" in lines and "info depth 0 score cp 0" in lines
 
 
-def test_a_game_goes_on_after_a_draw_that_nobody_claims(command: list[str]) -> None:
+def test_a_game_continues_after_a_draw_that_neither_side_claims(command: list[str]) -> None:
     there_and_back = ["g1f3", "g8f6", "f3g1", "f6g8"]
     lines = [f"position startpos moves {' '.join(there_and_back * times)}" for times in (1, 2, 3)]
     lines += ["position fen 4k3/8/8/8/8/8/4R3/4K3 w - - 100 80", "position fen 4k3/8/8/8/8/8/8/4K3 w - - 0 1"]
@@ -210,13 +210,13 @@ def test_a_game_goes_on_after_a_draw_that_nobody_claims(command: list[str]) -> N
     assert len(moves) == 5 and "(none)" not in moves
 
 
-def test_the_end_of_the_input_ends_the_program_in_the_middle_of_a_search(command: list[str]) -> None:
+def test_the_end_of_the_input_ends_the_program_during_a_search(command: list[str]) -> None:
     answer = talk(command, "isready", "go infinite")
     assert answer.returncode == 0
     assert answer.stdout.splitlines()[-1].startswith("bestmove ")
 
 
-def test_only_networks_of_chess_speak_uci(tmp_path: Path) -> None:
+def test_only_chess_networks_speak_uci(tmp_path: Path) -> None:
     path = saved_model(tmp_path / "other.safetensors", load_game("tic_tac_toe"))
     refused = talk([sys.executable, str(ROOT / "scripts" / "play.py"), "--model", str(path), "--uci"], "uci")
     assert (refused.returncode, refused.stdout) == (2, "")

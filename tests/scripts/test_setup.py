@@ -1,4 +1,4 @@
-"""What scripts/setup.sh asks of pip: a stand-in for the environment's interpreter writes its arguments down."""
+"""The pip calls of scripts/setup.sh: a stand-in for the environment's interpreter records its arguments."""
 
 import os
 import shutil
@@ -18,7 +18,7 @@ INDEX = "https://torch.example/cpu"
 
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
-    """A checkout with an environment that has nothing installed yet."""
+    """A checkout with an environment in which nothing is installed yet."""
     (tmp_path / "scripts").mkdir()
     (tmp_path / ".venv" / "bin").mkdir(parents=True)
     shutil.copy(ROOT / "scripts" / "setup.sh", tmp_path / "scripts")
@@ -30,7 +30,7 @@ def checkout(tmp_path: Path) -> Path:
 
 
 def asked_of_pip(checkout: Path, **variables: str) -> list[str]:
-    """Run it once; what pip was called with, call by call."""
+    """Run it once; return the arguments of each call of pip."""
     asked = checkout / "asked"
     asked.unlink(missing_ok=True)
     environment = {"PATH": os.environ["PATH"], "ASKED": str(asked), **variables}
@@ -41,24 +41,24 @@ def asked_of_pip(checkout: Path, **variables: str) -> list[str]:
 
 
 def torch() -> str:
-    """The line of requirements.txt for torch."""
+    """Return the line of requirements.txt for torch."""
     (line,) = [line for line in (ROOT / "requirements.txt").read_text().splitlines() if line.startswith("torch==")]
     return line
 
 
-def test_one_file_has_all_that_training_needs_torch_too(checkout: Path) -> None:
+def test_one_file_has_everything_that_training_needs_including_torch(checkout: Path) -> None:
     assert torch()
     assert asked_of_pip(checkout) == [f"{OPTIONS} -r requirements.txt"]
 
 
-def test_torch_is_taken_first_and_alone_from_an_index_of_its_own(checkout: Path) -> None:
+def test_torch_is_installed_first_and_alone_from_its_own_index(checkout: Path) -> None:
     assert asked_of_pip(checkout, TORCH_INDEX=INDEX) == [
         f"{OPTIONS} --index-url={INDEX} {torch()}",
         f"{OPTIONS} -r requirements.txt",
     ]
 
 
-def test_what_is_installed_is_not_asked_for_again_until_the_file_changes(checkout: Path) -> None:
+def test_installed_packages_are_not_requested_again_until_the_file_changes(checkout: Path) -> None:
     assert asked_of_pip(checkout)
     assert asked_of_pip(checkout) == []
     with (checkout / "requirements.txt").open("a") as file:

@@ -1,4 +1,4 @@
-"""The guide's program for several GPUs: its options, what it refuses and how, what it leaves, and how it ends."""
+"""The guide's program for several GPUs: its options, what it refuses and how, its files, and how it ends."""
 
 import re
 from pathlib import Path
@@ -24,20 +24,20 @@ GO = ROOT / "configs" / "go9.yaml"
 
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty folder, in which the program runs, on a machine without GPUs."""
+    """An empty folder in which the program runs, on a machine without GPUs."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(train_multi_gpu, "gpus_here", lambda: ())
     return tmp_path
 
 
 def told(*arguments: object) -> Settings:
-    """The settings of the run that the command line asks for."""
+    """Return the settings of the run that the command line requests."""
     read = read_arguments([str(argument) for argument in ("--save-dir", "run", *arguments)])
     return settings_of(read, SLOTS)
 
 
 def refusal(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
-    """What the program says when it refuses to start."""
+    """Return the program's message when it refuses to start."""
     assert train_multi_gpu.main([str(argument) for argument in arguments]) == 2
     said = capsys.readouterr()
     assert said.out == ""
@@ -46,14 +46,14 @@ def refusal(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
 
 
 def usage(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
-    """What the program says of a command line that makes no sense."""
+    """Return the program's message about an invalid command line."""
     with pytest.raises(SystemExit) as ended:
         train_multi_gpu.main([str(argument) for argument in arguments])
     assert ended.value.code == 2
     return capsys.readouterr().err
 
 
-def test_help_has_every_option_of_the_guide_and_says_what_is_left_behind(capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_has_every_option_of_the_guide_and_names_the_files_left_behind(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         train_multi_gpu.main(["--help"])
     shown = capsys.readouterr().out
@@ -61,7 +61,7 @@ def test_help_has_every_option_of_the_guide_and_says_what_is_left_behind(capsys:
     assert "checkpoint_iter_10.pt" in shown and "model_final.pt" in shown and "training_stats.json" in shown
 
 
-def test_by_itself_it_plays_chess_and_measures_no_strength() -> None:
+def test_by_default_it_plays_chess_and_measures_no_strength() -> None:
     settings = told()
     assert settings.game.name == "chess"
     assert (settings.run.iterations, settings.training.games_per_iteration) == (100, 100)
@@ -74,7 +74,7 @@ def test_by_itself_it_plays_chess_and_measures_no_strength() -> None:
     )
 
 
-def test_what_the_command_line_says_is_what_the_run_is_told() -> None:
+def test_options_of_the_command_line_become_the_run_s_settings() -> None:
     numbers = (
         "--iterations",
         2,
@@ -107,7 +107,7 @@ def test_what_the_command_line_says_is_what_the_run_is_told() -> None:
     assert settings.self_play.parallel_games == 11
 
 
-def test_an_experiment_of_one_s_own_is_followed_where_nothing_else_is_said() -> None:
+def test_a_user_s_experiment_is_followed_where_options_say_nothing_else() -> None:
     settings, shipped = told("--config", GO, "--blocks", 2), load_settings(GO)
     assert (
         settings.game == shipped.game
@@ -118,7 +118,7 @@ def test_an_experiment_of_one_s_own_is_followed_where_nothing_else_is_said() -> 
     assert settings.run.name == "run"
 
 
-def test_a_run_that_goes_on_is_told_what_it_was_told_but_for_what_is_new(here: Path) -> None:
+def test_a_resumed_run_keeps_its_settings_except_for_new_options(here: Path) -> None:
     (here / "run").mkdir()
     (here / "run" / "run.db").touch()
     (here / "run" / "gpus").write_text("cpu,cpu,cpu")
@@ -153,9 +153,7 @@ def test_smoke_shrinks_numbers_and_raises_none() -> None:
         ["--batch-size", "1"],
     ],
 )
-def test_numbers_that_cannot_be_are_refused(
-    here: Path, capsys: pytest.CaptureFixture[str], arguments: list[str]
-) -> None:
+def test_invalid_numbers_are_refused(here: Path, capsys: pytest.CaptureFixture[str], arguments: list[str]) -> None:
     with pytest.raises(SystemExit, match="2"):
         train_multi_gpu.main(["--game", "tic_tac_toe", *arguments])
     assert re.search(rf"argument {arguments[0]}: expected .*, found {arguments[1]}\n", capsys.readouterr().err)
@@ -170,7 +168,7 @@ def test_a_missing_gpu_is_named_with_the_existing_ones(
     assert not list(here.iterdir())
 
 
-def test_a_run_is_gone_on_with_only_where_one_was_begun(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_only_an_existing_run_can_be_resumed(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "--resume needs the --save-dir" in usage(capsys, "--resume")
     assert "leave --config and --game out" in usage(capsys, "--resume", "--save-dir", "run", "--game", "go")
     assert "start it without --resume" in refusal(capsys, "--resume", "--save-dir", "run")
@@ -180,9 +178,9 @@ def test_a_run_is_gone_on_with_only_where_one_was_begun(here: Path, capsys: pyte
     assert "continue it with --resume, or choose another folder with --save-dir" in said
 
 
-@pytest.mark.slow  # tests/promises types the same commands, but for the audit
+@pytest.mark.slow  # tests/promises types the same commands, except for the audit
 @pytest.mark.timeout(900)  # most of it compiling, the first time
-def test_the_guide_s_commands_train_chess_and_show_what_it_came_to(tmp_path: Path) -> None:
+def test_the_guide_s_commands_train_chess_and_show_the_results(tmp_path: Path) -> None:
     options = ("--gpus", "cpu,cpu", "--smoke", "--save-dir", "checkpoints_2cpu")
     said = printed("scripts/train_multi_gpu.py", *options, cwd=tmp_path, seconds=800)
     folder = tmp_path / "checkpoints_2cpu"

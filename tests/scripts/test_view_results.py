@@ -14,7 +14,7 @@ from views.png import COLOURS
 
 
 def write(run_dir: Path, evaluations: list[EvaluationReport | None]) -> None:
-    """Let a run in ``run_dir`` have had an iteration with each of these evaluations."""
+    """Leave a run in ``run_dir`` that has had an iteration with each of these evaluations."""
     observer = StatsFile(run_dir / STATS_NAME)
     observer.progress(progress(1, iterations=200))
     for number, measured in enumerate(evaluations, start=1):
@@ -27,13 +27,13 @@ def lines(capsys: pytest.CaptureFixture[str], *options: str) -> list[str]:
 
 
 def table_numbers(lines: list[str]) -> list[str]:
-    """The first column below the titles."""
+    """Return the first column below the titles."""
     start = next(i for i, line in enumerate(lines) if line.startswith("Iter."))
     return [line.split()[0] for line in lines[start + 1 : lines.index("", start)]]
 
 
 def value(lines: list[str], title: str) -> str:
-    """What the summary says under ``title``."""
+    """Return what the summary says under ``title``."""
     return next(line.removeprefix(title).strip() for line in lines if line.startswith(title))
 
 
@@ -48,7 +48,7 @@ def test_the_table_shows_every_iteration_and_the_summary_the_whole_run(
     assert value(shown, "Positions") == "11,500, of which 11.5k in the window"
 
 
-def test_only_the_last_iterations_are_shown_when_asked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_only_the_last_iterations_are_shown_on_request(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write(tmp_path, [None] * 30)
     shown = lines(capsys, "--training", str(tmp_path / STATS_NAME), "--last", "5")
     assert shown[0] == "The last 5 of 30 iterations:"
@@ -56,7 +56,7 @@ def test_only_the_last_iterations_are_shown_when_asked(tmp_path: Path, capsys: p
     assert value(shown, "Iterations").startswith("30 of 200")
 
 
-def test_a_long_run_shows_its_end_unless_asked_for_more(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_long_run_shows_its_end_unless_more_is_requested(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write(tmp_path, [None] * 50)
     assert len(table_numbers(lines(capsys, str(tmp_path)))) == 20
     assert len(table_numbers(lines(capsys, str(tmp_path), "--last", "1000"))) == 50
@@ -112,9 +112,7 @@ def test_fewer_than_one_iteration_cannot_be_shown(tmp_path: Path, capsys: pytest
 
 
 @pytest.mark.medium
-def test_what_it_prints_can_be_had_as_a_picture_of_a_terminal(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_output_can_be_drawn_as_a_picture_of_a_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write(tmp_path, [evaluation(number) for number in range(1, 6)])
     path = tmp_path / "run.svg"
     assert lines(capsys, "--training", str(tmp_path / STATS_NAME), "--svg", str(path)) == [
@@ -125,7 +123,7 @@ def test_what_it_prints_can_be_had_as_a_picture_of_a_terminal(
     assert "<script" not in drawn and "url(http" not in drawn
 
 
-def test_the_curves_can_be_had_as_a_picture(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_curves_can_be_drawn_as_a_picture(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write(tmp_path, [evaluation(number) for number in range(1, 6)])
     path = tmp_path / "curves.png"
     assert lines(capsys, "--training", str(tmp_path / STATS_NAME), "--png", str(path)) == [f"{path}: the run's curves"]
@@ -144,7 +142,7 @@ def test_page_and_picture_are_written_together(tmp_path: Path, capsys: pytest.Ca
 @pytest.mark.parametrize(
     ("count", "name", "words"), [(1, "curves.png", "curves need two iterations"), (2, "no/curves.png", "curves.png")]
 )
-def test_a_picture_that_cannot_be_is_refused(
+def test_an_impossible_picture_is_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], count: int, name: str, words: str
 ) -> None:
     write(tmp_path, [None] * count)
@@ -155,13 +153,11 @@ def test_a_picture_that_cannot_be_is_refused(
 
 @pytest.mark.medium
 @pytest.mark.parametrize("script", ["view_results", "watch_training"])
-def test_a_script_teaches_itself_from_any_folder(tmp_path: Path, script: str) -> None:
+def test_a_script_explains_itself_from_any_folder(tmp_path: Path, script: str) -> None:
     assert f"python scripts/{script}.py runs/connect_four" in printed(f"scripts/{script}.py", "--help", cwd=tmp_path)
 
 
-def test_a_run_of_ppo_is_shown_as_rounds_with_what_it_has_reached(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_ppo_run_is_shown_as_rounds_with_its_results(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     leave_a_run(tmp_path, episodes=16)
     shown = lines(capsys, str(tmp_path), "--last", "3")
     assert shown[0] == "The last 3 of 4 rounds:"
@@ -175,7 +171,7 @@ def test_a_run_of_ppo_is_shown_as_rounds_with_what_it_has_reached(
 
 
 @pytest.mark.medium
-def test_a_run_of_ppo_becomes_a_page_and_a_picture(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_ppo_run_becomes_a_page_and_a_picture(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     leave_a_run(tmp_path)
     page, picture = tmp_path / "report.html", tmp_path / "curves.png"
     assert lines(capsys, str(tmp_path), "--html", str(page), "--png", str(picture)) == [
@@ -189,9 +185,7 @@ def test_a_run_of_ppo_becomes_a_page_and_a_picture(tmp_path: Path, capsys: pytes
     assert {ImageColor.getrgb(COLOURS[2]), ImageColor.getrgb(COLOURS[4])} & colours, "trades are marked"
 
 
-def test_a_run_of_ppo_whose_episode_is_gone_has_its_curves_still(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_ppo_run_without_its_episode_still_has_its_curves(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     leave_a_run(tmp_path)
     (tmp_path / "last_episode.json").unlink()
     page = tmp_path / "report.html"

@@ -25,7 +25,7 @@ from views.files import StatsFile, StatsRow, read_stats
 def write(
     path: Path, numbers: Sequence[int], *, iterations: int | None = 200, seconds_left: float | None = 3600.0
 ) -> None:
-    """Put a statistics file of these iterations at ``path``, as a run does."""
+    """Write a statistics file of these iterations to ``path``, as a run does."""
     observer = StatsFile(path)
     for number in numbers:
         observer.progress(progress(number, iterations=iterations, seconds_left=seconds_left))
@@ -36,7 +36,7 @@ def write(
 
 @pytest.fixture
 def stats(tmp_path: Path) -> Stats:
-    """The statistics of a run of three iterations, read once."""
+    """Return the statistics of a run of three iterations, read once."""
     write(tmp_path / STATS_NAME, [1, 2, 3])
     stats = Stats(tmp_path / STATS_NAME)
     stats.poll()
@@ -52,13 +52,11 @@ def text(stats: Stats, width: int = 80, height: int = 24) -> str:
 
 
 def at_age(monkeypatch: pytest.MonkeyPatch, stats: Stats, seconds: float) -> None:
-    """Let so many seconds have passed since the file was written."""
+    """Let this many seconds have passed since the file was written."""
     monkeypatch.setattr(time, "time", lambda: stats.written + seconds)
 
 
-def test_the_screen_shows_how_far_the_run_is_and_how_long_it_will_take(
-    stats: Stats, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_screen_shows_progress_and_remaining_time(stats: Stats, monkeypatch: pytest.MonkeyPatch) -> None:
     at_age(monkeypatch, stats, 60.0)
     shown = text(stats)
     assert "Iteration 3 of 200 · done 1 min 00 s ago" in shown
@@ -78,14 +76,14 @@ def test_a_run_that_has_reached_its_end_is_finished_and_not_late(
     assert "No new iteration" not in text(stats)
 
 
-def test_a_run_that_has_come_to_a_stop_is_noticed(stats: Stats, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stalled_run_is_noticed(stats: Stats, monkeypatch: pytest.MonkeyPatch) -> None:
     at_age(monkeypatch, stats, 170.0)
     assert "No new iteration" not in text(stats)
     at_age(monkeypatch, stats, 190.0)
     assert "No new iteration since" in text(stats) and "took 1 min 00 s each" in text(stats)
 
 
-def test_a_run_whose_coach_was_killed_is_noticed_at_once(stats: Stats) -> None:
+def test_a_run_with_a_killed_coach_is_noticed_at_once(stats: Stats) -> None:
     with RunLock(stats.path.parent):
         assert "The run has stopped" not in text(stats, width=200)
     assert "The run has stopped before its end" in text(stats, width=200) and "--resume continues it" in text(
@@ -93,14 +91,12 @@ def test_a_run_whose_coach_was_killed_is_noticed_at_once(stats: Stats) -> None:
     )
 
 
-def test_a_clock_that_was_set_back_shows_no_negative_times(stats: Stats, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_clock_that_is_set_back_shows_no_negative_times(stats: Stats, monkeypatch: pytest.MonkeyPatch) -> None:
     at_age(monkeypatch, stats, -500.0)
     assert "done 0 s ago" in text(stats) and "1 h 00 min left" in text(stats)
 
 
-def test_the_file_is_read_again_when_it_has_changed_and_only_then(
-    stats: Stats, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_file_is_read_again_only_after_a_change(stats: Stats, monkeypatch: pytest.MonkeyPatch) -> None:
     reads = []
 
     def counted(path: Path) -> list[StatsRow]:
@@ -119,7 +115,7 @@ def test_the_file_is_read_again_when_it_has_changed_and_only_then(
 @pytest.mark.parametrize(
     "damage", [lambda data: data[: len(data) // 2], lambda data: b"", lambda data: b'{"iteration": 1}']
 )
-def test_while_the_file_is_half_written_the_last_good_figures_stand(
+def test_while_the_file_is_half_written_the_last_good_figures_remain(
     stats: Stats, damage: Callable[[bytes], bytes]
 ) -> None:
     whole = stats.path.read_bytes()
@@ -132,7 +128,7 @@ def test_while_the_file_is_half_written_the_last_good_figures_stand(
     assert numbers(stats) == [1, 2, 3] and not stats.problem
 
 
-def test_a_file_that_is_taken_away_and_comes_back_is_shown_again(stats: Stats) -> None:
+def test_a_file_that_disappears_and_comes_back_is_shown_again(stats: Stats) -> None:
     stats.path.unlink()
     stats.poll()
     assert numbers(stats) == [1, 2, 3] and "is not there" in text(stats, width=300)
@@ -150,7 +146,7 @@ def test_before_the_first_iteration_the_screen_says_what_it_waits_for(tmp_path: 
 def followed(
     monkeypatch: pytest.MonkeyPatch, stats: Stats, steps: Sequence[Callable[[], object]], *, lines: bool
 ) -> str:
-    """What is shown when one step is done between two looks, and Ctrl-C pressed after the last."""
+    """Return the output if one step is done between two polls, and Ctrl-C is pressed after the last."""
     left = list(steps)
 
     def sleep(seconds: float) -> None:
@@ -182,7 +178,7 @@ def test_plain_lines_follow_the_run_through_damage_and_a_return_to_its_checkpoin
     assert len([line for line in lines if "is not a list" in line]) == 1
 
 
-def test_the_screen_follows_the_run_and_is_given_back(stats: Stats, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_screen_follows_the_run_and_is_restored(stats: Stats, monkeypatch: pytest.MonkeyPatch) -> None:
     shown = followed(monkeypatch, stats, [lambda: write(stats.path, [1, 2, 3, 4])], lines=False)
     assert "Iteration 3 of 200" in shown and "Iteration 4 of 200" in shown
     assert shown.rindex("\x1b[?1049h") < shown.rindex("\x1b[?1049l")
@@ -196,7 +192,7 @@ def test_a_run_is_named_by_its_folder_or_its_file(
     assert "Iteration 3 of 200" in capsys.readouterr().out
 
 
-def test_a_run_is_named_by_its_name_alone(
+def test_a_run_is_found_by_its_name_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "runs" / "first").mkdir(parents=True)
@@ -222,7 +218,7 @@ def test_once_shows_the_last_iterations_as_lines_and_ends(tmp_path: Path, capsys
         (["{run}", "--once"], "is not there yet"),
     ],
 )
-def test_what_cannot_be_watched_is_refused(
+def test_files_without_statistics_are_refused(
     tmp_path: Path, options: list[str], complaint: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main([option.format(run=tmp_path) for option in options]) == 2
@@ -231,9 +227,7 @@ def test_what_cannot_be_watched_is_refused(
     assert re.search(complaint, captured.err)
 
 
-def test_a_damaged_file_is_refused_when_it_is_looked_at_once(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_damaged_file_is_refused_with_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / STATS_NAME).write_text("[{}]")
     assert main([str(tmp_path), "--once"]) == 2
     assert "is not a list of iterations: 0.iteration: Field required" in capsys.readouterr().err
@@ -248,13 +242,13 @@ def test_exactly_one_run_is_watched(options: list[str], capsys: pytest.CaptureFi
 
 @pytest.fixture
 def folder_for_all() -> Iterator[Path]:
-    """A folder that every user may enter; those above tmp_path are its owner's alone."""
+    """A folder that every user may enter; those above tmp_path are private to their owner."""
     with tempfile.TemporaryDirectory() as name:
         Path(name).chmod(0o755)
         yield Path(name)
 
 
-def test_a_file_that_this_user_may_not_read_is_named_with_what_to_do(
+def test_an_unreadable_file_of_another_user_is_named_with_the_remedy(
     folder_for_all: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     write(folder_for_all / STATS_NAME, [1])
@@ -271,7 +265,7 @@ def test_a_file_that_this_user_may_not_read_is_named_with_what_to_do(
 
 @pytest.mark.medium
 @pytest.mark.parametrize("connected", ["pipe", "socket"])  # sshd uses the one or the other
-def test_whoever_watches_from_afar_leaves_no_process_behind(stats: Stats, connected: str) -> None:
+def test_a_remote_viewer_leaves_no_process_behind(stats: Stats, connected: str) -> None:
     if connected == "pipe":
         reads, writes = os.pipe()
     else:
@@ -280,7 +274,7 @@ def test_whoever_watches_from_afar_leaves_no_process_behind(stats: Stats, connec
     child = subprocess.Popen(program, stdin=subprocess.DEVNULL, stdout=writes, stderr=subprocess.PIPE)
     os.close(writes)
     assert b"teration" in os.read(reads, 65536)
-    os.close(reads)  # what sshd does when the client is gone; the run itself says nothing more
+    os.close(reads)  # what sshd does when the client is gone; the run itself prints nothing more
     _, errors = child.communicate(timeout=60)
     assert (child.returncode, errors) == (0, b"")
 
@@ -304,7 +298,7 @@ def test_ctrl_c_ends_the_program_cleanly_wherever_it_is_started(stats: Stats, tm
     deadline = time.monotonic() + 60.0
     while (
         b"\x1b[?1049l" not in received and time.monotonic() < deadline
-    ):  # read on: a full terminal would hold the program
+    ):  # keep reading: a full terminal would block the program
         assert select.select([main_end], [], [], 60.0)[0], received
         received += os.read(main_end, 65536)
     _, errors = child.communicate(timeout=60.0)

@@ -281,7 +281,7 @@ def test_active_means_connected_running_heard_from_recently_and_up_to_date(
 
 
 @given(HISTORIES)
-def test_a_mark_has_the_time_since_when_it_holds_and_every_mark_but_active_has_a_reason(
+def test_since_is_when_the_mark_changed_and_every_mark_but_active_has_a_reason(
     history: Sequence[tuple[Event, float]],
 ) -> None:
     for now, _, before, state, _ in states_of(history):

@@ -62,7 +62,7 @@ def test_a_number_of_workers_is_rounded_down_to_divide_evenly_with_a_message(
         )
 
 
-def test_workers_per_gpu_is_exact() -> None:
+def test_workers_per_gpu_sets_the_number_on_each_gpu() -> None:
     assert shares(spread_workers(FOUR, cores=2, per_gpu=3)) == dict.fromkeys(FOUR, 3)
 
 

@@ -122,7 +122,7 @@ def test_games_are_repeatable_and_far_better_than_random_ones() -> None:
     assert (first.largest >= 1024).mean() >= 0.5
 
 
-def test_other_games_are_refused(game: Game) -> None:
+def test_states_and_boards_that_it_cannot_play_are_refused(game: Game) -> None:
     state = game.initial_state()
     with pytest.raises(ValueError, match="not to move"):
         expectimax_move(state, depth=1)
