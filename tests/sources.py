@@ -1,4 +1,4 @@
-"""The project's own files as the tests about the project see them."""
+"""The project's own files, as the tests about the project see them."""
 
 import ast
 import functools
@@ -14,28 +14,30 @@ EXPERIMENTS = sorted(  # the shipped settings of start_main.py
 
 
 def python_files(*rooms: str) -> list[Path]:
-    """The Python files of these rooms, sorted."""
+    """Return the Python files of these rooms, sorted."""
     return sorted(path for room in rooms for path in (ROOT / room).rglob("*.py"))
 
 
 def programs() -> list[Path]:
-    """The files that are started rather than imported."""
+    """Return the files that are run rather than imported."""
     return [*sorted(ROOT.glob("*.py")), *python_files(*PROGRAMS)]
 
 
 def relative(path: Path) -> str:
-    """The path as one writes it from the root."""
+    """Return the path relative to the root."""
     return path.relative_to(ROOT).as_posix()
 
 
 @functools.cache
 def tree(path: Path) -> ast.Module:
-    """The file, parsed."""
+    """Return the file's syntax tree."""
     return ast.parse(path.read_text(encoding="utf-8"), str(path))
 
 
 def imported_modules(path: Path) -> Iterator[str]:
-    """Each module that the file imports anywhere in it, dotted; for ``from a import b`` both ``a`` and ``a.b``."""
+    """Return each module that the file imports anywhere in it, dotted; for ``from a import b`` both ``a`` and
+    ``a.b``.
+    """
     for node in ast.walk(tree(path)):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
@@ -46,12 +48,12 @@ def imported_modules(path: Path) -> Iterator[str]:
 
 
 def project_file(module: str) -> Path | None:
-    """The file of a project module, or None for any other."""
+    """Return the file of a project module, or None for any other module."""
     path = ROOT.joinpath(*module.split("."))
     return next((file for file in (path.with_suffix(".py"), path / "__init__.py") if file.is_file()), None)
 
 
 def imported_files(path: Path) -> set[Path]:
-    """The project files that the file imports directly."""
+    """Return the project files that the file imports directly."""
     files = {project_file(module) for module in imported_modules(path)}
     return {file for file in files if file and file != path}

@@ -1,6 +1,4 @@
-"""A terminal that is closed, or an SSH connection that ends, ends a run in good order, but for one that was started by
-nohup.
-"""
+"""A closed terminal or a broken SSH connection ends a run cleanly, unless nohup started it."""
 
 import signal
 import sys
@@ -89,7 +87,7 @@ SMALL_TRADER = (
     "--device cpu --num-envs 2 --lstm-size 8 --window 16 --update-interval 64 --checkpoint-interval 8 "
     "--episodes 1000000 --checkpoint-dir run"
 )
-LONG = {  # programs that would go on for hours, and what is there when they have something to lose
+LONG = {  # programs that would run for hours, and the files that exist once they have something to lose
     "start_main.py": ("--config small.yaml --run-dir run", "run/checkpoints/checkpoint-*"),
     "train_parallel.py": (
         "--filters 8 --blocks 1 --height 2 --width 2 --workers 2 --device cpu --run-dir run "
@@ -113,7 +111,7 @@ LONG = {  # programs that would go on for hours, and what is there when they hav
 
 @contextmanager
 def working(folder: Path, text: str, *before: str) -> Iterator[Terminal]:
-    """A program in a terminal, which has begun."""
+    """Yield a program in a terminal, once it has begun."""
     (folder / "work.py").write_text(text)
     with Terminal(*before, sys.executable, "work.py", str(ROOT), cwd=folder) as terminal:
         terminal.wait_for((folder / "begun").exists)
@@ -121,13 +119,13 @@ def working(folder: Path, text: str, *before: str) -> Iterator[Terminal]:
 
 
 @pytest.mark.parametrize(("text", "ended"), [(WORKING, "asked to"), (CLEANING_UP, "cleaned up")])
-def test_what_is_open_is_closed_and_what_is_written_then_is_no_error(tmp_path: Path, text: str, ended: str) -> None:
+def test_open_files_are_closed_and_later_output_is_no_error(tmp_path: Path, text: str, ended: str) -> None:
     with working(tmp_path, text) as terminal:
         assert terminal.close() == 130
     assert (tmp_path / "ended").read_text() == ended
 
 
-def test_a_program_that_nohup_has_started_goes_on(tmp_path: Path) -> None:
+def test_a_program_started_by_nohup_continues(tmp_path: Path) -> None:
     with working(tmp_path, WORKING, "nohup") as terminal:
         terminal.process.send_signal(signal.SIGHUP)
         (tmp_path / "finish").touch()
@@ -136,7 +134,7 @@ def test_a_program_that_nohup_has_started_goes_on(tmp_path: Path) -> None:
 
 
 @pytest.mark.medium
-def test_ranks_that_a_program_has_started_under_nohup_go_on(tmp_path: Path) -> None:
+def test_ranks_of_a_program_started_by_nohup_continue(tmp_path: Path) -> None:
     """By default torchrun ends them."""
     (tmp_path / "ranks.py").write_text(RANKS)
     (tmp_path / "rank.py").write_text(RANK)
@@ -149,7 +147,7 @@ def test_ranks_that_a_program_has_started_under_nohup_go_on(tmp_path: Path) -> N
 
 
 def members(session: int) -> list[str]:
-    """The processes of a session that live."""
+    """Return the living processes of a session."""
     found = []
     for path in Path("/proc").glob("[0-9]*/stat"):
         with suppress(OSError):  # it has ended meanwhile
@@ -163,7 +161,7 @@ def members(session: int) -> list[str]:
 @pytest.mark.parametrize(
     "program", [pytest.param(name, marks=() if name == "start_main.py" else pytest.mark.slow) for name in LONG]
 )
-def test_a_run_is_ended_with_all_its_processes_and_keeps_what_was_finished(tmp_path: Path, program: str) -> None:
+def test_a_run_ends_with_all_its_processes_and_keeps_finished_games(tmp_path: Path, program: str) -> None:
     settings = small_settings(tmp_path, run={"iterations": None})
     (tmp_path / "small.yaml").write_text(yaml.safe_dump(settings.model_dump(mode="json")))
     (tmp_path / "data").mkdir()

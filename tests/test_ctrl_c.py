@@ -1,4 +1,4 @@
-"""How Ctrl-C ends our programs: quietly, also while they are still being imported."""
+"""Ctrl-C ends our programs quietly, even while they are still being imported."""
 
 import re
 import signal
@@ -16,9 +16,7 @@ from tests.training.small_run import GAME
 from training.common.run_folder import STATS_NAME
 from training.data.ledger import open_ledger
 
-PROGRAMS: dict[
-    str, Sequence[str]
-] = {  # with calls that nothing is wrong with: RUN is the folder of a run, NEW will be one
+PROGRAMS: dict[str, Sequence[str]] = {  # valid calls: RUN is the folder of a run, NEW will be one
     "start_main.py": ["--run-dir", "NEW"],
     "start_worker.py": ["--rehearse", "tic_tac_toe"],
     "train_parallel.py": ["--run-dir", "NEW"],
@@ -66,7 +64,7 @@ def test_all_programs_are_tried() -> None:
 
 
 @pytest.mark.parametrize("program", PROGRAMS)
-def test_ctrl_c_ends_a_program_that_is_still_importing_without_a_word(program: str, tmp_path: Path) -> None:
+def test_ctrl_c_silently_ends_a_program_that_is_still_importing(program: str, tmp_path: Path) -> None:
     places = {"RUN": tmp_path, "NEW": tmp_path / "new"}
     with open_ledger(tmp_path, GAME):
         (tmp_path / STATS_NAME).write_text("[]")
@@ -76,11 +74,11 @@ def test_ctrl_c_ends_a_program_that_is_still_importing_without_a_word(program: s
             time.sleep(0.002)
         process.send_signal(signal.SIGINT)
         said, _ = process.communicate(timeout=60)
-    assert process.returncode == -signal.SIGINT  # which a shell calls 130
-    assert re.fullmatch(r"(.*: loading .*\n)?", said)  # what it has said before
+    assert process.returncode == -signal.SIGINT  # which a shell reports as 130
+    assert re.fullmatch(r"(.*: loading .*\n)?", said)  # its output so far
 
 
-def test_what_a_program_has_open_is_closed_at_ctrl_c() -> None:
+def test_open_files_are_closed_at_ctrl_c() -> None:
     process = subprocess.Popen(
         [sys.executable, "-c", CLEANING_UP],
         cwd=ROOT,

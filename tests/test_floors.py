@@ -1,4 +1,6 @@
-"""Who may import whom: ``tests/rooms.py`` has the table, docs/architecture.md draws it, this checks it."""
+"""Which rooms may import which: ``tests/rooms.py`` has the table, docs/architecture.md draws it, and these tests check
+it.
+"""
 
 from pathlib import Path
 
@@ -7,7 +9,7 @@ import pytest
 from tests.rooms import MAY_IMPORT, allowed, circle, forbidden, library, room_of, without_room
 from tests.sources import PROGRAMS, ROOMS, imported_files, imported_modules, programs, python_files, relative
 
-# The rooms in which tensors are, and the single files that reach for them elsewhere.
+# The rooms with tensors, and the single files elsewhere that use them.
 TORCH = {"training/networks", "training/ranks", "training/learning", "training/ppo"}
 
 EVERYTHING = [*python_files(*ROOMS), *programs()]
@@ -22,7 +24,7 @@ def test_every_file_has_a_room() -> None:
     assert not without_room()
 
 
-def test_every_room_of_the_table_is_there() -> None:
+def test_every_room_of_the_table_exists() -> None:
     assert set(MAY_IMPORT) <= {room_of(path) for path in library()}
 
 
@@ -31,7 +33,7 @@ def test_a_file_imports_only_what_the_table_allows_its_room() -> None:
     assert not forbidden()
 
 
-def test_rooms_stand_above_those_that_they_import() -> None:
+def test_rooms_are_above_those_that_they_import() -> None:
     order = list(MAY_IMPORT)
     assert not [
         (room, other) for room in order for other in allowed(room) - {room} if order.index(other) > order.index(room)
@@ -53,19 +55,19 @@ def imports(path: Path, package: str) -> bool:
     return any(module == package or module.startswith(f"{package}.") for module in imported_modules(path))
 
 
-def test_torch_stays_where_tensors_are() -> None:
+def test_torch_is_imported_only_where_tensors_are() -> None:
     assert {room_of(path) for path in OUTSIDE_BENCHMARKS if imports(path, "torch")} == TORCH
 
 
 @pytest.mark.medium
 @pytest.mark.parametrize("package", ["threading", "multiprocessing", "paramiko"])
-def test_what_is_hard_to_get_right_stays_in_one_file(package: str) -> None:
+def test_each_risky_module_is_imported_by_at_most_one_file(package: str) -> None:
     assert len(names([path for path in OUTSIDE_BENCHMARKS if imports(path, package)])) <= 1
 
 
 @pytest.mark.medium
 @pytest.mark.parametrize("package", ["concurrent", "asyncio", "pickle", "dill", "marshal", "shelve"])
-def test_what_the_house_does_without_is_imported_nowhere(package: str) -> None:
+def test_banned_modules_are_imported_nowhere(package: str) -> None:
     assert not names([path for path in EVERYTHING if imports(path, package)])
 
 

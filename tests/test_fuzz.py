@@ -1,5 +1,5 @@
 """Whatever a machine, a disk or a user sends, its reader refuses it in the documented way; tests/fuzz.py tries as often
-as one likes.
+as you like.
 """
 
 import json
@@ -22,7 +22,7 @@ from tests.programs import printed
 
 
 @pytest.mark.parametrize("name", DECODERS)
-def test_what_was_not_spoilt_is_let_in(name: str) -> None:
+def test_undamaged_input_is_accepted(name: str) -> None:
     for base in DECODERS[name].bases:
         DECODERS[name].read(base)
 
@@ -31,10 +31,10 @@ def test_what_was_not_spoilt_is_let_in(name: str) -> None:
 @pytest.mark.parametrize("name", DECODERS)
 @given(seed=st.integers(0, 2**32))
 @settings(max_examples=60)
-def test_what_is_spoilt_is_refused_in_the_documented_way(name: str, seed: int) -> None:
+def test_damaged_input_is_refused_in_the_documented_way(name: str, seed: int) -> None:
     decoder, random, tally = DECODERS[name], np.random.default_rng(seed), Tally()
     judge(name, decoder.change(random, decoder.bases[random.integers(len(decoder.bases))]), tally)
-    assert [reason for reason in tally.reasons if "processor time" not in reason] == []  # the first may compile
+    assert [reason for reason in tally.reasons if "processor time" not in reason] == []  # the first call may compile
 
 
 JSON = st.recursive(
@@ -85,7 +85,7 @@ def test_a_broken_promise_is_found_and_its_input_is_kept(
 @pytest.mark.skipif(
     find_spec("atheris") is None, reason="atheris is not installed: it has packages for Linux and Python 3.11 to 3.13"
 )
-def test_a_guided_search_leads_further_and_breaks_no_promise() -> None:
+def test_a_guided_search_reaches_new_code_and_breaks_no_promise() -> None:
     tallies = json.loads(
         printed("tests/fuzz.py", "--guided", "--inputs", 1000, "--json", "--only", "sgf", "batch", seconds=880)
     )

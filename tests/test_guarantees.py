@@ -1,4 +1,4 @@
-"""What is promised is proved by tests that exist."""
+"""Every guarantee is proved by a test that exists."""
 
 import ast
 import re

@@ -1,4 +1,4 @@
-"""The house rules that a program can check."""
+"""The rules of the code that a program can check."""
 
 import ast
 import re
@@ -29,13 +29,13 @@ LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 
 
 def called_names(path: Path) -> set[str]:
-    """The plain names that the file calls, such as ``print``."""
+    """Return the plain names that the file calls, such as ``print``."""
     calls = [node.func for node in ast.walk(tree(path)) if isinstance(node, ast.Call)]
     return {function.id for function in calls if isinstance(function, ast.Name)}
 
 
 def containing(pattern: str, paths: list[Path]) -> list[str]:
-    """The names of the files in which the pattern is found."""
+    """Return the names of the files in which the pattern is found."""
     return [relative(path) for path in paths if re.search(pattern, path.read_bytes().decode("utf-8"), re.MULTILINE)]
 
 
@@ -47,7 +47,7 @@ def test_no_text_is_run_as_code() -> None:
     assert not [relative(path) for path in OURS if {"eval", "exec", "compile", "__import__"} & called_names(path)]
 
 
-def test_nothing_is_unpickled_by_a_back_door() -> None:
+def test_nothing_is_unpickled() -> None:
     assert containing(r"\btorch\.(load|save)\(|allow_pickle=True", OURS) == ["training/networks/weights_file.py"]
     assert not containing(r"\btorch\.load\((?!.*\bweights_only=True\))", OURS)
     assert not containing(r"allow_pickle=True", OURS)
@@ -65,23 +65,23 @@ def test_text_files_have_unix_lines_without_trailing_spaces() -> None:
     assert not containing(r"[ \t\r]$", TEXTS)
 
 
-def test_nothing_is_left_to_do() -> None:
+def test_no_task_is_left_in_comments() -> None:
     assert not containing(r"#.*\b(TO" + r"DO|FIX" + r"ME|XX" + r"X)\b", PYTHON)
 
 
 def anchors(document: Path) -> set[str]:
-    """The names under which a document's headings can be linked to."""
+    """Return the names under which a document's headings can be linked to."""
     headings = re.findall(r"^#+ +(.*)$", document.read_text(encoding="utf-8"), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
 def leads_somewhere(document: Path, link: str) -> bool:
-    """Whether a link that is no web address finds its file and heading."""
+    """Return whether a link that is no web address finds its file and heading."""
     name, _, anchor = link.partition("#")
     target = document.parent / name if name else document
     return bool(re.match(r"[a-z]+:", link)) or (target.exists() and (not anchor or anchor in anchors(target)))
 
 
-def test_links_between_documents_lead_somewhere() -> None:
+def test_links_between_documents_resolve() -> None:
     links = [(document, link) for document in DOCUMENTS for link in LINK.findall(document.read_text(encoding="utf-8"))]
     assert not [(relative(document), link) for document, link in links if not leads_somewhere(document, link)]

@@ -1,4 +1,4 @@
-"""The networks in models/ are small, say what they are, and play in a fresh clone."""
+"""The networks in models/ are small, describe themselves, and play in a fresh clone."""
 
 import re
 import subprocess
@@ -17,7 +17,7 @@ MAX_BYTES = 2_000_000
 for_each = pytest.mark.parametrize("path", MODELS, ids=[path.stem for path in MODELS])
 
 
-def test_there_are_two_for_go() -> None:
+def test_two_networks_for_go_are_shipped() -> None:
     assert {path.stem for path in MODELS} >= {"go7", "go9"}
 
 

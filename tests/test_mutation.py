@@ -1,6 +1,4 @@
-"""The faults that tests/mutation.py puts into modules, and that it tells those that tests notice from those that they
-do not.
-"""
+"""The faults that tests/mutation.py puts into modules, and how it distinguishes detected faults from others."""
 
 import ast
 import subprocess
@@ -52,12 +50,12 @@ def test_operators_bounds_conditions_and_statements_are_changed() -> None:
     assert any(now == "return" for _, now in shown(12))
 
 
-def test_what_is_said_and_what_types_say_stays() -> None:
+def test_log_lines_texts_and_types_are_not_mutated() -> None:
     assert shown(5) == shown(6) == set()
     assert {now for _, now in shown(9)} == {mutants.DELETED}
 
 
-def test_sql_is_changed_too() -> None:
+def test_sql_is_mutated() -> None:
     changed = {now for was, now in shown(10) if was.startswith("...") or "SELECT" in was}
     for end in (
         "WHERE games >= 5 AND lost = 0 ORDER BY name'",
@@ -69,12 +67,12 @@ def test_sql_is_changed_too() -> None:
 
 def test_a_fault_s_statement_is_known_without_its_block() -> None:
     found = {mutant.line: mutant.lines for mutant in mutants.mutants(ast.parse(EXAMPLE))}
-    assert (found[2], found[4]) == (None, None)  # met when it is loaded
+    assert (found[2], found[4]) == (None, None)  # takes effect when the module is loaded
     assert found[8] == range(7, 9)
     assert found[12] == range(12, 13)
 
 
-def test_a_fault_that_is_put_into_a_tree_is_in_its_code() -> None:
+def test_a_fault_put_into_a_tree_is_in_its_code() -> None:
     tree = ast.parse("def least(a, b):\n    return min(a, b)\n")
     (fault,) = (mutant for mutant in mutants.mutants(tree) if mutant.now == "max(a, b)")
     fault.put()
@@ -82,10 +80,8 @@ def test_a_fault_that_is_put_into_a_tree_is_in_its_code() -> None:
 
 
 @pytest.mark.slow
-def test_faults_that_tests_notice_are_told_from_those_that_they_do_not() -> None:
-    """Of the tests for a worker's marks: the times that a setting has by default are looked at, the default of a
-    heartbeat's is not.
-    """
+def test_detected_faults_are_distinguished_from_survivors() -> None:
+    """The tests of worker states check the default times of the settings, but not the default of a heartbeat."""
     words = [
         sys.executable,
         "tests/mutation.py",

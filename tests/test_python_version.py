@@ -1,4 +1,4 @@
-"""A Python that is too old is told so by one sentence, whatever else it lacks."""
+"""A Python that is too old is reported in one sentence, whatever else is missing."""
 
 import ast
 import subprocess
@@ -17,7 +17,7 @@ sys.argv = sys.argv[1:]
 sys.path[0] = sys.argv[0].rpartition("/")[0]
 runpy.run_path(sys.argv[0], run_name="__main__")
 """
-# Not benchmarks, which are for those who work on this; nor what becomes another of these programs at once.
+# Not benchmarks, which are for developers, nor programs that immediately become another of these.
 ELSEWHERE = ("benchmarks", "train_ppo_lstm_distributed.py")
 STARTED = [
     path
@@ -29,7 +29,7 @@ STARTED.append(ROOT / "distributed" / "ssh_connector.py")
 
 @pytest.mark.medium
 @pytest.mark.parametrize("program", STARTED, ids=relative)
-def test_python_3_10_is_refused_by_a_sentence(program: Path) -> None:
+def test_python_3_10_is_refused_in_one_sentence(program: Path) -> None:
     command = [sys.executable, "-c", AN_OLD_PYTHON, program, "--help"]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert ended.returncode == 1 and not ended.stdout
@@ -37,7 +37,7 @@ def test_python_3_10_is_refused_by_a_sentence(program: Path) -> None:
     assert ended.stderr.count("\n") == 1
 
 
-def test_it_can_read_as_far_as_that_sentence() -> None:
+def test_old_pythons_can_parse_up_to_that_sentence() -> None:
     rooms = [ROOT / room / "__init__.py" for room in ("configs", "training", "zero")]
     for path in [*STARTED, *rooms, ROOT / "training/common/__init__.py", ROOT / "training/common/signals.py"]:
         ast.parse(path.read_text(encoding="utf-8"), feature_version=(3, 10))

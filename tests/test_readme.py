@@ -1,4 +1,4 @@
-"""The commands of README and reference exist, take the flags that it gives them, and do what it says."""
+"""The commands of README and reference exist, accept the flags that are used there, and do what they say."""
 
 import re
 import shlex
@@ -15,7 +15,7 @@ PYTHON = ".venv/bin/python"
 
 
 def commands() -> list[list[str]]:
-    """The commands in the README's shell blocks, as words."""
+    """Return the commands in the README's shell blocks, as words."""
     blocks = re.findall(r"^```sh\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
     return [shlex.split(line) for block in blocks for line in block.splitlines()]
 
@@ -23,7 +23,7 @@ def commands() -> list[list[str]]:
 PROGRAMS = sorted({words[1] for words in commands() if words[0] == PYTHON})
 
 
-def test_the_readme_uses_nothing_but_make_our_python_and_what_every_debian_has() -> None:
+def test_the_readme_uses_only_make_our_python_and_standard_debian_tools() -> None:
     assert {words[0] for words in commands()} == {"make", PYTHON, "sudo", "watch"}
 
 
@@ -34,14 +34,14 @@ def test_make_has_the_targets_that_the_readme_names() -> None:
     assert {"train", "test", "check", "help"} <= named <= targets
 
 
-def test_make_alone_shows_what_there_is() -> None:
+def test_make_alone_lists_its_targets() -> None:
     shown = subprocess.run(["make"], cwd=ROOT, capture_output=True, text=True, timeout=60, check=True).stdout
     assert {"setup", "train", "test", "check", "clean"} <= set(re.findall(r"make ([a-z-]+)", shown))
 
 
 @pytest.mark.medium
 @pytest.mark.parametrize("program", PROGRAMS)
-def test_a_program_knows_the_flags_that_the_readme_gives_it(program: str) -> None:
+def test_a_program_accepts_the_flags_that_the_readme_uses(program: str) -> None:
     shown = run(program, "--help")
     assert shown.returncode == 0, shown.stderr
     flags = {word for words in commands() if words[1] == program for word in words if word.startswith("--")}
@@ -52,14 +52,14 @@ def test_a_program_knows_the_flags_that_the_readme_gives_it(program: str) -> Non
 
 @pytest.mark.medium
 @pytest.mark.parametrize("program", PROGRAMS)
-def test_a_program_refuses_a_flag_that_it_does_not_know_beside_those_that_the_readme_gives_it(program: str) -> None:
+def test_a_program_refuses_an_unknown_flag_next_to_those_of_the_readme(program: str) -> None:
     words = next(words for words in commands() if words[0] == PYTHON and words[1] == program)
     refused = run(program, *words[2:], "--no-such-flag")
     assert refused.returncode == 2
     assert "unrecognized arguments: --no-such-flag" in refused.stderr
 
 
-def test_the_files_that_commands_name_are_there() -> None:
+def test_files_named_by_commands_exist() -> None:
     files = {word for words in commands() for word in words if word.endswith((".py", ".yaml"))}
     assert not [file for file in sorted(files) if not (ROOT / file).is_file()]
 
@@ -69,6 +69,6 @@ def test_every_shipped_experiment_is_described() -> None:
     assert described == {path.name for path in (ROOT / "configs").glob("*.yaml")}
 
 
-def test_the_python_version_is_the_one_that_is_required() -> None:
+def test_the_stated_python_version_is_the_required_one() -> None:
     required = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["requires-python"]
     assert f"Python {required.removeprefix('>=')} or newer" in README

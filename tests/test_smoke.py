@@ -1,4 +1,4 @@
-"""Every shipped experiment runs, in its small form, and leaves behind what the reference says."""
+"""Every shipped experiment runs with --smoke and leaves behind what the reference says."""
 
 import json
 import re
@@ -10,15 +10,15 @@ import yaml
 from tests.programs import printed
 from tests.sources import EXPERIMENTS, ROOT
 
-# Like quickstart and go9 but for their numbers; the tests of train_multi_gpu.py play chess, those of train_parallel.py
-# twenty48.
+# Like quickstart and go9 except for their numbers; the tests of train_multi_gpu.py play chess, those of
+# train_parallel.py twenty48.
 SLOW = "chess", "config", "connect_four", "go7", "twenty48"
-SHOWN = "tic_tac_toe", "twenty48"  # a game for two and one for one
+SHOWN = "tic_tac_toe", "twenty48"  # a two-player game and a one-player game
 LEFT_BY_LOCKS_AND_DATABASES = {"coach.lock", "run.db-shm", "run.db-wal"}
 
 
 def listed_in_readme() -> set[str]:
-    """What the reference says that a run's folder holds."""
+    """Return the contents of a run's folder according to the reference."""
     section = (
         (ROOT / "docs/reference.md")
         .read_text(encoding="utf-8")
@@ -34,7 +34,7 @@ def listed_in_readme() -> set[str]:
     "config",
     [pytest.param(path, id=path.stem, marks=[pytest.mark.slow] if path.stem in SLOW else []) for path in EXPERIMENTS],
 )
-def test_a_shipped_experiment_runs_in_its_small_form(config: Path, tmp_path: Path) -> None:
+def test_a_shipped_experiment_runs_with_smoke(config: Path, tmp_path: Path) -> None:
     folder = tmp_path / "run"
     printed(
         "start_main.py", "--config", config.relative_to(ROOT), "--smoke", "--run-dir", "run", cwd=tmp_path, seconds=500
@@ -48,7 +48,7 @@ def test_a_shipped_experiment_runs_in_its_small_form(config: Path, tmp_path: Pat
 @pytest.mark.slow
 @pytest.mark.trial
 @pytest.mark.timeout(600)
-def test_an_experiment_runs_with_a_spiking_network_and_says_how_much_it_fires(tmp_path: Path) -> None:
+def test_an_experiment_runs_with_a_spiking_network_and_reports_its_firing(tmp_path: Path) -> None:
     settings = yaml.safe_load((ROOT / "configs" / "tic_tac_toe.yaml").read_text(encoding="utf-8"))
     settings["network"] |= {"type": "spiking", "time_steps": 2}
     config, folder = tmp_path / "spiking.yaml", tmp_path / "run"

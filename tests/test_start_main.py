@@ -27,7 +27,7 @@ def config(folder: Path, **changes: object) -> Path:
 
 
 def refusal(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
-    """What the program says when it refuses to start."""
+    """Return the program's message when it refuses to start."""
     assert start_main.main([str(argument) for argument in arguments]) == 2
     said = capsys.readouterr()
     assert said.out == ""
@@ -35,7 +35,7 @@ def refusal(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
     return said.err
 
 
-def test_a_config_that_is_not_there_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_missing_config_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "nowhere.yaml" in refusal(capsys, "--config", tmp_path / "nowhere.yaml")
 
 
@@ -48,7 +48,7 @@ def test_a_config_that_is_not_there_is_named(tmp_path: Path, capsys: pytest.Capt
         ("run: {name: a}\n", "game is missing"),
     ],
 )
-def test_a_damaged_config_is_named_with_what_is_wrong_in_it(
+def test_a_damaged_config_is_named_with_its_faults(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], damage: str, words: str
 ) -> None:
     (tmp_path / "bad.yaml").write_text(damage)
@@ -89,7 +89,7 @@ def test_a_damaged_config_is_named_with_what_is_wrong_in_it(
         ),
     ],
 )
-def test_a_game_that_cannot_be_is_named_with_its_line(
+def test_an_impossible_game_is_named_with_its_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], game: str, line: int, words: str
 ) -> None:
     path = tmp_path / "small.yaml"
@@ -102,7 +102,7 @@ def test_a_game_that_cannot_be_is_named_with_its_line(
     assert not (tmp_path / "run").exists()
 
 
-def test_a_smoke_run_takes_as_long_as_it_is_told_to(tmp_path: Path) -> None:
+def test_a_smoke_run_respects_its_limits(tmp_path: Path) -> None:
     def told(*arguments: str) -> RunSettings:
         return start_main.read_settings(start_main.parse(["--config", str(config(tmp_path)), "--smoke", *arguments]))[
             1
@@ -113,13 +113,13 @@ def test_a_smoke_run_takes_as_long_as_it_is_told_to(tmp_path: Path) -> None:
     assert told("--minutes", "0.5").minutes == 0.5
 
 
-def test_nothing_is_resumed_where_nothing_was_begun(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_only_an_existing_run_can_be_resumed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "start it without --resume" in refusal(
         capsys, "--config", config(tmp_path), "--run-dir", tmp_path / "run", "--resume"
     )
 
 
-def test_a_run_is_not_begun_over_another(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_does_not_overwrite_another_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "run.db").touch()
     assert "--resume" in refusal(capsys, "--config", config(tmp_path), "--run-dir", tmp_path)
 
@@ -130,7 +130,7 @@ def test_a_run_in_use_is_left_alone(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert f"process {os.getpid()}" in said
 
 
-def test_a_run_is_resumed_with_the_settings_that_it_has(tmp_path: Path) -> None:
+def test_a_run_is_resumed_with_its_own_settings(tmp_path: Path) -> None:
     config(tmp_path, run={"seed": 77}).rename(tmp_path / "config.yaml")
     _, resumed = start_main.read_settings(start_main.parse(["--run-dir", str(tmp_path), "--resume"]))
     assert resumed.run.seed == 77
@@ -142,7 +142,7 @@ def cluster(*names: str) -> dict[str, object]:
     return {"enabled": True, "workers": [{"host": name} for name in names]}
 
 
-def test_a_cluster_goes_on_with_the_workers_that_its_file_has_by_now(tmp_path: Path) -> None:
+def test_a_resumed_cluster_takes_the_workers_that_its_file_lists_now(tmp_path: Path) -> None:
     run_dir = tmp_path / "run"
     run_dir.mkdir()
     config(run_dir, run={"seed": 77}, distributed=cluster("worker1", "worker2")).rename(run_dir / "config.yaml")
@@ -161,7 +161,7 @@ def test_a_cluster_goes_on_with_the_workers_that_its_file_has_by_now(tmp_path: P
     assert [worker.name for worker in settings.distributed.workers] == ["worker1", "worker2"]
 
 
-def test_a_run_that_was_begun_here_goes_on_with_the_workers_that_its_file_has_by_now_or_else_the_cluster_s(
+def test_a_local_run_continues_with_the_workers_of_its_file_or_else_of_the_cluster_s_config(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run_dir = tmp_path / "run"
@@ -201,7 +201,7 @@ def begin(path: Path, run_dir: Path, *arguments: str) -> AbstractContextManager[
 
 
 @pytest.mark.trial
-def test_a_run_ends_by_itself_or_by_ctrl_c_and_says_how_to_go_on(tmp_path: Path) -> None:
+def test_a_run_ends_by_itself_or_by_ctrl_c_and_says_how_to_continue(tmp_path: Path) -> None:
     run_dir = tmp_path / "run"
     with begin(config(tmp_path, run={"iterations": None}), run_dir) as process:
         while not list(run_dir.glob("checkpoints/checkpoint-*")):
@@ -229,7 +229,7 @@ def test_a_second_ctrl_c_ends_a_run_at_once(tmp_path: Path) -> None:
         while not list(run_dir.glob("workers/*/worker.json")):
             assert process.poll() is None
             time.sleep(0.1)
-        process.send_signal(signal.SIGSTOP)  # so that both come at once
+        process.send_signal(signal.SIGSTOP)  # so that both arrive at once
         process.send_signal(signal.SIGINT)
         process.send_signal(signal.SIGTERM)
         process.send_signal(signal.SIGCONT)
@@ -238,7 +238,7 @@ def test_a_second_ctrl_c_ends_a_run_at_once(tmp_path: Path) -> None:
     assert "Ended at once" in said
 
 
-def test_a_takeover_is_of_machines(capsys: pytest.CaptureFixture[str]) -> None:
+def test_takeover_goes_with_distributed(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         start_main.parse(["--takeover"])
     assert "--takeover goes with --distributed" in capsys.readouterr().err

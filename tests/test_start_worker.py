@@ -26,7 +26,7 @@ Open = Callable[..., subprocess.Popen[str]]
 
 @pytest.fixture
 def begin() -> Iterator[Open]:
-    """Start the program; none outlives the test."""
+    """Start the program; it does not outlive the test."""
     with ExitStack() as stack:
         yield lambda folder, *options: stack.enter_context(
             programs.begun("start_worker.py", "--folder", folder, *options)
@@ -43,7 +43,7 @@ def wait_until(done: Callable[[], object], process: subprocess.Popen[str]) -> No
 
 @pytest.mark.trial
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_a_worker_plays_and_hands_over_what_it_has_when_it_is_asked_to_end(
+def test_a_worker_plays_and_hands_over_its_games_when_asked_to_end(
     tmp_path: Path, begin: Open, number: signal.Signals
 ) -> None:
     main = Main(tmp_path / "w", granted=1_000_000, batch_games=10_000)
@@ -72,7 +72,7 @@ def test_a_folder_has_one_worker(tmp_path: Path, begin: Open) -> None:
 
 
 @pytest.mark.trial
-def test_a_worker_whose_folder_was_made_anew_while_it_started_leaves_it_to_the_other_one(
+def test_a_worker_whose_folder_was_recreated_while_it_started_leaves_it_to_the_other_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = tmp_path / "w"
@@ -95,7 +95,7 @@ def test_a_worker_whose_folder_was_made_anew_while_it_started_leaves_it_to_the_o
 
 
 @pytest.mark.medium
-def test_a_worker_class_that_is_not_there_ends_the_worker_with_the_reason(tmp_path: Path, begin: Open) -> None:
+def test_a_missing_worker_class_ends_the_worker_with_the_reason(tmp_path: Path, begin: Open) -> None:
     process = begin(tmp_path / "w", "--worker-class", "no_such_module.Worker")
     output, _ = process.communicate(timeout=PATIENCE)
     assert process.returncode == 1
@@ -109,14 +109,14 @@ def test_a_rehearsal_shows_that_a_machine_can_play() -> None:
     assert "games of connect_four have been played" in process.stderr
 
 
-def test_its_help_says_how_it_is_used(begin: Open, tmp_path: Path) -> None:
+def test_its_help_explains_its_use(begin: Open, tmp_path: Path) -> None:
     output, _ = begin(tmp_path, "--help").communicate(timeout=PATIENCE)
     for word in ("--folder", "--gpu", "--worker-class", "--log", "Ctrl-C"):
         assert word in output
 
 
 @pytest.mark.parametrize(("gpu", "visible"), [(None, ""), (3, "3")])
-def test_torch_is_shown_one_gpu_or_none(monkeypatch: pytest.MonkeyPatch, gpu: int | None, visible: str) -> None:
+def test_torch_sees_one_gpu_or_none(monkeypatch: pytest.MonkeyPatch, gpu: int | None, visible: str) -> None:
     monkeypatch.setattr(os, "environ", {})
     start_worker.use_device(gpu)
     assert os.environ["CUDA_VISIBLE_DEVICES"] == visible

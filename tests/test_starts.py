@@ -1,5 +1,5 @@
-"""What programs do before the imports that take seconds: as they are started, with every import in the order in which
-it ends.
+"""What programs do before the imports that take seconds: programs are started with every import traced in the order in
+which it ends.
 """
 
 import re
@@ -17,8 +17,8 @@ from training.common.start import LAUNCHED, SAID, before_imports
 
 HEAVY = re.compile(r"import time:.*\| +(torch|numba|numpy|pydantic|rich|paramiko)$")
 NOWHERE = ROOT / "runs" / "nowhere"
-ANOTHER_FOLDER = "/"  # programs are started there: the checkout need not be where one is, to find what is shipped
-MISSING: dict[str, Sequence[Sequence[object]]] = {  # calls that name what is not there
+ANOTHER_FOLDER = "/"  # programs are started there: shipped files are found from any folder
+MISSING: dict[str, Sequence[Sequence[object]]] = {  # calls that name missing files
     "start_main.py": (["--config", NOWHERE], ["--run-dir", NOWHERE, "--resume"]),
     "start_worker.py": (),
     "train_parallel.py": (["--checkpoint", NOWHERE], ["--run-dir", NOWHERE, "--resume"]),
@@ -36,7 +36,7 @@ MISSING: dict[str, Sequence[Sequence[object]]] = {  # calls that name what is no
 }
 WAITED_FOR: dict[
     str, tuple[Sequence[object], str]
-] = {  # what a program says that it loads, and a call that gets as far
+] = {  # a program's message about what it loads, and a call that gets this far
     "start_main.py": (["--run-dir", NOWHERE], "PyTorch"),
     "train_parallel.py": (["--run-dir", NOWHERE], "PyTorch"),
     "train_distributed.py": (["--data", ROOT], "PyTorch"),
@@ -50,7 +50,9 @@ WAITED_FOR: dict[
 
 @contextmanager
 def started(program: str, *words: object) -> Iterator[Iterator[str]]:
-    """The lines on standard error of a program that is started with every import told; it ends with the block."""
+    """Yield the lines on standard error of a program that is started with every import traced; it ends with the
+    block.
+    """
     line = [sys.executable, "-X", "importtime", str(ROOT / program), *map(str, words)]
     with subprocess.Popen(
         line, cwd=ANOTHER_FOLDER, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
@@ -63,7 +65,7 @@ def started(program: str, *words: object) -> Iterator[Iterator[str]]:
 
 
 def answered(program: str, *words: object) -> tuple[int, str, list[str]]:
-    """The exit code, what is said, and which large libraries were imported for that."""
+    """Return the exit code, the output, and which large libraries were imported for it."""
     line = [sys.executable, "-X", "importtime", str(ROOT / program), *map(str, words)]
     ended = subprocess.run(line, cwd=ANOTHER_FOLDER, capture_output=True, text=True, timeout=60, check=False)
     told = ended.stderr.splitlines()
@@ -86,7 +88,7 @@ def test_help_is_shown_before_anything_large_is_imported(program: str) -> None:
 @pytest.mark.parametrize(
     ("program", "words"), [(program, words) for program, calls in MISSING.items() for words in calls]
 )
-def test_what_is_not_there_is_told_before_anything_large_is_imported(program: str, words: Sequence[object]) -> None:
+def test_missing_files_are_reported_before_anything_large_is_imported(program: str, words: Sequence[object]) -> None:
     code, said, imported = answered(program, *words)
     assert (code, imported) == (2, [])
     name = "train_ppo_lstm.py" if program.startswith("train_ppo") else Path(program).name
@@ -94,7 +96,7 @@ def test_what_is_not_there_is_told_before_anything_large_is_imported(program: st
 
 
 @pytest.mark.parametrize("program", WAITED_FOR)
-def test_the_first_line_says_what_is_loaded_before_it_is(program: str) -> None:
+def test_the_first_line_names_what_is_loaded_before_it_is_loaded(program: str) -> None:
     words, large = WAITED_FOR[program]
     with started(program, *words) as lines:
         first = next(line for line in lines if not line.startswith("import time:") or HEAVY.search(line.rstrip()))
@@ -102,7 +104,7 @@ def test_the_first_line_says_what_is_loaded_before_it_is(program: str) -> None:
 
 
 @pytest.mark.parametrize(("rank", "said", "speaks"), [("0", None, True), ("1", None, False), ("0", "PyTorch", False)])
-def test_of_the_ranks_of_torchrun_only_the_first_speaks_unless_its_launcher_has(
+def test_of_torchrun_s_ranks_only_the_first_speaks_unless_its_launcher_has(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], rank: str, said: str | None, speaks: bool
 ) -> None:
     monkeypatch.setattr(sys, "argv", ["train_distributed.py"])

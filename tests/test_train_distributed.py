@@ -66,7 +66,7 @@ def model(save_dir: Path) -> dict[str, Tensor]:
 
 
 @pytest.mark.medium
-def test_it_says_of_each_batch_and_each_epoch_how_it_goes_and_is_gone_on_with(
+def test_it_reports_each_batch_and_epoch_and_can_be_resumed(
     data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert train(data, tmp_path / "checkpoints") == 0
@@ -79,7 +79,7 @@ def test_it_says_of_each_batch_and_each_epoch_how_it_goes_and_is_gone_on_with(
     assert "Resuming after step" in said and "epoch 2/2 is over" in said and "epoch 1/" not in said
 
 
-def test_what_cannot_be_is_refused_with_a_remedy(
+def test_impossible_options_are_refused_with_a_remedy(
     data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert "start without --resume" in refusal(capsys, data, tmp_path, "--resume")
@@ -112,7 +112,7 @@ def test_numbers_out_of_range_are_refused_with_their_flag_and_range(
 
 
 @pytest.mark.medium
-def test_a_training_that_is_told_no_folders_learns_from_the_newest_run_and_has_a_folder_of_its_own(
+def test_a_training_without_folders_learns_from_the_newest_run_and_gets_its_own_folder(
     data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -155,12 +155,12 @@ def test_the_learning_rate_is_scaled_by_the_total_batch(data: Path, scale: str, 
 
 
 def given(data: Path, *words: object, saved: dict[str, Any] | None = None) -> BigExperiment:
-    """The settings of a training that is started like this."""
+    """Return the settings of a training with this command line."""
     arguments = train_distributed.parser().parse_args(["--data", str(data), *map(str, words)])
     return train_distributed.experiment_of(arguments, saved or {}, world_size=1)
 
 
-def test_a_config_file_is_overridden_by_flags_and_overrides_what_a_training_was_started_with(
+def test_flags_override_a_config_file_which_overrides_the_settings_of_a_resumed_training(
     data: Path, tmp_path: Path
 ) -> None:
     path = tmp_path / "mine.yaml"
@@ -178,7 +178,7 @@ def test_a_config_file_is_overridden_by_flags_and_overrides_what_a_training_was_
     assert (resumed.big_learner.epochs, resumed.big_learner.batch_size, resumed.network.channels) == (3, 512, 8)
 
 
-def test_a_config_file_that_is_wrong_is_refused_with_its_line(
+def test_an_invalid_config_file_is_refused_with_its_line(
     data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "mine.yaml"
@@ -191,7 +191,7 @@ def test_a_config_file_that_is_wrong_is_refused_with_its_line(
     assert not (tmp_path / "saved").exists()
 
 
-def test_the_help_tells_the_defaults_of_the_settings() -> None:
+def test_the_help_states_the_defaults_of_the_settings() -> None:
     """The settings cannot be imported before --help is answered."""
     defaults = BigLearnerSettings().model_dump()
     flags = {action.dest: action for action in train_distributed.parser()._actions if action.dest in defaults}
@@ -208,14 +208,14 @@ def test_the_help_tells_the_defaults_of_the_settings() -> None:
             assert action.type(str(schema["minimum"])) == schema["minimum"]  # type: ignore[operator]
 
 
-def test_the_launcher_teaches() -> None:
+def test_the_launcher_explains_itself() -> None:
     shown = subprocess.run([LAUNCHER, "--help"], capture_output=True, text=True, timeout=60, check=True).stdout
     guide = ("--gpus", "--nodes", "--node-rank", "--master-addr", "--master-port", "--batch-size", "--mixed-precision")
     assert all(flag in shown for flag in guide)
 
 
 @pytest.mark.medium
-def test_the_launcher_refuses_once_what_the_ranks_would_refuse(tmp_path: Path) -> None:
+def test_the_launcher_refuses_once_what_every_rank_would_refuse(tmp_path: Path) -> None:
     words = [
         LAUNCHER,
         "--gpus",
@@ -235,7 +235,7 @@ def test_the_launcher_refuses_once_what_the_ranks_would_refuse(tmp_path: Path) -
 
 
 def launch(data: Path, save_dir: Path, log: Path) -> subprocess.Popen[bytes]:
-    """Two ranks by the launcher."""
+    """Start two ranks by the launcher."""
     words = [LAUNCHER, "--gpus", "2", "--master-port", str(free_port()), "--max-restarts", "2", *SMALL]
     words += ["--", "--data", str(data), "--save-dir", str(save_dir), "--epochs", "6", "--checkpoint-every", "2"]
     environment = {**os.environ, "KEIMA_PYTHON": sys.executable}
@@ -246,7 +246,7 @@ def launch(data: Path, save_dir: Path, log: Path) -> subprocess.Popen[bytes]:
 @pytest.mark.slow
 @pytest.mark.trial
 @pytest.mark.timeout(1800)
-def test_a_rank_that_is_killed_changes_nothing_of_the_result(data: Path, tmp_path: Path) -> None:
+def test_killing_a_rank_does_not_change_the_result(data: Path, tmp_path: Path) -> None:
     log = tmp_path / "log"
     assert launch(data, tmp_path / "undisturbed", log).wait() == 0, log.read_text()
     disturbed = launch(data, tmp_path / "disturbed", log)

@@ -1,4 +1,4 @@
-"""The guide's program for 2048: its options, what it refuses and how, what it leaves, and how it ends."""
+"""The guide's program for 2048: its options, what it refuses and how, its files, and how it ends."""
 
 import re
 import signal
@@ -38,13 +38,13 @@ OF_THE_GUIDE = {
 
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty folder, in which the program runs."""
+    """An empty folder in which the program runs."""
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
 
 def refusal(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
-    """What the program says when it refuses to start."""
+    """Return the program's message when it refuses to start."""
     assert train_parallel.main([str(argument) for argument in arguments]) == 2
     said = capsys.readouterr()
     assert said.out == ""
@@ -53,7 +53,7 @@ def refusal(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
 
 
 @pytest.mark.parametrize("option", ["--checkpoint", "--run-dir"])
-def test_what_the_system_says_of_a_file_becomes_a_sentence(
+def test_an_error_of_the_system_becomes_a_sentence(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], option: str
 ) -> None:
     (tmp_path / "file").write_bytes(b"")
@@ -69,7 +69,7 @@ def test_what_the_system_says_of_a_file_becomes_a_sentence(
 
 
 def usage(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
-    """What the program says of a command line that makes no sense."""
+    """Return the program's message about an invalid command line."""
     with pytest.raises(SystemExit) as ended:
         train_parallel.main([str(argument) for argument in arguments])
     assert ended.value.code == 2
@@ -86,7 +86,7 @@ def test_help_has_every_option_of_the_guide_and_says_when_weights_are_written(
     assert "checkpoints/model_epoch_N.pth every 10 epochs and at the end" in shown
 
 
-def test_without_options_it_trains_as_the_guide_s_call_does() -> None:
+def test_without_options_it_trains_like_the_guide_s_call() -> None:
     told = vars(train_parallel.read_arguments([]))
     guide = {
         "epochs": 100,
@@ -115,7 +115,7 @@ def test_workers_are_counted_either_in_total_or_per_gpu(capsys: pytest.CaptureFi
         ("--blocks", "0", "a whole number from 1 to 100"),
     ],
 )
-def test_numbers_that_cannot_be_are_refused_with_their_flag_and_range(
+def test_invalid_numbers_are_refused_with_their_flag_and_range(
     here: Path, capsys: pytest.CaptureFixture[str], flag: str, value: str, range_: str
 ) -> None:
     assert f"argument {flag}: expected {range_}, found {value}\n" in usage(capsys, flag, value)
@@ -123,20 +123,20 @@ def test_numbers_that_cannot_be_are_refused_with_their_flag_and_range(
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
-def test_a_gpu_that_is_not_there_is_named(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_missing_gpu_is_named(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "no device 'cuda' here" in refusal(capsys, *SMALL, "--device", "cuda", "--epochs", 1)
 
 
-def test_a_checkpoint_that_is_not_there_is_named(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_missing_checkpoint_is_named(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "checkpoints/model_epoch_50.pth" in refusal(capsys, "--checkpoint", "checkpoints/model_epoch_50.pth")
 
 
-def test_a_checkpoint_that_is_none_is_named(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_file_that_is_no_checkpoint_is_named(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (here / "model_epoch_50.pth").write_text("weights")
     assert "model_epoch_50.pth is no file of weights" in refusal(capsys, "--checkpoint", "model_epoch_50.pth")
 
 
-def test_a_checkpoint_of_another_network_is_named_with_what_may_be_wrong(
+def test_a_checkpoint_of_another_network_is_named_with_the_possible_cause(
     here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     save_weights(here / "model_epoch_50.pth", ZeroNetwork(2, 2, 16, filters=16, blocks=1).state_dict())
@@ -147,7 +147,7 @@ def test_a_checkpoint_of_another_network_is_named_with_what_may_be_wrong(
     assert not (here / "runs").exists()
 
 
-def test_the_epochs_that_a_file_has_behind_it_are_in_its_name() -> None:
+def test_the_name_of_a_file_contains_its_epochs() -> None:
     assert train_parallel.epochs_of(Path("checkpoints/model_epoch_50.pth")) == 50
     assert train_parallel.epochs_of(Path("checkpoints/best.pth")) == train_parallel.epochs_of(None) == 0
 
@@ -158,7 +158,7 @@ def test_only_an_existing_run_can_be_resumed(here: Path, capsys: pytest.CaptureF
     assert "start it without --resume" in refusal(capsys, "--resume", "--run-dir", "run")
 
 
-def test_a_run_of_another_game_is_left_to_the_program_that_began_it(
+def test_a_run_of_another_game_is_left_to_the_program_that_started_it(
     here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     save_resolved(small_settings(here), here)
@@ -175,7 +175,7 @@ def test_smoke_shrinks_numbers_and_raises_none() -> None:
 
 @pytest.mark.trial
 @pytest.mark.timeout(900)  # most of it compiling, the first time
-def test_a_run_begins_with_a_checkpoint_leaves_one_every_ten_epochs_ends_by_ctrl_c_and_goes_on(here: Path) -> None:
+def test_a_run_starts_from_a_checkpoint_leaves_one_every_ten_epochs_ends_by_ctrl_c_and_resumes(here: Path) -> None:
     checkpoints, run_dir = here / "checkpoints", here / "run"
     checkpoints.mkdir()
     save_weights(checkpoints / "model_epoch_50.pth", ZeroNetwork(2, 2, 16, filters=8, blocks=1).state_dict())

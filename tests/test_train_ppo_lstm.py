@@ -1,4 +1,4 @@
-"""The trading program, as people start it."""
+"""The trading program, started as people start it."""
 
 import argparse
 import json
@@ -26,7 +26,7 @@ LINE = re.compile(
     r"(?m)^Episode (\d+)/16 - Reward: -?\d+\.\d\d, Return: -?\$[\d,]+\.\d\d, "
     r"Win Rate: \d+\.\d% \(\d+ closed, \d+ open\), Steps: \d+$"
 )
-SECONDS = 280  # a busy machine is not taken for a broken program
+SECONDS = 280  # a busy machine is not mistaken for a broken program
 LONG = [
     "--device",
     "cpu",
@@ -48,7 +48,7 @@ pytestmark = pytest.mark.trial
 
 @pytest.fixture(autouse=True)
 def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """training.log is written to where one is."""
+    """Run in another folder: training.log is written to the current one."""
     monkeypatch.chdir(tmp_path)
 
 
@@ -56,7 +56,7 @@ def saved(folder: Path, episodes: int) -> dict[str, Any]:
     return dict(torch.load(folder / f"ppo_lstm_episode_{episodes:07d}.pt", weights_only=True))
 
 
-def test_a_small_run_says_what_the_guide_says_and_leaves_what_it_promises(tmp_path: Path) -> None:
+def test_a_small_run_prints_and_leaves_what_the_guide_promises(tmp_path: Path) -> None:
     said = printed(PROGRAM, "--smoke", "--device", "cpu", "--checkpoint-dir", tmp_path, cwd=tmp_path, seconds=SECONDS)
     lines = LINE.findall(said)
     assert lines and lines[-1] == "16", said
@@ -70,7 +70,7 @@ def test_a_small_run_says_what_the_guide_says_and_leaves_what_it_promises(tmp_pa
     assert tree["counters"]["world_size"] == 1
 
 
-def test_a_run_that_is_gone_on_with_ends_as_one_that_was_never_stopped(tmp_path: Path) -> None:
+def test_a_resumed_run_ends_like_one_that_was_never_stopped(tmp_path: Path) -> None:
     one, two = tmp_path / "one", tmp_path / "two"
     words = ["--device", "cpu", "--update-interval", "64", "--checkpoint-dir"]
     assert train_ppo_lstm.main(["--smoke", *words, str(one)]) == 0
@@ -94,7 +94,7 @@ def test_a_run_that_is_gone_on_with_ends_as_one_that_was_never_stopped(tmp_path:
         (["--rank", "1"], "--rank 1 is none of --world-size 1"),
     ],
 )
-def test_what_cannot_be_is_refused_with_its_flag(
+def test_impossible_options_are_refused_with_their_flag(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str], complaint: str
 ) -> None:
     assert train_ppo_lstm.main([*words, "--checkpoint-dir", str(tmp_path)]) == 2
@@ -121,7 +121,7 @@ def test_numbers_out_of_range_are_refused_with_their_flag_and_range(
 
 
 def given(*words: object) -> TraderSettings:
-    """The settings of a new run that is started like this."""
+    """Return the settings of a new run with this command line."""
     return train_ppo_lstm.settings_of(train_ppo_lstm.parser().parse_args([*map(str, words)]), None)
 
 
@@ -130,7 +130,7 @@ def flags_of_settings() -> list[argparse.Action]:
     return [action for action in train_ppo_lstm.parser()._actions if action.dest in settings]
 
 
-def test_the_help_tells_the_defaults_of_the_settings() -> None:
+def test_the_help_states_the_defaults_of_the_settings() -> None:
     settings = TraderSettings().flat()
     flags = {action.dest: action.help or "" for action in flags_of_settings()}
     assert settings.keys() - flags.keys() == {"exposure", "ruin", "scale_observations", "scale_rewards"}
@@ -141,8 +141,8 @@ def test_the_help_tells_the_defaults_of_the_settings() -> None:
         assert text.rpartition("(default: ")[2] == f"{expected})", name
 
 
-def test_flags_take_what_the_settings_take() -> None:
-    """The ranges are known to both: the settings cannot be imported before the flags are read."""
+def test_flags_accept_the_values_that_the_settings_accept() -> None:
+    """Both know the ranges: the settings cannot be imported before the flags are read."""
     keys = {key.rpartition(".")[2]: key for key in known_keys(TraderSettings)}
     numbers = [action for action in flags_of_settings() if action.type and action.dest != "data"]
     assert len(numbers) == 24
@@ -164,7 +164,7 @@ def test_flags_take_what_the_settings_take() -> None:
                     assert TraderSettings.from_flat({action.dest: value})
 
 
-def test_a_config_file_is_overridden_by_flags_and_overrides_what_a_resumed_run_was_started_with(tmp_path: Path) -> None:
+def test_flags_override_a_config_file_which_overrides_the_settings_of_a_resumed_run(tmp_path: Path) -> None:
     path = tmp_path / "mine.yaml"
     path.write_text("training:\n  gamma: 0.9\n  num_envs: 2\ntrading:\n  ruin: 0.25\n")
     settings = given("--config", path, "--num-envs", 3, "--no-short", "--data", "prices.csv")
@@ -184,7 +184,7 @@ def test_a_config_file_is_overridden_by_flags_and_overrides_what_a_resumed_run_w
         ("trading:\n\n  fee: 1.5\n", "line 3: trading.fee: expected less than 1, found 1.5"),
     ],
 )
-def test_a_config_file_that_is_wrong_is_refused_with_its_line(
+def test_an_invalid_config_file_is_refused_with_its_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, complaint: str
 ) -> None:
     path = tmp_path / "mine.yaml"
@@ -194,7 +194,7 @@ def test_a_config_file_that_is_wrong_is_refused_with_its_line(
     assert not (tmp_path / "run").exists()
 
 
-def test_worlds_that_begin_anew_when_a_run_goes_on_are_on_markets_that_were_not_traded_before() -> None:
+def test_worlds_that_restart_in_a_resumed_run_are_on_new_markets() -> None:
     settings = TraderSettings.from_flat({"num_envs": 2})
     places = [Ranks(rank=rank, world_size=2) for rank in (0, 1)]
     prices = [
@@ -218,8 +218,8 @@ def test_a_second_run_does_not_overwrite_the_first(tmp_path: Path, capsys: pytes
     assert "--resume" in capsys.readouterr().err
 
 
-def test_a_flag_is_taken_in_full_or_not_at_all() -> None:
-    """A --distributed in other words would be passed on to the ranks, each of which would start ranks."""
+def test_flags_cannot_be_abbreviated() -> None:
+    """An abbreviated --distributed would be passed on to the ranks, each of which would start ranks."""
     with pytest.raises(SystemExit):
         train_ppo_lstm.parser().parse_args(["--distrib"])
 
@@ -236,7 +236,7 @@ def rounds_of(folder: Path) -> list[int]:
     return [row["round"] for row in json.loads((folder / "training_stats.json").read_text())]
 
 
-def test_ctrl_c_ends_a_run_in_good_order_from_where_it_is_gone_on_with(tmp_path: Path) -> None:
+def test_ctrl_c_ends_a_run_cleanly_and_it_can_be_resumed_from_there(tmp_path: Path) -> None:
     with begun(PROGRAM, *LONG, "--checkpoint-interval", 8, "--checkpoint-dir", tmp_path, cwd=tmp_path) as process:
         wait_for_checkpoint(tmp_path, process)
         process.send_signal(signal.SIGINT)
@@ -264,7 +264,7 @@ def test_ctrl_c_ends_a_run_in_good_order_from_where_it_is_gone_on_with(tmp_path:
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-def test_ctrl_c_ends_all_ranks_in_good_order_and_another_number_of_them_goes_on(tmp_path: Path) -> None:
+def test_ctrl_c_ends_all_ranks_cleanly_and_another_number_of_them_resumes(tmp_path: Path) -> None:
     words = [*LONG, *TWO_RANKS, "--checkpoint-interval", 8, "--checkpoint-dir", tmp_path, "--master-port", free_port()]
     with begun(PROGRAM, *words, cwd=tmp_path) as process:
         wait_for_checkpoint(tmp_path, process, seconds=900)
@@ -295,7 +295,7 @@ def test_ctrl_c_ends_all_ranks_in_good_order_and_another_number_of_them_goes_on(
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-def test_a_rank_that_is_killed_has_all_go_on_from_the_last_checkpoint(tmp_path: Path) -> None:
+def test_after_a_rank_is_killed_all_continue_from_the_last_checkpoint(tmp_path: Path) -> None:
     words = [
         *LONG,
         "--episodes",
@@ -320,7 +320,7 @@ def test_a_rank_that_is_killed_has_all_go_on_from_the_last_checkpoint(tmp_path: 
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-def test_ranks_that_die_too_often_are_given_up_with_a_word_how_to_go_on(tmp_path: Path) -> None:
+def test_ranks_that_die_too_often_are_given_up_with_a_hint_how_to_continue(tmp_path: Path) -> None:
     words = [
         *LONG,
         *TWO_RANKS,

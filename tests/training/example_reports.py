@@ -1,4 +1,4 @@
-"""Reports of a run that never was, whose figures follow from the number of the iteration."""
+"""Reports of an invented run, whose figures follow from the number of the iteration."""
 
 from training.common.reports import (
     EvaluationReport,

@@ -1,4 +1,4 @@
-"""What is said of compiling: with an empty cache what and how far, with a full one nothing."""
+"""Messages about compiling: with an empty cache what and how far, with a full one nothing."""
 
 import os
 import re
@@ -22,7 +22,7 @@ with report_compiling(print):
 
 
 @pytest.mark.medium
-def test_each_part_is_told_once_where_it_was_never_compiled(tmp_path: Path) -> None:
+def test_each_part_is_reported_once_if_it_was_never_compiled(tmp_path: Path) -> None:
     def told() -> list[str]:
         env = {**os.environ, "KEIMA_CACHE": str(tmp_path)}
         run = subprocess.run(
@@ -35,5 +35,5 @@ def test_each_part_is_told_once_where_it_was_never_compiled(tmp_path: Path) -> N
     assert parts and len({part.split(" (")[0] for part in parts}) == len(parts)
     for number, part in enumerate(parts, 1):
         assert (found := re.fullmatch(r"compiling ([a-z0-9 -]+) \((\d+) of up to (\d+)\)", part)), part
-        assert int(found[2]) == number < int(found[3])  # what is not called is counted too
+        assert int(found[2]) == number < int(found[3])  # parts that are not called also count
     assert told() == ["9 actions"]

@@ -1,4 +1,4 @@
-"""What the system says of a file, in words."""
+"""Messages about errors that the system reports on files."""
 
 import errno
 import os
@@ -10,7 +10,7 @@ from training.common.disk_words import WORDS, in_words
 from training.common.files import write_atomically
 
 
-def test_a_file_that_cannot_be_written_is_named_with_what_helps(tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_written_is_named_with_a_remedy(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
     for path, reason in (
         (tmp_path / "none" / "page.html", "create the folder if it is missing"),
@@ -24,12 +24,12 @@ def test_a_file_that_cannot_be_written_is_named_with_what_helps(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("number", [*WORDS, errno.EIO])
-def test_no_words_have_an_error_number(number: int) -> None:
+def test_messages_have_no_error_number(number: int) -> None:
     said = in_words(OSError(number, os.strerror(number), "a name"))
     assert said.startswith("a name: ") and "Errno" not in said
     assert not in_words(OSError(number, os.strerror(number))).startswith("a name")
 
 
-def test_all_else_is_told_as_it_is() -> None:
+def test_other_errors_keep_their_message() -> None:
     for error in (ValueError("no such thing"), OSError("no network, and no number")):
         assert in_words(error) == str(error)

@@ -14,14 +14,14 @@ def names_in(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
-def test_a_written_file_holds_the_data_and_leaves_no_part(tmp_path: Path) -> None:
+def test_a_written_file_has_the_data_and_leaves_no_partial_file(tmp_path: Path) -> None:
     write_atomically(tmp_path / "a.json", b"first")
     write_atomically(tmp_path / "a.json", b"second")
     assert (tmp_path / "a.json").read_bytes() == b"second"
     assert names_in(tmp_path) == ["a.json"]
 
 
-def test_a_file_is_private_unless_told_otherwise(tmp_path: Path) -> None:
+def test_a_file_is_private_by_default(tmp_path: Path) -> None:
     write_atomically(tmp_path / "private", b"")
     write_atomically(tmp_path / "public", b"", mode=0o644)
     modes = [stat.S_IMODE((tmp_path / name).stat().st_mode) for name in ("private", "public")]
@@ -34,7 +34,7 @@ def current_umask() -> int:
     return umask
 
 
-def test_a_failed_write_leaves_the_old_file_and_no_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_write_leaves_the_old_file_and_no_partial_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_atomically(tmp_path / "a", b"old")
 
     def fail(descriptor: int) -> None:
@@ -67,7 +67,7 @@ def test_the_data_is_synced_before_the_rename_and_the_folder_after(
     assert steps == ["file", "rename", "folder"]
 
 
-def test_what_need_not_be_durable_appears_whole_and_syncs_nothing(
+def test_a_file_that_need_not_be_durable_appears_whole_and_syncs_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     synced: list[int] = []
@@ -79,7 +79,7 @@ def test_what_need_not_be_durable_appears_whole_and_syncs_nothing(
     assert not synced
 
 
-def test_a_stale_part_lends_the_new_file_neither_its_bytes_nor_its_rights(tmp_path: Path) -> None:
+def test_a_stale_partial_file_passes_on_neither_its_bytes_nor_its_permissions(tmp_path: Path) -> None:
     (tmp_path / "a.part").write_bytes(b"left by a killed writer, longer than the new data")
     (tmp_path / "a.part").chmod(0o666)
     write_atomically(tmp_path / "a", b"new")
@@ -87,7 +87,7 @@ def test_a_stale_part_lends_the_new_file_neither_its_bytes_nor_its_rights(tmp_pa
     assert stat.S_IMODE((tmp_path / "a").stat().st_mode) == 0o600
 
 
-def test_a_stale_part_that_is_a_link_is_not_followed(tmp_path: Path) -> None:
+def test_a_stale_partial_file_that_is_a_link_is_not_followed(tmp_path: Path) -> None:
     (tmp_path / "precious").write_bytes(b"precious")
     (tmp_path / "a.part").symlink_to(tmp_path / "precious")
     write_atomically(tmp_path / "a", b"new")
@@ -101,12 +101,12 @@ def test_reading_stops_at_the_limit(tmp_path: Path) -> None:
         read_limited(tmp_path / "a", 4)
 
 
-def test_an_endless_file_is_refused_too() -> None:
+def test_an_endless_file_is_refused() -> None:
     with pytest.raises(FileTooLarge):
         read_limited(Path("/dev/zero"), 1000)
 
 
-def test_stale_parts_are_removed_and_nothing_else(tmp_path: Path) -> None:
+def test_only_stale_partial_files_are_removed(tmp_path: Path) -> None:
     (tmp_path / "b.games.part").write_bytes(b"")
     (tmp_path / "a.games").write_bytes(b"")
     (tmp_path / "c.part").mkdir()
@@ -118,7 +118,9 @@ def test_sha256_is_the_standard_one() -> None:
     assert sha256_hex(b"abc") == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
 
 
-def test_a_new_file_whose_folder_cannot_be_synced_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_new_file_whose_folder_cannot_be_synced_does_not_exist(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     sync = os.fsync
 
     def sync_files_alone(descriptor: int) -> None:

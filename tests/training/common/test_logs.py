@@ -8,7 +8,7 @@ import pytest
 
 from tests.sources import ROOT
 
-FULL = Path("/dev/full")  # where writing finds no room
+FULL = Path("/dev/full")  # where writing finds no space
 PROGRAM = """
 import logging
 from training.common.logs import log_to
@@ -20,7 +20,7 @@ print("goes on")
 
 
 @pytest.mark.skipif(not FULL.exists(), reason=f"there is no {FULL} here")
-def test_a_log_that_finds_no_room_is_no_traceback_on_the_terminal() -> None:
+def test_a_log_without_space_prints_no_traceback_on_the_terminal() -> None:
     ended = subprocess.run(
         [sys.executable, "-c", PROGRAM], cwd=ROOT, capture_output=True, text=True, check=False, timeout=60
     )

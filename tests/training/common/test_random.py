@@ -65,8 +65,8 @@ def drawn(draw: Callable[..., None], *arguments: Any, seed: int = 1) -> NDArray[
 
 
 def assert_moments(sample: NDArray[np.float64], *, mean: float, variance: float, kurtosis: float) -> None:
-    """Mean and variance within five standard errors of the given ones (the variance's follows from the excess
-    kurtosis).
+    """Assert that mean and variance are within five standard errors of the given ones (the variance's follows from the
+    excess kurtosis).
     """
     assert abs(sample.mean() - mean) < 5 * math.sqrt(variance / sample.size)
     assert abs(sample.var() - variance) < 5 * variance * math.sqrt((kurtosis + 2) / sample.size)
@@ -85,7 +85,7 @@ def test_words_are_those_of_the_published_generator() -> None:
     assert out.tolist() == expected
 
 
-def test_streams_do_not_touch_each_other() -> None:
+def test_streams_are_independent() -> None:
     starts = np.array([random.seed_stream(1, b) for b in range(3)], np.uint64)
     together = np.empty(30, np.uint64)
     draw_words(starts.copy(), together)
@@ -144,7 +144,9 @@ def test_gamma_numbers_have_the_right_moments(alpha: float) -> None:
 
 
 def test_gamma_numbers_of_a_small_shape_are_spread_over_their_magnitudes() -> None:
-    """For small x, P(gamma < x) is close to x**alpha / Gamma(alpha + 1): moments alone would not see an error there."""
+    """For small x, P(gamma < x) is close to x**alpha
+    Gamma(alpha + 1): moments alone would miss an error there.
+    """
     sample = drawn(draw_gamma, 0.1)
     for x in (1e-12, 1e-6, 1e-3):
         expected = x**0.1 / math.gamma(1.1)

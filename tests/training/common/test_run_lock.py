@@ -24,7 +24,7 @@ with RunLock(Path(sys.argv[1])):
 
 
 def hold(folder: Path) -> subprocess.Popen[str]:
-    """A process that has the lock."""
+    """Start a process that has the lock."""
     process = subprocess.Popen(
         [sys.executable, "-c", HOLD, str(folder)], cwd=PROJECT, stdout=subprocess.PIPE, text=True
     )
@@ -37,20 +37,20 @@ def test_a_second_coach_is_told_which_process_works_on_the_run(tmp_path: Path) -
         RunLock(tmp_path)
 
 
-def test_the_lock_can_be_taken_again_when_it_was_given_back(tmp_path: Path) -> None:
+def test_the_lock_can_be_taken_again_after_its_release(tmp_path: Path) -> None:
     RunLock(tmp_path).close()
     with RunLock(tmp_path):
         assert (tmp_path / "coach.lock").read_text() == f"{os.getpid()}\n"
 
 
-def test_others_can_see_whether_a_run_is_worked_on(tmp_path: Path) -> None:
+def test_others_can_see_whether_a_process_works_on_a_run(tmp_path: Path) -> None:
     assert not is_held(tmp_path)
     with RunLock(tmp_path):
         assert is_held(tmp_path)
     assert not is_held(tmp_path)
 
 
-def test_whoever_looks_whether_a_run_is_worked_on_keeps_no_coach_from_it(tmp_path: Path) -> None:
+def test_checking_whether_a_process_works_on_a_run_keeps_no_coach_from_it(tmp_path: Path) -> None:
     RunLock(tmp_path).close()
     with (tmp_path / "coach.lock").open() as file:
         fcntl.flock(file, fcntl.LOCK_SH)  # as is_held does for a moment

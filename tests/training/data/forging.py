@@ -1,4 +1,4 @@
-"""Game batches taken apart and put together again with a valid checksum, so that the checks behind it can be tested."""
+"""Game batches taken apart and put together again with a valid checksum, so that later checks can be tested."""
 
 import hashlib
 import json
@@ -16,24 +16,24 @@ Wire = dict[str, NDArray[Any]]
 
 
 def take_apart(data: bytes) -> tuple[dict[str, Any], bytes]:
-    """The header and the zstd frame of a valid file."""
+    """Return the header and the zstd frame of a valid file."""
     _, _, size = PREFIX.unpack_from(data)
     return json.loads(data[PREFIX.size : PREFIX.size + size]), data[PREFIX.size + size : -DIGEST_BYTES]
 
 
 def sizes(header: dict[str, Any]) -> dict[str, int]:
-    """How many elements each column has, by the header."""
+    """Return how many elements each column has, according to the header."""
     axes = {axis: header[name] for name, axis in COUNTS.items()}
     return {name: math.prod(axes[axis] for axis in letters) for name, (_, letters) in WIRE.items()}
 
 
 def column_bytes(header: dict[str, Any]) -> int:
-    """How many bytes all columns have together, by the header."""
+    """Return how many bytes all columns have together, according to the header."""
     return sum(count * np.dtype(WIRE[name][0]).itemsize for name, count in sizes(header).items())
 
 
 def unpack(header: dict[str, Any], frame: bytes) -> Wire:
-    """The columns of a valid file."""
+    """Return the columns of a valid file."""
     raw, start, columns = zstandard.decompress(frame), 0, {}
     for name, count in sizes(header).items():
         dtype = WIRE[name][0]
@@ -44,21 +44,21 @@ def unpack(header: dict[str, Any], frame: bytes) -> Wire:
 
 
 def pack(columns: Wire) -> bytes:
-    """A zstd frame of columns, quicker and larger than the real one."""
+    """Return a zstd frame of columns, made faster and larger than the real one."""
     return zstandard.compress(b"".join(to_planes(columns[name]).tobytes() for name in WIRE), 1)
 
 
 def dump(header: Any) -> bytes:
-    """A header as the format writes it."""
+    """Return a header in its file format."""
     return json.dumps(header, sort_keys=True, separators=(",", ":")).encode()
 
 
 def put_together(header: Any, frame: bytes, *, magic: bytes = MAGIC, number: int = FORMAT) -> bytes:
-    """A file of these parts; ``header`` may also be the bytes themselves."""
+    """Return a file of these parts; ``header`` may also be the bytes themselves."""
     raw = header if isinstance(header, bytes) else dump(header)
     return seal(PREFIX.pack(magic, number, len(raw)) + raw + frame)
 
 
 def seal(body: bytes) -> bytes:
-    """``body`` with its checksum."""
+    """Return ``body`` with its checksum."""
     return body + hashlib.sha256(body).digest()

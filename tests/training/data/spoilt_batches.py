@@ -1,8 +1,7 @@
-"""Batches of games, damaged as a broken disk or line would and forged as a liar would, and what becomes of one that is
-let in.
+"""Batches of games, damaged as by a broken disk or line and forged as by a liar, and the use of an accepted one.
 
-A forged one has a valid checksum, so that what lies behind it is tested too: its header, its zstd frame, its columns or
-its games are changed. ``tests/fuzz.py`` throws them at the doors through which workers' games come in.
+A forged one has a valid checksum, so that the checks behind it are tested too: its header, zstd frame, columns or games
+are changed. ``tests/fuzz.py`` sends them to the readers of workers' games.
 """
 
 import functools
@@ -61,7 +60,7 @@ ODD_VALUES: tuple[Any, ...] = (
 
 
 def flip_bits(random: Random, data: bytes) -> bytes:
-    """Some bits the other way round."""
+    """Flip some bits."""
     changed = bytearray(data)
     for place in random.integers(0, 8 * len(changed), random.integers(1, 9)).tolist():
         changed[place // 8] ^= 1 << place % 8
@@ -69,19 +68,19 @@ def flip_bits(random: Random, data: bytes) -> bytes:
 
 
 def truncate(random: Random, data: bytes) -> bytes:
-    """The end, or the beginning, missing."""
+    """Remove the end, or the beginning."""
     place = int(random.integers(0, len(data)))
     return data[:place] if random.random() < 0.8 else data[place:]
 
 
 def insert(random: Random, data: bytes) -> bytes:
-    """Bytes in between."""
+    """Insert bytes."""
     place = int(random.integers(0, len(data) + 1))
     return data[:place] + random.bytes(int(random.integers(1, 100))) + data[place:]
 
 
 def cut_out(random: Random, data: bytes) -> bytes:
-    """Bytes missing in between."""
+    """Remove bytes in between."""
     place = int(random.integers(0, len(data)))
     return data[:place] + data[place + int(random.integers(1, 100)) :]
 
@@ -90,29 +89,29 @@ ACCIDENTS = (flip_bits, truncate, insert, cut_out)
 
 
 def damage(random: Random, data: bytes) -> bytes:
-    """One of the accidents above."""
+    """Apply one of the accidents above."""
     return ACCIDENTS[random.integers(len(ACCIDENTS))](random, data) if data else data
 
 
 def damage_under_checksum(random: Random, data: bytes) -> bytes:
-    """An accident before the checksum was taken."""
+    """Apply an accident that happened before the checksum was computed."""
     return seal(damage(random, data[:-DIGEST_BYTES]))
 
 
 def damage_frame(random: Random, data: bytes) -> bytes:
-    """An accident to the zstd frame alone."""
+    """Apply an accident to the zstd frame alone."""
     header, frame = take_apart(data)
     return put_together(header, damage(random, frame))
 
 
 def damage_columns(random: Random, data: bytes) -> bytes:
-    """An accident to the columns before they were packed."""
+    """Apply an accident to the columns before they were packed."""
     header, frame = take_apart(data)
     return put_together(header, zstandard.compress(flip_bits(random, zstandard.decompress(frame)), 1))
 
 
 def forge_header(random: Random, data: bytes) -> bytes:
-    """Odd values in the header, keys missing or added."""
+    """Put odd values into the header, and remove or add keys."""
     header, frame = take_apart(data)
     for _ in range(random.integers(1, 4)):
         key = str(random.choice([*header, "more"]))
@@ -124,7 +123,7 @@ def forge_header(random: Random, data: bytes) -> bytes:
 
 
 def forge_json(random: Random, data: bytes) -> bytes:
-    """A header that is hardly one."""
+    """Make a header that is hardly one."""
     header, frame = take_apart(data)
     raw = dump(header)
     choices = [
@@ -140,7 +139,7 @@ def forge_json(random: Random, data: bytes) -> bytes:
 
 
 def forge_counts(random: Random, data: bytes) -> bytes:
-    """Counts in the header that are off by a little or by a lot."""
+    """Change counts in the header by a little or by a lot."""
     header, frame = take_apart(data)
     for key in random.choice(["games", "players", "positions", "entries", "actions"], random.integers(1, 4)):
         near = header[key] + int(random.integers(-3, 4))
@@ -150,14 +149,14 @@ def forge_counts(random: Random, data: bytes) -> bytes:
 
 @functools.lru_cache(maxsize=1000)
 def packed(size: int, byte: int, says_its_size: bool) -> bytes:
-    """A zstd frame of so many equal bytes."""
+    """Return a zstd frame of this many equal bytes."""
     stream = zstandard.ZstdCompressor(level=1).compressobj(size if says_its_size else -1)
     parts = [stream.compress(bytes([byte]) * min(2**20, size - start)) for start in range(0, size, 2**20)]
     return b"".join([*parts, stream.flush()])
 
 
 def forge_bomb(random: Random, data: bytes) -> bytes:
-    """A frame that unpacks to very much, with counts in the header that fit it or do not."""
+    """Make a frame that unpacks to a huge size, with matching or other counts in the header."""
     header, frame = take_apart(data)
     size = int(random.choice([10**5, 10**6, 10**7, 4 * 10**7]))
     if random.random() < 0.3:
@@ -171,7 +170,7 @@ def forge_bomb(random: Random, data: bytes) -> bytes:
 
 
 def forge_columns(random: Random, data: bytes) -> bytes:
-    """Odd numbers in some columns."""
+    """Put odd numbers into some columns."""
     header, frame = take_apart(data)
     columns = unpack(header, frame)
     for name in random.choice(list(columns), random.integers(1, 3)):
@@ -199,14 +198,14 @@ def forge_column(random: Random, columns: Wire, name: str) -> None:
 
 
 def forge_prefix(random: Random, data: bytes) -> bytes:
-    """Another magic, format or header length."""
+    """Change the magic, the format or the header's length."""
     changed = bytearray(data[:-DIGEST_BYTES])
     changed[random.integers(0, 14)] = int(random.integers(0, 256))
     return seal(bytes(changed))
 
 
 def splice(random: Random, data: bytes, other: bytes) -> bytes:
-    """The header of one batch and the columns of another."""
+    """Combine the header of one batch with the columns of another."""
     return put_together(take_apart(data)[0], take_apart(other)[1])
 
 
@@ -229,7 +228,7 @@ CHANGES: tuple[Callable[[Random, bytes], bytes], ...] = (
 
 @functools.cache
 def real_batches() -> list[bytes]:
-    """Batches of several games and shapes."""
+    """Return batches of several games and shapes."""
     shapes: list[dict[str, Any]] = [
         {"games": 1},
         {"games": 5, "full_share": 0.3},
@@ -244,7 +243,7 @@ def real_batches() -> list[bytes]:
 
 
 def spoil_batch(random: Random, data: bytes) -> bytes:
-    """One of the changes above, or the columns of another batch."""
+    """Apply one of the changes above, or use the columns of another batch."""
     if random.random() < 0.03:
         others = real_batches()
         return splice(random, data, others[random.integers(len(others))])
@@ -252,7 +251,7 @@ def spoil_batch(random: Random, data: bytes) -> bytes:
 
 
 def read_batch(data: bytes) -> object:
-    """Through the doors, and on into a replay window and out as samples: what was let in must work."""
+    """Read through the usual door, then add to a replay window and draw samples: accepted input must work."""
     batch = decode(data)
     game = GAMES.get(batch.game, GAMES["go"])
     verify(batch, game)

@@ -1,4 +1,4 @@
-"""The ledger balances whatever happens, and what was entered stays."""
+"""The ledger balances whatever happens, and entries stay."""
 
 import sqlite3
 from collections.abc import Iterator
@@ -60,7 +60,7 @@ def sums(ledger: WorkerAccount) -> dict[str, int]:
     return {name: getattr(ledger, name) for name in names if getattr(ledger, name)}
 
 
-def test_a_new_ledger_knows_its_run_and_keeps_knowing_it(tmp_path: Path) -> None:
+def test_a_new_ledger_keeps_the_id_of_its_run(tmp_path: Path) -> None:
     game = load_game("tic_tac_toe")
     with open_ledger(tmp_path, game) as ledger:
         run_id = ledger.run_id
@@ -76,7 +76,7 @@ def test_a_run_can_be_given_its_id(tmp_path: Path, game: Game) -> None:
         assert ledger.run_id == "demo-1"
 
 
-def test_what_is_read_together_is_of_one_moment(tmp_path: Path, game: Game) -> None:
+def test_values_read_together_are_from_the_same_moment(tmp_path: Path, game: Game) -> None:
     with open_ledger(tmp_path, game) as ledger, read_ledger(tmp_path) as reader:
         with reader.one_moment():
             assert reader.workers() == []
@@ -105,7 +105,7 @@ def test_a_ledger_of_another_format_is_left_alone(tmp_path: Path, game: Game) ->
             open_it(tmp_path)
 
 
-def test_a_folder_without_a_ledger_is_no_run(tmp_path: Path) -> None:
+def test_a_folder_without_a_ledger_has_no_run(tmp_path: Path) -> None:
     with pytest.raises(NoSuchRun, match=r"is not the folder of a run: it has no run.db"):
         read_ledger(tmp_path)
     (tmp_path / "run.db").touch()
@@ -151,7 +151,7 @@ def test_grants_add_up(ledger: Ledger) -> None:
         ledger.grant("w1", -1)
 
 
-def test_grants_to_many_are_entered_all_or_none(ledger: Ledger) -> None:
+def test_grants_to_many_workers_are_entered_all_or_none(ledger: Ledger) -> None:
     ledger.grant_all({"w1": 200, "w2": 10})
     with pytest.raises(LedgerUnbalanced, match="w3"):
         ledger.grant_all({"w1": 50, "w3": -1})
@@ -222,7 +222,7 @@ def test_outstanding_games_can_be_given_up(ledger: Ledger) -> None:
 
 
 @pytest.mark.parametrize("take_back", ["discard", "withdraw"])
-def test_all_that_is_outstanding_can_be_taken_back_and_no_less_than_nothing(ledger: Ledger, take_back: str) -> None:
+def test_everything_outstanding_can_be_taken_back_but_no_more(ledger: Ledger, take_back: str) -> None:
     ledger.grant("w1", 10)
     ledger.grant("w2", 10)
     for impossible in (-1, 11):
@@ -234,7 +234,7 @@ def test_all_that_is_outstanding_can_be_taken_back_and_no_less_than_nothing(ledg
     assert (ledger.account("w1").outstanding, ledger.account("w2").outstanding) == (0, 10)
 
 
-def test_games_that_come_after_they_were_given_up_are_taken(ledger: Ledger) -> None:
+def test_games_that_arrive_after_they_were_given_up_are_accepted(ledger: Ledger) -> None:
     ledger.grant("w1", 100)
     ledger.discard("w1", 100, "the worker was removed")
     ledger.add_received(row("late", 0, 70))
@@ -329,7 +329,7 @@ def test_an_entry_that_fails_half_way_leaves_nothing(ledger: Ledger, monkeypatch
     assert len(ledger.batches()) == 1
 
 
-def test_a_ledger_that_somebody_else_writes_to_is_said_to_be_locked(ledger: Ledger) -> None:
+def test_a_ledger_that_another_process_writes_to_is_reported_as_locked(ledger: Ledger) -> None:
     ledger._db.execute("PRAGMA busy_timeout = 1")
     with sqlite3.connect(ledger.folder / "run.db") as other:
         other.execute("BEGIN IMMEDIATE")
@@ -339,7 +339,7 @@ def test_a_ledger_that_somebody_else_writes_to_is_said_to_be_locked(ledger: Ledg
     assert ledger.grant("w1", 1) == 1
 
 
-def test_readers_see_what_was_entered_and_cannot_write(ledger: Ledger) -> None:
+def test_readers_see_entries_and_cannot_write(ledger: Ledger) -> None:
     with read_ledger(ledger.folder) as reader:
         ledger.grant("w1", 7)
         assert reader.account("w1").granted == 7

@@ -1,4 +1,4 @@
-"""Games of PGN files as games to learn from, and the games of a run of chess as PGN."""
+"""Games of PGN files as training data, and the games of a chess run as PGN."""
 
 import io
 from dataclasses import replace
@@ -41,12 +41,12 @@ def read(folder: Path, text: str) -> list[ImportedGame | BadGame]:
         ("1. e4 e5 1-0", 2, [1, -1], 2),
         ("1. e4 e5 0-1", 2, [-1, 1], 1),
         ("1. e4 e5 1/2-1/2", 2, [0, 0], AGREED),
-        (f"{SHUFFLE} 1-0", 8, [0, 0], 0),  # for the run's rules, the game has been drawn by repetition
+        (f"{SHUFFLE} 1-0", 8, [0, 0], 0),  # by the run's rules, the game was already drawn by repetition
         (f"{SHUFFLE.split(' 5.')[0]} 1/2-1/2", 8, [0, 0], 0),
         ("Nf3 Nf6 Ng1 Ng8 e4 e5 " + "Nf3 Nf6 Ng1 Ng8 d4 d5 " + "Nf3 Nf6 Ng1 Ng8 c4 c5 0-1", 18, [-1, 1], 1),
     ],
 )
-def test_a_game_ends_by_the_rules_by_giving_up_or_by_agreement(
+def test_a_game_ends_by_the_rules_by_resignation_or_by_agreement(
     tmp_path: Path, text: str, plies: int, returns: list[float], resigned: int
 ) -> None:
     (found,) = read(tmp_path, text)
@@ -65,7 +65,7 @@ def test_a_game_ends_by_the_rules_by_giving_up_or_by_agreement(
         ("1. e4 e4 1-0", "e4 is not legal"),
     ],
 )
-def test_what_cannot_be_learned_from_is_told(tmp_path: Path, text: str, reason: str) -> None:
+def test_games_that_cannot_be_learned_from_are_reported(tmp_path: Path, text: str, reason: str) -> None:
     (found,) = read(tmp_path, text)
     assert isinstance(found, BadGame)
     assert reason in found.reason
@@ -87,10 +87,10 @@ def test_a_window_of_such_games_teaches_the_moves_and_the_results(tmp_path: Path
     openings = batch.policies.argmax(axis=1)[batch.observations[:, 113, 0, 0] == 0]
     assert set(openings.tolist()) == {int(each.actions[0]) for each in games}
     won = batch.values[white & (batch.observations[:, 113, 0, 0] > 0.04)]
-    assert (won == 1).all()  # only the mate is as long
+    assert (won == 1).all()  # only the mate has this length
 
 
-def test_games_come_in_batches_that_are_the_same_every_time(tmp_path: Path) -> None:
+def test_batches_of_files_are_the_same_every_time(tmp_path: Path) -> None:
     (played,) = (each for each in read(tmp_path, f"{MATE} 1-0") if isinstance(each, ImportedGame))
     assert [len(games) for games in in_batches([played] * (2 * GAMES + 5))] == [GAMES, GAMES, 5]
     long = replace(played, actions=np.zeros(60_000, np.int32))
@@ -98,7 +98,7 @@ def test_games_come_in_batches_that_are_the_same_every_time(tmp_path: Path) -> N
     assert list(in_batches([])) == []
 
 
-def test_a_draw_can_only_be_agreed_on_by_people_in_a_game_that_goes_on(tmp_path: Path) -> None:
+def test_only_people_can_agree_on_a_draw_and_only_before_the_end(tmp_path: Path) -> None:
     (drawn,) = (each for each in read(tmp_path, "1. e4 1/2-1/2") if isinstance(each, ImportedGame))
     batch = batch_of_files([drawn], CHESS)
     with pytest.raises(CorruptBatch, match="a player resigned who does not exist"):
@@ -117,7 +117,7 @@ def take(ledger: Ledger, game: Game, batch: GameBatch) -> None:
 
 
 def a_run(folder: Path, *, name: str = "chess") -> list[GameBatch]:
-    """Two batches of three games, of which some are resigned."""
+    """Two batches of three games, some of which are resigned."""
     game = CHESS if name == "chess" else load_game(name)
     folder.mkdir()
     with open_ledger(folder, game) as ledger:
@@ -140,9 +140,7 @@ def a_run(folder: Path, *, name: str = "chess") -> list[GameBatch]:
     return batches
 
 
-def test_the_games_of_a_run_are_written_as_python_chess_reads_them(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_python_chess_reads_the_written_games_of_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     batches, path = a_run(tmp_path / "demo"), tmp_path / "games.pgn"
     assert view_results([str(tmp_path / "demo"), "--pgn", str(path)]) == 0
     assert capsys.readouterr().out == f"{path}: 6 games\n"

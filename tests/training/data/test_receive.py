@@ -1,4 +1,4 @@
-"""No finished game is lost and none counts twice, wherever receiving is cut off and whatever a worker sends."""
+"""No finished game is lost and none counts twice, wherever receiving is interrupted and whatever a worker sends."""
 
 import os
 import shutil
@@ -47,7 +47,7 @@ def ledger(tmp_path: Path, game: Game) -> Iterator[Ledger]:
 
 
 def new_ledger(folder: Path, game: Game) -> Ledger:
-    """The ledger of a run that has granted worker w1 200 games."""
+    """Return the ledger of a run that has granted worker w1 200 games."""
     folder.mkdir()
     ledger = open_ledger(folder, game)
     ledger.grant("w1", 200)
@@ -98,7 +98,7 @@ def test_batches_may_come_in_any_order(ledger: Ledger, game: Game) -> None:
     assert ledger.account("w1").missing == 0
 
 
-def test_a_fetch_that_fails_changes_nothing(ledger: Ledger, game: Game) -> None:
+def test_a_failed_fetch_changes_nothing(ledger: Ledger, game: Game) -> None:
     def unreachable(limit: int) -> bytes:
         raise ConnectionError("w1 does not answer")
 
@@ -114,9 +114,7 @@ def illegal(batch: GameBatch) -> GameBatch:
     return replace(batch, actions=actions)
 
 
-REFUSED: list[
-    tuple[str, Change, int]
-] = [  # the reason, what is wrong, and how many games take their place in the sequence
+REFUSED: list[tuple[str, Change, int]] = [  # the reason, the fault, and how many games take their place in the sequence
     ("game 0 after 1 moves: the move is illegal", illegal, 10),
     ("it holds games of tic_tac_toe {} by rules version 9", lambda batch: replace(batch, rules_version=9), 10),
     ("it holds games of chess {}", lambda batch: replace(batch, game="chess"), 10),
@@ -129,7 +127,7 @@ REFUSED: list[
 
 
 @pytest.mark.parametrize(("reason", "change", "placed"), REFUSED, ids=[reason for reason, _, _ in REFUSED])
-def test_a_batch_that_is_not_right_is_kept_apart_with_its_reason(
+def test_an_invalid_batch_is_quarantined_with_its_reason(
     ledger: Ledger, game: Game, reason: str, change: Change, placed: int
 ) -> None:
     data = encode(change(batch_of(ledger, game)))
@@ -147,14 +145,14 @@ def test_a_batch_that_is_not_right_is_kept_apart_with_its_reason(
 @pytest.mark.parametrize(
     "data", [b"", b"KEIMAGB\n", b"\x80\x04pickle", os.urandom(5000)], ids=["empty", "short", "pickle", "noise"]
 )
-def test_bytes_that_are_no_batch_are_kept_apart(ledger: Ledger, game: Game, data: bytes) -> None:
+def test_bytes_that_are_no_batch_are_quarantined(ledger: Ledger, game: Game, data: bytes) -> None:
     receipt = take(ledger, game, data)
     assert isinstance(receipt, Quarantined)
     assert quarantine_path(ledger.folder, "batch-a").read_bytes() == data
     assert ledger.account("w1").next_game == 0
 
 
-def test_games_that_were_received_before_are_refused_under_another_name(ledger: Ledger, game: Game) -> None:
+def test_games_received_before_are_refused_under_another_name(ledger: Ledger, game: Game) -> None:
     take(ledger, game, encode(batch_of(ledger, game)))
     receipt = take(ledger, game, encode(batch_of(ledger, game, "batch-b")), "batch-b")
     assert receipt == Quarantined(
@@ -163,7 +161,7 @@ def test_games_that_were_received_before_are_refused_under_another_name(ledger: 
     assert ledger.account("w1").received == 10
 
 
-def test_an_id_with_other_content_is_refused_and_both_are_kept(ledger: Ledger, game: Game) -> None:
+def test_an_id_with_different_content_is_refused_and_both_are_kept(ledger: Ledger, game: Game) -> None:
     first, second = encode(batch_of(ledger, game)), encode(batch_of(ledger, game, first_game=10))
     take(ledger, game, first)
     receipt = take(ledger, game, second)
@@ -225,7 +223,7 @@ def test_the_quarantine_cannot_fill_the_disk(
     assert len(ledger.batches()) == 6
 
 
-def test_a_window_can_be_filled_again_from_the_disk(ledger: Ledger, game: Game) -> None:
+def test_a_window_can_be_refilled_from_the_disk(ledger: Ledger, game: Game) -> None:
     batches = [batch_of(ledger, game, f"batch-{n}", 10 * n) for n in range(3)]
     for batch in batches:
         take(ledger, game, encode(batch), batch.batch_id)
@@ -238,7 +236,7 @@ def test_a_window_can_be_filled_again_from_the_disk(ledger: Ledger, game: Game) 
         load_received(ledger.folder, ledger.received_batches()[1])
 
 
-def test_a_batch_that_was_damaged_or_lost_since_is_left_out_of_the_window_and_told(ledger: Ledger, game: Game) -> None:
+def test_a_batch_damaged_or_lost_since_is_left_out_of_the_window_and_reported(ledger: Ledger, game: Game) -> None:
     for number in range(3):
         take(ledger, game, encode(batch_of(ledger, game, f"batch-{number}", 10 * number)), f"batch-{number}")
     games_path(ledger.folder, "batch-0").unlink()
@@ -273,13 +271,13 @@ def test_everything_is_on_the_disk_before_the_ledger_says_so(
     assert steps == ["sync batch-a.games.part", "rename", "sync games", "enter"]
 
 
-# Cutting off at every line of the code under test.
+# Interruptions at every line of the code under test.
 
 LINES = {files.__file__, ledger_module.__file__, receive.__file__}
 
 
 def before_each_line(call: Callable[[], None], action: Callable[[], object]) -> None:
-    """Carry out ``action``, and ``call`` before each line that it runs of the code under test, and at the end."""
+    """Carry out ``action``, and ``call`` before each line of the code under test that it runs, and at the end."""
 
     def trace(frame: FrameType, event: str, _: Any) -> Any:
         if frame.f_code.co_filename not in LINES:
@@ -298,14 +296,14 @@ def before_each_line(call: Callable[[], None], action: Callable[[], object]) -> 
 
 
 def states_on_the_way(folder: Path, action: Callable[[], object]) -> list[Path]:
-    """What a kill at each line of ``action`` would leave of ``folder``: copies, without repetition."""
+    """Yield what a kill at each line of ``action`` would leave of ``folder``: copies, without repetition."""
     snapshots = Snapshots(folder)
     before_each_line(snapshots.poll, action)
     return snapshots.states
 
 
 def fails_at(line: int, action: Callable[[], object]) -> bool:
-    """Carry out ``action`` on a disk that is full at the ``line``-th line; whether it got there."""
+    """Carry out ``action`` on a disk that becomes full at the ``line``-th line; return whether it got there."""
     try:
         before_each_line(FullOnce(line), action)
     except OSError:
@@ -314,7 +312,7 @@ def fails_at(line: int, action: Callable[[], object]) -> bool:
 
 
 def counted_once(ledger: Ledger, data: bytes, *, good: bool = True) -> bool:
-    """Whether the batch is on the disk and in the ledger exactly once, where it belongs, and nothing else is."""
+    """Return whether the batch is on the disk and in the ledger exactly once, where it belongs, and nothing else is."""
     kept = sorted(
         path.name for path in ledger.folder.rglob("*") if path.is_file() and not path.name.startswith("run.db")
     )
@@ -337,19 +335,19 @@ def test_a_kill_at_any_line_loses_nothing_and_counts_nothing_twice(ledger: Ledge
     data, good = encode(change(batch_of(ledger, game))), change is not illegal
     states = states_on_the_way(ledger.folder, lambda: (recover(ledger, game), take(ledger, game, data)))
     assert len(states) >= 7
-    for state in states:  # the coach is started again, and the worker still offers the batch
+    for state in states:  # the coach is restarted, and the worker still offers the batch
         with open_ledger(state, game) as again:
             recover(again, game)
             take(again, game, data)
             assert counted_once(again, data, good=good), state
 
 
-def test_a_batch_that_was_in_place_survives_even_if_its_worker_is_gone(ledger: Ledger, game: Game) -> None:
+def test_a_batch_that_was_in_place_survives_even_without_its_worker(ledger: Ledger, game: Game) -> None:
     data = encode(batch_of(ledger, game))
     outcomes = set()
     for state in states_on_the_way(ledger.folder, lambda: take(ledger, game, data)):
         in_place = games_path(state, "batch-a").exists()
-        with open_ledger(state, game) as again:  # nobody offers the batch again
+        with open_ledger(state, game) as again:  # the batch is not offered again
             recover(again, game)
             assert counted_once(again, data) == in_place, state
             assert recover(again, game) == []
@@ -377,7 +375,7 @@ def test_a_kill_during_recovery_loses_nothing(ledger: Ledger, game: Game) -> Non
         assert not games_path(state, "batch-b").exists()
 
 
-def test_a_kill_while_the_ledger_is_begun_leaves_a_run_that_can_begin(tmp_path: Path, game: Game) -> None:
+def test_a_kill_while_the_ledger_is_created_leaves_a_run_that_can_start(tmp_path: Path, game: Game) -> None:
     folder = tmp_path / "new"
     folder.mkdir()
     states = states_on_the_way(folder, lambda: open_ledger(folder, game).close())
@@ -391,7 +389,7 @@ def test_a_kill_while_the_ledger_is_begun_leaves_a_run_that_can_begin(tmp_path: 
 @CHANGES
 @pytest.mark.filterwarnings(
     "ignore:unclosed file:ResourceWarning"
-)  # where the error strikes between opening and holding a file
+)  # where the error occurs between opening and holding a file
 def test_after_an_error_at_any_line_the_same_coach_receives_the_batch(
     tmp_path: Path, game: Game, monkeypatch: pytest.MonkeyPatch, change: Change
 ) -> None:
@@ -411,10 +409,10 @@ def test_after_an_error_at_any_line_the_same_coach_receives_the_batch(
     assert line > 40
 
 
-# What recovery finds in place.
+# Files in place at recovery.
 
 
-def test_a_damaged_file_that_was_in_place_is_moved_to_the_quarantine(ledger: Ledger, game: Game) -> None:
+def test_a_damaged_file_in_place_is_moved_to_the_quarantine(ledger: Ledger, game: Game) -> None:
     data = encode(batch_of(ledger, game))
     games_path(ledger.folder, "").parent.mkdir()
     games_path(ledger.folder, "batch-a").write_bytes(data[:-1])
@@ -425,7 +423,7 @@ def test_a_damaged_file_that_was_in_place_is_moved_to_the_quarantine(ledger: Led
     assert recover(ledger, game) == []
 
 
-def test_recovery_clears_away_half_files_and_touches_nothing_else(ledger: Ledger, game: Game) -> None:
+def test_recovery_removes_partial_files_and_nothing_else(ledger: Ledger, game: Game) -> None:
     data = encode(batch_of(ledger, game))
     take(ledger, game, data)
     (ledger.folder / "games" / "batch-b.games.part").write_bytes(data[:100])

@@ -1,4 +1,4 @@
-"""Game batches survive the trip as bytes, and nothing else than a game batch does."""
+"""Game batches survive encoding, and nothing but a game batch is decoded."""
 
 import tracemalloc
 from dataclasses import fields, replace
@@ -89,7 +89,7 @@ def test_a_batch_without_policies_survives(batch: GameBatch) -> None:
     assert np.array_equal(again.actions, batch.actions)
 
 
-def test_a_game_record_is_the_games_part_of_every_column(batch: GameBatch) -> None:
+def test_a_game_record_is_the_game_s_part_of_every_column(batch: GameBatch) -> None:
     records = [batch.game_record(index) for index in range(batch.num_games)]
     assert [record.actions.size for record in records] == batch.lengths.tolist()
     for name in ("actions", "root_values", "flags", "surprise", "policy_sizes", "policy_actions", "policy_weights"):
@@ -161,7 +161,7 @@ def test_absurd_counts_are_refused(data: bytes, name: str, value: Any) -> None:
 
 
 @pytest.mark.parametrize("name", ["games", "positions", "entries", "players", "actions"])
-def test_counts_that_are_not_those_of_the_columns_are_refused(data: bytes, name: str) -> None:
+def test_counts_that_do_not_match_the_columns_are_refused(data: bytes, name: str) -> None:
     header, frame = take_apart(data)
     with pytest.raises(CorruptBatch):
         decode(put_together(header | {name: header[name] - 1}, frame))
@@ -169,7 +169,7 @@ def test_counts_that_are_not_those_of_the_columns_are_refused(data: bytes, name:
 
 @pytest.mark.parametrize("name", ["batch_id", "run_id", "worker", "game"])
 @pytest.mark.parametrize("value", ["", "a/b", "../a", ".", "..", "-rf", "a\n", "a\0", "é", "x" * 101, 7, None, ["a"]])
-def test_a_name_that_could_do_harm_as_a_file_name_is_refused(data: bytes, name: str, value: Any) -> None:
+def test_a_name_that_is_dangerous_as_a_file_name_is_refused(data: bytes, name: str, value: Any) -> None:
     header, frame = take_apart(data)
     with pytest.raises(CorruptBatch, match=f"{name} is not a name"):
         decode(put_together(header | {name: value}, frame))
@@ -206,12 +206,12 @@ def test_options_must_be_a_flat_table(data: bytes, options: Any) -> None:
         b'"\\ud800"',
     ],
 )
-def test_a_header_that_is_none_is_refused(data: bytes, raw: bytes) -> None:
+def test_an_invalid_header_is_refused(data: bytes, raw: bytes) -> None:
     with pytest.raises(CorruptBatch, match="the header"):
         decode(put_together(raw, take_apart(data)[1]))
 
 
-def test_a_header_written_otherwise_is_refused(data: bytes) -> None:
+def test_a_header_not_in_canonical_form_is_refused(data: bytes) -> None:
     header, frame = take_apart(data)
     for raw in (
         dump(header) + b" ",
@@ -235,7 +235,7 @@ def test_a_header_length_beyond_the_file_is_refused(data: bytes) -> None:
 
 
 def peak_bytes(data: bytes) -> int:
-    """The most memory that refusing ``data`` takes."""
+    """Return the most memory that refusing ``data`` takes."""
     tracemalloc.start()
     try:
         with pytest.raises(CorruptBatch):
@@ -246,7 +246,7 @@ def peak_bytes(data: bytes) -> int:
 
 
 def test_a_small_file_cannot_make_the_reader_allocate_much(data: bytes) -> None:
-    """Neither by counts in the header, nor by what the zstd frame declares, nor by what it really unpacks to."""
+    """Neither by counts in the header, nor by the size that the zstd frame declares, nor by its actual size."""
     header, frame = take_apart(data)
     most = {"games": 10_000, "positions": 1_000_000, "entries": 8_000_000, "players": 2, "actions": 65536}
     bomb = zstandard.compress(bytes(100_000_000))
@@ -338,7 +338,7 @@ FORGED_COLUMNS: dict[str, tuple[str, Any, str]] = {
 
 
 @pytest.mark.parametrize("fault", FORGED_COLUMNS)
-def test_columns_that_make_no_sense_are_refused(data: bytes, fault: str) -> None:
+def test_contradictory_columns_are_refused(data: bytes, fault: str) -> None:
     header, frame = take_apart(data)
     columns = unpack(header, frame)
     name, forge, reason = FORGED_COLUMNS[fault]
@@ -382,7 +382,7 @@ def test_a_batch_that_would_be_refused_is_not_encoded(batch: GameBatch, fault: s
 
 
 @pytest.mark.medium
-def test_nothing_but_corrupt_batch_comes_out_for_damaged_and_forged_files() -> None:
+def test_damaged_and_forged_files_raise_only_corrupt_batch() -> None:
     tally = fuzz(["batch"], inputs=1500, seconds=250, seed=7)["batch"]
     assert tally.refused and tally.let_in and not tally.reasons
 

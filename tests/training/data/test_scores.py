@@ -1,4 +1,4 @@
-"""What one-player games come to."""
+"""Figures of one-player games."""
 
 import numpy as np
 import pytest
@@ -25,7 +25,7 @@ def test_figures_are_those_of_the_games() -> None:
     ]
 
 
-def test_each_share_lies_in_its_interval() -> None:
+def test_each_share_is_within_its_interval() -> None:
     report = score_report(FULL, [1000.0] * 200, [2048] * 120 + [64] * 80)
     assert report is not None
     part = next(part for part in report.milestones if part.milestone == 2048)
@@ -33,7 +33,7 @@ def test_each_share_lies_in_its_interval() -> None:
     assert part.low < part.share == 0.6 < part.high
 
 
-def test_the_interval_of_a_mean_holds_it_nineteen_times_in_twenty() -> None:
+def test_the_interval_of_a_mean_contains_it_nineteen_times_in_twenty() -> None:
     random = np.random.default_rng(1)
     inside = 0
     for _ in range(1000):
@@ -45,7 +45,7 @@ def test_the_interval_of_a_mean_holds_it_nineteen_times_in_twenty() -> None:
 
 
 @pytest.mark.parametrize("count", [2, 3, 4, 10])
-def test_the_interval_of_the_mean_of_a_few_holds_it_as_often(count: int) -> None:
+def test_the_interval_of_a_mean_of_few_values_contains_it_as_often(count: int) -> None:
     random = np.random.default_rng(1)
     margins = [(values.mean(), mean_margin(values)) for values in random.normal(3.0, 2.0, (4000, count))]
     inside = np.mean([margin is not None and abs(mean - 3.0) <= margin for mean, margin in margins])
@@ -58,7 +58,7 @@ def test_a_single_game_has_no_interval_and_no_games_have_no_figures() -> None:
     assert score_report(FULL, [], []) is None
 
 
-def test_what_games_have_reached_is_read_off_their_last_positions() -> None:
+def test_milestones_are_read_from_the_last_positions() -> None:
     batch = random_batch(games=20)
     verify(batch, SMALL)
     assert reached_in(SMALL, batch) == [SMALL.milestone_of(state) for state in ends(batch)]

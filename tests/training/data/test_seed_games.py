@@ -1,4 +1,4 @@
-"""Games of files enter a run exactly once, whatever happens while they are taken in."""
+"""Games of files enter a run exactly once, whatever happens while they are received."""
 
 from collections import Counter
 from pathlib import Path
@@ -44,7 +44,7 @@ def write(path: Path, *, bad: bool = True) -> Path:
 
 
 def ingest(folder: Path, *paths: Path, game: Game = CHESS) -> list[str]:
-    """One session; returns what was told."""
+    """Run one session; return the reports."""
     told: list[str] = []
     with open_ledger(folder, game) as ledger:
         recover(ledger, game)
@@ -53,7 +53,7 @@ def ingest(folder: Path, *paths: Path, game: Game = CHESS) -> list[str]:
 
 
 def openings(folder: Path, game: Game = CHESS) -> Counter[str]:
-    """How often each first move is in the ledger."""
+    """Return how often each first move is in the ledger."""
     with open_ledger(folder, game) as ledger:
         batches = [load_received(folder, row) for row in ledger.received_batches()]
     records = [batch.game_record(index) for batch in batches for index in range(batch.num_games)]
@@ -65,7 +65,7 @@ def once(folder: Path, game: Game = CHESS) -> bool:
     return len(found) == len(OPENINGS) and set(found.values()) == {1} and not audit(folder).problems
 
 
-def test_every_game_is_entered_once_and_the_rest_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_game_is_entered_once_and_the_rest_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run, path = tmp_path / "run", write(tmp_path / "a.pgn")
     run.mkdir()
     (told,) = ingest(run, path)
@@ -86,7 +86,7 @@ def test_every_game_is_entered_once_and_the_rest_is_told(tmp_path: Path, monkeyp
     ]
     assert found.batches == 3
     path.unlink()
-    assert ingest(run, path) == []  # it is needed no more
+    assert ingest(run, path) == []  # it is no longer needed
     assert once(run)
 
 
@@ -105,7 +105,7 @@ def test_the_same_content_counts_once_and_a_new_file_is_added(tmp_path: Path) ->
 
 @pytest.mark.parametrize("place", ["grant", "file", "ledger"])
 @pytest.mark.parametrize("number", [1, 2, 3])
-def test_a_session_that_is_killed_anywhere_is_gone_on_with(
+def test_a_session_killed_anywhere_is_continued(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str, number: int
 ) -> None:
     """Killed after the games of a batch were granted, after its file was in place, or after it was entered."""
@@ -133,7 +133,7 @@ def test_a_session_that_is_killed_anywhere_is_gone_on_with(
     assert once(run)
 
 
-def test_a_file_that_changes_in_the_middle_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_changes_while_it_is_read_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run, path = tmp_path / "run", write(tmp_path / "a.pgn")
     run.mkdir()
     with monkeypatch.context() as patch:
@@ -146,8 +146,8 @@ def test_a_file_that_changes_in_the_middle_is_refused(tmp_path: Path, monkeypatc
 
 
 def write_folder(folder: Path) -> Path:
-    """SGF files in folders: one game each but for one with two, of which one is broken, and one with nothing to learn
-    from.
+    """Write SGF files in folders, with one game each, except for one with two games, one of them broken, and one with
+    nothing to learn from.
     """
     (folder / "deeper").mkdir(parents=True)
     games = [
@@ -162,7 +162,7 @@ def write_folder(folder: Path) -> Path:
     return folder
 
 
-def test_the_games_of_a_folder_are_entered_once_and_the_rest_is_told_with_its_file(tmp_path: Path) -> None:
+def test_the_games_of_a_folder_are_entered_once_and_the_rest_is_reported_with_its_file(tmp_path: Path) -> None:
     run, folder = tmp_path / "run", write_folder(tmp_path / "games")
     run.mkdir()
     (told,) = ingest(run, folder, game=GO)
@@ -176,7 +176,7 @@ def test_the_games_of_a_folder_are_entered_once_and_the_rest_is_told_with_its_fi
 
 
 @pytest.mark.parametrize("number", [1, 2, 3])
-def test_a_session_that_is_killed_in_the_middle_of_a_folder_is_gone_on_with(
+def test_a_session_killed_during_a_folder_is_continued(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
     run, folder, inner, calls = tmp_path / "run", write_folder(tmp_path / "games"), Ledger.add_received, []
@@ -241,7 +241,7 @@ def opened(folder: Path, settings: Settings, listener: Listener) -> Coach:
     return open_coach(folder, settings, make_backend=make_backend, observers=[listener])
 
 
-def test_a_session_finds_them_in_its_window_and_learns_from_them_and_so_does_the_next(tmp_path: Path) -> None:
+def test_a_session_and_its_successor_find_them_in_their_window_and_learn_from_them(tmp_path: Path) -> None:
     run, path, steps = tmp_path / "run", write(tmp_path / "a.pgn"), []
     run.mkdir()
     for _ in range(2):
@@ -257,7 +257,7 @@ def test_a_session_finds_them_in_its_window_and_learns_from_them_and_so_does_the
 
 
 @pytest.mark.medium
-def test_a_run_learns_from_them_first_and_its_ledger_balances(tmp_path: Path) -> None:
+def test_a_run_first_learns_from_them_and_its_ledger_balances(tmp_path: Path) -> None:
     run, path, listener = tmp_path / "run", write(tmp_path / "a.pgn"), Listener()
     run.mkdir()
     for iterations in (1, 2):
@@ -270,10 +270,10 @@ def test_a_run_learns_from_them_first_and_its_ledger_balances(tmp_path: Path) ->
             assert coach.state.total_games == len(OPENINGS) + 2 * iterations
             assert coach.window.num_games == len(OPENINGS) + 2 * iterations
         assert not audit(run).problems
-    assert [report.self_play.games for report in listener.reports] == [2, 2]  # those of files are no self-play
+    assert [report.self_play.games for report in listener.reports] == [2, 2]  # games of files are no self-play
 
 
-def test_only_chess_begins_with_pgn_files_and_no_worker_is_called_like_them(tmp_path: Path) -> None:
+def test_only_chess_starts_with_pgn_files_and_no_worker_has_their_name(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="only for chess"):
         small_settings(tmp_path, training={"window": {"min_positions": 50, "seed_games": ["a.pgn"]}})
     with pytest.raises(ValueError, match="choose another"):

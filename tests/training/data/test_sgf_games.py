@@ -1,4 +1,4 @@
-"""Games of SGF files as games to learn from, and the games of a run of Go as SGF."""
+"""Games of SGF files as training data, and the games of a Go run as SGF."""
 
 from pathlib import Path
 
@@ -40,8 +40,8 @@ def sgf_of(moves: str, result: str, *, root: str = "SZ[5]KM[2.5]") -> str:
     [
         (sgf_of(f"{BLACK_WALL};B[];W[]", "B+7.5"), 12, [1, -1], 0),
         (sgf_of(f"{BLACK_WALL};B[tt];W[tt]", "B+"), 12, [1, -1], 0),
-        (sgf_of(f"{BLACK_WALL};B[];W[];B[da]", "B+R"), 12, [1, -1], 0),  # after two passes the rules go on with nothing
-        (sgf_of(f"{BLACK_WALL};B[];W[]", "W+5.5"), 10, [-1, 1], 1),  # they took Black's stones for dead
+        (sgf_of(f"{BLACK_WALL};B[];W[];B[da]", "B+R"), 12, [1, -1], 0),  # the rules ignore everything after two passes
+        (sgf_of(f"{BLACK_WALL};B[];W[]", "W+5.5"), 10, [-1, 1], 1),  # they considered Black's stones dead
         (sgf_of(f"{BLACK_WALL};B[];W[]", "0"), 10, [0, 0], AGREED),
         (sgf_of(";B[cc];W[bb]", "W+R"), 2, [-1, 1], 1),
         (sgf_of(";B[cc];W[bb]", "B+Time"), 2, [1, -1], 2),
@@ -78,13 +78,13 @@ def test_a_game_ends_by_the_rules_or_as_the_players_agreed(
         (sgf_of(";B[cc];W[zz]", "B+R"), "which is not on its board"),
     ],
 )
-def test_what_cannot_be_learned_from_is_told(tmp_path: Path, text: str, reason: str) -> None:
+def test_games_that_cannot_be_learned_from_are_reported(tmp_path: Path, text: str, reason: str) -> None:
     (found,) = read(tmp_path, text)
     assert isinstance(found, BadGame), found
     assert reason in found.reason
 
 
-def test_a_game_that_is_too_long_for_our_rules_is_cut_there_and_counted(tmp_path: Path) -> None:
+def test_a_game_too_long_for_our_rules_is_cut_there_and_scored(tmp_path: Path) -> None:
     short = load_game("go", size=5, komi=2.5, max_plies=10)
     (found,) = read(tmp_path, sgf_of(f"{BLACK_WALL};B[bb];W[db]", "W+R"), short)
     assert isinstance(found, ImportedGame)
@@ -111,7 +111,7 @@ def test_a_window_of_such_games_teaches_the_moves_and_the_results(tmp_path: Path
 
 
 def a_run(folder: Path) -> list[GameBatch]:
-    """Two batches of three games, of which some are resigned."""
+    """Two batches of three games, some of which are resigned."""
     folder.mkdir()
     with open_ledger(folder, GO) as ledger:
         ledger.grant("one", 6)
@@ -126,7 +126,7 @@ def a_run(folder: Path) -> list[GameBatch]:
     return [decode(encode(batch)) for batch in batches]
 
 
-def test_the_games_of_a_run_are_written_with_what_search_made_of_them(
+def test_the_games_of_a_run_are_written_with_search_s_judgement(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     batches, path = a_run(tmp_path / "demo"), tmp_path / "games.sgf"
@@ -166,7 +166,7 @@ def test_they_are_written_one_by_one_into_a_folder(tmp_path: Path, capsys: pytes
     assert all(isinstance(each, SgfGame) for path in folder.iterdir() for each in read_sgf(path))
 
 
-def test_what_was_written_can_be_learned_from(tmp_path: Path) -> None:
+def test_written_games_can_be_learned_from(tmp_path: Path) -> None:
     batches, path = a_run(tmp_path / "demo"), tmp_path / "games.sgf"
     assert view_results([str(tmp_path / "demo"), "--sgf", str(path)]) == 0
     found = list(games_of_sgf(path, GO))
@@ -187,7 +187,7 @@ def test_a_run_of_another_game_has_no_sgf_and_leaves_no_file(
     assert [path.name for path in tmp_path.iterdir()] == ["demo"]
 
 
-def test_what_is_said_of_a_game_that_is_left_out_does_nothing_to_a_terminal(tmp_path: Path) -> None:
+def test_messages_about_omitted_games_cannot_control_the_terminal(tmp_path: Path) -> None:
     path = tmp_path / "games.sgf"
     path.write_text("(;GM[1]SZ[9]KM[7]RE[\x1b\\]0;owned\x07\x1b\\[31m];B[aa];W[bb])", encoding="utf-8")
     (found,) = games_of_sgf(path, load_game("go", size=9))

@@ -1,4 +1,4 @@
-"""Only games that the rules allow are let in."""
+"""Only games that the rules allow are accepted."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -29,7 +29,7 @@ def batch(game: Game) -> GameBatch:
 
 
 def one_game(game: Game, moves: list[int], returns: list[float], *, resigned: int = 0, **columns: Any) -> GameBatch:
-    """A batch of one game, searched fully at its last move, where only that move was considered."""
+    """Return a batch of one game with a full search at its last move, where only that move was considered."""
     last = np.arange(len(moves)) == len(moves) - 1
     fields: dict[str, Any] = {
         "lengths": np.array([len(moves)], np.int32),
@@ -102,7 +102,7 @@ DRAW = [
 
 
 @pytest.mark.parametrize(("name", "options"), [("tic_tac_toe", {}), ("connect_four", {}), ("go", {"size": 7})])
-def test_real_games_are_let_in(name: str, options: dict[str, Any]) -> None:
+def test_real_games_are_accepted(name: str, options: dict[str, Any]) -> None:
     game = load_game(name, **options)
     verify(decode(encode(synthetic_batch(game, games=50, full_share=0.5, resign_share=0.5))), game)
 
@@ -117,7 +117,7 @@ def test_the_returns_must_be_those_of_the_rules(game: Game, moves: list[int], re
                 verify(one_game(game, moves, wrong), game)
 
 
-def test_a_resigned_game_is_lost_by_who_resigned(game: Game) -> None:
+def test_a_resigned_game_is_lost_by_the_player_who_resigned(game: Game) -> None:
     for player, returns in ((0, [-1.0, 1.0]), (1, [1.0, -1.0])):
         verify(one_game(game, FIRST_WINS[:-1], returns, resigned=1 + player), game)
         with pytest.raises(CorruptBatch, match="the returns"):
@@ -130,12 +130,12 @@ def test_a_draw_by_agreement_is_a_draw(game: Game) -> None:
         verify(one_game(game, FIRST_WINS[:-1], [1, -1], resigned=AGREED), game)
 
 
-def test_nobody_resigns_a_finished_game(game: Game) -> None:
+def test_a_finished_game_cannot_be_resigned(game: Game) -> None:
     with pytest.raises(CorruptBatch, match="game 0 after 7 moves: a player resigned, or"):
         verify(one_game(game, FIRST_WINS, [1, -1], resigned=2), game)
 
 
-def test_a_game_must_go_on_to_its_end(game: Game) -> None:
+def test_a_game_must_continue_to_its_end(game: Game) -> None:
     with pytest.raises(CorruptBatch, match="game 0 after 6 moves: the moves end before"):
         verify(one_game(game, FIRST_WINS[:-1], [1, -1]), game)
 
@@ -156,7 +156,7 @@ def test_moves_that_do_not_exist_are_refused(game: Game, action: int) -> None:
         verify(one_game(game, [3, 2, action, 3], [1, -1]), game)
 
 
-def test_a_full_column_takes_no_more(game: Game) -> None:
+def test_a_full_column_accepts_no_more(game: Game) -> None:
     with pytest.raises(CorruptBatch, match="game 0 after 6 moves: the move is illegal"):
         verify(one_game(game, [0] * 8, [1, -1]), game)
 
@@ -186,8 +186,8 @@ CHANGES: dict[str, Callable[[NDArray[Any]], NDArray[Any]]] = {
 
 
 @pytest.mark.parametrize("name", CHANGES)
-def test_a_fault_in_any_game_is_found_and_placed(game: Game, batch: GameBatch, name: str) -> None:
-    """Change one column within one game, for each game whose part of it that changes."""
+def test_a_fault_in_any_game_is_found_and_located(game: Game, batch: GameBatch, name: str) -> None:
+    """Change one column within one game, for each game with a part of it that changes."""
     axis = {
         "actions": batch.lengths,
         "policy_actions": np.add.reduceat(batch.policy_sizes, np.cumsum(batch.lengths) - batch.lengths),

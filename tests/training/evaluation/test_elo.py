@@ -57,14 +57,14 @@ def test_the_margin_covers_the_truth_about_nineteen_times_in_twenty() -> None:
     assert 0.92 <= covered / 400 <= 0.98
 
 
-def test_a_player_whom_nobody_has_met_has_no_rating() -> None:
+def test_a_player_without_games_has_no_rating() -> None:
     ratings = rate_players([played("a", "random", 5, 0, 5), played("c", "d", 5, 0, 5)], "random")
     assert math.isinf(ratings["c"].margin)
     assert math.isfinite(ratings["a"].margin)
 
 
 def a_long_run(versions: int) -> list[PairResult]:
-    """Each version meets the anchor, its predecessor, and the one half as old, as in a run."""
+    """Return a run in which each version meets the anchor, its predecessor, and the version half as old."""
     generator = np.random.default_rng(4)
     met = [(version, opponent) for version in range(1, versions + 1) for opponent in {0, version - 1, version // 2}]
     strength = [400 * math.log10(1 + version) for version in range(versions + 1)]
@@ -72,7 +72,7 @@ def a_long_run(versions: int) -> list[PairResult]:
     return [played(f"{a:04d}", f"{b:04d}", wins, 0, 20 - wins) for (a, b), wins in zip(met, won, strict=True)]
 
 
-def test_ratings_are_where_the_likelihood_is_highest_and_margins_from_its_curvature() -> None:
+def test_ratings_maximize_the_likelihood_and_margins_follow_from_its_curvature() -> None:
     results = a_long_run(40)
     ratings = rate_players(results, "0000")
     names = sorted(ratings)
@@ -89,7 +89,7 @@ def test_ratings_are_where_the_likelihood_is_highest_and_margins_from_its_curvat
     np.testing.assert_allclose([ratings[name].margin for name in names[1:]], margins, rtol=1e-6)
 
 
-def test_a_long_run_s_ratings_take_work_that_grows_with_its_length_alone() -> None:
+def test_ratings_of_a_long_run_take_work_in_proportion_to_its_length() -> None:
     met: dict[str, set[str]] = {}
     for result in a_long_run(2_000):
         met.setdefault(result.first, set()).add(result.second)
@@ -111,7 +111,7 @@ def test_the_sequential_test_decides_for_the_stronger_and_against_the_weaker_pla
     assert sprt(pairs(15, 4, generator), **options) is None
 
 
-def test_the_sequential_test_is_wrong_as_seldom_as_it_promises() -> None:
+def test_the_sequential_test_is_wrong_as_rarely_as_it_promises() -> None:
     generator = np.random.default_rng(3)
     wrong = 0
     for _ in range(300):
@@ -121,15 +121,15 @@ def test_the_sequential_test_is_wrong_as_seldom_as_it_promises() -> None:
     assert wrong / 300 < 0.09
 
 
-def test_pairs_that_all_went_the_same_way_decide_nothing_before_there_are_enough_of_them() -> None:
+def test_pairs_with_equal_results_decide_nothing_until_there_are_enough() -> None:
     options = {"elo0": 0.0, "elo1": 30.0, "alpha": 0.05, "beta": 0.05}
     sweeps = {count: sprt(np.ones(count), **options) for count in (2, 5, 40)}
     assert sweeps == {2: None, 5: None, 40: True}
-    # By hand: one pair of each outcome stands beside the two that were won.
+    # By hand: one pair of each outcome is added to the two that were won.
     low, high = 0.5, expected_score(30.0)
     ratio = log_likelihood_ratio(np.ones(2), elo0=0.0, elo1=30.0)
     assert ratio == pytest.approx(2 * (high - low) * (2 - low - high) / (2 * np.var([1, 1, 0, 0.5, 1])))
 
 
-def test_no_pairs_say_nothing() -> None:
+def test_without_pairs_nothing_is_decided() -> None:
     assert log_likelihood_ratio(np.zeros(0), elo0=0, elo1=30) == 0

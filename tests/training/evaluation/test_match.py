@@ -11,7 +11,7 @@ GAME = load_game("connect_four")
 
 
 class FirstLegal:
-    """Always plays the leftmost column, and remembers what it was asked."""
+    """Always plays the leftmost column, and records its requests."""
 
     def __init__(self, game: Game) -> None:
         self.game = game
@@ -22,29 +22,29 @@ class FirstLegal:
         return np.array([self.game.legal_actions(state)[0] for state in states], np.int32)
 
 
-def test_both_players_of_a_pair_begin_from_the_same_opening() -> None:
+def test_both_games_of_a_pair_begin_from_the_same_opening() -> None:
     player = FirstLegal(GAME)
     result = play_match(GAME, player, FirstLegal(GAME), pairs=40, opening_plies=4, seed=1)
-    # The same player on both sides: what the one wins in the first game of a pair, the other wins in the second.
+    # The same player on both sides: what one wins in the first game of a pair, the other wins in the second.
     assert np.array_equal(result.scores.sum(1), np.ones(40))
     assert result.wins == result.losses
     assert result.wins + result.draws + result.losses == 80
 
 
-def test_openings_differ_have_the_wanted_length_and_are_never_the_end() -> None:
+def test_openings_differ_have_the_requested_length_and_never_end_the_game() -> None:
     states = openings(GAME, 200, 8, seed=2)
     assert all(state[2] == 8 for state in states)
     assert not any(GAME.terminal(state) for state in states)
     assert len({state.tobytes() for state in states}) > 150
 
 
-def test_openings_of_a_seed_are_the_same_again() -> None:
+def test_a_seed_gives_the_same_openings_again() -> None:
     assert np.array_equal(openings(GAME, 20, 3, seed=5), openings(GAME, 20, 3, seed=5))
     assert not np.array_equal(openings(GAME, 20, 3, seed=5), openings(GAME, 20, 3, seed=6))
 
 
 class Replaying(FirstLegal):
-    """Checks what it is told of how games came to where they are."""
+    """Checks the histories of games that it is given."""
 
     def follow(self, states: States, starts: States, moves: Sequence[Sequence[int]]) -> Actions:
         for state, start, played in zip(states, starts, moves, strict=True):
@@ -57,7 +57,7 @@ class Replaying(FirstLegal):
 
 
 @pytest.mark.parametrize("told", [False, True])
-def test_who_wants_to_know_is_told_how_a_game_came_about(told: bool) -> None:
+def test_a_player_that_needs_histories_gets_them(told: bool) -> None:
     opened = opening_moves(GAME, 3, 4, seed=2)
     starts, player = states_after(GAME, opened), Replaying(GAME)
     assert np.array_equal(starts, openings(GAME, 3, 4, seed=2))
@@ -91,7 +91,7 @@ def test_the_first_player_of_a_match_begins_the_first_game_of_each_pair() -> Non
     assert result.scores[0, 0] == 1.0  # X in the middle, O at 1, X at 3, O at 2, X at 7: a diagonal
 
 
-def test_somebody_may_look_up_between_moves() -> None:
+def test_a_watcher_is_called_between_moves() -> None:
     looks = []
     play_match(
         GAME,

@@ -1,4 +1,4 @@
-"""Errors against perfect play: the shipped positions hold the truth, and thrown-away value is counted as it is."""
+"""Errors against perfect play: the shipped positions are correct, and lost value is counted correctly."""
 
 from collections.abc import Callable
 from functools import cache
@@ -37,7 +37,7 @@ def connect_four() -> SolvedPositions:
 
 
 def made_up(*rows: list[int]) -> SolvedPositions:
-    """Positions of which only the values matter."""
+    """Return positions of which only the values matter."""
     return SolvedPositions(
         np.zeros((len(rows), 4), np.int64), np.zeros((len(rows), 9, 6, 7), np.float32), np.array(rows, np.int8)
     )
@@ -55,7 +55,7 @@ def test_a_move_has_a_value_exactly_if_it_is_legal(name: str) -> None:
 
 
 @pytest.mark.medium
-def test_the_shipped_values_are_what_the_solver_finds(connect_four: SolvedPositions) -> None:
+def test_the_shipped_values_are_those_of_the_solver(connect_four: SolvedPositions) -> None:
     plies = connect_four.states[:, 2]
     sample = np.flatnonzero(plies >= 13)[::4]
     assert len(sample) > 100
@@ -64,7 +64,7 @@ def test_the_shipped_values_are_what_the_solver_finds(connect_four: SolvedPositi
 
 @pytest.mark.slow
 @pytest.mark.timeout(7200)
-def test_all_shipped_values_are_what_the_solver_finds(connect_four: SolvedPositions) -> None:
+def test_all_shipped_values_are_those_of_the_solver(connect_four: SolvedPositions) -> None:
     assert all(
         (action_values(state) == values).all()
         for state, values in zip(connect_four.states, connect_four.values, strict=True)
@@ -72,21 +72,19 @@ def test_all_shipped_values_are_what_the_solver_finds(connect_four: SolvedPositi
 
 
 @pytest.mark.medium
-def test_no_shipped_position_comes_twice_or_with_its_mirror_image(connect_four: SolvedPositions) -> None:
+def test_no_shipped_position_occurs_twice_or_with_its_mirror_image(connect_four: SolvedPositions) -> None:
     seen = connect_four.observations
     assert len({min(board.tobytes(), board[..., ::-1].tobytes()) for board in seen}) == len(seen)
 
 
-def test_the_shipped_file_is_small_and_says_what_it_holds(connect_four: SolvedPositions) -> None:
+def test_the_shipped_file_is_small_and_describes_its_content(connect_four: SolvedPositions) -> None:
     assert FILE.stat().st_size < 200_000
     with np.load(FILE, allow_pickle=False) as file:
         assert file["positions_per_ply"].tolist() == np.bincount(connect_four.states[:, 2], minlength=42).tolist()
         assert file["share_with_something_to_lose"] == connect_four.something_to_lose.mean()
 
 
-def test_positions_of_a_file_of_ones_own_are_read_as_the_shipped_ones(
-    connect_four: SolvedPositions, tmp_path: Path
-) -> None:
+def test_a_user_s_file_of_positions_is_read_like_the_shipped_one(connect_four: SolvedPositions, tmp_path: Path) -> None:
     with np.load(FILE, allow_pickle=False) as file:
         first = file["plies"][:3]
         own = {"actions": file["actions"][: first.sum()], "plies": first, "values": file["values"][:3]}
@@ -114,7 +112,7 @@ def test_a_damaged_file_of_positions_is_refused_by_its_name(spoil: Callable[[byt
         read_positions(load_game("connect_four"), path)
 
 
-def test_a_file_whose_moves_or_values_fit_no_game_is_refused(tmp_path: Path) -> None:
+def test_a_file_whose_moves_or_values_are_impossible_is_refused(tmp_path: Path) -> None:
     path, values = tmp_path / "own.npz", np.zeros((1, 7), np.int8)
     full_column = np.array([[ILLEGAL, 0, 0, 0, 0, 0, 0]], np.int8)
     for moves, spoilt in (
@@ -139,7 +137,7 @@ def test_other_games_have_no_solved_positions() -> None:
 
 
 @pytest.mark.medium
-def test_fewer_positions_are_the_same_part_every_time(connect_four: SolvedPositions) -> None:
+def test_a_smaller_number_of_positions_is_always_the_same_subset(connect_four: SolvedPositions) -> None:
     part = loaded("connect_four", count=50)
     assert len(part.states) == len(part.values) == len(part.observations) == 50
     again = load_positions(load_game("connect_four"), count=50)
@@ -154,7 +152,7 @@ def test_fewer_positions_are_the_same_part_every_time(connect_four: SolvedPositi
 
 
 @pytest.mark.parametrize("name", ["connect_four", "tic_tac_toe"])
-def test_the_best_moves_are_no_errors_and_the_worst_are_all_there_can_be(name: str) -> None:
+def test_the_best_moves_are_no_errors_and_the_worst_are_all_possible_ones(name: str) -> None:
     positions = loaded(name)
     assert errors(positions, positions.values.argmax(1)).errors == 0
     worst = errors(positions, np.where(positions.values == ILLEGAL, 2, positions.values).argmin(1))
@@ -183,7 +181,7 @@ def test_an_illegal_choice_is_refused_with_its_position() -> None:
         errors(made_up([1] * 7, [0, 0, 0, ILLEGAL, 0, 0, 0]), np.array([3, 3]))
 
 
-def test_intervals_are_wilsons() -> None:
+def test_intervals_are_wilson_s() -> None:
     assert wilson(0, 0) == (0, 1)
     assert wilson(0, 10) == pytest.approx((0, 0.2775), abs=1e-4)
     assert wilson(10, 10) == pytest.approx((0.7225, 1), abs=1e-4)
@@ -192,11 +190,11 @@ def test_intervals_are_wilsons() -> None:
     )  # R. G. Newcombe, Statistics in Medicine 17 (1998)
 
 
-def test_the_policy_chooses_the_greatest_legal_logit_of_its_own_position(connect_four: SolvedPositions) -> None:
+def test_the_policy_chooses_the_largest_legal_logit_of_its_own_position(connect_four: SolvedPositions) -> None:
     sizes = []
 
     def prefers_full_columns(observations: Planes) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        """The more stones in a column, the better; to the left of equals."""
+        """A network for which more stones in a column are better, the leftmost first."""
         sizes.append(len(observations))
         return observations[:, :2].sum((1, 2)), np.zeros(len(observations), np.float32)
 

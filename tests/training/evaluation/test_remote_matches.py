@@ -1,5 +1,5 @@
-"""Matches that workers play: with a host that does in this process what a worker would, or something else, by a clock
-of the test's.
+"""Matches played by workers: a host in this process does what a worker would, or something else, on a clock of the
+test.
 """
 
 import json
@@ -52,14 +52,14 @@ Answer = Callable[[str, MatchOrder], PlayedOrder | bytes | None]
 
 @dataclass
 class Actors:
-    """Workers that answer an order at the next look as they are told to; None is no answer."""
+    """Workers that answer an order at the next poll as configured; None is no answer."""
 
     answers: dict[str, Answer]
     asked: dict[str, list[MatchOrder]] = field(default_factory=dict)
     now_playing: dict[str, list[MatchOrder]] = field(default_factory=dict)
     brought: list[set[Contestant]] = field(default_factory=list)
     remote: set[str] = field(default_factory=set)
-    alive: bool = False  # whether those who do not answer show signs of playing
+    alive: bool = False  # whether silent workers show signs of playing
     beat: int = 0
 
     def bring(self, players: Mapping[Contestant, bytes]) -> None:
@@ -92,7 +92,7 @@ class Actors:
 
 
 class Table:
-    """A match between actors, and its time."""
+    """A match between actors, and its clock."""
 
     def __init__(self, answers: dict[str, Answer], **options: object) -> None:
         self.actors = Actors(answers, **options)  # type: ignore[arg-type]
@@ -130,7 +130,7 @@ def test_a_match_is_shared_out_and_every_pair_is_played_once() -> None:
     assert table.actors.brought == [{MODEL}, set()]
 
 
-def test_several_matches_are_played_side_by_side_and_not_mixed_up() -> None:
+def test_several_matches_are_played_side_by_side_without_mixing() -> None:
     table = Table({"a": honest})
     specs = [
         MatchSpec(first=MODEL, second=None, pairs=pairs, seed=pairs, opening_plies=2, num_simulations=4)
@@ -146,34 +146,34 @@ def test_the_slices_of_a_match_have_the_openings_of_the_whole_match() -> None:
     assert np.array_equal(np.concatenate(parts), whole)
 
 
-def test_what_a_silent_worker_does_not_play_is_played_by_another() -> None:
+def test_slices_of_a_silent_worker_are_played_by_another() -> None:
     table = Table({"a": silent, "b": honest})
     table.play()
     assert (table.remote.remote_games, table.remote.local_games) == (40, 0)
     assert table.now < QUIET_SECONDS + 5
 
 
-def test_without_a_worker_that_answers_everything_is_played_at_home() -> None:
+def test_without_a_worker_that_answers_everything_is_played_locally() -> None:
     table = Table({"a": silent, "b": silent})
     table.play()
     assert (table.remote.remote_games, table.remote.local_games) == (0, 40)
     assert table.now < QUIET_SECONDS + 5
 
 
-def test_without_any_worker_nobody_is_waited_for() -> None:
+def test_without_workers_nothing_is_waited_for() -> None:
     table = Table({})
     table.play()
     assert (table.remote.local_games, table.now) == (40, 0.0)
 
 
-def test_a_worker_that_shows_that_it_plays_is_waited_for_but_not_for_ever() -> None:
+def test_a_worker_that_shows_signs_of_playing_is_waited_for_but_not_for_ever() -> None:
     table = Table({"a": silent}, alive=True)
     table.play()
     assert table.remote.local_games == 40
     assert QUIET_SECONDS < table.now <= 2 * 1800
 
 
-def test_a_worker_that_is_lost_is_not_waited_for() -> None:
+def test_a_lost_worker_is_not_waited_for() -> None:
     table = Table({"a": silent})
     table.play(poll=lambda: table.actors.remote.add("a") if table.now > 3 else None)
     assert table.remote.local_games == 40
@@ -181,7 +181,7 @@ def test_a_worker_that_is_lost_is_not_waited_for() -> None:
 
 
 def forge(**changes: object) -> Answer:
-    """An answer in which these fields are others."""
+    """Return an answer with these fields changed."""
 
     def answer(worker: str, wanted: MatchOrder) -> PlayedOrder:
         return honest(worker, wanted).model_copy(update=changes)
@@ -223,7 +223,7 @@ def test_a_forged_result_is_refused_and_played_by_another(reason: str, caplog: p
     assert table.now < 2
 
 
-def test_a_result_says_exactly_what_was_played() -> None:
+def test_a_result_contains_exactly_the_played_games() -> None:
     wanted = order()
     starts, result = play_order(GAME, wanted, player_of)
     travelled = PlayedOrder.model_validate(json.loads(played_order("w", wanted, starts, result).model_dump_json()))
@@ -232,7 +232,7 @@ def test_a_result_says_exactly_what_was_played() -> None:
         verified_result(GAME, order(first_pair=4), "w", travelled)
 
 
-def test_a_stop_takes_the_orders_back() -> None:
+def test_a_stop_withdraws_the_orders() -> None:
     table = Table({"a": silent, "b": silent})
 
     def stop() -> None:
@@ -245,7 +245,7 @@ def test_a_stop_takes_the_orders_back() -> None:
     assert table.actors.brought[-1] == set()
 
 
-def test_an_order_lies_within_its_match_and_is_no_larger_than_one_may_be() -> None:
+def test_an_order_is_within_its_match_and_no_larger_than_allowed() -> None:
     with pytest.raises(ValueError, match="has no pair 8"):
         order(first_pair=6, pairs=3)
     with pytest.raises(ValueError, match="less than or equal"):

@@ -14,7 +14,7 @@ from training.search.search import Search
 
 
 class Recorder:
-    """Plays at random and remembers what it was asked."""
+    """Plays at random and records its requests."""
 
     def __init__(self) -> None:
         self.player, self.asked = RandomPlayer(SMALL, 1), [np.zeros(0)]
@@ -26,7 +26,7 @@ class Recorder:
 
 
 def lopsided(observations: Planes) -> tuple[np.ndarray, np.ndarray]:
-    """A network that likes some directions more, and expects nothing."""
+    """Return a network that prefers some directions, and expects nothing."""
     return np.tile(np.float32([0.0, 1.0, 2.0, -1.0]), (len(observations), 1)), np.zeros(len(observations), np.float32)
 
 
@@ -60,8 +60,8 @@ def test_a_seed_gives_the_same_games_again() -> None:
     assert first.scores.tolist() != other.scores.tolist()
 
 
-def test_what_nature_does_follows_from_the_number_of_the_game() -> None:
-    """A player who needs no luck of their own plays the same game alone and among others."""
+def test_chance_depends_only_on_the_number_of_the_game() -> None:
+    """A player without randomness plays the same game alone and among others."""
 
     class Eager:
         def choose(self, states: States) -> Actions:
@@ -73,7 +73,7 @@ def test_what_nature_does_follows_from_the_number_of_the_game() -> None:
     assert len(set(alone)) > 1
 
 
-def test_the_one_who_watches_can_end_it() -> None:
+def test_a_watcher_can_stop_it() -> None:
     seen = []
 
     def watch(ended: int, moves: int) -> None:
@@ -95,25 +95,25 @@ def test_the_figures_are_those_of_the_games() -> None:
     assert [part.milestone for part in report.milestones] == [512, 1024]
 
 
-def test_a_game_for_two_is_not_played_for_the_score() -> None:
+def test_a_two_player_game_is_not_played_for_the_score() -> None:
     game = load_game("tic_tac_toe")
     with pytest.raises(ValueError, match="tic_tac_toe is a game for 2"):
         play_for_score(game, RandomPlayer(game, 1), games=1, seed=1)
 
 
 @pytest.mark.parametrize("wanted", [{"rating_games": 10}, {"gating": "sprt"}, {"perfect_play": True}])
-def test_what_only_games_for_two_have_is_refused_for_one_player(wanted: dict[str, object]) -> None:
+def test_settings_of_two_player_games_are_refused_for_one_player(wanted: dict[str, object]) -> None:
     settings = EvaluationSettings.model_validate({"rating_games": 0} | wanted)
     with pytest.raises(ValueError, match=rf"evaluation\.{next(iter(wanted))}: one-player games such as twenty48"):
         require_measurable(SMALL, settings)
 
 
-def test_a_score_is_refused_for_games_of_two() -> None:
+def test_a_score_is_refused_for_two_player_games() -> None:
     with pytest.raises(ValueError, match=r"evaluation\.score_games: tic_tac_toe is not a one-player game"):
         require_measurable(load_game("tic_tac_toe"), EvaluationSettings(score_games=10))
 
 
-def test_what_a_game_has_is_measured() -> None:
+def test_measures_that_a_game_allows_are_accepted() -> None:
     require_measurable(SMALL, EvaluationSettings(rating_games=0, score_games=10))
     require_measurable(SMALL, EvaluationSettings(every=0))
     require_measurable(load_game("tic_tac_toe"), EvaluationSettings(perfect_play=True, gating="sprt"))

@@ -1,7 +1,7 @@
 """A learner that has less memory than a whole batch needs: ``python -m tests.training.learning.memory_program
 MEGABYTES``.
 
-It says how many positions it takes at once in the end, and its last loss.
+It prints how many positions it finally takes at once, and its last loss.
 """
 
 import resource
@@ -18,8 +18,8 @@ BATCH = 4096
 
 
 def train(megabytes: int | None) -> tuple[int | None, float]:
-    """Positions at once, and the loss of a step for which there are so many megabytes more than now; None: as many as
-    there are.
+    """Return the positions at once and the loss of a step with this many megabytes more than are used now; None:
+    without a limit.
     """
     seed_weights(1)
     network = build_network(CONNECT_FOUR, blocks=1, channels=32)
@@ -33,7 +33,7 @@ def train(megabytes: int | None) -> tuple[int | None, float]:
         learning_rate=1e-3,
     )
     window = FixedWindow(CONNECT_FOUR, BATCH)
-    learner.train(window, 1, 3, batch_size=64)  # so that what is needed for any step is there
+    learner.train(window, 1, 3, batch_size=64)  # so that the memory that any step needs is allocated
     if megabytes is not None:
         pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
         most = pages * resource.getpagesize() + megabytes * 2**20

@@ -49,7 +49,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def training(
     data: Path, save_dir: Path, *, stop_after: int = 0, watched: list[Any] | None = None, **options: Any
 ) -> BigLearner:
-    """A small training, which stops after so many steps if that is more than none."""
+    """Return a small training, which stops after this many steps if that is more than none."""
     seed_weights(1)
     told: list[Any] = [] if watched is None else watched
 
@@ -83,7 +83,7 @@ def same(a: dict[str, Tensor], b: dict[str, Tensor]) -> bool:
 
 @pytest.mark.medium
 @pytest.mark.parametrize("stop_after", [2, 15])
-def test_a_training_that_was_stopped_ends_as_if_it_had_not_been(data: Path, tmp_path: Path, stop_after: int) -> None:
+def test_an_interrupted_training_ends_as_if_it_had_not_been(data: Path, tmp_path: Path, stop_after: int) -> None:
     seen: list[Any] = []
     whole = training(data, tmp_path / "whole")
     assert whole.train()
@@ -101,7 +101,7 @@ def test_a_training_that_was_stopped_ends_as_if_it_had_not_been(data: Path, tmp_
 
 
 @pytest.mark.medium
-def test_what_is_told_of_an_epoch_is_the_mean_over_all_its_positions(data: Path, tmp_path: Path) -> None:
+def test_the_report_of_an_epoch_is_the_mean_over_all_its_positions(data: Path, tmp_path: Path) -> None:
     told: list[Any] = []
     training(data, tmp_path, watched=told).train()
     ends = [index for index, what in enumerate(told) if isinstance(what, Epoch)]
@@ -113,9 +113,7 @@ def test_what_is_told_of_an_epoch_is_the_mean_over_all_its_positions(data: Path,
 
 
 @pytest.mark.medium
-def test_the_checkpoint_has_all_that_is_needed_and_nothing_but_tensors_and_plain_values(
-    data: Path, tmp_path: Path
-) -> None:
+def test_the_checkpoint_has_everything_needed_as_tensors_and_plain_values(data: Path, tmp_path: Path) -> None:
     trained = training(data, tmp_path)
     trained.train()
     tree = torch.load(trained.path, weights_only=True)
@@ -142,7 +140,7 @@ def test_each_rank_gets_its_own_random_state_back(data: Path, tmp_path: Path) ->
 
 
 @pytest.mark.medium
-def test_the_averaged_weights_lie_beside_it_for_play(data: Path, tmp_path: Path) -> None:
+def test_the_averaged_weights_are_saved_next_to_it_for_play(data: Path, tmp_path: Path) -> None:
     trained = training(data, tmp_path)
     trained.train()
     model = open_model(tmp_path / "net.safetensors")
@@ -170,7 +168,7 @@ def test_a_damaged_checkpoint_is_named(tmp_path: Path) -> None:
     assert newest_checkpoint(ALONE, tmp_path / "other.pt") is None
 
 
-def test_files_that_change_amid_an_epoch_are_named(data: Path, tmp_path: Path) -> None:
+def test_files_that_change_during_an_epoch_are_named(data: Path, tmp_path: Path) -> None:
     copy = tmp_path / "data"
     copy.mkdir()
     for path in data.glob("*.games"):
@@ -188,12 +186,12 @@ def test_files_that_change_amid_an_epoch_are_named(data: Path, tmp_path: Path) -
 NO_MEMORY = (
     torch.OutOfMemoryError("CUDA out of memory"),
     RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 4194304 bytes"),
-    RuntimeError("could not create a primitive"),  # what oneDNN makes of it when its own allocation fails
+    RuntimeError("could not create a primitive"),  # oneDNN's message when its own allocation fails
 )
 
 
 def with_memory_for(learner: Learner, positions: int, error: RuntimeError = NO_MEMORY[0]) -> Learner:
-    """The learner on a device on which more positions at once are too many, with the error that it says so by."""
+    """Return the learner on a device with memory for this many positions at once, which raises this error beyond."""
     losses = learner.losses
 
     def limited(batch: TensorBatch) -> Losses:
@@ -218,7 +216,7 @@ def small_learner(**options: Any) -> Learner:
 
 
 @pytest.mark.parametrize("error", NO_MEMORY, ids=["cuda", "torch", "onednn"])
-def test_a_batch_too_large_for_the_memory_is_taken_in_parts_with_the_same_result(
+def test_a_batch_too_large_for_the_memory_is_split_with_the_same_result(
     error: RuntimeError, caplog: pytest.LogCaptureFixture
 ) -> None:
     gentle = {"optimizer": "sgd", "learning_rate": 1e-3}
@@ -233,7 +231,7 @@ def test_a_batch_too_large_for_the_memory_is_taken_in_parts_with_the_same_result
 
 
 @pytest.mark.medium
-def test_a_process_that_really_lacks_memory_takes_parts_with_the_same_result() -> None:
+def test_a_process_that_really_lacks_memory_splits_with_the_same_result() -> None:
     line = [sys.executable, "-m", "tests.training.learning.memory_program", "200"]
     ended = subprocess.run(line, cwd=ROOT, capture_output=True, text=True, timeout=600, check=False)
     assert ended.returncode == 0, ended.stderr
@@ -242,12 +240,12 @@ def test_a_process_that_really_lacks_memory_takes_parts_with_the_same_result() -
     assert float(loss) == pytest.approx(memory_program.train(None)[1], rel=1e-5)
 
 
-def test_a_group_too_large_for_the_memory_ends_it() -> None:
+def test_a_group_too_large_for_the_memory_ends_the_training() -> None:
     with pytest.raises(torch.OutOfMemoryError):
         with_memory_for(small_learner(), 10).train(FixedWindow(CONNECT_FOUR, 200), 1, 3)
 
 
-def test_what_fits_is_found_out_beforehand_and_leaves_no_trace() -> None:
+def test_the_largest_possible_part_is_determined_beforehand_without_a_trace() -> None:
     learner = with_memory_for(small_learner(), 40)
     before = {name: tensor.clone() for name, tensor in learner.network.state_dict().items()}
     learner.find_micro_batch(to_tensors(random_batch(CONNECT_FOUR, 64), learner.device), 64)
@@ -268,7 +266,7 @@ def test_mixed_precision_learns_what_float32_learns() -> None:
         )
         window = FixedWindow(
             CONNECT_FOUR, 2048
-        )  # with few positions, which are soon known by heart, any rounding changes the losses
+        )  # with few positions, which the network soon overfits, any rounding changes the losses
         learner.train(window, 180, 3)
         losses.append(learner.train(window, 20, 3).loss)
     assert losses[1] == pytest.approx(losses[0], rel=0.01)

@@ -28,7 +28,7 @@ def learner() -> Learner:
 
 
 def checkpoints(folder: Path, steps: int = 1) -> Checkpoints:
-    """A folder with a checkpoint after each of so many steps."""
+    """A folder with a checkpoint after each of these steps."""
     kept, taught = Checkpoints(folder / "checkpoints", keep=3), learner()
     for step in range(steps):
         taught.train(WINDOW, 1, 0)
@@ -36,7 +36,7 @@ def checkpoints(folder: Path, steps: int = 1) -> Checkpoints:
     return kept
 
 
-def test_a_checkpoint_holds_the_learner_and_what_the_coach_remembers(tmp_path: Path) -> None:
+def test_a_checkpoint_has_the_learner_and_the_coach_s_state(tmp_path: Path) -> None:
     taught, kept = learner(), Checkpoints(tmp_path)
     taught.train(WINDOW, 2, 0)
     path = kept.save(taught.state(), COACH)
@@ -48,7 +48,7 @@ def test_a_checkpoint_holds_the_learner_and_what_the_coach_remembers(tmp_path: P
 
 
 @pytest.mark.medium
-def test_ten_steps_are_five_a_checkpoint_and_five_more(tmp_path: Path) -> None:
+def test_ten_steps_equal_five_a_checkpoint_and_five_more(tmp_path: Path) -> None:
     whole, first, second = learner(), learner(), learner()
     whole.train(WINDOW, 10, 7)
     first.train(WINDOW, 5, 7)
@@ -61,7 +61,7 @@ def test_ten_steps_are_five_a_checkpoint_and_five_more(tmp_path: Path) -> None:
         assert all(torch.equal(second.state().tensors[group][name], tensor) for name, tensor in tensors.items()), group
 
 
-def test_a_learner_that_has_not_begun_can_be_kept(tmp_path: Path) -> None:
+def test_a_learner_without_steps_can_be_saved(tmp_path: Path) -> None:
     kept = Checkpoints(tmp_path)
     kept.save(learner().state(), {})
     loaded = kept.load()
@@ -69,7 +69,7 @@ def test_a_learner_that_has_not_begun_can_be_kept(tmp_path: Path) -> None:
     learner().restore(loaded.learner)
 
 
-def test_where_there_is_no_checkpoint_there_is_none(tmp_path: Path) -> None:
+def test_an_empty_folder_has_no_checkpoint(tmp_path: Path) -> None:
     assert Checkpoints(tmp_path / "new").load() is None
 
 
@@ -99,7 +99,7 @@ def from_the_future(path: Path) -> None:
     "name", ["checkpoint.json", "network.safetensors", "average.safetensors", "optimizer.safetensors"]
 )
 @pytest.mark.parametrize("damage", [cut_short, flip_a_bit, Path.unlink])
-def test_a_damaged_checkpoint_is_named_and_the_one_before_it_is_used(
+def test_a_damaged_checkpoint_is_named_and_the_previous_one_is_used(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, name: str, damage: Any
 ) -> None:
     kept = checkpoints(tmp_path, steps=2)
@@ -121,14 +121,14 @@ def test_a_checkpoint_of_another_format_is_named_with_both_formats(tmp_path: Pat
 
 
 @pytest.mark.parametrize("index", [b"", b"[]", b"{}", b'{"content": 3, "sha256": ""}', b"\xff"])
-def test_an_index_that_is_none_is_refused(tmp_path: Path, index: bytes) -> None:
+def test_an_invalid_index_is_refused(tmp_path: Path, index: bytes) -> None:
     path = checkpoints(tmp_path).paths()[0]
     (path / "checkpoint.json").write_bytes(index)
     with pytest.raises(CorruptCheckpoint, match=r"checkpoint\.json"):
         read_checkpoint(path)
 
 
-def test_when_no_checkpoint_can_be_read_nothing_starts_anew(tmp_path: Path) -> None:
+def test_if_no_checkpoint_can_be_read_nothing_starts_afresh(tmp_path: Path) -> None:
     kept = checkpoints(tmp_path, steps=2)
     for path in kept.paths():
         cut_short(path / "network.safetensors")
@@ -144,7 +144,7 @@ def test_the_next_checkpoint_follows_a_damaged_one(tmp_path: Path) -> None:
     assert loaded is not None and loaded.coach == COACH
 
 
-def test_what_json_cannot_hold_is_refused_and_the_older_checkpoints_stay(tmp_path: Path) -> None:
+def test_values_beyond_json_are_refused_and_the_older_checkpoints_stay(tmp_path: Path) -> None:
     kept = checkpoints(tmp_path)
     with pytest.raises(ValueError, match="JSON"):
         kept.save(learner().state(), {"seconds": float("nan")})
@@ -152,7 +152,7 @@ def test_what_json_cannot_hold_is_refused_and_the_older_checkpoints_stay(tmp_pat
 
 
 @pytest.mark.medium
-def test_a_killed_writer_leaves_the_older_checkpoints_and_no_half_one(tmp_path: Path) -> None:
+def test_a_killed_writer_leaves_the_older_checkpoints_and_no_partial_one(tmp_path: Path) -> None:
     kept = checkpoints(tmp_path)
     program = f"""
         import os, signal

@@ -1,4 +1,4 @@
-"""Whether it is seen that a network has learned its window by heart."""
+"""Whether overfitting of the window is detected."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -24,7 +24,9 @@ COUNT = 48
 
 
 def random_games(games: int, *, seed: int = 1) -> GameBatch:
-    """Games whose policies are nearly sure of the move that was drawn: nothing that could be learned but by heart."""
+    """Return games whose policies are nearly sure of the move that was drawn: nothing can be learned except by
+    memorizing.
+    """
     batch = random_batch(CONNECT_FOUR, games=games, seed=seed)
     return replace(batch, policy_weights=np.where(batch.policy_weights == 2, 50, 1).astype(np.uint16))
 
