@@ -10,13 +10,13 @@ from tests.training import example_reports
 from training.common.reports import EvaluationReport, IterationReport, MilestoneReport, ScoreReport
 from training.data.records import CHANCE_OUTCOME, FULL_SEARCH, GameBatch
 
-SMALL = load_game("twenty48", height=3, width=3)  # whose games are short
+SMALL = load_game("twenty48", height=3, width=3)  # with short games
 
 
 def random_batch(
     game: Game = SMALL, *, games: int = 4, seed: int = 1, batch_id: str = "run1-worker1-000001"
 ) -> GameBatch:
-    """Each move has a policy: a weight of 2 for what was played, of 1 for other legal moves."""
+    """Return games in which each move has a policy: a weight of 2 for the move played, of 1 for other legal moves."""
     random = np.random.default_rng(seed)
     lengths, returns, actions, flags, sizes, entries, weights = [], [], [], [], [], [], []
     for _ in range(games):
@@ -57,7 +57,7 @@ def random_batch(
 
 
 def ends(batch: GameBatch, game: Game = SMALL) -> list[States]:
-    """Where each game of the batch ends."""
+    """Return where each game of the batch ends."""
     states = []
     for moves in np.split(batch.actions, np.cumsum(batch.lengths)[:-1]):
         state = game.initial_state()
@@ -68,7 +68,7 @@ def ends(batch: GameBatch, game: Game = SMALL) -> list[States]:
 
 
 def score(mean: float) -> ScoreReport:
-    """The figures of 100 games, of which two in five have made a 2048."""
+    """Return the figures of 100 games, two in five of which have made a 2048."""
     shares = {512: 0.9, 1024: 0.7, 2048: 0.4, 4096: 0.0}
     parts = [
         MilestoneReport(milestone=tile, share=share, low=share, high=min(1.0, share + 0.1))
@@ -78,7 +78,7 @@ def score(mean: float) -> ScoreReport:
 
 
 def iteration(number: int, *, measured: bool = False) -> IterationReport:
-    """An iteration of a run of 2048, whose figures follow from its number."""
+    """Return an iteration of a run of 2048, whose figures follow from its number."""
     report = example_reports.iteration(number)
     nothing = dict.fromkeys(("first_player_wins", "draws", "resigned", "false_resignations"))
     play = replace(report.self_play, score=score(2000.0 * number), **nothing)

@@ -43,7 +43,7 @@ def learner_of(*, learning_rate: float) -> Learner:
     return Learner(network, device="cpu", batch_size=64, learning_rate=learning_rate, warmup_steps=0, ema_decay=0.9)
 
 
-def test_a_network_that_has_learned_its_window_by_heart_does_worse_on_new_games() -> None:
+def test_a_network_that_has_memorized_its_window_does_worse_on_new_games() -> None:
     window, learner = window_of(30), learner_of(learning_rate=5e-3)
     learner.train(window, 250, 1)
     window.add(random_games(6, seed=2))
@@ -54,14 +54,15 @@ def test_a_network_that_has_learned_its_window_by_heart_does_worse_on_new_games(
     assert found == generalization(learner, window, 1, count=COUNT)
 
 
-def test_a_network_that_has_learned_nothing_does_alike_and_is_left_as_it_was() -> None:
+def test_an_untrained_network_does_equally_well_and_is_left_unchanged() -> None:
     window, learner = window_of(200), learner_of(learning_rate=1e-9)
     learner.train(window, 1, 1)
     before, random = learner.state(), torch.get_rng_state()
     found = generalization(learner, window, 1, count=500)
     assert found is not None and abs(found.excess) < 0.1
-    # It says nothing: the values to learn, which have a mean of nearly 0, are all that there is to explain, and its
-    # policy is even.
+    # It predicts nothing: the values to learn, whose mean is nearly 0, are all that there is to explain, and its policy
+    # is
+    # even.
     assert found.value_new == pytest.approx(1, abs=0.1) and found.value_learned == pytest.approx(1, abs=0.1)
     after = learner.state()
     assert all(
@@ -91,14 +92,14 @@ def test_the_policy_s_figure_is_its_divergence_from_the_targets() -> None:
     assert found is not None and found.policy_new == pytest.approx(wanted, rel=0.01)
 
 
-def test_nothing_is_said_before_the_first_step_or_of_a_few_positions() -> None:
+def test_nothing_is_measured_before_the_first_step_or_on_a_few_positions() -> None:
     learner = learner_of(learning_rate=1e-9)
     assert generalization(learner, window_of(40), 1, count=COUNT) is None
     learner.train(window_of(4), 1, 1)
     assert generalization(learner, window_of(4), 1, count=COUNT) is None
 
 
-def test_what_is_found_is_shown_everywhere_and_read_again(tmp_path: Path) -> None:
+def test_the_result_is_shown_everywhere_and_read_again(tmp_path: Path) -> None:
     plain = iteration(3)
     assert plain.learner
     found = GeneralizationReport(policy_new=0.3, policy_learned=0.2, value_new=0.24, value_learned=0.25)

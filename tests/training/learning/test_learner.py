@@ -27,7 +27,7 @@ def learner(game: Game = TIC_TAC_TOE, **options: Any) -> Learner:
 def with_logits(
     batch: Batch, logits: Any, value_logits: Any, **options: Any
 ) -> tuple[Learner, torch.Tensor, torch.Tensor]:
-    """A learner whose network says this of the batch."""
+    """Return a learner whose network gives these answers on the batch."""
     taught = learner(**options)
     tensors = torch.tensor(logits, requires_grad=True), torch.tensor(value_logits, requires_grad=True)
     taught.network.forward = lambda observations: tensors  # type: ignore[method-assign]
@@ -41,7 +41,7 @@ def rows(batch: Batch, count: int) -> Batch:
 @pytest.mark.medium
 @pytest.mark.parametrize("game", [TIC_TAC_TOE, CONNECT_FOUR], ids=lambda game: game.name)
 @pytest.mark.parametrize(("optimizer", "rate"), [("adamw", 0.01), ("muon", 0.01), ("sgd", 0.1)])
-def test_one_batch_is_learned_by_heart(game: Game, optimizer: Any, rate: float) -> None:
+def test_one_batch_can_be_memorized(game: Game, optimizer: Any, rate: float) -> None:
     torch.manual_seed(0)
     network = build_network(game, blocks=1, channels=16)
     taught = Learner(network, device="cpu", optimizer=optimizer, learning_rate=rate, warmup_steps=10)
@@ -52,7 +52,7 @@ def test_one_batch_is_learned_by_heart(game: Game, optimizer: Any, rate: float) 
 
 
 @pytest.mark.medium
-def test_what_plays_has_learned_who_won() -> None:
+def test_the_network_that_plays_has_learned_who_won() -> None:
     batch = random_batch(TIC_TAC_TOE, 16)
     batch.observations[:8], batch.observations[8:] = 0, 1
     batch.values[:8], batch.values[8:] = 1, -1  # the player to move wins the first ones
@@ -90,7 +90,7 @@ def test_the_losses_are_the_cross_entropies() -> None:
 
 
 @pytest.mark.parametrize("target", [-1.0, -0.3, 0.0, 0.5, 1.0])
-def test_the_value_loss_is_least_where_the_value_is_the_target(target: float) -> None:
+def test_the_value_loss_is_minimal_where_the_value_is_the_target(target: float) -> None:
     batch = rows(random_batch(TIC_TAC_TOE, 1), 1)
     batch.values[:] = target
     logit = 2 * math.atanh(max(-0.9999, min(0.9999, target)))  # value = tanh(logit / 2)
@@ -99,7 +99,7 @@ def test_the_value_loss_is_least_where_the_value_is_the_target(target: float) ->
     assert value_logits.grad is not None and abs(value_logits.grad.item()) < 1e-4
 
 
-def test_illegal_actions_have_no_part_in_the_loss() -> None:
+def test_illegal_actions_do_not_contribute_to_the_loss() -> None:
     batch = rows(random_batch(TIC_TAC_TOE, 1), 1)
     batch.legal[:], batch.policies[:] = [[1, 1, 0, 0, 0, 0, 0, 0, 0]], np.eye(9)[0]
     taught, logits, _ = with_logits(batch, [[0.0, 0.0, 50.0, *[0.0] * 6]], [0.0])
@@ -118,7 +118,7 @@ def test_a_position_without_a_policy_target_teaches_only_its_value() -> None:
     assert logits.grad[0].any() and not logits.grad[1].any() and value_logits.grad.all()
 
 
-def test_the_report_says_what_was_done() -> None:
+def test_the_report_describes_the_training() -> None:
     taught, window = learner(learning_rate=0.01, warmup_steps=4), FixedWindow(TIC_TAC_TOE, 64)
     report = taught.train(window, 2, 0)
     assert (report.steps, report.samples, report.skipped_steps) == (2, 32, 0)
@@ -128,13 +128,13 @@ def test_the_report_says_what_was_done() -> None:
     assert report.samples_per_second == pytest.approx(32 / report.seconds)
 
 
-def test_no_steps_make_an_empty_report() -> None:
+def test_zero_steps_make_an_empty_report() -> None:
     report = learner().train(FixedWindow(TIC_TAC_TOE, 64), 0, 0)
     assert (report.steps, report.samples, report.loss) == (0, 0, 0)
 
 
 class SpoiltWindow(FixedWindow):
-    """A window of which every ``period``-th draw is spoilt."""
+    """A window of which every ``period``-th draw is damaged."""
 
     def __init__(self, period: int) -> None:
         super().__init__(TIC_TAC_TOE, 64)
@@ -146,17 +146,17 @@ class SpoiltWindow(FixedWindow):
         return replace(batch, values=batch.values * (np.nan if self.draws % self.period == 0 else 1))
 
 
-def test_spoilt_steps_are_skipped_and_counted() -> None:
+def test_damaged_steps_are_skipped_and_counted() -> None:
     report = learner().train(SpoiltWindow(2), 4, 0)
     assert report.skipped_steps == 2 and math.isfinite(report.loss) and math.isfinite(report.grad_norm)
 
 
-def test_training_in_which_every_step_is_spoilt_ends_with_the_reason() -> None:
+def test_training_in_which_every_step_is_damaged_ends_with_the_reason() -> None:
     with pytest.raises(TrainingDiverged, match="none of 3 steps"):
         learner().train(SpoiltWindow(1), 3, 0)
 
 
-def test_the_learning_rate_warms_up_and_stays() -> None:
+def test_the_learning_rate_warms_up_and_stays_constant() -> None:
     taught = learner(learning_rate=1.0, warmup_steps=10)
     rates = []
     for step in (1, 5, 10, 1000):
@@ -165,13 +165,13 @@ def test_the_learning_rate_warms_up_and_stays() -> None:
     assert rates == [0.1, 0.5, 1.0, 1.0]
 
 
-def test_a_cosine_ends_at_a_hundredth_when_the_run_does() -> None:
+def test_a_cosine_schedule_ends_at_a_hundredth_when_the_run_ends() -> None:
     taught = learner(learning_rate=1.0, warmup_steps=0, learning_rate_schedule="cosine")
     rates = [taught.learning_rate_now(progress) for progress in (0, 0.5, 1, 1.5)]
     assert rates == pytest.approx([1, 0.505, 0.01, 0.01])
 
 
-def test_a_cosine_warms_up_too() -> None:
+def test_a_cosine_schedule_also_warms_up() -> None:
     taught = learner(learning_rate=1.0, warmup_steps=10, learning_rate_schedule="cosine")
     taught.step = 5
     assert [taught.learning_rate_now(progress) for progress in (0, 0.5)] == pytest.approx([0.5, 0.5 * 0.505])
@@ -190,7 +190,7 @@ def test_an_unknown_optimizer_is_refused_with_the_known_ones() -> None:
         learner(optimizer="lion")
 
 
-def test_the_averaged_weights_are_given_away_as_copies() -> None:
+def test_the_averaged_weights_are_returned_as_copies() -> None:
     taught = learner()
     taught.train(FixedWindow(TIC_TAC_TOE, 64), 3, 0)
     weights = taught.weights()
@@ -206,12 +206,12 @@ def everything(taught: Learner) -> list[torch.Tensor]:
 
 @pytest.mark.medium
 @pytest.mark.parametrize("optimizer", ["adamw", "muon", "sgd"])
-def test_ten_steps_are_five_steps_and_five_more_by_a_restored_learner(optimizer: Any) -> None:
+def test_ten_steps_equal_five_steps_and_five_more_by_a_restored_learner(optimizer: Any) -> None:
     window = FixedWindow(TIC_TAC_TOE, 64)
     whole, first, second = (learner(optimizer=optimizer) for _ in range(3))
     whole.train(window, 10, 7)
     first.train(window, 5, 7)
-    second.train(window, 2, 3)  # whatever it was before is forgotten
+    second.train(window, 2, 3)  # its previous state is forgotten
     second.restore(first.state())
     second.train(window, 5, 7)
     assert second.step == 10
@@ -236,7 +236,7 @@ def test_a_state_of_another_learner_is_refused_with_the_reason(other: dict[str, 
         learner().restore(learner(**other).state())
 
 
-def test_a_state_that_lacks_something_is_refused() -> None:
+def test_an_incomplete_state_is_refused() -> None:
     state = learner().state()
     with pytest.raises(ValueError, match="does not fit"):
         learner().restore(LearnerState({"network": state.tensors["network"]}, state.counters))

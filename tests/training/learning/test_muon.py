@@ -1,4 +1,4 @@
-"""Muon: what it does to the layers of the tower, beside torch's own, and that the rest is AdamW's."""
+"""Muon: its effect on the layers of the tower, compared with torch's own, and AdamW for the rest."""
 
 from collections.abc import Callable
 
@@ -34,7 +34,7 @@ def test_a_gradient_of_zero_moves_nothing() -> None:
 
 
 @pytest.mark.parametrize("shape", [(16, 16), (32, 32, 3, 3)])
-def test_a_layer_goes_the_same_way_to_the_bit_whatever_layers_are_stepped_with_it(shape: tuple[int, ...]) -> None:
+def test_a_layer_takes_the_same_step_to_the_bit_whatever_layers_are_stepped_with_it(shape: tuple[int, ...]) -> None:
     generator = torch.Generator().manual_seed(1)
     gradients = [torch.randn(shape, generator=generator) for _ in range(24)]
 
@@ -51,7 +51,7 @@ def test_a_layer_goes_the_same_way_to_the_bit_whatever_layers_are_stepped_with_i
     assert all(torch.equal(*pair) for pair in zip(stepped_together(gradients[:7]), together, strict=False))
 
 
-def test_matrices_go_where_torch_s_own_takes_them_and_kernels_go_as_matrices_do() -> None:
+def test_matrices_take_torch_s_steps_and_kernels_are_treated_as_matrices() -> None:
     generator = torch.Generator().manual_seed(1)
     start = torch.randn(32, 27, generator=generator)
     gradients = [torch.randn(32, 27, generator=generator) for _ in range(5)]
@@ -66,8 +66,10 @@ def test_matrices_go_where_torch_s_own_takes_them_and_kernels_go_as_matrices_do(
     assert (as_kernel.flatten(1) - ours).norm() < 0.02 * moved
 
 
-def test_weights_decay_by_adamw_s_rate_whatever_way_they_go() -> None:
-    """By the learning rate and not by the kernels' twenty times as large one, as torch's and the authors' do."""
+def test_weights_decay_at_adamw_s_rate_with_either_optimizer() -> None:
+    """By the learning rate and not by the kernels' rate, twenty times as large, as in torch's and the authors'
+    versions.
+    """
     start = torch.full((4, 6), 2.0)
     still = [torch.zeros(4, 6)] * 3
     assert stepped(start, still, lambda parameter: orthogonalizing(parameter, weight_decay=10.0)) == pytest.approx(
@@ -85,7 +87,7 @@ def orthogonalizing(parameter: nn.Parameter, *, weight_decay: float = 0.0) -> Mu
 def stepped(
     start: Tensor, gradients: list[Tensor], optimizer_of: Callable[[nn.Parameter], torch.optim.Optimizer]
 ) -> Tensor:
-    """Where these gradients take a parameter."""
+    """Return the effect of these gradients on a parameter."""
     parameter = nn.Parameter(start.clone())
     optimizer = optimizer_of(parameter)
     for gradient in gradients:
@@ -113,7 +115,7 @@ def test_the_tower_s_layers_are_orthogonalized_and_the_others_are_adamw_s() -> N
     assert "stem.conv.weight" in {names[id(parameter)] for parameter in decaying["params"]}
 
 
-def test_a_spiking_network_and_one_with_auxiliary_heads_have_hidden_layers_too() -> None:
+def test_spiking_networks_and_those_with_auxiliary_heads_also_have_hidden_layers() -> None:
     assert len(hidden_layers(build_network(CONNECT_FOUR, type="spiking", blocks=2, channels=16))) >= 4
     heads = build_network(CONNECT_FOUR, blocks=1, channels=16, predict_reply=True)
     assert {id(parameter) for parameter in hidden_layers(heads)} <= {

@@ -53,7 +53,7 @@ def test_steps_descend_the_loss() -> None:
     assert last.figures["loss"] < first.figures["loss"] / 4
 
 
-def test_accumulated_micro_batches_are_one_large_batch() -> None:
+def test_accumulated_micro_batches_equal_one_large_batch() -> None:
     whole, parts = network().eval(), network().eval()  # in training mode, batch norm sees each micro-batch alone
     batch = data(24)
     one = update_step(whole)(squared_error(whole), [batch])
@@ -70,7 +70,7 @@ def test_gradients_do_not_leak_into_the_next_step() -> None:
     assert all(parameter.grad is None for parameter in net.parameters())
 
 
-def test_gradients_are_clipped_to_the_norm_and_reported_as_they_were() -> None:
+def test_gradients_are_clipped_to_the_norm_and_reported_unclipped() -> None:
     net = network()
     before = state(net)
     report = update_step(net, rate=1.0, clip_norm=0.01)(squared_error(net), [data(16)])
@@ -81,7 +81,7 @@ def test_gradients_are_clipped_to_the_norm_and_reported_as_they_were() -> None:
 
 @pytest.mark.parametrize("wrong", [float("nan"), float("inf")])
 @pytest.mark.parametrize("where", [0, 1])
-def test_a_step_that_is_not_finite_is_skipped_and_leaves_everything_as_it_was(wrong: float, where: int) -> None:
+def test_a_step_that_is_not_finite_is_skipped_and_changes_nothing(wrong: float, where: int) -> None:
     net = network()
     average = AverageWeights(net, decay=0.9)
     step = update_step(net, average=average)
@@ -105,7 +105,7 @@ def test_figures_are_means_over_the_micro_batches() -> None:
     torch.testing.assert_close(report.figures["largest"], torch.stack(largest).mean())
 
 
-def test_in_mixed_precision_the_network_computes_in_16_bits_and_keeps_32() -> None:
+def test_in_mixed_precision_the_network_computes_in_16_bits_and_stores_32() -> None:
     net = network()
     seen = []
 
@@ -131,7 +131,7 @@ def test_without_mixed_precision_the_network_computes_in_32_bits() -> None:
     assert seen == [torch.float32]
 
 
-def test_in_float16_the_loss_is_scaled_and_a_step_beyond_its_range_is_skipped_with_a_smaller_scale(
+def test_in_float16_the_loss_is_scaled_and_an_overflowing_step_is_skipped_with_a_smaller_scale(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("training.learning.update_step.fast_dtype", lambda device: torch.float16)
@@ -148,7 +148,7 @@ def test_in_float16_the_loss_is_scaled_and_a_step_beyond_its_range_is_skipped_wi
 
 
 def averages(decay: float, weights: Sequence[float]) -> float:
-    """The average after the weight of a small network has had these values, one an update."""
+    """Return the averages after the weight of a small network has had these values, one per update."""
     net = nn.Sequential(nn.Linear(1, 1, bias=False), nn.BatchNorm1d(1))
     parameter = net[0].weight
     assert isinstance(parameter, nn.Parameter)
@@ -169,7 +169,7 @@ def test_averages_forget_fast_at_first_and_by_the_decay_later() -> None:
     assert averages(0.0, [3, 5]) == 5
 
 
-def test_averages_take_in_the_statistics_of_batch_norm_too() -> None:
+def test_averages_include_the_statistics_of_batch_norm() -> None:
     net = network()
     average = AverageWeights(net, decay=0.5)
     update_step(net, average=average)(squared_error(net), [data(64)])

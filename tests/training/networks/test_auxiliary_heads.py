@@ -1,6 +1,4 @@
-"""Heads to learn by: their targets are right on boards that one can see, they are learned, and playing does not notice
-them.
-"""
+"""Auxiliary heads: their targets are right on readable boards, they are learned, and play ignores them."""
 
 from typing import Any
 
@@ -27,14 +25,14 @@ from training.replay.replay import Batch, ReplayWindow
 
 GO = load_game("go", size=5, komi=0.5)
 HEADS: dict[str, Any] = {"predict_reply": True, "predict_ownership": True, "predict_score": True}
-# Black has the columns A and B and a stone on C3, White has D and E, and what is left of C is nobody's: Black wins by
-# half a point.
+# Black has the columns A and B and a stone on C3, White has D and E, and the rest of C is neutral: Black wins by half a
+# point.
 WALLS = "B1 D1 B2 D2 B3 D3 B4 D4 B5 D5 C3 pass pass"
 OWNERS = np.array([[1, 1, 0, -1, -1]] * 2 + [[1, 1, 1, -1, -1]] + [[1, 1, 0, -1, -1]] * 2)
 
 
 def games_of(*played: tuple[str, int]) -> GameBatch:
-    """A batch of games of Go by their moves, and who gave up, as records have it."""
+    """Return a batch of Go games from their moves and who resigned, as in records."""
     games = []
     for moves, resigned in played:
         actions = np.array([GO.parse_action(move) for move in moves.split()], np.int32)
@@ -44,7 +42,7 @@ def games_of(*played: tuple[str, int]) -> GameBatch:
 
 
 def samples(game: Game, batch: GameBatch, positions: Any, symmetry: int, **heads: bool) -> Batch:
-    """These positions of a batch under one symmetry."""
+    """Return these positions of a batch under one symmetry."""
     window = ReplayWindow(game, capacity_positions=10**6, network=NetworkSettings(**heads))
     window.add(batch)
     places = np.array(positions, np.int64)
@@ -52,7 +50,7 @@ def samples(game: Game, batch: GameBatch, positions: Any, symmetry: int, **heads
 
 
 @pytest.mark.parametrize("symmetry", range(8))
-def test_who_owns_what_turns_with_the_board_and_is_seen_by_the_player_to_move(symmetry: int) -> None:
+def test_ownership_turns_with_the_board_and_is_from_the_mover_s_view(symmetry: int) -> None:
     last = len(WALLS.split()) - 1
     batch = samples(GO, games_of(("A1 B1", 1), (WALLS, 0)), [2 + last - 1, 2 + last], symmetry, predict_ownership=True)
     assert batch.score_leads.tolist() == [-0.5, 0.5]  # White passes, then Black
@@ -63,7 +61,7 @@ def test_who_owns_what_turns_with_the_board_and_is_seen_by_the_player_to_move(sy
     assert (batch.ownership.reshape(2, 5, 5)[stones[:, 1] == 1] == -1).all() and (stones[:, 1] == 1).sum() == 11
 
 
-def test_of_a_game_that_was_given_up_nobody_knows_the_end() -> None:
+def test_a_resigned_game_has_no_known_end() -> None:
     batch = samples(GO, games_of((WALLS, 0), ("A1 B1 C1", 1)), range(len(WALLS.split()) + 3), 0, predict_ownership=True)
     assert np.isnan(batch.score_leads).tolist() == [False] * len(WALLS.split()) + [True] * 3
 
@@ -80,7 +78,7 @@ def test_the_reply_is_the_policy_of_the_next_position_under_the_same_symmetry() 
         assert np.array_equal(batch.replies[others], batch.policies[others + 1])
 
 
-def test_where_the_opponent_searched_little_the_reply_is_what_was_played() -> None:
+def test_where_the_opponent_searched_little_the_reply_is_the_move_played() -> None:
     record = synthetic_batch(CONNECT_FOUR, games=3, full_share=0.5)
     batch = samples(CONNECT_FOUR, record, range(record.num_positions), 1, predict_reply=True)
     cheap = np.flatnonzero(record.policy_sizes == 0)
@@ -109,7 +107,7 @@ def test_ownership_and_lead_are_those_of_the_rules() -> None:
             assert batch.ownership[index].sum() - GO.options["komi"] == score_lead(state)
 
 
-def test_connect_four_ends_with_the_stones_on_the_board_and_those_that_the_winner_has_left() -> None:
+def test_connect_four_ends_with_the_stones_on_the_board_and_those_left_to_the_winner() -> None:
     record = synthetic_batch(CONNECT_FOUR, games=40, resign_share=0.0)
     starts = np.cumsum(record.lengths) - record.lengths
     batch = samples(CONNECT_FOUR, record, starts, 0, predict_ownership=True)
@@ -125,13 +123,13 @@ def test_connect_four_ends_with_the_stones_on_the_board_and_those_that_the_winne
     assert batch.score_leads.tolist() == leads and {np.sign(lead) for lead in leads} >= {-1, 1}
 
 
-def test_a_window_without_auxiliary_heads_has_nothing_for_them() -> None:
+def test_a_window_without_auxiliary_heads_has_no_targets_for_them() -> None:
     batch = samples(GO, games_of((WALLS, 0)), [0, 1], 0)
     assert batch.replies.shape == batch.ownership.shape == (2, 0)
 
 
 def learn(batch: Batch, game: Game = GO, **heads: Any) -> tuple[torch.nn.Module, dict[str, float], dict[str, float]]:
-    """A network that has learned a batch by heart, and the losses on it before and after."""
+    """Return a network that has memorized a batch, and the losses on it before and after."""
     torch.manual_seed(0)
     learner = Learner(
         build_network(game, blocks=1, channels=16, **heads), device="cpu", learning_rate=0.01, warmup_steps=10
@@ -143,7 +141,7 @@ def learn(batch: Batch, game: Game = GO, **heads: Any) -> tuple[torch.nn.Module,
 
 
 @pytest.mark.medium
-def test_each_head_learns_a_batch_by_heart() -> None:
+def test_each_head_can_memorize_a_batch() -> None:
     record = synthetic_batch(GO, games=8, resign_share=0.2, num_simulations=1)
     batch = samples(
         GO,
@@ -163,8 +161,8 @@ def test_each_head_learns_a_batch_by_heart() -> None:
 
 
 @pytest.mark.medium
-def test_what_is_not_known_teaches_nothing() -> None:
-    """Neither the end of games that were given up, nor a reply that nobody gave."""
+def test_unknown_targets_teach_nothing() -> None:
+    """Neither the end of resigned games, nor a missing reply."""
     record = games_of(("A1 B1 C1", 1))
     batch = samples(GO, record, [2], 0, predict_reply=True, predict_ownership=True)
     _, first, last = learn(batch, **HEADS)
@@ -173,7 +171,7 @@ def test_what_is_not_known_teaches_nothing() -> None:
 
 
 @pytest.mark.medium
-def test_a_network_foresees_the_ends_that_it_has_learned_as_the_player_to_move_sees_them() -> None:
+def test_a_network_predicts_learned_ends_from_the_mover_s_view() -> None:
     plies = len(WALLS.split())
     batch = samples(
         GO,
@@ -195,7 +193,7 @@ def test_a_network_foresees_the_ends_that_it_has_learned_as_the_player_to_move_s
 
 
 @pytest.mark.medium
-def test_where_points_stay_empty_a_network_foresees_that_they_are_nobodys() -> None:
+def test_where_points_stay_empty_a_network_predicts_them_as_neutral() -> None:
     record = synthetic_batch(CONNECT_FOUR, games=2, resign_share=0.0, num_simulations=1)
     batch = samples(CONNECT_FOUR, record, range(4, record.num_positions, 3), 0, predict_ownership=True)
     network, first, last = learn(batch, CONNECT_FOUR, predict_ownership=True)
@@ -207,7 +205,7 @@ def test_where_points_stay_empty_a_network_foresees_that_they_are_nobodys() -> N
     assert (batch.ownership == 0).any() and np.abs(predictions.ownership - batch.ownership).mean() < 0.3
 
 
-def test_a_network_says_only_what_it_has_learned_to() -> None:
+def test_a_network_predicts_only_what_it_has_learned() -> None:
     observations = np.stack([GO.observe(state) for state in positions(3)])
     predict = predictions_of(build_network(GO, blocks=1, channels=8, predict_score=True))
     assert predict is not None
@@ -227,7 +225,7 @@ def positions(count: int) -> States:
     return states
 
 
-def test_playing_does_not_notice_the_heads_but_they_travel() -> None:
+def test_play_ignores_the_heads_but_they_travel() -> None:
     torch.manual_seed(3)
     network = build_network(GO, blocks=2, channels=16, **HEADS)
     assert isinstance(network, ResNet)

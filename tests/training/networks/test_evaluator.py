@@ -25,11 +25,11 @@ from training.networks.evaluator import Evaluator, padded
 BOARD = board_with_pass()
 GAMES = [CONNECT_FOUR, TIC_TAC_TOE, BOARD]
 RUNTIMES = [("float32", True), ("float32", False), ("bfloat16", True), ("bfloat16", False)]
-BFLOAT16 = 0.02  # the largest difference of a value, and of a logit as a share of the largest
+BFLOAT16 = 0.02  # the largest difference of a value, and of a logit relative to the largest
 
 
 def plain(network: nn.Module, observations: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """What the network says in float32, one torch call after the other."""
+    """Return the network's answers in float32, one torch call after the other."""
     with torch.inference_mode():
         logits, value_logits = network.eval()(torch.from_numpy(observations))
     return logits.numpy(), torch.tanh(value_logits / 2).numpy()
@@ -41,7 +41,7 @@ def evaluator(game: Game, dtype: str, fused: bool, *, max_batch: int = 64) -> Ev
 
 @pytest.mark.parametrize("game", GAMES, ids=lambda game: game.name)
 @pytest.mark.parametrize(("dtype", "fused"), RUNTIMES)
-def test_an_evaluator_says_what_its_network_says(game: Game, dtype: str, fused: bool) -> None:
+def test_an_evaluator_gives_its_network_s_answers(game: Game, dtype: str, fused: bool) -> None:
     observations = positions(game, 64)
     wanted, wanted_values = plain(trained_network(game, blocks=3), observations)
     logits, values = evaluator(game, dtype, fused)(observations)
@@ -80,7 +80,7 @@ def test_no_row_depends_on_another(dtype: str, fused: bool) -> None:
 
 @pytest.mark.medium
 @pytest.mark.parametrize("fused", [True, False])
-def test_every_batch_up_to_the_largest_is_evaluated(fused: bool) -> None:
+def test_every_batch_size_up_to_the_largest_is_evaluated(fused: bool) -> None:
     evaluate = evaluator(TIC_TAC_TOE, "float32", fused, max_batch=70)
     observations = positions(TIC_TAC_TOE, 70)
     wanted, wanted_values = evaluate(observations)
@@ -97,7 +97,7 @@ def test_batches_are_padded_to_few_sizes_and_by_little() -> None:
     assert len({padded(count) for count in range(1, 4097)}) <= 63 + 6 * 32 + 1
 
 
-def test_answers_stay_as_they_are_when_the_next_come() -> None:
+def test_answers_stay_unchanged_when_the_next_ones_come() -> None:
     evaluate = evaluator(CONNECT_FOUR, "auto", True)
     first, second = positions(CONNECT_FOUR, 2)[:, None]
     logits, values = evaluate(first)
@@ -110,7 +110,7 @@ def test_answers_stay_as_they_are_when_the_next_come() -> None:
     "observations",
     [np.zeros((65, 9, 6, 7), np.float32), np.zeros((1, 9, 7, 6), np.float32), np.zeros((1, 9, 6, 7), np.float64)],
 )
-def test_what_are_no_observations_of_the_game_is_refused(observations: NDArray[np.float32]) -> None:
+def test_observations_of_another_game_are_refused(observations: NDArray[np.float32]) -> None:
     with pytest.raises(ValueError, match=r"float32 \[up to 64, 9, 6, 7\]"):
         evaluator(CONNECT_FOUR, "auto", True)(observations)
 
@@ -142,7 +142,7 @@ def test_weights_of_another_network_are_refused_and_the_old_ones_stay() -> None:
     assert all(np.array_equal(ours, old) for ours, old in zip(evaluate(observations), before, strict=True))
 
 
-def test_training_a_network_does_not_change_what_plays() -> None:
+def test_training_a_network_does_not_change_its_evaluator() -> None:
     network, observations = trained_network(CONNECT_FOUR), positions(CONNECT_FOUR, 3)
     evaluate = Evaluator(network, CONNECT_FOUR, device="cpu")
     before = evaluate(observations)
@@ -165,7 +165,7 @@ def test_in_bfloat16_a_trained_network_chooses_the_same_moves(game: Game) -> Non
     assert (logits.argmax(1) == wanted.argmax(1)).mean() >= 0.99
 
 
-def test_where_the_fused_operators_do_not_work_torch_does_and_the_log_says_so(
+def test_without_working_fused_operators_torch_evaluates_and_the_log_says_so(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def absent(*_: object) -> None:
@@ -178,19 +178,19 @@ def test_where_the_fused_operators_do_not_work_torch_does_and_the_log_says_so(
     assert "no such operator" in caplog.text
 
 
-def test_an_unknown_type_of_number_is_refused_with_the_known_ones() -> None:
+def test_an_unknown_number_type_is_refused_with_the_known_ones() -> None:
     with pytest.raises(ValueError, match=r"'int8'.*auto, float32, bfloat16, float16"):
         Evaluator(trained_network(CONNECT_FOUR), CONNECT_FOUR, dtype="int8")
 
 
 @pytest.mark.parametrize("device", ["gpu", "cuda:99"])
-def test_a_device_that_is_not_here_is_refused(device: str) -> None:
+def test_a_missing_device_is_refused(device: str) -> None:
     with pytest.raises(ValueError, match=f"no device '{device}' here"):
         Evaluator(trained_network(CONNECT_FOUR), CONNECT_FOUR, device=device)
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc can be told to keep freed memory")
-def test_who_evaluates_gives_no_memory_back_to_the_system_only_to_take_it_again() -> None:
+def test_an_evaluator_does_not_return_memory_to_the_system_only_to_request_it_again() -> None:
     Evaluator(trained_network(BOARD), BOARD, device="cpu")
     faults = []
     for _ in range(8):

@@ -47,14 +47,14 @@ DATA = encode_model(model(), CONNECT_FOUR)
 
 
 def split(data: bytes) -> tuple[dict[str, Any], bytes]:
-    """The header and the planes of a file."""
+    """Return the header and the planes of a file."""
     *_, length = PREFIX.unpack_from(data)
     end = PREFIX.size + length
     return json.loads(data[PREFIX.size : end]), zstandard.ZstdDecompressor().decompress(data[end:-32])
 
 
 def join(header: Any, planes: bytes, *, extra: bytes = b"", form: int = 2, magic: bytes = b"KEIMAMD\n") -> bytes:
-    """A file with a right checksum, as far as there can be one."""
+    """Return a file with a valid checksum, as far as possible."""
     raw = header if isinstance(header, bytes) else json.dumps(header).encode()
     head = PREFIX.pack(magic, form, len(raw)) + raw
     return (
@@ -66,7 +66,7 @@ def join(header: Any, planes: bytes, *, extra: bytes = b"", form: int = 2, magic
 
 
 def words(header: Any, planes: bytes) -> bytes:
-    """The weights as they are named by a checksum: each one's bytes side by side."""
+    """Return the weights in the form that the checksum covers: each one's bytes side by side."""
     parts, start = [], 0
     for dtype, size in (("bfloat16", 2), ("float16", 2), ("float32", 4), ("int64", 8)):
         shapes = (
@@ -97,7 +97,7 @@ def test_weights_arrive_rounded_to_16_bits_and_statistics_exactly(game: Game, dt
         assert torch.equal(got.weights[name], rounded), name
 
 
-def test_a_model_that_arrived_builds_a_network_that_plays() -> None:
+def test_a_received_model_builds_a_network_that_plays() -> None:
     got = decode_model(DATA)
     evaluate = Evaluator(got.build(CONNECT_FOUR), CONNECT_FOUR, device="cpu")
     check_canary(got, CONNECT_FOUR, evaluate)
@@ -112,13 +112,13 @@ def test_a_built_network_has_copies_of_the_weights() -> None:
     assert all(torch.equal(tensor, before[name]) for name, tensor in got.weights.items())
 
 
-def test_a_model_is_encoded_to_the_same_bytes_again() -> None:
+def test_encoding_a_model_again_gives_the_same_bytes() -> None:
     assert encode_model(decode_model(DATA), CONNECT_FOUR) == DATA
 
 
 @pytest.mark.medium
 @given(at=st.integers(0, len(DATA) - 1), bit=st.integers(0, 7))
-def test_one_wrong_bit_anywhere_is_noticed_or_changes_nothing(at: int, bit: int) -> None:
+def test_one_wrong_bit_anywhere_is_detected_or_changes_nothing(at: int, bit: int) -> None:
     data = bytearray(DATA)
     data[at] ^= 1 << bit
     try:
@@ -129,13 +129,13 @@ def test_one_wrong_bit_anywhere_is_noticed_or_changes_nothing(at: int, bit: int)
 
 
 @given(length=st.integers(0, len(DATA) - 1))
-def test_a_file_cut_short_is_noticed(length: int) -> None:
+def test_a_truncated_file_is_detected(length: int) -> None:
     with pytest.raises(CorruptModel):
         decode_model(DATA[:length])
 
 
 def header_with(index: int, **changes: Any) -> bytes:
-    """A file of which one tensor's entry is changed."""
+    """Return a file with one tensor's entry changed."""
     header, planes = split(DATA)
     header["tensors"][index] |= changes
     return join(header, planes)
@@ -196,7 +196,7 @@ def test_weights_that_are_not_finite_are_not_sent(value: float, dtype: Any) -> N
         encode_model(changed("stem.conv.weight", value), CONNECT_FOUR, dtype=dtype)
 
 
-def test_the_same_weights_have_the_same_name_however_they_are_packed() -> None:
+def test_the_same_weights_have_the_same_name_however_they_are_compressed() -> None:
     stored = encode_model(model(), CONNECT_FOUR, compressed=False)
     assert content_sha256(stored) == content_sha256(DATA) and len(stored) > max(len(DATA), len(PLANES))
     assert seal(open_model(stored)) == DATA
@@ -209,7 +209,7 @@ def test_other_weights_or_another_header_have_another_name() -> None:
     assert len(names) == 3
 
 
-def test_weights_that_are_not_finite_are_not_taken() -> None:
+def test_weights_that_are_not_finite_are_not_accepted() -> None:
     with pytest.raises(CorruptModel, match=r"stem\.conv\.weight holds numbers"):
         decode_model(join(HEADER, b"\xff" * len(PLANES)))
 
@@ -218,7 +218,7 @@ def test_weights_that_are_not_finite_are_not_taken() -> None:
     ("change", "reason"),
     [
         ({"network": SMALL | {"blocks": 3}}, "not those of a network"),
-        ({"network": SMALL | {"blocks": 4096}}, "fewer tensors than blocks"),  # to build them all would take long
+        ({"network": SMALL | {"blocks": 4096}}, "fewer tensors than blocks"),  # building them all would take long
         ({"network": SMALL | {"blocks": "all"}}, "not those of a network"),
         ({"network": SMALL | {"channels": 16}}, "not those of a network"),
         ({"network": SMALL | {"heads": 2}}, "not those of a network"),
@@ -234,7 +234,7 @@ def test_a_model_of_another_game_or_network_is_not_built(change: dict[str, Any],
         replace(sent, description=sent.description.model_copy(update=change)).build(CONNECT_FOUR)
 
 
-def test_the_canary_notices_other_weights() -> None:
+def test_the_canary_detects_other_weights() -> None:
     got = decode_model(DATA)
     other = Evaluator(
         decode_model(encode_model(model(shift=0.05), CONNECT_FOUR)).build(CONNECT_FOUR), CONNECT_FOUR, device="cpu"
@@ -243,14 +243,14 @@ def test_the_canary_notices_other_weights() -> None:
         check_canary(got, CONNECT_FOUR, other)
 
 
-def test_the_canary_notices_planes_in_another_order() -> None:
+def test_the_canary_detects_planes_in_another_order() -> None:
     got = decode_model(DATA)
     evaluate = Evaluator(got.build(CONNECT_FOUR), CONNECT_FOUR, device="cpu")
     with pytest.raises(CorruptModel, match="times the allowed difference"):
         check_canary(got, CONNECT_FOUR, lambda observations: evaluate(np.ascontiguousarray(observations[:, ::-1])))
 
 
-def test_the_canary_notices_an_evaluator_that_answers_nonsense() -> None:
+def test_the_canary_detects_an_evaluator_with_wrong_answers() -> None:
     with pytest.raises(CorruptModel, match="nan times"):
         check_canary(
             decode_model(DATA),
@@ -259,14 +259,14 @@ def test_the_canary_notices_an_evaluator_that_answers_nonsense() -> None:
         )
 
 
-def test_a_network_that_is_sure_of_some_positions_may_be_rounded_in_those_that_are_balanced() -> None:
+def test_a_network_that_is_sure_of_some_positions_may_be_rounded_in_balanced_ones() -> None:
     got = decode_model(DATA)
     assert got.canary
     value_logits = np.array([15.4, 0.47, 15.4, -9.4])
     sure = replace(
         got, canary=got.canary.model_copy(update={"values": tuple(np.tanh(value_logits / 2).round(5).tolist())})
     )
-    rounded = value_logits + 0.008 * 15.4  # a share of the largest, as sums of 16-bit numbers have it
+    rounded = value_logits + 0.008 * 15.4  # relative to the largest, as for sums of 16-bit numbers
     wrong = value_logits[::-1]
     logits = np.array(got.canary.policy_logits)
     check_canary(sure, CONNECT_FOUR, lambda observations: (logits, np.tanh(rounded / 2)))
@@ -274,13 +274,13 @@ def test_a_network_that_is_sure_of_some_positions_may_be_rounded_in_those_that_a
         check_canary(sure, CONNECT_FOUR, lambda observations: (logits, np.tanh(wrong / 2)))
 
 
-def test_canary_positions_are_of_several_games_and_always_the_same() -> None:
+def test_canary_positions_come_from_several_games_and_never_change() -> None:
     positions = canary_positions(TIC_TAC_TOE, 12)
     assert np.array_equal(positions[:4], canary_positions(TIC_TAC_TOE))
     assert len(np.unique(positions, axis=0)) > 6
 
 
-def test_a_model_on_disk_comes_back_exactly(tmp_path: Path) -> None:
+def test_a_saved_model_is_loaded_exactly(tmp_path: Path) -> None:
     saved = model()
     save_safetensors(tmp_path / "best.safetensors", saved)
     loaded = load_safetensors(tmp_path / "best.safetensors")
@@ -289,7 +289,7 @@ def test_a_model_on_disk_comes_back_exactly(tmp_path: Path) -> None:
     assert all(torch.equal(loaded.weights[name], tensor) for name, tensor in saved.weights.items())
 
 
-def test_a_damaged_file_on_disk_is_refused_with_its_name(tmp_path: Path) -> None:
+def test_a_damaged_model_file_is_refused_with_its_name(tmp_path: Path) -> None:
     path = tmp_path / "best.safetensors"
     save_safetensors(path, model())
     path.write_bytes(path.read_bytes()[:-5])
@@ -305,7 +305,7 @@ def test_a_safetensors_file_of_another_program_is_refused_with_its_name(tmp_path
         load_safetensors(tmp_path / "other.safetensors")
 
 
-def test_a_model_travels_in_two_fifths_of_its_bytes() -> None:
+def test_a_model_file_has_at_most_two_fifths_of_the_weights_bytes() -> None:
     weights = trained_network(CONNECT_FOUR, channels=64).state_dict()
     sent = Model(description=describe_model(CONNECT_FOUR, SMALL | {"channels": 64}, 1), weights=weights)
     assert len(encode_model(sent, CONNECT_FOUR)) < 0.4 * sum(tensor.nbytes for tensor in weights.values())

@@ -19,17 +19,17 @@ def outputs(network: torch.nn.Module, observations: np.ndarray) -> tuple[Tensor,
 
 @pytest.mark.parametrize("game", GAMES, ids=lambda game: game.name)
 @pytest.mark.parametrize("global_pooling", [True, False])
-def test_a_network_gives_a_logit_for_each_action_and_one_for_the_value(game: Game, global_pooling: bool) -> None:
+def test_a_network_returns_a_logit_for_each_action_and_one_for_the_value(game: Game, global_pooling: bool) -> None:
     network = build_network(game, blocks=2, channels=8, global_pooling=global_pooling)
     logits, value_logits = outputs(network, positions(game, 5))
     assert logits.shape == (5, game.num_actions) and value_logits.shape == (5,)
 
 
 @pytest.mark.parametrize("game", GAMES, ids=lambda game: game.name)
-def test_a_new_network_hardly_prefers_any_move_or_side(game: Game) -> None:
+def test_a_new_network_has_hardly_any_preference(game: Game) -> None:
     torch.manual_seed(0)
     logits, value_logits = outputs(build_network(game), positions(game, 16))
-    most = 1.75 if game is CONNECT_FOUR else 1.5  # it is shown numbers larger than 1
+    most = 1.75 if game is CONNECT_FOUR else 1.5  # its input has numbers larger than 1
     assert logits.softmax(1).max() < most / game.num_actions
     assert torch.tanh(value_logits / 2).abs().max() < 0.2
 
@@ -84,6 +84,6 @@ def test_about_a_quarter_of_the_channels_is_pooled(channels: int, pooled: int) -
     assert pooled_channels(channels) == pooled
 
 
-def test_an_unknown_type_of_network_is_refused_with_the_known_ones() -> None:
+def test_an_unknown_network_type_is_refused_with_the_known_ones() -> None:
     with pytest.raises(ValueError, match="'transformer'; the networks are resnet, spiking"):
         build_network(CONNECT_FOUR, type="transformer")

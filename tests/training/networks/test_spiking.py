@@ -54,7 +54,7 @@ def seen(game: Game, count: int) -> torch.Tensor:
 
 
 def trained(game: Game = CONNECT_FOUR, **options: Any) -> SpikingResNet:
-    """A network that looks trained."""
+    """Return a network that looks trained."""
     torch.manual_seed(1)
     network = build_network(game, **SMALL | options)
     assert isinstance(network, SpikingResNet)
@@ -67,7 +67,7 @@ def answers(network: nn.Module, observations: torch.Tensor) -> tuple[torch.Tenso
         return network.eval()(observations)
 
 
-def test_a_neuron_leaks_adds_up_fires_above_its_threshold_and_is_lowered_by_it() -> None:
+def test_a_neuron_leaks_accumulates_fires_above_its_threshold_and_is_then_lowered() -> None:
     currents = torch.tensor([[0.9, 1.5, 0.6, 3.0], [0.0, 0.0, 0.6, 0.0], [0.6, 0.0, 0.6, 0.0]])[
         :, :, None, None
     ]  # by step
@@ -76,7 +76,7 @@ def test_a_neuron_leaks_adds_up_fires_above_its_threshold_and_is_lowered_by_it()
 
 
 def by_the_library(currents: torch.Tensor) -> torch.Tensor:
-    """What snntorch's neurons say to currents by time step ``[T, ...]``."""
+    """Return the answers of snntorch's neurons to currents by time step ``[T, ...]``."""
     cell = snntorch.Leaky(beta=0.5, threshold=1.0)
     membrane, spikes = torch.zeros_like(currents[0]), []
     for current in currents:
@@ -94,7 +94,7 @@ LAYOUT = pytest.mark.parametrize(
 @KERNELS
 @LAYOUT
 @pytest.mark.parametrize("steps", [1, 2, 5])
-def test_neurons_and_their_gradients_are_the_library_s(
+def test_neurons_and_their_gradients_are_those_of_the_library(
     monkeypatch: pytest.MonkeyPatch, steps: int, layout: torch.memory_format, kernels: bool
 ) -> None:
     monkeypatch.setattr(training.networks.spiking_layers, "kernels_work_with", lambda currents: kernels)
@@ -110,7 +110,7 @@ def test_neurons_and_their_gradients_are_the_library_s(
 
 
 @KERNELS
-def test_short_currents_meet_membranes_that_are_not_rounded(monkeypatch: pytest.MonkeyPatch, kernels: bool) -> None:
+def test_16_bit_currents_meet_membranes_that_are_not_rounded(monkeypatch: pytest.MonkeyPatch, kernels: bool) -> None:
     monkeypatch.setattr(training.networks.spiking_layers, "kernels_work_with", lambda currents: kernels)
     torch.manual_seed(1)
     short = (1.5 * torch.randn(4 * 3, 5, 9, 11)).to(torch.bfloat16).requires_grad_()
@@ -123,7 +123,7 @@ def test_short_currents_meet_membranes_that_are_not_rounded(monkeypatch: pytest.
     assert torch.equal(gradient, exact.to(torch.bfloat16))
 
 
-def test_a_neurons_slope_is_steepest_at_the_threshold_and_reaches_back_in_time() -> None:
+def test_a_neuron_s_slope_is_steepest_at_the_threshold_and_reaches_back_in_time() -> None:
     currents = torch.tensor([[1.0, 0.2], [0.0, 0.0]])[:, :, None, None].requires_grad_()
     Neurons(2)(currents).sum().backward()
     assert currents.grad is not None
@@ -142,21 +142,21 @@ def test_a_spiking_network_answers_like_any_other(game: Game, global_pooling: bo
 
 @pytest.mark.medium
 @pytest.mark.parametrize("game", [CONNECT_FOUR, TIC_TAC_TOE, board_with_pass()], ids=lambda game: game.name)
-def test_a_new_spiking_network_hardly_prefers_any_move_or_side(game: Game) -> None:
+def test_a_new_spiking_network_has_hardly_any_preference(game: Game) -> None:
     torch.manual_seed(0)
     logits, value_logits = answers(build_network(game, type="spiking"), seen(game, 16))
     assert logits.softmax(1).max() < 1.5 / game.num_actions
     assert torch.tanh(value_logits / 2).abs().max() < 0.2
 
 
-def test_it_has_the_weights_of_a_residual_network_and_four_time_steps_unless_told_otherwise() -> None:
+def test_it_has_the_weights_of_a_residual_network_and_four_time_steps_by_default() -> None:
     spiking, plain = (build_network(CONNECT_FOUR, type=kind, blocks=3, channels=8) for kind in ("spiking", "resnet"))
     assert isinstance(spiking, SpikingResNet) and isinstance(plain, ResNet)
     assert spiking.time_steps == 4
     assert sum(p.numel() for p in spiking.parameters()) == sum(p.numel() for p in plain.parameters())
 
 
-def test_neurons_see_nothing_but_spikes_between_the_first_layer_and_the_heads() -> None:
+def test_neurons_see_only_spikes_between_the_first_layer_and_the_heads() -> None:
     network = trained(blocks=3)
     inputs: list[torch.Tensor] = []
     for module in network.tower.modules():
@@ -166,7 +166,7 @@ def test_neurons_see_nothing_but_spikes_between_the_first_layer_and_the_heads() 
     assert len(inputs) == 7 and all(set(x.unique().tolist()) <= {0.0, 1.0} for x in inputs)
 
 
-def test_no_position_depends_on_another_nor_on_the_call_before() -> None:
+def test_no_position_depends_on_another_or_on_the_previous_call() -> None:
     network, observations = trained(), seen(CONNECT_FOUR, 12)
     together = answers(network, observations)
     for wanted, again in zip(together, answers(network, observations), strict=True):
@@ -176,7 +176,7 @@ def test_no_position_depends_on_another_nor_on_the_call_before() -> None:
             torch.testing.assert_close(alone[0], wanted[row], rtol=0, atol=1e-4)
 
 
-def test_longer_looks_change_the_answers() -> None:
+def test_more_time_steps_change_the_answers() -> None:
     short, long = trained(time_steps=2), trained(time_steps=6)
     long.load_state_dict(short.state_dict())
     assert not torch.allclose(
@@ -210,7 +210,7 @@ def test_norms_take_their_statistics_over_positions_and_time_steps() -> None:
 
 @pytest.mark.medium
 @pytest.mark.parametrize("game", [TIC_TAC_TOE, CONNECT_FOUR], ids=lambda game: game.name)
-def test_one_batch_is_learned_by_heart(game: Game) -> None:
+def test_one_batch_can_be_memorized(game: Game) -> None:
     torch.manual_seed(0)
     network = build_network(game, **SMALL | {"blocks": 1, "channels": 16})
     taught = Learner(network, device="cpu", learning_rate=0.01, warmup_steps=10)
@@ -220,7 +220,7 @@ def test_one_batch_is_learned_by_heart(game: Game) -> None:
     assert report.figures["policy_loss"] < 0.1 and report.figures["value_loss"] < 0.1
 
 
-def test_steps_are_the_same_again_and_leave_nothing_behind() -> None:
+def test_steps_are_reproducible_and_leave_nothing_behind() -> None:
     weights = []
     for _ in range(2):
         torch.manual_seed(0)
@@ -233,10 +233,10 @@ def test_steps_are_the_same_again_and_leave_nothing_behind() -> None:
 
 @pytest.mark.medium
 @pytest.mark.parametrize("game", GAMES, ids=lambda game: game.name)
-def test_an_evaluator_says_what_its_spiking_network_says(game: Game) -> None:
+def test_an_evaluator_gives_its_spiking_network_s_answers(game: Game) -> None:
     network, observations = trained(game), seen(game, 40)
     evaluate = Evaluator(network, game, device="cpu")
-    assert evaluate.describe() == "event-driven float32 on cpu"  # in fewer bits other neurons would fire
+    assert evaluate.describe() == "event-driven float32 on cpu"  # with fewer bits, other neurons would fire
     logits, value_logits = answers(network, observations)
     for found, wanted in zip(
         evaluate(observations.numpy()), (logits, network_of(network).value.values(value_logits)), strict=True
@@ -251,7 +251,7 @@ def test_an_evaluator_says_what_its_spiking_network_says(game: Game) -> None:
     assert not np.allclose(found, logits.numpy(), atol=1e-2)
 
 
-def test_all_norms_are_merged_for_play_but_on_a_cuda_device() -> None:
+def test_all_norms_are_merged_for_play_except_on_a_cuda_device() -> None:
     network = trained()
     assert not any(isinstance(module, nn.BatchNorm2d) for module in folded(network).modules())
     kept = training.networks.evaluator.prepared(network, torch.device("cuda"))
@@ -259,7 +259,7 @@ def test_all_norms_are_merged_for_play_but_on_a_cuda_device() -> None:
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-def test_a_captured_graph_says_what_the_spiking_network_says() -> None:
+def test_a_captured_graph_gives_the_spiking_network_s_answers() -> None:
     network, observations = trained(blocks=3), seen(CONNECT_FOUR, 40)
     model = Model(description=describe_model(CONNECT_FOUR, SMALL | {"blocks": 3}, 1), weights=network.state_dict())
     received = decode_model(encode_model(model, CONNECT_FOUR))
@@ -270,7 +270,7 @@ def test_a_captured_graph_says_what_the_spiking_network_says() -> None:
     np.testing.assert_allclose(evaluate(observations.numpy())[0], logits.numpy(), rtol=1e-2, atol=1e-2)
 
 
-def test_a_spiking_model_travels_and_plays_the_same() -> None:
+def test_a_sent_spiking_model_plays_the_same() -> None:
     network = trained()
     sent = Model(
         description=describe_model(CONNECT_FOUR, network_of(network).settings(), 7), weights=network.state_dict()
@@ -284,14 +284,14 @@ def test_a_spiking_model_travels_and_plays_the_same() -> None:
     check_canary(got, CONNECT_FOUR, evaluate)
 
 
-def test_time_steps_are_refused_where_there_are_none() -> None:
+def test_time_steps_are_refused_for_other_networks() -> None:
     with pytest.raises(ValueError, match=r"network\.time_steps: a network of type resnet has no time steps"):
         build_network(CONNECT_FOUR, time_steps=4)
 
 
 def three_points() -> SpikingResNet:
-    """A network on a board of three points in a row, one channel, two steps; its block passes currents on and adds
-    nothing.
+    """Return a network on a board of three points in a row, one channel, two steps; its block passes currents on and
+    adds nothing.
     """
     network = SpikingResNet(
         observation_shape=(1, 1, 3),
@@ -310,14 +310,15 @@ def three_points() -> SpikingResNet:
     return network
 
 
-def test_spikes_and_operations_are_those_of_a_count_by_hand() -> None:
+def test_spikes_and_operations_agree_with_a_count_by_hand() -> None:
     report = count_spikes(three_points(), torch.tensor([[0, 0.9, 1.5], [0, 0, 0]])[:, None, None])
-    # Currents of 0.9 fire at the second step, those of 1.5 at both; what they set off, of 2, fires at once. So each of
-    # the three layers fires once in the middle and twice on the right, where a spike has 3 and 2 synapses to come
-    # through a convolution.
+    # Currents of 0.9 fire at the second step, those of 1.5 at both; the resulting currents of 2 fire at once. So each
+    # of
+    # the three layers fires once in the middle and twice on the right, where a spike passes 3 and 2 synapses of a
+    # convolution.
     assert report.layers == {"tower.0.outer": 3 / 12, "tower.0.inner": 3 / 12, "last": 3 / 12}
     assert report.firing_rate == 9 / 36
-    assert report.synaptic_operations == 2 * (3 + 2 * 2) / 2  # two convolutions; two positions, of which one is empty
+    assert report.synaptic_operations == 2 * (3 + 2 * 2) / 2  # two convolutions; two positions, one of which is empty
     heads = 3 * 32 + 3 * 32 + 3 * 32 + 96 * 64 + 64  # pooled map, policy's map, its logits, value
     assert report.multiply_accumulates == 7 + heads
     assert report.without_spikes == 7 + 2 * 7 + heads
@@ -330,7 +331,7 @@ def test_pooled_boards_cost_multiplications_at_each_step() -> None:
     assert pooled.multiply_accumulates - bare.multiply_accumulates == 3 * weights + 96 * 32
 
 
-def test_if_all_neurons_always_fire_each_step_costs_what_the_network_costs_without_spikes() -> None:
+def test_if_all_neurons_always_fire_each_step_costs_as_much_as_without_spikes() -> None:
     network = trained(blocks=2, global_pooling=False)
     with torch.no_grad():
         for module in network.modules():
@@ -341,7 +342,7 @@ def test_if_all_neurons_always_fire_each_step_costs_what_the_network_costs_witho
     assert report.synaptic_operations == pytest.approx(3 * (report.without_spikes - report.multiply_accumulates))
 
 
-def test_the_learner_reports_spikes_of_spiking_networks_alone() -> None:
+def test_the_learner_reports_spikes_only_for_spiking_networks() -> None:
     reports = []
     for options in (SMALL, {"blocks": 1, "channels": 4}):
         taught = Learner(build_network(TIC_TAC_TOE, **options), device="cpu", batch_size=16)
@@ -358,7 +359,7 @@ def test_the_learner_reports_spikes_of_spiking_networks_alone() -> None:
     assert merge_reports([spiking, spiking]).spikes == spiking.spikes
 
 
-def test_spikes_are_shown_everywhere_and_have_no_place_without_them() -> None:
+def test_spikes_are_shown_everywhere_and_omitted_for_other_networks() -> None:
     spikes = SpikeReport(
         firing_rate=0.125,
         layers={"last": 0.25},

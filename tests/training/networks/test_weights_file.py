@@ -1,4 +1,4 @@
-"""Weights for other PyTorch programs: what is written is read again, and nothing that a file says is ever called."""
+"""Weights for other PyTorch programs: written files are read again, and nothing in a file is ever called."""
 
 import os
 from pathlib import Path
@@ -37,25 +37,25 @@ def test_weights_are_read_as_they_were_written(path: Path) -> None:
         assert torch.equal(read[name], tensor)
 
 
-def test_torch_alone_reads_them_too(path: Path) -> None:
+def test_torch_alone_can_also_read_them(path: Path) -> None:
     save_weights(path, {name: tensor.requires_grad_(tensor.is_floating_point()) for name, tensor in WEIGHTS.items()})
     assert torch.load(path, weights_only=True).keys() == WEIGHTS.keys()
 
 
-def test_a_file_that_would_run_code_is_refused_unrun(path: Path) -> None:
+def test_a_file_that_would_run_code_is_refused_without_running_it(path: Path) -> None:
     torch.save({"stem.weight": Trap()}, path)
     assert str(path) in refusal(path)
     assert not (path.parent / "caught").exists()
 
 
 @pytest.mark.parametrize("keep", [0, 3, 100, 600])
-def test_a_file_that_was_cut_off_is_refused_by_its_name(path: Path, keep: int) -> None:
+def test_a_truncated_file_is_refused_by_name(path: Path, keep: int) -> None:
     save_weights(path, WEIGHTS)
     path.write_bytes(path.read_bytes()[:keep])
     assert refusal(path).startswith(f"{path} is no file of weights")
 
 
-def test_no_refusal_advises_to_read_whatever_there_is(path: Path, tmp_path: Path) -> None:
+def test_no_message_advises_loading_without_checks(path: Path, tmp_path: Path) -> None:
     save_weights(path, WEIGHTS)
     whole = path.read_bytes()
     save_file({"weight": torch.zeros(200)}, tmp_path / "model.safetensors")
@@ -87,6 +87,6 @@ def test_weights_that_are_not_finite_are_refused(path: Path, value: float) -> No
     assert "stem.weight" in refusal(path)
 
 
-def test_a_file_that_is_not_there_is_named(path: Path) -> None:
+def test_a_missing_file_is_named(path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="model_epoch_50"):
         load_weights(path)

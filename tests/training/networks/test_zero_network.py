@@ -29,7 +29,7 @@ def test_it_is_the_network_that_the_settings_build() -> None:
             torch.testing.assert_close(ours, theirs)
 
 
-def test_by_itself_it_is_as_large_as_in_the_guide() -> None:
+def test_by_default_it_is_as_large_as_in_the_guide() -> None:
     assert network_of(ZeroNetwork(4, 4, 16)).settings() == {
         "type": "resnet",
         "blocks": 5,
@@ -38,7 +38,7 @@ def test_by_itself_it_is_as_large_as_in_the_guide() -> None:
     }
 
 
-def test_it_gives_a_logit_for_each_direction_and_points() -> None:
+def test_it_returns_a_logit_for_each_direction_and_points() -> None:
     with torch.inference_mode():
         network = small().eval()
         logits, value_logits = network(torch.from_numpy(positions(GAME, 5)))
@@ -46,7 +46,7 @@ def test_it_gives_a_logit_for_each_direction_and_points() -> None:
     assert (network_of(network).value.values(value_logits) >= 0).all()
 
 
-def test_it_travels_as_a_model_file() -> None:
+def test_it_can_be_sent_as_a_model_file() -> None:
     network = small()
     model = Model(description=describe_model(GAME, network_of(network).settings(), 3), weights=network.state_dict())
     received = decode_model(encode_model(model, GAME))
@@ -58,15 +58,15 @@ def test_it_travels_as_a_model_file() -> None:
     [{"blocks": 1, "channels": 4, "global_pooling": False}, {"blocks": 4, "channels": 12, "global_pooling": True}],
 )
 @pytest.mark.parametrize("game", [GAME, CONNECT_FOUR, load_game("go", size=5)], ids=lambda game: game.name)
-def test_the_settings_of_any_of_our_networks_are_seen_in_it(game: object, settings: dict[str, object]) -> None:
+def test_the_settings_of_any_of_our_networks_can_be_read_from_it(game: object, settings: dict[str, object]) -> None:
     assert network_of(build_network(game, **settings)).settings() == {"type": "resnet", **settings}  # type: ignore[arg-type]
 
 
-def test_another_network_is_refused_by_its_name() -> None:
+def test_another_network_is_refused_by_name() -> None:
     with pytest.raises(ValueError, match="Linear is no network that can be sent to workers: make one by ZeroNetwork"):
         network_of(nn.Linear(2, 2)).settings()
 
 
-def test_a_board_that_cannot_be_is_refused() -> None:
+def test_an_impossible_board_is_refused() -> None:
     with pytest.raises(ValueError, match="height must be from 2 to 5, not 9"):
         ZeroNetwork(9, 4)

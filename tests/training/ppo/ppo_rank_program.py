@@ -24,7 +24,7 @@ SETTINGS = PPOSettings(
 
 
 def train(ranks: Ranks) -> dict[str, Tensor]:
-    """What so many ranks end with that have ``WORLDS`` worlds together."""
+    """Return the final state of this many ranks that have ``WORLDS`` worlds together."""
     count = WORLDS // ranks.world_size
     seeds = [seed_stream("world", ranks.rank * count + b) for b in range(count)]
     worlds = TradingMarkets(np.array(seeds, np.uint64), TradingSettings(window=6))

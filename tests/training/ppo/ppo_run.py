@@ -19,7 +19,7 @@ WORLDS = 4
 
 
 def leave_a_run(folder: Path, *, episodes: int = 16, window: int = 16) -> tuple[TradingMarkets, str]:
-    """Train, and return the markets and what was said."""
+    """Train, and return the markets and the output."""
     seeds = np.array([seed_stream("world", b) for b in range(WORLDS)], np.uint64)
     markets = TradingMarkets(seeds, TradingSettings(window=window))
     torch.manual_seed(1)

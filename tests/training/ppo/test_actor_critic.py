@@ -19,7 +19,7 @@ def network(*, shared: bool = False, memory: bool = True, shown: int = 3) -> Act
 
 
 def stepped(net: ActorCritic, observations: Tensor, starts: Tensor, memories: list[Memory]) -> tuple[Tensor, Tensor]:
-    """What ``unroll`` says, by the book: one step after the other, and everything forgotten where an episode starts."""
+    """Return ``unroll`` computed one step after the other, with everything forgotten where an episode starts."""
     logits, values = [], []
     for t, shown in enumerate(observations):
         if t > 0:
@@ -34,9 +34,7 @@ def stepped(net: ActorCritic, observations: Tensor, starts: Tensor, memories: li
 @pytest.mark.parametrize("shared", [False, True])
 @pytest.mark.parametrize("likely", [0.0, 0.1, 0.5, 1.0])
 @pytest.mark.parametrize("shown", [3, 4])
-def test_whole_sequences_are_what_their_steps_are_wherever_episodes_start(
-    shared: bool, likely: float, shown: int
-) -> None:
+def test_whole_sequences_equal_their_steps_wherever_episodes_start(shared: bool, likely: float, shown: int) -> None:
     net = network(shared=shared, shown=shown)
     observations, starts = torch.randn(12, 6, shown), torch.rand(12, 6) < likely
     memories = [Memory(*torch.randn(2, 6, 8)) for _ in net.lstms]
@@ -85,7 +83,7 @@ def test_without_memory_only_the_present_counts() -> None:
     torch.testing.assert_close(whole, stepped(net, observations, starts, net.blank(2)))
 
 
-def test_every_parameter_learns_at_the_actors_or_the_critics_rate() -> None:
+def test_every_parameter_learns_at_the_actor_s_or_the_critic_s_rate() -> None:
     for shared in (False, True):
         net = network(shared=shared)
         critic = {id(parameter) for parameter in net.critic_parameters()}
@@ -104,7 +102,7 @@ def test_the_first_weights_are_orthogonal_and_the_first_policy_is_nearly_even() 
 
 
 @pytest.mark.parametrize("likely", [0.0, 0.3])
-def test_in_sixteen_bits_sequences_are_the_same_but_for_rounding_on_every_processor(likely: float) -> None:
+def test_in_sixteen_bits_sequences_are_the_same_up_to_rounding_on_every_processor(likely: float) -> None:
     net = network()
     generator = torch.Generator().manual_seed(2)
     observations = torch.randn(6, 5, 3, generator=generator)

@@ -39,7 +39,7 @@ def trainer(
 
 
 class StopAfter:
-    """Asks to stop after so many rounds."""
+    """Requests a stop after this many rounds."""
 
     def __init__(self, training: PPOTrainer, rounds: int) -> None:
         self.training, self.rounds = training, rounds
@@ -72,13 +72,13 @@ def test_a_seed_gives_the_same_network_to_the_bit() -> None:
 
 
 @pytest.mark.medium
-def test_a_resumed_run_goes_on_bit_for_bit() -> None:
+def test_a_resumed_run_continues_bit_for_bit() -> None:
     unbroken, first, second = trainer(), trainer(), trainer(seed=9)
     run(unbroken, 5)
     run(first, 2)
     second.seed = 1
     kept = first.state()
-    run(first, 1)  # what is kept stays as it was
+    run(first, 1)  # the saved state does not change
     second.restore(kept)
     assert second.state().counters == kept.counters
     assert torch.uint64 not in {tensor.dtype for group in kept.tensors.values() for tensor in group.values()}
@@ -90,8 +90,8 @@ def test_a_resumed_run_goes_on_bit_for_bit() -> None:
         assert not [name for name, tensor in tensors.items() if not torch.equal(tensor, two.tensors[group][name])]
 
 
-def test_several_ranks_go_on_in_markets_and_with_draws_that_they_have_not_had() -> None:
-    """Only one rank's worlds are kept; the others' begin anew, and not with what they began with at first."""
+def test_several_resumed_ranks_continue_in_new_markets_with_new_draws() -> None:
+    """Only one rank's worlds are saved; the others restart, and not as they first began."""
     first = trainer()
     run(first, 1)
     once = first.state()
@@ -109,7 +109,7 @@ def test_several_ranks_go_on_in_markets_and_with_draws_that_they_have_not_had() 
     began, after_one, after_two = draws(None), draws(once), draws(twice)
     rank_0 = first.collector.streams.tolist()
     assert len({*began, *after_one, *after_two, *rank_0}) == 4 * 4
-    assert draws(once) == after_one  # but they are the same whenever the run goes on from there
+    assert draws(once) == after_one  # but they are the same every time the run continues from there
 
 
 def test_two_ranks_draw_what_one_draws_for_as_many_worlds() -> None:
@@ -132,7 +132,7 @@ def test_the_run_ends_with_its_episodes() -> None:
 
 
 class Alike(Ranks):
-    """Ranks that all show and say what this one does."""
+    """Ranks that all show and report the same as this one."""
 
     def sum_(self, tensors: Sequence[torch.Tensor]) -> None:
         for tensor in tensors:
@@ -147,14 +147,14 @@ class Alike(Ranks):
 def test_a_round_is_reported_for_all_ranks_together(world_size: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         time, "perf_counter", map(float, itertools.count(10)).__next__
-    )  # a second of acting, and one of learning
+    )  # one second of acting, and one of learning
     training = trainer(ranks=Alike(world_size=world_size))
     training.episodes = planned = 300_000_000  # too many for single precision to count one by one
     assert (
         training.update_step.ranks is training.collector.ranks is training.ranks
-    )  # who add up gradients, and what is seen
+    )  # sums of gradients, and of statistics
     first, second = run(training, 2)
-    steps, ended = 8 * 4 * world_size, 4 * world_size  # of each world one episode of six steps, and a part of the next
+    steps, ended = 8 * 4 * world_size, 4 * world_size  # one episode of six steps of each world, and a part of the next
     assert (first.round, first.steps, first.total_steps, first.world_size) == (1, steps, steps, world_size)
     assert (first.episodes.count, first.episodes_over, first.episodes_planned) == (ended, ended, planned)
     assert (first.seconds, first.steps_per_second, first.acting_share) == (2.0, steps / 2, 0.5)
@@ -164,7 +164,7 @@ def test_a_round_is_reported_for_all_ranks_together(world_size: int, monkeypatch
 
 @pytest.mark.medium
 @pytest.mark.parametrize("rank", [0, 1])
-def test_the_state_is_kept_after_so_many_episodes_and_at_the_end_by_rank_0_alone(rank: int) -> None:
+def test_rank_0_alone_saves_the_state_after_a_number_of_episodes_and_at_the_end(rank: int) -> None:
     training = trainer(ranks=Alike(rank=rank, world_size=2))
     kept: list[int] = []
     training.keep = lambda state: kept.append(state.counters["episodes_over"])
@@ -175,13 +175,13 @@ def test_the_state_is_kept_after_so_many_episodes_and_at_the_end_by_rank_0_alone
     assert kept == ([*crossed, 60] if rank == 0 else [])
 
 
-def test_episodes_are_shared_out_evenly_and_rank_0_takes_the_rest() -> None:
+def test_episodes_are_divided_evenly_and_rank_0_takes_the_rest() -> None:
     assert [share_of(10, Ranks(rank=rank, world_size=4)) for rank in range(4)] == [4, 2, 2, 2]
     assert [share_of(3, Ranks(rank=rank, world_size=4)) for rank in range(4)] == [3, 0, 0, 0]
     assert share_of(7, ALONE) == 7
 
 
-def test_the_first_look_at_a_rollout_changes_nothing_yet() -> None:
+def test_the_first_pass_over_a_rollout_changes_nothing_yet() -> None:
     """Before any step of the optimizer the ratios are all 1: nothing is clipped, and the policy has not moved."""
     training = trainer()
     rollout = training.collector.collect()
@@ -191,7 +191,7 @@ def test_the_first_look_at_a_rollout_changes_nothing_yet() -> None:
 
 
 @pytest.mark.parametrize("wanted", [True, False])
-def test_observations_are_scaled_only_where_the_settings_have_it(wanted: bool) -> None:
+def test_observations_are_scaled_only_if_the_settings_say_so(wanted: bool) -> None:
     acting = trainer(settings=PPOSettings(**{**vars(QUICK), "scale_observations": wanted})).collector
     acting.collect()
     shift, scale = acting.scale()
@@ -203,7 +203,7 @@ def test_every_sequence_is_in_one_minibatch_of_an_epoch() -> None:
     assert sorted(rows.tolist()) == list(range(8))
 
 
-def test_all_worlds_give_a_sequence_to_a_minibatch_before_any_gives_two() -> None:
+def test_every_world_gives_one_sequence_to_a_minibatch_before_any_gives_two() -> None:
     training = trainer()
     first, second = training.minibatches(0), training.minibatches(1)
     assert len(first) == QUICK.minibatches == QUICK.num_steps // QUICK.sequence_length
@@ -212,7 +212,7 @@ def test_all_worlds_give_a_sequence_to_a_minibatch_before_any_gives_two() -> Non
     assert any(list(one.rows) != list(other.rows) for one, other in zip(first, second, strict=True))
 
 
-def test_parts_are_of_a_multiple_of_eight_sequences_but_for_the_last() -> None:
+def test_parts_have_a_multiple_of_eight_sequences_except_for_the_last() -> None:
     parts = Chosen(np.arange(1045), 0.5).parts(256)
     assert [len(part.rows) for part in parts] == [264, 264, 264, 253]
     assert np.array_equal(np.concatenate([part.rows for part in parts]), np.arange(1045))
@@ -220,7 +220,7 @@ def test_parts_are_of_a_multiple_of_eight_sequences_but_for_the_last() -> None:
     assert [len(part.rows) for part in Chosen(np.arange(3), 1.0).parts(256)] == [3]
 
 
-def test_the_sequences_of_a_minibatch_are_shared_out_by_their_owners() -> None:
+def test_the_sequences_of_a_minibatch_are_divided_by_their_owners() -> None:
     numbers = np.array([0, 5, 7, 9, 2])
     first, second = chosen_of(numbers, 0, 6), chosen_of(numbers, 6, 6)
     assert first.rows.tolist() == [0, 5, 2] and second.rows.tolist() == [1, 3]
@@ -230,7 +230,7 @@ def test_the_sequences_of_a_minibatch_are_shared_out_by_their_owners() -> None:
 
 
 def first_gradients(training: PPOTrainer) -> dict[str, torch.Tensor]:
-    """Of a round's first minibatch, as the optimizer gets them."""
+    """Return the gradients of a round's first minibatch, as the optimizer gets them."""
     found = noted_gradients(training.network, training.optimizer)
     run(training, 1)
     return found[0]
@@ -253,7 +253,7 @@ def test_a_minibatch_in_parts_has_the_gradients_of_the_whole(monkeypatch: pytest
 
 
 @pytest.mark.medium
-def test_sixteen_bits_change_the_gradients_by_their_rounding_alone() -> None:
+def test_sixteen_bits_change_the_gradients_only_by_rounding() -> None:
     short, single = trainer(), trainer()
     short.update_step = UpdateStep(short.network, short.optimizer, clip_norm=QUICK.clip_norm, mixed_precision=True)
     fine = first_gradients(single)
@@ -295,13 +295,13 @@ AMOUNTS = ("learning_rate_actor", "learning_rate_critic", "clip_coef", "clip_nor
         {"sequence_length": 5},
     ],
 )
-def test_settings_that_cannot_be_are_refused(wrong: dict[str, Any]) -> None:
+def test_impossible_settings_are_refused(wrong: dict[str, Any]) -> None:
     ((name, number),) = wrong.items()
     with pytest.raises(ValueError, match=r"must be a multiple of sequence_length \(5\)" if number == 5 else name):
         PPOSettings(**QUICK.model_dump() | wrong)
 
 
-def test_settings_may_be_as_small_and_as_large_as_can_be() -> None:
+def test_settings_may_have_their_smallest_and_largest_values() -> None:
     PPOSettings(**dict.fromkeys(COUNTS, 1), **dict.fromkeys(AMOUNTS, 1e-9), gamma=0.0, gae_lambda=1.0)
     PPOSettings(gamma=1.0, gae_lambda=0.0)
 

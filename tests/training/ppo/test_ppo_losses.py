@@ -1,4 +1,4 @@
-"""What PPO descends on, number by number: each expected figure is worked out by hand from the papers' formulas."""
+"""The objective of PPO, number by number: each expected figure is computed by hand from the papers' formulas."""
 
 import math
 from collections.abc import Iterator
@@ -25,7 +25,9 @@ def told(**changes: Any) -> PPOTrainer:
 
 
 def losses(training: PPOTrainer, logits: Tensor, values: Tensor | None = None, /, **batch: float) -> Losses:
-    """Of one step of one world, whose action was 0 with the probability 1/3 then, with the network's answers of now."""
+    """Return the losses of one step of one world, whose action was 0 with probability 1/3 then, with the network's
+    current answers.
+    """
     training.network.unroll = lambda *_: (logits, torch.zeros(1, 1) if values is None else values)  # type: ignore[method-assign]
     named = {"log_probabilities": THIRD, "values": 0.0, "advantages": 1.0, "returns": 0.0} | batch
     tensors = {name: torch.full((1, 1), number) for name, number in named.items()}
@@ -42,15 +44,15 @@ def logits_of(*probabilities: float) -> Tensor:
     [
         (1 / 3, 1.0, -1.0, True),
         (1 / 3, -1.0, 1.0, True),
-        (0.5, 1.0, -1.2, False),  # the ratio is 1.5: no more is gained by going on
-        (0.5, -1.0, 1.5, True),  # but a step that was wrong is taken back
+        (0.5, 1.0, -1.2, False),  # the ratio is 1.5: going further gains nothing
+        (0.5, -1.0, 1.5, True),  # but a wrong step is undone
         (1 / 6, -1.0, 0.8, False),
         (1 / 6, 1.0, -0.5, True),
         (0.38, 1.0, -1.14, True),  # within the bounds
         (0.28, -1.0, 0.84, True),
     ],
 )
-def test_the_ratio_counts_no_further_than_its_bounds(
+def test_the_ratio_counts_only_within_its_bounds(
     probability: float, advantage: float, loss: float, pushes: bool
 ) -> None:
     logits = logits_of(probability, (1 - probability) / 2, (1 - probability) / 2)
@@ -68,8 +70,8 @@ def test_the_bounds_are_those_of_the_settings() -> None:
     assert said.loss.item() == pytest.approx(-1.4, abs=1e-5)
 
 
-def test_the_entropy_is_sought() -> None:
-    """A policy that is even is better, by the coefficient, than one that has made up its mind."""
+def test_entropy_is_rewarded() -> None:
+    """An even policy is better, by the coefficient, than a decided one."""
     training = told(ent_coef=0.1)
     even, sure = (
         losses(training, logits_of(*policy), advantages=0.0) for policy in ((1 / 3, 1 / 3, 1 / 3), (0.8, 0.1, 0.1))
@@ -79,7 +81,7 @@ def test_the_entropy_is_sought() -> None:
     assert sure.loss.item() == pytest.approx(0.1 * (0.8 * math.log(0.8) + 0.2 * math.log(0.1)), abs=1e-6)
     logits = logits_of(0.8, 0.1, 0.1)
     (gradient,) = torch.autograd.grad(losses(training, logits, advantages=0.0).loss, logits)
-    assert gradient[0, 0, 0] > 0 > gradient[0, 0, 1]  # descending takes from what is likely
+    assert gradient[0, 0, 0] > 0 > gradient[0, 0, 1]  # descending makes likely actions less likely
 
 
 def test_values_are_drawn_to_the_returns_by_their_coefficient() -> None:
@@ -101,7 +103,7 @@ def test_values_are_drawn_to_the_returns_by_their_coefficient() -> None:
         (2.0, 2.1, 0.0, 4.41, 4.41),
     ],
 )
-def test_values_can_be_kept_near_what_they_were(
+def test_values_can_be_kept_near_their_old_ones(
     then: float, now: float, target: float, free: float, clipped: float
 ) -> None:
     logits, values = logits_of(1 / 3, 1 / 3, 1 / 3), torch.full((1, 1), now)
@@ -111,7 +113,7 @@ def test_values_can_be_kept_near_what_they_were(
         assert said.loss.item() == pytest.approx(expected, abs=1e-5)
 
 
-def test_figures_say_how_far_the_policy_has_moved_and_how_much_of_it_was_cut() -> None:
+def test_figures_say_how_far_the_policy_has_moved_and_how_much_was_clipped() -> None:
     moved = losses(told(), logits_of(0.5, 0.25, 0.25)).figures
     assert moved["approx_kl"].item() == pytest.approx(1.5 - 1 - math.log(1.5), abs=1e-6)
     assert moved["clip_fraction"].item() == 1.0
@@ -119,7 +121,7 @@ def test_figures_say_how_far_the_policy_has_moved_and_how_much_of_it_was_cut() -
 
 
 def step_reports(training: PPOTrainer, reports: list[StepReport]) -> Iterator[StepReport]:
-    """Have the training take these steps, whatever it would have taken; gives those that it has not asked for."""
+    """Make the training's steps report these results; yield those that it has not requested."""
     left = iter(reports)
     training.update_step = lambda *_, **__: next(left)  # type: ignore[assignment]
     return left
@@ -139,7 +141,7 @@ def step_report(kl: float = 0.0, *, loss: float = 1.0, skipped: bool = False) ->
     )
 
 
-def test_learning_ends_when_the_policy_has_moved_half_as_far_again_as_the_target() -> None:
+def test_learning_ends_when_the_policy_has_moved_one_and_a_half_times_the_target() -> None:
     for target, taken in ((0.5, 3), (0, 4)):
         training = told(target_kl=target)
         rollout = training.collector.collect()
@@ -148,7 +150,7 @@ def test_learning_ends_when_the_policy_has_moved_half_as_far_again_as_the_target
         assert len(list(left)) == 4 - taken
 
 
-def test_figures_are_means_over_the_steps_that_were_taken() -> None:
+def test_figures_are_means_over_the_steps_taken() -> None:
     training = told()
     rollout = training.collector.collect()
     step_reports(
@@ -164,7 +166,7 @@ def test_figures_are_means_over_the_steps_that_were_taken() -> None:
     )
 
 
-def test_a_round_without_one_finite_step_ends_the_run() -> None:
+def test_a_round_without_a_finite_step_ends_the_run() -> None:
     training = told()
     rollout = training.collector.collect()
     step_reports(training, [step_report(skipped=True)] * 4)
@@ -181,8 +183,8 @@ def test_gradients_reach_the_optimizer_no_larger_than_the_settings_allow() -> No
     assert report.learning["grad_norm"] > 1e-2  # as it was before
 
 
-def test_one_round_makes_what_paid_likelier_and_values_truer() -> None:
-    """On the steps that were learned from, with the whole objective: no sign of it can be turned."""
+def test_one_round_makes_profitable_actions_likelier_and_values_more_accurate() -> None:
+    """On the steps that were learned from, with the whole objective: no sign in it can be flipped."""
     training = trainer(settings=QUICK.model_copy(update={"learning_rate_actor": 3e-3, "learning_rate_critic": 3e-3}))
     rollout = training.collector.collect()
     training.learn(rollout)

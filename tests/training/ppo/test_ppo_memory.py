@@ -1,4 +1,4 @@
-"""Tasks that need a memory are solved with one, and not by the same network without."""
+"""Tasks that need a memory are solved with one, and not by the same network without it."""
 
 from typing import Any
 
@@ -26,7 +26,7 @@ POLE = PPOSettings(sequence_length=32, epochs=6, ent_coef=0.001, target_kl=0, le
 
 
 class Watch:
-    """Stops a training after so many steps, and keeps what the last episodes came to."""
+    """Stops a training after this many steps, and keeps the results of the last episodes."""
 
     def __init__(self, trainer: PPOTrainer, steps: int) -> None:
         self.trainer, self.steps = trainer, steps
@@ -78,13 +78,13 @@ def test_the_t_maze_is_a_guess_without_it() -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(3000)
 @pytest.mark.parametrize("seed", [1, 2, 3])
-def test_a_pole_is_held_without_seeing_speeds_by_who_remembers(seed: int) -> None:
+def test_a_pole_with_hidden_speeds_is_held_with_a_memory(seed: int) -> None:
     last = trained(BlindCartPole, POLE, worlds=16, steps=120_000, seed=seed, memory=True).last(10)
     assert last.rewards / last.count > 350
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(3000)
-def test_a_pole_falls_where_nothing_is_remembered() -> None:
+def test_a_pole_falls_without_a_memory() -> None:
     last = trained(BlindCartPole, POLE, worlds=16, steps=120_000, seed=1, memory=False).last(10)
     assert last.rewards / last.count < 120

@@ -1,4 +1,4 @@
-"""Several ranks of PPO learn what one learns with all their worlds."""
+"""Several ranks of PPO learn what one rank learns with all their worlds."""
 
 import subprocess
 import sys

@@ -41,14 +41,14 @@ def test_advantages_are_the_sums_that_define_them() -> None:
     np.testing.assert_allclose(returns, advantages + values, rtol=1e-4)
 
 
-def test_an_end_counts_nothing_after_it_and_a_cut_counts_what_would_have_come() -> None:
+def test_termination_ends_the_returns_and_truncation_adds_the_estimated_rest() -> None:
     one, zero = np.ones((1, 1), np.float32), np.zeros((1, 1), np.float32)
     for kind, expected in ((1, 1.0), (2, 1.0 + 0.9 * 7)):
         _, returns = estimated_advantages(one, zero, 7 * one, np.full((1, 1), kind, np.int8), 0.9, 0.8)
         assert returns[0, 0] == pytest.approx(expected)
 
 
-def test_actions_are_drawn_as_often_as_the_policy_says() -> None:
+def test_actions_are_as_frequent_as_the_policy_says() -> None:
     logits = np.tile(np.log(np.array([0.7, 0.2, 0.1], np.float32)), (30_000, 1))
     actions, log_probabilities = np.zeros(30_000, np.int64), np.zeros(30_000, np.float32)
     choose(logits, np.arange(30_000).astype(np.uint64) * np.uint64(7919), actions, log_probabilities)
@@ -57,8 +57,8 @@ def test_actions_are_drawn_as_often_as_the_policy_says() -> None:
 
 
 @pytest.mark.medium
-def test_stored_memories_lead_to_what_was_thought_then() -> None:
-    """The learner's first look at any sequence, over ends of episodes, is the actor's own look at it."""
+def test_stored_memories_reproduce_the_actor_s_answers() -> None:
+    """The learner's first pass over any sequence, across ends of episodes, equals the actor's own."""
     acting = collector(markets(window=10))
     for _ in range(3):
         rollout = acting.collect()
@@ -71,7 +71,7 @@ def test_stored_memories_lead_to_what_was_thought_then() -> None:
             torch.testing.assert_close(values, rollout.values[part], atol=1e-5, rtol=1e-4)
 
 
-def test_episodes_are_told_with_their_rewards_and_length_over_the_bounds_of_rollouts() -> None:
+def test_episodes_are_reported_with_rewards_and_length_across_rollouts() -> None:
     acting = collector(markets(count=2, window=10), num_steps=4, sequence_length=4)
     rollouts = [acting.collect() for _ in range(5)]
     assert [len(rollout.episodes) for rollout in rollouts] == [0, 0, 2, 0, 2]
@@ -80,7 +80,7 @@ def test_episodes_are_told_with_their_rewards_and_length_over_the_bounds_of_roll
         assert episode.reward == pytest.approx(episode.figures["profit"] / 100, abs=1e-3)
 
 
-def test_a_truncated_episode_is_judged_by_its_last_observation() -> None:
+def test_a_truncated_episode_is_valued_by_its_last_observation() -> None:
     worlds = TMaze(np.zeros(1, np.uint64), length=2)  # truncated after 4 steps
     acting = collector(worlds, num_steps=4, sequence_length=4)
     acting.settings = acting.settings.model_copy(update={"scale_rewards": False})
@@ -97,7 +97,7 @@ def test_a_truncated_episode_is_judged_by_its_last_observation() -> None:
     assert rollout.returns[-1, 0].item() == pytest.approx(-0.1 + 0.9 * would_have_come, abs=1e-5)
 
 
-def test_scales_are_those_of_everything_seen() -> None:
+def test_scales_are_those_of_all_observations() -> None:
     rng = np.random.default_rng(1)
     seen = torch.zeros(3, 2, dtype=torch.float64)
     parts = [rng.normal(5, 3, (50, 2)).astype(np.float32) for _ in range(4)]
@@ -110,7 +110,7 @@ def test_scales_are_those_of_everything_seen() -> None:
     np.testing.assert_allclose(seen[2] / seen[0], everything.var(0))
 
 
-def test_advantages_are_brought_to_mean_0_and_variance_1() -> None:
+def test_advantages_are_normalized_to_mean_0_and_variance_1() -> None:
     made = normalized(torch.randn(20, 5) * 7 + 3, ALONE)
     assert made.mean().item() == pytest.approx(0, abs=1e-6) and made.std(correction=0).item() == pytest.approx(
         1, abs=1e-5

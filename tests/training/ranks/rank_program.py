@@ -1,7 +1,7 @@
 """A small training by several ranks, for their tests: ``python -m tests.training.ranks.rank_program JOB FOLDER RANKS
 PORT``.
 
-Each rank writes to FOLDER what it ends with, as a state dictionary.
+Each rank writes its final state to FOLDER, as a state dictionary.
 """
 
 import os
@@ -26,7 +26,7 @@ STEPS = 50
 GENTLE = {
     "optimizer": "sgd",
     "learning_rate": 0.001,
-}  # AdamW, or larger steps, make a float32's last bit larger in each step
+}  # AdamW, or larger steps, magnify a float32's last bit in each step
 JOBS: dict[str, dict[str, Any]] = {  # the learner's settings
     "whole": {"batch_size": 48, **GENTLE},
     "groups": {"batch_size": 50, "norm_batch": 20, "micro_batch": 5, **GENTLE},
@@ -39,7 +39,7 @@ JOBS: dict[str, dict[str, Any]] = {  # the learner's settings
 
 
 def train(job: str, ranks: Ranks) -> dict[str, Tensor]:
-    """What the job ends with: weights after some steps, or gradients of the first one."""
+    """Return the job's result: weights after some steps, or gradients of the first one."""
     seed_weights(7)
     if job == "float64":
         return train_in_float64(ranks)
@@ -55,7 +55,7 @@ def train(job: str, ranks: Ranks) -> dict[str, Tensor]:
 
 
 def train_in_float64(ranks: Ranks) -> dict[str, Tensor]:
-    """The weights that AdamW ends with, with shares of unequal size, in numbers so fine that rounding stays small."""
+    """Return AdamW's final weights, with shares of unequal size, in numbers so precise that rounding stays small."""
     network = nn.Sequential(
         nn.Conv2d(2, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Conv2d(8, 4, 3), nn.BatchNorm2d(4), nn.Tanh()
     ).double()
@@ -78,7 +78,7 @@ def train_in_float64(ranks: Ranks) -> dict[str, Tensor]:
 
 
 def what_is_remembered(learner: Learner, window: FixedWindow) -> dict[str, Tensor]:
-    """What a learner remembers that was put to rest and went on; and how many numbers its own optimizer does."""
+    """Return the state of a learner that was saved and restored, and how many numbers its own optimizer holds."""
     learner.train(window, 5, 3)
     learner.restore(learner.state())
     learner.train(window, 5, 3)
@@ -90,7 +90,7 @@ def what_is_remembered(learner: Learner, window: FixedWindow) -> dict[str, Tenso
 
 
 def first_gradients(learner: Learner, window: FixedWindow) -> dict[str, Tensor]:
-    """The gradients of the first step, as the optimizer gets them."""
+    """Return the gradients of the first step, as the optimizer gets them."""
     found = noted_gradients(learner.network, learner.optimizer)
     learner.update_step.clip_norm = 1e9
     batch = window.sample(learner.batch_size, 5, rows=learner.ranks.rows)

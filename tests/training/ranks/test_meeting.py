@@ -1,4 +1,4 @@
-"""Where ranks meet is looked at before they start."""
+"""The meeting place of ranks is checked before they start."""
 
 import socket
 import time
@@ -12,12 +12,12 @@ from torch.distributed import TCPStore  # type: ignore[attr-defined]  # document
 from tests.training.ranks.test_ranks import free_port
 from training.ranks.meeting import GREETING, check_own_address, see_that_a_training_answers, wait_for_address
 
-ELSEWHERE = "192.0.2.1"  # of a network that is for documentation only
+ELSEWHERE = "192.0.2.1"  # of a network reserved for documentation
 
 
 @pytest.fixture
 def taken() -> Iterator[int]:
-    """A port at which somebody listens."""
+    """A port at which a server listens."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         listener.listen()
@@ -35,7 +35,7 @@ def test_a_port_in_use_is_named_with_the_remedy(taken: int) -> None:
         check_own_address("localhost", taken)
 
 
-def test_an_address_of_another_machine_and_an_unknown_one_are_named() -> None:
+def test_an_address_of_another_machine_and_an_unknown_one_are_reported() -> None:
     with pytest.raises(ValueError, match=f"^--master-addr {ELSEWHERE} is no address of this machine"):
         check_own_address(ELSEWHERE, free_port())
     for look in (lambda name: check_own_address(name, 1234), lambda name: wait_for_address(name, 1234, seconds=1)):
@@ -46,7 +46,7 @@ def test_an_address_of_another_machine_and_an_unknown_one_are_named() -> None:
 
 
 @pytest.mark.parametrize("port", [0, 65536])
-def test_a_number_that_is_no_port_is_refused(port: int) -> None:
+def test_an_invalid_port_is_refused(port: int) -> None:
     with pytest.raises(ValueError, match=f"^--master-port {port}: expected a number from 1 to 65535$"):
         check_own_address("localhost", port)
 
@@ -72,7 +72,7 @@ def test_a_first_machine_that_comes_later_is_waited_for() -> None:
         waiting.result(timeout=60)
 
 
-def test_another_program_that_answers_there_is_not_taken_for_a_training() -> None:
+def test_another_program_that_answers_there_is_not_mistaken_for_a_training() -> None:
     with ThreadingHTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler) as server, ThreadPoolExecutor() as pool:
         pool.submit(server.serve_forever)
         where = f"--master-addr 127.0.0.1, --master-port {server.server_port}"
@@ -85,7 +85,7 @@ def test_another_program_that_answers_there_is_not_taken_for_a_training() -> Non
             server.shutdown()
 
 
-def test_a_training_that_waits_there_is_met() -> None:
+def test_a_training_that_waits_there_is_joined() -> None:
     store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     see_that_a_training_answers("127.0.0.1", store.port)
     with socket.create_connection(("127.0.0.1", store.port)) as asked:

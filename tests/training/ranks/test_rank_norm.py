@@ -1,4 +1,4 @@
-"""Batch norm over groups is batch norm of each group alone."""
+"""Batch norm over groups equals batch norm of each group alone."""
 
 import copy
 
@@ -44,7 +44,7 @@ def test_each_group_is_normed_as_if_it_came_alone(sizes: tuple[int, ...], mean: 
         torch.testing.assert_close(ours.get_buffer(name), buffer, rtol=1e-4, atol=1e-5)
 
 
-def test_a_network_with_several_rows_for_a_position_has_all_of_them_in_its_group() -> None:
+def test_all_rows_of_a_position_are_in_the_same_group() -> None:
     native, ours = norm(), RankNorm(copy.deepcopy(norm()), Layout(sizes=(2, 3), totals=(2, 3)))
     x = rows(10).detach()  # two time steps of five positions
     first, second = torch.cat([x[0:2], x[5:7]]), torch.cat([x[2:5], x[7:10]])
@@ -64,12 +64,12 @@ def test_16_bit_inputs_stay_so_and_are_normed_in_32() -> None:
     )
 
 
-def test_in_evaluation_nothing_is_different() -> None:
+def test_evaluation_is_unchanged() -> None:
     native, ours = norm().eval(), RankNorm(norm(), Layout(sizes=(5, 4), totals=(5, 4))).eval()
     assert torch.equal(native(rows(7)), ours(rows(7)))
 
 
-def test_a_network_s_state_stays_as_it_was() -> None:
+def test_a_network_s_state_is_unchanged() -> None:
     network = nn.Sequential(nn.Conv2d(2, 6, 3), norm(), nn.Sequential(norm()))
     before = dict(network.state_dict())
     share_norms(network, Layout())

@@ -42,7 +42,7 @@ def free_port() -> int:
 
 
 def run_ranks(folder: Path, job: str, count: int) -> list[dict[str, Tensor]]:
-    """What so many processes end with that train together."""
+    """Return the results of this many processes that train together."""
     line = [sys.executable, "-m", "tests.training.ranks.rank_program", job, str(folder), str(count), str(free_port())]
     ended = subprocess.run(line, cwd=ROOT, capture_output=True, text=True, timeout=900, check=False)
     assert ended.returncode == 0, ended.stderr
@@ -65,7 +65,7 @@ def test_ranks_end_with_the_weights_of_one_process(tmp_path: Path, job: str, cou
 
 
 @pytest.mark.medium
-def test_but_for_rounding_ranks_do_exactly_what_one_process_does(tmp_path: Path) -> None:
+def test_up_to_rounding_ranks_do_exactly_what_one_process_does(tmp_path: Path) -> None:
     several = run_ranks(tmp_path, "float64", 3)
     assert largest_difference(several[0], train("float64", ALONE)) < 1e-9
 
@@ -81,21 +81,19 @@ def test_gradients_of_ranks_are_those_of_one_process(tmp_path: Path) -> None:
 
 @pytest.mark.medium
 @pytest.mark.parametrize("optimizer", ["", pytest.param(" muon", marks=pytest.mark.numeric)])
-def test_an_optimizer_that_ranks_share_out_does_what_each_rank_s_own_does_and_remembers_a_part(
-    tmp_path: Path, optimizer: str
-) -> None:
+def test_a_sharded_optimizer_does_what_each_rank_s_own_does_and_holds_a_part(tmp_path: Path, optimizer: str) -> None:
     shared, own = run_ranks(tmp_path, f"sharded{optimizer}", 2), run_ranks(tmp_path, f"not sharded{optimizer}", 2)
     held = [int(rank.pop("held")) for rank in (*shared, *own)]
     assert held[0] + held[1] == held[2] == held[3] and max(held[:2]) < 0.7 * held[2]
     assert all(largest_difference(rank, own[0]) == 0 for rank in shared)
 
 
-def test_a_process_that_is_told_nothing_is_alone() -> None:
+def test_a_process_without_instructions_is_alone() -> None:
     with joined(Place(), environment={}) as ranks:
         assert (ranks.rank, ranks.world_size, ranks.is_main, ranks.alone) == (0, 1, True, True)
 
 
-def test_torchrun_s_variables_are_read_and_the_command_line_counts_before_them() -> None:
+def test_torchrun_s_variables_are_read_and_the_command_line_takes_precedence() -> None:
     told = {"RANK": "0", "WORLD_SIZE": "4", "LOCAL_RANK": "3", "TORCHELASTIC_RESTART_COUNT": "2"}
     with joined(Place(world_size=1), environment=told) as ranks:
         assert (ranks.world_size, ranks.local_rank, ranks.restarts) == (1, 3, 2)
@@ -110,7 +108,7 @@ def test_torchrun_s_variables_are_read_and_the_command_line_counts_before_them()
         (Place(local_rank=-1), "--local-rank -1"),
     ],
 )
-def test_places_that_cannot_be_are_refused(place: Place, remedy: str) -> None:
+def test_impossible_ranks_are_refused(place: Place, remedy: str) -> None:
     with pytest.raises(ValueError, match=remedy), joined(place, environment={}):
         pass
 
@@ -130,27 +128,27 @@ def test_nccl_needs_gpus() -> None:
 
 
 @pytest.mark.medium
-def test_ranks_that_are_started_again_do_not_take_the_dead_for_the_living() -> None:
+def test_restarted_ranks_do_not_mistake_the_dead_for_the_living() -> None:
     torchruns = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-    torchruns.set(STORE_PORT, str(free_port()))  # where a rank 0 was that has died
+    torchruns.set(STORE_PORT, str(free_port()))  # where a dead rank 0 was
     first, second = (
         Place(rank=rank, world_size=2, master_addr="127.0.0.1", master_port=torchruns.port) for rank in (0, 1)
     )
     with ThreadPoolExecutor() as pool:
         later = pool.submit(store_of_this_start, second)
-        time.sleep(1.5)  # rank 1 has met the old address by now
+        time.sleep(1.5)  # rank 1 has found the old address by now
         assert not later.done()
         store = store_of_this_start(first)
         store.set("greeting", "hello")
         assert later.result(timeout=60).get("greeting") == b"hello"
 
 
-def test_ranks_listen_where_the_first_one_s_machine_reaches_them() -> None:
+def test_ranks_listen_where_the_first_one_s_machine_can_reach_them() -> None:
     assert interface_towards("127.0.0.1") == "lo"
     assert interface_towards("no.such.machine.invalid") is None
 
 
-def test_of_the_ranks_that_torchrun_has_started_those_leave_for_which_there_is_no_room() -> None:
+def test_ranks_of_torchrun_without_room_leave() -> None:
     places = [Place(rank=rank, world_size=4, local_rank=rank) for rank in range(4)]
     staying = [with_room(place, 4, 2) for place in places[:2]]
     assert [(place.rank, place.world_size) for place in staying] == [(0, 2), (1, 2)]
@@ -184,7 +182,7 @@ def test_ranks_wait_as_long_as_nccl_timeout_says() -> None:
             patience({"NCCL_TIMEOUT": text})
 
 
-def test_a_rank_that_does_not_come_is_waited_for_no_longer_than_that() -> None:
+def test_a_missing_rank_is_waited_for_no_longer_than_that() -> None:
     place, began = Place(rank=0, world_size=2, master_addr="127.0.0.1", master_port=free_port()), time.monotonic()
     with pytest.raises(RuntimeError, match=r"^the 2 ranks have not met at 127\.0\.0\.1, port "):  # noqa: SIM117
         with joined(place, device="cpu", environment={"NCCL_TIMEOUT": "1"}):
@@ -192,7 +190,7 @@ def test_a_rank_that_does_not_come_is_waited_for_no_longer_than_that() -> None:
     assert time.monotonic() - began < TIMEOUT.total_seconds() / 2
 
 
-def test_variables_of_nccl_that_change_nothing_are_said_to() -> None:
+def test_variables_of_nccl_without_effect_are_reported() -> None:
     told = {"NCCL_DEBUG": "INFO", "NCCL_TIMEOUT": "3600", "PATH": "/bin"}
     assert idle_variables(ALONE, {"PATH": "/bin"}) == ""
     assert (

@@ -1,4 +1,4 @@
-"""Each training that names no folder gets one of its own."""
+"""Each training without a named folder gets its own."""
 
 from pathlib import Path
 
@@ -21,11 +21,11 @@ def train(folder: Path) -> None:
     (folder / "checkpoint").touch()
 
 
-def test_the_first_training_has_the_folder_itself_and_later_ones_are_numbered(tmp_path: Path) -> None:
+def test_the_first_training_gets_the_folder_itself_and_later_ones_are_numbered(tmp_path: Path) -> None:
     default = tmp_path / "saved"
     assert choose(default) == "saved"
     default.mkdir()
-    assert choose(default) == "saved"  # nothing has been kept there
+    assert choose(default) == "saved"  # nothing has been saved there
     train(default)
     assert choose(default) == "saved_2"
     train(tmp_path / "saved_2")
@@ -33,16 +33,16 @@ def test_the_first_training_has_the_folder_itself_and_later_ones_are_numbered(tm
     assert choose(default) == "saved_11"
 
 
-def test_to_go_on_is_to_go_on_with_the_newest_that_holds_a_training(tmp_path: Path) -> None:
+def test_resuming_continues_the_newest_folder_with_a_training(tmp_path: Path) -> None:
     default = tmp_path / "saved"
     assert choose(default, resume=True) == "saved" and not default.exists()
     train(default)
     train(tmp_path / "saved_2")
-    (tmp_path / "saved_3").mkdir()  # of a training that was ended before it kept anything
+    (tmp_path / "saved_3").mkdir()  # of a training that ended before it saved anything
     assert choose(default, resume=True) == "saved_2"
 
 
-def test_a_later_start_of_the_same_training_gets_the_same_folder_whether_it_has_kept_anything_or_not(
+def test_a_restart_of_the_same_training_gets_the_same_folder_whether_it_has_saved_anything_or_not(
     tmp_path: Path,
 ) -> None:
     default = tmp_path / "saved"
@@ -56,7 +56,7 @@ def test_a_later_start_of_the_same_training_gets_the_same_folder_whether_it_has_
 
 
 @pytest.mark.parametrize("name", ["saved_x", "saved_1", "saved_old_2"])
-def test_other_folders_beside_it_are_no_matter(tmp_path: Path, name: str) -> None:
+def test_other_folders_next_to_it_do_not_matter(tmp_path: Path, name: str) -> None:
     train(tmp_path / "saved")
     train(tmp_path / name)
     assert choose(tmp_path / "saved") == "saved_2"

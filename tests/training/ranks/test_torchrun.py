@@ -1,4 +1,4 @@
-"""How many ranks a machine is given."""
+"""How many ranks a machine gets."""
 
 import pytest
 
@@ -32,13 +32,13 @@ def on_a_machine(monkeypatch: pytest.MonkeyPatch, *, gpus: int, cores: int) -> N
         (None, 0, 1, 1, "No GPU is here: 1 rank on the CPU"),
     ],
 )
-def test_there_is_a_rank_for_each_gpu_or_else_each_core_and_what_differs_is_said(
+def test_there_is_one_rank_per_gpu_or_else_per_core_and_differences_are_reported(
     monkeypatch: pytest.MonkeyPatch, asked: int | None, gpus: int, cores: int, count: int, sentence: str
 ) -> None:
     on_a_machine(monkeypatch, gpus=gpus, cores=cores)
     assert room_for_ranks(asked, "auto", usual=2) == (count, sentence)
 
 
-def test_who_asks_for_the_cpu_gets_as_many_ranks_as_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_on_the_cpu_there_are_as_many_ranks_as_requested(monkeypatch: pytest.MonkeyPatch) -> None:
     on_a_machine(monkeypatch, gpus=2, cores=2)
     assert room_for_ranks(8, "cpu") == (8, "")

@@ -1,4 +1,4 @@
-"""However a batch is cut, every row is somewhere once."""
+"""However a batch is cut, every row occurs once."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""An epoch over files gives every position once, in an order that depends on nothing but the seed."""
+"""An epoch over files has every position once, in an order that depends only on the seed."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -33,11 +33,11 @@ def epochs(data: Path) -> Epochs:
 
 
 def made(planned: Iterator[Planned]) -> NDArray[np.float32]:
-    """The observations of batches, one after another."""
+    """Return the observations of batches, one after another."""
     return np.concatenate([batch.make(WHOLE).observations for batch in planned])
 
 
-def test_every_position_with_a_full_search_comes_once(data: Path) -> None:
+def test_every_position_with_a_full_search_occurs_once(data: Path) -> None:
     batches = list(epochs(data).batches(0))
     seen: dict[int, list[int]] = {}
     windows = {}
@@ -57,28 +57,28 @@ def test_every_position_with_a_full_search_comes_once(data: Path) -> None:
     assert all(16 <= batch.total <= 32 for batch in batches) and all(batch.total == 32 for batch in batches[:-2])
 
 
-def test_the_share_that_is_over_rises_to_one(data: Path) -> None:
+def test_the_finished_share_rises_to_one(data: Path) -> None:
     shares = [batch.over for batch in epochs(data).batches(0)]
     assert shares == sorted(shares) and shares[0] < 0.3 and shares[-1] == 1
 
 
-def test_the_shares_of_the_ranks_are_the_batch(data: Path) -> None:
+def test_the_shares_of_the_ranks_make_up_the_batch(data: Path) -> None:
     for planned in epochs(data).batches(0):
         whole = planned.make(WHOLE)
         for rank in range(3):
             share = planned.make(slice(rank, None, 3))
             for name, array in vars(share).items():
-                np.testing.assert_array_equal(array, getattr(whole, name)[rank::3])  # what is not known is no number
+                np.testing.assert_array_equal(array, getattr(whole, name)[rank::3])  # unknown values are not numbers
 
 
-def test_a_seed_gives_the_same_epoch_again_and_another_epoch_another_order(data: Path) -> None:
+def test_a_seed_gives_the_same_epoch_again_and_other_epochs_another_order(data: Path) -> None:
     first, again, second = (made(epochs(data).batches(epoch)) for epoch in (0, 0, 1))
     assert np.array_equal(first, again)
     assert first.shape == second.shape and not np.array_equal(first, second)
 
 
 @pytest.mark.parametrize("batches", [1, 5])
-def test_an_epoch_goes_on_where_it_was_left(data: Path, batches: int) -> None:
+def test_an_epoch_continues_where_it_was_left(data: Path, batches: int) -> None:
     whole = list(epochs(data).batches(0))
     done = sum(batch.total for batch in whole[:batches])
     rest = list(epochs(data).batches(0, done=done))
@@ -86,7 +86,7 @@ def test_an_epoch_goes_on_where_it_was_left(data: Path, batches: int) -> None:
     assert np.array_equal(made(iter(rest)), made(iter(whole[batches:])))
 
 
-@pytest.mark.filterwarnings("ignore:This DataLoader will create 2 worker processes")  # where there is one core
+@pytest.mark.filterwarnings("ignore:This DataLoader will create 2 worker processes")  # with one core
 @pytest.mark.parametrize("num_workers", [0, 2])
 def test_a_feed_gives_the_share_of_its_rank_in_order(data: Path, num_workers: int) -> None:
     rows = slice(1, None, 2)
@@ -148,7 +148,7 @@ PGN = """\
 """
 
 
-def test_games_of_people_are_learned_from_and_bad_ones_told_by_their_line(tmp_path: Path) -> None:
+def test_human_games_are_learned_from_and_bad_ones_reported_with_their_line(tmp_path: Path) -> None:
     (tmp_path / "games.pgn").write_text(PGN)
     files = [(path, file_size(path)) for path in find_files(tmp_path)]
     chess = load_game("chess")
@@ -169,7 +169,7 @@ SGF = """\
 """
 
 
-def test_games_of_go_come_from_sgf_files(tmp_path: Path) -> None:
+def test_go_games_come_from_sgf_files(tmp_path: Path) -> None:
     (tmp_path / "games.SGF").write_text(SGF)
     files = [(path, file_size(path)) for path in find_files(tmp_path)]
     (planned,) = Epochs(game=load_game("go", size=5, komi=2.5), files=files, batch_size=16, seed=1).batches(0)
@@ -185,7 +185,7 @@ def test_folders_without_games_are_named(tmp_path: Path) -> None:
         find_files(tmp_path / "nowhere")
 
 
-def test_of_a_run_its_games_are_taken(data: Path) -> None:
+def test_a_run_provides_its_games(data: Path) -> None:
     run = data / "run"
     (run / "games").mkdir(parents=True)
     (run / "quarantine").mkdir()

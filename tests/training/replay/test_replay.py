@@ -1,4 +1,4 @@
-"""The window holds the newest games, and its samples are the positions of these games with their targets."""
+"""The window contains the newest games, and its samples are the positions of these games with their targets."""
 
 import gc
 import tracemalloc
@@ -40,12 +40,14 @@ def window_of(game: Game, *batches: GameBatch, capacity_positions: int = 10**6, 
 
 
 def numbered(batch: GameBatch) -> GameBatch:
-    """The same with root values that tell every position from every other."""
+    """Return the same batch with root values that identify every position."""
     return replace(batch, root_values=np.linspace(-0.9, 0.9, batch.num_positions, dtype=np.float32))
 
 
 def drawn_positions(window: ReplayWindow, batch: GameBatch, count: int) -> NDArray[np.int64]:
-    """How often ``count`` draws hit each position of a numbered batch; the window must have a ``td_lambda`` of 0."""
+    """Return how often ``count`` draws hit each position of a numbered batch; the window must have a ``td_lambda`` of
+    0.
+    """
     values = window.sample(count, 5).values
     hits = np.abs(values[:, None] - batch.root_values[None, :]).argmin(axis=1)
     return np.bincount(hits, minlength=batch.num_positions)
@@ -55,7 +57,7 @@ Key = tuple[bytes, bytes, bytes, float, float]
 
 
 def reference_samples(game: Game, batch: GameBatch, symmetries: NDArray[np.int64]) -> set[Key]:
-    """Every position with a full search, under every symmetry given, made with the game's slow interface."""
+    """Return every position with a full search, under every given symmetry, computed with the game's slow interface."""
     samples = set()
     for index in range(batch.num_games):
         record, state, entry = batch.game_record(index), game.initial_state(), 0
@@ -90,21 +92,21 @@ def keys(batch: Batch) -> list[Key]:
     ]
 
 
-def test_samples_are_the_positions_of_the_games_and_all_of_them(game: Game) -> None:
+def test_samples_are_exactly_the_positions_of_the_games(game: Game) -> None:
     batch = synthetic_batch(game, games=4, full_share=0.7, resign_share=0.5)
     expected = reference_samples(game, batch, np.array([0]))
     samples = keys(window_of(game, batch, symmetries=False).sample(3000, 1))
     assert set(samples) == expected
 
 
-def test_samples_are_shown_under_every_symmetry(game: Game) -> None:
+def test_samples_occur_under_every_symmetry(game: Game) -> None:
     batch = synthetic_batch(game, games=2)
     symmetries = np.arange(len(game.action_symmetries))
     assert set(keys(window_of(game, batch).sample(8000, 1))) == reference_samples(game, batch, symmetries)
 
 
 def test_symmetries_are_equally_frequent(game: Game) -> None:
-    """Of a position whose images all differ."""
+    """For a position whose images all differ."""
     batch = synthetic_batch(game, games=1, seed=4)
     only = np.arange(batch.num_positions) == 4
     batch = replace(
@@ -151,7 +153,7 @@ def test_values_are_those_of_the_player_to_move(connect_four: Game) -> None:
     [(0.9, {0: -0.05, 1: 0.1, 3: 0.4, 4: 0.0, 5: 0.7, 7: 1.0}), (0.2, {3: 0.4875, 4: -0.175, 5: 0.35, 7: 1.0})],
     ids=["a mistake", "no mistake"],
 )
-def test_what_came_of_a_random_mistake_is_not_learned_from_before_it(
+def test_the_result_of_a_random_mistake_is_not_a_target_before_it(
     connect_four: Game, value_after: float, expected: dict[int, float]
 ) -> None:
     """The second player, whom search favours before the fourth move, wins after the first one's random fifth move."""
@@ -180,7 +182,7 @@ def test_the_largest_policy_weights_add_up(connect_four: Game) -> None:
     assert np.allclose(window_of(connect_four, scaled).sample(64, 1).policies, policies)
 
 
-def test_half_of_the_weight_is_even_and_half_goes_with_the_surprise_within_each_game() -> None:
+def test_half_of_the_weight_is_even_and_half_follows_the_surprise_within_each_game() -> None:
     template = synthetic_batch(load_game("tic_tac_toe"), games=2)
     batch = replace(
         template,
@@ -197,7 +199,7 @@ def test_half_of_the_weight_is_even_and_half_goes_with_the_surprise_within_each_
 
 
 @pytest.mark.medium
-def test_positions_are_drawn_as_often_as_they_weigh(connect_four: Game) -> None:
+def test_positions_are_drawn_in_proportion_to_their_weights(connect_four: Game) -> None:
     batch = numbered(synthetic_batch(connect_four, games=20, full_share=0.5))
     weights = sampling_weights(batch, policy_surprise_weight=0.5)
     hits = drawn_positions(window_of(connect_four, batch, td_lambda=0.0), batch, 50_000)
@@ -206,13 +208,13 @@ def test_positions_are_drawn_as_often_as_they_weigh(connect_four: Game) -> None:
     assert (np.abs(hits - expected) <= 5 * np.sqrt(expected)).all()
 
 
-def test_a_seed_gives_the_same_batch_and_another_seed_another(game: Game) -> None:
+def test_a_seed_gives_the_same_batch_and_another_seed_another_one(game: Game) -> None:
     window = window_of(game, synthetic_batch(game, games=20))
     assert keys(window.sample(64, 7)) == keys(window.sample(64, 7))
     assert keys(window.sample(64, 7)) != keys(window.sample(64, 8))
 
 
-def test_a_batch_can_be_written_over(game: Game) -> None:
+def test_a_returned_batch_can_be_overwritten(game: Game) -> None:
     window = window_of(game, synthetic_batch(game, games=20))
     used = window.sample(64, 1)
     arrays = [id(array) for array in vars(used).values()]
@@ -221,7 +223,7 @@ def test_a_batch_can_be_written_over(game: Game) -> None:
     assert keys(again) == keys(window.sample(64, 2))
 
 
-def test_an_empty_window_says_so(game: Game) -> None:
+def test_an_empty_window_is_reported(game: Game) -> None:
     with pytest.raises(ValueError, match="no training positions"):
         window_of(game).sample(1, 1)
     cheap = synthetic_batch(game, games=2, full_share=0.0)
@@ -229,7 +231,7 @@ def test_an_empty_window_says_so(game: Game) -> None:
         window_of(game, cheap).sample(1, 1)
 
 
-def test_the_oldest_games_are_forgotten_and_no_more_than_needed(connect_four: Game) -> None:
+def test_only_the_oldest_games_are_forgotten_and_no_more_than_needed(connect_four: Game) -> None:
     batches = [synthetic_batch(connect_four, games=7, seed=seed, full_share=0.6) for seed in range(5)]
     searched = np.concatenate(
         [np.add.reduceat(batch.flags & FULL_SEARCH, np.cumsum(batch.lengths) - batch.lengths) for batch in batches]
@@ -249,7 +251,7 @@ def test_only_the_games_kept_are_drawn(connect_four: Game) -> None:
     assert set(keys(window.sample(2000, 1))) == reference_samples(connect_four, new, np.array([0]))
 
 
-def test_adding_says_how_many_positions_to_learn_from_came(connect_four: Game) -> None:
+def test_adding_returns_the_number_of_new_positions_to_learn_from(connect_four: Game) -> None:
     batch = synthetic_batch(connect_four, games=10, full_share=0.3)
     assert window_of(connect_four).add(batch) == (batch.flags & FULL_SEARCH).sum() < batch.num_positions
 
@@ -268,7 +270,7 @@ def test_a_window_can_grow_and_shrink(connect_four: Game) -> None:
 
 
 def test_a_rebuilt_window_draws_the_same_samples(game: Game) -> None:
-    """From all batches, or from only those of which something is left; however the window came to be."""
+    """From all batches, or only from those of which something is left; however the window came to be."""
     batches = [
         synthetic_batch(game, games=5 + seed % 3, seed=seed, full_share=0.8, resign_share=0.3) for seed in range(40)
     ]
@@ -283,7 +285,7 @@ def test_a_rebuilt_window_draws_the_same_samples(game: Game) -> None:
     assert keys(window_of(game, *recent, capacity_positions=300).sample(256, 9)) == expected
 
 
-def test_a_window_that_grows_with_what_is_added_can_be_rebuilt_from_its_newest_batches(connect_four: Game) -> None:
+def test_a_window_that_grows_with_added_games_can_be_rebuilt_from_its_newest_batches(connect_four: Game) -> None:
     batches = [synthetic_batch(connect_four, games=5, seed=seed) for seed in range(30)]
     lived, added = window_of(connect_four, capacity_positions=50), 0
     for batch in batches:
@@ -296,7 +298,7 @@ def test_a_window_that_grows_with_what_is_added_can_be_rebuilt_from_its_newest_b
 
 
 @pytest.mark.medium
-def test_memory_stays_flat_over_many_additions(connect_four: Game) -> None:
+def test_memory_stays_constant_over_many_additions(connect_four: Game) -> None:
     batches = [synthetic_batch(connect_four, games=100, seed=seed) for seed in range(4)]
     window_of(connect_four, batches[0]).sample(16, 1)
     tracemalloc.start()
@@ -315,7 +317,7 @@ def test_memory_stays_flat_over_many_additions(connect_four: Game) -> None:
     assert held[1] < 5000 * 150
 
 
-def test_a_tail_behaves_like_a_list_that_is_cut_at_the_front() -> None:
+def test_a_ring_column_behaves_like_a_list_that_is_cut_at_the_front() -> None:
     random = np.random.default_rng(1)
     tail, expected, number = RingColumn(np.int32, 2), np.empty((0, 2), np.int32), 0
     for _ in range(2000):

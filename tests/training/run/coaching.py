@@ -1,4 +1,4 @@
-"""Coaches of tiny runs in this process, with one inline worker and an evaluation that returns what a test sets."""
+"""Coaches of tiny runs in this process, with one inline worker and an evaluation with results set by a test."""
 
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -19,7 +19,7 @@ from training.run.run import MakeBackend, make_learner, make_window, refill_wind
 
 @dataclass
 class FakeEvaluation:
-    """Accepts all models but those that it is told to refuse."""
+    """Accepts all models except those that it is told to refuse."""
 
     refused: set[int] = field(default_factory=set)
     asked: list[int] = field(default_factory=list)
@@ -40,7 +40,7 @@ class FakeEvaluation:
 
 @dataclass
 class Listener:
-    """Remembers what observers are told."""
+    """Records what observers receive."""
 
     reports: list[IterationReport] = field(default_factory=list)
     looks: list[ProgressReport] = field(default_factory=list)
@@ -70,7 +70,7 @@ def coaching(
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = lambda seconds: None,
 ) -> Iterator[Coach]:
-    """A Coach of the run in ``folder``, opened as ``training.run.run.open_coach`` does; its ledger is closed at the
+    """Yield a Coach of the run in ``folder``, opened as by ``training.run.run.open_coach``; its ledger is closed at the
     end.
     """
     ledger = open_ledger(folder, GAME, run_id=repeatable_run_id(settings))

@@ -1,6 +1,4 @@
-"""Cutting a program off at every operation on files and the database, to see what each kill, or each refusal of the
-disk, leaves.
-"""
+"""Interrupting a program at every operation on files and the database, to see the effect of each kill or disk error."""
 
 import errno
 import os
@@ -24,7 +22,7 @@ class Snapshots:
 
     Args:
         folder: of the program under test.
-        trifles: names of files that make no difference by themselves.
+        trifles: names of files that make no difference alone.
     """
 
     def __init__(self, folder: Path, *, trifles: frozenset[str] = frozenset()) -> None:
@@ -53,7 +51,7 @@ def before_each_operation(call: Callable[[], None]) -> Iterator[None]:
 
     def happen() -> None:
         nonlocal busy
-        if not busy:  # what ``call`` does itself does not count
+        if not busy:  # operations of ``call`` itself do not count
             busy = True
             try:
                 call()
@@ -85,7 +83,7 @@ def before_each_operation(call: Callable[[], None]) -> Iterator[None]:
 
 
 class FullOnce:
-    """A disk that is full at the ``number``-th thing that is done with it, and at no other."""
+    """A disk that is full at its ``number``-th operation, and at no other."""
 
     def __init__(self, number: int) -> None:
         self.left = number
@@ -97,8 +95,7 @@ class FullOnce:
 
 
 def refused_at(number: int, action: Callable[[], object]) -> BaseException | None:
-    """Carry out ``action`` on a disk that is full at the ``number``-th operation, and once only; returns what it
-    raises.
+    """Carry out ``action`` on a disk that is full at the ``number``-th operation only; return what it raises.
 
     Raises:
         IndexError: it has fewer operations.

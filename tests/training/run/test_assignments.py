@@ -11,7 +11,7 @@ from training.worker.worker_folder import Heartbeat
 
 
 class Clock:
-    """A clock that the test sets."""
+    """A clock set by the test."""
 
     def __init__(self) -> None:
         self.now = 100.0
@@ -31,7 +31,7 @@ def book(tmp_path: Path, clock: Clock) -> AssignmentBook:
 
 
 def heartbeat(book: AssignmentBook, *, begun: int) -> Heartbeat:
-    """Worker a's, after it has read its current assignment."""
+    """Return worker a's heartbeat after it has read its current assignment."""
     read = book.next_assignment("a")
     return Heartbeat(
         run_id="run", worker="a", beat=1, pid=1, state="playing", begun=begun, granted=read.granted, lease=read.lease
@@ -66,7 +66,7 @@ def test_a_worker_that_left_has_no_account(book: AssignmentBook) -> None:
     assert book.workers == ("a",)
 
 
-def test_a_lowered_worker_withdraws_only_after_it_has_confirmed(book: AssignmentBook) -> None:
+def test_a_lowered_grant_is_withdrawn_only_after_the_worker_confirms(book: AssignmentBook) -> None:
     book.set_account("a", granted=100, delivered=0)
     before = heartbeat(book, begun=20)
     assert book.lower("a", 50)
@@ -79,7 +79,7 @@ def test_a_lowered_worker_withdraws_only_after_it_has_confirmed(book: Assignment
     assert book.withdrawn(lambda: {"a": after}) == {}
 
 
-def test_games_that_were_begun_are_not_withdrawn(book: AssignmentBook) -> None:
+def test_begun_games_are_not_withdrawn(book: AssignmentBook) -> None:
     book.set_account("a", granted=100, delivered=0)
     book.lower("a", 0)
     assert book.withdrawn(lambda: {"a": heartbeat(book, begun=70)}) == {"a": 30}
@@ -121,5 +121,5 @@ def test_after_the_end_every_assignment_says_stop(book: AssignmentBook) -> None:
     assert book.next_assignment("a").stop
 
 
-def test_a_machine_may_play_another_number_of_games_at_once(book: AssignmentBook) -> None:
+def test_a_machine_may_have_its_own_number_of_parallel_games(book: AssignmentBook) -> None:
     assert book.next_assignment("a", parallel_games=3).parallel_games == 3

@@ -1,6 +1,6 @@
 """What every backend must do.
 
-The fleet plays on machines that are folders of this one; over SSH it does in the cluster's own tests.
+The fleet plays on machines that are folders of this one; the cluster's own tests cover SSH.
 """
 
 import time
@@ -18,7 +18,7 @@ from training.data.verify import verify
 from training.run.backend import FolderBackend, InlineBackend, PendingBatch, SelfPlayBackend
 
 Open = Callable[..., SelfPlayBackend]
-PATIENCE = 120.0  # seconds; a cold compile cache takes most of it
+PATIENCE = 120.0  # seconds, most of them for a cold compile cache
 
 
 def inline(root: Path, **changes: object) -> SelfPlayBackend:
@@ -58,7 +58,7 @@ def batch_ids(waiting: list[PendingBatch]) -> list[str]:
 
 
 def take_all(backend: SelfPlayBackend, wanted: dict[str, int]) -> dict[str, list[GameBatch]]:
-    """Receive until every worker has handed over what is ``wanted`` of it."""
+    """Receive until every worker has handed over its ``wanted`` games."""
     batches: dict[str, list[GameBatch]] = {worker: [] for worker in wanted}
     delivered = dict.fromkeys(wanted, 0)
     deadline = time.monotonic() + PATIENCE
@@ -74,7 +74,7 @@ def take_all(backend: SelfPlayBackend, wanted: dict[str, int]) -> dict[str, list
 
 
 @pytest.mark.medium
-def test_workers_deliver_exactly_the_games_that_they_were_granted(open_backend: Open) -> None:
+def test_workers_deliver_exactly_their_granted_games(open_backend: Open) -> None:
     backend = open_backend()
     backend.publish(1, model_bytes(1))
     wanted = {worker: 23 + number for number, worker in enumerate(backend.workers)}
@@ -92,7 +92,7 @@ def test_workers_deliver_exactly_the_games_that_they_were_granted(open_backend: 
 
 
 @pytest.mark.medium
-def test_what_a_worker_has_not_begun_is_taken_back_and_may_be_granted_again(open_backend: Open) -> None:
+def test_games_that_a_worker_has_not_begun_are_taken_back_and_may_be_granted_again(open_backend: Open) -> None:
     backend = open_backend()
     assert isinstance(backend, FolderBackend | Fleet)
     backend.publish(1, model_bytes(1))
@@ -116,7 +116,7 @@ def test_what_a_worker_has_not_begun_is_taken_back_and_may_be_granted_again(open
     take_all(backend, {worker: left + 10})
 
 
-def test_everybody_is_granted_what_he_lacks_of_the_games_ahead(open_backend: Open) -> None:
+def test_every_worker_is_granted_the_games_missing_from_those_ahead(open_backend: Open) -> None:
     backend = open_backend()
     if isinstance(backend, Fleet):
         pytest.skip("its shares follow the measured speeds: see the tests of the balancer")
@@ -143,7 +143,7 @@ def test_a_batch_stays_where_it_is_until_it_is_released(open_backend: Open) -> N
 
 
 @pytest.mark.medium
-def test_a_new_model_is_taken_up_by_all_workers(open_backend: Open) -> None:
+def test_all_workers_switch_to_a_new_model(open_backend: Open) -> None:
     backend = open_backend()
     backend.publish(1, model_bytes(1))
     first = dict.fromkeys(backend.workers, 10)
@@ -194,7 +194,7 @@ def test_a_model_that_does_not_fit_is_an_error_in_the_heartbeat_and_loses_nothin
 
 
 @pytest.mark.medium
-def test_what_was_finished_is_handed_over_at_the_end(open_backend: Open) -> None:
+def test_finished_games_are_handed_over_at_the_end(open_backend: Open) -> None:
     backend = open_backend(self_play={"flush_seconds": 1e6}, distributed={"batch_size": 10_000})
     backend.publish(1, model_bytes(1))
     for worker in backend.workers:

@@ -15,7 +15,7 @@ from training.run.fingerprint import fingerprint
 
 
 @pytest.mark.medium
-def test_a_run_makes_its_iterations_and_its_ledger_balances(tmp_path: Path) -> None:
+def test_a_run_completes_its_iterations_and_its_ledger_balances(tmp_path: Path) -> None:
     listener = Listener()
     with coaching(tmp_path, small_settings(tmp_path), listeners=[listener]) as coach:
         last = coach.run()
@@ -40,7 +40,7 @@ def test_no_more_samples_are_drawn_than_the_new_positions_allow(tmp_path: Path) 
 
 
 @pytest.mark.medium
-def test_models_are_published_within_an_iteration_too_if_wanted(tmp_path: Path) -> None:
+def test_models_can_be_published_within_an_iteration(tmp_path: Path) -> None:
     settings = small_settings(tmp_path, training={"steps_per_model": 2}, run={"iterations": 2})
     listener = Listener()
     with coaching(tmp_path, settings, listeners=[listener]) as coach:
@@ -64,7 +64,7 @@ def test_nothing_is_learned_before_the_window_is_large_enough(tmp_path: Path) ->
 
 
 @pytest.mark.medium
-def test_the_window_grows_with_what_is_played_and_forgets_the_oldest(tmp_path: Path) -> None:
+def test_the_window_grows_with_the_games_and_forgets_the_oldest(tmp_path: Path) -> None:
     window = {"min_positions": 50, "max_positions": 10_000, "growth_exponent": 0.5}
     with coaching(tmp_path, small_settings(tmp_path, training={"window": window})) as coach:
         coach.run()
@@ -73,7 +73,7 @@ def test_the_window_grows_with_what_is_played_and_forgets_the_oldest(tmp_path: P
 
 
 @pytest.mark.medium
-def test_games_go_on_coming_in_while_the_coach_trains_and_evaluates(tmp_path: Path) -> None:
+def test_games_keep_arriving_while_the_coach_trains_and_evaluates(tmp_path: Path) -> None:
     counts = []
     settings = small_settings(tmp_path, run={"iterations": 1}, evaluation={"every": 1})
     with coaching(tmp_path, settings, evaluation=(watching := FakeEvaluation())) as coach:
@@ -95,7 +95,7 @@ def test_in_synchronous_mode_an_iteration_has_exactly_its_games_and_one_model(tm
 
 
 @pytest.mark.medium
-def test_a_refused_candidate_leaves_the_old_model_at_play(tmp_path: Path) -> None:
+def test_a_refused_candidate_leaves_the_old_model_in_play(tmp_path: Path) -> None:
     listener, evaluation = Listener(), FakeEvaluation(refused={2})
     settings = small_settings(tmp_path, training={"asynchronous": False}, evaluation={"every": 1})
     with coaching(tmp_path, settings, evaluation=evaluation, listeners=[listener]) as coach:
@@ -111,7 +111,7 @@ def test_a_refused_candidate_leaves_the_old_model_at_play(tmp_path: Path) -> Non
 
 
 @pytest.mark.medium
-def test_a_stop_in_the_middle_of_a_measurement_ends_it_and_the_iteration_counts(tmp_path: Path) -> None:
+def test_a_stop_during_a_measurement_ends_it_and_the_iteration_counts(tmp_path: Path) -> None:
     evaluation = FakeEvaluation()
     with coaching(tmp_path, small_settings(tmp_path, evaluation={"every": 1}), evaluation=evaluation) as coach:
         evaluation.in_between = lambda: setattr(coach, "stop_requested", True)
@@ -120,7 +120,7 @@ def test_a_stop_in_the_middle_of_a_measurement_ends_it_and_the_iteration_counts(
 
 
 @pytest.mark.medium
-def test_a_run_ends_when_its_minutes_are_over(tmp_path: Path) -> None:
+def test_a_run_ends_at_its_time_limit(tmp_path: Path) -> None:
     now = [100.0]
 
     def clock() -> float:
@@ -137,7 +137,7 @@ def test_a_run_ends_when_its_minutes_are_over(tmp_path: Path) -> None:
 
 
 def stop_after(coach: Coach, looks: int) -> None:
-    """Ask for a stop at the so-manyth visit to the workers."""
+    """Request a stop at the ``looks``-th poll of the workers."""
     collect, count = coach.backend.collect, [0]
 
     def collect_and_count() -> list[PendingBatch]:
@@ -151,7 +151,7 @@ def stop_after(coach: Coach, looks: int) -> None:
 @pytest.mark.medium
 @pytest.mark.parametrize("asynchronous", [True, False])
 @pytest.mark.parametrize("looks", [2, 6])
-def test_a_stopped_run_goes_on_exactly_where_it_was(tmp_path: Path, looks: int, asynchronous: bool) -> None:
+def test_a_stopped_run_continues_exactly_where_it_was(tmp_path: Path, looks: int, asynchronous: bool) -> None:
     settings = small_settings(tmp_path, run={"iterations": 3}, training={"asynchronous": asynchronous})
     with coaching(tmp_path, settings) as coach:
         stop_after(coach, looks)
@@ -168,7 +168,7 @@ def test_a_stopped_run_goes_on_exactly_where_it_was(tmp_path: Path, looks: int, 
 
 
 @pytest.mark.medium
-def test_what_came_after_the_last_checkpoint_is_taken_in_by_the_next_session(tmp_path: Path) -> None:
+def test_games_received_after_the_last_checkpoint_count_in_the_next_session(tmp_path: Path) -> None:
     settings = small_settings(tmp_path, run={"iterations": 9})
     with coaching(tmp_path, settings) as coach:
         coach.start()
@@ -185,7 +185,7 @@ def test_what_came_after_the_last_checkpoint_is_taken_in_by_the_next_session(tmp
 
 
 @pytest.mark.medium
-def test_a_damaged_model_file_does_not_keep_a_run_from_going_on(tmp_path: Path) -> None:
+def test_a_damaged_model_file_does_not_prevent_a_run_from_being_resumed(tmp_path: Path) -> None:
     settings, listener = small_settings(tmp_path), Listener()
     with coaching(tmp_path, settings) as coach:
         coach.run()
@@ -198,7 +198,7 @@ def test_a_damaged_model_file_does_not_keep_a_run_from_going_on(tmp_path: Path) 
     assert any(f"model {version} cannot be read" in text for text in listener.events)
 
 
-def test_models_are_kept_and_sent_as_they_are_where_compression_is_off(tmp_path: Path) -> None:
+def test_models_are_stored_and_sent_uncompressed_if_compression_is_off(tmp_path: Path) -> None:
     files = []
     for compression in (True, False):
         folder = tmp_path / str(compression)
@@ -214,7 +214,7 @@ def test_models_are_kept_and_sent_as_they_are_where_compression_is_off(tmp_path:
 
 
 @pytest.mark.medium
-def test_a_run_that_is_over_starts_no_worker(tmp_path: Path) -> None:
+def test_a_finished_run_starts_no_worker(tmp_path: Path) -> None:
     settings = small_settings(tmp_path)
     with coaching(tmp_path, settings) as coach:
         coach.run()
@@ -226,7 +226,7 @@ def test_a_run_that_is_over_starts_no_worker(tmp_path: Path) -> None:
 
 
 @pytest.mark.medium
-def test_strength_is_measured_every_so_many_iterations_and_after_the_last(tmp_path: Path) -> None:
+def test_strength_is_measured_at_the_set_interval_and_after_the_last_iteration(tmp_path: Path) -> None:
     listener = Listener()
     settings = small_settings(tmp_path, run={"iterations": 5}, evaluation={"every": 3})
     with coaching(tmp_path, settings, evaluation=FakeEvaluation(), listeners=[listener]) as coach:

@@ -1,4 +1,6 @@
-"""A run is killed at every operation on its files and its ledger, and goes on from each as if nothing had happened."""
+"""A run is killed at every operation on its files and its ledger, and continues from each as if nothing had
+happened.
+"""
 
 import json
 import shutil
@@ -22,13 +24,13 @@ from training.run.coach import Coach
 
 pytestmark = pytest.mark.medium
 
-TRIFLES = frozenset({"worker.json", "worker.lock"})  # what a worker says of itself
+TRIFLES = frozenset({"worker.json", "worker.lock"})  # written by the worker about itself
 ITERATIONS = 2
 
 
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
-    """The folder of a run that has made an iteration, and could make more."""
+    """The folder of a run that has completed one iteration and could do more."""
     folder = tmp_path / "run"
     folder.mkdir()
     with coaching(folder, settings(tmp_path, 1)) as coach:
@@ -51,7 +53,7 @@ def go_on(folder: Path, iterations: int = ITERATIONS) -> None:
 
 
 def check_whole(folder: Path, iterations: int = ITERATIONS) -> None:
-    """Nothing is lost, nothing counts twice, and every iteration was made once."""
+    """Assert that nothing is lost, nothing counts twice, and every iteration was done once."""
     assert audit(folder).problems == []
     with read_ledger(folder) as ledger:
         rows, reports = ledger.batches(), ledger.iterations()
@@ -70,7 +72,9 @@ def complete_batches(folder: Path) -> Counter[str]:
 
 
 def check_state(state: Path, *, to_its_end: bool = True) -> None:
-    """A killed run's folder: its ledger balances but for what the next start takes in, and that loses nothing."""
+    """Check a killed run's folder: its ledger balances except for files that the next start receives, which loses
+    nothing.
+    """
     assert [problem for problem in audit(state).problems if RECOVERABLE not in problem] == []
     finished = complete_batches(state)
     if to_its_end:
@@ -85,7 +89,7 @@ def check_state(state: Path, *, to_its_end: bool = True) -> None:
 
 
 def check_start(state: Path) -> None:
-    """What the run begins with when it is resumed: everything received counts once, and the newest accepted model
+    """Check the state of a resumed run at its start: everything received counts once, and the newest accepted model
     plays.
     """
     with coaching(state, settings(state.parent, ITERATIONS + 1)) as coach:
@@ -100,7 +104,7 @@ def check_start(state: Path) -> None:
 def killed_at_each_operation(
     folder: Path, action: Callable[[Coach], object], *, before: Callable[[Coach], object]
 ) -> list[Path]:
-    """What kills within ``action`` leave of the run."""
+    """Return what kills within ``action`` leave of the run."""
     snapshots = Snapshots(folder, trifles=TRIFLES)
     with coaching(folder, settings(folder.parent)) as coach:
         before(coach)
@@ -201,5 +205,5 @@ def test_a_full_disk_ends_no_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         monkeypatch.setattr(coach.ledger, "add_iteration", full)
         coach.run()
     assert tries == [1, 1, 1, 1, 1, 2]
-    assert sum("disk is full" in text for text in listener.events) == 1  # it is told once
+    assert sum("disk is full" in text for text in listener.events) == 1  # it is reported once
     check_whole(folder)

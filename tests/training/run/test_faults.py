@@ -1,4 +1,4 @@
-"""What the Coach does about bad input and a disk that is full: it says so, keeps what is good, and goes on."""
+"""The Coach's reaction to bad input and a full disk: it reports them, keeps the good data, and continues."""
 
 import sqlite3
 from collections.abc import Callable
@@ -41,7 +41,7 @@ FAULTS: dict[str, Callable[[bytes], bytes]] = {
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_bad_batch_goes_into_quarantine_and_the_run_goes_on(tmp_path: Path, fault: str) -> None:
+def test_a_bad_batch_is_quarantined_and_the_run_continues(tmp_path: Path, fault: str) -> None:
     listener = Listener()
     with coaching(tmp_path, small_settings(tmp_path), listeners=[listener]) as coach:
         coach.start()
@@ -52,7 +52,7 @@ def test_a_bad_batch_goes_into_quarantine_and_the_run_goes_on(tmp_path: Path, fa
         assert "quarantine" in coach.progress_report().workers[0].error
         coach.run()
         assert coach.state.iteration == 2
-        assert not coach.progress_report().workers[0].error  # good ones have come since
+        assert not coach.progress_report().workers[0].error  # good ones have arrived since
         quarantined = [row for row in coach.ledger.batches() if row.state == "quarantined"]
     assert [row.id for row in quarantined] == ["000000900-10-inline-0000"]
     assert any("quarantine" in text for text in listener.events)
@@ -61,7 +61,7 @@ def test_a_bad_batch_goes_into_quarantine_and_the_run_goes_on(tmp_path: Path, fa
 
 
 @pytest.mark.parametrize("asynchronous", [True, False])
-def test_a_batch_that_is_damaged_on_its_way_does_not_keep_the_run_waiting(tmp_path: Path, asynchronous: bool) -> None:
+def test_a_batch_damaged_in_transit_does_not_stall_the_run(tmp_path: Path, asynchronous: bool) -> None:
     now, listener = [0.0], Listener()
 
     def clock() -> float:
@@ -71,7 +71,7 @@ def test_a_batch_that_is_damaged_on_its_way_does_not_keep_the_run_waiting(tmp_pa
     changes = {
         "self_play": {"games_per_worker": 10, "flush_seconds": 1e6},
         "distributed": {"batch_size": 20},
-    }  # all that is granted is one batch
+    }  # the whole grant is one batch
     settings = small_settings(tmp_path, training={"asynchronous": asynchronous}, **changes)
     with coaching(tmp_path, settings, listeners=[listener], clock=clock) as coach:
         coach.start()
@@ -95,7 +95,7 @@ def test_a_batch_that_is_damaged_on_its_way_does_not_keep_the_run_waiting(tmp_pa
 @pytest.mark.parametrize(
     "error", [OSError(28, "No space left on device"), sqlite3.OperationalError("database or disk is full")]
 )
-def test_a_full_disk_is_told_once_and_the_batch_is_taken_in_when_there_is_room(
+def test_a_full_disk_is_reported_once_and_the_batch_is_received_when_there_is_room(
     tmp_path: Path, error: Exception, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     listener = Listener()
@@ -117,7 +117,7 @@ def test_a_full_disk_is_told_once_and_the_batch_is_taken_in_when_there_is_room(
     assert not audit(tmp_path).problems
 
 
-def test_a_batch_that_cannot_be_read_holds_up_no_other(tmp_path: Path) -> None:
+def test_an_unreadable_batch_delays_no_other(tmp_path: Path) -> None:
     listener = Listener()
     with coaching(tmp_path, small_settings(tmp_path), listeners=[listener]) as coach:
         (WorkerFolder(tmp_path / "workers" / "inline").make().outbox / "000000000-1-folder-0.games").mkdir()
@@ -128,7 +128,7 @@ def test_a_batch_that_cannot_be_read_holds_up_no_other(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("place", [0, -1], ids=["the first batch", "the last batch"])
 @pytest.mark.parametrize("damage", [lambda path: path.write_bytes(b"damaged"), Path.unlink], ids=["damaged", "gone"])
-def test_a_received_batch_that_was_damaged_is_left_out_and_the_run_goes_on(
+def test_a_received_batch_that_was_damaged_is_left_out_and_the_run_continues(
     tmp_path: Path, damage: Callable[[Path], object], place: int
 ) -> None:
     settings, listener = small_settings(tmp_path, run={"iterations": 3}), Listener()
@@ -166,7 +166,7 @@ def test_games_of_a_worker_of_an_earlier_session_are_collected(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("heartbeat", [b"", b"{", b"\x00" * 100])
-def test_a_heartbeat_that_cannot_be_read_does_not_matter(tmp_path: Path, heartbeat: bytes) -> None:
+def test_an_unreadable_heartbeat_does_not_matter(tmp_path: Path, heartbeat: bytes) -> None:
     with coaching(tmp_path, small_settings(tmp_path)) as coach:
         status = coach.backend.status
 
@@ -179,7 +179,7 @@ def test_a_heartbeat_that_cannot_be_read_does_not_matter(tmp_path: Path, heartbe
         assert coach.state.iteration == 2
 
 
-def test_a_run_goes_on_from_the_checkpoint_before_a_damaged_one(
+def test_a_run_continues_from_the_checkpoint_before_a_damaged_one(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with coaching(tmp_path, small_settings(tmp_path)) as coach:

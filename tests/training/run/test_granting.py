@@ -1,4 +1,4 @@
-"""How many games each worker may play, with workers that are only acted."""
+"""How many games each worker may play, with simulated workers."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,7 +13,7 @@ from training.worker.worker_folder import Heartbeat
 
 
 class Actors:
-    """Workers that say what the test has them say."""
+    """Workers that report what the test sets."""
 
     def __init__(self, *workers: str) -> None:
         self.workers = workers
@@ -57,7 +57,7 @@ class Actors:
 
 
 class Desk:
-    """A granting, its ledger, its workers and its clock."""
+    """Granting with its ledger, workers and clock."""
 
     def __init__(self, folder: Path, *workers: str, asynchronous: bool = True) -> None:
         self.ledger: Ledger = open_ledger(folder, GAME)
@@ -76,7 +76,7 @@ def pending(worker: str) -> PendingBatch:
     return PendingBatch(worker=worker, batch_id="000000000-1-x", fetch=lambda limit: b"")
 
 
-def test_every_worker_is_kept_so_many_games_ahead(tmp_path: Path) -> None:
+def test_every_worker_is_kept_a_number_of_games_ahead(tmp_path: Path) -> None:
     desk = Desk(tmp_path, "a", "b")
     desk.granting.grant(0)
     assert desk.actors.accounts == {"a": (40, 0), "b": (40, 0)}
@@ -91,7 +91,7 @@ def test_nothing_is_granted_while_the_learner_is_far_behind(tmp_path: Path) -> N
     assert desk.actors.accounts == {"a": (0, 0)}
 
 
-def test_in_synchronous_mode_exactly_what_the_iteration_lacks_is_shared_out(tmp_path: Path) -> None:
+def test_in_synchronous_mode_exactly_the_games_missing_from_the_iteration_are_granted(tmp_path: Path) -> None:
     desk = Desk(tmp_path, "a", "b", "c", asynchronous=False)
     desk.granting.grant(0)
     assert [granted for granted, _ in desk.actors.accounts.values()] == [7, 7, 6]
@@ -99,7 +99,7 @@ def test_in_synchronous_mode_exactly_what_the_iteration_lacks_is_shared_out(tmp_
     assert [granted for granted, _ in desk.actors.accounts.values()] == [7, 7, 6]
 
 
-def test_in_synchronous_mode_what_lies_in_the_outbox_of_a_worker_that_is_away_is_not_granted_again(
+def test_in_synchronous_mode_games_in_a_missing_worker_s_outbox_are_not_granted_again(
     tmp_path: Path,
 ) -> None:
     desk = Desk(tmp_path, "a", "b", asynchronous=False)
@@ -112,7 +112,7 @@ def test_in_synchronous_mode_what_lies_in_the_outbox_of_a_worker_that_is_away_is
 
 
 @pytest.mark.parametrize("asynchronous", [True, False])
-def test_games_that_will_never_come_are_given_up_and_granted_anew(tmp_path: Path, asynchronous: bool) -> None:
+def test_games_that_will_never_arrive_are_given_up_and_granted_again(tmp_path: Path, asynchronous: bool) -> None:
     desk = Desk(tmp_path, "a", asynchronous=asynchronous)
     desk.granting.grant(0)
     granted = desk.actors.accounts["a"][0]
@@ -130,7 +130,7 @@ def test_games_that_will_never_come_are_given_up_and_granted_anew(tmp_path: Path
 @pytest.mark.parametrize(
     "change", ["still playing", "not all finished", "a batch lies there", "no new beat", "no heartbeat"]
 )
-def test_games_that_may_still_come_are_waited_for(tmp_path: Path, change: str) -> None:
+def test_games_that_may_still_arrive_are_waited_for(tmp_path: Path, change: str) -> None:
     desk = Desk(tmp_path, "a")
     desk.granting.grant(0)
     for second in range(int(GRACE_SECONDS) * 3):
@@ -147,7 +147,7 @@ def test_games_that_may_still_come_are_waited_for(tmp_path: Path, change: str) -
     assert desk.ledger.account("a").outstanding == 40
 
 
-def test_games_of_a_worker_that_is_gone_are_given_up_once_its_outbox_is_empty(tmp_path: Path) -> None:
+def test_games_of_a_lost_worker_are_given_up_once_its_outbox_is_empty(tmp_path: Path) -> None:
     desk = Desk(tmp_path, "a")
     desk.ledger.grant("old", 30)
     desk.granting.give_up_lost([pending("old")])
@@ -183,7 +183,7 @@ def test_in_synchronous_mode_batches_come_worker_by_worker_and_those_of_gone_wor
     assert [found.worker for found in desk.granting.in_turn(waiting)] == ["b", "old"]
 
 
-def test_accounts_are_told_before_anything_is_granted(tmp_path: Path) -> None:
+def test_accounts_are_published_before_anything_is_granted(tmp_path: Path) -> None:
     desk = Desk(tmp_path, "a", "b")
     desk.ledger.grant("a", 12)
     desk.granting.restore()

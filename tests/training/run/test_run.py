@@ -1,4 +1,4 @@
-"""Opening a run, new or as an earlier session left it."""
+"""Opening a run, new or left by an earlier session."""
 
 import logging
 from pathlib import Path
@@ -20,9 +20,7 @@ def opened(folder: Path, settings: Settings) -> Coach:
 
 
 @pytest.mark.medium
-def test_a_run_is_played_and_taken_up_again_with_the_same_learner_and_window(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_run_is_resumed_with_the_same_learner_and_window(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     coach = opened(tmp_path, small_settings(tmp_path))
     coach.run()
@@ -40,14 +38,14 @@ def test_a_run_is_played_and_taken_up_again_with_the_same_learner_and_window(
 
 
 @pytest.mark.medium
-def test_a_run_whose_network_was_changed_is_not_taken_up(tmp_path: Path) -> None:
+def test_a_run_with_a_changed_network_is_not_resumed(tmp_path: Path) -> None:
     with coaching(tmp_path, small_settings(tmp_path)) as coach:
         coach.run()
     with pytest.raises(ValueError, match="was the network changed"):
         opened(tmp_path, small_settings(tmp_path, network={"channels": 16}))
 
 
-def test_a_checkpoint_of_another_version_is_refused_by_its_name(tmp_path: Path) -> None:
+def test_a_checkpoint_of_another_version_is_refused_by_name(tmp_path: Path) -> None:
     with coaching(tmp_path, small_settings(tmp_path)) as coach:
         Checkpoints(tmp_path / "checkpoints").save(coach.learner.state(), {"iteration": 1, "unheard_of": 2})
     with pytest.raises(ValueError, match="checkpoint-000001 was written by another version"):

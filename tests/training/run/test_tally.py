@@ -15,7 +15,7 @@ RESIGNATION = ResignationSettings(enabled=True, threshold=0.9, consecutive=2)
 
 
 def batch_of(values: list[list[float]], returns: list[tuple[float, float]], resigned: list[int]) -> GameBatch:
-    """Games that consist of their root values and their ends."""
+    """Return games that consist of their root values and their ends."""
     lengths = np.array([len(game) for game in values], np.int32)
     some = synthetic_batch(GAME, games=len(values))
     changes = {
@@ -66,15 +66,15 @@ def test_a_resignation_would_have_been_false_where_the_player_did_not_lose(
     assert (counted.would_resign, counted.false_resignations) == (would, false)
 
 
-def test_games_that_were_resigned_say_nothing_about_false_resignations() -> None:
+def test_resigned_games_say_nothing_about_false_resignations() -> None:
     assert tally(batch_of([FIRST_DESPAIRS], [LOST], [1])).would_resign == 0
 
 
-def test_nothing_is_counted_where_nobody_resigns() -> None:
+def test_nothing_is_counted_if_resignation_is_off() -> None:
     assert tally(batch_of([FIRST_DESPAIRS], [WON], [0]), ResignationSettings()).would_resign == 0
 
 
-def test_the_share_of_false_resignations_is_of_those_who_would_have_resigned() -> None:
+def test_the_share_of_false_resignations_is_relative_to_players_who_would_have_resigned() -> None:
     batch = batch_of([FIRST_DESPAIRS] * 3 + [[0.0, 0.0]], [LOST, WON, LOST, WON], [0] * 4)
     assert tally(batch).report(11.0).false_resignations == pytest.approx(1 / 3)
 
@@ -84,7 +84,7 @@ def test_an_iteration_without_games_has_a_report() -> None:
     assert (report.games, report.games_per_second, report.mean_plies) == (0, 0.0, 0.0)
 
 
-def test_the_games_of_an_earlier_session_have_no_part_in_the_rate() -> None:
+def test_the_games_of_an_earlier_session_do_not_count_for_the_rate() -> None:
     counted = IterationTally(GAME, RESIGNATION, since=10.0)
     counted.games, counted.earlier = 50, 30
     assert counted.report(20.0).games == 50
@@ -114,5 +114,5 @@ def test_an_iteration_without_one_player_games_has_no_score() -> None:
     assert IterationTally(SMALL, ResignationSettings(), since=0.0).report(0.0).score is None
 
 
-def test_games_for_two_have_no_score() -> None:
+def test_two_player_games_have_no_score() -> None:
     assert tally(batch_of([[0.0, 0.0]], [WON], [0])).report(11.0).score is None

@@ -8,7 +8,7 @@ def seeds(count: int) -> np.ndarray:
     return np.arange(count).astype(np.uint64) * np.uint64(7919)
 
 
-def test_the_side_that_the_sign_showed_has_the_reward() -> None:
+def test_the_side_shown_by_the_sign_has_the_reward() -> None:
     worlds = TMaze(seeds(64), length=5)
     sides = worlds.moment.observations[:, 0].copy()
     assert set(sides) == {-1.0, 1.0}
@@ -19,7 +19,7 @@ def test_the_side_that_the_sign_showed_has_the_reward() -> None:
     assert (worlds.moment.rewards == 4).all() and worlds.moment.terminated.all() and (worlds.moment.figures == 1).all()
 
 
-def test_the_other_side_has_nothing_and_dawdling_costs() -> None:
+def test_the_other_side_has_no_reward_and_dawdling_costs() -> None:
     worlds = TMaze(seeds(8), length=2)
     worlds.step(np.full(8, LEFT))
     assert worlds.moment.rewards == pytest.approx(-0.1)
@@ -35,7 +35,7 @@ def test_the_other_side_has_nothing_and_dawdling_costs() -> None:
     assert worlds.moment.truncated.all()
 
 
-def test_the_pole_falls_as_gymnasium_s_does() -> None:
+def test_the_pole_falls_like_gymnasium_s() -> None:
     gymnasium = pytest.importorskip("gymnasium")
     env = gymnasium.make("CartPole-v1").unwrapped
     worlds = BlindCartPole(seeds(1))
@@ -54,7 +54,7 @@ def test_the_pole_falls_as_gymnasium_s_does() -> None:
     pytest.fail("a random player holds no pole for 200 steps")
 
 
-def test_a_pole_that_stands_is_cut_off_at_the_limit() -> None:
+def test_a_standing_pole_is_truncated_at_the_limit() -> None:
     worlds = BlindCartPole(seeds(1), limit=3)
     for _ in range(3):
         assert not worlds.moment.truncated[0]

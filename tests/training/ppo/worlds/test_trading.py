@@ -29,7 +29,7 @@ def orders(*actions: int) -> np.ndarray:
 
 
 def flat_history(closes: list[float]) -> Bars:
-    """Quiet bars, and then bars that open and stay at these prices; long enough for one window alone."""
+    """Return quiet bars, and then bars that open and stay at these prices; long enough for exactly one window."""
     prices = np.concatenate([np.full(PAST, closes[0]), closes])
     return np.stack([prices, prices * 1.0001, prices * 0.9999, prices, np.full(len(prices), 1e3)], axis=1)
 
@@ -38,7 +38,7 @@ def on(closes: list[float], **rules: float) -> TradingMarkets:
     return TradingMarkets(seeds(1), TradingSettings(window=len(closes), **rules), history=flat_history(closes))  # type: ignore[arg-type]
 
 
-def test_an_order_is_carried_out_at_the_next_open_and_pays_fee_and_slippage() -> None:
+def test_an_order_is_executed_at_the_next_open_and_pays_fee_and_slippage() -> None:
     worlds = on([100.0, 110.0, 110.0], fee=0.01, slippage=0.02, lot=0.2)
     worlds.step(orders(BUY))  # fills at 100 * 1.02
     units = 2000 / 102.0
@@ -71,7 +71,7 @@ def test_rewards_add_up_to_the_profit_in_per_cent_of_the_capital() -> None:
     np.testing.assert_allclose(total, worlds.moment.figures[:, 0] / 100, atol=1e-3)
 
 
-def test_money_is_neither_made_nor_lost_by_trading_itself() -> None:
+def test_trading_itself_neither_makes_nor_loses_money() -> None:
     worlds, rng = on([100.0] * 40, **FREE), np.random.default_rng(1)
     for _ in range(39):
         worlds.step(rng.integers(0, 3, 1))
@@ -118,8 +118,8 @@ def test_a_new_episode_begins_at_once_and_the_last_observation_is_kept() -> None
     assert worlds.worth[0] == 10_000
 
 
-def test_prices_to_come_cannot_reach_an_observation_of_a_history() -> None:
-    """Two histories that are the same up to a bar are the same to whoever has seen that bar, whatever comes later."""
+def test_future_prices_cannot_reach_an_observation_of_a_history() -> None:
+    """Two histories that are the same up to a bar give the same observations up to that bar, whatever comes later."""
     rng, window = np.random.default_rng(3), 40
     history = simulate(PAST + window, seed=5)  # one window, so that both begin in the same row
     for known in (1, 7, 30):
@@ -153,7 +153,7 @@ def test_the_future_of_a_simulated_market_is_not_drawn_before_it_is_needed() -> 
     assert (worlds.moment.observations != other).any(1).all()
 
 
-def test_worlds_go_on_from_a_saved_state_bit_for_bit() -> None:
+def test_worlds_continue_from_a_saved_state_bit_for_bit() -> None:
     rng = np.random.default_rng(2)
     one, two = (
         TradingMarkets(seeds(16), TradingSettings(window=20)),
@@ -184,18 +184,18 @@ def test_a_world_does_not_depend_on_its_neighbours() -> None:
     np.testing.assert_array_equal(many.moment.observations[2], alone.moment.observations[0])
 
 
-def test_a_simulated_market_looks_like_one() -> None:
+def test_a_simulated_market_has_realistic_statistics() -> None:
     bars = simulate(20_000, seed=4)
     changes = np.diff(np.log(bars[:, 3]))
     assert (bars[:, 1] >= bars[:, [0, 3]].max(1)).all() and (bars[:, 2] <= bars[:, [0, 3]].min(1)).all()
     assert 0.005 < changes.std() < 0.04
     kurtosis = ((changes - changes.mean()) ** 4).mean() / changes.var() ** 2
     assert kurtosis > 4  # jumps and regimes: more extreme than a normal distribution's 3
-    assert np.corrcoef(np.abs(changes[1:]), np.abs(changes[:-1]))[0, 1] > 0.05  # volatility comes in clusters
+    assert np.corrcoef(np.abs(changes[1:]), np.abs(changes[:-1]))[0, 1] > 0.05  # volatility is clustered
 
 
 @pytest.mark.parametrize("rules", [{"window": 1}, {"fee": -0.1}, {"lot": 0.0}, {"max_positions": 0}, {"ruin": 1.0}])
-def test_rules_that_cannot_be_are_refused(rules: dict[str, float]) -> None:
+def test_impossible_rules_are_refused(rules: dict[str, float]) -> None:
     with pytest.raises(ValueError, match=next(iter(rules))):
         TradingSettings(**rules)  # type: ignore[arg-type]
 
@@ -206,7 +206,7 @@ def test_a_history_that_is_too_short_is_refused() -> None:
     assert len(NO_HISTORY) == 0
 
 
-def test_the_last_whole_episode_of_the_first_account_is_kept_to_be_looked_at() -> None:
+def test_the_last_whole_episode_of_the_first_account_is_kept_for_viewing() -> None:
     worlds = on([100.0, 110.0, 120.0, 90.0], slippage=0.01)
     assert worlds.last_episode() is None
     for action in (BUY, HOLD, SELL, SELL):
@@ -222,7 +222,7 @@ def test_the_last_whole_episode_of_the_first_account_is_kept_to_be_looked_at() -
     assert again is not None and again.closes.tolist() == seen.closes.tolist()
 
 
-def test_an_episode_that_was_begun_elsewhere_is_not_kept() -> None:
+def test_an_episode_that_began_elsewhere_is_not_kept() -> None:
     worlds, other = (TradingMarkets(seeds(2), TradingSettings(window=4)) for _ in range(2))
     for _ in range(5):
         worlds.step(orders(BUY, SELL))

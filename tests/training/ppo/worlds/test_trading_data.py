@@ -21,7 +21,7 @@ def written(folder: Path, rows: list[str], header: str = HEADER) -> Path:
     return path
 
 
-def test_a_csv_file_is_read_whatever_the_order_and_case_of_its_columns(tmp_path: Path) -> None:
+def test_a_csv_file_may_have_its_columns_in_any_order_and_case(tmp_path: Path) -> None:
     bars = read_history(written(tmp_path, ROWS))
     np.testing.assert_array_equal(bars[1], [10.5, 12, 10, 11, 150])
     turned = [",".join(row.split(",")[::-1]) for row in ROWS]
@@ -92,7 +92,7 @@ def test_other_kinds_of_files_are_refused(tmp_path: Path) -> None:
         read_history(tmp_path / "prices.xlsx")
 
 
-def test_parquet_files_are_read_where_pyarrow_is_there(tmp_path: Path) -> None:
+def test_parquet_files_are_read_with_pyarrow(tmp_path: Path) -> None:
     pyarrow = pytest.importorskip("pyarrow")
     parquet = pytest.importorskip("pyarrow.parquet")
     bars = simulate(10)

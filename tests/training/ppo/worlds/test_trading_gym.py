@@ -16,7 +16,7 @@ def test_gymnasium_finds_nothing_wrong() -> None:
     check_env(TradingEnv(), skip_render_check=True)
 
 
-def test_it_is_the_market_that_training_steps() -> None:
+def test_it_is_the_market_that_training_uses() -> None:
     from training.ppo.worlds.trading_gym import TradingEnv
 
     settings = TradingSettings(window=20)
