@@ -20,7 +20,7 @@ TIC_TAC_TOE = load_game("tic_tac_toe")
 
 
 def board_with_pass(size: int = 9, planes: int = 17) -> Game:
-    """A game as networks see Go: a board whose points are actions, and one action more. It has no rules of its own."""
+    """A game that looks like Go to networks: a board whose points are actions, and one more action. It has no rules."""
     points = board_symmetries(size)
     return replace(
         TIC_TAC_TOE,
@@ -33,14 +33,14 @@ def board_with_pass(size: int = 9, planes: int = 17) -> Game:
 
 
 def positions(game: Game, count: int) -> NDArray[np.float32]:
-    """Observations ``[count, C, H, W]``: of random games where there are rules, else random planes."""
+    """Return observations ``[count, C, H, W]``: of random games if there are rules, otherwise random planes."""
     if game.name in ("connect_four", "tic_tac_toe"):
         return canary_positions(game, count)
     return np.random.default_rng(1).integers(0, 2, (count, *game.observation_shape)).astype(np.float32)
 
 
 def noted_gradients(network: nn.Module, optimizer: torch.optim.Optimizer) -> list[dict[str, Tensor]]:
-    """The gradients of each step from now on, as the optimizer gets them."""
+    """Return a list that receives the gradients of each step from now on, as the optimizer gets them."""
     found: list[dict[str, Tensor]] = []
 
     def keep(*_: object) -> None:
@@ -59,7 +59,7 @@ def noted_gradients(network: nn.Module, optimizer: torch.optim.Optimizer) -> lis
 def trained_network(
     game: Game, *, blocks: int = 2, channels: int = 32, global_pooling: bool = True, spread: float = 0.3
 ) -> ResNet:
-    """A network that looks trained."""
+    """Return a network that looks trained."""
     torch.manual_seed(1)
     network = build_network(game, blocks=blocks, channels=channels, global_pooling=global_pooling)
     assert isinstance(network, ResNet)
@@ -68,8 +68,8 @@ def trained_network(
 
 
 def look_trained(network: ResNet | SpikingResNet, spread: float) -> None:
-    """Make a network look trained: its norms have statistics, its blocks add something, and it prefers some moves by
-    far.
+    """Make a network look trained: its norms have statistics, its blocks add something, and it strongly prefers some
+    moves.
     """
     with torch.no_grad():
         for module in network.modules():
@@ -85,7 +85,7 @@ def look_trained(network: ResNet | SpikingResNet, spread: float) -> None:
 
 
 def random_batch(game: Game, count: int) -> Batch:
-    """Positions with one right move each, and outcomes, all at random."""
+    """Return positions with one right move each, and outcomes, all at random."""
     rng = np.random.default_rng(2)
     batch = Batch.empty(game, count)
     batch.observations[:] = rng.integers(0, 2, batch.observations.shape)
@@ -99,7 +99,7 @@ def random_batch(game: Game, count: int) -> Batch:
 
 
 class FixedWindow:
-    """A replay window that holds ``size`` random positions."""
+    """A replay window with ``size`` random positions."""
 
     def __init__(self, game: Game, size: int) -> None:
         self.positions = random_batch(game, size)

@@ -1,4 +1,4 @@
-"""A run that is as small as a run can be, for tests of those who carry it."""
+"""A run that is as small as possible, for tests of code that carries runs."""
 
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ NETWORK = {"type": "resnet", "blocks": 1, "channels": 8, "global_pooling": False
 
 
 def small_settings(directory: Path, **changes: object) -> Settings:
-    """Tic-tac-toe in the smallest form; ``changes`` are by section, such as ``training={...}``."""
+    """Return settings of tic-tac-toe in the smallest form; ``changes`` are by section, such as ``training={...}``."""
     sections: dict[str, dict[str, object]] = {
         "run": {"name": "small", "directory": str(directory), "iterations": 2},
         "game": {"name": "tic_tac_toe"},
@@ -39,7 +39,7 @@ def small_settings(directory: Path, **changes: object) -> Settings:
 
 
 def new_model(game: Game, version: int, **heads: bool) -> Model:
-    """A network that has learned nothing, with these auxiliary ``heads``; another version has other weights."""
+    """Return an untrained network with these auxiliary ``heads``; another version has other weights."""
     torch.manual_seed(version)
     shape: dict[str, Any] = NETWORK | heads
     return Model(
@@ -48,11 +48,11 @@ def new_model(game: Game, version: int, **heads: bool) -> Model:
 
 
 def model_bytes(version: int, game: Game = GAME) -> bytes:
-    """A new network as the bytes that travel."""
+    """Return a new network as the bytes that are sent."""
     return encode_model(new_model(game, version), game)
 
 
 def saved_model(path: Path, game: Game, *, version: int = 1, **heads: bool) -> Path:
-    """A new network as the file that people keep."""
+    """Return a new network as the file that people keep."""
     save_safetensors(path, new_model(game, version, **heads))
     return path

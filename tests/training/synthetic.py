@@ -1,7 +1,7 @@
 """Batches of games by real rules, with moves and policies from a toy search: a PUCT bandit over random priors and
 values.
 
-Its policies have about as many entries, and are about as much like those of the position before, as those of a
+Its policies have about as many entries, and are about as similar to those of the previous position, as those of a
 half-trained network.
 """
 
@@ -29,10 +29,10 @@ def synthetic_batch(
     resign_share: float = 0.0,
     **header: Any,
 ) -> GameBatch:
-    """``games`` games, of which ``resign_share`` end early; ``full_share`` of the moves have a policy.
+    """Return ``games`` games, ``resign_share`` of which end early; ``full_share`` of the moves have a policy.
 
-    The sharper the priors, and the lower the value of moves not yet tried (``first_play``), the fewer entries have the
-    policies.
+    The sharper the priors, and the lower the value of moves not yet tried (``first_play``), the fewer entries the
+    policies have.
     """
     room = games * game.max_plies
     width = min(num_simulations, game.num_actions)
@@ -128,7 +128,7 @@ def play_all(
 def bandit(
     streams: Streams, prior: NDArray[np.float64], num_simulations: int, first_play: float
 ) -> tuple[NDArray[np.float64], float]:
-    """Visit counts of a PUCT search of one ply, and the mean value."""
+    """Return the visit counts of a PUCT search of one ply, and the mean value."""
     visits, total = np.zeros(prior.size), np.zeros(prior.size)
     means = np.empty(prior.size)
     for i in range(prior.size):

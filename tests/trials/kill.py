@@ -4,9 +4,10 @@
     python -m tests.trials.kill --kills 20 --config configs/tic_tac_toe.yaml
 
 Every session of ``start_main.py`` is killed by ``kill -9`` at a random moment: very early, while it plays and trains,
-or while it is ending; all of its processes at once, or the main one alone, with which the workers must die. After each
-kill no process may be left and the ledger must balance. In the end every batch that had been complete anywhere must
-have been received once, and every session must have begun with the very learner and window of its checkpoint.
+or while it is ending; all of its processes at once, or the main one alone, in which case the workers must die with it.
+After each kill no process may be left and the ledger must balance. In the end every batch that had been complete
+anywhere must have been received once, and every session must have begun with exactly the learner and window of its
+checkpoint.
 """
 
 import argparse
@@ -33,7 +34,7 @@ from training.data.ledger import NoSuchRun, read_ledger
 
 ROOT = Path(__file__).resolve().parents[2]
 LONGEST_SESSION = 20.0  # seconds before the kill
-ORPHAN_SECONDS = 30.0  # processes that die with their parent must be gone by then
+ORPHAN_SECONDS = 30.0  # processes that die with their parent must have ended by then
 END_SECONDS = 120.0
 RECOVERABLE = "resume the run to enter it"
 SAVED = re.compile(r": (checkpoint-\d+): (learner .*)$")
@@ -42,11 +43,11 @@ RESUMED = re.compile(r": resumed from (checkpoint-\d+): (learner .*)$")
 
 @dataclass
 class Findings:
-    """What the trial has seen."""
+    """The findings of the trial."""
 
     kills: int = 0
     kinds: dict[str, int] = field(default_factory=dict)
-    sessions_with_checkpoint: int = 0  # that began from one whose fingerprint the log has
+    sessions_with_checkpoint: int = 0  # that resumed from a checkpoint whose fingerprint the log has
     batches_seen: int = 0  # complete in an outbox or in games/ after some kill
     batches_received: int = 0
     games_received: int = 0
@@ -56,7 +57,7 @@ class Findings:
 
 @contextlib.contextmanager
 def session(config: Path, run_dir: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """A session, in a session of its own: Ctrl-C does not reach it, and so it is ended here whatever happens."""
+    """A run's session in its own process session: Ctrl-C does not reach it, so it is ended here whatever happens."""
     resume = ["--resume"] if (run_dir / "run.db").exists() else []
     command = [sys.executable, str(ROOT / "start_main.py"), "--config", str(config), "--run-dir", str(run_dir), *resume]
     with run_dir.with_suffix(".out").open("ab") as output:
@@ -68,7 +69,7 @@ def session(config: Path, run_dir: Path) -> Iterator[subprocess.Popen[bytes]]:
 
 
 def session_members(session: int) -> list[int]:
-    """The living processes of a session."""
+    """Return the living processes of a session."""
     members = []
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:
@@ -81,7 +82,7 @@ def session_members(session: int) -> list[int]:
 
 
 def kill(process: subprocess.Popen[bytes], *, alone: bool) -> list[int]:
-    """Kill the session, or its main process ``alone``; returns the processes that have outlived it for too long."""
+    """Kill the session, or its main process ``alone``; return the processes that have outlived it for too long."""
     if process.poll() is None:
         (os.kill if alone else os.killpg)(process.pid, signal.SIGKILL)
         process.wait()
@@ -94,7 +95,7 @@ def kill(process: subprocess.Popen[bytes], *, alone: bool) -> list[int]:
 
 
 def heartbeats(run_dir: Path) -> set[bytes]:
-    """What the workers have said last."""
+    """Return the workers' last heartbeats."""
     found = set()
     for path in run_dir.glob("workers/*/worker.json"):
         with contextlib.suppress(FileNotFoundError):
@@ -103,14 +104,14 @@ def heartbeats(run_dir: Path) -> set[bytes]:
 
 
 def wait_for_play(process: subprocess.Popen[bytes], run_dir: Path, patience: float) -> None:
-    """Wait until a worker of this session has said something."""
+    """Wait until a worker of this session has reported."""
     before, deadline = heartbeats(run_dir), time.monotonic() + patience
     while process.poll() is None and time.monotonic() < deadline and not heartbeats(run_dir) - before:
         time.sleep(0.1)
 
 
 def batches_received(run_dir: Path) -> int:
-    """How many batches the ledger has."""
+    """Return how many batches the ledger has."""
     try:
         with read_ledger(run_dir) as ledger:
             return len(ledger.received_batches())
@@ -119,9 +120,7 @@ def batches_received(run_dir: Path) -> int:
 
 
 def wait_for_batch(process: subprocess.Popen[bytes], run_dir: Path) -> None:
-    """Wait until this session has received games: on a busy machine that takes longer than the kills before have left
-    it.
-    """
+    """Wait until this session has received games, which on a busy machine takes longer than earlier kills allow."""
     before, deadline = batches_received(run_dir), time.monotonic() + END_SECONDS
     while process.poll() is None and time.monotonic() < deadline and batches_received(run_dir) == before:
         time.sleep(0.5)
@@ -152,12 +151,12 @@ def one_kill(config: Path, run_dir: Path, chance: random.Random, found: Findings
 
 
 def complete_batches(run_dir: Path) -> set[str]:
-    """The batches that are complete somewhere."""
+    """Return the batches that are complete somewhere."""
     return {path.stem for pattern in ("workers/*/outbox/*.games", "games/*.games") for path in run_dir.glob(pattern)}
 
 
 def check_ledger(run_dir: Path, found: Findings, *, ended: bool) -> None:
-    """Whether the ledger balances; a file that was just about to be entered is taken in by the next session."""
+    """Check whether the ledger balances; a file that was about to be entered is received by the next session."""
     try:
         problems = audit(run_dir).problems
     except NoSuchRun:
@@ -166,7 +165,7 @@ def check_ledger(run_dir: Path, found: Findings, *, ended: bool) -> None:
 
 
 def check_fingerprints(run_dir: Path, found: Findings) -> None:
-    """Whether each session began with what its checkpoint had."""
+    """Check whether each session began with the state of its checkpoint."""
     lines = (run_dir / "coach.log").read_text().splitlines()
     saved = {match[1]: match[2] for line in lines if (match := SAVED.search(line))}
     for match in filter(None, map(RESUMED.search, lines)):
@@ -177,7 +176,7 @@ def check_fingerprints(run_dir: Path, found: Findings) -> None:
 
 
 def check_receipts(run_dir: Path, seen: set[str], found: Findings) -> None:
-    """Whether every batch that was ever complete is in the ledger once."""
+    """Check whether every batch that was ever complete is in the ledger once."""
     with read_ledger(run_dir) as ledger:
         rows = [row for row in ledger.batches() if row.state == "received"]
         found.iterations = len(ledger.iterations())
@@ -195,7 +194,7 @@ def check_receipts(run_dir: Path, seen: set[str], found: Findings) -> None:
 
 
 def trial(config: Path, run_dir: Path, *, kills: int, seed: int) -> Findings:
-    """Kill and resume, then let the run end by itself and look at everything."""
+    """Kill and resume, then let the run end by itself and check everything."""
     found, chance = Findings(), random.Random(seed)
     seen: set[str] = set()
     for _ in range(kills):
@@ -216,7 +215,7 @@ def trial(config: Path, run_dir: Path, *, kills: int, seed: int) -> Findings:
 
 
 def small_config(folder: Path) -> Path:
-    """A run of tic-tac-toe without end, small enough to do all that a run does in seconds."""
+    """Return an endless run of tic-tac-toe, small enough to do everything that a run does within seconds."""
     changes = {"self_play": {"workers": 2}, "evaluation": {"every": 1, "num_simulations": 8, "rating_games": 4}}
     settings = small_settings(folder, run={"iterations": None}, **changes)
     path = folder / "kill.yaml"
@@ -225,7 +224,7 @@ def small_config(folder: Path) -> Path:
 
 
 def main() -> int:
-    """Run the trial and print what was found as JSON; exit code 1 when anything was wrong."""
+    """Run the trial and print the findings as JSON; exit code 1 if anything was wrong."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kills", type=int, default=20)
     parser.add_argument("--seed", type=int, default=1)

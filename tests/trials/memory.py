@@ -1,4 +1,4 @@
-"""Feed a Coach many more games than its window holds, and see whether its memory stays where it is.
+"""Feed a Coach many more games than its window holds, and check whether its memory stays constant.
 
     python -m tests.trials.memory --games 10000
 
@@ -26,11 +26,11 @@ from training.worker.worker_folder import Heartbeat, batch_name
 
 BATCH_GAMES = 100
 WINDOW_POSITIONS = 3_000  # about 400 games
-WARM_SHARE = 0.2  # of the games, before the first look at the memory
+WARM_SHARE = 0.2  # share of the games before the first measurement
 
 
 class Recorded:
-    """A worker that hands in the same games for ever."""
+    """A worker that delivers the same games for ever."""
 
     workers = ("recorded",)
 
@@ -39,22 +39,22 @@ class Recorded:
         self._granted = self._delivered = 0
 
     def publish(self, version: int, model: bytes) -> None:
-        """Plays with none."""
+        """Ignore the model."""
 
     def grant(self, worker: str, *, granted: int, delivered: int) -> None:
         """Remember the account."""
         self._granted, self._delivered = granted, delivered
 
     def share_out(self, outstanding: Mapping[str, int], ahead: int) -> dict[str, int]:
-        """What it lacks."""
+        """Grant what it lacks."""
         return {worker: ahead - games for worker, games in outstanding.items()}
 
     def withdrawn(self) -> dict[str, int]:
-        """It plays all that it is granted."""
+        """Withdraw nothing: it plays its whole grant."""
         return {}
 
     def collect(self) -> list[PendingBatch]:
-        """One batch, if it is granted."""
+        """Return one batch, if it is granted."""
         if self._granted - self._delivered < BATCH_GAMES:
             return []
         batch_id = batch_name(self._batch.run_id, "recorded", self._delivered, BATCH_GAMES, f"{self._delivered:016x}")
@@ -62,21 +62,21 @@ class Recorded:
         return [PendingBatch(worker="recorded", batch_id=batch_id, fetch=partial(_give, data))]
 
     def release(self, parcel: PendingBatch, *, delivered: int, refused: str = "") -> None:
-        """Go on with the next batch."""
+        """Continue with the next batch."""
         self._delivered = delivered
 
     def status(self) -> dict[str, Heartbeat | None]:
-        """Says nothing of itself."""
+        """Report nothing."""
         return {"recorded": None}
 
     def cluster(self) -> None:
-        """It is none."""
+        """Return nothing: it is no cluster."""
 
     def match_executors(self) -> None:
-        """It plays no matches."""
+        """Return nothing: it plays no matches."""
 
     def close(self) -> None:
-        """There is nothing to end."""
+        """Do nothing: there is nothing to end."""
 
 
 def _give(data: bytes, limit: int) -> bytes:
@@ -84,14 +84,14 @@ def _give(data: bytes, limit: int) -> bytes:
 
 
 def resident_mb() -> float:
-    """Memory of this process in MB, garbage collected first."""
+    """Return the memory of this process in MB, after garbage collection."""
     gc.collect()
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     return pages * 4096 / 1e6
 
 
 def measure(folder: Path, *, games: int) -> dict[str, float]:
-    """MB after ``WARM_SHARE`` of the games and after all of them, and what came in between."""
+    """Return the MB after ``WARM_SHARE`` of the games and after all of them, and what was received in between."""
     per_iteration = 200
     iterations = games // per_iteration
     training = {

@@ -1,4 +1,4 @@
-"""A run that is killed again and again loses nothing; tests/trials/kill.py kills it as often as one likes."""
+"""A run that is killed repeatedly loses nothing; tests/trials/kill.py kills it as often as you like."""
 
 from pathlib import Path
 

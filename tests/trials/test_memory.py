@@ -1,6 +1,4 @@
-"""The Coach's memory does not grow with the games that it has taken in; tests/trials/memory.py feeds it as many as one
-likes.
-"""
+"""The Coach's memory does not grow with the received games; tests/trials/memory.py feeds it as many as you like."""
 
 from pathlib import Path
 
@@ -11,7 +9,7 @@ from tests.trials.memory import measure
 
 @pytest.mark.slow
 @pytest.mark.trial
-def test_the_memory_of_a_coach_stays_where_it_is_when_its_window_is_full(tmp_path: Path) -> None:
+def test_the_memory_of_a_coach_stays_constant_once_its_window_is_full(tmp_path: Path) -> None:
     found = measure(tmp_path, games=6_000)
     assert found["games"] == 6_000 > 10 * found["window_games"]
     assert found["last_mb"] < 1.05 * found["first_mb"]

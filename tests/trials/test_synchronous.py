@@ -24,7 +24,7 @@ def in_two_processes(folder: Path, settings: Settings) -> MakeBackend:
 
 
 def play(folder: Path, build: Build, *, seed: int) -> dict[str, bytes]:
-    """The files in games/ of a run, and its models."""
+    """Return the files in games/ of a run, and its models."""
     folder.mkdir()
     settings = small_settings(folder, run={"iterations": 3, "seed": seed}, training={"asynchronous": False})
     with coaching(folder, settings, make_backend=build(folder, settings), sleep=time.sleep) as coach:
@@ -36,7 +36,7 @@ def play(folder: Path, build: Build, *, seed: int) -> dict[str, bytes]:
 
 @pytest.mark.trial
 @pytest.mark.parametrize("build", [in_this_process, in_two_processes])
-def test_two_runs_with_one_seed_have_the_same_games_and_models_byte_for_byte(tmp_path: Path, build: Build) -> None:
+def test_two_runs_with_the_same_seed_have_the_same_games_and_models_byte_for_byte(tmp_path: Path, build: Build) -> None:
     first = play(tmp_path / "first", build, seed=1)
     assert len(first) > 6
     assert play(tmp_path / "second", build, seed=1) == first

@@ -54,7 +54,7 @@ class Browser:
             return json.load(answer)["value"]
 
     def close(self) -> None:
-        """End it."""
+        """End the browser."""
         with self._open(Request(self._address, method="DELETE"), timeout=SECONDS):
             pass
 
@@ -63,11 +63,11 @@ class Browser:
         self._post("/url", {"url": page.resolve().as_uri()})
 
     def found(self, script: str, *arguments: object) -> Any:
-        """What a script in the page returns."""
+        """Return the result of a script in the page."""
         return self._post("/execute/sync", {"script": script, "args": list(arguments)})
 
     def resize(self, width: int, height: int) -> None:
-        """Give the window this size, its frame included."""
+        """Give the window this size, including its frame."""
         self._post("/window/rect", {"width": width, "height": height})
 
     def click(self, selector: str) -> None:
@@ -76,17 +76,17 @@ class Browser:
         self._post(f"/element/{element}/click", {})
 
     def press(self, key: str) -> None:
-        """Press and release a key; it goes to what has the focus."""
+        """Press and release a key; it goes to the focused element."""
         value = KEYS.get(key, key)
         actions = [{"type": "keyDown", "value": value}, {"type": "keyUp", "value": value}]
         self._post("/actions", {"actions": [{"type": "key", "id": "keyboard", "actions": actions}]})
 
     def complaints(self) -> list[str]:
-        """What the console has said since it was asked last."""
+        """Return the console's messages since the last call."""
         return [entry["message"] for entry in self._post("/se/log", {"type": "browser"})]
 
     def requests(self) -> list[str]:
-        """The addresses that pages from files have asked for, their own included, since this was asked last."""
+        """Return the addresses that pages from files have requested, including their own, since the last call."""
         events = [json.loads(entry["message"])["message"] for entry in self._post("/se/log", {"type": "performance"})]
         asked = [event["params"] for event in events if event["method"] == "Network.requestWillBeSent"]
         return [
@@ -94,14 +94,14 @@ class Browser:
         ]  # not the browser's own first page
 
     def picture(self) -> bytes:
-        """What is to be seen, as PNG."""
+        """Return a screenshot as PNG."""
         with self._open(f"{self._address}/screenshot", timeout=SECONDS) as answer:
             return base64.b64decode(json.load(answer)["value"])
 
 
 @contextmanager
 def running_browser(profile: Path) -> Iterator[Browser]:
-    """A browser with nothing in its profile."""
+    """Yield a browser with an empty profile."""
     with subprocess.Popen(
         ["chromedriver", "--port=0"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
     ) as driver:

@@ -1,4 +1,4 @@
-"""Expected wins beside those that there were."""
+"""Expected wins compared with actual ones."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -20,13 +20,13 @@ CONNECT_FOUR = load_game("connect_four")
 
 
 def games_with(values: object, *, games: int = 40) -> GameBatch:
-    """Games in which search expected ``values`` of whoever was to move."""
+    """Return games in which search expected ``values`` for the player to move."""
     batch = synthetic_batch(CONNECT_FOUR, games=games)
     return replace(batch, root_values=np.broadcast_to(np.asarray(values, np.float32), batch.actions.shape))
 
 
 def outcomes(batch: GameBatch) -> np.ndarray[tuple[int], np.dtype[np.float32]]:
-    """What each position's player to move made of it, found game by game."""
+    """Return each position's result for its player to move, computed game by game."""
     found = []
     for index in range(batch.num_games):
         state = CONNECT_FOUR.initial_state()
@@ -36,7 +36,7 @@ def outcomes(batch: GameBatch) -> np.ndarray[tuple[int], np.dtype[np.float32]]:
     return np.array(found)
 
 
-def test_who_always_expects_what_comes_is_on_the_diagonal() -> None:
+def test_correct_expectations_are_on_the_diagonal() -> None:
     batch = games_with(0.0)
     batch = replace(batch, root_values=outcomes(batch))
     for each in bins_of([batch, batch]):
@@ -44,14 +44,14 @@ def test_who_always_expects_what_comes_is_on_the_diagonal() -> None:
     assert [each.expected for each in bins_of([batch])][:: len(bins_of([batch])) - 1] == [0, 1]
 
 
-def test_who_expects_too_much_is_below_it() -> None:
+def test_exaggerated_expectations_are_below_it() -> None:
     batch = games_with(0.98)
     (found,) = bins_of([batch])
     assert found.expected == pytest.approx(0.99)
     assert found.won == pytest.approx((1 + outcomes(batch).mean()) / 2) and found.won + found.margin < 0.8
 
 
-def test_moves_drawn_at_random_and_bins_of_few_games_say_nothing() -> None:
+def test_random_moves_and_bins_of_few_games_are_left_out() -> None:
     batch = games_with(0.5)
     batch.flags[: batch.num_positions // 2] |= RANDOM_MOVE
     (found,) = bins_of([batch])
@@ -59,7 +59,7 @@ def test_moves_drawn_at_random_and_bins_of_few_games_say_nothing() -> None:
     assert bins_of([games_with(0.5, games=9)]) == bins_of([]) == []
 
 
-def test_a_move_drawn_at_random_says_nothing_of_the_moves_before_it() -> None:
+def test_positions_before_a_random_move_are_left_out() -> None:
     batch = games_with(0.5)
     before = outcomes(batch)
     ends = np.cumsum(batch.lengths)
@@ -77,7 +77,7 @@ def test_positions_of_one_game_count_as_one_observation() -> None:
 
 
 def receive_all(folder: Path, game: Game, batch: GameBatch) -> Path:
-    """A run with this batch; returns its file."""
+    """Make a run with this batch; return its file."""
     with open_ledger(folder, game) as ledger:
         ledger.grant(batch.worker, batch.num_games)
         batch = replace(batch, run_id=ledger.run_id, first_game=0)
@@ -86,7 +86,7 @@ def receive_all(folder: Path, game: Game, batch: GameBatch) -> Path:
     return games_path(folder, batch.batch_id)
 
 
-def test_a_run_s_games_are_found_and_damaged_ones_are_told_of(tmp_path: Path) -> None:
+def test_a_run_s_games_are_found_and_damaged_ones_reported(tmp_path: Path) -> None:
     path, told = receive_all(tmp_path, CONNECT_FOUR, synthetic_batch(CONNECT_FOUR, games=60)), list[str]()
     bins = calibration_of(tmp_path, log_event=told.append)
     assert len(bins) > 1 and not told and calibration_chart(bins)
@@ -95,6 +95,6 @@ def test_a_run_s_games_are_found_and_damaged_ones_are_told_of(tmp_path: Path) ->
     assert calibration_chart([]) is None
 
 
-def test_of_points_nothing_is_said(tmp_path: Path) -> None:
+def test_games_for_points_have_no_calibration(tmp_path: Path) -> None:
     receive_all(tmp_path, SMALL, random_batch(games=2))
     assert calibration_of(tmp_path, log_event=pytest.fail) == []

@@ -1,4 +1,4 @@
-"""What a run of workers on named devices says, line by line."""
+"""The output of a run of workers on named devices, line by line."""
 
 from dataclasses import replace
 
@@ -12,14 +12,14 @@ TITLES = {"gpu-0": "GPU 0", "gpu-1": "GPU 1"}
 
 
 class Desk:
-    """A Coach whose workers have done what the test says, and the lines that were said of it."""
+    """A Coach whose workers have done what the test says, and the lines about it."""
 
     def __init__(self, titles: dict[str, str] | None = None) -> None:
         self.now, self.said = 0.0, list[str]()
         self.lines = DeviceLines(titles or TITLES, self.said.append, epochs=2.0, clock=lambda: self.now)
 
     def look(self, *workers: WorkerReport, here: int = 0, complete: bool = False, number: int = 1) -> list[str]:
-        """What is said at a look at these workers."""
+        """Return the lines after a poll of these workers."""
         before = len(self.said)
         report: ProgressReport = progress(number, iterations=2, workers=workers)
         played = replace(iteration(number).self_play, seconds=9.1, games_per_second=10.99)
@@ -36,7 +36,7 @@ def seat(name: str, *, games: int = 0, outstanding: int = 0, waiting: int = 0, e
     return replace(worker(0, error=error), name=name, games=games, outstanding=outstanding, waiting=waiting)
 
 
-def test_an_iteration_is_told_as_it_happens_in_the_guide_s_words() -> None:
+def test_an_iteration_is_reported_as_it_happens_in_the_guide_s_words() -> None:
     desk = Desk()
     assert desk.look(seat("gpu-0"), seat("gpu-1")) == [], "nothing is shared out yet"
     assert desk.look(seat("gpu-0", outstanding=50), seat("gpu-1", outstanding=50)) == [
@@ -72,7 +72,7 @@ def test_an_iteration_is_told_as_it_happens_in_the_guide_s_words() -> None:
     ]
 
 
-def test_the_next_iteration_begins_anew() -> None:
+def test_the_next_iteration_starts_afresh() -> None:
     desk = Desk()
     workers = seat("gpu-0", games=50), seat("gpu-1", games=50)
     desk.conclude(iteration(1, workers=workers))
@@ -91,7 +91,7 @@ def test_the_next_iteration_begins_anew() -> None:
     ) == ["[    3.0s] GPU 0: Completed 51 games | Total: 1/2 GPUs done | Progress: 51/100 games"]
 
 
-def test_a_device_that_gets_another_one_s_games_says_so_when_it_is_done_with_them() -> None:
+def test_a_device_that_gets_another_one_s_games_reports_it_when_it_has_finished_them() -> None:
     desk = Desk()
     desk.look(seat("gpu-0", outstanding=50), seat("gpu-1", outstanding=50))
     assert len(desk.look(seat("gpu-0", games=50), seat("gpu-1", outstanding=50, waiting=20), here=50)) == 1
@@ -108,7 +108,7 @@ def test_a_device_that_gets_another_one_s_games_says_so_when_it_is_done_with_the
     )
 
 
-def test_a_worker_in_trouble_is_named_once_and_cannot_steer_the_terminal() -> None:
+def test_a_worker_in_trouble_is_named_once_and_cannot_control_the_terminal() -> None:
     desk = Desk()
     told = desk.look(seat("gpu-0", error="model 3: \x1b[2Jdamaged"), seat("gpu-1"))
     assert told == ["ERROR in GPU 0: model 3: [2Jdamaged"]
@@ -117,7 +117,7 @@ def test_a_worker_in_trouble_is_named_once_and_cannot_steer_the_terminal() -> No
     assert desk.look(seat("gpu-0"), seat("gpu-1", error="ended 2 times")) == [], "the event has said it"
 
 
-def test_an_iteration_that_an_earlier_sitting_began_says_what_is_here() -> None:
+def test_an_iteration_started_by_an_earlier_session_shows_its_received_games() -> None:
     desk = Desk()
     said = desk.look(seat("gpu-0", games=40, outstanding=30), seat("gpu-1", games=40, outstanding=30), here=40)
     assert said[3:5] == [
@@ -135,13 +135,13 @@ def test_several_workers_of_a_gpu_are_counted_together() -> None:
     assert desk.look(seat("gpu-0-1", outstanding=50, waiting=50), seat("gpu-0-2", outstanding=50, waiting=49)) == []
 
 
-def test_processes_on_the_cpu_are_called_so() -> None:
+def test_processes_on_the_cpu_are_named_after_it() -> None:
     desk = Desk({"cpu-0": "CPU 0", "cpu-1": "CPU 1"})
     assert desk.look(seat("cpu-0", outstanding=1), seat("cpu-1", outstanding=1))[4] == "Games per CPU: [1, 1]"
 
 
 @pytest.mark.parametrize("learned", [True, False])
-def test_whatever_was_not_told_before_is_told_at_the_end(learned: bool) -> None:
+def test_unreported_results_are_reported_at_the_end(learned: bool) -> None:
     said = Desk().conclude(iteration(2, learned=learned, measured=evaluation(2)))
     assert said[0] == "Completed 100 games in 0.0s (12.3 games/sec)"
     assert said[4] == "Buffer size: 4600"
@@ -153,7 +153,7 @@ def test_whatever_was_not_told_before_is_told_at_the_end(learned: bool) -> None:
     assert said[-2:] == ["Strength of model 2: elo=200 ± 40, not_lost_to_random=0.990", ""]
 
 
-def test_training_is_said_to_begin_when_it_does() -> None:
+def test_training_is_announced_when_it_begins() -> None:
     desk = Desk()
     desk.look(seat("gpu-0", outstanding=50), seat("gpu-1", outstanding=50))
     desk.look(seat("gpu-0", games=50), seat("gpu-1", games=50), complete=True)
@@ -162,7 +162,7 @@ def test_training_is_said_to_begin_when_it_does() -> None:
     assert desk.said.count("Training for 2 epochs...") == 1 and desk.said[-1] == "Training for 2 epochs..."
 
 
-def test_in_a_game_of_chance_plies_are_called_so() -> None:
+def test_in_a_game_of_chance_plies_are_called_plies() -> None:
     games = replace(
         iteration(1).self_play, score=ScoreReport(games=100, mean=2014.04, margin=None, median=1926.0, best=3592.0)
     )

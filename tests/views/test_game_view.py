@@ -53,7 +53,7 @@ def run(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_a_game_of_chance_is_shown_move_by_move_with_what_nature_answered() -> None:
+def test_a_game_of_chance_is_shown_move_by_move_with_its_outcomes() -> None:
     batch = random_batch(games=3)
     view = view_game(SMALL, batch, 1, number=7)
     record, state = batch.game_record(1), SMALL.initial_state()
@@ -79,7 +79,7 @@ def _end(batch: GameBatch, index: int) -> States:
     return state
 
 
-def test_a_game_for_two_is_shown_with_its_players_and_its_end() -> None:
+def test_a_two_player_game_is_shown_with_its_players_and_its_end() -> None:
     batch = synthetic_batch(CONNECT_FOUR, games=5)
     for index in range(5):
         view = view_game(CONNECT_FOUR, batch, index, number=1)
@@ -91,7 +91,7 @@ def test_a_game_for_two_is_shown_with_its_players_and_its_end() -> None:
 
 
 @pytest.mark.medium
-def test_at_the_end_of_a_game_of_go_its_points_are_shared_out_by_the_rules() -> None:
+def test_at_the_end_of_a_go_game_its_points_are_assigned_by_the_rules() -> None:
     batch = synthetic_batch(GO, games=6, resign_share=0.5)
     assert 0 < np.count_nonzero(batch.resigned) < 6
     for index, state in enumerate(ends(batch, GO)):
@@ -105,7 +105,7 @@ def test_at_the_end_of_a_game_of_go_its_points_are_shared_out_by_the_rules() -> 
             assert sum(view.moments[-1].ownership) / 100 - GO.options["komi"] == score_lead(state)
 
 
-def test_what_a_network_foresees_is_told_as_black_sees_it() -> None:
+def test_a_network_s_predictions_are_shown_from_black_s_view() -> None:
     torch.manual_seed(1)
     predict = predictions_of(build_network(GO, blocks=1, channels=8, predict_ownership=True, predict_score=True))
     assert predict is not None
@@ -129,12 +129,12 @@ def test_the_games_of_a_run_are_numbered_in_order_of_receipt(run: Path) -> None:
             recorded_game(run, number)
 
 
-def test_the_best_and_the_least_of_the_newest_games_stand_for_a_run(run: Path) -> None:
+def test_the_best_and_the_worst_of_the_newest_games_represent_a_run(run: Path) -> None:
     scores = [recorded_game(run, number).moments[-1].score for number in (3, 4)]
     assert [view.moments[-1].score for view in sample_games(run)] == sorted(scores, key=lambda score: -(score or 0))
 
 
-def test_where_there_is_no_terminal_the_whole_game_is_printed(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_a_terminal_the_whole_game_is_printed(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert view_results([str(run), "--game", "-1"]) == 0
     printed = capsys.readouterr().out
     view = recorded_game(run, 4)
@@ -143,12 +143,12 @@ def test_where_there_is_no_terminal_the_whole_game_is_printed(run: Path, capsys:
     assert "expects 50 more" in printed and f"The end: {view.result}." in printed
 
 
-def test_a_game_that_is_not_there_is_refused(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_missing_game_is_refused(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert view_results([str(run), "--game", "9"]) == 2
     assert "there is no game 9" in capsys.readouterr().err
 
 
-def test_keys_lead_through_a_game() -> None:
+def test_keys_step_through_a_game() -> None:
     view = view_game(CONNECT_FOUR, synthetic_batch(CONNECT_FOUR, games=1), 0, number=1)
     out = io.StringIO()
     keys = iter(["\x1b[C", " ", "p", "?", "\x1b[F", "\x1b[C", "\x1b[5~", "g", "q", "never read"])
@@ -191,7 +191,7 @@ def test_nothing_in_a_run_can_break_out_of_the_page() -> None:
     assert data(page("run", [], [], [evil]))[0]["worker"] == "</script><script>alert(1)"
 
 
-def test_figures_of_games_for_two_are_on_their_page() -> None:
+def test_figures_of_two_player_games_are_on_their_page() -> None:
     rows = [iteration_for_two(number, measured=evaluation(number)) for number in (1, 2, 3)]
     text = page("run", [], rows, [])
     assert ">Elo<" in text and "Moves that throw away" in text and ">Score<" not in text
@@ -218,7 +218,7 @@ def test_curves_stay_in_their_picture_and_are_thinned() -> None:
     assert places[-1][1] < places[0][1], "more is higher up"
 
 
-def test_what_was_measured_once_is_no_curve() -> None:
+def test_a_single_measurement_is_not_a_curve() -> None:
     assert laid_out("A", [Series(name="", points=[(1.0, 2.0)])], x_name="", show=str) is None
     assert laid_out("A", [Series(name="", points=[(1.0, float("nan")), (2.0, 1.0)])], x_name="", show=str) is None
 

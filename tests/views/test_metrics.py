@@ -1,4 +1,4 @@
-"""The list of metrics fits what reports say, and every view reads it."""
+"""The list of metrics agrees with the reports, and every view reads it."""
 
 import html
 from dataclasses import replace
@@ -15,7 +15,7 @@ from views.views import TRENDS
 
 
 def full_report() -> IterationReport:
-    """A report that has every figure, of a game for two and of one for one at once."""
+    """Return a report with every figure, of both a two-player and a one-player game."""
     report, scored = iteration(3, measured=evaluation(3)), one_player.iteration(3, measured=True)
     assert report.learner and report.evaluation and scored.evaluation
     spikes = SpikeReport(
@@ -50,7 +50,7 @@ def test_a_metric_that_was_not_measured_is_empty() -> None:
     ]
 
 
-def test_names_and_titles_are_unique_and_views_ask_for_known_ones() -> None:
+def test_names_and_titles_are_unique_and_views_use_known_ones() -> None:
     for metrics, charts in ((METRICS, CHARTS), (PPO_METRICS, PPO_CHARTS)):
         names = {metric.name for metric in metrics}
         assert len(names) == len(metrics) == len({metric.title for metric in metrics})
@@ -58,7 +58,7 @@ def test_names_and_titles_are_unique_and_views_ask_for_known_ones() -> None:
     assert {metric.name for metric in METRICS} >= set(TRENDS)
 
 
-def test_the_page_and_tensorboard_tell_what_a_metric_is(tmp_path: Path) -> None:
+def test_the_page_and_tensorboard_explain_each_metric(tmp_path: Path) -> None:
     report = full_report()
     shown = page("run", [], [report], [])
     observer = EventFile(tmp_path)

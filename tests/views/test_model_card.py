@@ -1,4 +1,4 @@
-"""Networks that are handed on, and what their cards say."""
+"""Exported networks and their cards."""
 
 import json
 from dataclasses import replace
@@ -30,7 +30,7 @@ NETWORK: dict[str, Any] = {"type": "resnet", "blocks": 1, "channels": 32, "predi
 
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
-    """A run of Go with two models, the second one refused, and as many iterations."""
+    """A run of Go with two models, the second one rejected, and as many iterations."""
     folder = tmp_path / "runs" / "go5"
     model_path(folder, 1).parent.mkdir(parents=True)
     workers = {"workers": [{"host": "secret.example.com", "user": "somebody"}]}
@@ -51,7 +51,7 @@ def run(tmp_path: Path) -> Path:
 
 
 def benchmark(folder: Path, **changes: object) -> Path:
-    """What a benchmark writes of a run's newest model, as far as it is read."""
+    """Return what a benchmark writes about a run's newest model, as far as it is read."""
     match = {
         "first": "network",
         "second": "gnugo:10",
@@ -70,7 +70,7 @@ def benchmark(folder: Path, **changes: object) -> Path:
 
 
 @pytest.mark.medium
-def test_the_newest_accepted_model_is_handed_on_and_plays_as_it_did(
+def test_the_newest_accepted_model_is_exported_and_plays_as_before(
     run: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = run.parent / "models" / "go5.safetensors"
@@ -85,7 +85,7 @@ def test_the_newest_accepted_model_is_handed_on_and_plays_as_it_did(
     assert path.stat().st_size < 0.6 * floats, "what has travelled in 16 bits needs no more"
 
 
-def test_the_card_says_what_it_is_and_how_it_came_about_and_not_where(run: Path) -> None:
+def test_the_card_says_what_it_is_and_how_it_was_made_but_not_where(run: Path) -> None:
     path = run.parent / "go5.safetensors"
     assert view_results([str(run), "--export", str(path), "--benchmark", str(benchmark(run))]) == 0
     text = path.with_suffix(".md").read_text(encoding="utf-8")
@@ -111,7 +111,7 @@ def test_the_card_says_what_it_is_and_how_it_came_about_and_not_where(run: Path)
         ({"matches": None}, "is no two-player benchmark"),
     ],
 )
-def test_a_benchmark_of_something_else_is_refused(
+def test_a_benchmark_of_another_network_is_refused(
     run: Path, changes: dict[str, object], complaint: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = run.parent / "go5.safetensors"
@@ -119,7 +119,9 @@ def test_a_benchmark_of_something_else_is_refused(
     assert complaint in capsys.readouterr().err and not path.exists()
 
 
-def test_what_cannot_be_handed_on_is_refused(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_runs_without_an_exportable_network_are_refused(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert view_results([str(run), "--export", str(run.parent / "go5.pt")]) == 2
     assert "an exported model is called NAME.safetensors" in capsys.readouterr().err
     leave_a_run(tmp_path)
@@ -129,7 +131,7 @@ def test_what_cannot_be_handed_on_is_refused(run: Path, tmp_path: Path, capsys: 
         view_results([str(run), "--benchmark", "benchmark.json"])
 
 
-def test_nobody_claims_a_strength_that_was_not_measured(run: Path) -> None:
+def test_an_unmeasured_strength_is_not_claimed(run: Path) -> None:
     observer = StatsFile(run / STATS_NAME)
     observer.iteration(replace(iteration(1), evaluation=evaluation(2)))
     assert view_results([str(run), "--export", str(run.parent / "go5.safetensors")]) == 0

@@ -24,7 +24,7 @@ from views.tensorboard import crc32c, restart_event, scalars_event, version_even
 
 
 def iterations_in(path: Path) -> list[int]:
-    """The numbers of the iterations in a file of one object per line."""
+    """Return the numbers of the iterations in a file of one object per line."""
     return [json.loads(line)["iteration"] for line in path.read_text().splitlines()]
 
 
@@ -37,7 +37,7 @@ def strict_json(text: str) -> Any:
 
 @contextmanager
 def full_disk(size: int) -> Iterator[None]:
-    """No file of this process can grow beyond ``size`` bytes."""
+    """Let no file of this process grow beyond ``size`` bytes."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
     try:
@@ -79,7 +79,7 @@ def test_the_statistics_file_is_a_list_of_the_iterations_as_reported(tmp_path: P
     ] == json.loads(json.dumps([report.as_dict() for report in reports]))
 
 
-def test_the_statistics_file_keeps_what_was_planned_when_an_iteration_ended(tmp_path: Path) -> None:
+def test_the_statistics_file_keeps_the_plan_at_the_end_of_an_iteration(tmp_path: Path) -> None:
     observer = StatsFile(tmp_path / STATS_NAME)
     observer.progress(progress(1, iterations=200, seconds_left=90.0))
     observer.iteration(iteration(1))
@@ -87,7 +87,7 @@ def test_the_statistics_file_keeps_what_was_planned_when_an_iteration_ended(tmp_
     assert (row.iterations, row.seconds_left) == (200, 90.0)
 
 
-def test_numbers_that_are_not_finite_leave_the_statistics_file_valid_json_and_come_back(tmp_path: Path) -> None:
+def test_numbers_that_are_not_finite_leave_the_statistics_file_valid_json_and_can_be_read_back(tmp_path: Path) -> None:
     StatsFile(tmp_path / STATS_NAME).iteration(iteration(1, loss=math.nan))
     strict_json((tmp_path / STATS_NAME).read_text())
     learner = read_stats(tmp_path / STATS_NAME)[0].learner
@@ -108,7 +108,7 @@ def test_a_resumed_run_continues_the_list_and_drops_the_iterations_it_repeats(tm
 @pytest.mark.parametrize(
     "content", [b'[{"iteration": 1, "sec', b'[\n{"iteration": 1},\n{"round": 2}\n]\n', b"not ours\n"]
 )
-def test_a_file_of_other_content_is_kept_under_another_name_and_the_list_begins_anew(
+def test_a_file_with_other_content_is_kept_under_another_name_and_the_list_starts_afresh(
     tmp_path: Path, content: bytes
 ) -> None:
     path = tmp_path / STATS_NAME
@@ -119,19 +119,19 @@ def test_a_file_of_other_content_is_kept_under_another_name_and_the_list_begins_
     assert [kept.read_bytes() for kept in tmp_path.iterdir() if kept != path] == [content]
 
 
-def test_a_row_is_added_without_the_others_being_written_again(tmp_path: Path) -> None:
+def test_a_row_is_added_without_rewriting_the_others(tmp_path: Path) -> None:
     path = tmp_path / STATS_NAME
     observer = StatsFile(path)
     observer.iteration(iteration(1, workers=(worker(),) * 50))
     inode, before = path.stat().st_ino, path.stat().st_size
-    with full_disk(before + 5_000):  # whoever wrote a second file beside it, or the whole file anew, would need more
+    with full_disk(before + 5_000):  # writing a second file next to it, or the whole file again, would need more
         observer.iteration(iteration(2))
     assert before < path.stat().st_size < before + 5_000 and path.stat().st_ino == inode
     assert [row["iteration"] for row in strict_json(path.read_text())] == [1, 2]
 
 
 @pytest.mark.parametrize("lost", [1, 3, 20, 200])
-def test_a_row_that_a_killed_run_left_torn_is_replaced_by_the_next_one(tmp_path: Path, lost: int) -> None:
+def test_a_row_left_torn_by_a_killed_run_is_replaced_by_the_next_one(tmp_path: Path, lost: int) -> None:
     path = tmp_path / STATS_NAME
     observer = StatsFile(path)
     for number in (1, 2, 3):
@@ -141,14 +141,14 @@ def test_a_row_that_a_killed_run_left_torn_is_replaced_by_the_next_one(tmp_path:
     assert [row["iteration"] for row in strict_json(path.read_text())] == [1, 2, 3]
 
 
-def test_a_list_that_another_program_laid_out_is_read(tmp_path: Path) -> None:
+def test_a_list_formatted_by_another_program_is_read(tmp_path: Path) -> None:
     path = tmp_path / STATS_NAME
     StatsFile(path).iteration(iteration(1))
     path.write_text(json.dumps(json.loads(path.read_text()), indent=2))
     assert [row.iteration for row in read_stats(path)] == [1]
 
 
-def test_a_file_that_was_deleted_meanwhile_begins_anew(tmp_path: Path) -> None:
+def test_a_file_deleted_meanwhile_starts_afresh(tmp_path: Path) -> None:
     path = tmp_path / STATS_NAME
     observer = StatsFile(path)
     observer.iteration(iteration(1))
@@ -165,7 +165,7 @@ def test_a_file_that_is_no_list_of_iterations_is_refused_with_its_name(tmp_path:
         read_stats(path)
 
 
-def test_a_row_of_any_size_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_oversized_row_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("views.row_file.ROW_LIMIT", 10)
     StatsFile(tmp_path / STATS_NAME).iteration(iteration(1))
     with pytest.raises(UnreadableStats, match="row of more than 10 bytes"):
@@ -201,7 +201,7 @@ def test_metrics_are_flat_finite_numbers_under_the_names_of_their_sections(tmp_p
     assert all(type(value) in (int, float) for value in metrics.values())
 
 
-def test_a_line_of_metrics_that_a_crash_tore_is_dropped(tmp_path: Path) -> None:
+def test_a_line_of_metrics_torn_by_a_crash_is_dropped(tmp_path: Path) -> None:
     path = tmp_path / METRICS_NAME
     first = MetricsFile(path)
     first.iteration(iteration(1))
@@ -222,7 +222,7 @@ def test_metrics_of_repeated_iterations_are_dropped(tmp_path: Path) -> None:
     assert iterations_in(path) == [1, 2, 3, 4]
 
 
-def test_a_full_disk_tears_no_line_of_metrics_and_loses_none(tmp_path: Path) -> None:
+def test_a_full_disk_neither_tears_nor_loses_a_line_of_metrics(tmp_path: Path) -> None:
     path = tmp_path / METRICS_NAME
     observer = MetricsFile(path)
     observer.iteration(iteration(1))
@@ -243,7 +243,7 @@ def test_the_checksum_is_that_of_rfc_3720() -> None:
 
 
 def test_events_have_the_bytes_that_tensorboard_itself_writes() -> None:
-    """The right sides come from tensorboard 2.21: ``RecordWriter`` and its ``Event`` messages."""
+    """The right-hand sides come from tensorboard 2.21: ``RecordWriter`` and its ``Event`` messages."""
     assert (
         version_event(1.5).hex() == "1800000000000000a37f4b2209000000000000f83f1a0d627261696e2e4576656e743a322a28646c"
     )
@@ -257,7 +257,7 @@ def test_events_have_the_bytes_that_tensorboard_itself_writes() -> None:
     )
 
 
-def test_each_sitting_writes_an_event_file_of_its_own_that_takes_back_what_is_repeated(tmp_path: Path) -> None:
+def test_each_session_writes_its_own_event_file_that_purges_repeated_steps(tmp_path: Path) -> None:
     first = EventFile(tmp_path / "tensorboard")
     first.iteration(iteration(1))
     first.iteration(iteration(2))
@@ -273,7 +273,7 @@ def test_each_sitting_writes_an_event_file_of_its_own_that_takes_back_what_is_re
 
 
 class Clock:
-    """Seconds that pass when told."""
+    """A clock that advances on request."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -282,7 +282,7 @@ class Clock:
         return self.now
 
 
-def test_an_iteration_is_one_line_with_what_was_measured_and_nothing_else() -> None:
+def test_an_iteration_is_one_line_with_its_measurements_and_nothing_else() -> None:
     stream = io.StringIO()
     lines = PlainLines(stream)
     lines.progress(progress(1))
@@ -298,7 +298,7 @@ def test_an_iteration_is_one_line_with_what_was_measured_and_nothing_else() -> N
     )
 
 
-def test_the_parts_of_a_loss_are_named_where_a_network_has_heads_to_learn_by() -> None:
+def test_the_parts_of_a_loss_are_named_if_a_network_has_auxiliary_heads() -> None:
     stream, report = io.StringIO(), iteration(2)
     assert report.learner is not None
     PlainLines(stream).iteration(replace(report, learner=replace(report.learner, loss=1.25, auxiliary_loss=0.25)))
@@ -313,7 +313,7 @@ def test_the_lines_of_iterations_are_aligned() -> None:
     assert len({line.index("games (") for line in stream.getvalue().splitlines()}) == 1
 
 
-def test_there_is_a_sign_of_life_when_there_was_no_line_for_a_while() -> None:
+def test_there_is_a_sign_of_life_after_a_while_without_lines() -> None:
     stream, clock = io.StringIO(), Clock()
     lines = PlainLines(stream, heartbeat_seconds=30.0, clock=clock)
     for _ in range(100):
@@ -336,7 +336,7 @@ def test_a_cluster_s_figures_come_regularly_however_often_there_are_other_lines(
     assert stream.getvalue().count("Games/second: ") == 3
 
 
-def test_an_event_is_one_line_and_cannot_steer_the_terminal() -> None:
+def test_an_event_is_one_line_and_cannot_control_the_terminal() -> None:
     stream = io.StringIO()
     PlainLines(stream).event("worker said: \x1b[2J\x9b31m\nboom\r\x07")
     assert stream.getvalue().count("\n") == 1
@@ -347,7 +347,7 @@ def test_an_event_is_one_line_and_cannot_steer_the_terminal() -> None:
 # All together
 
 
-def test_an_observer_that_fails_is_logged_once_and_the_run_goes_on(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_failing_observer_is_logged_once_and_the_run_continues(caplog: pytest.LogCaptureFixture) -> None:
     observer = shielded(Failing(OSError("No space left on device")))
     with caplog.at_level(logging.WARNING):
         observer.progress(progress(1))
@@ -359,12 +359,12 @@ def test_an_observer_that_fails_is_logged_once_and_the_run_goes_on(caplog: pytes
     ]
 
 
-def test_a_mistake_in_an_observer_is_logged_with_its_traceback(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_bug_in_an_observer_is_logged_with_its_traceback(caplog: pytest.LogCaptureFixture) -> None:
     shielded(Failing(KeyError("mistake"))).iteration(iteration(1))
     assert caplog.records[0].exc_info
 
 
-def test_a_stop_by_hand_is_not_swallowed() -> None:
+def test_an_interrupt_is_not_swallowed() -> None:
     with pytest.raises(KeyboardInterrupt):
         shielded(Failing(KeyboardInterrupt())).progress(progress(1))
 
@@ -378,7 +378,7 @@ def play(observers: list[Observer], numbers: range) -> None:
         observer.close()
 
 
-def test_a_run_leaves_all_its_files_and_goes_on_with_them(tmp_path: Path) -> None:
+def test_a_run_leaves_all_its_files_and_continues_them(tmp_path: Path) -> None:
     stream = io.StringIO()
     play(make_observers(tmp_path, name="run", game="go", stream=stream), range(1, 6))
     play(make_observers(tmp_path, name="run", game="go", stream=stream), range(4, 8))
@@ -388,7 +388,7 @@ def test_a_run_leaves_all_its_files_and_goes_on_with_them(tmp_path: Path) -> Non
     assert len(stream.getvalue().splitlines()) == 5 + 4
 
 
-def test_observers_that_have_nowhere_to_write_stop_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_observers_without_a_place_to_write_stop_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "file").write_text("not a folder")
     play(make_observers(tmp_path / "file", name="run", game="go", stream=io.StringIO()), range(1, 4))
     assert {record.getMessage().split()[0] for record in caplog.records if "failed" in record.getMessage()} == {
@@ -398,7 +398,7 @@ def test_observers_that_have_nowhere_to_write_stop_nothing(tmp_path: Path, caplo
     }
 
 
-def test_a_terminal_that_lacks_our_characters_is_no_reason_to_fail(
+def test_a_terminal_without_our_characters_is_no_reason_to_fail(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     stream = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
@@ -443,7 +443,7 @@ def test_frames_are_drawn_no_more_often_than_eyes_can_follow() -> None:
     assert 3 <= console.file.getvalue().count("Iteration 1 of 200") <= 5
 
 
-def test_the_last_frame_stays_when_the_screen_is_given_back() -> None:
+def test_the_last_frame_stays_when_the_screen_is_restored() -> None:
     console = terminal(80, 24)
     view = LiveView(name="run", game="go", console=console)
     view.progress(progress(1))

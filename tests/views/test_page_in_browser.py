@@ -40,8 +40,8 @@ return [...document.querySelectorAll('svg')[1].querySelectorAll('polygon.mark')]
   const box = mark.getBoundingClientRect();
   const [x, y] = [(box.left + box.right) / 2, (box.top + box.bottom) / 2];
   return {name: name.textContent, x: x, y: y, seen: getComputedStyle(mark).stroke};
-})"""  # of the second picture: what they are called, where they are, and their colour
-# On which points of the board things lie, by the names at the edge.
+})"""  # of the second picture: their names, positions, and colours
+# Which objects are on which points of the board, by the names at the edge.
 BOARD = """
 const middle = (part) => {
   const box = part.getBoundingClientRect();
@@ -64,9 +64,7 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
 
 
 def show(browser: Browser, folder: Path, games: Sequence[GameView], *, text: str = "") -> None:
-    """Load the page of a run with three iterations and these ``games``, or else this one; what happened before is
-    forgotten.
-    """
+    """Load the page of a run with three iterations and these ``games``, or this page; earlier events are forgotten."""
     rows = [iteration(number, measured=evaluation(number)) for number in (1, 2, 3)]
     (folder / "page.html").write_text(text or page("run", [("Run", "here")], rows, games), encoding="utf-8")
     browser.complaints()
@@ -75,17 +73,17 @@ def show(browser: Browser, folder: Path, games: Sequence[GameView], *, text: str
 
 
 def text_of(browser: Browser, name: str) -> str:
-    """The text of the part of this name."""
+    """Return the text of the part with this name."""
     return str(browser.found("return document.getElementById(arguments[0]).textContent", name))
 
 
 def position(browser: Browser) -> int:
-    """The number of the position that is shown."""
+    """Return the number of the shown position."""
     return int(text_of(browser, "said").split()[1])
 
 
 def after_keys(browser: Browser, *keys: str) -> list[int]:
-    """The positions shown after each of these keys."""
+    """Return the positions shown after each of these keys."""
     shown = []
     for key in keys:
         browser.press(key)
@@ -102,7 +100,7 @@ def game_for_two() -> GameView:
     return view_game(CONNECT_FOUR, synthetic_batch(CONNECT_FOUR, games=1), 0, number=1)
 
 
-def test_it_asks_for_nothing_and_the_console_is_silent(browser: Browser, tmp_path: Path) -> None:
+def test_it_requests_nothing_and_the_console_is_silent(browser: Browser, tmp_path: Path) -> None:
     show(browser, tmp_path, games_of_2048(1))
     browser.press("End")
     assert browser.complaints() == []
@@ -110,7 +108,7 @@ def test_it_asks_for_nothing_and_the_console_is_silent(browser: Browser, tmp_pat
     assert browser.found("return document.querySelectorAll('svg').length") >= 4
 
 
-def test_what_it_might_be_made_to_ask_for_is_refused(browser: Browser, tmp_path: Path) -> None:
+def test_injected_requests_are_refused(browser: Browser, tmp_path: Path) -> None:
     text = page("run", [], [], []).replace("</body>", '<img src="picture.png"></body>')
     show(browser, tmp_path, [], text=text)
     assert any("Content Security Policy" in said for said in browser.complaints())
@@ -155,7 +153,7 @@ def game_of_go(*, foreseen: bool) -> GameView:
     return view_game(GO, synthetic_batch(GO, games=1), 0, number=1, predict=predictions_of(network))
 
 
-def test_it_draws_stones_policy_and_ownership_on_a_board_of_go(browser: Browser, tmp_path: Path) -> None:
+def test_it_draws_stones_policy_and_ownership_on_a_go_board(browser: Browser, tmp_path: Path) -> None:
     view = game_of_go(foreseen=True)
     show(browser, tmp_path, [view])
     browser.press("ArrowRight")
@@ -188,7 +186,7 @@ def test_it_draws_stones_policy_and_ownership_on_a_board_of_go(browser: Browser,
     assert browser.complaints() == [] and browser.requests() == [(tmp_path / "page.html").as_uri()]
 
 
-def test_it_says_where_no_network_foresees_whose_points_will_be(browser: Browser, tmp_path: Path) -> None:
+def test_it_says_where_no_network_predicts_the_owner(browser: Browser, tmp_path: Path) -> None:
     show(browser, tmp_path, [game_of_go(foreseen=False)])
     assert browser.found(BOARD)["owners"] == []
     assert "take a network that has learned them (network.predict_ownership)" in text_of(browser, "legend")
@@ -196,7 +194,7 @@ def test_it_says_where_no_network_foresees_whose_points_will_be(browser: Browser
     assert browser.found(BOARD)["owners"], "the rules know it at the end"
 
 
-def test_its_slider_leads_through_a_game(browser: Browser, tmp_path: Path) -> None:
+def test_its_slider_steps_through_a_game(browser: Browser, tmp_path: Path) -> None:
     view = games_of_2048(1)[0]
     show(browser, tmp_path, [view])
     browser.click("#slider")
@@ -205,7 +203,7 @@ def test_its_slider_leads_through_a_game(browser: Browser, tmp_path: Path) -> No
     assert after_keys(browser, "ArrowRight", "Home", "End") == [middle + 1, 1, len(view.moments)]
 
 
-def test_it_plays_a_game_by_itself_and_stops_at_its_end(browser: Browser, tmp_path: Path) -> None:
+def test_it_plays_a_game_automatically_and_stops_at_its_end(browser: Browser, tmp_path: Path) -> None:
     view = game_for_two()
     show(browser, tmp_path, [view])
     assert text_of(browser, "board") == view.moments[0].board
@@ -228,7 +226,7 @@ def test_it_has_no_viewer_without_games(browser: Browser, tmp_path: Path) -> Non
     assert not browser.found(hidden)
 
 
-def test_a_run_of_ppo_shows_its_account_and_its_trades_on_the_prices(browser: Browser, tmp_path: Path) -> None:
+def test_a_ppo_run_shows_its_account_and_its_trades_on_the_prices(browser: Browser, tmp_path: Path) -> None:
     leave_a_run(tmp_path)
     rounds, episode = read_rounds(tmp_path / STATS_NAME), read_episode(tmp_path)
     assert rounds and episode and episode.trades
@@ -246,7 +244,7 @@ def test_a_run_of_ppo_shows_its_account_and_its_trades_on_the_prices(browser: Br
     marks = browser.found(MARKS)
     kinds = sorted({trade.kind for trade in episode.trades})
     assert sorted({mark["name"] for mark in marks}) == kinds
-    # Each mark is one of its kind's trades or the legend's, and stands where the price axis and the bars say.
+    # Each mark is one of its kind's trades or the legend's, and is placed by the price axis and the bars.
     assert len(marks) == len(episode.trades) + len(kinds)
     curve = browser.found(
         "return document.querySelectorAll('svg')[1].querySelector('polyline').getBoundingClientRect().toJSON()"
@@ -264,14 +262,14 @@ return [...document.querySelectorAll('svg')].flatMap((drawn) => {
   const texts = parts.map((part) => [part.textContent, part.getBoundingClientRect()]);
   return texts.flatMap(([one, a], i) => texts.slice(i + 1).filter(([_, b]) =>
     a.left < b.right && b.left < a.right && a.top < b.bottom && b.top < a.bottom).map(([other]) => [one, other]));
-});"""  # the titles and names of curves that lie over each other
+});"""  # the titles and names of curves that overlap
 CUT = """
 return [...document.querySelectorAll('.scroll')].map((part) =>
   [part.scrollWidth - part.clientWidth, part.getBoundingClientRect().left]);"""
 
 
 def everything(row: IterationReport) -> IterationReport:
-    """With all that a game for two can have in the table."""
+    """Show everything that a two-player game can have in the table."""
     assert row.learner
     spikes = SpikeReport(
         firing_rate=0.123,
@@ -284,7 +282,7 @@ def everything(row: IterationReport) -> IterationReport:
     return replace(row, learner=replace(row.learner, spikes=spikes, generalization=new))
 
 
-def test_at_1280_pixels_no_title_lies_over_a_name_and_no_table_is_cut(browser: Browser, tmp_path: Path) -> None:
+def test_at_1280_pixels_no_title_overlaps_a_name_and_no_table_is_cut_off(browser: Browser, tmp_path: Path) -> None:
     browser.resize(1280, 900)
     rows = [everything(iteration(number, measured=evaluation(number))) for number in range(1, 200)]
     show(browser, tmp_path, [], text=page("run", [("Run", "here")], rows, []))

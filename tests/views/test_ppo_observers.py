@@ -1,4 +1,4 @@
-"""What a PPO run says, and the files that it leaves."""
+"""The output of a PPO run, and the files that it leaves."""
 
 import json
 from dataclasses import replace
@@ -31,7 +31,7 @@ def round_report(number: int, *, episodes_over: int = 100, world_size: int = 4) 
     )
 
 
-def test_the_line_of_the_guide_to_the_letter() -> None:
+def test_the_line_is_the_guide_s_to_the_letter() -> None:
     said = (
         "Episode 100/1000 - Reward: 45.23, Return: $234.56, Win Rate: 65.0% (20 closed, 3 open), Steps: 234 | GPUs: 4"
     )
@@ -41,7 +41,7 @@ def test_the_line_of_the_guide_to_the_letter() -> None:
     assert episode_line(alone, alone.episodes, "GPUs") == said.removesuffix(" | GPUs: 4")
 
 
-def test_a_loss_is_told_as_one_and_no_trade_is_no_win() -> None:
+def test_a_loss_is_shown_as_a_loss_and_no_trade_is_no_win() -> None:
     report = round_report(1)
     lost = replace(report.episodes, figures={**report.episodes.figures, "profit": -2469.0, "closed": 0.0, "won": 0.0})
     assert "Return: -$1,234.50, Win Rate: 0.0% (0 closed, 3 open)" in episode_line(report, lost, "GPUs")
@@ -61,14 +61,14 @@ def test_a_run_leaves_its_rounds_and_its_last_whole_episode(tmp_path: Path) -> N
     assert made and [(trade.bar, trade.kind, trade.price) for trade in kept.trades] == made
 
 
-def test_an_observer_that_fails_stops_nothing(tmp_path: Path) -> None:
+def test_a_failing_observer_stops_nothing(tmp_path: Path) -> None:
     (tmp_path / STATS_NAME).mkdir()
     (tmp_path / EPISODE_NAME).mkdir()
     _, said = leave_a_run(tmp_path, episodes=8)
     assert "Episode 8/8" in said
 
 
-def test_rounds_that_a_crash_has_undone_are_told_once(tmp_path: Path) -> None:
+def test_rounds_undone_by_a_crash_are_reported_once(tmp_path: Path) -> None:
     path = tmp_path / STATS_NAME
     first = PPOStats(path)
     for number in (1, 2, 3):
@@ -80,7 +80,7 @@ def test_rounds_that_a_crash_has_undone_are_told_once(tmp_path: Path) -> None:
     assert [(row["round"], row["run/world_size"]) for row in json.loads(path.read_text())] == [(1, 4), (2, 2)]
 
 
-def test_what_is_no_list_of_rounds_is_not_taken_for_one(tmp_path: Path) -> None:
+def test_a_file_that_is_no_list_of_rounds_is_not_mistaken_for_one(tmp_path: Path) -> None:
     path = tmp_path / STATS_NAME
     for text in ("", "[]", '[{"iteration": 1}]', '{"round": 1}', "[1]", "["):
         path.write_text(text)

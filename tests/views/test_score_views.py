@@ -1,4 +1,4 @@
-"""What people and programs are shown of one-player games."""
+"""Views of one-player games, for people and programs."""
 
 import json
 from pathlib import Path
@@ -19,7 +19,7 @@ def screen(rows: list[int], *, width: int = 160) -> str:
     return "\n".join(line.plain for line in frame.lines(width, 40))
 
 
-def test_a_line_has_the_scores_and_what_was_reached() -> None:
+def test_a_line_has_the_scores_and_the_milestones() -> None:
     line = iteration_line(iteration(5, measured=True))
     assert "score 10,000 ± 500 (median 9,000, best 20,000; 512: 90.0 %; 1024: 70.0 %; 2048: 40.0 %)" in line
     assert "measured score 15,000 ± 500 (median 14,000, best 30,000;" in line
@@ -34,29 +34,29 @@ def test_the_screen_shows_scores_and_the_share_of_games_that_reach_each_mileston
     assert "6,000 ± 500" in second and "6,000 ± 500" not in first
 
 
-def test_wins_draws_and_elo_are_not_shown_of_one_player_games() -> None:
+def test_wins_draws_and_elo_are_not_shown_for_one_player_games() -> None:
     assert not any(title in screen([1, 2, 3, 4]) for title in ("1st wins", "Draws", "Elo", "vs random"))
 
 
-def test_scores_are_not_shown_of_games_for_two() -> None:
+def test_scores_are_not_shown_for_two_player_games() -> None:
     frame = Frame(name="go", game="go", rows=[example_reports.iteration(number) for number in (1, 2)])
     text = "\n".join(line.plain for line in frame.lines(160, 40))
     assert "1st wins" in text and "Score" not in text and "Median" not in text
 
 
 @pytest.mark.parametrize("width", [40, 80, 120])
-def test_scores_stay_where_the_screen_is_narrow(width: int) -> None:
+def test_scores_stay_visible_on_a_narrow_screen(width: int) -> None:
     text = screen([1, 2, 3, 4], width=width)
     assert all(len(line) <= width for line in text.splitlines())
     assert "Score" in text and "Measured" in text
 
 
-def test_trends_go_over_the_whole_run() -> None:
+def test_trends_cover_the_whole_run() -> None:
     assert "Score       2,000 → 8,000" in screen([1, 2, 3, 4])
     assert "Measured    6,000 → 12,000" in screen([1, 2, 3, 4])
 
 
-def test_scores_come_back_from_the_statistics_file(tmp_path: Path) -> None:
+def test_scores_are_read_back_from_the_statistics_file(tmp_path: Path) -> None:
     observer = StatsFile(tmp_path / STATS_NAME)
     for number in (1, 2):
         observer.iteration(iteration(number, measured=True))
@@ -65,7 +65,7 @@ def test_scores_come_back_from_the_statistics_file(tmp_path: Path) -> None:
     assert rows[1].evaluation == iteration(2, measured=True).evaluation
 
 
-def test_metrics_have_the_scores_and_nothing_of_winners(tmp_path: Path) -> None:
+def test_metrics_have_the_scores_and_nothing_about_winners(tmp_path: Path) -> None:
     MetricsFile(tmp_path / "metrics.jsonl").iteration(iteration(3, measured=True))
     line = json.loads((tmp_path / "metrics.jsonl").read_text())
     assert (line["self_play/score_mean"], line["self_play/score_best"], line["self_play/reached_2048"]) == (

@@ -38,7 +38,7 @@ RATINGS = {
 }
 
 
-def test_the_table_has_everybody_the_strongest_first_as_the_network_saw_it() -> None:
+def test_the_table_has_all_players_the_strongest_first_from_the_network_s_view() -> None:
     rows = standings("network", MATCHES, RATINGS)
     lines = [" ".join(str(line).split()) for line in standings_table(rows, anchor="random", width=120)]
     assert lines == [
@@ -51,7 +51,7 @@ def test_the_table_has_everybody_the_strongest_first_as_the_network_saw_it() -> 
     assert "87.5 % (" in lines[3] and lines[3].endswith("40 0.10")
 
 
-def test_the_picture_has_a_line_for_everybody_whose_rating_is_known() -> None:
+def test_the_picture_has_a_line_for_every_player_with_a_known_rating() -> None:
     players = rated_players(standings("network", MATCHES, RATINGS), "random")
     assert [player.marked for player in players] == [False, True, False]
     image, taller = (
@@ -62,6 +62,6 @@ def test_the_picture_has_a_line_for_everybody_whose_rating_is_known() -> None:
     assert len(image.convert("RGB").getcolors(2**24) or []) > 10
 
 
-def test_a_picture_of_nobody_is_refused() -> None:
+def test_a_picture_without_players_is_refused() -> None:
     with pytest.raises(ValueError, match="nothing to draw"):
         rating_picture("chess", [RatedPlayer(name="lost", elo=0, margin=math.inf)], anchor="random")

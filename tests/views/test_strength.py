@@ -1,4 +1,4 @@
-"""What an evaluation measured is said in the same words everywhere; what it did not measure is left out."""
+"""The results of an evaluation are worded the same everywhere; missing measurements are left out."""
 
 from training.common.reports import EvaluationReport
 from views.strength import strength_fields, strength_pairs, strength_sentences
@@ -25,6 +25,6 @@ def test_figures_are_fields_pairs_and_sentences() -> None:
     ]
 
 
-def test_what_was_not_measured_is_left_out() -> None:
+def test_missing_measurements_are_left_out() -> None:
     nothing = EvaluationReport(model_version=3, num_simulations=128)
     assert strength_fields(nothing) == strength_pairs(nothing) == strength_sentences(nothing) == []

@@ -92,7 +92,7 @@ def test_figures_carry_their_margins() -> None:
 
 
 @pytest.mark.parametrize("show", [count, rate, percent, rating])
-def test_numbers_that_are_none_can_be_shown(show: Any) -> None:
+def test_nan_and_infinity_can_be_shown(show: Any) -> None:
     assert "nan" in show(math.nan) and "inf" in show(math.inf)
 
 
@@ -106,7 +106,7 @@ def test_a_long_sparkline_shows_the_whole_run_in_means() -> None:
     assert len(sparkline(range(1000), 30)) == 30
 
 
-def test_a_sparkline_leaves_out_what_was_not_measured() -> None:
+def test_a_sparkline_leaves_out_missing_measurements() -> None:
     assert sparkline([None, 1.0, math.nan, 2.0, math.inf], 20) == "▁█"
     assert sparkline([None], 20) == "" == sparkline([1.0], 0) == sparkline([1.0], -5)
 
@@ -115,18 +115,18 @@ def test_a_sparkline_of_equal_values_is_level() -> None:
     assert set(sparkline([7.0] * 5, 20)) == {"▄"}
 
 
-def test_text_from_elsewhere_becomes_one_harmless_line() -> None:
+def test_external_text_becomes_one_harmless_line() -> None:
     assert printable(" a\nb\x1b[31m\x9b2J\u202e c\t\x00") == "a b [31m 2J c"
 
 
 @pytest.mark.parametrize(
     ("done", "wanted", "filled"), [(0, 10, 0), (5, 10, 5), (10, 10, 10), (25, 10, 10), (-1, 10, 0), (1, 0, 0)]
 )
-def test_a_bar_is_filled_as_far_as_the_work_is_done(done: float, wanted: float, filled: int) -> None:
+def test_a_bar_is_filled_in_proportion_to_the_finished_work(done: float, wanted: float, filled: int) -> None:
     assert bar(done, wanted, 10).plain == "█" * filled + "░" * (10 - filled)
 
 
-def test_the_right_end_of_a_line_stands_and_the_left_gives_way() -> None:
+def test_the_right_end_of_a_line_stays_and_the_left_one_is_cut() -> None:
     assert spread(Text("left"), Text("right"), 14).plain == "left     right"
     assert spread(Text("a long left"), Text("right"), 12).plain == "a lon… right"
     assert spread(Text("left"), Text("right"), 3).plain == "left"
@@ -144,22 +144,22 @@ def shown(rows: list[dict[str, str]], width: int) -> list[str]:
     return [line.plain for line in table(COLUMNS, rows, width)]
 
 
-def test_a_column_with_nothing_in_it_is_not_shown() -> None:
+def test_an_empty_column_is_not_shown() -> None:
     assert shown([{"name": "a", "error": ""}], 80) == ["Name  Unimportant  Useful", "a              12     345"]
 
 
-def test_in_a_narrow_table_the_least_important_columns_go_first() -> None:
+def test_in_a_narrow_table_the_least_important_columns_disappear_first() -> None:
     assert shown([{"name": "a", "error": ""}], 20)[0] == "Name  Useful"
     assert shown([{"name": "a", "error": ""}], 8)[0] == "Name"
 
 
-def test_a_long_text_is_cut_before_it_pushes_other_columns_out() -> None:
+def test_a_long_text_is_cut_before_it_pushes_out_other_columns() -> None:
     titles, row = shown([{"name": "a", "error": "a very long story"}], 40)
     assert titles.startswith("Name  Unimportant  Useful  Error")
     assert row.endswith("a very long…") or row.endswith("…")
 
 
-def test_columns_stay_aligned_beside_wide_characters() -> None:
+def test_columns_stay_aligned_next_to_wide_characters() -> None:
     _, first, second = shown([{"name": "囲碁", "error": ""}, {"name": "go", "error": ""}], 80)
     assert cell_len(first) == cell_len(second)
 
@@ -217,7 +217,7 @@ def test_the_usual_terminal_shows_eight_iterations_the_workers_and_the_last_even
     assert len(lines) == 24 and "…" not in lines[2]
 
 
-def test_games_that_are_here_for_later_are_not_counted_among_those_that_are_waited_for() -> None:
+def test_games_for_later_iterations_are_counted_separately() -> None:
     assert [games_so_far(here, 8) for here in (0, 7, 8, 34)] == [
         "0 of 8 games",
         "7 of 8 games",
@@ -236,13 +236,13 @@ def test_a_larger_terminal_shows_more_columns_and_more_iterations() -> None:
     assert "Draws" in large[4].plain and "Draws" not in usual[4].plain
 
 
-def test_what_is_not_measured_has_no_place() -> None:
+def test_missing_measurements_take_no_space() -> None:
     text = "\n".join(line.plain for line in frame(solved=False).lines(200, 40))
     assert "Elo" in text
     assert not re.search("Search err|Policy err|None|nan", text)
 
 
-def test_a_run_that_is_named_after_its_game_is_named_once() -> None:
+def test_a_run_with_the_name_of_its_game_is_named_once() -> None:
     assert Frame(name="go", game="go").lines(80, 24)[0].plain == "Keima  go"
 
 
@@ -254,14 +254,14 @@ def test_workers_in_error_come_first_and_those_without_a_line_are_counted() -> N
     assert re.fullmatch(r"2\d more: 2\d playing", text[heading + 3])
 
 
-def test_markup_in_names_and_events_is_text() -> None:
+def test_markup_in_names_and_events_is_shown_as_text() -> None:
     console = Console(width=80, height=24, file=io.StringIO())
     with console.capture() as captured:
         console.print(frame(events=("[bold]not markup[/bold] :smile:",)))
     assert "[bold]not markup[/bold] :smile:" in captured.get()
 
 
-# In a real terminal. The other process draws when told to, and answers when it has drawn.
+# In a real terminal. The other process draws on request, and answers when it has drawn.
 
 CHILD = """
 import sys
@@ -288,7 +288,7 @@ class Terminal:
 
     def __init__(self, run_dir: Path, *, width: int, height: int, term: str = "xterm-256color") -> None:
         self.main, child_end = pty.openpty()
-        self.answers = ""  # all that the child has said beside the terminal
+        self.answers = ""  # everything that the child has said beyond the terminal
         self.resize(width, height)
         self.child = subprocess.Popen(
             [sys.executable, "-c", CHILD, str(run_dir)],
@@ -305,7 +305,7 @@ class Terminal:
         ioctl(self.main, termios.TIOCSWINSZ, struct.pack("HHHH", height, width, 0, 0))
 
     def tell(self, command: str, *, watched: bool = True) -> str:
-        """What the terminal receives until the child has answered."""
+        """Return what the terminal receives until the child has answered."""
         assert self.child.stdin and self.child.stderr
         self.child.stdin.write(f"{command}\n".encode())
         self.child.stdin.flush()
@@ -341,7 +341,7 @@ def eighty(tmp_path: Path) -> Iterator[Terminal]:
 
 
 def screen(received: str) -> list[str]:
-    """The lines of the last frame."""
+    """Return the lines of the last frame."""
     return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", received.rpartition("\x1b[H")[2]).split("\r\n")
 
 
@@ -359,7 +359,7 @@ def test_the_live_view_fills_the_terminal_and_follows_its_size(eighty: Terminal)
     assert "Iteration 5 of 200" in screen(eighty.tell("draw"))[1]
 
 
-def test_the_live_view_gives_the_terminal_back_as_it_was(eighty: Terminal) -> None:
+def test_the_live_view_restores_the_terminal(eighty: Terminal) -> None:
     received = eighty.tell("draw") + eighty.tell("close")
     assert received.index("\x1b[?1049h") < received.index("\x1b[?1049l")
     assert received.rindex("\x1b[?25l") < received.rindex("\x1b[?25h")
@@ -376,7 +376,7 @@ def test_a_closed_terminal_does_not_end_the_run(eighty: Terminal, tmp_path: Path
     assert eighty.answers.count("LiveView failed, training goes on") == 1
 
 
-def test_a_terminal_that_can_do_little_gets_lines(tmp_path: Path) -> None:
+def test_a_limited_terminal_gets_lines(tmp_path: Path) -> None:
     terminal = Terminal(tmp_path, width=80, height=24, term="dumb")
     received = terminal.tell("draw")
     assert "\x1b" not in received and re.search(r"iteration +1/200 .*\r\n$", received)
@@ -384,9 +384,7 @@ def test_a_terminal_that_can_do_little_gets_lines(tmp_path: Path) -> None:
 
 
 def test_a_cluster_is_shown_as_in_its_status_file() -> None:
-    """Workers active n/N, Model sync time, Network usage, and of each worker how it stands, its share and its last
-    batch.
-    """
+    """Workers active n/N, Model sync time, Network usage, and each worker's mark, share and last batch."""
     standings = {
         "local-0": RemoteStanding(mark="Active", share=0.625, last_batch=7.0),
         "local-1": RemoteStanding(mark="Offline", share=0.0, last_batch=None),

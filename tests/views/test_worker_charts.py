@@ -13,12 +13,12 @@ START, END = LEFT, WIDTH - RIGHT
 
 
 def run(*iterations: tuple[WorkerReport, ...]) -> list[IterationReport]:
-    """A run with these workers at the ends of its iterations, a minute each."""
+    """A run with these workers at the ends of its iterations, one per minute."""
     return [iteration(number, workers=workers) for number, workers in enumerate(iterations, 1)]
 
 
 def stretches(layout: ChartLayout) -> dict[str, list[tuple[float, float]]]:
-    """From where to where something is drawn, as shares of the width, by its name."""
+    """Return from where to where something is drawn, as shares of the width, by its name."""
 
     def ends(outline: object, areas: Areas) -> tuple[float, float]:
         across = [x for x, _ in places(outline, layout)]  # type: ignore[arg-type]
@@ -27,7 +27,7 @@ def stretches(layout: ChartLayout) -> dict[str, list[tuple[float, float]]]:
     return {areas.name: [ends(outline, areas) for outline in areas.outlines] for areas in layout.areas}
 
 
-def test_a_state_is_drawn_from_when_to_when_a_worker_had_it() -> None:
+def test_a_state_is_drawn_for_the_time_when_a_worker_had_it() -> None:
     first, second = worker(0), worker(1)
     rows = run((first,), (first, replace(second, state="waiting")), (replace(first, state="error"), second), (first,))
     states, _ = worker_charts(rows, 60.0, "minutes")
@@ -40,7 +40,7 @@ def test_a_state_is_drawn_from_when_to_when_a_worker_had_it() -> None:
     assert {areas.name: areas.colour for areas in states.areas}.items() >= {"playing": GREEN, "error": RED}.items()
 
 
-def test_of_a_worker_on_another_machine_its_mark_is_shown() -> None:
+def test_a_worker_on_another_machine_is_shown_with_its_mark() -> None:
     gone = replace(worker(0), standing=RemoteStanding(mark="Offline", share=0.0, last_batch=None))
     states, _ = worker_charts(run((worker(0),), (gone,)), 60.0, "minutes")
     assert stretches(states) == {"playing": [(0, 0.5)], "Offline": [(0.5, 1)]}
@@ -55,14 +55,14 @@ def test_a_row_is_as_high_as_its_games_per_second() -> None:
     assert [[round(height / heights[0][0], 3) for height in row] for row in heights] == [[1, 0.25], [0.5, 0.5]]
 
 
-def test_a_fault_is_seen_however_long_the_run_is() -> None:
+def test_a_fault_is_visible_however_long_the_run_is() -> None:
     workers = [(replace(worker(0), state="error" if number == 777 else "playing"),) for number in range(1500)]
     states, rates = worker_charts(run(*workers), 60.0, "minutes")
     assert set(stretches(states)) == {"playing", "error"} and "error" in FAULTS
     assert len(rates.areas[0].outlines[0]) <= 2 * MOST_SPANS + 2
 
 
-def test_many_workers_have_a_row_each_and_names_that_can_be_read() -> None:
+def test_many_workers_have_one_row_each_with_readable_names() -> None:
     names = [f"a-machine-with-a-long-name-{number}" for number in range(64)]
     rows = run(*[tuple(replace(worker(), name=name) for name in names)] * 3)
     states, _ = worker_charts(rows, 60.0, "minutes")
@@ -71,7 +71,7 @@ def test_many_workers_have_a_row_each_and_names_that_can_be_read() -> None:
     assert "<b>" not in svg(worker_charts(run((replace(worker(), name="<b>"),)), 60.0, "minutes")[0])
 
 
-def test_they_are_on_the_page_and_in_the_picture_and_not_without_workers() -> None:
+def test_they_are_on_the_page_and_in_the_picture_unless_there_are_no_workers() -> None:
     rows = run((worker(0),), (worker(0),))
     assert "<h2>Workers, as each stood" in page("run", [], rows, []) and 'class="area c2"' in page("run", [], rows, [])
     assert picture("run", worker_charts(rows, 60.0, "minutes")).startswith(b"\x89PNG")

@@ -80,7 +80,7 @@ def test_the_losses_are_the_cross_entropies() -> None:
     chances = [np.exp(row[legal]) / np.exp(row[legal]).sum() for row, legal in zip(logits, batch.legal, strict=True)]
     policy = -sum((batch.policies[i][batch.legal[i]] * np.log(chances[i])).sum() for i in range(2)) / 2
     entropy = -sum((chance * np.log(chance)).sum() for chance in chances) / 2
-    wins = [1 / (1 + math.exp(-0.7)), 1 / (1 + math.exp(-1.3))]  # the chances that the values mean: (1 + value) / 2
+    wins = [1 / (1 + math.exp(-0.7)), 1 / (1 + math.exp(-1.3))]  # the probability that a value means: (1 + value) / 2
     value = -(math.log(wins[0]) + 0.25 * math.log(wins[1]) + 0.75 * math.log(1 - wins[1])) / 2
     found = {name: figure.item() for name, figure in losses.figures.items()}
     assert found == pytest.approx(

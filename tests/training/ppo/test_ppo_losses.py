@@ -121,7 +121,7 @@ def test_figures_say_how_far_the_policy_has_moved_and_how_much_was_clipped() -> 
 
 
 def step_reports(training: PPOTrainer, reports: list[StepReport]) -> Iterator[StepReport]:
-    """Make the training's steps report these results; yield those that it has not requested."""
+    """Make the training's steps report these results; return an iterator over those that it has not requested."""
     left = iter(reports)
     training.update_step = lambda *_, **__: next(left)  # type: ignore[assignment]
     return left

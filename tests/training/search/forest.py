@@ -1,4 +1,4 @@
-"""The compiled search in single steps: tests look into the trees between them."""
+"""The compiled search in single steps: tests inspect the trees between them."""
 
 import itertools
 import math
@@ -51,7 +51,7 @@ class Forest:
             reset_tree(self.trees, b, game.current_player(self.states[b]))
 
     def select(self) -> int:
-        """Simulate; returns the number of leaves that await evaluation."""
+        """Simulate; return the number of leaves that await evaluation."""
         return int(self._search_step(*self._work, *self._no_answers))
 
     def answer(self, count: int) -> None:
@@ -61,7 +61,7 @@ class Forest:
         self.trees.searches.active = True
 
     def step(self) -> int:
-        """Simulate and evaluate; returns the number of leaves."""
+        """Simulate and evaluate; return the number of leaves."""
         count = self.select()
         if count:
             self.answer(count)
@@ -74,22 +74,22 @@ class Forest:
         return self
 
     def play(self, b: int, action: int) -> None:
-        """Keep the subtree of tree ``b`` behind ``action``."""
+        """Keep the subtree of tree ``b`` below ``action``."""
         child = find_child(self.trees, b, 0, action)
         self.game.play(self.states[b], action)
         self.keep(b, child)
 
     def keep(self, b: int, number: int) -> None:
-        """Node ``number`` of tree ``b`` becomes its root."""
+        """Make node ``number`` of tree ``b`` its root."""
         keep_subtree(self.trees, b, number, self._renumbered)
 
     def path_to(self, b: int, number: int) -> Path:
-        """The moves that lead to a node."""
+        """Return the moves that lead to a node."""
         node = self.trees.nodes[b, number]
         return (*self.path_to(b, int(node.parent)), int(node.action)) if number else ()
 
     def children(self, b: int, number: int = 0) -> list[int]:
-        """The numbers of a node's children, the latest visited first."""
+        """Return the numbers of a node's children, the latest visited first."""
         found, child = [], int(self.trees.nodes[b, number].first_child)
         while child != NONE:
             found.append(child)
@@ -97,35 +97,35 @@ class Forest:
         return found
 
     def busiest(self, b: int) -> int:
-        """The number of the root's most visited child."""
+        """Return the number of the root's most visited child."""
         return max(self.children(b), key=lambda child: int(self.trees.nodes[b, child].visits))
 
     def candidates(self, b: int, number: int = 0) -> dict[int, float]:
-        """The prior of each of a node's moves without visits."""
+        """Return the prior of each of a node's unvisited moves."""
         node = self.trees.nodes[b, number]
         assert node.stage == OPEN
         row = slice(int(node.first_candidate), int(node.first_candidate + node.num_candidates))
         return dict(zip(self.trees.actions[b, row].tolist(), self.trees.priors[b, row].tolist(), strict=True))
 
     def network_priors(self, b: int) -> dict[int, float]:
-        """The prior that the network gave each of the root's moves."""
+        """Return the prior that the network gave each of the root's moves."""
         priors = self.trees.root_priors[b]
         return {int(action): float(priors[action]) for action in np.flatnonzero(priors)}
 
     def root_priors(self, b: int) -> dict[int, float]:
-        """The prior of each of the root's moves in a PUCT search, noise included."""
+        """Return the prior of each of the root's moves in a PUCT search, including noise."""
         nodes = self.trees.nodes[b]
         return self.candidates(b) | {int(nodes[child].action): float(nodes[child].prior) for child in self.children(b)}
 
     def root_gumbels(self, b: int) -> dict[int, float]:
-        """The noise of each of the root's moves in a Gumbel search."""
+        """Return the noise of each of the root's moves in a Gumbel search."""
         nodes = self.trees.nodes[b]
         noisy = {action: math.log(weight) for action, weight in self.candidates(b).items()}
         noisy |= {int(nodes[child].action): float(nodes[child].logit) for child in self.children(b)}
         return {action: logit - math.log(self.trees.root_priors[b, action]) for action, logit in noisy.items()}
 
     def summary(self, b: int, number: int = 0, path: Path = ()) -> Summary:
-        """All that has been visited in tree ``b``."""
+        """Return everything that has been visited in tree ``b``."""
         found: Summary = {}
         for child in self.children(b, number):
             node = self.trees.nodes[b, child]
@@ -137,7 +137,7 @@ class Forest:
 
 
 def naive_summary(node: NaiveNode, path: Path = ()) -> Summary:
-    """All that a naive search has visited."""
+    """Return everything that a naive search has visited."""
     found: Summary = {}
     for action, edge in node.edges.items():
         if edge.child is not None:
@@ -148,13 +148,13 @@ def naive_summary(node: NaiveNode, path: Path = ()) -> Summary:
 
 
 def play_at_random(game: Game, state: States, random: np.random.Generator) -> None:
-    """Play any legal move, or what nature may draw, each as likely as the others."""
+    """Play any legal move, or a possible chance outcome, each with equal probability."""
     legal = game.legal_actions(state) if game.current_player(state) != CHANCE else game.chance_outcomes(state)[0]
     game.play(state, int(random.choice(legal)))
 
 
 def random_states(game: Game, count: int, random: np.random.Generator, *, most_plies: int) -> States:
-    """Non-terminal positions after up to ``most_plies`` random moves and the chance outcomes after them."""
+    """Return non-terminal positions after up to ``most_plies`` random moves and the chance outcomes after them."""
     states = game.initial_states(count)
     for state in states:
         after, plies = state.copy(), int(random.integers(most_plies + 1))
@@ -170,10 +170,10 @@ def random_states(game: Game, count: int, random: np.random.Generator, *, most_p
 
 
 def same_shape(summary: Summary) -> dict[Path, tuple[int, int | None]]:
-    """The part of a summary that is exact."""
+    """Return the part of a summary that is exact."""
     return {path: (visits, proven) for path, (visits, proven, _) in summary.items()}
 
 
 def values_of(summary: Summary) -> NDArray[np.float64]:
-    """The sums of values, in the order of the paths."""
+    """Return the sums of values, in the order of the paths."""
     return np.array([summary[path][2] for path in sorted(summary)])

@@ -1,9 +1,9 @@
-"""A second search to hold the compiled one against: recursive, in plain Python with dictionaries, written from the
+"""A second search to compare the compiled one with: recursive, in plain Python with dictionaries, written from the
 papers.
 
-Nothing is shared with ``training.search``; of games of chance it is told the random numbers. Arithmetic is in doubles,
-so that a decision between nearly equal scores could fall otherwise than in the compiled search: such searches end in
-``Undecided`` and a test passes over them.
+It shares nothing with ``training.search``; in games of chance it gets the random numbers. Arithmetic is in doubles, so
+a decision between nearly equal scores could differ from the compiled search's: such searches end in ``Undecided``, and
+tests skip them.
 """
 
 import math
@@ -29,9 +29,7 @@ class Undecided(Exception):
 
 
 class StubEvaluator:
-    """A network that knows nothing: logits and a value drawn from a position's checksum, whatever stands beside it in
-    the batch.
-    """
+    """An untrained network: logits and a value drawn from a position's checksum, independent of the batch."""
 
     def __init__(self, game: Game, *, seed: int = 0, policy_scale: float = 1.0, value_scale: float = 0.4) -> None:
         random = np.random.default_rng(seed)
@@ -79,7 +77,7 @@ class NaiveNode:
 
 
 def best(scores: dict[int, float]) -> int:
-    """The action of the largest score."""
+    """Return the action with the largest score."""
     ranked = sorted(scores, key=lambda action: -scores[action])
     if len(ranked) > 1 and scores[ranked[0]] - scores[ranked[1]] < NEARLY_EQUAL * max(1.0, abs(scores[ranked[0]])):
         raise Undecided
@@ -87,7 +85,9 @@ def best(scores: dict[int, float]) -> int:
 
 
 class NaiveSearch:
-    """One tree. ``full`` searches force playouts at the root; ``uniform`` draws numbers for chance outcomes."""
+    """One tree. Searches that are ``full`` force playouts at the root; ``uniform`` draws numbers for chance
+    outcomes.
+    """
 
     def __init__(
         self,
@@ -105,7 +105,7 @@ class NaiveSearch:
         self.num_simulations = 0  # only Gumbel plans with it
 
     def run(self, num_simulations: int, *, priors: dict[int, float], gumbels: dict[int, float]) -> None:
-        """Search until the root has so many simulations, with these priors and this noise at the root."""
+        """Search until the root has this many simulations, with these priors and this noise at the root."""
         self.num_simulations = num_simulations
         if not self.root.edges:
             self.simulate(self.root)
@@ -115,13 +115,13 @@ class NaiveSearch:
             self.simulate(self.root)
 
     def play(self, action: int) -> None:
-        """The subtree behind ``action`` becomes the tree."""
+        """Make the subtree below ``action`` the tree."""
         child = self.root.edges[action].child
         assert child is not None
         self.root = child
 
     def simulate(self, node: NaiveNode) -> float:
-        """One simulation from ``node``; returns its value for the player to move there."""
+        """Run one simulation from ``node``; return its value for the player to move there."""
         value = self._simulate(node)
         node.visits += 1
         node.value += value
@@ -176,14 +176,14 @@ class NaiveSearch:
             node.proven = max(proven for proven in known if proven is not None)
 
     def draw(self, node: NaiveNode) -> int:
-        """The chance outcome that a simulation follows."""
+        """Return the chance outcome that a simulation follows."""
         outcomes, probabilities = self.game.chance_outcomes(node.state)
         node.edges = {int(outcome): node.edges.get(int(outcome), NaiveEdge(0.0)) for outcome in outcomes}
         below = np.cumsum(probabilities, dtype=np.float64)
         return int(outcomes[min(int(np.searchsorted(below, self.uniform(), side="right")), len(outcomes) - 1)])
 
     def scaled(self, node: NaiveNode, unvisited: float) -> tuple[dict[int, float], float]:
-        """The mean of each visited edge, and the value of the others; points are brought to [-1, 1]."""
+        """Return the mean of each visited edge, and the value of the others; points are scaled to [-1, 1]."""
         means = {action: edge.mean for action, edge in node.edges.items() if edge.visits}
         if not self.points:
             return means, unvisited
@@ -195,7 +195,7 @@ class NaiveSearch:
         ) / spread
 
     def choose(self, node: NaiveNode) -> int:
-        """The action that a simulation follows."""
+        """Return the action that a simulation follows."""
         if self.settings.algorithm == "gumbel":
             return self.choose_gumbel_root(node) if node is self.root else self.choose_gumbel(node)
         return self.choose_puct(node)
@@ -266,9 +266,9 @@ class NaiveSearch:
 
 
 def considered_visits(considered: int, num_simulations: int) -> list[int]:
-    """The visit count that an action must have to be simulated in each turn of sequential halving.
+    """Return the visit count that an action must have to be simulated in each turn of sequential halving.
 
-    Written as the published implementation in mctx does it: one counter for each considered action.
+    Written like the published implementation in mctx: one counter for each considered action.
     """
     if considered <= 1:
         return list(range(num_simulations))

@@ -1,4 +1,4 @@
-"""One position, searched as long as is wanted."""
+"""One position, searched for as long as requested."""
 
 import numpy as np
 import pytest
@@ -20,13 +20,13 @@ def analysis_of(game: Game, *, leaves: int = 1, most: int = 5000) -> Analysis:
 
 
 def think(analysis: Analysis, simulations: int, *, at_once: int = 1) -> Analysis:
-    """Go on until the tree has so many simulations, or can have no more."""
+    """Continue until the tree has this many simulations or is full."""
     while analysis.visits < simulations and not analysis.finished:
         analysis.think(min(at_once, simulations - analysis.visits))
     return analysis
 
 
-def test_slices_add_up_to_the_search_that_runs_at_once() -> None:
+def test_slices_add_up_to_an_uninterrupted_search() -> None:
     settings = SearchSettings(forced_playouts=False)
     found = Search(CONNECT_FOUR, StubEvaluator(CONNECT_FOUR), settings, num_simulations=300, num_trees=1).find(
         CONNECT_FOUR.initial_states(1)
@@ -39,7 +39,7 @@ def test_slices_add_up_to_the_search_that_runs_at_once() -> None:
     assert analysis.lines()[0].action == found.actions[0]
 
 
-def test_nothing_is_said_of_a_position_that_was_not_looked_at() -> None:
+def test_nothing_is_reported_before_the_first_evaluation() -> None:
     analysis = analysis_of(CONNECT_FOUR)
     assert (analysis.lines(), analysis.visits, analysis.evaluated) == ([], 0, False)
     analysis.think(1)
@@ -47,7 +47,7 @@ def test_nothing_is_said_of_a_position_that_was_not_looked_at() -> None:
     assert analysis.lines()[0].visits == 0, "the network alone names a move"
 
 
-def test_the_tree_goes_on_with_the_moves_that_are_played() -> None:
+def test_the_tree_follows_the_played_moves() -> None:
     analysis = think(analysis_of(CONNECT_FOUR, leaves=8), 1000, at_once=8)
     best = analysis.lines()[0]
     analysis.play(best.action)
@@ -56,7 +56,7 @@ def test_the_tree_goes_on_with_the_moves_that_are_played() -> None:
     assert analysis.lines()[0].action == max(analysis.lines(10), key=lambda line: line.visits).action
 
 
-def test_a_move_that_was_never_looked_at_begins_a_new_tree() -> None:
+def test_an_unvisited_move_starts_a_new_tree() -> None:
     analysis = analysis_of(CONNECT_FOUR)
     analysis.think(1)
     analysis.play(3)
@@ -64,7 +64,7 @@ def test_a_move_that_was_never_looked_at_begins_a_new_tree() -> None:
     assert think(analysis, 50).visits == 50
 
 
-def test_a_full_tree_ends_the_search_and_what_is_known_stays() -> None:
+def test_a_full_tree_ends_the_search_and_keeps_its_results() -> None:
     analysis = think(analysis_of(CONNECT_FOUR, leaves=16, most=200), 10_000, at_once=16)
     assert (analysis.visits, analysis.finished) == (200, True)
     analysis.think(16)
@@ -82,7 +82,7 @@ def test_a_whole_game_is_played_in_one_small_tree() -> None:
 
 
 @pytest.mark.medium
-def test_only_some_moves_can_be_considered() -> None:
+def test_the_search_can_be_limited_to_some_moves() -> None:
     analysis = think(analysis_of(CHESS, leaves=4), 50, at_once=4)
     wanted = [action_of_uci(analysis.state, move) for move in ("a2a3", "h2h4")]
     analysis.consider_only(wanted)
@@ -124,5 +124,5 @@ def test_a_proven_win_is_played_out_to_mate() -> None:
     assert CHESS.returns(analysis.state).tolist() == [1, -1]
 
 
-def test_memory_is_told_in_simulations() -> None:
+def test_memory_is_given_in_simulations() -> None:
     assert 1 <= simulations_in(1) < simulations_in(64) == pytest.approx(64 * simulations_in(1), rel=0.01)

@@ -33,7 +33,7 @@ STUB = StubEvaluator(SMALL, value_scale=1.0)
 
 
 def batch_of(variant: str, games: int = 8) -> GameBatch:
-    """Games of self-play by a network that knows nothing."""
+    """Return self-play games by an untrained network."""
     texts = {"batch_id": "b", "run_id": "r", "worker": "w", "game": SMALL.name, "options": SMALL.options}
     numbers = {"rules_version": SMALL.rules_version, "first_game": 0}
     return GameBatch(**texts, **numbers, **gather(play(SMALL, VARIANTS[variant], games, evaluate=STUB)))
@@ -45,7 +45,7 @@ def batch() -> GameBatch:
 
 
 def scores_before(game: Game, batch: GameBatch) -> list[np.ndarray]:
-    """Of each game the points before each of its moves, and at its end."""
+    """Return, for each game, the points before each of its moves and at its end."""
     found = []
     for index in range(batch.num_games):
         state = game.initial_state()
@@ -58,7 +58,7 @@ def scores_before(game: Game, batch: GameBatch) -> list[np.ndarray]:
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_self_play_of_games_of_chance_is_what_the_rules_allow(variant: str) -> None:
+def test_self_play_of_games_of_chance_follows_the_rules(variant: str) -> None:
     played = decode(encode(batch_of(variant)))
     verify(played, SMALL)
     chance = (played.flags & CHANCE_OUTCOME) != 0
@@ -67,14 +67,14 @@ def test_self_play_of_games_of_chance_is_what_the_rules_allow(variant: str) -> N
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_games_of_chance_do_not_depend_on_the_games_beside_them(variant: str) -> None:
+def test_games_of_chance_do_not_depend_on_parallel_games(variant: str) -> None:
     alone, together = (play(SMALL, VARIANTS[variant], 6, evaluate=STUB, parallel_games=count) for count in (1, 6))
     assert same(alone, together)
     assert len({record.actions.tobytes() for record in alone}) == 6
 
 
 @pytest.mark.medium
-def test_outcomes_are_drawn_as_often_as_they_are_probable() -> None:
+def test_outcomes_are_as_frequent_as_they_are_probable() -> None:
     state = SMALL.initial_state()
     SMALL.play(state, 8)  # a 2 in the middle
     expected = dict(zip(*(array.tolist() for array in SMALL.chance_outcomes(state)), strict=True))
@@ -87,7 +87,7 @@ def test_outcomes_are_drawn_as_often_as_they_are_probable() -> None:
 
 
 @pytest.mark.parametrize("evaluated", [True, False])
-def test_an_afterstate_is_worth_the_mean_of_its_evaluation_and_of_what_chance_made_of_it(evaluated: bool) -> None:
+def test_an_afterstate_is_worth_the_mean_of_its_evaluation_and_of_its_outcomes(evaluated: bool) -> None:
     states = random_states(SMALL, 3, np.random.default_rng(5), most_plies=30)
     settings = VARIANTS["puct"].model_copy(update={"evaluate_afterstates": evaluated})
     forest = Forest(SMALL, STUB, settings, states, num_simulations=100).run()
@@ -121,7 +121,7 @@ def test_the_subtree_kept_after_a_move_does_not_count_its_points_again() -> None
     assert kept > 20
 
 
-def test_points_are_sent_as_they_are_to_one_part_in_256(batch: GameBatch) -> None:
+def test_points_are_sent_with_a_precision_of_one_part_in_256(batch: GameBatch) -> None:
     again = decode(encode(batch))
     np.testing.assert_allclose(again.root_values, batch.root_values, rtol=1 / 256)
     assert not np.array_equal(again.root_values, batch.root_values)
@@ -129,7 +129,7 @@ def test_points_are_sent_as_they_are_to_one_part_in_256(batch: GameBatch) -> Non
     assert encode(again) == encode(batch)
 
 
-def test_points_that_are_no_numbers_are_refused(batch: GameBatch) -> None:
+def test_points_that_are_not_finite_are_refused(batch: GameBatch) -> None:
     for name in ("returns", "root_values"):
         for value in (np.nan, np.inf, 1e11):
             column = getattr(batch, name).copy()
@@ -138,7 +138,7 @@ def test_points_that_are_no_numbers_are_refused(batch: GameBatch) -> None:
                 encode(replace(batch, **{name: column}))
 
 
-def test_what_nature_cannot_have_drawn_is_refused(batch: GameBatch) -> None:
+def test_impossible_chance_outcomes_are_refused(batch: GameBatch) -> None:
     actions = batch.actions.copy()
     actions[1] = actions[0]  # onto the first tile
     with pytest.raises(CorruptBatch, match="game 0 after 1 moves: the chance outcome is impossible"):
@@ -155,7 +155,7 @@ def test_a_move_of_the_wrong_side_is_refused(batch: GameBatch, ply: int, flags: 
 
 
 @pytest.mark.parametrize(("td_lambda", "discount"), [(0.0, 1.0), (0.7, 1.0), (1.0, 1.0), (0.7, 0.9), (1.0, 0.99)])
-def test_what_is_learned_are_the_points_still_to_be_made(batch: GameBatch, td_lambda: float, discount: float) -> None:
+def test_the_targets_are_the_points_still_to_be_made(batch: GameBatch, td_lambda: float, discount: float) -> None:
     window = ReplayWindow(
         SMALL,
         capacity_positions=10**6,
@@ -175,14 +175,14 @@ def test_what_is_learned_are_the_points_still_to_be_made(batch: GameBatch, td_la
         first += len(record.actions)
 
 
-def test_only_positions_where_somebody_chose_are_learned_from(batch: GameBatch) -> None:
+def test_only_positions_with_a_player_to_move_are_learned_from(batch: GameBatch) -> None:
     window = ReplayWindow(SMALL, capacity_positions=10**6)
     assert window.add(batch) == int(((batch.flags & CHANCE_OUTCOME) == 0).sum())
     assert window.sample(200, 1).policy_mask.all()
 
 
 @pytest.mark.medium
-def test_a_network_learns_points_by_heart() -> None:
+def test_a_network_can_memorize_points() -> None:
     torch.manual_seed(0)
     taught = Learner(
         build_network(SMALL, blocks=1, channels=16), device="cpu", learning_rate=0.01, warmup_steps=10, ema_decay=0.9
@@ -206,7 +206,7 @@ def test_a_new_network_expects_few_points() -> None:
 
 
 @pytest.mark.medium
-def test_the_loss_of_points_is_least_for_the_mean_of_the_targets() -> None:
+def test_the_loss_of_points_is_minimal_for_the_mean_of_the_targets() -> None:
     head = PointsHead(4, most=3_932_164)
     targets = torch.tensor([100.0, 100.0, 400.0, 90_000.0])
     logits = torch.zeros(1, 601, requires_grad=True)
@@ -218,7 +218,7 @@ def test_the_loss_of_points_is_least_for_the_mean_of_the_targets() -> None:
     assert head.values(logits.detach()).item() == pytest.approx(targets.mean().item(), rel=0.01)
 
 
-def test_points_beyond_the_most_count_as_the_most() -> None:
+def test_points_beyond_the_maximum_count_as_the_maximum() -> None:
     head = PointsHead(4, most=10_000.0)
     logits = torch.full((1, 601), -50.0)
     logits[0, -1] = 50.0
@@ -226,7 +226,7 @@ def test_points_beyond_the_most_count_as_the_most() -> None:
     assert head.loss(logits, torch.tensor([1e9])).item() == pytest.approx(0, abs=1e-4)
 
 
-def test_nobody_resigns_for_points() -> None:
+def test_games_for_points_are_never_resigned() -> None:
     resignation = ResignationSettings(enabled=True, threshold=0.01, consecutive=1)
     records = play(SMALL, VARIANTS["gumbel"].model_copy(update={"resignation": resignation}), 4, evaluate=STUB)
     assert not any(record.resigned for record in records)
@@ -235,7 +235,7 @@ def test_nobody_resigns_for_points() -> None:
 @pytest.mark.parametrize(
     ("plies", "fit"), [([10, 20, 30], 3), ([MOST_POSITIONS, 1], 1), ([MOST_POSITIONS + 1, 1], 1), ([300_000] * 3, 1)]
 )
-def test_a_batch_of_long_games_has_fewer_of_them(plies: list[int], fit: int) -> None:
+def test_a_batch_of_long_games_contains_fewer_of_them(plies: list[int], fit: int) -> None:
     record = play(SMALL, VARIANTS["gumbel"], 1, evaluate=STUB)[0]
     records = [replace(record, actions=np.zeros(count, np.int32)) for count in plies]
     assert len(fitting(records)) == fit

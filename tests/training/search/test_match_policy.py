@@ -1,4 +1,4 @@
-"""In matches the network's policy may be flatter than it is."""
+"""In matches the network's policy may be flattened."""
 
 import numpy as np
 import pytest
@@ -12,7 +12,7 @@ from training.networks.model_file import Model, describe_model
 from training.networks.value_heads import WinHead
 
 
-def test_a_softened_policy_is_the_network_s_to_the_power_of_one_over_the_temperature() -> None:
+def test_a_flattened_policy_is_the_network_s_to_the_power_of_one_over_the_temperature() -> None:
     network = StubEvaluator(CONNECT_FOUR)
     observations = np.stack([CONNECT_FOUR.observe(CONNECT_FOUR.initial_state())])
     (logits, values), (softer, same_values) = network(observations), softened(network, 2.0)(observations)
@@ -21,10 +21,10 @@ def test_a_softened_policy_is_the_network_s_to_the_power_of_one_over_the_tempera
     assert (values == same_values).all()
 
 
-def test_matches_are_played_as_flat_as_the_settings_say() -> None:
+def test_matches_flatten_the_policy_as_the_settings_say() -> None:
     network = trained_network(CONNECT_FOUR, spread=0.1)
     assert isinstance(network.value, WinHead)
-    with torch.no_grad():  # it thinks every position even, so that its policy alone decides
+    with torch.no_grad():  # it values every position alike, so that its policy alone decides
         network.value.logit.weight.zero_()
         network.value.logit.bias.zero_()
     options = {"type": "resnet", "blocks": 2, "channels": 32}

@@ -1,4 +1,4 @@
-"""The numbers of PUCT: what settings become, and how values are scaled, on roots made by hand."""
+"""The numbers of PUCT: how settings are translated, and how values are scaled, on roots made by hand."""
 
 import math
 from typing import Any
@@ -17,7 +17,7 @@ GUMBEL: dict[str, Any] = {"algorithm": "gumbel", "gumbel": {"c_visit": 6.0, "c_s
 VISITS, PRIORS = (80, 12, 8), (0.6, 0.25, 0.1)
 
 
-def test_search_is_told_what_the_settings_say() -> None:
+def test_search_gets_the_parameters_of_the_settings() -> None:
     told = SearchSettings(
         c_puct=1.5,
         fpu_reduction=0.3,
@@ -52,7 +52,9 @@ def test_search_is_told_what_the_settings_say() -> None:
 
 @pytest.mark.parametrize("wanted", [True, False])
 @pytest.mark.parametrize("algorithm", ["puct", "gumbel"])
-def test_forced_playouts_kept_trees_and_proofs_are_for_those_that_can_have_them(algorithm: str, wanted: bool) -> None:
+def test_forced_playouts_tree_reuse_and_proofs_are_only_for_searches_that_support_them(
+    algorithm: str, wanted: bool
+) -> None:
     names = ("forced_playouts", "subtree_reuse", "proven_results")
     settings = SearchSettings.model_validate({"algorithm": algorithm, **dict.fromkeys(names, wanted)})
     board, points = (search_params(settings, game, max_visits=9) for game in (BOARD, POINTS))
@@ -71,15 +73,15 @@ def test_exploration_grows_with_the_root_of_the_visits_and_slowly_with_their_log
 
 
 def scaled(points: tuple[float, ...]) -> tuple[float, ...]:
-    """Points as shares of their range, from -1 to 1; a range below a hundredth of the largest counts as that."""
+    """Return points as shares of their range, from -1 to 1; a range below a hundredth of the largest counts as that."""
     low, high = min(points), max(points)
     spread = max(high - low, 0.01 * max(abs(high), 1.0))
     return tuple((each - (low + high) / 2) * 2 / spread for each in points)
 
 
 def root_of(means: tuple[float, ...]) -> Trees:
-    """A root whose moves have these mean values; the network's own value, that of a move without visits, is the last
-    one's.
+    """Return a root whose moves have these mean values; the network's own value, used for unvisited moves, is the last
+    move's.
     """
     moves = [(n, mean, prior, UNPROVEN) for n, mean, prior in zip(VISITS, means, PRIORS, strict=True)]
     return make_root([*moves, (0, 0.0, 0.05, UNPROVEN)], full=True, evaluation=means[-1])
@@ -96,8 +98,8 @@ def test_points_are_compared_by_their_own_range(points: tuple[float, ...], setti
 
 
 @pytest.mark.parametrize("pending", [0, 3, 12])
-def test_a_visit_that_is_under_way_counts_as_a_loss(pending: int) -> None:
-    """In points it is left out of the mean, of which a loss is then taken off on the scale of the others."""
+def test_a_pending_visit_counts_as_a_loss(pending: int) -> None:
+    """For points, it is left out of the mean, from which a loss is then subtracted on the scale of the other moves."""
     means, loss = (0.4, -0.3, 0.1), 0.5
     alike = (
         1.0,

@@ -1,4 +1,4 @@
-"""The compiled search against a naive one: the same edges, as often, with the same values and proofs."""
+"""The compiled search against a naive one: the same edges with the same visits, values and proofs."""
 
 from collections.abc import Callable
 from typing import Any
@@ -41,21 +41,21 @@ def random_settings(random: np.random.Generator, algorithm: Any) -> SearchSettin
 
 
 def moves_of(name: str, algorithm: str) -> int:
-    """How many moves are searched, on and on in the kept subtree; Gumbel keeps none, and after chance another position
-    follows.
+    """Return how many moves are searched in succession in the kept subtree; Gumbel keeps none, and after chance another
+    position follows.
     """
     return MOVES if algorithm == "puct" and name != "twenty48" else 1
 
 
 def stream_of(forest: Forest, b: int) -> Callable[[], float]:
-    """The random numbers that the search of tree ``b`` will draw."""
+    """Return the random numbers that the search of tree ``b`` will draw."""
     stream = forest.streams[b : b + 1].copy()
     return lambda: uniform(stream, 0)
 
 
 def both_searches(name: str, algorithm: str, seed: int) -> int:
-    """Run both searches on a few positions, and on with the kept subtrees for a few moves; the number of searches
-    compared.
+    """Run both searches on a few positions, and on through the kept subtrees for a few moves; return the number of
+    searches compared.
     """
     random = np.random.default_rng(seed)
     game, settings = GAMES[name], random_settings(random, algorithm)
@@ -64,7 +64,7 @@ def both_searches(name: str, algorithm: str, seed: int) -> int:
     )
     full, num_simulations = bool(random.integers(2)), int(random.integers(1, 50))
     states = random_states(game, TREES, random, most_plies=MOST_PLIES[name])
-    noisy = full and game.num_outcomes == 0  # noise would use up an unknown number of random numbers
+    noisy = full and game.num_outcomes == 0  # noise would use an unknown number of random numbers
     forest = Forest(game, evaluate, settings, states, num_simulations=num_simulations, full=full, noisy=noisy)
     naive = {
         b: NaiveSearch(game, evaluate, settings, states[b], full=full, uniform=stream_of(forest, b))
@@ -89,7 +89,9 @@ def both_searches(name: str, algorithm: str, seed: int) -> int:
 
 
 def agree(forest: Forest, b: int, naive: NaiveSearch, num_simulations: int) -> bool:
-    """Run the naive search with the compiled one's noise and compare the trees; False if they cannot be compared."""
+    """Run the naive search with the compiled one's noise and compare the trees; return False if they cannot be
+    compared.
+    """
     gumbel = naive.settings.algorithm == "gumbel"
     noise = forest.root_gumbels(b) if gumbel else {}
     try:
@@ -103,7 +105,7 @@ def agree(forest: Forest, b: int, naive: NaiveSearch, num_simulations: int) -> b
 
 
 def busiest_action(naive: NaiveSearch) -> int:
-    """The most visited action."""
+    """Return the most visited action."""
     return max(naive.root.edges, key=lambda action: naive.root.edges[action].visits)
 
 
@@ -113,10 +115,10 @@ def busiest_action(naive: NaiveSearch) -> int:
 def test_the_compiled_search_visits_the_same_edges_as_a_naive_one(name: str, algorithm: str) -> None:
     searches = 40
     compared = sum(both_searches(name, algorithm, seed) for seed in range(searches))
-    assert compared > 0.8 * searches * TREES * moves_of(name, algorithm)  # the others hang on nearly equal scores
+    assert compared > 0.8 * searches * TREES * moves_of(name, algorithm)  # the others depend on nearly equal scores
 
 
-def test_sequential_halving_counts_visits_as_the_published_implementation() -> None:
+def test_sequential_halving_counts_visits_like_the_published_implementation() -> None:
     for num_simulations in (1, 2, 7, 16, 64, 200):
         table = halving_schedule(32, num_simulations, columns=210)
         for considered in range(1, 33):

@@ -1,6 +1,4 @@
-"""What a search says in the end, on roots made by hand: weights, pruned playouts, the choice of the move, and the
-surprise.
-"""
+"""The result of a search, on roots made by hand: weights, pruned playouts, the choice of the move, and the surprise."""
 
 import math
 from typing import Any
@@ -21,7 +19,7 @@ Move = tuple[int, float, float, int]  # visits, mean value, prior, proven
 
 
 def make_root(moves: list[Move], *, full: bool = False, proven: int = UNPROVEN, evaluation: float = 0.0) -> Trees:
-    """A tree of nothing but a root whose action i is ``moves[i]``; those without visits are candidates."""
+    """Return a tree that consists of a root whose action i is ``moves[i]``; unvisited moves are candidates."""
     trees = make_trees(1, max_nodes=len(moves) + 1, num_actions=len(moves), most_legal_actions=len(moves))
     root = trees.nodes[0, 0]
     root.parent, root.first_child, root.next_sibling, root.turn, root.stage, root.proven = -1, -1, -1, 1.0, OPEN, proven
@@ -45,20 +43,20 @@ def make_root(moves: list[Move], *, full: bool = False, proven: int = UNPROVEN, 
 
 
 def weights_of(trees: Trees, game: Game = GAME, **settings: Any) -> list[float]:
-    """The weights of all actions."""
+    """Return the weights of all actions."""
     weights = np.zeros(trees.root_priors.shape[1], np.float32)
     write_weights(search_params(SearchSettings(**settings), game, max_visits=1000), trees, 0, weights)
     return weights.tolist()
 
 
 def value_of(trees: Trees) -> float:
-    """The root's value."""
+    """Return the root's value."""
     weights = np.array(weights_of(trees), np.float32)
     return root_value(search_params(SearchSettings(), GAME, max_visits=1000), trees, 0, weights)
 
 
 def chosen(trees: Trees, weights: list[float], temperature: float, draws: int, **settings: Any) -> NDArray[np.int64]:
-    """How often each action is chosen."""
+    """Return how often each action is chosen."""
     params, streams = search_params(SearchSettings(**settings), GAME, max_visits=1000), np.array([7], np.uint64)
     array = np.array(weights, np.float32)
     actions = [choose_action(params, trees, 0, array, temperature, streams) for _ in range(draws)]
@@ -78,13 +76,13 @@ def test_a_proven_loss_has_no_weight() -> None:
     assert weights_of(trees) == [5, 0, 7]
 
 
-def test_a_won_root_weighs_its_winning_moves_alone() -> None:
+def test_a_won_root_gives_weight_only_to_its_winning_moves() -> None:
     trees = make_root([(50, 0.9, 0.9, UNPROVEN), (1, 1.0, 0.05, WIN), (0, 0, 0.05, UNPROVEN)], proven=WIN, full=True)
     assert weights_of(trees) == [0, 1, 0]
     assert value_of(trees) == 1
 
 
-def test_a_drawn_root_weighs_its_drawing_moves_alone() -> None:
+def test_a_drawn_root_gives_weight_only_to_its_drawing_moves() -> None:
     trees = make_root([(50, -0.9, 0.9, LOSS), (2, 0.0, 0.05, DRAW), (3, 0.2, 0.05, DRAW)], proven=DRAW, full=True)
     assert weights_of(trees) == [0, 2, 3]
     assert value_of(trees) == 0
@@ -105,14 +103,14 @@ def test_without_visits_the_network_decides() -> None:
 
 
 @pytest.mark.parametrize("algorithm", ["puct", "gumbel"])
-def test_when_all_that_was_visited_loses_the_network_decides_between_the_others(algorithm: str) -> None:
+def test_if_all_visited_moves_lose_the_network_decides_between_the_others(algorithm: str) -> None:
     moves = [(9, -0.5, 0.7, LOSS), (0, 0, 0.2, UNPROVEN), (3, -0.5, 0.06, LOSS), (0, 0, 0.04, UNPROVEN)]
     weights = weights_of(make_root(moves, full=True), algorithm=algorithm, gumbel={"c_visit": 0.0, "c_scale": 1e-6})
     assert weights == pytest.approx([0, 1000 * 0.2 / 0.24, 0, 1000 * 0.04 / 0.24], rel=1e-3)
 
 
 @pytest.mark.parametrize("algorithm", ["puct", "gumbel"])
-def test_what_is_left_beside_a_lost_favourite_has_weight_enough_to_be_recorded(algorithm: str) -> None:
+def test_moves_next_to_a_lost_favourite_have_enough_weight_to_be_recorded(algorithm: str) -> None:
     moves = [(9, -0.5, 0.999998, LOSS), (0, 0, 1e-6, UNPROVEN), (0, 0, 1e-6, UNPROVEN)]
     assert weights_of(make_root(moves, full=True), algorithm=algorithm) == pytest.approx([0, 500, 500])
 
@@ -156,7 +154,7 @@ def puct(value: float, prior: float, total: int, visits: float) -> float:
     return value + prior * math.sqrt(total + 0.01) / (1 + visits)
 
 
-def test_forced_playouts_are_pruned_as_far_as_the_favourite_stays_ahead() -> None:
+def test_forced_playouts_are_pruned_as_long_as_the_favourite_stays_ahead() -> None:
     moves = [(80, 0.3, 0.6, UNPROVEN), (12, -0.4, 0.3, UNPROVEN), (8, 0.2, 0.1, UNPROVEN)]
     favourite = puct(0.3, 0.6, 100, 80)
     weights = weights_of(make_root(moves, full=True), **FORCED)
@@ -170,7 +168,7 @@ def test_forced_playouts_are_pruned_as_far_as_the_favourite_stays_ahead() -> Non
     assert 8 - 5 < weights[2] < 8  # worth most of its playouts
 
 
-def test_a_move_that_is_left_with_a_single_playout_loses_that_too() -> None:
+def test_a_move_left_with_a_single_playout_also_loses_that_one() -> None:
     moves = [(90, 0.5, 0.7, UNPROVEN), (5, -0.9, 0.2, UNPROVEN), (5, -0.9, 0.1, UNPROVEN)]
     assert weights_of(make_root(moves, full=True), **FORCED) == [90, 0, 0]
 
@@ -186,14 +184,14 @@ def test_only_a_full_search_that_forces_playouts_is_pruned() -> None:
     assert weights_of(make_root(moves, full=True), **FORCED, forced_playouts=False) == [90, 5, 5]
 
 
-def test_the_favourite_of_pruning_is_no_proven_loss() -> None:
+def test_the_favourite_of_pruning_is_not_a_proven_loss() -> None:
     moves = [(90, 0.9, 0.7, LOSS), (5, -0.1, 0.2, UNPROVEN), (5, -0.9, 0.1, UNPROVEN)]
     weights = weights_of(make_root(moves, full=True), **FORCED)
     assert weights[0] == 0
     assert weights[1] == 5
 
 
-def test_where_every_move_had_one_playout_all_keep_theirs() -> None:
+def test_if_every_move_had_one_playout_all_keep_theirs() -> None:
     moves = [(1, -0.1, 0.3, UNPROVEN), (1, 0.1, 0.3, UNPROVEN), (1, -0.4, 0.4, UNPROVEN)]
     assert weights_of(make_root(moves, full=True), **FORCED) == [1, 1, 1]
 
@@ -202,7 +200,7 @@ def test_where_every_move_had_one_playout_all_keep_theirs() -> None:
 
 
 @pytest.mark.parametrize("temperature", [0.25, 0.5, 1.0, 2.0])
-def test_moves_are_drawn_with_their_weights_to_the_power_of_one_by_temperature(temperature: float) -> None:
+def test_moves_are_drawn_by_their_weights_to_the_power_of_one_over_the_temperature(temperature: float) -> None:
     weights, draws = [3.0, 0.0, 8.0, 1.0, 5.0], 4000
     counts = chosen(make_root([(1, 0, 0.2, UNPROVEN)] * 5), weights, temperature, draws)
     expected = np.array(weights) ** (1 / temperature)
@@ -215,7 +213,7 @@ def test_moves_are_drawn_with_their_weights_to_the_power_of_one_by_temperature(t
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1e-9, 0.009, 0.011, 0.02])
-def test_a_tiny_temperature_plays_the_best(temperature: float) -> None:
+def test_a_tiny_temperature_plays_the_best_move(temperature: float) -> None:
     weights = [3.0, 0.0, 1e-20, 30000.0, 1.0]
     assert chosen(make_root([(1, 0, 0.2, UNPROVEN)] * 5), weights, temperature, 50)[3] == 50
 
@@ -229,7 +227,7 @@ def test_surprise_is_the_divergence_from_the_network_not_from_the_noise() -> Non
     assert surprise(trees, 0, np.array(7 * priors, np.float32)) == pytest.approx(0, abs=1e-6)
 
 
-def test_the_weights_of_a_root_with_one_move_are_that_move() -> None:
+def test_a_root_with_one_move_gives_it_all_the_weight() -> None:
     trees = make_root([(16, -0.3, 1.0, UNPROVEN)], full=True)
     assert weights_of(trees, **FORCED) == [16]
     assert chosen(trees, [16.0], 1.0, 5).tolist() == [5]

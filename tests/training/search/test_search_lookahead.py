@@ -1,4 +1,4 @@
-"""Looking some plies ahead of a position, against plain minimax."""
+"""Lookahead of some plies from a position, compared with plain minimax."""
 
 from typing import Literal
 
@@ -20,13 +20,13 @@ from training.search.tree import DRAW, LOSS, UNPROVEN, WIN, Floats
 
 
 def looked(game: Game, states: States, plies: int) -> list[int]:
-    """What is forced in each of the states ``[N, S]``."""
+    """Return the forced result of each of the states ``[N, S]``."""
     rules, ahead = handed_over(game.rules), make_ahead(game, plies)
     return [int(look_ahead(rules, ahead, state)) for state in states]
 
 
 def bounds(game: Game, state: States, plies: int) -> tuple[int, int]:
-    """What the player to move wins at least and at most, when the game is looked at for so many plies."""
+    """Return the least and the most that the player to move can win, from a search of this many plies."""
     player = game.current_player(state)
     if game.terminal(state):
         value = round(float(game.returns(state)[player]))
@@ -38,14 +38,14 @@ def bounds(game: Game, state: States, plies: int) -> tuple[int, int]:
 
 
 def after(game: Game, state: States, action: int) -> States:
-    """The position after a move."""
+    """Return the position after a move."""
     following = state.copy()
     game.play(following, action)
     return following
 
 
 def positions(game: Game, count: int, seed: int) -> States:
-    """Positions that are not over, from random games."""
+    """Return positions of random games that are not over."""
     random, found = np.random.default_rng(seed), list[States]()
     while len(found) < count:
         state = game.initial_state()
@@ -59,7 +59,7 @@ def positions(game: Game, count: int, seed: int) -> States:
 
 
 @pytest.mark.medium
-def test_to_the_end_it_knows_every_position_of_tic_tac_toe() -> None:
+def test_a_search_to_the_end_knows_every_position_of_tic_tac_toe() -> None:
     game = load_game("tic_tac_toe")
     states, values = zip(*solve_all(game), strict=True)
     truth = [DRAW + int(row[row != ILLEGAL].max()) for row in values]
@@ -68,7 +68,7 @@ def test_to_the_end_it_knows_every_position_of_tic_tac_toe() -> None:
 
 @pytest.mark.medium
 @pytest.mark.parametrize("plies", [1, 2, 3, 4])
-def test_it_finds_what_plain_minimax_finds_in_as_many_plies(plies: int) -> None:
+def test_it_agrees_with_plain_minimax_of_the_same_depth(plies: int) -> None:
     game = load_game("connect_four")
     states = positions(game, 40, plies)
     found = looked(game, states, plies)
@@ -84,7 +84,7 @@ def test_it_finds_what_plain_minimax_finds_in_as_many_plies(plies: int) -> None:
         ("6k1/5ppp/8/8/8/8/8/R3K3 w - - 0 1", 1, WIN),  # a rook's mate
         ("k7/8/1K6/8/8/8/8/7R b - - 0 1", 2, LOSS),  # one move, and then mate
         ("k7/8/8/1K6/8/8/8/7R w - - 0 1", 1, UNPROVEN),
-        ("k7/8/2K5/8/8/8/8/7R w - - 0 1", 3, WIN),  # the king comes near first
+        ("k7/8/2K5/8/8/8/8/7R w - - 0 1", 3, WIN),  # the king approaches first
     ],
 )
 def test_it_mates(fen: str, plies: int, proven: int) -> None:
@@ -94,20 +94,20 @@ def test_it_mates(fen: str, plies: int, proven: int) -> None:
 
 
 class Counting:
-    """A network that knows nothing, and how often it is asked."""
+    """An untrained network that counts its calls."""
 
     def __init__(self, num_actions: int) -> None:
         self.asked, self._num_actions = 0, num_actions
 
     def __call__(self, observations: Planes) -> tuple[Floats, Floats]:
-        """The same for every position."""
+        """Return the same for every position."""
         self.asked += len(observations)
         return np.zeros((len(observations), self._num_actions), np.float32), np.zeros(len(observations), np.float32)
 
 
 @pytest.mark.medium
 @pytest.mark.parametrize("algorithm", ["puct", "gumbel"])
-def test_self_play_goes_on_in_positions_that_were_decided_before_they_were_evaluated(
+def test_self_play_continues_in_positions_that_were_decided_before_their_evaluation(
     algorithm: Literal["puct", "gumbel"],
 ) -> None:
     game = load_game("tic_tac_toe")
@@ -115,15 +115,15 @@ def test_self_play_goes_on_in_positions_that_were_decided_before_they_were_evalu
     for record in play(game, settings, 20):
         state = game.initial_state()
         for action in record.actions.tolist():
-            assert value_of(state, action) == minimax(state)  # looking to the end, nobody errs
+            assert value_of(state, action) == minimax(state)  # with lookahead to the end, neither player errs
             game.play(state, action)
         assert game.terminal(state)
 
 
-def test_a_search_asks_no_network_for_what_the_rules_decide() -> None:
+def test_a_search_does_not_ask_the_network_where_the_rules_decide() -> None:
     game = load_game("connect_four")
     state = game.initial_state()
-    for action in (0, 6, 1, 6, 2, 6):  # 3 wins for the one who is to move; not to play there loses to 6
+    for action in (0, 6, 1, 6, 2, 6):  # 3 wins for the player to move; any other move loses to 6
         game.play(state, action)
     asked, actions = [], []
     for plies in (0, 2):
@@ -136,5 +136,5 @@ def test_a_search_asks_no_network_for_what_the_rules_decide() -> None:
     assert asked[1] < asked[0]
 
 
-def test_matches_look_as_far_ahead_as_they_are_told() -> None:
+def test_matches_look_ahead_as_far_as_configured() -> None:
     assert match_search_settings(SearchSettings(lookahead_plies=2, match_lookahead_plies=3)).lookahead_plies == 3

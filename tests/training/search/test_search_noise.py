@@ -1,4 +1,4 @@
-"""Noise at the root: how much, where, and that the network's own priors stay known beside it."""
+"""Noise at the root: how much, where, and that the network's own priors stay known."""
 
 from typing import Any
 
@@ -16,12 +16,12 @@ PRIORS = np.array([0.4, 0.25, 0.15, 0.1, 0.06, 0.03, 0.01])
 
 
 def evaluate(observations: Planes) -> tuple[Floats, Floats]:
-    """The same priors everywhere."""
+    """Return the same priors everywhere."""
     return np.tile(np.log(PRIORS).astype(np.float32), (len(observations), 1)), np.zeros(len(observations), np.float32)
 
 
 def noisy_priors(settings: SearchSettings, trees: int) -> Any:
-    """The root's priors ``[B, A]`` at the beginning of a noisy search."""
+    """Return the root's priors ``[B, A]`` at the beginning of a noisy search."""
     forest = Forest(
         GAME, evaluate, settings, GAME.initial_states(trees), num_simulations=1, full=True, noisy=True
     ).run()
@@ -30,7 +30,7 @@ def noisy_priors(settings: SearchSettings, trees: int) -> Any:
     return np.array([[priors[action] for action in range(7)] for priors in found])
 
 
-def test_priors_are_softened_by_the_root_policy_temperature() -> None:
+def test_the_root_policy_temperature_flattens_the_priors() -> None:
     softened = PRIORS ** (1 / 1.5)
     settings = SearchSettings(root_policy_temperature=1.5, dirichlet_fraction=0.0)
     assert noisy_priors(settings, 1)[0] == pytest.approx(softened / softened.sum(), rel=1e-4)
@@ -48,14 +48,14 @@ def test_a_share_of_the_priors_is_a_dirichlet_draw(alpha: Any) -> None:
     assert np.allclose(noise.var(axis=0), (1 / 7) * (6 / 7) / (7 * each + 1), rtol=0.15)
 
 
-def test_a_search_without_noise_has_the_networks_priors() -> None:
+def test_a_search_without_noise_has_the_network_s_priors() -> None:
     forest = Forest(GAME, evaluate, SearchSettings(), GAME.initial_states(1), num_simulations=9, full=True).run()
     assert list(forest.root_priors(0).values()) == pytest.approx(
         [forest.network_priors(0)[action] for action in forest.root_priors(0)]
     )
 
 
-def test_a_visited_move_of_a_gumbel_search_keeps_the_networks_prior() -> None:
+def test_a_visited_move_of_a_gumbel_search_keeps_the_network_s_prior() -> None:
     settings = SearchSettings(algorithm="gumbel", gumbel=GumbelSettings(considered_actions=3))
     start = GAME.initial_states(1)
     forest = Forest(GAME, evaluate, settings, start, num_simulations=9, full=True, noisy=True).run()
@@ -74,7 +74,7 @@ def test_only_legal_moves_get_noise() -> None:
     assert sum(forest.root_priors(0).values()) == pytest.approx(1, abs=1e-5)
 
 
-def test_each_move_of_a_reused_tree_gets_noise_of_its_own() -> None:
+def test_each_move_of_a_reused_tree_gets_new_noise() -> None:
     forest = Forest(
         GAME, StubEvaluator(GAME), SearchSettings(), GAME.initial_states(1), num_simulations=50, full=True, noisy=True
     ).run()

@@ -1,5 +1,5 @@
-"""Proven results: tic-tac-toe searched to the end is what exhaustive minimax says, and a proof is never wrong on the
-way there.
+"""Proven results: tic-tac-toe searched to the end agrees with exhaustive minimax, and no proof is wrong on the way
+there.
 """
 
 import functools
@@ -27,7 +27,7 @@ ENOUGH = {
 
 @functools.cache
 def positions() -> list[States]:
-    """All positions that can be reached and in which the game goes on, by ply."""
+    """Return all positions that can be reached before the end of the game, by ply."""
     level, found = {GAME.start.tobytes(): GAME.initial_state()}, []
     while level:
         found.append(np.array(list(level.values())))
@@ -45,7 +45,7 @@ VALUES: dict[bytes, int] = {}
 
 
 def minimax(state: States) -> int:
-    """The value under perfect play for the player to move."""
+    """Return the value under perfect play for the player to move."""
     key = state.tobytes()
     if key not in VALUES:
         if GAME.terminal(state):
@@ -56,7 +56,7 @@ def minimax(state: States) -> int:
 
 
 def value_of(state: States, action: int) -> int:
-    """The value of a move under perfect play afterwards, for the player who makes it."""
+    """Return the value of a move under perfect play afterwards, for the player who makes it."""
     after = state.copy()
     GAME.play(after, action)
     return -minimax(after)
@@ -67,7 +67,7 @@ def know_nothing(observations: Planes) -> tuple[Floats, Floats]:
 
 
 def check_proofs(forest: Forest, b: int, number: int, state: States) -> int:
-    """Compare every proof in a tree with minimax; the number of proofs."""
+    """Compare every proof in a tree with minimax; return the number of proofs."""
     node = forest.trees.nodes[b, number]
     proofs = int(node.proven != UNPROVEN)
     if proofs:
@@ -80,13 +80,13 @@ def check_proofs(forest: Forest, b: int, number: int, state: States) -> int:
 
 
 @pytest.mark.medium
-def test_there_are_4520_positions_to_move_in() -> None:
+def test_there_are_4520_positions_with_a_move() -> None:
     assert sum(len(states) for states in positions()) == 4520
 
 
 @pytest.mark.medium
 @pytest.mark.parametrize("ply", range(9))
-def test_tic_tac_toe_searched_to_the_end_is_what_minimax_says(ply: int) -> None:
+def test_tic_tac_toe_searched_to_the_end_agrees_with_minimax(ply: int) -> None:
     states = positions()[ply]
     settings = SearchSettings(c_puct=40.0, fpu_reduction=0.0, leaves_per_tree=16 if ply < 2 else 1)
     forest = Forest(GAME, know_nothing, settings, states, num_simulations=ENOUGH.get(ply, 3_000)).run()
@@ -124,7 +124,7 @@ def test_a_node_is_proven_as_soon_as_its_children_prove_it() -> None:
 @pytest.mark.medium
 @pytest.mark.parametrize("num_simulations", [3, 16, 64])
 @pytest.mark.parametrize("algorithm", ["puct", "gumbel"])
-def test_a_move_that_is_proven_to_lose_is_never_found_best(algorithm: Any, num_simulations: int) -> None:
+def test_a_move_proven_to_lose_is_never_the_best(algorithm: Any, num_simulations: int) -> None:
     states = np.concatenate(positions())[::5]
     settings = SearchSettings(algorithm=algorithm)
     forest = Forest(GAME, StubEvaluator(GAME), settings, states, num_simulations=num_simulations).run()
@@ -160,7 +160,7 @@ def test_more_simulations_play_better() -> None:
 
 
 @pytest.mark.parametrize("name", ["tic_tac_toe", "connect_four"])
-def test_what_is_found_does_not_depend_on_how_many_positions_are_searched_at_once(name: str) -> None:
+def test_the_result_does_not_depend_on_how_many_positions_are_searched_at_once(name: str) -> None:
     game = load_game(name)
     states = np.stack([play_first(game, action) for action in range(5)])
     found = [

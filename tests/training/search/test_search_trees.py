@@ -1,6 +1,4 @@
-"""Search trees: their sums agree after every step, virtual loss leaves no trace, and a kept subtree is the one that was
-there.
-"""
+"""Search trees: their sums agree after every step, virtual loss leaves no trace, and a kept subtree is unchanged."""
 
 from typing import Any
 
@@ -18,7 +16,7 @@ GAMES = ["tic_tac_toe", "connect_four"]
 
 
 def check_node(forest: Forest, b: int, number: int) -> None:
-    """What must hold at a node whose evaluations have all come back."""
+    """Check what must hold at a node whose evaluations have all come back."""
     node = forest.trees.nodes[b, number]
     children = [forest.trees.nodes[b, child] for child in forest.children(b, number)]
     below = sum(int(child.visits) for child in children)
@@ -38,7 +36,7 @@ def check_node(forest: Forest, b: int, number: int) -> None:
 
 
 def check_tree(forest: Forest, b: int) -> None:
-    """What must hold in a tree between two steps."""
+    """Check what must hold in a tree between two steps."""
     used = int(forest.trees.searches[b].used_nodes)
     children = [child for number in range(used) for child in forest.children(b, number)]
     assert sorted(children) == list(range(1, used))
@@ -48,7 +46,7 @@ def check_tree(forest: Forest, b: int) -> None:
 
 
 def check_moves(forest: Forest, b: int) -> None:
-    """Children and candidates of every open node are the legal moves, each once."""
+    """Check that children and candidates of every open node are the legal moves, each once."""
 
     def visit(number: int, state: Any) -> None:
         children = {int(forest.trees.nodes[b, child].action): child for child in forest.children(b, number)}
@@ -65,7 +63,7 @@ def check_moves(forest: Forest, b: int) -> None:
 @pytest.mark.medium
 @pytest.mark.parametrize("leaves_per_tree", [1, 2, 3, 8])
 @pytest.mark.parametrize("name", GAMES)
-def test_after_every_step_no_loss_is_virtual_and_all_sums_agree(name: str, leaves_per_tree: int) -> None:
+def test_after_every_step_no_virtual_loss_remains_and_all_sums_agree(name: str, leaves_per_tree: int) -> None:
     game, random = load_game(name), np.random.default_rng(leaves_per_tree)
     settings = SearchSettings(leaves_per_tree=leaves_per_tree, virtual_loss=0.7)
     states = random_states(game, 6, random, most_plies=6)
@@ -79,7 +77,7 @@ def test_after_every_step_no_loss_is_virtual_and_all_sums_agree(name: str, leave
         assert root.visits == 51 or root.proven != UNPROVEN
 
 
-def test_gumbel_trees_agree_after_every_step_too() -> None:
+def test_sums_of_gumbel_trees_also_agree_after_every_step() -> None:
     game = load_game("connect_four")
     settings = SearchSettings(algorithm="gumbel", leaves_per_tree=3)
     forest = Forest(game, StubEvaluator(game), settings, game.initial_states(3), num_simulations=40)
@@ -89,7 +87,7 @@ def test_gumbel_trees_agree_after_every_step_too() -> None:
 
 
 @pytest.mark.parametrize("algorithm", ["puct", "gumbel"])
-def test_walks_that_wait_are_counted_on_their_way_and_lead_to_different_leaves(algorithm: Any) -> None:
+def test_pending_simulations_are_counted_on_their_paths_and_lead_to_different_leaves(algorithm: Any) -> None:
     game = load_game("connect_four")
     settings = SearchSettings(algorithm=algorithm, leaves_per_tree=8)
     forest = Forest(game, StubEvaluator(game), settings, game.initial_states(4), num_simulations=80)
@@ -101,12 +99,12 @@ def test_walks_that_wait_are_counted_on_their_way_and_lead_to_different_leaves(a
         assert forest.trees.searches.waiting.sum() == count
         forest.answer(count)
         batches.append(count)
-    assert batches[0] == 4  # a tree without a root has one position to ask about
-    assert np.mean(batches) > 12  # of 4 trees with up to 8 walks each; few collide
+    assert batches[0] == 4  # a tree without a root has one position to evaluate
+    assert np.mean(batches) > 12  # of 4 trees with up to 8 simulations each; few collide
 
 
 def constant(logits: list[float], value: float) -> Any:
-    """A network that says the same of every position."""
+    """Return a network that gives the same answer to every position."""
 
     def evaluate(observations: Planes) -> tuple[Floats, Floats]:
         return np.tile(np.array(logits, np.float32), (len(observations), 1)), np.full(
@@ -116,7 +114,7 @@ def constant(logits: list[float], value: float) -> Any:
     return evaluate
 
 
-def test_a_tree_of_three_simulations_is_as_computed_by_hand() -> None:
+def test_a_tree_of_three_simulations_agrees_with_a_calculation_by_hand() -> None:
     game = load_game("tic_tac_toe")
     evaluate = constant(np.log([0.4, 0.3, 0.1, 0.05, 0.05, 0.03, 0.03, 0.02, 0.02]).tolist(), 0.2)
     forest = Forest(
@@ -173,7 +171,7 @@ def test_subtree_reuse_keeps_exactly_the_subtree(name: str) -> None:
 
 
 @pytest.mark.medium
-def test_a_reused_tree_grows_on_like_any_other() -> None:
+def test_a_reused_tree_grows_like_any_other() -> None:
     game = load_game("connect_four")
     forest = Forest(
         game, StubEvaluator(game), SearchSettings(), game.initial_states(4), num_simulations=60, full=True, noisy=True

@@ -1,4 +1,4 @@
-"""Self-play: the same games from the same seeds however they are played, and records that say what happened in them."""
+"""Self-play: the same games from the same seeds however they are played, and records that describe them."""
 
 import dataclasses
 import json
@@ -36,7 +36,7 @@ def play(
     cache_positions: int = 0,
     first_seed: int = 100,
 ) -> list[GameRecord]:
-    """Records of as many games, by seed."""
+    """Return records of this many games, by seed."""
     self_play = SelfPlay(
         game, evaluate or StubEvaluator(game), settings, parallel_games=parallel_games, cache_positions=cache_positions
     )
@@ -54,7 +54,7 @@ def play_on(self_play: SelfPlay, seeds: list[int]) -> list[GameRecord]:
 
 
 def as_bytes(record: GameRecord) -> list[Any]:
-    """Everything in a record, byte for byte."""
+    """Return everything in a record, byte for byte."""
     values = (getattr(record, field.name) for field in dataclasses.fields(record))
     return [value.tobytes() if isinstance(value, np.ndarray) else value for value in values]
 
@@ -64,7 +64,7 @@ def same(some: list[GameRecord], others: list[GameRecord]) -> bool:
 
 
 def targets(record: GameRecord) -> list[tuple[NDArray[np.int32], NDArray[np.uint16]]]:
-    """Actions and weights of each position's policy target."""
+    """Return actions and weights of each position's policy target."""
     ends = np.cumsum(record.policy_sizes)
     return list(
         zip(np.split(record.policy_actions, ends[:-1]), np.split(record.policy_weights, ends[:-1]), strict=True)
@@ -84,7 +84,7 @@ VARIANTS: dict[str, SearchSettings] = {
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_games_do_not_depend_on_the_games_beside_them(variant: str) -> None:
+def test_games_do_not_depend_on_parallel_games(variant: str) -> None:
     records = [
         play(CONNECT_FOUR, VARIANTS[variant], 30, parallel_games=parallel_games) for parallel_games in (1, 3, 64)
     ]
@@ -211,7 +211,7 @@ def test_with_reuse_a_full_search_has_at_least_its_visits_in_the_target() -> Non
     assert set(sums) == {20}
 
 
-def test_as_many_searches_are_full_as_were_asked_for() -> None:
+def test_the_share_of_full_searches_is_as_configured() -> None:
     settings = SearchSettings(num_simulations=8, cheap_simulations=4, full_search_probability=0.3)
     flags = np.concatenate([record.flags for record in play(CONNECT_FOUR, settings, 250)])
     share, error = (flags & FULL_SEARCH > 0).mean(), np.sqrt(0.3 * 0.7 / flags.size)
@@ -219,7 +219,7 @@ def test_as_many_searches_are_full_as_were_asked_for() -> None:
     assert abs(share - 0.3) < 4 * error
 
 
-def test_every_search_is_full_when_that_is_asked_for() -> None:
+def test_every_search_is_full_if_configured() -> None:
     settings = SearchSettings(num_simulations=8, full_search_probability=1.0)
     assert all((record.flags == FULL_SEARCH).all() for record in play(CONNECT_FOUR, settings, 20))
 
@@ -260,7 +260,7 @@ def test_a_random_opening_is_drawn_from_the_bare_policy_and_marked() -> None:
         assert all((record.policy_sizes[flags] == 0).all() for record, flags in zip(records, random, strict=True))
 
 
-def test_of_a_random_opening_a_share_of_the_moves_is_drawn_evenly() -> None:
+def test_a_share_of_the_moves_of_a_random_opening_is_drawn_evenly() -> None:
     settings = SearchSettings(num_simulations=4, cheap_simulations=4, opening_random_moves=3.0, opening_even_share=0.5)
     for algorithm in ("puct", "gumbel"):
         records = play(CONNECT_FOUR, settings.model_copy(update={"algorithm": algorithm}), 900, evaluate=one_hot)
@@ -270,7 +270,7 @@ def test_of_a_random_opening_a_share_of_the_moves_is_drawn_evenly() -> None:
         assert (np.abs(shares - expected) < 4 * np.sqrt(expected * (1 - expected) / first.size)).all()
 
 
-def test_later_moves_are_random_too_in_each_game_as_often_as_it_draws() -> None:
+def test_later_moves_are_also_random_with_a_share_drawn_for_each_game() -> None:
     settings = SearchSettings(
         num_simulations=8, full_search_probability=1.0, random_move_share=0.3, proven_results=False
     )
@@ -282,10 +282,10 @@ def test_later_moves_are_random_too_in_each_game_as_often_as_it_draws() -> None:
         assert shares.std() > 0.15
         first = np.array([record.actions[0] for record in records if record.flags[0] & RANDOM_MOVE])
         assert (np.abs(np.bincount(first, minlength=7) / first.size - 1 / 7) < 4 * np.sqrt(6 / 49 / first.size)).all()
-        assert all((record.policy_sizes > 0).all() for record in records)  # all were thought about
+        assert all((record.policy_sizes > 0).all() for record in records)  # all were searched
 
 
-def test_what_is_proven_is_played_to_its_end() -> None:
+def test_proven_results_are_played_to_the_end() -> None:
     settings = SearchSettings(num_simulations=64, full_search_probability=1.0, random_move_share=0.5, lookahead_plies=2)
     records = play(CONNECT_FOUR, settings, 100)
     proven = np.concatenate([np.abs(record.root_values) == 1 for record in records])
@@ -294,7 +294,7 @@ def test_what_is_proven_is_played_to_its_end() -> None:
     won = [record.returns[0] != 0 for record in records]
     assert all(
         record.root_values[-1] == 1 for record, decided in zip(records, won, strict=True) if decided
-    )  # nobody ran into it by chance
+    )  # no game got there by chance
 
 
 def test_without_a_random_opening_no_move_is_marked() -> None:
@@ -306,7 +306,7 @@ def test_without_a_random_opening_no_move_is_marked() -> None:
 # The choice of moves.
 
 
-def test_the_temperature_halves_its_distance_to_the_last_one() -> None:
+def test_the_temperature_halves_its_distance_to_the_final_one() -> None:
     settings = SearchSettings(temperature=1.2, temperature_final=0.2, temperature_halflife=10.0)
     moves, log = move_params(settings, CONNECT_FOUR), make_log(CONNECT_FOUR, 1)
     streams = np.zeros(1, np.uint64)
@@ -322,7 +322,7 @@ def test_the_automatic_halflife_is_the_longer_side_of_the_board() -> None:
     assert move_params(SearchSettings(), TIC_TAC_TOE).temperature_halflife == 3
 
 
-def test_at_temperature_zero_a_game_repeats_itself_but_for_the_noise() -> None:
+def test_at_temperature_zero_games_differ_only_by_noise() -> None:
     settings = SearchSettings(num_simulations=16, temperature=0.0, temperature_final=0.0, dirichlet_fraction=0.0)
     assert len({record.actions.tobytes() for record in play(CONNECT_FOUR, settings, 10)}) < 10
     plain = settings.model_copy(update={"full_search_probability": 1.0})
@@ -330,7 +330,7 @@ def test_at_temperature_zero_a_game_repeats_itself_but_for_the_noise() -> None:
 
 
 @pytest.mark.parametrize("algorithm", ["puct", "gumbel"])
-def test_what_a_root_is_proven_to_be_worth_is_true_and_kept_by_the_move(algorithm: Any) -> None:
+def test_the_proven_value_of_a_root_is_correct_and_preserved_by_the_move(algorithm: Any) -> None:
     proven = 0
     for record in play(TIC_TAC_TOE, SearchSettings(algorithm=algorithm, num_simulations=64, cheap_simulations=32), 60):
         state = TIC_TAC_TOE.initial_state()
@@ -346,7 +346,7 @@ def test_what_a_root_is_proven_to_be_worth_is_true_and_kept_by_the_move(algorith
 
 
 def gloomy(observations: Planes) -> tuple[Floats, Floats]:
-    """A network that thinks that the player of even plies has lost."""
+    """A network that believes that the player of even plies has lost."""
     stones = observations[:, :2].sum(axis=(1, 2, 3)).astype(int)
     return np.zeros((len(observations), 7), np.float32), np.where(stones % 2 == 0, -0.9, 0.9).astype(np.float32)
 
@@ -358,7 +358,7 @@ def resigning(**changes: Any) -> SearchSettings:
     return SearchSettings(num_simulations=8, cheap_simulations=4, proven_results=False, resignation=resignation)
 
 
-def test_a_player_resigns_after_so_many_hopeless_moves_of_his_own() -> None:
+def test_a_player_resigns_after_a_number_of_hopeless_moves() -> None:
     for consecutive in (2, 3):
         for record in play(CONNECT_FOUR, resigning(consecutive=consecutive), 10, evaluate=gloomy):
             assert record.resigned == 1
@@ -369,13 +369,13 @@ def test_a_player_resigns_after_so_many_hopeless_moves_of_his_own() -> None:
             assert record.policy_sizes.size == record.actions.size
 
 
-def test_nobody_resigns_before_the_first_move() -> None:
+def test_no_player_resigns_before_the_first_move() -> None:
     for record in play(CONNECT_FOUR, resigning(consecutive=1), 10, evaluate=gloomy):
         assert record.resigned == 1
         assert record.actions.size == 2
 
 
-def test_hopeless_moves_must_follow_each_other() -> None:
+def test_hopeless_moves_must_be_consecutive() -> None:
     def moody(observations: Planes) -> tuple[Floats, Floats]:
         logits, values = gloomy(observations)
         stones = observations[:, :2].sum(axis=(1, 2, 3)).astype(int)
@@ -384,7 +384,7 @@ def test_hopeless_moves_must_follow_each_other() -> None:
     assert not any(record.resigned for record in play(CONNECT_FOUR, resigning(consecutive=3), 10, evaluate=moody))
 
 
-def test_nobody_resigns_when_it_is_not_enabled_or_not_hopeless_enough() -> None:
+def test_no_player_resigns_if_resignation_is_off_or_the_game_is_not_hopeless_enough() -> None:
     for settings in (resigning(enabled=False), resigning(threshold=0.95)):
         assert not any(record.resigned for record in play(CONNECT_FOUR, settings, 10, evaluate=gloomy))
 

@@ -1,4 +1,4 @@
-"""The slots of self-play: games begin, ask, are answered, and make room."""
+"""The slots of self-play: games begin, request evaluations, get answers, and make room."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ from training.self_play.self_play import SelfPlay
 
 
 @pytest.mark.parametrize("leaves_per_tree", [1, 3])
-def test_every_game_asks_for_something_in_every_step(leaves_per_tree: int) -> None:
+def test_every_game_requests_something_in_every_step(leaves_per_tree: int) -> None:
     plain, sizes = StubEvaluator(TIC_TAC_TOE), []
 
     def evaluate(observations: Planes) -> tuple[Floats, Floats]:
@@ -45,7 +45,7 @@ def test_more_games_than_slots_are_refused() -> None:
         self_play.begin([1, 2, 3])
 
 
-def test_games_may_begin_with_moves_that_are_given() -> None:
+def test_games_may_begin_with_given_moves() -> None:
     openings = [np.array(moves, np.int32) for moves in ([4, 0, 8], [], [0])]
     self_play = SelfPlay(TIC_TAC_TOE, StubEvaluator(TIC_TAC_TOE), QUICK, parallel_games=3)
     self_play.begin([1, 2, 3], openings)
@@ -58,9 +58,7 @@ def test_games_may_begin_with_moves_that_are_given() -> None:
         for action in record.actions.tolist():
             TIC_TAC_TOE.play(replayed, action)
         assert TIC_TAC_TOE.terminal(replayed) and record.returns.tolist() == TIC_TAC_TOE.returns(replayed).tolist()
-    assert same(
-        [records[1]], play(TIC_TAC_TOE, QUICK, 1, first_seed=2)
-    )  # without an opening a game is what it would have been
+    assert same([records[1]], play(TIC_TAC_TOE, QUICK, 1, first_seed=2))  # without an opening, a game is unchanged
 
 
 @pytest.mark.parametrize(
@@ -80,7 +78,7 @@ def test_answers_that_compiled_code_could_not_trust_are_refused(logits: Any, val
         self_play.advance()
 
 
-def test_games_go_on_after_answers_that_were_refused() -> None:
+def test_games_continue_after_refused_answers() -> None:
     broken = False
 
     def evaluate(observations: Planes) -> tuple[Floats, Floats]:
@@ -100,7 +98,7 @@ def test_games_go_on_after_answers_that_were_refused() -> None:
     assert same(play_on(self_play, []), play(CONNECT_FOUR, QUICK, 5))
 
 
-def test_answers_of_another_precision_or_order_are_understood() -> None:
+def test_answers_in_another_precision_or_order_are_understood() -> None:
     plain = StubEvaluator(CONNECT_FOUR)
 
     def doubles(observations: Planes) -> Any:
@@ -110,7 +108,7 @@ def test_answers_of_another_precision_or_order_are_understood() -> None:
     assert same(play(CONNECT_FOUR, QUICK, 5, evaluate=doubles), play(CONNECT_FOUR, QUICK, 5))
 
 
-def test_games_that_a_cache_knows_need_no_network() -> None:
+def test_games_in_the_cache_need_no_network() -> None:
     evaluator = StubEvaluator(TIC_TAC_TOE)
     self_play = SelfPlay(TIC_TAC_TOE, evaluator, QUICK, parallel_games=4, cache_positions=1_000_000)
     first = play_on(self_play, list(range(40)))
@@ -119,7 +117,7 @@ def test_games_that_a_cache_knows_need_no_network() -> None:
     assert evaluator.positions == asked
 
 
-def test_a_game_that_the_cache_finished_is_not_lost_with_answers_that_are_refused() -> None:
+def test_a_game_finished_by_the_cache_is_not_lost_with_refused_answers() -> None:
     stub, broken = StubEvaluator(TIC_TAC_TOE), False
 
     def evaluate(observations: Planes) -> tuple[Floats, Floats]:

@@ -1,4 +1,4 @@
-"""How many games are played side by side is measured once a week for each kind of network, and then known."""
+"""The number of parallel games is measured once a week for each kind of network, and then known."""
 
 import os
 import time
@@ -20,7 +20,7 @@ def evaluate(observations: NDArray[np.float32]) -> tuple[NDArray[np.float32], ND
 
 @pytest.fixture
 def measured(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The numbers that were measured, one more for each measurement."""
+    """Return the numbers that were measured, a new one for each measurement."""
     results: list[int] = []
 
     def measure(*_: object) -> tuple[int, str]:
@@ -64,6 +64,6 @@ def test_an_old_result_is_measured_again(tmp_path: Path, measured: list[int]) ->
     assert ask(tmp_path)[0] == 32
 
 
-def test_where_nothing_can_be_kept_it_is_measured_each_time(tmp_path: Path, measured: list[int]) -> None:
+def test_without_storage_it_is_measured_each_time(tmp_path: Path, measured: list[int]) -> None:
     (tmp_path / "file").touch()
     assert [ask(tmp_path / "file")[0] for _ in range(2)] == [16, 32]

@@ -39,7 +39,7 @@ from training.worker.worker_folder import WorkerFolder
 def network_file(
     version: int, *, channels: int = 16, seed: int = 1, dtype: Literal["bfloat16", "float16"] = "bfloat16"
 ) -> PublishedModel:
-    """A model; each version differs from the one before a little, as after some steps of training."""
+    """Return a model; each version differs a little from the previous one, as after some steps of training."""
     torch.manual_seed(seed)
     size = NETWORK | {"channels": channels}
     network = build_network(GAME, **size).eval()  # type: ignore[arg-type]
@@ -82,7 +82,7 @@ def holds(model: Model, file: PublishedModel) -> bool:
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
-def test_a_delta_and_its_base_make_the_very_model_in_fewer_bytes(dtype: Literal["bfloat16", "float16"]) -> None:
+def test_a_delta_and_its_base_make_exactly_the_model_in_fewer_bytes(dtype: Literal["bfloat16", "float16"]) -> None:
     base, model = (network_file(version, dtype=dtype) for version in (7, 8))
     delta = encode_delta(open_model(model.data), open_model(base.data))
     assert delta is not None and len(delta) < 0.75 * len(model.data)
@@ -90,7 +90,7 @@ def test_a_delta_and_its_base_make_the_very_model_in_fewer_bytes(dtype: Literal[
 
 
 def arbitrary(seed: int, dtype: Literal["bfloat16", "float16"]) -> Content:
-    """A content whose weights are any words there can be, with some of the other types."""
+    """Return contents whose weights are arbitrary words, with some of the other types."""
     rng = np.random.default_rng(seed)
     numbers, none = rng.permutation(2**16).astype(np.uint16), np.empty(0, np.uint16)
     halves = (numbers, none) if dtype == "bfloat16" else (none, numbers)
@@ -108,7 +108,7 @@ def arbitrary(seed: int, dtype: Literal["bfloat16", "float16"]) -> Content:
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
-def test_whatever_changes_into_whatever_else(dtype: Literal["bfloat16", "float16"]) -> None:
+def test_any_model_can_become_any_other(dtype: Literal["bfloat16", "float16"]) -> None:
     base, model = arbitrary(1, dtype), arbitrary(2, dtype)
     delta = encode_delta(model, base)
     assert delta is not None
@@ -117,7 +117,7 @@ def test_whatever_changes_into_whatever_else(dtype: Literal["bfloat16", "float16
     assert all(np.array_equal(got, wanted) for got, wanted in zip(expanded.words, model.words, strict=True))
 
 
-def test_a_worker_that_has_an_older_model_is_sent_a_delta() -> None:
+def test_a_worker_with_an_older_model_is_sent_a_delta() -> None:
     name, data = pushed(EIGHT, SEVEN)
     assert name == "model-000008.from-000007.delta" and len(data) < len(EIGHT.data)
 
@@ -127,7 +127,7 @@ def test_a_worker_that_has_an_older_model_is_sent_a_delta() -> None:
     [None, network_file(7, channels=8), network_file(7, seed=5), NINE, EIGHT],
     ids=["no model", "another size", "nothing in common", "newer", "same"],
 )
-def test_whoever_has_no_base_that_helps_is_sent_the_whole_file(base: PublishedModel | None) -> None:
+def test_a_worker_without_a_useful_base_is_sent_the_whole_file(base: PublishedModel | None) -> None:
     assert pushed(EIGHT, base) == ("model-000008.model", EIGHT.data)
 
 
@@ -154,7 +154,7 @@ def test_a_delta_is_made_once_for_all_workers_while_the_others_wait(monkeypatch:
     assert guarded[-1] == "out"
 
 
-def test_without_deltas_everybody_is_sent_the_whole_file() -> None:
+def test_without_deltas_every_worker_is_sent_the_whole_file() -> None:
     assert ModelPush(deltas=False).file_for(EIGHT, SEVEN).data == EIGHT.data
 
 
@@ -168,7 +168,7 @@ def test_a_received_delta_becomes_the_model_and_a_whole_file_in_the_inbox(folder
     assert holds(ModelInbox(folder).receive(8, EIGHT.sha256), EIGHT)
 
 
-def test_deltas_follow_one_another_also_when_the_worker_is_started_anew(folder: WorkerFolder) -> None:
+def test_deltas_follow_one_another_even_if_the_worker_is_restarted(folder: WorkerFolder) -> None:
     put(folder, pushed(SEVEN, None))
     inbox = ModelInbox(folder)
     inbox.receive(7, SEVEN.sha256)
@@ -180,7 +180,7 @@ def test_deltas_follow_one_another_also_when_the_worker_is_started_anew(folder: 
         inbox = ModelInbox(folder) if model is EIGHT else inbox
 
 
-def test_a_delta_needs_no_file_of_what_is_in_memory(folder: WorkerFolder) -> None:
+def test_a_delta_needs_no_file_of_a_model_in_memory(folder: WorkerFolder) -> None:
     put(folder, pushed(SEVEN, None))
     inbox = ModelInbox(folder)
     inbox.receive(7, SEVEN.sha256)
@@ -189,7 +189,7 @@ def test_a_delta_needs_no_file_of_what_is_in_memory(folder: WorkerFolder) -> Non
     assert holds(inbox.receive(8, EIGHT.sha256), EIGHT)
 
 
-def test_a_damaged_file_does_not_stand_in_the_way_of_a_delta(folder: WorkerFolder) -> None:
+def test_a_damaged_file_does_not_block_a_delta(folder: WorkerFolder) -> None:
     put(folder, pushed(SEVEN, None), ("model-000008.model", damaged(EIGHT.data)), pushed(EIGHT, SEVEN))
     inbox = ModelInbox(folder)
     inbox.receive(8, EIGHT.sha256)
@@ -197,7 +197,7 @@ def test_a_damaged_file_does_not_stand_in_the_way_of_a_delta(folder: WorkerFolde
     assert holds(ModelInbox(folder).receive(8, EIGHT.sha256), EIGHT)
 
 
-def test_another_model_of_the_same_version_takes_the_place_of_the_first(folder: WorkerFolder) -> None:
+def test_another_model_of_the_same_version_replaces_the_first(folder: WorkerFolder) -> None:
     other = network_file(7, seed=5)
     put(folder, pushed(SEVEN, None))
     inbox = ModelInbox(folder)
@@ -234,7 +234,7 @@ INBOXES: dict[str, Callable[[], list[tuple[str, bytes]]]] = {
 
 
 @pytest.mark.parametrize("inbox", INBOXES)
-def test_what_does_not_make_the_model_is_no_model_and_the_whole_file_is_asked_for(
+def test_a_delta_that_does_not_make_the_model_is_refused_and_the_whole_file_is_requested(
     folder: WorkerFolder, inbox: str
 ) -> None:
     put(folder, *INBOXES[inbox]())
@@ -251,7 +251,7 @@ BASE = open_model(SEVEN.data)
 
 
 @given(at=st.integers(0, len(DELTA) - 1), bit=st.integers(0, 7))
-def test_one_wrong_bit_in_a_delta_is_noticed_or_changes_nothing(at: int, bit: int) -> None:
+def test_one_wrong_bit_in_a_delta_is_detected_or_changes_nothing(at: int, bit: int) -> None:
     data = bytearray(DELTA)
     data[at] ^= 1 << bit
     try:
@@ -262,19 +262,19 @@ def test_one_wrong_bit_in_a_delta_is_noticed_or_changes_nothing(at: int, bit: in
 
 
 @given(length=st.integers(0, len(DELTA) - 1))
-def test_a_delta_cut_short_is_noticed(length: int) -> None:
+def test_a_truncated_delta_is_detected(length: int) -> None:
     with pytest.raises(CorruptModel):
         expand_delta(DELTA[:length], BASE)
 
 
-def test_newer_models_in_the_inbox_are_not_forgotten(folder: WorkerFolder) -> None:
+def test_newer_models_in_the_inbox_are_kept(folder: WorkerFolder) -> None:
     put(folder, pushed(SEVEN, None), pushed(EIGHT, SEVEN), pushed(EIGHT, None), pushed(NINE, EIGHT), ("note", b""))
     ModelInbox(folder).tidy(8)
     assert in_inbox(folder) == ["model-000008.model", "model-000009.from-000008.delta"]
 
 
 @pytest.mark.medium
-def test_a_worker_changes_over_by_a_delta(tmp_path: Path) -> None:
+def test_a_worker_switches_models_by_a_delta(tmp_path: Path) -> None:
     main = Main(tmp_path, granted=2)
     put(main.folder, pushed(SEVEN, None))
     main.assign(model_version=7, model_sha256=SEVEN.sha256)
@@ -289,7 +289,7 @@ def test_a_worker_changes_over_by_a_delta(tmp_path: Path) -> None:
     assert in_inbox(main.folder) == ["model-000008.model"]
 
 
-def test_a_worker_that_cannot_use_a_delta_says_so_plays_on_and_takes_the_whole_file(tmp_path: Path) -> None:
+def test_a_worker_that_cannot_use_a_delta_reports_it_continues_and_takes_the_whole_file(tmp_path: Path) -> None:
     main = Main(tmp_path, granted=2)
     put(main.folder, pushed(SEVEN, None))
     main.assign(model_version=7, model_sha256=SEVEN.sha256)

@@ -1,4 +1,4 @@
-"""How fast a worker is, whether it is busy or idles on purpose."""
+"""A worker's speed, whether it is busy or idles on purpose."""
 
 import random
 
@@ -10,10 +10,7 @@ from training.worker.rates import FullLoadSpeed, Rates
 def measure(
     *, slots: int, granted_at_once: int, pause: float, seconds: float, evaluations_per_game: int = 40
 ) -> tuple[float, float]:
-    """A worker that makes 200 evaluations a second and is granted so many games, then pauses.
-
-    Returns its speed and its rate.
-    """
+    """Let a worker make 200 evaluations per second with this grant, then pause. Return its speed and its rate."""
     rng, now, finished, games = random.Random(1), 0.0, 0, list[int]()
     speed, rates, left, playing = FullLoadSpeed(now), Rates(now), granted_at_once, 0
     while now < seconds:
@@ -43,7 +40,7 @@ def test_the_speed_of_a_worker_is_that_at_full_load_however_long_it_idles(pause:
     assert rate < 5.2 if pause == 0 else rate < 4.0
 
 
-def test_the_pause_before_a_step_is_no_play() -> None:
+def test_the_pause_before_a_step_does_not_count_as_play() -> None:
     speed, now = FullLoadSpeed(0.0), 0.0
     for _ in range(100):
         for seconds, evaluations in ((5.0, 0), (5.0, 8), *[(0.1, 8)] * 20):
@@ -56,11 +53,11 @@ def test_the_speed_is_known_before_the_first_game_is_finished() -> None:
     assert measure(slots=64, granted_at_once=1000, pause=0.0, seconds=6.0)[0] == pytest.approx(5.0, rel=0.25)
 
 
-def test_a_worker_that_was_never_at_full_load_says_nothing() -> None:
+def test_a_worker_that_was_never_at_full_load_reports_no_speed() -> None:
     assert measure(slots=8, granted_at_once=4, pause=1.0, seconds=60.0)[0] == 0.0
 
 
-def test_a_worker_that_becomes_slower_says_so_within_a_minute() -> None:
+def test_a_worker_that_becomes_slower_reports_it_within_a_minute() -> None:
     speed, now = FullLoadSpeed(0.0), 0.0
     for cost in [0.01] * 6000 + [0.04] * 1500:
         now += cost

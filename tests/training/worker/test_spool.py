@@ -1,4 +1,4 @@
-"""What a killed worker has finished is handed over, each game once."""
+"""Finished games of a killed worker are handed over, each once."""
 
 import resource
 import signal
@@ -21,7 +21,7 @@ def seeds(batches: list[GameBatch]) -> list[int]:
 
 
 def killed(main: Main, *, finished: int) -> list[int]:
-    """Let a worker finish at least so many games and drop it; returns the seeds of the games not handed over."""
+    """Let a worker finish at least this many games and drop it; return the seeds of the games not handed over."""
     worker = main.worker()
     with worker.folder.lock():
         while len(waiting(worker)) < finished:
@@ -30,7 +30,7 @@ def killed(main: Main, *, finished: int) -> list[int]:
     return [record.seed for record in waiting(worker)]
 
 
-def test_games_that_a_killed_worker_has_finished_are_handed_over_and_the_others_played(tmp_path: Path) -> None:
+def test_finished_games_of_a_killed_worker_are_handed_over_and_the_others_played(tmp_path: Path) -> None:
     main = Main(tmp_path, granted=GRANTED, batch_games=100)
     lost = killed(main, finished=5)
     assert main.batches() == []
@@ -44,7 +44,7 @@ def test_games_that_a_killed_worker_has_finished_are_handed_over_and_the_others_
         verify(batch, GAME)
 
 
-def test_a_successor_hands_them_over_where_nobody_has_buried_the_killed_one(tmp_path: Path) -> None:
+def test_a_successor_hands_over_the_games_of_a_killed_worker(tmp_path: Path) -> None:
     main = Main(tmp_path, granted=GRANTED, batch_games=100)
     lost = killed(main, finished=5)
     main.assign(stop=True)
@@ -52,7 +52,7 @@ def test_a_successor_hands_them_over_where_nobody_has_buried_the_killed_one(tmp_
     assert seeds(main.batches()) == lost
 
 
-def test_a_kill_between_a_batch_and_the_end_of_its_spool_hands_nothing_over_twice(tmp_path: Path) -> None:
+def test_a_kill_between_a_batch_and_the_end_of_its_spool_hands_over_nothing_twice(tmp_path: Path) -> None:
     main = Main(tmp_path, granted=GRANTED, batch_games=100)
     lost = killed(main, finished=5)
     spool = (tmp_path / FILE).read_bytes()
@@ -64,7 +64,7 @@ def test_a_kill_between_a_batch_and_the_end_of_its_spool_hands_nothing_over_twic
         assert seeds(main.batches()) == ([] if poll == 2 else lost)
 
 
-def test_what_was_being_written_is_left_out(tmp_path: Path) -> None:
+def test_half_written_games_are_left_out(tmp_path: Path) -> None:
     main = Main(tmp_path, granted=GRANTED, batch_games=100)
     lost = killed(main, finished=5)
     whole = (tmp_path / FILE).read_bytes()
@@ -76,7 +76,7 @@ def test_what_was_being_written_is_left_out(tmp_path: Path) -> None:
             path.unlink()
 
 
-def test_a_worker_that_lives_is_left_alone(tmp_path: Path) -> None:
+def test_a_living_worker_is_left_alone(tmp_path: Path) -> None:
     main = Main(tmp_path, granted=GRANTED, batch_games=100)
     killed(main, finished=5)
     with main.folder.lock():
@@ -84,7 +84,7 @@ def test_a_worker_that_lives_is_left_alone(tmp_path: Path) -> None:
     assert main.batches() == [] and (tmp_path / FILE).exists()
 
 
-def test_games_are_spooled_where_they_may_wait_for_long_and_only_there(tmp_path: Path) -> None:
+def test_games_are_spooled_only_if_they_may_wait_for_long(tmp_path: Path) -> None:
     waiting, hurried = (
         Main(tmp_path / "waiting", granted=GRANTED),
         Main(tmp_path / "hurried", granted=GRANTED, flush_seconds=30.0),
@@ -96,9 +96,7 @@ def test_games_are_spooled_where_they_may_wait_for_long_and_only_there(tmp_path:
     assert not (tmp_path / "waiting" / FILE).exists(), "all games are in batches"
 
 
-def test_a_full_disk_takes_nothing_and_costs_no_game_of_a_worker_that_lives(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_full_disk_costs_a_living_worker_no_game(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     main = Main(tmp_path, granted=GRANTED, batch_games=100)
     worker = Worker(tmp_path, clock=lambda: main.now)
     (tmp_path / FILE).symlink_to("/dev/full")
@@ -107,7 +105,7 @@ def test_a_full_disk_takes_nothing_and_costs_no_game_of_a_worker_that_lives(
     assert numbers(main.batches()) == list(range(GRANTED))
 
 
-def test_half_a_write_leaves_the_spool_as_it_was(tmp_path: Path) -> None:
+def test_half_a_write_leaves_the_spool_unchanged(tmp_path: Path) -> None:
     main = Main(tmp_path, granted=GRANTED, batch_games=100)
     killed(main, finished=5)
     before = (tmp_path / FILE).read_bytes()

@@ -1,4 +1,4 @@
-"""Games granted but not begun go back into the ledger, and no crash makes two workers play one."""
+"""Games granted but not begun go back into the ledger, and no crash makes two workers play the same game."""
 
 from pathlib import Path
 
@@ -14,9 +14,7 @@ from training.worker.worker_folder import Assignment, Heartbeat
 
 
 class Desk:
-    """A main node with its ledger and two workers, of which the test says when they look at their folders and when they
-    play.
-    """
+    """A main node with its ledger and two workers; the test says when they poll their folders and when they play."""
 
     def __init__(self, folder: Path) -> None:
         self.root = folder
@@ -42,7 +40,7 @@ class Desk:
         return Worker(self.root / "workers" / name, clock=lambda: self.now)
 
     def poll(self, worker: Worker, *, cycles: int = 1) -> None:
-        """Let the worker see its folder, play so many steps, and say how it stands."""
+        """Let the worker read its folder, play this many steps, and report its state."""
         self.now += 1.0
         for _ in range(cycles):
             worker.cycle()
@@ -55,7 +53,7 @@ class Desk:
         return found
 
     def take_in(self) -> int:
-        """Receive all that lies there; returns the number of games."""
+        """Receive everything there; return the number of games."""
         games = 0
         for pending in self.backend.collect():
             receipt = receive(self.ledger, GAME, worker=pending.worker, batch_id=pending.batch_id, fetch=pending.fetch)
@@ -65,7 +63,7 @@ class Desk:
         return games
 
     def play_all(self, worker: Worker) -> int:
-        """Have the worker play all that it may, and take it in."""
+        """Let the worker play its whole grant, and receive the games."""
         games = 0
         for _ in range(200):
             self.poll(worker, cycles=20)
@@ -90,7 +88,7 @@ def begin(desk: Desk) -> Worker:
 
 
 @pytest.mark.medium
-def test_what_is_not_begun_goes_back_into_the_ledger_and_the_rest_is_played(desk: Desk) -> None:
+def test_games_not_begun_return_to_the_ledger_and_the_rest_is_played(desk: Desk) -> None:
     worker = begin(desk)
     desk.backend.lower("a", 50)
     assert (desk.assignment().granted, desk.assignment().promised) == (50, 100)
@@ -107,7 +105,7 @@ def test_what_is_not_begun_goes_back_into_the_ledger_and_the_rest_is_played(desk
     assert desk.ledger.account("a").outstanding == 0
 
 
-def test_games_that_were_begun_are_never_taken_back(desk: Desk) -> None:
+def test_begun_games_are_never_taken_back(desk: Desk) -> None:
     worker = begin(desk)
     begun = worker.playing.begun
     desk.backend.lower("a", 0)
@@ -130,7 +128,7 @@ def test_taken_back_games_are_granted_again_by_the_next_grant(desk: Desk) -> Non
 
 
 @pytest.mark.medium
-def test_a_worker_that_has_begun_them_all_keeps_them_all(desk: Desk) -> None:
+def test_a_worker_that_has_begun_all_games_keeps_them(desk: Desk) -> None:
     worker = begin(desk)
     desk.poll(worker, cycles=2000)
     desk.backend.lower("a", 50)
@@ -144,9 +142,9 @@ def test_a_worker_that_has_begun_them_all_keeps_them_all(desk: Desk) -> None:
 
 
 @pytest.mark.medium
-def test_an_old_answer_is_not_taken_for_a_new_one(desk: Desk) -> None:
+def test_an_old_answer_is_not_mistaken_for_a_new_one(desk: Desk) -> None:
     """Lowered to 50, taken back, raised to 100 and lowered to 50 again: the first answer says nothing about the second
-    question.
+    request.
     """
     worker = begin(desk)
     desk.backend.lower("a", 50)
@@ -162,7 +160,7 @@ def test_an_old_answer_is_not_taken_for_a_new_one(desk: Desk) -> None:
 
 
 @pytest.mark.medium
-def test_a_worker_that_is_killed_and_started_again_counts_on_from_what_lies_in_its_outbox(desk: Desk) -> None:
+def test_a_killed_and_restarted_worker_continues_counting_from_its_outbox(desk: Desk) -> None:
     worker = begin(desk)
     while not desk.backend.folders["a"].batches():
         worker.cycle()
@@ -177,7 +175,7 @@ def test_a_worker_that_is_killed_and_started_again_counts_on_from_what_lies_in_i
     assert desk.ledger.account("a").outstanding == 0
 
 
-def test_a_worker_that_is_killed_after_its_answer_plays_what_is_left_to_it(desk: Desk) -> None:
+def test_a_worker_killed_after_its_answer_plays_its_remaining_games(desk: Desk) -> None:
     worker = begin(desk)
     desk.backend.lower("a", 0)
     desk.poll(worker)
@@ -189,7 +187,7 @@ def test_a_worker_that_is_killed_after_its_answer_plays_what_is_left_to_it(desk:
 
 @pytest.mark.medium
 @pytest.mark.parametrize("answered", [True, False])
-def test_a_main_node_that_is_killed_before_the_entry_shows_what_the_ledger_has(
+def test_a_main_node_killed_before_the_entry_shows_the_ledger_s_number(
     desk: Desk, answered: bool, tmp_path: Path
 ) -> None:
     worker = begin(desk)
@@ -208,7 +206,7 @@ def test_a_main_node_that_is_killed_before_the_entry_shows_what_the_ledger_has(
 
 
 @pytest.mark.medium
-def test_a_main_node_that_is_killed_after_the_entry_grants_the_games_once(desk: Desk, tmp_path: Path) -> None:
+def test_a_main_node_killed_after_the_entry_grants_the_games_once(desk: Desk, tmp_path: Path) -> None:
     worker = begin(desk)
     desk.backend.lower("a", 50)
     desk.poll(worker)
@@ -222,7 +220,7 @@ def test_a_main_node_that_is_killed_after_the_entry_grants_the_games_once(desk: 
     assert resumed.play_all(worker) == 50
 
 
-def test_a_lowering_to_more_than_was_granted_changes_nothing(desk: Desk) -> None:
+def test_lowering_a_grant_to_more_than_was_granted_changes_nothing(desk: Desk) -> None:
     worker = begin(desk)
     desk.backend.lower("a", 100)
     desk.backend.lower("a", 70)

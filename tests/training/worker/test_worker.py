@@ -1,4 +1,4 @@
-"""A worker on its folder, with a clock that the tests turn and a main node that they play."""
+"""A worker on its folder, with a clock set by the tests and a simulated main node."""
 
 import os
 import shutil
@@ -23,7 +23,7 @@ CYCLES = 2000  # of play, at most
 
 
 class Main:
-    """The main node, as far as a worker sees it, and the time."""
+    """The main node, as far as a worker sees it, and the clock."""
 
     def __init__(self, root: Path, **assignment: Any) -> None:
         self.folder = WorkerFolder(root).make()
@@ -60,7 +60,7 @@ class Main:
         return kind(self.folder.root, clock=lambda: self.now)
 
     def play(self, worker: Worker, *, seconds: float = 0.0) -> None:
-        """Let the worker play all that it may, then let so many seconds pass."""
+        """Let the worker play its whole grant, then let this many seconds pass."""
         self.now += 1.0
         for _ in range(CYCLES):
             if not worker.cycle():
@@ -72,7 +72,7 @@ class Main:
         return [decode(path.read_bytes()) for path in self.folder.batches()]
 
     def deliver(self) -> int:
-        """Take all that is in the outbox; returns how many games are safe now."""
+        """Receive everything in the outbox; return how many games are safe now."""
         for path, batch in zip(self.folder.batches(), self.batches(), strict=True):
             self.assign(delivered=batch.first_game + batch.num_games)
             path.unlink()
@@ -85,7 +85,7 @@ class Main:
 
 
 def waiting(worker: Worker) -> list[GameRecord]:
-    """The finished games that wait for their batch."""
+    """Return the finished games that wait for their batch."""
     return worker.playing.waiting if worker.playing else []
 
 
@@ -93,7 +93,7 @@ def numbers(batches: list[GameBatch]) -> list[int]:
     return [batch.first_game + i for batch in batches for i in range(batch.num_games)]
 
 
-def test_a_worker_plays_what_it_is_granted_and_then_waits(tmp_path: Path) -> None:
+def test_a_worker_plays_its_grant_and_then_waits(tmp_path: Path) -> None:
     main = Main(tmp_path, granted=7)
     worker = main.worker()
     main.play(worker, seconds=2.0)
@@ -107,7 +107,7 @@ def test_a_worker_plays_what_it_is_granted_and_then_waits(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("flush_seconds", [None, 30.0])
-def test_batches_leave_when_they_are_full_and_the_rest_when_the_grant_is_used_up(
+def test_full_batches_are_handed_over_at_once_and_the_rest_when_the_grant_is_used_up(
     tmp_path: Path, flush_seconds: float | None
 ) -> None:
     main = Main(tmp_path, granted=23, flush_seconds=flush_seconds)
@@ -115,7 +115,7 @@ def test_batches_leave_when_they_are_full_and_the_rest_when_the_grant_is_used_up
     assert [batch.num_games for batch in main.batches()] == [10, 10, 3]
 
 
-def test_a_batch_of_long_games_leaves_before_it_has_its_number_of_games(
+def test_a_batch_of_long_games_is_handed_over_before_it_has_its_number_of_games(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("training.worker.batching.MOST_POSITIONS", 27)  # three games of tic-tac-toe at the longest
@@ -127,13 +127,13 @@ def test_a_batch_of_long_games_leaves_before_it_has_its_number_of_games(
     early = main.batches()
     assert (
         worker.playing.begun - len(numbers(early)) >= 1
-    )  # games are still played: nothing but their length has made batches of these
+    )  # games are still being played: only their length has made batches of these
     main.play(worker)
     assert numbers(main.batches()) == list(range(40))
     assert all(3 <= batch.num_games < 10 and batch.num_positions <= 27 for batch in early)
 
 
-def test_a_finished_game_waits_for_its_batch_only_so_long(tmp_path: Path) -> None:
+def test_a_finished_game_waits_only_so_long_for_its_batch(tmp_path: Path) -> None:
     main = Main(tmp_path, granted=1000, flush_seconds=30.0)
     worker = main.worker()
     while not waiting(worker):
@@ -146,7 +146,7 @@ def test_a_finished_game_waits_for_its_batch_only_so_long(tmp_path: Path) -> Non
     assert 1 <= main.batches()[0].num_games < 10
 
 
-def test_a_worker_takes_up_a_new_model_in_the_middle_of_its_games(tmp_path: Path) -> None:
+def test_a_worker_switches_to_a_new_model_during_its_games(tmp_path: Path) -> None:
     main = Main(tmp_path, granted=4)
     worker = main.worker()
     for _ in range(12):
@@ -160,7 +160,7 @@ def test_a_worker_takes_up_a_new_model_in_the_middle_of_its_games(tmp_path: Path
 
 
 @pytest.mark.medium
-def test_a_damaged_model_is_named_in_the_heartbeat_and_the_old_one_plays_on(tmp_path: Path) -> None:
+def test_a_damaged_model_is_reported_in_the_heartbeat_and_the_old_one_keeps_playing(tmp_path: Path) -> None:
     main = Main(tmp_path, granted=2)
     worker = main.worker()
     main.play(worker)
@@ -174,7 +174,7 @@ def test_a_damaged_model_is_named_in_the_heartbeat_and_the_old_one_plays_on(tmp_
     assert (main.heartbeat().error, main.heartbeat().model_version) == ("", 3)
 
 
-def test_a_users_own_file_that_arrived_damaged_is_named_in_the_heartbeat(tmp_path: Path) -> None:
+def test_a_damaged_module_of_the_user_is_reported_in_the_heartbeat(tmp_path: Path) -> None:
     main = Main(tmp_path / "worker", granted=2)
     name = "othello-000000000000"
     main.folder.module_path(name).write_text("answer = 42\n")
@@ -183,7 +183,7 @@ def test_a_users_own_file_that_arrived_damaged_is_named_in_the_heartbeat(tmp_pat
     assert f"{name}.py was changed" in main.heartbeat().error
 
 
-def test_a_game_of_ones_own_is_played_from_the_file_in_the_inbox(
+def test_a_user_s_game_is_played_from_the_file_in_the_inbox(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rules = (ROOT / "games" / "tic_tac_toe.py").read_text(encoding="utf-8")
@@ -199,7 +199,7 @@ def test_a_game_of_ones_own_is_played_from_the_file_in_the_inbox(
     assert [batch.game for batch in main.batches()] == [game.name] and main.batches()[0].num_games == 2
 
 
-def test_a_broken_assignment_is_named_and_forgotten_when_a_good_one_comes(tmp_path: Path) -> None:
+def test_a_broken_assignment_is_reported_until_a_good_one_comes(tmp_path: Path) -> None:
     main = Main(tmp_path, granted=2)
     worker = main.worker()
     main.play(worker)
@@ -230,7 +230,7 @@ def test_the_assignment_of_another_run_is_refused_and_both_runs_are_named(tmp_pa
     assert main.heartbeat().error == "" and numbers(main.batches()) == [0, 1, 2]
 
 
-def test_a_worker_plays_for_the_run_that_owns_its_folder_from_its_first_assignment_on(tmp_path: Path) -> None:
+def test_from_its_first_assignment_on_a_worker_plays_for_the_run_that_owns_its_folder(tmp_path: Path) -> None:
     main = Main(tmp_path, granted=2)
     (main.folder.make().outbox / "0123456789abcdef.owner").write_text('{"run_id": "owner"}')
     worker = main.worker()
@@ -243,7 +243,7 @@ def test_a_worker_plays_for_the_run_that_owns_its_folder_from_its_first_assignme
     assert [(batch.run_id, batch.batch_id.split("--")[1][:6]) for batch in main.batches()] == [("owner", "owner-")]
 
 
-def test_the_batches_of_another_run_in_the_outbox_do_not_move_the_count(tmp_path: Path) -> None:
+def test_batches_of_another_run_in_the_outbox_do_not_change_the_count(tmp_path: Path) -> None:
     main = Main(tmp_path, granted=2)
     foreign = f"{batch_name('another', 'w', 0, 1, '0' * 16)}.games"
     (main.folder.make().outbox / foreign).write_bytes(b"")
@@ -253,7 +253,7 @@ def test_the_batches_of_another_run_in_the_outbox_do_not_move_the_count(tmp_path
     assert numbers(main.batches()) == [0, 1]
 
 
-def test_a_worker_ends_when_nobody_renews_its_lease(tmp_path: Path) -> None:
+def test_a_worker_ends_when_its_lease_is_not_renewed(tmp_path: Path) -> None:
     main = Main(tmp_path, lease_seconds=100.0)
     worker = main.worker()
     main.play(worker)
@@ -269,7 +269,7 @@ def test_a_worker_ends_when_nobody_renews_its_lease(tmp_path: Path) -> None:
     assert worker.stopping
 
 
-def test_a_worker_that_is_told_to_stop_hands_over_what_is_finished(tmp_path: Path) -> None:
+def test_a_worker_told_to_stop_hands_over_its_finished_games(tmp_path: Path) -> None:
     main = Main(tmp_path, granted=1000)
     worker = main.worker()
     while not waiting(worker):
@@ -324,7 +324,7 @@ def test_a_full_disk_loses_no_finished_game(tmp_path: Path, monkeypatch: pytest.
 
 
 @pytest.mark.parametrize("killed_after", ["flush", "delivered", "removal"])
-def test_a_worker_that_takes_over_counts_on_and_plays_no_game_again(tmp_path: Path, killed_after: str) -> None:
+def test_a_worker_that_takes_over_continues_the_count_and_repeats_no_game(tmp_path: Path, killed_after: str) -> None:
     main = Main(tmp_path, granted=6)
     main.play(main.worker())
     old = main.batches()
@@ -341,7 +341,7 @@ def test_a_worker_that_takes_over_counts_on_and_plays_no_game_again(tmp_path: Pa
     }
 
 
-def test_games_that_were_finished_out_of_turn_are_not_played_twice_after_a_kill(tmp_path: Path) -> None:
+def test_games_finished_out_of_order_are_not_played_twice_after_a_kill(tmp_path: Path) -> None:
     main = Main(tmp_path, granted=30, parallel_games=8)
     worker = main.worker()
     while not main.batches():
@@ -351,7 +351,7 @@ def test_games_that_were_finished_out_of_turn_are_not_played_twice_after_a_kill(
     assert len(set(seeds)) == len(seeds) == 30
 
 
-def test_games_that_were_lost_with_a_worker_are_played_by_the_next_one(tmp_path: Path) -> None:
+def test_games_lost_with_a_worker_are_played_by_the_next_one(tmp_path: Path) -> None:
     main = Main(tmp_path, granted=1000)
     worker = main.worker()
     while len(waiting(worker)) < 3:
@@ -361,7 +361,7 @@ def test_games_that_were_lost_with_a_worker_are_played_by_the_next_one(tmp_path:
     assert numbers(main.batches()) == list(range(5))
 
 
-def test_a_file_that_no_worker_wrote_does_not_move_its_count(tmp_path: Path) -> None:
+def test_a_file_that_no_worker_wrote_does_not_change_its_count(tmp_path: Path) -> None:
     main = Main(tmp_path, granted=2)
     (main.folder.outbox / "000900000-50-stranger.games").write_bytes(b"?")
     (main.folder.outbox / "notes.txt").write_bytes(b"?")
@@ -369,7 +369,7 @@ def test_a_file_that_no_worker_wrote_does_not_move_its_count(tmp_path: Path) -> 
     assert sorted(path.name[:11] for path in main.folder.batches()) == ["000000000-2", "000900000-5"]
 
 
-def test_network_calls_of_at_most_so_many_positions_give_the_same_games(tmp_path: Path) -> None:
+def test_limiting_the_positions_per_network_call_does_not_change_the_games(tmp_path: Path) -> None:
     main = Main(tmp_path, granted=9, parallel_games=9)
     main.play(main.worker())
     parts = Main(tmp_path / "parts", granted=9, parallel_games=9, max_positions=2)
@@ -390,7 +390,7 @@ def test_the_heartbeat_names_the_process_and_its_counts(tmp_path: Path) -> None:
     assert main.heartbeat().evaluations > 0
 
 
-def test_delivered_games_make_room_in_the_outbox_only(tmp_path: Path) -> None:
+def test_delivered_games_make_room_only_in_the_outbox(tmp_path: Path) -> None:
     main = Main(tmp_path, granted=10)
     worker = main.worker()
     main.play(worker)
@@ -402,9 +402,7 @@ def test_delivered_games_make_room_in_the_outbox_only(tmp_path: Path) -> None:
     assert numbers(main.batches()) == list(range(10, 20))
 
 
-def test_a_model_that_says_something_else_here_than_where_it_was_made_is_not_played_with(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_model_whose_canary_differs_here_is_not_played_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     honest = model_codec._canary
     forged = Canary(
         values=(0.9, -0.9, 0.9, -0.9), policy_logits=honest(decode_model(model_bytes(1)), GAME).policy_logits

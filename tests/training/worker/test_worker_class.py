@@ -1,4 +1,4 @@
-"""Workers of the user's own: the class that the config names plays, and one that cannot be had is named with the
+"""Custom workers: the class named in the config plays, and a class that cannot be loaded is reported with the
 reason.
 """
 
@@ -24,13 +24,13 @@ from training.worker.worker_class import NoWorkerClass, load_worker_class
 from training.worker.worker_folder import Assignment
 
 GUIDE = ROOT / "docs" / "custom_worker.md"
-PATIENCE = 240.0  # seconds; on a busy machine, compiling takes most of it
+PATIENCE = 240.0  # seconds, most of them for compiling on a busy machine
 CUSTOM = {"worker_class": "custom_worker.CustomWorker"}
 
 
 @pytest.fixture
 def beside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A folder from which modules are imported, as from the one of start_main.py."""
+    """A folder from which modules are imported, like the folder of start_main.py."""
     before = set(sys.modules)
     monkeypatch.syspath_prepend(str(tmp_path))
     yield tmp_path
@@ -48,7 +48,7 @@ def test_the_usual_worker_is_the_default() -> None:
     assert load_worker_class(small_settings(Path()).distributed.worker_class) is Worker
 
 
-def test_a_class_in_a_package_of_the_user_s_is_found(beside: Path) -> None:
+def test_a_class_in_the_user_s_package_is_found(beside: Path) -> None:
     (beside / "own" / "deep").mkdir(parents=True)
     (beside / "own" / "deep" / "worker.py").write_text("from training.worker import Worker\nclass Mine(Worker): pass\n")
     assert load_worker_class("own.deep.worker.Mine").__name__ == "Mine"
@@ -67,7 +67,7 @@ def test_a_class_in_a_package_of_the_user_s_is_found(beside: Path) -> None:
         ("training.self_play.self_play.SelfPlay", "SelfPlay must be a class derived from training.worker.Worker"),
     ],
 )
-def test_a_class_that_cannot_be_had_is_named_with_the_reason(beside: Path, name: str, message: str) -> None:
+def test_a_class_that_cannot_be_loaded_is_named_with_the_reason(beside: Path, name: str, message: str) -> None:
     (beside / "own").mkdir()
     (beside / "own" / "__init__.py").touch()
     (beside / "broken.py").write_text("1 / 0\n")
@@ -80,7 +80,7 @@ def test_a_class_that_cannot_be_had_is_named_with_the_reason(beside: Path, name:
 
 
 def play(backend: FolderBackend, games: int) -> None:
-    """Have it play so many games, and see that they are right."""
+    """Let it play this many games, and check that they are correct."""
     backend.publish(1, model_bytes(1))
     worker = backend.workers[0]
     backend.grant(worker, granted=games, delivered=0)
@@ -116,7 +116,7 @@ def test_the_guide_s_worker_plays_at_its_own_temperature(tmp_path: Path, monkeyp
 
 @pytest.mark.trial
 @pytest.mark.usefixtures("guide")
-def test_the_guide_s_worker_plays_in_processes_of_its_own(tmp_path: Path) -> None:
+def test_the_guide_s_worker_plays_in_separate_processes(tmp_path: Path) -> None:
     backend = LocalProcesses(
         tmp_path / "w", count=1, game=GAME, settings=small_settings(tmp_path, distributed=CUSTOM), run_id="run"
     )
@@ -127,7 +127,7 @@ def test_the_guide_s_worker_plays_in_processes_of_its_own(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("kind", ["inline", "processes"])
-def test_a_class_that_cannot_be_had_ends_the_program_before_anything_is_started(tmp_path: Path, kind: str) -> None:
+def test_a_class_that_cannot_be_loaded_ends_the_program_before_anything_is_started(tmp_path: Path, kind: str) -> None:
     settings = small_settings(tmp_path, distributed={"worker_class": "nowhere.CustomWorker"})
     with pytest.raises(NoWorkerClass, match="nowhere"):
         if kind == "inline":

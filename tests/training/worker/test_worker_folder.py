@@ -44,7 +44,7 @@ GOOD = {"run_id": "run", "worker": "w", "beat": 3, "pid": 7, "state": "playing"}
         {"surprise": 1},
     ],
 )
-def test_a_heartbeat_that_is_not_one_is_refused(tmp_path: Path, changes: dict[str, Any]) -> None:
+def test_an_invalid_heartbeat_is_refused(tmp_path: Path, changes: dict[str, Any]) -> None:
     folder = WorkerFolder(tmp_path).make()
     (tmp_path / "worker.json").write_text(json.dumps(GOOD))
     assert folder.read_heartbeat() == Heartbeat.model_validate(GOOD)
@@ -65,7 +65,7 @@ def test_a_message_that_is_no_object_or_too_long_is_refused(tmp_path: Path, text
             read()
 
 
-def test_a_message_that_cannot_be_opened_is_refused_and_one_that_is_not_there_is_none(tmp_path: Path) -> None:
+def test_an_unreadable_message_is_refused_and_a_missing_one_is_none(tmp_path: Path) -> None:
     folder = WorkerFolder(tmp_path).make()
     assert folder.read_heartbeat() is None
     assert folder.read_assignment() is None
@@ -80,7 +80,7 @@ def test_a_message_cannot_be_changed() -> None:
 
 
 @pytest.mark.parametrize("worker", ["local-1", "Worker.Example.org", "ä" * 60, "UPPER_case", "x" * 64])
-def test_the_name_of_a_batch_says_where_it_stands_and_is_a_name_that_both_sides_take(worker: str) -> None:
+def test_the_name_of_a_batch_states_its_place_and_is_valid_for_both_sides(worker: str) -> None:
     name = batch_name("0123456789abcdef", worker, 1234, BatchLimits().max_games, "0123456789abcdef" * 4)
     assert BATCH_ID.fullmatch(name)
     match = BATCH_NAME.fullmatch(f"{name}.games")
@@ -89,7 +89,7 @@ def test_the_name_of_a_batch_says_where_it_stands_and_is_a_name_that_both_sides_
 
 @pytest.mark.parametrize("run_id", ["0123456789abcdef", "run", "A run_of-ours", "x" * 64])
 @pytest.mark.parametrize("worker", ["local-1", "w_", "_", "a__b", "x" * 64])
-def test_the_name_of_a_batch_says_whose_it_is_and_older_names_do_not(run_id: str, worker: str) -> None:
+def test_the_name_of_a_batch_states_its_run_except_for_older_names(run_id: str, worker: str) -> None:
     name = f"{batch_name(run_id, worker, 7, 10, '0123456789abcdef')}.games"
     assert is_of_run(name, run_id) and not is_of_run(name, "another")
     player = re.sub("[^a-z0-9]+", "-", worker.lower())[:40]  # as earlier versions have it
@@ -119,7 +119,7 @@ def test_one_process_at_a_time_uses_a_folder(tmp_path: Path) -> None:
         pass
 
 
-def test_a_process_whose_folder_was_deleted_is_told_though_there_is_another_one_in_its_place(tmp_path: Path) -> None:
+def test_a_process_notices_that_its_folder_was_deleted_even_if_a_new_one_is_there(tmp_path: Path) -> None:
     folder = WorkerFolder(tmp_path / "w").make()
     with folder.lock() as check:
         check()

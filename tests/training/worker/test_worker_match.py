@@ -1,4 +1,4 @@
-"""A worker and its orders for evaluation games, with a clock that the tests turn and a main node that they play."""
+"""A worker and its orders for evaluation games, with a clock set by the tests and a simulated main node."""
 
 import json
 from pathlib import Path
@@ -21,7 +21,7 @@ class Organizer(Main):
     """A main node that orders evaluation games."""
 
     def bring(self, *versions: int, **changes: object) -> None:
-        """Lay the models of these versions into the inbox and name them."""
+        """Put the models of these versions into the inbox and name them."""
         for version in versions:
             (self.folder.inbox / self.player(version).file_name).write_bytes(model_bytes(version))
         self.assign(players=tuple(self.player(version) for version in versions), **changes)
@@ -50,7 +50,7 @@ class Organizer(Main):
 
 
 @pytest.mark.medium
-def test_an_order_is_played_as_soon_as_it_is_seen_and_its_games_are_those_of_the_rules(tmp_path: Path) -> None:
+def test_an_order_is_played_as_soon_as_it_is_seen_and_its_games_follow_the_rules(tmp_path: Path) -> None:
     main = Organizer(tmp_path)
     worker = main.worker()
     main.play(worker)
@@ -65,7 +65,7 @@ def test_an_order_is_played_as_soon_as_it_is_seen_and_its_games_are_those_of_the
 
 
 @pytest.mark.medium
-def test_an_order_is_played_once_and_gives_the_same_games_again(tmp_path: Path) -> None:
+def test_an_order_is_played_once_and_its_games_are_reproducible(tmp_path: Path) -> None:
     main, other = Organizer(tmp_path / "one"), Organizer(tmp_path / "other")
     order = main.order("a", 2, 3)
     for organizer in (main, other):
@@ -79,7 +79,7 @@ def test_an_order_is_played_once_and_gives_the_same_games_again(tmp_path: Path) 
 
 
 @pytest.mark.medium
-def test_games_under_way_wait_for_a_match_and_are_then_played_to_their_end(tmp_path: Path) -> None:
+def test_games_in_progress_wait_for_a_match_and_are_then_finished(tmp_path: Path) -> None:
     main, undisturbed = Organizer(tmp_path / "one", granted=9), Main(tmp_path / "other", granted=9)
     worker = main.worker()
     for _ in range(12):
@@ -101,7 +101,7 @@ def test_games_under_way_wait_for_a_match_and_are_then_played_to_their_end(tmp_p
 
 
 class Watched(Organizer):
-    """Time goes by whenever somebody asks for it, so that matches take some."""
+    """A main node whose clock advances with every reading, so that matches take time."""
 
     def worker(self, kind: type[Worker] = Worker) -> Worker:
         return kind(self.folder.root, clock=self.clock)
@@ -111,7 +111,7 @@ class Watched(Organizer):
         return self.now
 
 
-def test_a_worker_beats_while_it_plays_a_match(tmp_path: Path) -> None:
+def test_a_worker_writes_heartbeats_while_it_plays_a_match(tmp_path: Path) -> None:
     main = Watched(tmp_path)
     worker = main.worker()
     main.play(worker)
@@ -131,7 +131,7 @@ def test_a_worker_beats_while_it_plays_a_match(tmp_path: Path) -> None:
 
 @pytest.mark.medium
 @pytest.mark.parametrize("stop", [False, True])
-def test_an_order_that_is_taken_back_or_a_stop_ends_a_match_in_the_middle(tmp_path: Path, stop: bool) -> None:
+def test_a_withdrawn_order_or_a_stop_ends_a_match_in_the_middle(tmp_path: Path, stop: bool) -> None:
     main = Watched(tmp_path)
     worker = main.worker()
     main.play(worker)
@@ -161,7 +161,7 @@ def test_an_order_that_is_taken_back_or_a_stop_ends_a_match_in_the_middle(tmp_pa
 
 
 @pytest.mark.medium
-def test_a_match_that_was_cut_off_by_a_kill_is_played_by_the_process_that_takes_over(tmp_path: Path) -> None:
+def test_a_match_interrupted_by_a_kill_is_played_by_the_successor(tmp_path: Path) -> None:
     main = Watched(tmp_path)
     worker = main.worker()
     main.play(worker)
@@ -197,7 +197,7 @@ def test_an_order_that_cannot_be_played_is_refused_with_the_reason(tmp_path: Pat
 
 
 @pytest.mark.medium
-def test_files_of_players_and_results_go_when_they_are_named_no_more(
+def test_files_of_players_and_results_are_removed_when_no_longer_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("training.worker.worker_match.SURPLUS_SECONDS", 0.0)
@@ -223,23 +223,21 @@ def test_files_of_players_and_results_go_when_they_are_named_no_more(
     assert main.results() == []
 
 
-def test_a_player_that_comes_again_before_it_was_seen_to_be_named_no_more_stays(tmp_path: Path) -> None:
+def test_a_player_that_returns_before_its_removal_was_noticed_stays(tmp_path: Path) -> None:
     main = Organizer(tmp_path)
     worker = main.worker()
     main.bring(2)
     main.play(worker)
     main.assign(players=())
     (main.folder.inbox / main.player(2).file_name).write_bytes(model_bytes(2))
-    main.play(
-        worker
-    )  # it sees the assignment without the player only now, and the player's file has come for the next one
+    main.play(worker)  # only now it sees the assignment without the player, whose file has come for the next assignment
     main.assign(players=(main.player(2),), matches=(main.order("a", 2, None),))
     main.play(worker)
     assert main.result(main.order("a", 2, None)).refused == ""
 
 
 @pytest.mark.medium
-def test_the_speed_of_self_play_is_not_measured_by_matches(tmp_path: Path) -> None:
+def test_matches_do_not_count_for_the_speed_of_self_play(tmp_path: Path) -> None:
     main = Organizer(tmp_path, granted=400, parallel_games=8)
     worker = main.worker()
     for _ in range(CYCLES // 4):
@@ -262,7 +260,7 @@ def test_the_speed_of_self_play_is_not_measured_by_matches(tmp_path: Path) -> No
     assert np.isclose(worker.playing.speed(), before, rtol=0.3)
 
 
-def test_an_assignment_with_a_forged_order_is_named_as_broken(tmp_path: Path) -> None:
+def test_an_assignment_with_a_forged_order_is_reported_as_broken(tmp_path: Path) -> None:
     main = Organizer(tmp_path)
     main.bring(2, matches=(main.order("a", 2, None),))
     path = main.folder.inbox / "assignment.json"
