@@ -6,12 +6,12 @@ damaged.
     python tests/fuzz.py --guided --minutes 30
     python tests/fuzz.py --again runs/fuzz/sgf-1f0c2a9b8e7d
 
-Every input is a real one, changed: bits and lengths as a broken disk or line would change them, or what it says, with
-right checksums, as a forger would. With --guided, atheris chooses what to change further by what it has led to in our
-code; it needs ``pip install atheris`` on Linux, and each reader has a process of its own. Nothing but the error that
-its reader documents may come out, no input may take a second of processor time, and none may make memory grow beyond
-what a real one needs. What breaks a promise is kept in runs/fuzz. Without --only, --inputs is for each reader, and
---minutes for all of them, who get equal shares. The exit code is 1 where a promise was broken.
+Every input is a modified real one: with bits and lengths changed as by a broken disk or line, or with other content and
+valid checksums, as by a forger. With --guided, atheris chooses the inputs to modify further by the code that they have
+reached; it needs ``pip install atheris`` on Linux, and each reader has its own process. A reader may raise only its
+documented error, no input may take a second of processor time, and none may make memory grow beyond what a real one
+needs. Inputs that break a promise are kept in runs/fuzz. Without --only, --inputs is for each reader, and --minutes for
+all of them in equal shares. The exit code is 1 where a promise was broken.
 """
 
 import argparse

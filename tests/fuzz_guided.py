@@ -3,10 +3,10 @@ starts this.
 
     python tests/fuzz_guided.py INPUTS SECONDS SEED READER...
 
-Of the inputs that have led to a line or a comparison to which none had led before, some are changed further: by
-libFuzzer, which knows bytes and lengths, or as the reader's format is changed elsewhere, which gets behind checksums.
-libFuzzer sees our own code and the library that reads SGF; compiled code stays as it is. It ends its process, and so
-may compiled code that crashes: so each reader has a process, forked after all is loaded.
+Some of the inputs that have reached a new line or comparison are changed further: by libFuzzer, which knows bytes and
+lengths, or by the mutations of the reader's format, which get past checksums. libFuzzer sees our own code and the
+library that reads SGF; compiled code is not instrumented. libFuzzer ends its process, and crashes of compiled code do
+too, so each reader has its own process, forked after everything is loaded.
 """
 
 import functools

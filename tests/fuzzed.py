@@ -90,8 +90,8 @@ class Decoder:
     Args:
         bases: real inputs.
         change: damages one.
-        read: reads one, and uses what was let in.
-        errors: what it may raise; nothing where it reports what is bad otherwise.
+        read: reads one, and uses what was accepted.
+        errors: the exceptions that it may raise; none if it reports bad input in another way.
     """
 
     bases: list[bytes]

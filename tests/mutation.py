@@ -4,14 +4,14 @@
     python tests/mutation.py --sample 80 --seed 1 training/data/ledger.py
     python tests/mutation.py --sample 0 training/data/ledger.py:120-150
 
-A fault is killed when a test fails, or does not come to an end; it lives when all pass. The tests are those that
-MODULES names, a part of what ``make test`` runs, without its trials; and of these the ones that come by the fault's
-statement. What runs in a process of its own is not watched: programs that tests start have the module without the
-fault. ``--sample 0`` tries every fault. The exit code is 1 where a share is below ``--least``.
+A fault is killed if a test fails or does not end; it survives if all tests pass. The tests are those that MODULES
+names, a part of ``make test`` without its trials, and of these the ones that reach the fault's statement. Other
+processes are not traced: programs that tests start have the module without the fault. ``--sample 0`` tries every fault.
+The exit code is 1 if a share is below ``--least``.
 
-Each fault has a process, forked when pytest has collected the tests; there the functions of the module get the code
-that has the fault. Only what a fault changes when the module is loaded needs a process that has not loaded it yet.
-Modules of kernels are run by the interpreter, as compiling would take most of the time.
+Each fault has a process, forked after pytest has collected the tests; there the functions of the module get the faulty
+code. Only faults that take effect while the module is loaded need a process that has not loaded it yet. Modules of
+kernels are interpreted, because compiling would take most of the time.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""The guide to 2048 with ParallelZeroTrainer, as it is typed.
+"""The guide to 2048 with ParallelZeroTrainer, typed verbatim.
 
 Where the guide's numbers would take too long:
 

@@ -1,4 +1,4 @@
-"""The guide to chess on several GPUs, as it is typed, on a machine without any.
+"""The guide to chess on several GPUs, typed verbatim on a machine without any.
 
 Where the guide's numbers would take too long:
 

@@ -1,4 +1,4 @@
-"""The guide to training on several GPUs and machines, as it is typed.
+"""The guide to training on several GPUs and machines, typed verbatim.
 
 Where the guide's numbers would take too long:
 

@@ -1,4 +1,4 @@
-"""The guide to trading with PPO-LSTM on several GPUs, as it is typed.
+"""The guide to trading with PPO-LSTM on several GPUs, typed verbatim.
 
 Where the guide's numbers would take too long:
 

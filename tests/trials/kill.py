@@ -1,4 +1,4 @@
-"""Kill a run again and again, resume it each time, and see that nothing is lost and nothing counts twice.
+"""Kill a run repeatedly, resume it each time, and check that nothing is lost and nothing counts twice.
 
     python -m tests.trials.kill --kills 20 --seed 1
     python -m tests.trials.kill --kills 20 --config configs/tic_tac_toe.yaml

@@ -2,9 +2,9 @@
 
     python -m tests.trials.memory --games 10000
 
-The games are one recorded batch, handed in again and again under new names, so that nothing is measured but taking in,
-learning, publishing and keeping checkpoints. The memory is that of the whole process (resident set), after its first
-iterations and at the end.
+The games are one recorded batch, delivered repeatedly under new names, so that only receiving, learning, publishing and
+saving checkpoints are measured. The memory is that of the whole process (resident set), after its first iterations and
+at the end.
 """
 
 import argparse

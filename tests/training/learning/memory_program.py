@@ -1,4 +1,4 @@
-"""A learner that has less memory than a whole batch needs: ``python -m tests.training.learning.memory_program
+"""A learner with less memory than a whole batch needs: ``python -m tests.training.learning.memory_program
 MEGABYTES``.
 
 It prints how many positions it finally takes at once, and its last loss.

@@ -18,7 +18,7 @@ DEAD_WITHOUT_PROCESS = "run.db-shm"  # SQLite's scratch space
 
 
 class Snapshots:
-    """What kills at different moments leave of ``folder``: copies beside it, without repetition.
+    """What kills at different moments leave of ``folder``: copies next to it, without repetition.
 
     Args:
         folder: of the program under test.
