@@ -11,7 +11,7 @@ valid checksums, as by a forger. With --guided, atheris chooses the inputs to mo
 reached; it needs ``pip install atheris`` on Linux, and each reader has its own process. A reader may raise only its
 documented error, no input may take a second of processor time, and none may make memory grow beyond what a real one
 needs. Inputs that break a promise are kept in runs/fuzz. Without --only, --inputs is for each reader, and --minutes for
-all of them in equal shares. The exit code is 1 where a promise was broken.
+all of them in equal shares. The exit code is 1 if a promise was broken.
 """
 
 import argparse

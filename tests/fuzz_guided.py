@@ -1,5 +1,4 @@
-"""Lets atheris (libFuzzer) choose the inputs of readers, and prints the results: ``tests/fuzz.py --guided``
-starts this.
+"""Lets atheris (libFuzzer) choose the inputs of readers, and prints the results; ``tests/fuzz.py --guided`` starts this.
 
     python tests/fuzz_guided.py INPUTS SECONDS SEED READER...
 

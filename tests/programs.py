@@ -43,7 +43,7 @@ class Terminal:
 
     Args:
         line: the command.
-        environment: beside this process's own.
+        environment: variables in addition to this process's own.
     """
 
     def __init__(self, *line: str, cwd: Path = ROOT, environment: Mapping[str, str] | None = None) -> None:

@@ -71,7 +71,7 @@ class Driver:
         installed: whether another driver of these hosts has installed everything.
         machines: further settings of a host, by its name.
         changes: changes of the config, by section.
-        environment: variables of the program, beside this process's own.
+        environment: variables of the program, in addition to this process's own.
     """
 
     def __init__(

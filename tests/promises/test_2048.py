@@ -3,13 +3,12 @@
 Where the guide's numbers would take too long:
 
 - the snippet: ``num_workers=8`` becomes 2, ``epochs=100`` 2, ``games_per_epoch=32`` 4 and ``simulations=50`` 1; its
-  slow form changes the number of epochs alone;
-- the commands: ``--smoke --height 2 --width 2 --epochs 1 --games-per-epoch 2`` is appended, and they are driven in
-  this process, which also plays. Their slow form appends ``--smoke`` alone,
-  with ``--epochs 2`` for 500, and processes of their own play;
-- the last two commands, of which one begins where the other has ended, play with processes of their own in either
-  form, here with 2;
-- ``--epochs 500`` becomes 50, so that the file which the next command begins with is there.
+  slow form changes only the number of epochs;
+- the commands: ``--smoke --height 2 --width 2 --epochs 1 --games-per-epoch 2`` is appended, and they run in this
+  process, which also plays. Their slow form appends only ``--smoke``, with ``--epochs 2`` for 500, and worker processes
+  play;
+- the last two commands, one of which begins where the other has ended, always play with worker processes, here with 2;
+- ``--epochs 500`` becomes 50, so that the file from which the next command starts exists.
 """
 
 import os

@@ -5,14 +5,14 @@ Where the guide's numbers would take too long:
 - the full run: ``--gpus 0,1,2,3,4,5,6,7`` becomes ``0,1``, ``--iterations 200`` 10 and ``--games-per-iter 1600`` 2,
   and a network of one block and 8 channels with 1 simulation is appended. Its slow form has eight processes,
   2 iterations and sixteen games, and appends ``--smoke`` alone;
-- the other training commands: they are read as they stand, and say what run they ask for; their slow form appends
+- the other training commands: they are only parsed, and the requested run is checked; their slow form appends
   ``--smoke``;
 - ``benchmark.py --games 100`` becomes 2, and ``--simulations 1 --opponents random --processes 1`` is appended; its
   slow form appends ``--opponents random``;
-- ``watch_training.py`` is told to end by ``--once``, without which it watches on; ``ssh your-cluster`` is left to the
-  tests of SSH, and its command typed here.
+- ``watch_training.py`` gets ``--once``, without which it does not end; ``ssh your-cluster`` is left to the tests of SSH,
+  and its command is typed here.
 
-The guide's marks and bars were damaged when it was saved; ours are what they were.
+The guide's marks and bars were damaged when it was saved; ours are the original ones.
 """
 
 import json

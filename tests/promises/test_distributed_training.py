@@ -2,14 +2,13 @@
 
 Where the guide's numbers would take too long:
 
-- each command that trains has ``--blocks 1 --channels 8`` appended, a network of 1x8 in place of 20x256; two commands
+- each command that trains has ``--blocks 1 --channels 8`` appended, a network of 1x8 instead of 20x256; two commands
   have a slow form with nothing appended;
-- of the commands of one machine, ``make test`` types one of the launcher, one of Python that starts ranks and one
-  that does not; the slow form types all. In ``make test`` a free port is appended by ``--master-port``, for other
-  tests run beside it;
-- the commands for several machines are typed on two hosts of their own by ``tests/cluster/test_two_nodes.py``, with
-  the address that the first one has in place of 192.168.1.100; here the first machine's line is typed where that
-  address is another machine's.
+- of the commands for one machine, ``make test`` types one of the launcher, one of Python that starts ranks and one
+  that does not; the slow form types all. In ``make test`` a free port is appended by ``--master-port``, because other
+  tests run at the same time;
+- ``tests/cluster/test_two_nodes.py`` types the commands for several machines on two hosts, with the first one's address
+  instead of 192.168.1.100; here the first machine's line is typed where that address belongs to another machine.
 """
 
 import os

@@ -2,12 +2,12 @@
 
 Where the guide's numbers would take too long:
 
-- each command has ``--episodes 16 --num-envs 4 --lstm-size 16 --window 32 --epochs 2`` appended, of which the last
-  word counts; the command that resumes has ``--episodes 24`` or nothing appended instead;
-- ``make test`` types one command of one process, one of several and the one that resumes; the slow form all of them,
-  in the guide's order;
-- in ``make test`` a free port is appended by ``--master-port``, for other tests run beside it;
-- ``watch -n 1 nvidia-smi`` is no program of ours.
+- each command has ``--episodes 16 --num-envs 4 --lstm-size 16 --window 32 --epochs 2`` appended, and the last value of
+  an option counts; the command that resumes has ``--episodes 24`` or nothing appended instead;
+- ``make test`` types one command of one process, one of several and the one that resumes; the slow form types all of
+  them, in the guide's order;
+- in ``make test`` a free port is appended by ``--master-port``, because other tests run at the same time;
+- ``watch -n 1 nvidia-smi`` is not one of our programs.
 """
 
 import os

@@ -1,21 +1,20 @@
 """The guide to the SSH cluster, typed verbatim on a main node and three separate machines, from its first to its last
 command.
 
-The machines are network namespaces with an sshd each; their names, ``worker1.example.com`` and so on, and the account
-``username`` are the guide's. Everything is typed at terminals, passwords and Enter too. What is otherwise than in the
-guide:
+The machines are network namespaces, each with an sshd; their names, ``worker1.example.com`` and so on, and the account
+``username`` are the guide's. Everything is typed at terminals, including passwords and Enter. Differences from the guide:
 
 - the repository of ``git clone`` is this checkout, by git's ``insteadOf``;
-- ``pip install -r requirements.txt`` finds everything in the environment in which the tests run, which each clone has
-  as a link ``.venv``;
-- ``configs/config.yaml`` has the guide's four blocks one below the other, those of ``distributed:`` under one. The
-  game is tic-tac-toe, as small as can be, and batches wait no longer than a second for their games
+- ``pip install -r requirements.txt`` finds everything in the environment in which the tests run, to which each clone has
+  a link ``.venv``;
+- ``configs/config.yaml`` has the guide's four blocks one below the other, those of ``distributed:`` merged into one. The
+  game is tic-tac-toe in its smallest form, and batches wait no longer than a second for their games
   (``flush_seconds``);
-- ``custom_worker.py``, which the guide has at its end, and ``worker_class`` are there from the beginning;
+- ``custom_worker.py``, which the guide has at its end, and ``worker_class`` are present from the beginning;
 - ``tail -f`` and ``watch`` are ended when they have shown something;
-- ``worker2`` is given its key only when it is an Error without it, which the guide does not say;
-- the environments of ``worker2`` and ``new_worker`` are not looked at again: they are that of ``worker1``;
-- each machine may use one core, and so has one worker.
+- ``worker2`` gets its key only after it was an Error without it, which the guide does not say;
+- the environments of ``worker2`` and ``new_worker`` are not checked again: they are that of ``worker1``;
+- each machine may use one core, so it has one worker.
 """
 
 import json

@@ -1,5 +1,6 @@
-"""A learner with less memory than a whole batch needs: ``python -m tests.training.learning.memory_program
-MEGABYTES``.
+"""A learner with less memory than a whole batch needs.
+
+    python -m tests.training.learning.memory_program MEGABYTES
 
 It prints how many positions it finally takes at once, and its last loss.
 """
