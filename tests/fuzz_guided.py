@@ -1,4 +1,4 @@
-"""Lets atheris (libFuzzer) choose the inputs of readers, and prints the results; ``tests/fuzz.py --guided`` starts this.
+"""Lets atheris (libFuzzer) choose the inputs of readers, and prints the results. ``tests/fuzz.py --guided`` starts it.
 
     python tests/fuzz_guided.py INPUTS SECONDS SEED READER...
 

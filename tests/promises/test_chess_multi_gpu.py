@@ -9,8 +9,8 @@ Where the guide's numbers would take too long:
   ``--smoke``;
 - ``benchmark.py --games 100`` becomes 2, and ``--simulations 1 --opponents random --processes 1`` is appended; its
   slow form appends ``--opponents random``;
-- ``watch_training.py`` gets ``--once``, without which it does not end; ``ssh your-cluster`` is left to the tests of SSH,
-  and its command is typed here.
+- ``watch_training.py`` gets ``--once``, without which it does not end; ``ssh your-cluster`` is left to the tests of
+  SSH, and its command is typed here.
 
 The guide's marks and bars were damaged when it was saved; ours are the original ones.
 """

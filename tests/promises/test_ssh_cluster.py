@@ -2,13 +2,14 @@
 command.
 
 The machines are network namespaces, each with an sshd; their names, ``worker1.example.com`` and so on, and the account
-``username`` are the guide's. Everything is typed at terminals, including passwords and Enter. Differences from the guide:
+``username`` are the guide's. Everything is typed at terminals, including passwords and Enter. What differs from the
+guide:
 
 - the repository of ``git clone`` is this checkout, by git's ``insteadOf``;
-- ``pip install -r requirements.txt`` finds everything in the environment in which the tests run, to which each clone has
-  a link ``.venv``;
-- ``configs/config.yaml`` has the guide's four blocks one below the other, those of ``distributed:`` merged into one. The
-  game is tic-tac-toe in its smallest form, and batches wait no longer than a second for their games
+- ``pip install -r requirements.txt`` finds everything in the environment in which the tests run, to which each clone
+  has a link ``.venv``;
+- ``configs/config.yaml`` has the guide's four blocks one below the other, those of ``distributed:`` merged into one.
+  The game is tic-tac-toe in its smallest form, and batches wait no longer than a second for their games
   (``flush_seconds``);
 - ``custom_worker.py``, which the guide has at its end, and ``worker_class`` are present from the beginning;
 - ``tail -f`` and ``watch`` are ended when they have shown something;
