@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# Proves the README's commands on a bare Debian: makes one with debootstrap, unpacks the last commit in it and runs the commands
-# there, one after the other, until one fails. It needs root, debootstrap and a network, and so is no part of `make test`.
+# Tests the README's commands on a bare Debian: makes one with debootstrap, unpacks the last commit in it and runs the commands
+# there, one after the other, until one fails. It needs root, debootstrap and a network, so it is not part of `make test`.
 #
-#   tests/bare_debian.sh                                   the first-time user: the README's first commands, training included
-#   tests/bare_debian.sh 'make test'                       the build machine: root, and nothing but python3, make and git
-#   AS=nobody tests/bare_debian.sh 'make setup'            somebody who may install no packages, and is told which one is missing
+#   tests/bare_debian.sh                                   the first-time user: the README's first commands, including training
+#   tests/bare_debian.sh 'make test'                       the build machine: root, with only python3, make and git
+#   AS=nobody tests/bare_debian.sh 'make setup'            a user who may not install packages, and gets the name of the missing one
 #
-# BARE_DEBIAN is the folder in which to work (the Debian base is kept there for the next time). PIP_* variables are passed on;
-# BIND lists files and folders of this machine that are needed inside too, such as a folder of wheels that PIP_FIND_LINKS names.
+# BARE_DEBIAN is the working folder (the Debian base is kept there for the next time). PIP_* variables are passed on; BIND lists
+# files and folders of this machine that are also needed inside, such as a folder of wheels named by PIP_FIND_LINKS.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -33,7 +33,7 @@ mkdir -p "$root/home/keima/checkout"
 git archive HEAD | tar -x -C "$root/home/keima/checkout"
 chroot "$root" chown -R "$user" /home/keima
 
-# The rest runs in mount and process namespaces of its own, so that nothing outlives this script.
+# The rest runs in its own mount and process namespaces, so that nothing outlives this script.
 passed=()
 for variable in ${!PIP_@}; do
     passed+=("$variable=${!variable}")
