@@ -100,10 +100,7 @@ def open_fleet(
     run_id: str = "run",
     **options: Any,
 ) -> Fleet:
-    """Yield a fleet whose mirrors are in ``root``
-    workers, and whose machines in ``root``
-    hosts.
-    """
+    """Yield a fleet whose mirrors are in ``root`` / workers, and whose machines in ``root`` / hosts."""
     (root / "workers").mkdir(exist_ok=True)
     return Fleet(
         root / "workers",

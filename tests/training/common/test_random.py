@@ -144,9 +144,7 @@ def test_gamma_numbers_have_the_right_moments(alpha: float) -> None:
 
 
 def test_gamma_numbers_of_a_small_shape_are_spread_over_their_magnitudes() -> None:
-    """For small x, P(gamma < x) is close to x**alpha
-    Gamma(alpha + 1): moments alone would miss an error there.
-    """
+    """For small x, P(gamma < x) is close to x**alpha / Gamma(alpha + 1): moments alone would miss an error there."""
     sample = drawn(draw_gamma, 0.1)
     for x in (1e-12, 1e-6, 1e-3):
         expected = x**0.1 / math.gamma(1.1)
