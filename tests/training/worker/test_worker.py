@@ -183,9 +183,7 @@ def test_a_damaged_module_of_the_user_is_reported_in_the_heartbeat(tmp_path: Pat
     assert f"{name}.py was changed" in main.heartbeat().error
 
 
-def test_a_user_s_game_is_played_from_the_file_in_the_inbox(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_user_s_game_is_played_from_the_file_in_the_inbox(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rules = (ROOT / "games" / "tic_tac_toe.py").read_text(encoding="utf-8")
     (tmp_path / "mine.py").write_text(rules.replace("def tic_tac_toe()", "def game()"), encoding="utf-8")
     game = load_game(str(tmp_path / "mine.py"))
