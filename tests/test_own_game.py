@@ -27,7 +27,7 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.mark.trial
 @pytest.mark.timeout(600)
-def test_a_run_goes_on_with_its_copies_after_the_files_have_changed_and_moved(folder: Path) -> None:
+def test_a_run_continues_with_its_copies_after_the_files_have_changed_and_moved(folder: Path) -> None:
     printed("start_main.py", "--config", "mine.yaml", "--smoke", "--run-dir", "run", cwd=folder, seconds=300)
     copies = {stem_of(path.stem) for path in (folder / "run" / "modules").iterdir()}
     assert copies == {"mine", "small"}

@@ -18,7 +18,7 @@ GAMES = 20  # from each worker
 
 @pytest.fixture
 def driver(real_hosts: None, tmp_path: Path) -> Iterator[Driver]:
-    """Two hosts, and a config that names a game in a folder of its own."""
+    """Two hosts, and a config that names a game in a separate folder."""
     rules = (ROOT / "games" / "tic_tac_toe.py").read_text(encoding="utf-8")
     game = tmp_path / "mine.py"
     game.write_text(rules.replace("def tic_tac_toe()", "def game()"), encoding="utf-8")

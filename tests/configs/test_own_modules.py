@@ -1,4 +1,4 @@
-"""Users' own files are named by their content, kept on each machine, and their faults are told with file and line."""
+"""Users' own files are named by their content and kept on each machine; faults are reported with file and line."""
 
 from pathlib import Path
 
@@ -12,7 +12,7 @@ from configs.schema import Settings
 
 @pytest.fixture(autouse=True)
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty store of this test's own."""
+    """An empty store for this test."""
     monkeypatch.setattr(own_modules, "CACHE", tmp_path / "cache")
     return tmp_path / "cache" / "modules"
 
@@ -72,7 +72,7 @@ def test_a_copy_that_was_changed_is_refused(tmp_path: Path, store: Path) -> None
         ("game.py", "#" * 300_000, r"larger than 256 KiB"),
     ],
 )
-def test_what_is_no_module_is_refused(tmp_path: Path, file: str, text: str, problem: str) -> None:
+def test_an_invalid_module_is_refused(tmp_path: Path, file: str, text: str, problem: str) -> None:
     with pytest.raises(ModuleProblem, match=problem):
         keep_module(written(tmp_path / file, text))
 
@@ -85,7 +85,7 @@ def test_a_missing_file_and_one_that_is_not_text_are_named(tmp_path: Path) -> No
         keep_module(tmp_path / "latin.py")
 
 
-def test_a_file_that_fails_is_told_with_its_line(tmp_path: Path) -> None:
+def test_a_failing_file_is_reported_with_its_line(tmp_path: Path) -> None:
     path = written(tmp_path / "fails.py", "size = 3\nhalf = size / 0\n")
     with pytest.raises(ModuleProblem, match=rf"{path}, line 2: ZeroDivisionError"):
         load_module(keep_module(path))
@@ -102,7 +102,7 @@ def test_settings_name_a_file_relative_to_their_own(tmp_path: Path) -> None:
     assert Settings.model_validate(settings.model_dump()) == settings
 
 
-def test_a_network_of_ones_own_is_described_by_its_name_and_options(tmp_path: Path) -> None:
+def test_a_user_s_network_is_described_by_its_name_and_options(tmp_path: Path) -> None:
     path = written(tmp_path / "tiny.py")
     settings = load_settings(config(tmp_path, "game: {name: chess}", "network: {module: tiny.py, options: {width: 8}}"))
     assert settings.network.arguments() == {"type": keep_module(path), "width": 8}
@@ -119,18 +119,18 @@ def test_a_network_of_ones_own_is_described_by_its_name_and_options(tmp_path: Pa
         ("game: {name: go}", "network: {module: othello.py, predict_reply: true}", r"has no such heads"),
     ],
 )
-def test_settings_that_contradict_themselves_are_refused(tmp_path: Path, game: str, network: str, problem: str) -> None:
+def test_contradictory_settings_are_refused(tmp_path: Path, game: str, network: str, problem: str) -> None:
     written(tmp_path / "othello.py")
     with pytest.raises(ConfigError, match=problem):
         load_settings(config(tmp_path, game, network))
 
 
-def test_a_game_of_openspiel_is_short_for_its_adapter(tmp_path: Path) -> None:
+def test_the_name_of_an_openspiel_game_stands_for_its_adapter(tmp_path: Path) -> None:
     game = load_settings(config(tmp_path, 'game: {openspiel: "hex(board_size=5)"}')).game
     assert (game.name, game.options) == ("openspiel", {"game": "hex(board_size=5)"})
 
 
-def test_a_run_has_a_copy_and_goes_on_with_it_after_the_file_has_changed(tmp_path: Path, store: Path) -> None:
+def test_a_run_keeps_a_copy_and_uses_it_after_the_file_has_changed(tmp_path: Path, store: Path) -> None:
     path, run = written(tmp_path / "othello.py"), tmp_path / "run"
     run.mkdir()
     settings = load_settings(config(tmp_path))

@@ -1,4 +1,4 @@
-"""A game in a file of one's own is loaded like a shipped one, and its faults are told with file and line."""
+"""A game in a user's own file is loaded like a shipped one, and its faults are reported with file and line."""
 
 from pathlib import Path
 
@@ -37,16 +37,16 @@ def test_a_file_is_a_game_named_by_its_content_with_all_its_options(tmp_path: Pa
         ("def game():\n    raise ValueError('too small')\n", r"mine\.py, line 2: too small"),
     ],
 )
-def test_a_file_that_gives_no_game_is_refused(tmp_path: Path, text: str, problem: str) -> None:
+def test_a_file_without_a_game_is_refused(tmp_path: Path, text: str, problem: str) -> None:
     with pytest.raises(ValueError, match=problem):
         load_game(written(tmp_path / "mine.py", text))
 
 
-def test_an_option_that_the_game_lacks_is_refused_with_those_it_has(tmp_path: Path) -> None:
+def test_an_unknown_option_is_refused_with_the_known_ones(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"game 'mine' has no option 'komi'; it takes size"):
         load_game(written(tmp_path / "mine.py", OWN), komi=7)
 
 
-def test_a_game_that_this_machine_does_not_have_is_named_with_the_remedy() -> None:
+def test_a_game_missing_on_this_machine_is_named_with_the_remedy() -> None:
     with pytest.raises(ValueError, match=r"this machine does not have it: name the file othello\.py"):
         load_game("othello-000000000000")

@@ -48,9 +48,7 @@ def test_models_of_evaluation_games_are_sent_once_and_only_if_they_are_known(fol
     assert (folder.machine.folder().inbox / two.file_name).read_bytes() == b"2"
 
 
-def test_a_game_of_ones_own_is_sent_once_and_before_the_assignment_that_names_it(
-    folder: Folder, tmp_path: Path
-) -> None:
+def test_a_user_s_game_is_sent_once_and_before_the_assignment_that_names_it(folder: Folder, tmp_path: Path) -> None:
     (tmp_path / "othello.py").write_text("answer = 42\n")
     name = keep_module(tmp_path / "othello.py")
     before = len(folder.puts())

@@ -1,4 +1,4 @@
-"""A network in a file of one's own is built, evaluated, saved and restored like a shipped one."""
+"""A network in a user's own file is built, evaluated, saved and restored like a shipped one."""
 
 from pathlib import Path
 
@@ -64,9 +64,7 @@ def test_it_evaluates_positions_and_travels_as_a_model(tmp_path: Path) -> None:
         (NETWORK, {"depth": 3}, r"network 'small' has no option depth"),
     ],
 )
-def test_a_file_that_gives_no_network_is_refused(
-    tmp_path: Path, text: str, options: dict[str, int], problem: str
-) -> None:
+def test_a_file_without_a_network_is_refused(tmp_path: Path, text: str, options: dict[str, int], problem: str) -> None:
     with pytest.raises(ValueError, match=problem):
         build_network(load_game("tic_tac_toe"), type=written(tmp_path / "small.py", text), **options)
 
