@@ -250,7 +250,7 @@ from training.learning.learner import TrainingDiverged
 from training.networks.evaluator import use_threads
 from training.ranks.ranks import ALONE, NotNeeded, Place, Ranks, check_backend, idle_variables, joined
 from training.ranks.save_folder import chosen_folder
-from training.ranks.torchrun import Start, room_for_ranks, run_ranks, see_that_they_can_meet
+from training.ranks.torchrun import Start, check_machines_can_meet, room_for_ranks, run_ranks
 from training.ranks.total_batch import group_bounds
 from training.replay.epochs import Epochs
 from training.run.run import make_learner
@@ -287,7 +287,7 @@ def start_ranks(arguments: argparse.Namespace, words: Sequence[str]) -> int:
         restarts=given.max_restarts,
     )
     check_backend(arguments.backend, arguments.device)
-    see_that_they_can_meet(start)
+    check_machines_can_meet(start)
     check_plan(arguments, world_size=count * given.nodes)
     if fewer:
         print(fewer, flush=True)

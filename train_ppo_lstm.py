@@ -187,7 +187,7 @@ from training.ppo.worlds.trading import TradingMarkets
 from training.ppo.worlds.trading_data import Bars, read_history
 from training.ranks.ranks import ALONE, NotNeeded, Place, Ranks, idle_variables, joined
 from training.ranks.save_folder import chosen_folder
-from training.ranks.torchrun import Start, room_for_ranks, run_ranks, see_that_they_can_meet
+from training.ranks.torchrun import Start, check_machines_can_meet, room_for_ranks, run_ranks
 from views.live import TerminalConsole
 from views.ppo import ppo_observers
 
@@ -204,7 +204,7 @@ def start_ranks(arguments: argparse.Namespace, words: Sequence[str]) -> int:
             raise ValueError(f"--distributed starts all ranks of this machine: leave --{name.replace('_', '-')} out")
     count, fewer = room_for_ranks(arguments.num_gpus, arguments.device, usual=2)
     start = Start(ranks=count, master_port=arguments.master_port, restarts=arguments.max_restarts)
-    see_that_they_can_meet(start)
+    check_machines_can_meet(start)
     settings, saved = prepared(arguments, ALONE)
     if saved and (reached := nothing_left(settings, saved, arguments.checkpoint_dir)):
         print(reached)

@@ -86,7 +86,7 @@ def test_impossible_options_are_refused_with_a_remedy(
     assert "does not exist" in refusal(capsys, tmp_path / "nowhere", tmp_path)
     two = ("--check", "--world-size", "2", "--batch-size", "3")
     assert "--batch-size 3 is too small for 2 ranks: take at least 4" in refusal(capsys, data, tmp_path, *two)
-    assert "--node-rank 2 is none of --nodes 2" in refusal(
+    assert "--node-rank 2 is out of range for --nodes 2" in refusal(
         capsys, data, tmp_path, "--launch", "--nodes", "2", "--node-rank", "2"
     )
     assert "--backend nccl" in refusal(capsys, data, tmp_path, "--world-size", "2", "--backend", "nccl")

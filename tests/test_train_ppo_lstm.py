@@ -91,7 +91,7 @@ def test_a_resumed_run_ends_like_one_that_was_never_stopped(tmp_path: Path) -> N
         (["--distributed", "--rank", "1"], "leave --rank out"),
         (["--distributed", "--master-port", str(free_port()), "--data", "nowhere.csv"], "nowhere.csv"),
         (["--num-gpus", "2"], "only --distributed starts several ranks"),
-        (["--rank", "1"], "--rank 1 is none of --world-size 1"),
+        (["--rank", "1"], "--rank 1 is out of range for --world-size 1"),
     ],
 )
 def test_impossible_options_are_refused_with_their_flag(
@@ -337,4 +337,4 @@ def test_ranks_that_die_too_often_are_given_up_with_a_hint_how_to_continue(tmp_p
         wait_for_checkpoint(tmp_path, process, seconds=900)
         os.kill(ranks_of(process.pid, PROGRAM)[-1], signal.SIGKILL)
         said, _ = process.communicate(timeout=600)
-    assert process.returncode == 2 and "go on by --resume" in said.splitlines()[-1], said
+    assert process.returncode == 2 and "continue with --resume" in said.splitlines()[-1], said

@@ -187,7 +187,7 @@ def test_the_first_commands_train_one_after_the_other_each_in_its_own_folder(fol
     port = ["--master-port", str(free_port())]
     said = trained(launcher, folder, Path("checkpoints", SMALL_CHECKPOINT), *SMALL, *port)
     ranks = min(8, CORES)
-    assert said.startswith(f"8 GPUs are asked for, and none is here: {ranks} rank")
+    assert said.startswith(f"8 GPUs requested, none found: {ranks} rank")
     if ranks > 1:
         assert f"{ranks} ranks by gloo on cpu, batch 2,048: " in said
     assert said.count("is over: mean loss") == 1 and len(STEP.findall(said)) == len(set(STEP.findall(said)))
@@ -264,7 +264,7 @@ def test_an_impossible_master_and_a_port_in_use_are_reported_in_one_line(folder:
     (first,) = commands(FIRST_NODE)
     said = refusal(first.replace("192.168.1.100", "192.0.2.1"), folder=folder)
     assert said.startswith(
-        "train_distributed.py: --master-addr 192.0.2.1 is no address of this machine, where rank 0 is to be"
+        "train_distributed.py: --master-addr 192.0.2.1 is not an address of this machine, which runs rank 0"
     )
     said = refusal(commands(DIRECT)[1], "--master-port", str(taken), folder=folder)
     assert (
@@ -311,5 +311,5 @@ def test_a_rank_that_keeps_ending_is_reported_in_one_line(folder: Path) -> None:
         said = process.stderr.read()
     assert process.returncode == 2 and "Traceback" not in said
     assert re.search(
-        r"(?m)^train_distributed.py: rank \d has ended with code -9 after 1 new beginnings; go on by --resume$", said
+        r"(?m)^train_distributed.py: rank \d has ended with code -9 after 1 restarts; continue with --resume$", said
     ), said

@@ -180,10 +180,7 @@ def test_commands_train_one_after_the_other_and_the_newest_run_is_resumed(
     port = ["--master-port", free_port()]
     said = typed(two, *SMALL, *port, folder=folder, before=NCCL + TUNING)
     ranks = min(2, CORES)
-    assert (
-        f"2 GPUs are asked for, and none is here: {ranks} rank" in said
-        and "this one uses checkpoints_ppo_2; --resume" in said
-    )
+    assert f"2 GPUs requested, none found: {ranks} rank" in said and "this one uses checkpoints_ppo_2; --resume" in said
     assert "NCCL_DEBUG, NCCL_IB_DISABLE, NCCL_P2P_DISABLE, NCCL_SOCKET_IFNAME" in said
     assert {form(line) for line in lines_of(said)} == {form(MULTI_LINE if ranks > 1 else SINGLE_LINE)}
     assert newest(folder / "checkpoints_ppo_2")["counters"]["world_size"] == ranks
@@ -212,9 +209,7 @@ def test_every_command_works_in_the_guide_s_order(folder: Path) -> None:
     (port,) = commands(PORT)
     assert "Episode 16/16 - " in typed(port, *SMALL, folder=folder, before=NCCL)
     export, select = commands(SELECTION)
-    assert f"4 GPUs are asked for, and none is here: {min(4, CORES)} rank" in typed(
-        select, *SMALL, folder=folder, before=export
-    )
+    assert f"4 GPUs requested, none found: {min(4, CORES)} rank" in typed(select, *SMALL, folder=folder, before=export)
     (custom,) = commands(CUSTOM)
     said = typed(custom, *SMALL, folder=folder, before=TUNING)
     assert (

@@ -1,1 +1,1 @@
-"""Training with several processes: ranks, their launcher, and what they share out."""
+"""Training with several processes: ranks, their launcher, and how they divide a batch."""

@@ -1,4 +1,4 @@
-"""Where ranks meet: looked at before any of them is started, so that what is wrong is said in one sentence."""
+"""Checks whether ranks can meet, before any of them is started, so that an error takes one sentence."""
 
 import errno
 import logging
@@ -6,8 +6,8 @@ import socket
 import time
 
 DEFAULT_PORT = 12355
-# To the store of torch by which ranks meet, its greeting and a ping, which it answers with the last four bytes; to
-# others an end of a line.
+# torch's store, through which ranks meet, reads this as its greeting and a ping, and answers the ping with the last
+# four bytes. Other programs read the end of a line.
 GREETING = b"\x00\xce\xf7\x85\x3c\x0d\xff\xff\xff\xff\r\n\r\n"
 ANSWER_SECONDS = 5.0
 LOOK_SECONDS = 1.0  # between two attempts to reach the first machine
@@ -16,19 +16,19 @@ log = logging.getLogger(__name__)
 
 
 def check_own_address(address: str, port: int) -> None:
-    """See that other ranks can meet this process at ``address`` and ``port``.
+    """Check that other ranks can reach this process at ``address`` and ``port``.
 
     Raises:
-        ValueError: nobody knows the address, it is another machine's, or the port cannot be had; the message names the
-        flag.
+        ValueError: the address is unknown or belongs to another machine, or the port is taken; the message names the
+            flag.
     """
     with socket.socket() as listener:
         try:
             listener.bind((_resolved(address), 0))
         except OSError as error:
             raise ValueError(
-                f"--master-addr {address} is no address of this machine, where rank 0 is to be: "
-                f"name one by which the others reach it"
+                f"--master-addr {address} is not an address of this machine, which runs rank 0: "
+                f"give one that the other machines can reach"
             ) from error
     with socket.socket() as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as torch does: ignores closed connections
@@ -40,14 +40,13 @@ def check_own_address(address: str, port: int) -> None:
 
 
 def wait_for_address(address: str, port: int, *, seconds: float) -> None:
-    """Return when somebody listens at ``address`` and ``port``, where rank 0 is; after a first failure it is logged
-    that this waits.
+    """Wait until rank 0 listens at ``address`` and ``port``; logs a line after the first failed attempt.
 
     Raises:
-        ValueError: nobody knows the address.
-        RuntimeError: nobody has listened there for ``seconds``.
+        ValueError: the address is unknown.
+        RuntimeError: nothing has listened there within ``seconds``.
     """
-    deadline, told = time.monotonic() + seconds, False
+    deadline, logged = time.monotonic() + seconds, False
     number = _resolved(address)
     while True:
         try:
@@ -57,19 +56,19 @@ def wait_for_address(address: str, port: int, *, seconds: float) -> None:
             if time.monotonic() >= deadline:
                 raise RuntimeError(
                     f"nobody answers at --master-addr {address}, --master-port {port}: {_reason(error)}; "
-                    "start the machine of rank 0, see that both flags are the same everywhere, "
+                    "start the machine of rank 0, check that both flags are the same on all machines, "
                     "and that its firewall lets this machine in"
                 ) from error
-        if not told:
+        if not logged:
             log.warning("waiting for rank 0 at %s port %d, up to %d s", address, port, seconds)
-            told = True
+            logged = True
         time.sleep(min(LOOK_SECONDS, seconds))
 
 
-def see_that_a_training_answers(address: str, port: int) -> None:
-    """Refuse a program that speaks in words, as web servers do. A store of torch's does not, of whichever version.
+def check_training_answers(address: str, port: int) -> None:
+    """Reject a program that answers in text, as web servers do. No version of torch's store does.
 
-    torch itself would take a minute to find out, and say it in hundreds of lines.
+    torch itself would need a minute to notice, and hundreds of lines to report it.
 
     Raises:
         RuntimeError: such a program listens there.
@@ -79,10 +78,10 @@ def see_that_a_training_answers(address: str, port: int) -> None:
             asked.sendall(GREETING)
             answer = asked.recv(16)
     except OSError:
-        return  # whoever connects for good will see
+        return  # the connection that matters will fail, and its error is reported
     if answer and answer.isascii():
         raise RuntimeError(
-            f"what answers at --master-addr {address}, --master-port {port} is no training: see that both are right"
+            f"the program at --master-addr {address}, --master-port {port} is not a training run: check both flags"
         )
 
 
@@ -101,5 +100,5 @@ def _resolved(address: str) -> str:
         return socket.gethostbyname(address)
     except OSError as error:
         raise ValueError(
-            f"--master-addr {address}: no machine of this name is known here; name its IP address"
+            f"--master-addr {address}: no machine of this name is known here; give its IP address"
         ) from error

@@ -1,9 +1,8 @@
-"""Batch norm whose statistics are those of groups of a total batch, wherever its rows are computed.
+"""Batch norm over groups of a total batch, whichever ranks compute their rows.
 
-A rank sums up its own rows of each group; the sums are added up over all ranks, forward and backward, so that the
-result and the gradient are those of one process that holds the whole group. It works on any device, with shares of any
-size; a rank alone with one group at a time uses torch's own kernels. Sums are taken about the running mean, and
-combined in float64.
+Each rank sums its own rows of each group, and the sums are added over all ranks, forward and backward. So the result
+and the gradient equal those of one process that holds the whole group. It works on any device, with shares of any size.
+A single rank with one group uses torch's own kernels. Sums are taken about the running mean and combined in float64.
 
 Batch norm: arXiv 1502.03167. Statistics over fixed groups smaller than the batch: arXiv 1705.08741 ("ghost batch
 normalization").
@@ -20,9 +19,7 @@ from training.ranks.ranks import ALONE, Ranks
 
 @dataclass
 class Layout:
-    """Which rows of what is computed belong to which group; the norms of a network share one, and it is set before each
-    forward.
-    """
+    """Which rows belong to which group; all norms of a network share one layout, which is set before each forward."""
 
     ranks: Ranks = ALONE
     sizes: tuple[int, ...] = (0,)  # [G] this rank's rows in each group, in their order
@@ -30,19 +27,19 @@ class Layout:
 
     @property
     def plain(self) -> bool:
-        """Whether the rows are one group, and all of it."""
+        """Whether the rows are exactly one whole group."""
         return self.ranks.alone and len(self.sizes) == 1
 
     def members(self, rows: int, device: torch.device) -> Tensor:
-        """The group of each row, ``[rows]``; where a network has several rows for a position, all positions follow one
-        another in each.
+        """The group of each row, ``[rows]``. A network with several rows per position has all positions' first rows
+        first, then all second rows, and so on.
         """
         groups = torch.arange(len(self.sizes), device=device).repeat_interleave(torch.tensor(self.sizes, device=device))
         return groups.repeat(rows // len(groups))
 
 
 class RankNorm(nn.BatchNorm2d):
-    """In place of ``norm``, with its very parameters and statistics."""
+    """Takes the place of ``norm`` and shares its parameters and statistics."""
 
     def __init__(self, norm: nn.BatchNorm2d, layout: Layout) -> None:
         super().__init__(norm.num_features, eps=norm.eps, momentum=norm.momentum, device="meta")
@@ -70,7 +67,7 @@ class RankNorm(nn.BatchNorm2d):
 
     @torch.no_grad()
     def _remember(self, means: Tensor, variances: Tensor) -> None:
-        """Take the groups' statistics ``[G, C]`` in, one after another, as if each had come alone."""
+        """Update the running statistics with the groups' ``[G, C]``, one group after another."""
         assert self.running_mean is not None and self.running_var is not None
         assert self.num_batches_tracked is not None and self.momentum is not None
         for mean, variance in zip(means, variances, strict=True):
@@ -113,10 +110,8 @@ class _Normalize(torch.autograd.Function):
         centred = x32 - _rows(mean, members, x32)
         sums = _group_sums(members, len(counts), dy.sum((2, 3)), (dy * centred).sum((2, 3)))
         own_dy, own_scaled = sums.chunk(2, 1)
-        bias_gradient, weight_gradient = (
-            own_dy.sum(0),
-            (own_scaled * inverse).sum(0),
-        )  # of its own rows; UpdateStep adds them up
+        # Over this rank's rows only: UpdateStep adds the gradients of all ranks.
+        bias_gradient, weight_gradient = own_dy.sum(0), (own_scaled * inverse).sum(0)
         ctx.ranks.sum_([sums])
         mean_dy, mean_scaled = (sums / counts[:, None]).chunk(2, 1)
         scale = weight * inverse
@@ -137,14 +132,13 @@ class _Normalize(torch.autograd.Function):
 
 def _group_sums(members: Tensor, groups: int, *columns: Tensor) -> Tensor:
     """The sums of float32 ``[N, C]`` over each group's rows, side by side: float64 ``[G, C * len(columns)]``."""
-    belongs = (
-        members == torch.arange(groups, device=members.device)[:, None]
-    )  # [G, N]; a product, for index_add_ has no fixed order
+    # [G, N]. A matrix product, because index_add_ adds in no fixed order.
+    belongs = members == torch.arange(groups, device=members.device)[:, None]
     return belongs.double() @ torch.cat(columns, 1).double()
 
 
 def _rows(table: Tensor, members: Tensor, like: Tensor) -> Tensor:
-    """What ``[G, C]`` has for each row, ``[N, C, 1, 1]``."""
+    """The entry of ``[G, C]`` for each row, ``[N, C, 1, 1]``."""
     return table.to(like.dtype)[members][:, :, None, None]
 
 
@@ -153,7 +147,7 @@ def _at_least_32_bits(x: Tensor) -> Tensor:
 
 
 def share_norms(network: nn.Module, layout: Layout) -> None:
-    """Have every batch norm in the network follow the layout; its state dictionary stays as it is."""
+    """Make every batch norm in the network follow the layout; its state dictionary does not change."""
     for module in list(network.modules()):
         for name, child in list(module.named_children()):
             if type(child) is nn.BatchNorm2d:

@@ -1,8 +1,7 @@
-"""The processes that train one network together, each a *rank* in the words of ``torch.distributed``.
+"""The processes that train one network together; ``torch.distributed`` calls each a *rank*.
 
-A process alone is a group of one, ``ALONE``, for which every operation here is nothing at all. Several find each other
-through the variables that torchrun sets, or through what the command line says. GPUs speak NCCL to each other;
-processors, and what is not on a GPU, speak gloo.
+A single process is a group of one, ``ALONE``, for which every operation here does nothing. Several processes find each
+other through torchrun's variables or command-line flags. Tensors on GPUs are exchanged with NCCL, all others with gloo.
 """
 
 import fcntl
@@ -23,31 +22,29 @@ from torch.distributed import FileStore, Store, TCPStore  # type: ignore[attr-de
 
 from training.ranks.meeting import DEFAULT_PORT, check_own_address, wait_for_address
 
-BUCKET_BYTES = (
-    64 * 2**20
-)  # of gradients that are summed in one go: large enough to fill a network, small enough to copy
-TIMEOUT = timedelta(minutes=15)  # of waiting for the others, who may be compiling or writing
-PATIENCE = timedelta(days=365)  # of waiting for rank 0's next word: that it has ended is noticed without it
+BUCKET_BYTES = 64 * 2**20  # summed in one operation: large enough to use the link fully, small enough to copy
+TIMEOUT = timedelta(minutes=15)  # of waiting for other ranks, which may be compiling or writing
+PATIENCE = timedelta(days=365)  # of waiting for rank 0's next message; its end is noticed earlier
 GLOO_INTERFACE = "GLOO_SOCKET_IFNAME"
 ANY_PORT = 9
-SIOCGIFADDR = 0x8915  # of Linux: the IPv4 address of an interface, see netdevice(7)
-STORE_PORT = "keima/store_port"  # in torchrun's store: where the ranks' own one is
-REFUSED_AFTER = timedelta(seconds=1)  # of asking at an old address
+SIOCGIFADDR = 0x8915  # on Linux, asks for the IPv4 address of an interface: netdevice(7)
+STORE_PORT = "keima/store_port"  # in torchrun's store: the port of the ranks' own store
+REFUSED_AFTER = timedelta(seconds=1)  # of connecting to an old address
 ROOM = "keima/room"  # in torchrun's store: which ranks have room on their machines
 NCCL, NCCL_TIMEOUT = "NCCL_", "NCCL_TIMEOUT"
 
 
 class RankLost(RuntimeError):
-    """Another rank has ended, or cannot be reached any more."""
+    """Another rank has ended or cannot be reached."""
 
 
 class NotNeeded(Exception):
-    """torchrun has started more ranks here than the machine has room for, and this is one of those that leave."""
+    """torchrun has started more ranks than the machine has room for, and this one has to leave."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Place:
-    """Where a process stands among those that train together, and where they meet; what is None is not said."""
+    """A process's number among those that train together, and where they meet; None: not given."""
 
     rank: int | None = None
     world_size: int | None = None
@@ -57,9 +54,9 @@ class Place:
 
 
 class Ranks:
-    """A group of processes, as one of them sees it.
+    """A group of processes, seen from one of them.
 
-    Whatever has to do with the others raises ``RankLost`` when one of them has ended.
+    Every operation between ranks raises ``RankLost`` if one of them has ended.
     """
 
     def __init__(
@@ -76,8 +73,8 @@ class Ranks:
         self.rank, self.world_size, self.local_rank = rank, world_size, local_rank
         self.neighbours = neighbours  # ranks on this machine, this one included
         self.backend = backend  # "nccl", "gloo", or "none" for a process alone
-        self.restarts = restarts  # how often torchrun has begun anew after a failure
-        self.started = started or world_size  # ranks, with those that have left because there was no room for them
+        self.restarts = restarts  # how often torchrun has restarted the ranks after a failure
+        self.started = started or world_size  # ranks, including those that left because there was no room for them
         self._patient: dist.ProcessGroup | None = None
 
     @property
@@ -87,18 +84,18 @@ class Ranks:
 
     @property
     def alone(self) -> bool:
-        """Whether there is nobody else."""
+        """Whether this is the only rank."""
         return self.world_size == 1
 
     @property
     def rows(self) -> slice:
-        """This rank's share of the rows of any batch: shares differ by one row at most."""
+        """This rank's share of the rows of any batch; shares differ by at most one row."""
         return slice(self.rank, None, self.world_size)
 
     def sum_(self, tensors: Sequence[Tensor]) -> None:
         """Replace each tensor by its sum over all ranks.
 
-        All ranks give the same shapes in the same order, and get the same bits.
+        All ranks pass the same shapes in the same order, and receive the same bits.
         """
         if self.alone:
             return
@@ -110,15 +107,15 @@ class Ranks:
                 tensor.copy_(part.view(tensor.shape))
 
     def largest(self, number: int) -> int:
-        """The largest of what the ranks say."""
+        """The largest of all ranks' numbers."""
         return max(self.everyones(number))
 
     def everyones(self, number: int) -> list[int]:
-        """What each rank says."""
+        """Every rank's number, by rank."""
         return [int(tensor) for tensor in self.gather(torch.tensor(number))]
 
     def gather(self, tensor: Tensor) -> list[Tensor]:
-        """Every rank's tensor, on the CPU; all have one shape and type."""
+        """Every rank's tensor, on the CPU; all have the same shape and type."""
         if self.alone:
             return [tensor]
         parts = [torch.empty_like(tensor) for _ in range(self.world_size)]
@@ -127,19 +124,19 @@ class Ranks:
         return parts
 
     def agreed(self, answer: bool) -> bool:
-        """What rank 0 answers."""
+        """Rank 0's answer."""
         verdict = torch.tensor(int(answer))
         self.broadcast_([verdict])
         return bool(verdict)
 
     def next_message(self, data: bytes = b"") -> bytes:
-        """What rank 0 says next, for which the others wait as long as it takes."""
+        """Rank 0's next message, for which the others wait as long as it takes."""
         with _reaching():
             self._patient = self._patient or dist.new_group(backend="gloo", timeout=PATIENCE)
         return self.broadcast_bytes(data, group=self._patient)
 
     def broadcast_(self, tensors: Sequence[Tensor], *, source: int = 0, group: dist.ProcessGroup | None = None) -> None:
-        """Replace each tensor by what it is on the rank ``source``; they may lie anywhere."""
+        """Replace each tensor by the rank ``source``'s, on any device."""
         if self.alone:
             return
         for tensor in tensors:
@@ -150,7 +147,7 @@ class Ranks:
                 tensor.copy_(sent)
 
     def broadcast_bytes(self, data: bytes, *, source: int = 0, group: dist.ProcessGroup | None = None) -> bytes:
-        """What the rank ``source`` gives."""
+        """The bytes that the rank ``source`` passes."""
         if self.alone:
             return data
         length = torch.tensor(len(data))
@@ -166,7 +163,7 @@ class Ranks:
         return sent.numpy().tobytes()
 
     def broadcast_text(self, text: str, *, source: int = 0) -> str:
-        """The text that the rank ``source`` gives."""
+        """The text that the rank ``source`` passes."""
         return self.broadcast_bytes(text.encode(), source=source).decode()
 
 
@@ -175,16 +172,16 @@ ALONE = Ranks()
 
 @contextmanager
 def _reaching() -> Iterator[None]:
-    """Within the block, what torch says of a connection that is gone is a ``RankLost``."""
+    """Within the block, torch's errors about lost connections become ``RankLost``."""
     try:
         yield
     except RuntimeError as error:
         reason = str(error).strip().partition("\n")[0]
-        raise RankLost(f"another rank of this training has ended, or cannot be reached any more: {reason}") from error
+        raise RankLost(f"another rank of this training run has ended or cannot be reached: {reason}") from error
 
 
 def _buckets(tensors: Sequence[Tensor]) -> Iterator[list[Tensor]]:
-    """The tensors in their order, a few at a time."""
+    """The tensors in order, in buckets of one type and at most ``BUCKET_BYTES``, or one larger tensor."""
     bucket: list[Tensor] = []
     size = 0
     for tensor in tensors:
@@ -199,7 +196,7 @@ def _buckets(tensors: Sequence[Tensor]) -> Iterator[list[Tensor]]:
 
 @contextmanager
 def joined(
-    told: Place,
+    given: Place,
     *,
     device: str = "auto",
     backend: str = "auto",
@@ -210,24 +207,24 @@ def joined(
     """Within the block, the group that this process belongs to.
 
     Args:
-        told: by the command line; it counts before what torchrun says.
-        device: "cpu" keeps a group off the GPUs.
-        backend: "nccl", "gloo", or "auto": NCCL where there are GPUs.
-        store: by which the ranks find each other, where the one who started them has given them one.
-        environment: of this process, but for tests.
-        room: how many of so many ranks there is room for on this machine; torchrun's others leave.
+        given: on the command line; it overrides torchrun's variables.
+        device: "cpu" keeps the group off the GPUs.
+        backend: "nccl", "gloo", or "auto": NCCL if there are GPUs.
+        store: through which the ranks find each other, if whoever started them has made one.
+        environment: replaces this process's, for tests.
+        room: given a number of ranks, how many of them this machine has room for; torchrun's others leave.
 
     Raises:
-        NotNeeded: this one leaves.
-        ValueError: what is told does not fit together.
-        RuntimeError: the others cannot be reached.
+        NotNeeded: this rank leaves.
+        ValueError: the given numbers do not fit together.
+        RuntimeError: the other ranks cannot be reached.
     """
     variables = os.environ if environment is None else environment
-    place = _resolved(told, variables)
+    place = _resolved(given, variables)
     assert place.rank is not None and place.world_size is not None and place.local_rank is not None
-    by_torchrun = told.rank is None and told.master_addr is None and "MASTER_ADDR" in variables
+    by_torchrun = given.rank is None and given.master_addr is None and "MASTER_ADDR" in variables
     started = place.world_size
-    here = (None if told.world_size else _number(variables, "LOCAL_WORLD_SIZE")) or place.world_size
+    here = (None if given.world_size else _number(variables, "LOCAL_WORLD_SIZE")) or place.world_size
     if room and by_torchrun and started > 1:
         place, here = with_room(place, here, room(here)), room(here)
     assert place.rank is not None and place.world_size is not None and place.local_rank is not None
@@ -240,7 +237,7 @@ def joined(
     if on_gpu:
         if place.local_rank >= torch.cuda.device_count():
             raise ValueError(
-                f"rank {place.rank} has no GPU: {torch.cuda.device_count()} are to be seen here; start fewer ranks"
+                f"rank {place.rank} has no GPU: this machine has {torch.cuda.device_count()}; start fewer ranks"
             )
         torch.cuda.set_device(place.local_rank)
     if store is None and by_torchrun and variables.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
@@ -277,22 +274,21 @@ def joined(
 
 
 def check_backend(backend: str, device: str) -> None:
-    """See that ranks on ``device`` can speak to each other by ``backend``.
+    """Check that ranks on ``device`` can communicate with ``backend``.
 
     Raises:
         ValueError: they cannot.
     """
     if backend == "nccl" and (device == "cpu" or not torch.cuda.is_available()):
-        raise ValueError("--backend nccl: it needs a GPU for each rank, and there is none; use gloo")
+        raise ValueError("--backend nccl needs a GPU for each rank, and there is none; use gloo")
 
 
 def meet(rank: int, address: str, port: int, *, seconds: float) -> None:
-    """See that processes that are started one by one can meet: that of ``rank`` 0 at once, the others as soon as it is
-    there.
+    """Check that processes started one by one can meet; all but rank 0 wait for rank 0.
 
     Raises:
-        ValueError: the first one cannot listen there, or nobody knows the address.
-        RuntimeError: it is not there.
+        ValueError: rank 0 cannot listen there, or the address is unknown.
+        RuntimeError: rank 0 does not answer.
     """
     if rank == 0:
         check_own_address(address, port)
@@ -301,21 +297,21 @@ def meet(rank: int, address: str, port: int, *, seconds: float) -> None:
 
 
 def with_room(place: Place, here: int, room: int) -> Place:
-    """The place of a rank among those that stay, of whom each machine has as many as it has room for, the first ones.
+    """The place of a rank among those that stay: on each machine the first ones, as many as it has room for.
 
     Args:
         place: torchrun's, with every number known.
         here: ranks that torchrun has started on this machine.
-        room: for so many of them.
+        room: how many of them this machine has room for.
 
     Raises:
-        NotNeeded: this one leaves.
+        NotNeeded: this rank leaves.
     """
     assert place.rank is not None and place.world_size is not None and place.local_rank is not None
     stays = place.local_rank < room
     if here == place.world_size:
         staying = [rank < room for rank in range(here)]
-    else:  # other machines have room for others
+    else:  # other machines may have room for a different number
         assert place.master_addr is not None and place.master_port is not None
         store = TCPStore(place.master_addr, place.master_port, is_master=False, timeout=patience())
         keys = [f"{ROOM}/{place.world_size}/{rank}" for rank in range(place.world_size)]
@@ -327,10 +323,10 @@ def with_room(place: Place, here: int, room: int) -> Place:
 
 
 def patience(variables: Mapping[str, str] = os.environ) -> timedelta:
-    """How long ranks wait for each other: ``NCCL_TIMEOUT`` seconds, also where it is not NCCL that waits.
+    """How long ranks wait for each other: ``NCCL_TIMEOUT`` seconds, with gloo too.
 
     Raises:
-        ValueError: it is no number of seconds.
+        ValueError: it is not a number of seconds.
     """
     seconds = _number(variables, NCCL_TIMEOUT)
     if seconds is None:
@@ -341,29 +337,27 @@ def patience(variables: Mapping[str, str] = os.environ) -> timedelta:
 
 
 def idle_variables(ranks: Ranks, variables: Mapping[str, str] = os.environ) -> str:
-    """A sentence about variables of NCCL that are set and change nothing; empty if there are none."""
+    """A sentence about NCCL's variables that are set without effect; empty if there are none."""
     names = sorted(name for name in variables if name.startswith(NCCL) and (name != NCCL_TIMEOUT or ranks.alone))
     if not names or ranks.backend == "nccl":
         return ""
     instead = (
         "one process trains alone"
         if ranks.alone
-        else f"the ranks speak gloo, which heeds {NCCL_TIMEOUT} and {GLOO_INTERFACE}"
+        else f"the ranks use gloo, which reads {NCCL_TIMEOUT} and {GLOO_INTERFACE}"
     )
-    return f"{', '.join(names)}: for NCCL, which GPUs speak to each other; here {instead}"
+    return f"{', '.join(names)}: read only by NCCL, which connects GPUs; here {instead}"
 
 
 def store_in(folder: Path, world_size: int) -> FileStore:
-    """A store in an empty folder, by which ranks on one machine find each other; nothing listens for it."""
+    """A store in an empty folder, through which ranks on one machine find each other; it opens no port."""
     return FileStore(str(folder / "store"), world_size)
 
 
 def interface_towards(address: str) -> str | None:
-    """The network interface by which a machine is reached, or by which this one is if it is the same; None if that
-    cannot be told.
+    """The network interface through which this machine reaches ``address``, its own or another's; None if unknown.
 
-    Left alone, gloo listens where this machine's own name points, which on Debian is an address that no other machine
-    reaches.
+    By default gloo listens at the address of this machine's name, which on Debian no other machine can reach.
     """
     try:
         own = socket.inet_aton(own_address_towards(address))
@@ -371,21 +365,21 @@ def interface_towards(address: str) -> str | None:
         return None
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         for _, name in socket.if_nameindex():
-            with suppress(OSError):  # one without an address
+            with suppress(OSError):  # an interface without an address
                 if fcntl.ioctl(probe, SIOCGIFADDR, struct.pack("256s", name.encode()))[20:24] == own:
                     return name
     return None
 
 
 def own_address_towards(address: str) -> str:
-    """The address of this machine by which the machine at ``address`` reaches it.
+    """The address of this machine at which the machine at ``address`` reaches it.
 
     Raises:
-        ValueError: that cannot be told.
+        ValueError: there is no route to ``address``.
     """
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
-            probe.connect((address, ANY_PORT))  # sends nothing, but looks up the way
+            probe.connect((address, ANY_PORT))  # sends nothing, but finds the route
         except OSError as error:
             raise ValueError(
                 f"--master-addr {address} cannot be reached: {str(error.strerror or error).lower()}"
@@ -395,11 +389,11 @@ def own_address_towards(address: str) -> str:
 
 
 def store_of_this_start(place: Place) -> TCPStore:
-    """The store by which the ranks find each other; rank 0 has it, and torchrun's store says where.
+    """The store through which the ranks find each other; rank 0 hosts it, and torchrun's store has its port.
 
-    torchrun's own lives on when the ranks are started again, with the addresses of those that have died: who reads them
-    before the new ones are there waits for the dead. torchrun starts nobody before all of the earlier ones have ended,
-    on every machine; so an address at which nobody answers is an old one.
+    torchrun's own store survives a restart of the ranks, with the addresses of the dead ones in it. A rank that reads
+    these before the new ones are there would wait for the dead. torchrun starts no rank before all earlier ones have
+    ended, on every machine, so a port that refuses connections is an old one.
 
     Raises:
         RuntimeError: torchrun's store or rank 0 cannot be reached.
@@ -426,29 +420,29 @@ def _restarts(variables: Mapping[str, str]) -> int:
     return int(variables.get("TORCHELASTIC_RESTART_COUNT", "0"))
 
 
-def _resolved(told: Place, variables: Mapping[str, str]) -> Place:
+def _resolved(given: Place, variables: Mapping[str, str]) -> Place:
     """The place with every number known.
 
     Raises:
         ValueError: a number is missing or out of range.
     """
-    world_size = told.world_size if told.world_size is not None else _number(variables, "WORLD_SIZE")
-    rank = told.rank if told.rank is not None else _number(variables, "RANK")
-    local_rank = told.local_rank if told.local_rank is not None else _number(variables, "LOCAL_RANK")
+    world_size = given.world_size if given.world_size is not None else _number(variables, "WORLD_SIZE")
+    rank = given.rank if given.rank is not None else _number(variables, "RANK")
+    local_rank = given.local_rank if given.local_rank is not None else _number(variables, "LOCAL_RANK")
     world_size = 1 if world_size is None else world_size
     if world_size > 1 and rank is None:
         raise ValueError(
-            f"--world-size {world_size} needs --rank, from 0 to {world_size - 1}; or start all ranks by torchrun"
+            f"--world-size {world_size} needs --rank, from 0 to {world_size - 1}; or start all ranks with torchrun"
         )
     rank = rank or 0
     if world_size < 1 or not 0 <= rank < world_size:
-        raise ValueError(f"--rank {rank} is none of --world-size {world_size}: ranks are numbered from 0")
+        raise ValueError(f"--rank {rank} is out of range for --world-size {world_size}: ranks are numbered from 0")
     if local_rank is None:
         local_rank = rank % max(1, torch.cuda.device_count())
     if local_rank < 0:
         raise ValueError(f"--local-rank {local_rank}: ranks are numbered from 0")
-    master_addr = told.master_addr or variables.get("MASTER_ADDR")
-    master_port = told.master_port or _number(variables, "MASTER_PORT")
+    master_addr = given.master_addr or variables.get("MASTER_ADDR")
+    master_port = given.master_port or _number(variables, "MASTER_PORT")
     return Place(
         rank=rank, world_size=world_size, local_rank=local_rank, master_addr=master_addr, master_port=master_port
     )
@@ -461,4 +455,4 @@ def _number(variables: Mapping[str, str], name: str) -> int | None:
     try:
         return int(text)
     except ValueError:
-        raise ValueError(f"{name}={text!r} in the environment is no number") from None
+        raise ValueError(f"{name}={text!r} in the environment is not a whole number") from None

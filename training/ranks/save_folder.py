@@ -1,4 +1,4 @@
-"""The folder that a training's files go to where the user has named none: the next one that holds no training yet."""
+"""Chooses a folder for a training run's files if the user has named none: the next one that holds no run yet."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -7,17 +7,16 @@ from training.ranks.ranks import Ranks
 
 
 def chosen_folder(default: Path, ranks: Ranks, *, holds: Callable[[Path], bool], resume: bool) -> Path:
-    """``default``, or it with ``_2``, ``_3`` ... after its name; the same on all ranks, whatever each finds on its
-    machine.
+    """``default``, or ``default`` with ``_2``, ``_3`` ... appended; the same on all ranks, whatever each machine has.
 
-    A training that begins gets the first folder after all that hold one, and is to make it at once, so that torchrun's
-    later starts of it get that one again. With ``resume`` it is the newest that holds one.
+    A new run gets the folder after the last one that holds a run. It must create the folder at once, so that it gets
+    the same one when torchrun restarts it. With ``resume``, the newest folder that holds a run is chosen.
 
     Args:
-        default: the first.
-        ranks: all call this.
-        holds: whether there is a training in a folder.
-        resume: whether to go on with a training.
+        default: the first folder.
+        ranks: all of them call this.
+        holds: whether a folder holds a run.
+        resume: whether to continue a run.
     """
     there = [number for number in _numbers(default) if not resume or holds(numbered(default, number))]
     number = max(there, default=1)
@@ -32,7 +31,7 @@ def numbered(default: Path, number: int) -> Path:
 
 
 def _numbers(default: Path) -> list[int]:
-    """Those of the folders that are there."""
+    """The numbers of the folders that exist."""
     first = [1] if default.is_dir() else []
     endings = [
         path.name.removeprefix(f"{default.name}_") for path in default.parent.glob(f"{default.name}_*") if path.is_dir()

@@ -1,8 +1,8 @@
-"""How the batch of one optimizer step is cut: into groups for batch norm, into shares for the ranks, into parts that
-fit the memory.
+"""How the batch of one optimizer step is divided: into groups for batch norm, shares for the ranks, and parts that fit
+the memory.
 
 Row p of a total batch belongs to rank p mod W. Batch norm takes its statistics over *groups* of consecutive rows of the
-total batch, over all ranks. So neither the number of ranks nor how much a rank takes at once changes what is learned.
+total batch, over all ranks. So neither the number of ranks nor the size of their parts changes what is learned.
 """
 
 import math
@@ -13,7 +13,7 @@ from itertools import pairwise
 
 @dataclass(frozen=True)
 class Part:
-    """Whole groups that a rank takes at once."""
+    """Whole groups that a rank computes at once."""
 
     rows: slice  # of the rank's share
     sizes: tuple[int, ...]  # this rank's rows in each group
@@ -21,28 +21,28 @@ class Part:
 
     @property
     def count(self) -> int:
-        """Rows of this rank."""
+        """The number of this rank's rows."""
         return sum(self.sizes)
 
 
 def cut(
     total: int, *, norm_batch: int | None = None, micro_batch: int | None = None, rank: int = 0, world_size: int = 1
 ) -> list[Part]:
-    """The parts of one rank; every rank has as many, with the same groups.
+    """The parts of one rank; every rank has the same number of parts, with the same groups.
 
     Args:
         total: rows of the batch.
-        norm_batch: the most rows of a group; groups of a batch are of equal size, give or take a row. None: one group.
-        micro_batch: rows that a rank takes at once, unless one group is more; None: all.
+        norm_batch: the most rows of a group; the sizes of a batch's groups differ by at most one. None: one group.
+        micro_batch: rows that a rank computes at once, unless one group has more; None: all.
 
     Raises:
-        ValueError: there are fewer rows in a group than ranks.
+        ValueError: a group has fewer rows than there are ranks.
     """
     bounds = group_bounds(total, norm_batch)
     smallest = min(after - before for before, after in pairwise(bounds))
     if smallest < world_size:
         raise ValueError(
-            f"{world_size} ranks cannot share {smallest} positions, of which batch norm needs one from each"
+            f"{world_size} ranks cannot share {smallest} positions: batch norm needs at least one from each rank"
         )
     parts: list[Part] = []
     for first, last in _spans(bounds, micro_batch, world_size):
@@ -54,13 +54,13 @@ def cut(
 
 
 def group_bounds(total: int, norm_batch: int | None) -> list[int]:
-    """Where the groups of a batch begin, and where the last one ends."""
+    """The first row of each group of a batch, and the end of the last group."""
     groups = math.ceil(total / norm_batch) if norm_batch else 1
     return [total * group // groups for group in range(groups + 1)]
 
 
 def largest_part(total: int, *, norm_batch: int | None, micro_batch: int | None, world_size: int) -> int:
-    """The most rows that any rank takes at once."""
+    """The most rows that any rank computes at once."""
     bounds = group_bounds(total, norm_batch)
     return max(
         _most(bounds[first], bounds[last], world_size) for first, last in _spans(bounds, micro_batch, world_size)
@@ -68,7 +68,7 @@ def largest_part(total: int, *, norm_batch: int | None, micro_batch: int | None,
 
 
 def halved(total: int, *, norm_batch: int | None, micro_batch: int | None, world_size: int) -> int | None:
-    """About half of what a rank takes at once; None when that is one group, which cannot be cut."""
+    """About half of the rows that a rank computes at once; None if that is one group, which cannot be divided."""
     now = largest_part(total, norm_batch=norm_batch, micro_batch=micro_batch, world_size=world_size)
     smaller = largest_part(total, norm_batch=norm_batch, micro_batch=max(1, now // 2), world_size=world_size)
     return smaller if smaller < now else None
@@ -89,12 +89,12 @@ def _spans(bounds: list[int], micro_batch: int | None, world_size: int) -> Itera
 
 
 def _most(begin: int, end: int, world_size: int) -> int:
-    """The most rows that a rank has of these."""
+    """The most of these rows that any rank has."""
     return max(
         _rows_before(end, rank, world_size) - _rows_before(begin, rank, world_size) for rank in range(world_size)
     )
 
 
 def _rows_before(bound: int, rank: int, world_size: int) -> int:
-    """How many of the rows before ``bound`` belong to the rank."""
+    """How many of the rows before ``bound`` belong to ``rank``."""
     return (bound - rank - 1) // world_size + 1

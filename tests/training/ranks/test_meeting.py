@@ -10,7 +10,7 @@ import pytest
 from torch.distributed import TCPStore  # type: ignore[attr-defined]  # documented, but not marked as exported
 
 from tests.training.ranks.test_ranks import free_port
-from training.ranks.meeting import GREETING, check_own_address, see_that_a_training_answers, wait_for_address
+from training.ranks.meeting import GREETING, check_own_address, check_training_answers, wait_for_address
 
 ELSEWHERE = "192.0.2.1"  # of a network reserved for documentation
 
@@ -36,7 +36,7 @@ def test_a_port_in_use_is_named_with_the_remedy(taken: int) -> None:
 
 
 def test_an_address_of_another_machine_and_an_unknown_one_are_reported() -> None:
-    with pytest.raises(ValueError, match=f"^--master-addr {ELSEWHERE} is no address of this machine"):
+    with pytest.raises(ValueError, match=f"^--master-addr {ELSEWHERE} is not an address of this machine"):
         check_own_address(ELSEWHERE, free_port())
     for look in (lambda name: check_own_address(name, 1234), lambda name: wait_for_address(name, 1234, seconds=1)):
         with pytest.raises(
@@ -77,17 +77,15 @@ def test_another_program_that_answers_there_is_not_mistaken_for_a_training() -> 
         pool.submit(server.serve_forever)
         where = f"--master-addr 127.0.0.1, --master-port {server.server_port}"
         try:
-            with pytest.raises(
-                RuntimeError, match=f"^what answers at {where} is no training: see that both are right$"
-            ):
-                see_that_a_training_answers("127.0.0.1", server.server_port)
+            with pytest.raises(RuntimeError, match=f"^the program at {where} is not a training run: check both flags$"):
+                check_training_answers("127.0.0.1", server.server_port)
         finally:
             server.shutdown()
 
 
 def test_a_training_that_waits_there_is_joined() -> None:
     store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-    see_that_a_training_answers("127.0.0.1", store.port)
+    check_training_answers("127.0.0.1", store.port)
     with socket.create_connection(("127.0.0.1", store.port)) as asked:
         asked.sendall(GREETING)
         assert asked.recv(4) == 4 * b"\xff"

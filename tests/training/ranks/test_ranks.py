@@ -94,8 +94,8 @@ def test_a_process_without_instructions_is_alone() -> None:
 
 
 def test_torchrun_s_variables_are_read_and_the_command_line_takes_precedence() -> None:
-    told = {"RANK": "0", "WORLD_SIZE": "4", "LOCAL_RANK": "3", "TORCHELASTIC_RESTART_COUNT": "2"}
-    with joined(Place(world_size=1), environment=told) as ranks:
+    variables = {"RANK": "0", "WORLD_SIZE": "4", "LOCAL_RANK": "3", "TORCHELASTIC_RESTART_COUNT": "2"}
+    with joined(Place(world_size=1), environment=variables) as ranks:
         assert (ranks.world_size, ranks.local_rank, ranks.restarts) == (1, 3, 2)
 
 
@@ -103,8 +103,8 @@ def test_torchrun_s_variables_are_read_and_the_command_line_takes_precedence() -
     ("place", "remedy"),
     [
         (Place(world_size=2), "--rank, from 0 to 1"),
-        (Place(world_size=2, rank=2), "--rank 2 is none"),
-        (Place(world_size=0), "none of --world-size 0"),
+        (Place(world_size=2, rank=2), "--rank 2 is out of range"),
+        (Place(world_size=0), "out of range for --world-size 0"),
         (Place(local_rank=-1), "--local-rank -1"),
     ],
 )
@@ -191,12 +191,12 @@ def test_a_missing_rank_is_waited_for_no_longer_than_that() -> None:
 
 
 def test_variables_of_nccl_without_effect_are_reported() -> None:
-    told = {"NCCL_DEBUG": "INFO", "NCCL_TIMEOUT": "3600", "PATH": "/bin"}
+    variables = {"NCCL_DEBUG": "INFO", "NCCL_TIMEOUT": "3600", "PATH": "/bin"}
     assert idle_variables(ALONE, {"PATH": "/bin"}) == ""
     assert (
-        idle_variables(ALONE, told)
-        == "NCCL_DEBUG, NCCL_TIMEOUT: for NCCL, which GPUs speak to each other; here one process trains alone"
+        idle_variables(ALONE, variables)
+        == "NCCL_DEBUG, NCCL_TIMEOUT: read only by NCCL, which connects GPUs; here one process trains alone"
     )
-    gloo = idle_variables(Ranks(world_size=2, backend="gloo"), told)
-    assert gloo.startswith("NCCL_DEBUG: for NCCL") and "the ranks speak gloo, which heeds NCCL_TIMEOUT" in gloo
-    assert idle_variables(Ranks(world_size=2, backend="nccl"), told) == ""
+    gloo = idle_variables(Ranks(world_size=2, backend="gloo"), variables)
+    assert gloo.startswith("NCCL_DEBUG: read only by NCCL") and "the ranks use gloo, which reads NCCL_TIMEOUT" in gloo
+    assert idle_variables(Ranks(world_size=2, backend="nccl"), variables) == ""

@@ -16,20 +16,20 @@ def on_a_machine(monkeypatch: pytest.MonkeyPatch, *, gpus: int, cores: int) -> N
     [
         (8, 8, 64, 8, ""),
         (4, 8, 64, 4, ""),
-        (8, 2, 64, 2, "8 GPUs are asked for, and 2 are here: 2 ranks with a GPU each"),
-        (8, 1, 64, 1, "8 GPUs are asked for, and 1 is here: 1 rank with a GPU each"),
+        (8, 2, 64, 2, "8 GPUs requested, 2 found: 2 ranks with a GPU each"),
+        (8, 1, 64, 1, "8 GPUs requested, 1 found: 1 rank with a GPU each"),
         (
             8,
             0,
             2,
             2,
-            "8 GPUs are asked for, and none is here: 2 ranks on the CPU, one for each core; --device cpu starts all 8",
+            "8 GPUs requested, none found: 2 ranks on the CPU, one per core; --device cpu starts all 8",
         ),
-        (2, 0, 4, 2, "2 GPUs are asked for, and none is here: 2 ranks on the CPU"),
+        (2, 0, 4, 2, "2 GPUs requested, none found: 2 ranks on the CPU"),
         (1, 0, 4, 1, ""),
         (None, 8, 64, 8, ""),
-        (None, 0, 4, 2, "No GPU is here: 2 ranks on the CPU"),
-        (None, 0, 1, 1, "No GPU is here: 1 rank on the CPU"),
+        (None, 0, 4, 2, "No GPU found: 2 ranks on the CPU"),
+        (None, 0, 1, 1, "No GPU found: 1 rank on the CPU"),
     ],
 )
 def test_there_is_one_rank_per_gpu_or_else_per_core_and_differences_are_reported(
