@@ -133,7 +133,7 @@ def test_a_missing_checkpoint_is_named(here: Path, capsys: pytest.CaptureFixture
 
 def test_a_file_that_is_no_checkpoint_is_named(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (here / "model_epoch_50.pth").write_text("weights")
-    assert "model_epoch_50.pth is no file of weights" in refusal(capsys, "--checkpoint", "model_epoch_50.pth")
+    assert "model_epoch_50.pth is not a file of weights" in refusal(capsys, "--checkpoint", "model_epoch_50.pth")
 
 
 def test_a_checkpoint_of_another_network_is_named_with_the_possible_cause(

@@ -1,7 +1,7 @@
-"""Training on files of games, on one rank or several, that can be killed at any moment.
+"""Training on files of games, on one or several ranks; it can be killed at any moment.
 
-Rank 0 saves. A checkpoint is one file that PyTorch's restricted reader reads, with everything that an exact resume
-needs: weights, their average, optimizer, learning rate, gradient scale, the place in the epoch, and the random state of
+Rank 0 saves checkpoints: single files for PyTorch's restricted reader, with everything that an exact resume needs:
+weights, their average, optimizer, learning rate, gradient scale, the position in the epoch, and the random state of
 every rank. The rank with the newest checkpoint sends it to the others, so machines need no shared folder.
 """
 
@@ -25,7 +25,7 @@ from training.networks.model_file import CorruptWeights, Model, describe_model, 
 from training.ranks.ranks import Ranks
 
 FORMAT = 1
-MOST_SKIPPED = 30  # steps in a row that are not finite: float16 begins with some, until its scale is right
+MOST_SKIPPED = 30  # steps in a row that are not finite: float16 begins with some, until its scale fits
 
 Files = list[tuple[Path, int]]
 
@@ -36,12 +36,12 @@ class Step:
 
     epoch: int  # from 1
     epochs: int
-    over: float  # the share of the epoch that is done
-    step: int  # since the beginning of the training
+    over: float  # completed share of the epoch
+    step: int  # from 1
     report: LearnerReport
-    samples_per_second: float  # of all ranks, reading included
+    samples_per_second: float  # of all ranks, including reading
     seconds_left: float
-    bad: tuple[str, ...]  # games left out since the step before
+    bad: tuple[str, ...]  # games left out since the last step
 
 
 @dataclass(frozen=True)
@@ -52,20 +52,20 @@ class Epoch:
     epochs: int
     positions: int
     loss: float  # the mean over all its positions, of all ranks
-    bad: int  # games and files that were left out
+    bad: int  # games and files left out
 
 
 class BigLearner:
     """Trains a learner on files of games.
 
     Args:
-        learner: trains.
-        feed: gives the batches.
+        learner: takes the steps.
+        feed: makes the batches.
         experiment: its settings are saved with every checkpoint.
-        data: where the files are on this machine.
-        save_dir: where checkpoints go.
-        name: of the checkpoints, without their endings.
-        watch: is called with each step and each epoch, on every rank.
+        data: the folder of the files on this machine.
+        save_dir: the folder of checkpoints.
+        name: of the checkpoints, without endings.
+        watch: called with each step and each epoch, on every rank.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class BigLearner:
         self.data, self.save_dir, self.name, self.watch = data, save_dir, name, watch
         self.epochs = experiment.big_learner.epochs
         self.epoch = self.done = 0  # finished epochs, and positions of the current one
-        self.over = 0.0  # the share of the current epoch that is done
+        self.over = 0.0  # completed share of the current epoch
         self.bad = 0  # games left out of the current epoch; a resumed epoch meets them again
         self.loss_sum = 0.0  # over the positions of the current epoch
         self.stop_requested = False
@@ -96,7 +96,7 @@ class BigLearner:
         return checkpoint_path(self.save_dir, self.name)
 
     def train(self) -> bool:
-        """Train to the end of the last epoch; returns whether it was reached, or ended by ``stop_requested`` on a rank.
+        """Train to the end of the last epoch; returns False if ``stop_requested`` on any rank ended it earlier.
 
         Raises:
             TrainingDiverged: losses or gradients are not finite for many steps in a row.
@@ -123,7 +123,7 @@ class BigLearner:
         return True
 
     def _learn(self, ready: Ready) -> LearnerReport | None:
-        """Take the step of a batch; returns None if it was skipped because something was not finite."""
+        """Take a step on a batch; returns None if it was skipped because numbers were not finite."""
         progress = (self.epoch + self.over) / self.epochs
         self.bad += len(ready.bad)
         self.done, self.over = self.done + ready.total, ready.over
@@ -141,15 +141,13 @@ class BigLearner:
     def _conclude(self) -> None:
         """End the current epoch."""
         if not self.done:
-            raise ValueError(
-                f"--data {self.data} has no positions to learn from: {self.bad} games or files were left out"
-            )
+            raise ValueError(f"--data {self.data} has no training positions: {self.bad} games or files were left out")
         self.watch(Epoch(self.epoch + 1, self.epochs, self.done, self.loss_sum / self.done, self.bad))
         self.epoch, self.done, self.over, self.loss_sum, self.bad = self.epoch + 1, 0, 0.0, 0.0, 0
         self.save()
 
     def save(self) -> None:
-        """Save a checkpoint and the weights for play; every rank calls this at the same step."""
+        """Save a checkpoint and the weights for play; all ranks call this at the same step."""
         state = self.learner.state()
         random = {"torch": torch.stack(self.ranks.gather(state.tensors["random"]["torch"]))}
         if self.learner.device.type == "cuda":
@@ -190,7 +188,7 @@ class BigLearner:
         try:
             random, sampler = tree["random"], tree["sampler"]
             as_many = len(random["torch"]) == self.ranks.world_size
-            # A copy: torch.set_rng_state reads a view from where its storage begins (PyTorch 2.13), which is rank 0's
+            # A copy: given a view, torch.set_rng_state reads from the start of its storage (PyTorch 2.13), rank 0's
             # state.
             own = random["torch"][self.ranks.rank].clone() if as_many else torch.get_rng_state()
             tensors = {
@@ -208,23 +206,28 @@ class BigLearner:
             self.files = [(Path(path), size) for path, size in sampler["files"]]
             if sampler["seed"] != self.feed.epochs.seed and self.done:
                 raise ValueError(
-                    f"the epoch began with --seed {sampler['seed']}, which orders its positions: resume with it"
+                    f"the epoch began with --seed {sampler['seed']}, which determines its order: resume with that seed"
                 )
         except KeyError as error:
             raise ValueError(f"{self.path} lacks {error}: another program wrote it") from error
 
 
 class Pace:
-    """Measures the speed, and estimates the time left."""
+    """Measures the speed and estimates the remaining time."""
 
     def __init__(self, epochs: int) -> None:
         self.epochs = epochs
-        # After the first step of this session and the last one: when, and how many epochs were done.
+        # The time and the completed epochs after the first and the last step of this session.
         self.marks: list[tuple[float, float]] = []
         self._last = time.perf_counter()
 
     def after(self, over: float, positions: int) -> tuple[float, float]:
-        """Positions per second of a step on so many positions, and the seconds left, infinite while unknown."""
+        """The positions per second of a step, and the remaining seconds, infinite while unknown.
+
+        Args:
+            over: completed epochs.
+            positions: of the step, of all ranks.
+        """
         now, last = time.perf_counter(), self._last
         self._last = now
         self.marks = [*self.marks[:1], (now, over)]
@@ -258,12 +261,12 @@ def newest_checkpoint(ranks: Ranks, path: Path) -> dict[str, Any] | None:
 def _checked(data: bytes, path: Path) -> dict[str, Any]:
     tree = read_tree(data, path=path)
     if tree.get("format") != FORMAT or not isinstance(tree.get("scheduler"), dict):
-        raise CorruptWeights(f"{path} is no checkpoint of this program, or was written by another version")
+        raise CorruptWeights(f"{path} is not a checkpoint of this program, or another version wrote it")
     return tree
 
 
 def agreed_files(ranks: Ranks, data: Path, begun: Files | None) -> Files:
-    """The files of an epoch: those that it began with, or all that rank 0 finds; every rank must have the same ones.
+    """The files of an epoch: those in ``begun``, or all that rank 0 finds; every rank must have the same files.
 
     Raises:
         ValueError: there are none, or they have changed, or differ between ranks.
@@ -272,7 +275,7 @@ def agreed_files(ranks: Ranks, data: Path, begun: Files | None) -> Files:
     if ranks.is_main:
         try:
             files = begun or [(path, file_size(path)) for path in find_files(data)]
-            # Relative paths: each machine may have the files in another folder.
+            # Relative paths, because each machine may have the files in another folder.
             message = json.dumps([[os.path.relpath(path, data), size] for path, size in files])
         except ValueError as error:
             message = json.dumps(str(error))

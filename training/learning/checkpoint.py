@@ -1,8 +1,8 @@
-"""Checkpoints: a learner at rest and what its coach must remember, in folders that appear whole.
+"""Checkpoints: the states of a learner and its Coach, in folders that appear whole.
 
 A checkpoint is a folder ``checkpoint-000012``: a safetensors file for each group of tensors, and ``checkpoint.json``
-with the counters, the coach's own state and the SHA-256 of each file. It is written beside its final name, synced, and
-renamed. When the newest cannot be read, the one before it is used, and the log says so.
+with the counters, the Coach's state and the SHA-256 of each file. It is written under a temporary name, synced, and
+renamed. If the newest cannot be read, the one before is used, with a warning in the log.
 """
 
 import json
@@ -33,7 +33,7 @@ class CorruptCheckpoint(ValueError):
 
 @dataclass(frozen=True, kw_only=True)
 class Checkpoint:
-    """What was saved."""
+    """A saved learner and the state of its Coach."""
 
     path: Path
     learner: LearnerState
@@ -41,22 +41,22 @@ class Checkpoint:
 
 
 class Checkpoints:
-    """The checkpoints of one run, of which the newest ``keep`` are kept. One process writes them."""
+    """The checkpoints of one run, of which the newest ``keep`` are kept. Only one process may write them."""
 
     def __init__(self, folder: Path, *, keep: int = 3) -> None:
         self.folder, self.keep = folder, keep
 
     def paths(self) -> list[Path]:
-        """The complete checkpoints, the newest last."""
+        """The complete checkpoints, newest last."""
         return sorted(
             (path for path in self.folder.glob(f"{PREFIX}*") if path.name[len(PREFIX) :].isdecimal()), key=_number
         )
 
     def save(self, learner: LearnerState, coach: Mapping[str, Any]) -> Path:
-        """Keep a learner and its coach's state (plain JSON); when this returns, they are on the disk.
+        """Save the states of a learner and of its Coach (plain JSON); when this returns, they are on the disk.
 
         Raises:
-            OSError: the disk is full or the folder not writable; the older checkpoints are as they were.
+            OSError: the disk is full or the folder not writable; the older checkpoints are unchanged.
         """
         self.folder.mkdir(parents=True, exist_ok=True)
         older = self.paths()
@@ -73,21 +73,19 @@ class Checkpoints:
         return final
 
     def load(self) -> Checkpoint | None:
-        """The newest checkpoint that can be read; None when there is none at all.
+        """The newest readable checkpoint; None if there are no checkpoints.
 
         Raises:
-            CorruptCheckpoint: there are some, and none can be read.
+            CorruptCheckpoint: there are checkpoints, but none can be read.
         """
         paths = self.paths()
         for path in reversed(paths):
             try:
                 return read_checkpoint(path)
             except CorruptCheckpoint as error:
-                log.warning("%s; looking for the checkpoint before it", error)
+                log.warning("%s; trying the checkpoint before it", error)
         if paths:
-            raise CorruptCheckpoint(
-                f"none of the {len(paths)} checkpoints in {self.folder} can be read: the log says why"
-            )
+            raise CorruptCheckpoint(f"none of the {len(paths)} checkpoints in {self.folder} can be read: see the log")
         return None
 
 
@@ -96,7 +94,7 @@ def _number(path: Path) -> int:
 
 
 def write_checkpoint(folder: Path, learner: LearnerState, coach: Mapping[str, Any]) -> None:
-    """Write the files of a checkpoint into an empty folder; the index last."""
+    """Write the files of a checkpoint into an empty folder, the index last."""
     hashes = {}
     for group, tensors in learner.tensors.items():
         data = save(dict(tensors))
@@ -104,10 +102,8 @@ def write_checkpoint(folder: Path, learner: LearnerState, coach: Mapping[str, An
         write_atomically(folder / f"{group}.safetensors", data)
     content = {"format": FORMAT, "groups": hashes, "counters": learner.counters, "coach": dict(coach)}
     text = json.dumps(content, allow_nan=False)
-    index = {
-        "sha256": sha256_hex(text.encode()),
-        "content": text,
-    }  # as text, so that what is checked is what was written
+    # The content is text within JSON, so that the checksum is of exactly what was written.
+    index = {"sha256": sha256_hex(text.encode()), "content": text}
     write_atomically(folder / INDEX, json.dumps(index).encode())
 
 
@@ -133,25 +129,25 @@ def _read_index(path: Path) -> dict[str, Any]:
         content: dict[str, Any] = json.loads(text) if intact else {}
         number = content.get("format")
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-        raise CorruptCheckpoint(f"{path} is no index of a checkpoint: {error}") from error
+        raise CorruptCheckpoint(f"{path} is not the index of a checkpoint: {error}") from error
     if not intact:
-        raise CorruptCheckpoint(f"{path} does not have its own SHA-256: it is damaged")
+        raise CorruptCheckpoint(f"{path} does not match its SHA-256: it is damaged")
     if number != FORMAT:
         raise CorruptCheckpoint(f"{path} has format {number}, and this program reads format {FORMAT}")
     for name in ("groups", "counters", "coach"):
         if not isinstance(content.get(name), dict):
-            raise CorruptCheckpoint(f"{path} is no index of a checkpoint: it has no {name}")
+            raise CorruptCheckpoint(f"{path} is not the index of a checkpoint: it has no {name}")
     if odd := [
         name for name, digest in content["groups"].items() if not (name.isidentifier() and isinstance(digest, str))
     ]:
-        raise CorruptCheckpoint(f"{path} is no index of a checkpoint: {odd[0]!a} is no group of tensors")
+        raise CorruptCheckpoint(f"{path} is not the index of a checkpoint: {odd[0]!a} is not a group of tensors")
     return content
 
 
 def _read_tensors(path: Path, digest: str) -> dict[str, Any]:
     data = _read(path)
     if sha256_hex(data) != digest:
-        raise CorruptCheckpoint(f"{path} does not have the SHA-256 that the index gives it: it is damaged")
+        raise CorruptCheckpoint(f"{path} does not match its SHA-256 in the index: it is damaged")
     try:
         return load(data)
     except safetensors.SafetensorError as error:

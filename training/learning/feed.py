@@ -1,6 +1,4 @@
-"""What a learner draws from while it goes through a data set once: batches made beforehand, by processes of their own
-where wanted.
-"""
+"""A learner's source of batches for one pass through a data set; other processes may make them in advance."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -18,11 +16,11 @@ from training.replay.replay import WHOLE, Batch
 
 @dataclass(frozen=True, eq=False)
 class Ready:
-    """A batch that comes next."""
+    """The next batch."""
 
     total: int  # positions of all ranks
-    over: float  # the share of the epoch that is over after it
-    bad: tuple[str, ...]  # what had to be left out while it was made
+    over: float  # completed share of the epoch after it
+    bad: tuple[str, ...]  # games and files left out while it was made
     share: dict[str, Tensor]  # this rank's positions: the fields of ``Batch``
 
     def batch(self) -> Batch:
@@ -31,12 +29,12 @@ class Ready:
 
 
 class EpochFeed:
-    """A ``Window`` of the learner's that gives an epoch's batches one after another.
+    """A ``Window`` for the learner that returns an epoch's batches one after another.
 
     Args:
         epochs: the data set.
         rows: the rank's share of each batch.
-        num_workers: processes that make batches; 0: they are made when they are asked for.
+        num_workers: processes that make batches; 0: this process makes each when it is needed.
     """
 
     def __init__(self, epochs: Epochs, *, rows: slice = WHOLE, num_workers: int = 0) -> None:
@@ -44,9 +42,7 @@ class EpochFeed:
         self._ready: Ready | None = None
 
     def batches(self, epoch: int, *, done: int = 0) -> Iterator[Ready]:
-        """The batches of an epoch, but for its first ``done`` positions; each is drawn by ``sample`` before the next is
-        asked for.
-        """
+        """The batches of an epoch after its first ``done`` positions; call ``sample`` before asking for the next."""
         source = _Source(self.epochs, self.rows, epoch, done)
         for ready in DataLoader(
             source, batch_size=None, num_workers=self.num_workers, collate_fn=_as_it_is, worker_init_fn=_of_this_rank
@@ -55,7 +51,7 @@ class EpochFeed:
             yield ready
 
     def sample(self, count: int, rng_seed: int, *, rows: slice = WHOLE) -> Batch:
-        """The batch that comes next, of which all ranks together have ``count`` positions."""
+        """The next batch, of ``count`` positions over all ranks."""
         ready, self._ready = self._ready, None
         assert ready is not None and count == ready.total and rows == self.rows
         return ready.batch()

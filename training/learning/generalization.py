@@ -1,9 +1,8 @@
-"""Whether a network learns by heart: how well it does on the newest positions, which it has not learned from yet,
-beside older ones.
+"""Measures overfitting: the network's error on the newest positions, before it learns from them, against older ones.
 
-The loss falls when a network learns how to judge positions, and also when it merely remembers its window's. A network
-that is far better where it has learned wants more games or a longer window (``training.window``), not more steps of the
-same.
+The loss falls when a network learns to judge positions, and also when it merely memorizes the window's. A network that
+is far better on positions that it has learned from needs more games or a longer window (``training.window``), not more
+steps.
 """
 
 import numpy as np
@@ -16,18 +15,18 @@ from training.networks.auxiliary_heads import outputs_to_learn
 from training.networks.policy_value import network_of
 from training.replay.replay import ReplayWindow
 
-COUNT = 512  # positions that are looked at, of the newest and of others
-LEAST_VARIANCE = 1e-6  # of the values: where all are alike there is nothing to explain
+COUNT = 512  # positions of each kind that are evaluated
+LEAST_VARIANCE = 1e-6  # of the values: avoids dividing by zero when all are equal
 
 
 def generalization(
     learner: Learner, window: ReplayWindow, seed: int, *, count: int = COUNT
 ) -> GeneralizationReport | None:
-    """How the averaged network of ``learner`` does on new positions and on learned ones; None while the window has few.
+    """The averaged network's errors on new and on learned positions; None while the window has too few.
 
-    The new ones are the newest of the window, so this is to be asked when games have come in, before the next step.
-    Those it has learned from are drawn from the third quarter of the window: played not much earlier, by networks
-    nearly as good.
+    The new positions are the newest of the window, so call this after games have arrived and before the next step.
+    Learned positions are drawn from the third quarter of the window: played not much earlier, by networks nearly as
+    good.
     """
     places = window.to_learn_from()
     if learner.step == 0 or len(places) < 8 * count:
@@ -46,8 +45,8 @@ def generalization(
 
 @torch.no_grad()
 def _shortfall(learner: Learner, batch: TensorBatch) -> tuple[float, float]:
-    """How far the network's policy is from the targets, in nats, and the share of their values' variance that it does
-    not explain.
+    """The divergence of the network's policy from the targets, in nats, and the share of the values' variance that it
+    does not explain.
     """
     network = learner.average.network
     with learner.update_step.autocast:

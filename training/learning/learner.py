@@ -310,13 +310,13 @@ class Learner:
 
     def losses(self, batch: TensorBatch) -> Losses:
         """The losses of one batch, in nats."""
-        logits, value_logits, said = outputs_to_learn(self.network, batch.observations)
+        logits, value_logits, outputs = outputs_to_learn(self.network, batch.observations)
         log_policy = log_policies(logits, batch.legal)
         policy_loss = -((batch.policies * log_policy).sum(1) * batch.policy_mask).mean()
         value_loss = network_of(self.network).value.loss(value_logits, batch.values)
         entropy = -(log_policy.exp() * log_policy).sum(1).mean()
         auxiliary = auxiliary_losses(
-            said,
+            outputs,
             replies=batch.replies,
             ownership=batch.ownership,
             score_leads=batch.score_leads,

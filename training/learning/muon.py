@@ -1,9 +1,9 @@
-"""Muon: momentum whose every direction counts alike, for the kernels and matrices between a network's ends.
+"""Muon: orthogonalized momentum for the kernels and matrices of a network's hidden layers.
 
 K. Jordan and others, "Muon: an optimizer for hidden layers in neural networks" (2024,
 kellerjordan.github.io/posts/muon): the momentum of a layer's weights is replaced by the nearest semi-orthogonal matrix,
-found by a few Newton-Schulz iterations. All else, and what reads the board or speaks for the network, is AdamW's (arXiv
-1711.05101), as its authors advise.
+which a few Newton-Schulz iterations find. As its authors advise, AdamW (arXiv 1711.05101) optimizes the first layer,
+the heads, and all parameters with one dimension.
 """
 
 import math
@@ -13,8 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-KERNEL_RATE = 20.0  # times the learning rate: 0.02 for kernels beside AdamW's 0.001, which are both authors' defaults
-COEFFICIENTS = (3.4445, -4.7750, 2.0315)  # the authors': steep at zero, so that five iterations are enough
+KERNEL_RATE = 20.0  # times the learning rate: 0.02 for kernels and 0.001 for AdamW are the authors' defaults
+COEFFICIENTS = (3.4445, -4.7750, 2.0315)  # the authors': steep at zero, so that five iterations suffice
 ITERATIONS = 5
 MOMENTUM = 0.95
 
@@ -23,10 +23,9 @@ class Muon(torch.optim.AdamW):
     """AdamW with ``orthogonal`` groups of parameters, whose momentum is orthogonalized.
 
     Args:
-        groups: of parameters; ``"orthogonal": True`` for those with two dimensions or more that Muon is to step, as
-        matrices of
-            [outputs, everything else].
-        lr: AdamW's; an orthogonal group's is ``KERNEL_RATE`` times as large.
+        groups: of parameters. ``"orthogonal": True`` marks groups for Muon, whose parameters have at least two
+            dimensions and are treated as matrices [outputs, everything else].
+        lr: AdamW's; orthogonal groups use ``KERNEL_RATE`` times as much.
         options: AdamW's others.
     """
 
@@ -61,9 +60,8 @@ class Muon(torch.optim.AdamW):
         assert parameter.grad is not None
         state = self.state[parameter]
         if not state:
-            state.update(
-                step=torch.tensor(0.0), momentum_buffer=torch.zeros_like(parameter)
-            )  # AdamW asks for the step when it is restored
+            # AdamW expects a step when it is restored.
+            state.update(step=torch.tensor(0.0), momentum_buffer=torch.zeros_like(parameter))
         state["step"] += 1
         momentum = state["momentum_buffer"].lerp_(parameter.grad, 1 - MOMENTUM)
         return parameter.grad.lerp(momentum, MOMENTUM).flatten(1)
@@ -72,9 +70,9 @@ class Muon(torch.optim.AdamW):
 def orthogonal(matrix: Tensor) -> Tensor:
     """A matrix ``[M, N]`` with the same singular vectors, and all singular values between about 0.7 and 1.2.
 
-    One layer at a time: a product of several rounds otherwise than each alone, on some processors, so that ranks that
-    share the layers out would end with other bits. In bfloat16, in which the iteration is stable, on GPUs; processors
-    take float32, which is up to twenty times as fast where they cannot multiply bfloat16, and about as fast for single
+    Layers are not batched: on some processors a batched product rounds differently from single ones, so ranks that
+    divide the layers among them would end with different bits. The iteration is stable in bfloat16, which GPUs use.
+    CPUs use float32: it is up to twenty times as fast where they cannot multiply bfloat16, and about as fast for single
     layers where they can.
     """
     tall = matrix.shape[0] > matrix.shape[1]
@@ -89,5 +87,5 @@ def orthogonal(matrix: Tensor) -> Tensor:
 
 
 def hidden_layers(network: nn.Module) -> list[nn.Parameter]:
-    """The kernels and matrices that neither read the board nor give the answers: those of the network's ``tower``."""
+    """The kernels and matrices of the network's ``tower``, without the first layer and the heads."""
     return [parameter for parameter in network.get_submodule("tower").parameters() if parameter.ndim > 1]

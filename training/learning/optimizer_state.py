@@ -1,7 +1,7 @@
-"""An optimizer at rest, as tensors by name: what a checkpoint keeps of it.
+"""The state of an optimizer as tensors by name, for checkpoints.
 
-Several ranks may share an optimizer out, so that each remembers its part of the parameters and steps it for all (ZeRO,
-arXiv 1910.02054, stage 1). At rest nothing is to be seen of that.
+Several ranks may shard an optimizer: each holds the state of its part of the parameters and steps that part for all
+(ZeRO, arXiv 1910.02054, stage 1). The saved state does not depend on sharding.
 """
 
 from collections.abc import Mapping
@@ -15,13 +15,13 @@ from training.ranks.ranks import ALONE, Ranks
 
 
 def own_part(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
-    """The optimizer of this rank's part of the parameters: of all, unless it is shared out."""
+    """The optimizer of this rank's part of the parameters; of all parameters if it is not sharded."""
     return getattr(optimizer, "optim", optimizer)
 
 
 def optimizer_tensors(network: nn.Module, optimizer: torch.optim.Optimizer, ranks: Ranks = ALONE) -> dict[str, Tensor]:
-    """What the optimizer remembers of each parameter of the network, under "parameter/key"; if it is shared out, every
-    rank asks.
+    """The optimizer's state for each parameter of the network, as "parameter/key"; with a sharded optimizer all ranks
+    must call this.
     """
     own = own_part(optimizer)
     tensors = {
@@ -40,10 +40,10 @@ def optimizer_tensors(network: nn.Module, optimizer: torch.optim.Optimizer, rank
 
 
 def restore_optimizer(network: nn.Module, optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor]) -> None:
-    """Let the optimizer go on from ``optimizer_tensors``, of which it takes its part.
+    """Restore the optimizer from ``optimizer_tensors``, of which this rank takes its part.
 
     Raises:
-        KeyError: they are of another network.
+        KeyError: they belong to another network.
     """
     optimizer = own_part(optimizer)
     parameters = dict(network.named_parameters())
@@ -54,9 +54,7 @@ def restore_optimizer(network: nn.Module, optimizer: torch.optim.Optimizer, tens
         parameter = parameters[name]
         if id(parameter) not in indices:  # another rank's
             continue
-        if (
-            tensor.ndim
-        ):  # fused optimizers walk through memory and need the parameter's own order of elements (channels last)
+        if tensor.ndim:  # fused optimizers need the parameter's own memory order (channels last)
             tensor = torch.empty_like(parameter).copy_(tensor)
         state.setdefault(indices[id(parameter)], {})[key] = tensor
     optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})

@@ -15,7 +15,7 @@ def build_optimizer(network: nn.Module, settings: TrainingSettings, *, sharded: 
     Args:
         network: its parameters are optimized.
         settings: ``optimizer``, ``momentum`` and ``weight_decay``. The learner sets the learning rate at each step.
-        sharded: whether the ranks share the optimizer's state out.
+        sharded: whether each rank holds only its part of the optimizer's state.
     """
     kinds: dict[str, tuple[type[torch.optim.Optimizer], dict[str, Any]]] = {
         "adamw": (torch.optim.AdamW, {}),
@@ -36,4 +36,4 @@ def build_optimizer(network: nn.Module, settings: TrainingSettings, *, sharded: 
         from torch.distributed.optim import ZeroRedundancyOptimizer  # imported here, because it takes seconds
 
         return ZeroRedundancyOptimizer(groups, build, lr=0.0, fused=True, **options)
-    return build(groups, lr=0.0, fused=True, **options)  # type: ignore[call-arg]  # which all of them take
+    return build(groups, lr=0.0, fused=True, **options)  # type: ignore[call-arg]  # all of them accept these

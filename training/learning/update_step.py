@@ -1,5 +1,5 @@
-"""One optimizer step, whatever the loss: mixed precision, accumulation, ranks, clipping, a check that all is finite,
-averaged weights.
+"""One optimizer step for any loss: mixed precision, accumulation, ranks, clipping, a check for infinite and undefined
+numbers, averaged weights.
 """
 
 import copy
@@ -18,7 +18,7 @@ MicroBatch = TypeVar("MicroBatch")
 
 @dataclass(frozen=True)
 class Losses:
-    """What a loss function says of a micro-batch: the mean loss to descend, and figures to report (means, without
+    """A loss function's result for a micro-batch: the mean loss to minimize, and figures to report (means, without
     gradient).
     """
 
@@ -28,19 +28,18 @@ class Losses:
 
 @dataclass(frozen=True)
 class StepReport:
-    """One step. Tensors stay on the device, so that reading them is the caller's moment to wait for it."""
+    """The result of one step. Tensors stay on the device, so the caller decides when to wait for it."""
 
-    figures: dict[str, Tensor]  # means over the micro-batches of all ranks, "loss" among them
+    figures: dict[str, Tensor]  # means over the micro-batches of all ranks, including "loss"
     grad_norm: Tensor  # before clipping
-    skipped: bool  # something was not finite: the network is as it was before the step
+    skipped: bool  # a gradient was not finite: the network is unchanged
 
 
 class AverageWeights:
     """An exponential moving average of a network's weights and batch-norm statistics, which plays better than the last
     weights.
 
-    The first averages forget faster, ``min(decay, (1 + t) / (10 + t))`` after t updates, so that they do not dwell on
-    random weights.
+    The decay after t updates is ``min(decay, (1 + t) / (10 + t))``, so the initial random weights are soon forgotten.
     """
 
     def __init__(self, network: nn.Module, *, decay: float) -> None:
@@ -53,7 +52,7 @@ class AverageWeights:
 
     @torch.no_grad()
     def update(self) -> None:
-        """Move the average towards the network's weights of now."""
+        """Move the average towards the network's current weights."""
         decay = min(self.decay, (1 + self.updates) / (10 + self.updates))
         self.updates += 1
         averages, weights = zip(*self._averaged, strict=True)
@@ -63,15 +62,15 @@ class AverageWeights:
 
 
 class UpdateStep:
-    """The optimizer step that every trainer here takes.
+    """The optimizer step of every trainer.
 
     Args:
-        network: what is trained, on its device.
+        network: trained in place, on its device.
         optimizer: over the parameters of ``network``.
-        clip_norm: gradients are scaled down to this norm.
-        mixed_precision: "auto" computes in a 16-bit type where the device is fast in it.
+        clip_norm: the maximum norm of the gradient.
+        mixed_precision: "auto" computes in a 16-bit type if the device is fast in it.
         average: is updated after each step, if given.
-        ranks: the processes that take the step together: they begin with the same weights, and so they end.
+        ranks: the processes that take the step together; starting from the same weights, all end with the same ones.
     """
 
     def __init__(
@@ -92,8 +91,8 @@ class UpdateStep:
         short = torch.bfloat16 if fast == torch.float32 else fast
         self.dtype = short if mixed else torch.float32
         self.autocast = torch.autocast(device.type, dtype=short, enabled=mixed)
-        # float16 has a short range, so its loss is scaled up and its gradients down again; the others pass through
-        # unchanged.
+        # float16 has a small range, so the loss is scaled up and the gradients down again; for other types the scaler
+        # does nothing.
         self.scaler = torch.amp.GradScaler(device.type, enabled=self.dtype == torch.float16)
 
     def __call__(
@@ -103,13 +102,15 @@ class UpdateStep:
         *,
         shares: Sequence[float] | None = None,
     ) -> StepReport:
-        """Step once on the mean loss of ``micro_batches``, of which one at a time is in memory with its activations.
+        """Take one step on the mean loss of ``micro_batches``, with the activations of one at a time in memory.
 
         Args:
-            shares: what each counts in that mean; the shares of all ranks add up to 1. None: all count alike.
+            loss_function: the losses of a micro-batch.
+            micro_batches: of this rank.
+            shares: the weight of each in that mean; the weights of all ranks add up to 1. None: all are equal.
 
         Raises:
-            Exception: whatever the loss function raises, or the want of memory; all is as it was before the step.
+            Exception: any error of the loss function, or lack of memory; the network is unchanged.
         """
         shares = shares or [1 / (len(micro_batches) * self.ranks.world_size)] * len(micro_batches)
         buffers = [(buffer, buffer.clone()) for buffer in self.network.buffers()]
@@ -148,7 +149,7 @@ class UpdateStep:
         return {name: figure.detach() * share for name, figure in {"loss": losses.loss, **losses.figures}.items()}
 
     def _undo(self, buffers: Sequence[tuple[Tensor, Tensor]]) -> None:
-        """Forget the gradients, and what batch norm has taken in of a step that is not taken."""
+        """Discard the gradients and batch norm's statistics of a step that is not taken."""
         for buffer, before in buffers:
             buffer.copy_(before)
         self.optimizer.zero_grad(set_to_none=True)

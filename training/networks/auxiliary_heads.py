@@ -64,14 +64,14 @@ class AuxiliaryHeads(nn.Module):
 
         Reply: logits ``[N, A]``. Ownership: logits ``[N, planes * H * W]``. Score: ``[N]``, in ``SCORE_SCALE``.
         """
-        said = dict[str, Tensor]()
+        outputs = dict[str, Tensor]()
         if self.reply:
-            said["reply"] = self.reply(x, pooled)
+            outputs["reply"] = self.reply(x, pooled)
         if self.ownership:
-            said["ownership"] = self.ownership(x).flatten(1)
+            outputs["ownership"] = self.ownership(x).flatten(1)
         if self.score:
-            said["score"] = self.score(pooled).squeeze(1)
-        return said
+            outputs["score"] = self.score(pooled).squeeze(1)
+        return outputs
 
 
 def outputs_to_learn(network: Any, observations: Tensor) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
@@ -94,8 +94,8 @@ def predictions_of(network: nn.Module) -> Predict | None:
 
     def predict(observations: Planes) -> Predictions:
         with torch.inference_mode():
-            said = heads(*network.features(torch.from_numpy(observations)))  # type: ignore[operator]
-        ownership, score = said.get("ownership"), said.get("score")
+            outputs = heads(*network.features(torch.from_numpy(observations)))  # type: ignore[operator]
+        ownership, score = outputs.get("ownership"), outputs.get("score")
         return Predictions(
             ownership=None
             if ownership is None
@@ -119,12 +119,12 @@ def _numbers(tensor: Tensor) -> NDArray[np.float32]:
 
 
 def auxiliary_losses(
-    said: dict[str, Tensor], *, replies: Tensor, ownership: Tensor, score_leads: Tensor, ownership_weight: float
+    outputs: dict[str, Tensor], *, replies: Tensor, ownership: Tensor, score_leads: Tensor, ownership_weight: float
 ) -> dict[str, Tensor]:
     """The weighted losses of the heads' outputs, as means over all N positions; those without a target count as 0.
 
     Args:
-        said: the output of each head.
+        outputs: the output of each head.
         replies: ``[N, A]``, a policy, or zero where there was no reply.
         ownership: ``[N, H * W]``, 1 where a point becomes the mover's, -1 where it becomes the opponent's, else 0.
         score_leads: ``[N]``, the mover's lead in points; NaN where the game was not played out, so that neither it nor
@@ -133,16 +133,18 @@ def auxiliary_losses(
     """
     losses = dict[str, Tensor]()
     known = torch.isfinite(score_leads)
-    if "reply" in said:
-        log_policy = functional.log_softmax(said["reply"].float(), 1)
+    if "reply" in outputs:
+        log_policy = functional.log_softmax(outputs["reply"].float(), 1)
         losses["reply_loss"] = -REPLY_WEIGHT * (replies * log_policy).sum(1).mean()
-    if "ownership" in said:
-        one_plane = said["ownership"].shape == ownership.shape
+    if "ownership" in outputs:
+        one_plane = outputs["ownership"].shape == ownership.shape
         targets = (1 + ownership) / 2 if one_plane else torch.cat([ownership > 0, ownership < 0], 1).float()
-        each = functional.binary_cross_entropy_with_logits(said["ownership"].float(), targets, reduction="none").mean(1)
+        each = functional.binary_cross_entropy_with_logits(
+            outputs["ownership"].float(), targets, reduction="none"
+        ).mean(1)
         losses["ownership_loss"] = ownership_weight * (each * known).mean()
-    if "score" in said:
+    if "score" in outputs:
         targets = torch.where(known, score_leads, 0.0) / SCORE_SCALE
-        each = functional.smooth_l1_loss(said["score"].float(), targets, reduction="none")
+        each = functional.smooth_l1_loss(outputs["score"].float(), targets, reduction="none")
         losses["score_loss"] = SCORE_WEIGHT * (each * known).mean()
     return losses

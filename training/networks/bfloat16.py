@@ -1,4 +1,4 @@
-"""bfloat16 numbers as compiled code reads and writes them: words, the upper halves of float32 numbers."""
+"""bfloat16 numbers in compiled code: 16-bit words, the upper halves of float32 numbers."""
 
 import numpy as np
 from numpy.typing import NDArray

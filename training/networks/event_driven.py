@@ -1,9 +1,9 @@
-"""A spiking network on a CPU: nothing is computed where nothing fires.
+"""Event-driven spiking networks on a CPU: computation only where a neuron fires.
 
-A convolution adds the weights of each spike to its neighbours' currents, so its time is that of its spikes, and
-currents are exact float32 sums. Likewise the first layer takes each element of the observation that is not zero. Maps
-have a margin of one point on all sides, which takes what falls off the board and is never read; a point's channels lie
-together. The heads are torch's.
+A convolution adds the weights of each spike to its neighbors' currents. So its time is proportional to the number of
+spikes, and currents are exact float32 sums. The first layer does the same for each nonzero element of the observation.
+Maps have a margin of one point on all sides, which collects what falls off the board and is never read. The channels of
+a point are adjacent in memory. The heads run in torch.
 """
 
 from typing import cast
@@ -19,12 +19,12 @@ from training.networks.spiking_layers import SpikingBlock, SpikingPooledBlock, S
 
 
 class EventConvolution:
-    """The weights of a folded convolution as ``add_events`` takes them; of several, side by side."""
+    """The weights of a folded convolution in the layout of ``add_events``; those of several side by side."""
 
     def __init__(self, *layers: ConvNorm) -> None:
         weights = torch.cat([layer.conv.weight.detach() for layer in layers])
         biases = [layer.conv.bias for layer in layers]
-        turned = weights.float().flip(2, 3).permute(1, 2, 3, 0)  # to whom a point sends, instead of from whom it hears
+        turned = weights.float().flip(2, 3).permute(1, 2, 3, 0)  # by source of a spike instead of by target
         self.weight: Numbers = turned.flatten(2).contiguous().numpy()
         self.bias: Numbers = torch.cat([bias.detach() for bias in biases if bias is not None]).float().numpy()
 

@@ -1,9 +1,9 @@
-"""The residual network on a CPU, at several times the speed of ordinary torch calls.
+"""The residual network on a CPU, several times as fast as ordinary torch calls.
 
-Batch norms are folded into the convolutions; a convolution, its bias, the way past it and its ReLU are one call of
-oneDNN with weights packed beforehand (the operators that ``torch.compile`` uses, here without needing a compiler); what
-is too small for oneDNN, the global pooling and its bias, runs in compiled kernels. Activations lie in memory as ``[N,
-H, W, C]``, in bfloat16 where the processor multiplies it fast, else in float32.
+Batch norms are folded into the convolutions. A convolution, its bias, the skip connection and the ReLU are one call of
+oneDNN with packed weights: the operators that ``torch.compile`` uses, here without a compiler. Global pooling and its
+bias are too small for oneDNN and run in compiled kernels. Activations are ``[N, H, W, C]`` in memory, in bfloat16 if
+the processor multiplies it fast, else in float32.
 """
 
 import logging
@@ -33,9 +33,7 @@ def pack_observations(observations: NDArray[np.float32], words: Words) -> None:
 
 @compiled
 def pool(words: Words, scale: float, out: NDArray[np.float32]) -> None:
-    """Per channel of non-negative maps ``[N, P, C]`` the mean, the mean times ``scale`` and the largest element: ``[N,
-    3 * C]``.
-    """
+    """Non-negative maps ``[N, P, C]`` -> ``[N, 3 * C]``: for each channel mean, mean times ``scale`` and maximum."""
     count, points, channels = words.shape
     largest = np.empty(channels, np.uint16)
     for n in range(count):
@@ -46,7 +44,7 @@ def pool(words: Words, scale: float, out: NDArray[np.float32]) -> None:
             for c in range(channels):
                 word = words[n, p, c]
                 row[c] += widen(word)
-                largest[c] = max(largest[c], word)  # words of non-negative numbers are ordered as the numbers are
+                largest[c] = max(largest[c], word)  # words of non-negative numbers have the numbers' order
         for c in range(channels):
             row[c] /= np.float32(points)
             row[channels + c] = row[c] * np.float32(scale)
@@ -55,7 +53,7 @@ def pool(words: Words, scale: float, out: NDArray[np.float32]) -> None:
 
 @compiled
 def add_bias_relu(words: Words, bias: NDArray[np.float32]) -> None:
-    """``max(0, x + bias)`` in place, with a bias ``[N, C]`` for each board's channels."""
+    """``max(0, x + bias)`` in place; the bias ``[N, C]`` differs by board and channel."""
     count, points, channels = words.shape
     for n in range(count):
         for p in range(points):
@@ -74,18 +72,15 @@ def add_bias_relu_wide(words: Words, bias: NDArray[np.float32], out: NDArray[np.
 
 
 class Arithmetic(Protocol):
-    """What the network does between its convolutions, in one type of number.
-
-    Maps are ``[N, C, H, W]``, channels last.
-    """
+    """The operations between convolutions, in one number type. Maps are ``[N, C, H, W]``, channels last."""
 
     dtype: torch.dtype
 
     def board(self, observations: NDArray[np.float32], count: int) -> Tensor:
-        """The network's input of ``count`` rows, of which the first are these observations ``[n, C, H, W]``."""
+        """The network's input of ``count`` rows: the observations ``[n, C, H, W]`` and padding."""
 
     def pool(self, x: Tensor) -> Tensor:
-        """``GlobalPooling`` of a map without negative numbers, float32 ``[N, 3 * C]``."""
+        """``GlobalPooling`` of a non-negative map, float32 ``[N, 3 * C]``."""
 
     def add_bias_relu(self, x: Tensor, bias: Tensor) -> None:
         """``x = max(0, x + bias)`` in place, with ``bias`` float32 ``[N, C]``."""
@@ -95,62 +90,62 @@ class Arithmetic(Protocol):
 
 
 class Bfloat16:
-    """Compiled kernels over the words: torch's own pooling and broadcast additions take two to five times as long."""
+    """Compiled kernels over words: torch's pooling and broadcast additions take two to five times as long."""
 
     dtype = torch.bfloat16
 
     def board(self, observations: NDArray[np.float32], count: int) -> Tensor:
-        """Round, and put the channels last, in one pass."""
+        """Rounds and reorders in one pass."""
         rows, channels, height, width = observations.shape
         words = np.zeros((count, height * width, channels), np.uint16)
         pack_observations(observations.reshape(rows, channels, height * width), words)
         return torch.from_numpy(words).view(torch.bfloat16).unflatten(1, (height, width)).permute(0, 3, 1, 2)
 
     def pool(self, x: Tensor) -> Tensor:
-        """Mean, scaled mean, largest."""
+        """See ``Arithmetic``."""
         out = np.empty((x.shape[0], 3 * x.shape[1]), np.float32)
-        pool(words_of(x), width_scale(x.shape[2], x.shape[3]), out)
+        pool(map_words(x), width_scale(x.shape[2], x.shape[3]), out)
         return torch.from_numpy(out)
 
     def add_bias_relu(self, x: Tensor, bias: Tensor) -> None:
-        """One pass."""
-        add_bias_relu(words_of(x), bias.numpy())
+        """Takes one pass."""
+        add_bias_relu(map_words(x), bias.numpy())
 
     def points(self, x: Tensor, bias: Tensor) -> Tensor:
-        """One pass."""
+        """Takes one pass."""
         out = np.empty((x.shape[0], x.shape[2] * x.shape[3], x.shape[1]), np.float32)
-        add_bias_relu_wide(words_of(x), bias.numpy(), out)
+        add_bias_relu_wide(map_words(x), bias.numpy(), out)
         return torch.from_numpy(out)
 
 
-def words_of(x: Tensor) -> Words:
+def map_words(x: Tensor) -> Words:
     """The memory of a channels-last bfloat16 map as ``[N, P, C]``."""
     words: Words = x.permute(0, 2, 3, 1).flatten(1, 2).view(torch.uint16).numpy()
     return words
 
 
 class Float32:
-    """The same through torch, whose float32 operations are fast enough beside float32 convolutions."""
+    """Torch's operations, which in float32 take little time compared with the convolutions."""
 
     dtype = torch.float32
     pooling = GlobalPooling()
 
     def board(self, observations: NDArray[np.float32], count: int) -> Tensor:
-        """Put the channels last."""
+        """See ``Arithmetic``."""
         x = torch.zeros((count, *observations.shape[1:])).contiguous(memory_format=torch.channels_last)
         x[: len(observations)] = torch.from_numpy(observations)
         return x
 
     def pool(self, x: Tensor) -> Tensor:
-        """Mean, scaled mean, largest."""
+        """See ``Arithmetic``."""
         return self.pooling(x)
 
     def add_bias_relu(self, x: Tensor, bias: Tensor) -> None:
-        """Two passes."""
+        """Takes two passes."""
         x.add_(bias[:, :, None, None]).relu_()
 
     def points(self, x: Tensor, bias: Tensor) -> Tensor:
-        """The map's points in order."""
+        """See ``Arithmetic``."""
         return torch.relu(x + bias[:, :, None, None]).permute(0, 2, 3, 1).flatten(1, 2)
 
 
@@ -162,7 +157,7 @@ class Convolution:
         assert conv.bias is not None
         self.padding = [int(side) for side in conv.padding]
         weight = conv.weight.detach().to(dtype).to_mkldnn()
-        # Without the size of the input, which it could be told; no size was found to be slower for it.
+        # The input's size is optional and left out: no size was found to be slower without it.
         self.weight = torch._C._nn.mkldnn_reorder_conv2d_weight(weight, self.padding, [1, 1], [1, 1], 1)
         self.bias = conv.bias.detach().to(dtype)
 
@@ -172,7 +167,7 @@ class Convolution:
         return convolve(x, self.weight, self.bias, self.padding, [1, 1], [1, 1], 1, activation, [], "")
 
     def add_relu_to(self, residual: Tensor, x: Tensor) -> None:
-        """``residual = relu(residual + convolution of x)``, in place: a quarter less time than into new memory."""
+        """``residual = relu(residual + convolution of x)`` in place, which saves a quarter of the time."""
         convolve = torch.ops.mkldnn._convolution_pointwise_.binary
         convolve(residual, x, self.weight, self.bias, self.padding, [1, 1], [1, 1], 1, "add", 1.0, "relu", [], "")
 
@@ -222,7 +217,7 @@ class FusedResNet:
 
     def __call__(self, observations: NDArray[np.float32], count: int) -> tuple[Tensor, Tensor]:
         """Observations ``[n, C, H, W]`` -> policy logits ``[count, A]``, value logits ``[count]``, float32; rows from n
-        on are blank.
+        on are padding.
         """
         x = self.stem(self.arithmetic.board(observations, count), "relu")
         for block in self.blocks:
@@ -259,7 +254,7 @@ def fused_runtime(network: Tower, observation_shape: tuple[int, int, int], dtype
     try:
         runtime = FusedRuntime(network, Bfloat16() if dtype == torch.bfloat16 else Float32())
         runtime.run(np.zeros((1, *observation_shape), np.float32), 1)
-    except (AttributeError, RuntimeError, TypeError) as error:  # another torch, or a CPU that its oneDNN does not serve
-        log.warning("the network runs through plain torch, slower: the fused operators do not work here: %s", error)
+    except (AttributeError, RuntimeError, TypeError) as error:  # another torch, or a CPU that oneDNN does not support
+        log.warning("the fused operators do not work here; the network runs in plain torch, slower: %s", error)
         return None
     return runtime

@@ -1,12 +1,11 @@
-"""Model files: small ones for the way to workers, and safetensors for the disk.
+"""Model files: small transfer files for workers, and safetensors on disk.
 
-A file for the way is: the magic, the format number (16 bits), the header's length (32 bits), the header (JSON: which
-game and network, the names, shapes and types of the tensors, the canary), one zstd frame with all weights (see
-``training.networks.model_weights``), and the SHA-256 of head and weights. It names the model, however the weights were
-packed.
+A transfer file has the magic, the format number (16 bits), the header's length (32 bits), the header (JSON: the game
+and network, the names, shapes and types of the tensors, the canary), one zstd frame with all weights (see
+``training.networks.model_weights``), and the SHA-256 of head and unpacked weights, which identifies the model.
 
-``decode_model`` trusts nobody, and the canary, a few positions with what the sender's network says of them, shows
-whether the receiver's rules, network and processor say the same.
+``decode_model`` checks everything. The canary, the answers of the sender's network for a few positions, shows whether
+the receiver's rules, network and processor give the same answers.
 """
 
 import hashlib
@@ -29,16 +28,16 @@ from training.networks.model_heading import MAGIC, METADATA, PREFIX
 from training.networks.model_weights import (
     LIMITS,
     CorruptModel,
+    HeaderName,
+    HeaderSection,
     ModelLimits,
-    Name,
-    Section,
     TensorEntry,
-    Words,
+    WordRows,
     entry_for,
+    from_words,
     one_thread,
     pack,
     require,
-    to_tensors,
     to_words,
     unpack,
 )
@@ -50,34 +49,34 @@ DIGEST_BYTES = 32
 MAX_MODEL_BYTES = LIMITS.max_bytes
 CANARY_POSITIONS = 4
 CANARY_ACTIONS = 16
-SURE = 0.99999  # the largest value of a canary of which the logit can be told
+LARGEST_CANARY_VALUE = 0.99999  # larger values are compared as this one: their logits are not precise
 
 Evaluate = Callable[[NDArray[np.float32]], tuple[NDArray[np.float32], NDArray[np.float32]]]
 
 
-Number = Annotated[int, Field(ge=0, lt=2**53)]
-Scalar = bool | Annotated[int, Field(ge=-4096, le=4096)] | Annotated[float, Field(ge=-4096, le=4096)] | Name
+HeaderNumber = Annotated[int, Field(ge=0, lt=2**53)]
+HeaderScalar = bool | Annotated[int, Field(ge=-4096, le=4096)] | Annotated[float, Field(ge=-4096, le=4096)] | HeaderName
 
 
-class Description(Section):
-    """What a model is, beside its weights."""
+class Description(HeaderSection):
+    """A model's game, network and version."""
 
-    game: Name
-    options: Annotated[dict[Name, Scalar], Field(max_length=100)]
-    rules_version: Number
-    network: Annotated[dict[Name, Scalar], Field(max_length=100)]  # the arguments of ``build_network``
-    model_version: Number
+    game: HeaderName
+    options: Annotated[dict[HeaderName, HeaderScalar], Field(max_length=100)]
+    rules_version: HeaderNumber
+    network: Annotated[dict[HeaderName, HeaderScalar], Field(max_length=100)]  # the arguments of ``build_network``
+    model_version: HeaderNumber
 
 
-class Canary(Section):
-    """What a network says of ``canary_positions``."""
+class Canary(HeaderSection):
+    """A network's answers for ``canary_positions``."""
 
     values: tuple[FiniteFloat, ...]  # [N]
     policy_logits: tuple[tuple[FiniteFloat, ...], ...]  # [N, up to CANARY_ACTIONS]
 
 
-class Header(Section):
-    """What stands before the weights, after the first few bytes."""
+class Header(HeaderSection):
+    """The header of a transfer file."""
 
     model: Description
     canary: Canary
@@ -86,11 +85,11 @@ class Header(Section):
 
 @dataclass(frozen=True, kw_only=True)
 class Model:
-    """A network's weights, and what is needed to play with them."""
+    """A network's weights, with all that is needed to play with them."""
 
     description: Description
     weights: Mapping[str, Tensor]  # the network's state dictionary, on the CPU
-    canary: Canary | None = None  # only models that came as files for the way have one
+    canary: Canary | None = None  # only models from transfer files have one
 
     @property
     def model_version(self) -> int:
@@ -98,10 +97,10 @@ class Model:
         return self.description.model_version
 
     def build(self, game: Game, *, copy: bool = True) -> nn.Module:
-        """The network with copies of these weights, or with these very ones.
+        """The network with copies of these weights or, without ``copy``, with the weights themselves.
 
         Raises:
-            CorruptModel: the model is for another game, or the weights are not those of the network that it names.
+            CorruptModel: the model is for another game, or the weights do not fit the network that it names.
         """
         wanted = self.description
         if (game.name, game.options, game.rules_version) != (wanted.game, wanted.options, wanted.rules_version):
@@ -110,10 +109,10 @@ class Model:
                 f"{game.options} by version {game.rules_version}: if only the version differs, update the older program"
             )
         blocks = wanted.network.get("blocks")
-        if isinstance(blocks, int) and blocks > len(self.weights):  # it would take long to build them
+        if isinstance(blocks, int) and blocks > len(self.weights):  # building them would take long
             raise CorruptModel(f"it has fewer tensors than blocks: {len(self.weights)}, and the network has {blocks}")
         try:
-            with torch.device("meta"):  # nothing is allocated before names and shapes are known to fit
+            with torch.device("meta"):  # allocates nothing before names and shapes are checked
                 network = build_network(game, **wanted.network)  # type: ignore[arg-type]
             network.load_state_dict(
                 {name: tensor.clone() if copy else tensor for name, tensor in self.weights.items()}, assign=True
@@ -127,12 +126,12 @@ class Model:
 
 @dataclass(frozen=True, kw_only=True)
 class Content:
-    """What a model file holds, unpacked: header and weights agree with each other and with the limits."""
+    """The unpacked content of a model file: header and weights agree with each other and with the limits."""
 
-    head: bytes  # all that stands before the weights
+    head: bytes  # all bytes before the weights
     header: Header
-    words: Words  # the weights
-    sha256: str  # of both, in hexadecimal: names the model
+    words: WordRows  # the weights
+    sha256: str  # of both, in hexadecimal: identifies the model
 
     def model(self) -> Model:
         """The model, with its weights in float32.
@@ -140,18 +139,18 @@ class Content:
         Raises:
             CorruptModel: weights are not finite.
         """
-        weights = to_tensors(self.words, self.header.tensors)
+        weights = from_words(self.words, self.header.tensors)
         return Model(description=self.header.model, weights=weights, canary=self.header.canary)
 
 
 def describe_model(game: Game, network: Mapping[str, Any], model_version: int) -> Description:
-    """The description of a model for ``game`` whose network ``build_network(game, **network)`` builds."""
-    told = {key: value for key, value in network.items() if value is not None}
+    """The description of a model for ``game`` with the network that ``build_network(game, **network)`` builds."""
+    given = {key: value for key, value in network.items() if value is not None}
     return Description(
         game=game.name,
         options=game.options,
         rules_version=game.rules_version,
-        network=told,
+        network=given,
         model_version=model_version,
     )
 
@@ -159,18 +158,18 @@ def describe_model(game: Game, network: Mapping[str, Any], model_version: int) -
 def encode_model(
     model: Model, game: Game, *, dtype: Literal["bfloat16", "float16"] = "bfloat16", compressed: bool = True
 ) -> bytes:
-    """The model as the bytes of a file for the way.
+    """The model as the bytes of a transfer file.
 
     Args:
-        dtype: of matrices and kernels. float16 is a fifth larger and eight times as fine, but ends at 65,504.
-        compressed: False spares processors the work, and makes the file half as large again.
+        dtype: of matrices and kernels. float16 is a fifth larger and eight times as precise, but ends at 65,504.
+        compressed: False saves computation and makes the file half as large again.
 
     Raises:
         CorruptModel: the weights do not belong to the network, or are not finite in ``dtype``.
     """
     entries = tuple(entry_for(name, tensor, dtype) for name, tensor in model.weights.items())
     words = to_words(model.weights, entries)
-    canary = _canary(replace(model, weights=to_tensors(words, entries)), game)
+    canary = _canary(replace(model, weights=from_words(words, entries)), game)
     header = Header(model=model.description, canary=canary, tensors=entries)
     raw = header.model_dump_json().encode()
     head = PREFIX.pack(MAGIC, FORMAT, len(raw)) + raw
@@ -183,7 +182,7 @@ def seal(content: Content, *, compressed: bool = True) -> bytes:
 
 
 def content_sha256(data: bytes) -> str:
-    """What names the model in a file, as the file has it: ``open_model`` checks it."""
+    """The hash that identifies the model in a file, as stored there; ``open_model`` checks it."""
     return data[-DIGEST_BYTES:].hex()
 
 
@@ -209,12 +208,12 @@ def open_model(data: bytes, *, limits: ModelLimits = LIMITS) -> Content:
     header = parse_header(head, limits)
     words = unpack(frame, header.tensors, limits)
     content = Content(head=head, header=header, words=words, sha256=sha256_of(head, words))
-    require(content.sha256 == content_sha256(data), "the checksum does not match: it was changed on its way")
+    require(content.sha256 == content_sha256(data), "the checksum does not match: the file was changed in transfer")
     return content
 
 
 def sha256_of(head: bytes, words: Iterable[NDArray[Any]]) -> str:
-    """What names the model with this head and these weights."""
+    """The hash that identifies the model with this head and these weights."""
     digest = hashlib.sha256(head)
     for row in words:
         digest.update(row.data)
@@ -222,7 +221,7 @@ def sha256_of(head: bytes, words: Iterable[NDArray[Any]]) -> str:
 
 
 def parse_header(head: bytes, limits: ModelLimits) -> Header:
-    """The header in all that stands before the weights.
+    """The header in the bytes before the weights.
 
     Raises:
         CorruptModel: it is damaged, of another format, or over the limits.
@@ -230,7 +229,7 @@ def parse_header(head: bytes, limits: ModelLimits) -> Header:
     magic, number, length = PREFIX.unpack_from(head)
     require(magic == MAGIC, "it does not begin like a model")
     older = "the program that wrote it" if number < FORMAT else "this program"
-    require(number == FORMAT, f"format {number} is not known here (this program reads format {FORMAT}): update {older}")
+    require(number == FORMAT, f"it has format {number}, and this program reads format {FORMAT}: update {older}")
     require(
         length <= limits.max_header_bytes and len(head) == PREFIX.size + length,
         f"a header of {length:,} bytes does not fit",
@@ -243,7 +242,7 @@ def parse_header(head: bytes, limits: ModelLimits) -> Header:
 
 
 def canary_positions(game: Game, count: int = CANARY_POSITIONS) -> NDArray[np.float32]:
-    """The observations ``[count, C, H, W]`` of positions from arbitrary games that are the same everywhere."""
+    """The observations ``[count, C, H, W]`` of positions from arbitrary games, the same on all machines."""
     word, state = 1, game.initial_state()
     observations: list[NDArray[np.float32]] = []
     while len(observations) < count:
@@ -274,12 +273,14 @@ def _canary(model: Model, game: Game) -> Canary:
 
 
 def check_canary(model: Model, game: Game, evaluate: Evaluate, *, tolerance: float = 0.05) -> None:
-    """Compare what ``evaluate`` says of the canary's positions with what the sender's network said.
+    """Compare ``evaluate`` on the canary's positions with the answers of the sender's network.
 
     Args:
-        tolerance: the difference allowed, as a share of the largest logit (or of 1), of policies and of values each.
-        16-bit arithmetic
-            stays below a third of this; wrong weights, rules or planes are far beyond it.
+        model: with its canary.
+        game: that it plays.
+        evaluate: observations -> policy logits and values.
+        tolerance: the allowed difference, as a share of the largest logit (or of 1), for policies and values each.
+            16-bit arithmetic stays below a third of this; wrong weights, rules or planes are far beyond it.
 
     Raises:
         CorruptModel: they differ by more.
@@ -291,26 +292,29 @@ def check_canary(model: Model, game: Game, evaluate: Evaluate, *, tolerance: flo
     require(some.shape == wanted_logits.shape and values.shape == wanted_values.shape, "the canary is of another game")
     allowed = tolerance * max(1.0, float(np.abs(wanted_logits).max()))
     if game.num_players == 2:
-        largest = float(
-            np.arctanh(np.clip(np.abs(wanted_values), 0.0, SURE)).max()
-        )  # half of a logit, by which a value differs at most
+        # Half of the largest logit, because a value changes by at most half as much as its logit.
+        largest = float(np.arctanh(np.clip(np.abs(wanted_values), 0.0, LARGEST_CANARY_VALUE)).max())
     else:
         largest = 2 * float(np.abs(wanted_values).max())  # points differ by twice as much as their roots
     allowed_value = tolerance * max(1.0, largest)
     off = max(
         float(np.abs(some - wanted_logits).max()) / allowed, float(np.abs(values - wanted_values).max()) / allowed_value
     )
-    # Written so that NaN is refused.
+    # Written so that NaN is rejected.
     require(
         off <= 1,
-        f"the network here says {off:.1f} times the allowed difference from what the sender's says of known positions",
+        f"on known positions the network here differs from the sender's by {off:.1f} times the allowed difference",
     )
 
 
 def save_safetensors(path: Path, model: Model, *, compact: bool = False) -> None:
-    """Write the model, in full precision, to a safetensors file with its description as metadata.
+    """Write the model in full precision to a safetensors file with its description as metadata.
 
-    ``compact``: in 16 bits what these hold exactly, such as all that has travelled in them; it takes half the room.
+    Args:
+        path: the file.
+        model: the model.
+        compact: write tensors in 16 bits if that is exact, as for all weights transferred in 16 bits; this halves the
+            size.
     """
     weights = {name: tensor.detach().cpu().contiguous() for name, tensor in model.weights.items()}
     if compact:
@@ -324,22 +328,22 @@ def _shortened(tensor: Tensor) -> Tensor:
 
 
 def load_safetensors(path: Path) -> Model:
-    """Read what ``save_safetensors`` wrote, with its weights in float32.
+    """Read a file of ``save_safetensors``, with its weights in float32.
 
     Raises:
-        CorruptModel: the file is damaged or is no model of ours; the message names it.
+        CorruptModel: the file is damaged or not a model of this program; the message names it.
         OSError: it is missing or unreadable.
     """
     try:
         with safetensors.safe_open(path, framework="pt") as file:
-            weights = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (the file is no dictionary)
+            weights = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dictionary)
             metadata = file.metadata() or {}
         description = Description.model_validate_json(metadata.get(METADATA, ""))
     except safetensors.SafetensorError as error:
-        remedy = "it was cut short, has changed on its way, or is no safetensors file; copy it again"
+        remedy = "it was cut short, changed in transfer, or is not a safetensors file; copy it again"
         raise CorruptModel(f"{path} is not a model file: {remedy} ({error})") from error
     except ValidationError as error:
-        remedy = "it does not say what it plays; models of this program are written by scripts/view_results.py --export"
+        remedy = "it does not name its game; scripts/view_results.py --export writes models of this program"
         raise CorruptModel(f"{path} is not a model file: {remedy}") from error
     return Model(description=description, weights={name: _full(tensor) for name, tensor in weights.items()})
 

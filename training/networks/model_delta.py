@@ -1,12 +1,10 @@
-"""One model as what changes another into it: a third to a half of the bytes, depending on how much was learned in
-between.
+"""A model as its difference from another: a third to a half of the bytes, depending on how much was learned in between.
 
-A delta is laid out as a model file, under a magic of its own; its digest is that of the model that is to come out. Of
-each 16-bit word it holds the difference to the base's word, as a small whole number: for numbers of one sign, the steps
-of the last digit between the two. Steps of large numbers are large, and training moves large and small numbers alike;
-so the differences are sorted by the exponents of the base's numbers, which the receiver knows, and each block of the
-frame has a code for its kind. That saves a quarter against words that are XORed, and is faster. The few other words are
-sent as they are.
+A delta has the layout of a model file with a magic of its own; its digest is that of the resulting model. For each
+16-bit word it holds the difference from the base's word, a small whole number: for numbers of the same sign, the steps
+of the last digit between the two. Steps of large numbers are large, and training changes large and small numbers alike.
+So the differences are sorted by the exponents of the base's numbers, which the receiver knows, and zstd gives each
+block its own code. That saves a quarter compared with XOR, and is faster. The few other words are sent whole.
 """
 
 import numpy as np
@@ -16,19 +14,19 @@ from games.compiled import compiled
 from training.data.columns import from_planes
 from training.networks.model_codec import DIGEST_BYTES, FORMAT, Content, content_sha256, parse_header, sha256_of
 from training.networks.model_heading import MAGIC, PREFIX
-from training.networks.model_weights import DTYPES, LIMITS, ModelLimits, pack, require, unpacked
+from training.networks.model_weights import LIMITS, WORD_TYPES, ModelLimits, pack, require, unpacked
 
 DELTA_MAGIC = b"KEIMADL\n"
-EXPONENT_BITS = {"bfloat16": 7, "float16": 10}  # the exponent begins above so many bits
+EXPONENT_BITS = {"bfloat16": 7, "float16": 10}  # the number of bits below the exponent
 EXPONENTS = 256
 
 
 def encode_delta(model: Content, base: Content) -> bytes | None:
-    """What changes ``base`` into ``model``; None when they do not have the same tensors."""
+    """The delta from ``base`` to ``model``; None if their tensors differ."""
     if model.header.tensors != base.header.tensors:
         return None
     rows = list(model.words)
-    for index, dtype in enumerate(DTYPES):
+    for index, dtype in enumerate(WORD_TYPES):
         if dtype in EXPONENT_BITS:
             old, new = base.words[index], model.words[index]
             rows[index] = np.empty_like(new)
@@ -38,20 +36,20 @@ def encode_delta(model: Content, base: Content) -> bytes | None:
 
 
 def expand_delta(delta: bytes, base: Content, *, limits: ModelLimits = LIMITS) -> Content:
-    """The model that ``encode_delta`` made ``delta`` of, with the same ``base``.
+    """The model from which ``encode_delta`` made ``delta`` with the same ``base``.
 
     Raises:
-        CorruptModel: it is damaged, over the limits, or does not fit ``base``.
+        CorruptModel: the delta is damaged, over the limits, or does not fit ``base``.
     """
     require(len(delta) >= PREFIX.size + DIGEST_BYTES, f"{len(delta)} bytes are too few for a delta")
     magic, number, length = PREFIX.unpack_from(delta)
-    require((magic, number) == (DELTA_MAGIC, FORMAT), "it is no delta that this version of the program knows")
+    require((magic, number) == (DELTA_MAGIC, FORMAT), "it is not a delta that this version of the program reads")
     end = PREFIX.size + length
     head = PREFIX.pack(MAGIC, FORMAT, length) + delta[PREFIX.size : end]
     header = parse_header(head, limits)
     require(header.tensors == base.header.tensors, "it was made for another network")
     planes, start, words = unpacked(memoryview(delta)[end:-DIGEST_BYTES], header.tensors, limits), 0, []
-    for dtype, old in zip(DTYPES, base.words, strict=True):
+    for dtype, old in zip(WORD_TYPES, base.words, strict=True):
         row = planes[start : start + old.nbytes]
         start += old.nbytes
         if dtype in EXPONENT_BITS:
@@ -62,13 +60,13 @@ def expand_delta(delta: bytes, base: Content, *, limits: ModelLimits = LIMITS) -
         else:
             words.append(from_planes(row, old.dtype.type, old.size))
     content = Content(head=head, header=header, words=tuple(words), sha256=sha256_of(head, words))
-    require(content.sha256 == content_sha256(delta), "with what is here it does not make the model that it was made of")
+    require(content.sha256 == content_sha256(delta), "applied to the model here, it does not give the intended model")
     return content
 
 
 @compiled
 def _firsts(words: NDArray[np.uint16], bits: int) -> NDArray[np.int64]:
-    """Where the differences to numbers of each exponent begin, when they are sorted by it."""
+    """The start of each exponent's differences, when they are sorted by exponent."""
     firsts = np.zeros(EXPONENTS, np.int64)
     for word in words:
         firsts[(word & 0x7FFF) >> bits] += 1
@@ -88,7 +86,7 @@ def _differences(
     firsts: NDArray[np.int64],
     differences: NDArray[np.uint16],
 ) -> None:
-    """Sort the differences, modulo 2**16, as 0, -1, 1, -2, 2, ... = 0, 1, 2, 3, 4, ..."""
+    """Write the differences modulo 2**16, sorted by exponent, as 0, 1, 2, 3, 4, ... for 0, -1, 1, -2, 2, ..."""
     for i in range(old.size):
         exponent = (old[i] & 0x7FFF) >> bits
         step = np.int32(np.int16(new[i] - old[i]))
@@ -100,7 +98,7 @@ def _differences(
 def _changed(
     old: NDArray[np.uint16], planes: NDArray[np.uint8], bits: int, firsts: NDArray[np.int64], new: NDArray[np.uint16]
 ) -> None:
-    """Undo ``_differences``, whose planes these are, ``[2, N]``; whatever they hold, nothing else is touched."""
+    """Undo ``_differences``, given its planes ``[2, N]``; safe for any content."""
     for i in range(old.size):
         exponent = (old[i] & 0x7FFF) >> bits
         place = firsts[exponent]

@@ -1,6 +1,6 @@
 """Model files: the one module through which the rest of the program reads and writes them.
 
-- ``model_codec``: models on the way to workers, small and with a canary, and models as safetensors on disk.
+- ``model_codec``: small transfer files with a canary for workers, and safetensors on disk.
 - ``model_delta``: one model as its difference from another.
 - ``model_weights``: the packing of weights in both.
 - ``weights_file``: state dictionaries and trees of tensors as files of PyTorch.

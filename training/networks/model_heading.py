@@ -1,4 +1,4 @@
-"""Which model is meant, and what its file says of itself: what can be known before torch is imported."""
+"""Finds a model's file and reads its heading, without importing torch."""
 
 import json
 import struct
@@ -7,7 +7,7 @@ from pathlib import Path
 
 from training.data.ledger import read_ledger
 
-MAGIC = b"KEIMAMD\n"  # of files for the way
+MAGIC = b"KEIMAMD\n"  # of transfer files
 PREFIX = struct.Struct("<8sHI")  # magic, format number, length of the header
 LENGTH = struct.Struct("<Q")  # of the header of a safetensors file
 METADATA = "keima"  # the key of our metadata in a safetensors file
@@ -16,14 +16,14 @@ LIMIT = 2**24  # bytes of a header
 
 @dataclass(frozen=True, kw_only=True)
 class Heading:
-    """The beginning of a model's file."""
+    """The game and version in the header of a model's file."""
 
     game: str
     model_version: int
 
 
 def model_path_of_run(run: Path, version: int | None) -> Path:
-    """The file of a run's model, by default of the newest that was accepted.
+    """The file of a run's model; without a version, of the newest accepted one.
 
     Raises:
         ValueError, OSError: there is none.
@@ -36,7 +36,7 @@ def model_path_of_run(run: Path, version: int | None) -> Path:
 
 
 def read_heading(path: Path) -> Heading | None:
-    """The heading of a model's file; None where it cannot be understood: who reads the whole file can say why."""
+    """The heading of a model's file; None if it is invalid: reading the whole file gives the reason."""
     try:
         with path.open("rb") as file:
             begin = file.read(PREFIX.size)

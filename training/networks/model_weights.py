@@ -1,8 +1,8 @@
-"""A model's weights as words of 16, 32 or 64 bits, which is what is kept exactly, and as bytes that zstd makes small.
+"""A model's weights as words of 16, 32 or 64 bits, which are transferred exactly, and as compressed bytes.
 
-Matrices and kernels have 16 bits; one-dimensional tensors, batch norm's among them, keep 32. The words of one type
-follow each other plane by plane: a plane holds the same byte of every word, so that signs and exponents, which are much
-alike, lie apart from the last digits, which are noise.
+Matrices and kernels have 16 bits; one-dimensional tensors, such as batch norm's, keep 32. The words of one type are
+stored plane by plane: a plane holds the same byte of every word, so that signs and exponents, which are alike, are
+separate from the last digits, which are noise.
 """
 
 import math
@@ -20,32 +20,30 @@ from torch import Tensor
 
 from training.data.columns import decompress, from_planes, to_planes
 
-STORED = -(2**17)  # a level of zstd that makes nothing smaller, and takes next to no time
-# Rows of bytes do not come again in weights: to look for them takes twice the time, and what is found by chance makes
-# frames larger.
+STORED = -(2**17)  # a level of zstd that hardly compresses and takes almost no time
+# Sequences of bytes do not repeat in weights: searching for them doubles the time, and chance matches make frames
+# larger.
 FEW_MATCHES = {"strategy": zstandard.STRATEGY_FAST, "min_match": 7, "hash_log": 6}
 
-# Types on the way, in the order of the frame: as torch has them, and as words.
-DTYPES: dict[str, tuple[torch.dtype, type[np.unsignedinteger[Any]]]] = {
+# Number types of a transfer, in the order of the frame: torch's type, and the type of their words.
+WORD_TYPES: dict[str, tuple[torch.dtype, type[np.unsignedinteger[Any]]]] = {
     "bfloat16": (torch.bfloat16, np.uint16),
     "float16": (torch.float16, np.uint16),
     "float32": (torch.float32, np.uint32),
     "int64": (torch.int64, np.uint64),
 }
 
-Words = tuple[NDArray[np.unsignedinteger[Any]], ...]  # one row for each of DTYPES
-Name = Annotated[str, Field(max_length=200)]
+WordRows = tuple[NDArray[np.unsignedinteger[Any]], ...]  # one row for each of WORD_TYPES
+HeaderName = Annotated[str, Field(max_length=200)]
 
 
 class CorruptModel(ValueError):
-    """A model file is not what it should be: damaged, forged, of another game or network, or from another version of
-    the program.
-    """
+    """A model file is invalid: damaged, forged, of another game or network, or from another version of the program."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ModelLimits:
-    """The most that is accepted."""
+    """The largest model that is accepted."""
 
     max_bytes: int = 256 * 2**20  # the whole file
     max_header_bytes: int = 2**20
@@ -55,16 +53,16 @@ class ModelLimits:
 LIMITS = ModelLimits()
 
 
-class Section(BaseModel):
-    """Part of a header: it takes no unknown keys, and "3" is not 3."""
+class HeaderSection(BaseModel):
+    """Part of a header; unknown keys and numbers given as text are rejected."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
 
-class TensorEntry(Section):
-    """A tensor on the way."""
+class TensorEntry(HeaderSection):
+    """A tensor in a transfer file."""
 
-    name: Name
+    name: HeaderName
     shape: Annotated[tuple[Annotated[int, Field(ge=1, lt=2**32)], ...], Field(max_length=8)]
     dtype: Literal["bfloat16", "float16", "float32", "int64"]
 
@@ -79,42 +77,42 @@ def require(condition: Any, reason: str) -> None:
 
 
 def entry_for(name: str, tensor: Tensor, dtype: Literal["bfloat16", "float16"]) -> TensorEntry:
-    """How a tensor travels: whole numbers and one-dimensional tensors are few, and kept exactly."""
+    """How a tensor is transferred. Whole numbers and one-dimensional tensors are few, and keep all their bits."""
     if not tensor.is_floating_point():
         return TensorEntry(name=name, shape=tuple(tensor.shape), dtype="int64")
     return TensorEntry(name=name, shape=tuple(tensor.shape), dtype=dtype if tensor.ndim > 1 else "float32")
 
 
-def to_words(weights: Mapping[str, Tensor], entries: Entries) -> Words:
-    """All weights, rounded if need be.
+def to_words(weights: Mapping[str, Tensor], entries: Entries) -> WordRows:
+    """All weights, rounded if necessary.
 
-    It goes tensor by tensor, so that what is in between stays in the processor's caches.
+    Tensor by tensor, so that intermediate results stay in the processor's caches.
     """
     counts = counts_of(entries, LIMITS)
-    words = tuple(np.empty(count, kind) for count, (_, kind) in zip(counts, DTYPES.values(), strict=True))
+    words = tuple(np.empty(count, kind) for count, (_, kind) in zip(counts, WORD_TYPES.values(), strict=True))
     with one_thread():
         for entry, part in _places(words, entries):
-            values = weights[entry.name].detach().cpu().to(DTYPES[entry.dtype][0]).contiguous().flatten()
+            values = weights[entry.name].detach().cpu().to(WORD_TYPES[entry.dtype][0]).contiguous().flatten()
             part[:] = values.view(torch.uint8).numpy().view(part.dtype)
     return words
 
 
-def to_tensors(words: Words, entries: Entries) -> dict[str, Tensor]:
-    """The tensors, in float32 (or int64). They share one memory: numpy takes it in large pages, which is much faster.
+def from_words(words: WordRows, entries: Entries) -> dict[str, Tensor]:
+    """The tensors, in float32 (or int64). They share one block of memory: numpy uses large pages, which is much faster.
 
     Raises:
-        CorruptModel: one holds numbers that are not finite.
+        CorruptModel: a tensor has numbers that are not finite.
     """
     row = torch.from_numpy(np.empty(sum(part.size for part in words), np.float32))
     start, weights = 0, dict[str, Tensor]()
     with one_thread():
         for entry, part in _places(words, entries):
-            number = DTYPES[entry.dtype][0]
+            number = WORD_TYPES[entry.dtype][0]
             values = torch.from_numpy(part.view(np.uint8)).view(number)
             if number.is_floating_point:
-                # The extremes show it, in one pass: NaN is both.
+                # One pass: infinities are extremes, and NaN makes both extremes NaN.
                 finite = torch.stack(values.aminmax()).isfinite().all()
-                require(finite, f"tensor {entry.name} holds numbers that are infinite or undefined")
+                require(finite, f"tensor {entry.name} has infinite or undefined numbers")
                 values = row[start : start + len(values)].copy_(values)
                 start += len(values)
             weights[entry.name] = values.reshape(entry.shape)
@@ -122,7 +120,7 @@ def to_tensors(words: Words, entries: Entries) -> dict[str, Tensor]:
 
 
 def pack(words: Iterable[NDArray[Any]], *, compressed: bool = True) -> bytes:
-    """The planes of rows of words, one after another, as a zstd frame."""
+    """The planes of all rows of words as one zstd frame."""
     rows = list(words)
     planes, start = np.empty(sum(row.nbytes for row in rows), np.uint8), 0
     for row in rows:
@@ -134,14 +132,14 @@ def pack(words: Iterable[NDArray[Any]], *, compressed: bool = True) -> bytes:
     return zstandard.ZstdCompressor(compression_params=settings).compress(planes.data)
 
 
-def unpack(frame: memoryview, entries: Entries, limits: ModelLimits) -> Words:
+def unpack(frame: memoryview, entries: Entries, limits: ModelLimits) -> WordRows:
     """The words in a frame.
 
     Raises:
-        CorruptModel: it is damaged, over the limits, or holds another number of bytes.
+        CorruptModel: it is damaged, over the limits, or has another number of bytes.
     """
     planes, start, words = unpacked(frame, entries, limits), 0, []
-    for count, (_, kind) in zip(counts_of(entries, limits), DTYPES.values(), strict=True):
+    for count, (_, kind) in zip(counts_of(entries, limits), WORD_TYPES.values(), strict=True):
         end = start + count * np.dtype(kind).itemsize
         words.append(from_planes(planes[start:end], kind, count))
         start = end
@@ -149,34 +147,34 @@ def unpack(frame: memoryview, entries: Entries, limits: ModelLimits) -> Words:
 
 
 def unpacked(frame: memoryview, entries: Entries, limits: ModelLimits) -> memoryview:
-    """The planes in a frame. Nothing is unpacked before it is known that they are as many as these tensors have.
+    """The planes in a frame. Their size is checked against the tensors before anything is unpacked.
 
     Raises:
-        CorruptModel: it is damaged, over the limits, or holds another number of bytes.
+        CorruptModel: it is damaged, over the limits, or has another number of bytes.
     """
     total = sum(
         count * np.dtype(kind).itemsize
-        for count, (_, kind) in zip(counts_of(entries, limits), DTYPES.values(), strict=True)
+        for count, (_, kind) in zip(counts_of(entries, limits), WORD_TYPES.values(), strict=True)
     )
     return decompress(frame, total, what="weights", error=CorruptModel)
 
 
 def counts_of(entries: Entries, limits: ModelLimits) -> list[int]:
-    """How many words of each type these tensors have.
+    """The number of words of each type in these tensors.
 
     Raises:
-        CorruptModel: they are over the limits, or two have one name.
+        CorruptModel: they are over the limits, or two have the same name.
     """
-    require(len({entry.name for entry in entries}) == len(entries), "two tensors have one name")
-    counts = [sum(math.prod(entry.shape) for entry in entries if entry.dtype == dtype) for dtype in DTYPES]
+    require(len({entry.name for entry in entries}) == len(entries), "two tensors have the same name")
+    counts = [sum(math.prod(entry.shape) for entry in entries if entry.dtype == dtype) for dtype in WORD_TYPES]
     require(sum(counts) <= limits.max_elements, f"{sum(counts):,} weights are more than {limits.max_elements:,}")
     return counts
 
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Let torch use one thread: each of many small steps would wait for all of them, and long where other programs keep
-    cores busy.
+    """Within the block, torch uses one thread: with more, each of many small operations waits for all threads, which
+    takes long when other programs keep cores busy.
     """
     before = torch.get_num_threads()
     torch.set_num_threads(1)
@@ -186,9 +184,9 @@ def one_thread() -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def _places(words: Words, entries: Entries) -> Iterator[tuple[TensorEntry, NDArray[Any]]]:
-    """Each tensor's part of the words."""
-    for dtype, row in zip(DTYPES, words, strict=True):
+def _places(words: WordRows, entries: Entries) -> Iterator[tuple[TensorEntry, NDArray[Any]]]:
+    """Each tensor with its part of the words."""
+    for dtype, row in zip(WORD_TYPES, words, strict=True):
         start = 0
         for entry in entries:
             if entry.dtype == dtype:

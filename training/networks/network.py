@@ -121,8 +121,10 @@ def _require_heads(game: Game, type: str, heads: Mapping[str, bool]) -> None:
             f"network.predict_{wanted[0]}: a network of type {type} has no such head; only one of type resnet has"
         )
     if heads["reply"] and (game.num_players != 2 or game.num_outcomes):
-        raise ValueError(f"network.predict_reply: nobody replies in {game.name}; only in games for two without chance")
+        raise ValueError(
+            f"network.predict_reply: {game.name} has no replies; only two-player games without chance have them"
+        )
     if game.final_score is None and (heads["ownership"] or heads["score"]):
         raise ValueError(
-            f"network.predict_{wanted[-1]}: the last board of {game.name} is not counted, as in Go and Connect Four"
+            f"network.predict_{wanted[-1]}: {game.name} has no final score of its board; Go and Connect Four have one"
         )

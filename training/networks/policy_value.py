@@ -27,7 +27,7 @@ class Runtime(Protocol):
 
 
 class PolicyValueNetwork(Protocol):
-    """A network as the rest of the program sees it: an ``nn.Module`` with these members besides.
+    """A network as the rest of the program sees it: an ``nn.Module`` with these members.
 
     Attributes:
         value: the value head, which turns value logits into values and losses.
@@ -92,7 +92,7 @@ def network_of(module: nn.Module) -> PolicyValueNetwork:
     missing = [name for name in MEMBERS if not hasattr(module, name)]
     if missing:
         raise ValueError(
-            f"{type(module).__name__} is no network that can be sent to workers: make one by ZeroNetwork or "
+            f"{type(module).__name__} is not a network that can be sent to workers: make one with ZeroNetwork or "
             f"build_network"
         )
     return cast(PolicyValueNetwork, module)

@@ -1,9 +1,9 @@
 """Spike statistics: firing rates and operation counts, the measure of a spiking network's energy.
 
-A spike reaches as many neurons as it has synapses: its connections through the convolutions that see it, on the board
-and in all their channels. Each is one addition, a synaptic operation. Layers that see numbers instead of spikes (the
-first layer, pooled boards, the heads) need multiply-accumulates, counted likewise, without padding. Norms, membranes,
-sums of maps and biases are not counted, with or without spikes.
+A spike's synapses are its connections through the convolutions that receive it, on the board and in all their channels.
+Each costs one addition, a synaptic operation. Layers that receive numbers instead of spikes (the first layer, pooled
+boards, the heads) need multiply-accumulates, counted in the same way, without padding. Norms, membranes, sums of maps
+and biases are not counted, with or without spikes.
 """
 
 from contextlib import ExitStack
@@ -24,7 +24,7 @@ class Counter:
         self.layers: dict[str, tuple[Tensor, int]] = {}  # spikes, and the most possible
         self.reached: list[Tensor] = []  # synaptic operations, by layer
         self.dense: list[float] = []  # multiply-accumulates, by layer that sees numbers
-        self.once: list[float] = []  # the same by layer of either kind, for a single board
+        self.once: list[float] = []  # connections, by layer of either kind, for one board
         self._names = {module: name for name, module in network.named_modules()}
         self._of_spikes = {module.conv for module in network.modules() if isinstance(module, SpikeConvNorm)}
 

@@ -1,10 +1,9 @@
-"""Spiking neurons as compiled kernels: a layer over all time steps, to train through, and what follows from spikes
-alone, to play with.
+"""Spiking neurons as compiled kernels: layers over all time steps for training, and event-driven kernels for play.
 
-A membrane keeps ``DECAY`` of what it held, takes in a current, and where the neuron has fired at the step before, loses
-``THRESHOLD``. The neuron fires where its membrane exceeds ``THRESHOLD``. For the gradient, the slope of that is an arc
-tangent's, and none comes through what firing takes away. Currents may be bfloat16, as words; membranes are float32, so
-that no threshold is rounded.
+At each step a membrane keeps ``DECAY`` of its potential, adds a current, and loses ``THRESHOLD`` if the neuron fired at
+the step before. The neuron fires if its membrane exceeds ``THRESHOLD``. The gradient uses the slope of an arc tangent
+in place of firing's, and ignores the loss of ``THRESHOLD``. Currents may be bfloat16 words; membranes are float32, so
+that no comparison is rounded.
 """
 
 import numpy as np
@@ -14,7 +13,7 @@ from games.compiled import compiled, inlined, lean
 from training.networks.bfloat16 import Words, narrow, widen
 
 DECAY, THRESHOLD = 0.5, 1.0
-AT_ONCE = 1024  # neurons whose membranes are in the processor's nearest memory together
+BLOCK_NEURONS = 1024  # computed together, so that their membranes fit the processor's first cache
 
 CHANNEL_BITS = 16  # of an event
 
@@ -24,14 +23,14 @@ Events = NDArray[np.int64]  # a point of a map with a margin of one, and a chann
 
 @inlined
 def after(membrane: float, current: float) -> float:
-    """What a membrane holds after a step with this current."""
+    """The potential of a membrane after a step with this current."""
     fired = np.float32(THRESHOLD) if membrane > np.float32(THRESHOLD) else np.float32(0)
     return np.float32(DECAY) * membrane + current - fired  # type: ignore[return-value]
 
 
 @inlined
 def slope(membrane: float) -> float:
-    """How fast firing changes with what the membrane holds, as far as training is told."""
+    """The surrogate derivative of firing with respect to the membrane's potential."""
     steepness = np.float32(np.pi) * (membrane - np.float32(THRESHOLD))
     return np.float32(1) / (np.float32(1) + steepness * steepness)  # type: ignore[return-value]
 
@@ -40,9 +39,9 @@ def slope(membrane: float) -> float:
 def fire(currents: Numbers, spikes: Numbers) -> None:
     """Currents ``[T, M]`` of M neurons -> spikes ``[T, M]``, 0 or 1."""
     steps, neurons = currents.shape
-    membranes = np.empty(AT_ONCE, np.float32)
-    for first in range(0, neurons, AT_ONCE):
-        count = min(AT_ONCE, neurons - first)
+    membranes = np.empty(BLOCK_NEURONS, np.float32)
+    for first in range(0, neurons, BLOCK_NEURONS):
+        count = min(BLOCK_NEURONS, neurons - first)
         membranes[:] = 0
         for t in range(steps):
             current, spike = currents[t, first : first + count], spikes[t, first : first + count]
@@ -55,9 +54,9 @@ def fire(currents: Numbers, spikes: Numbers) -> None:
 def fire_words(currents: Words, spikes: Words) -> None:
     """``fire`` with bfloat16 words."""
     steps, neurons = currents.shape
-    membranes = np.empty(AT_ONCE, np.float32)
-    for first in range(0, neurons, AT_ONCE):
-        count = min(AT_ONCE, neurons - first)
+    membranes = np.empty(BLOCK_NEURONS, np.float32)
+    for first in range(0, neurons, BLOCK_NEURONS):
+        count = min(BLOCK_NEURONS, neurons - first)
         membranes[:] = 0
         for t in range(steps):
             current, spike = currents[t, first : first + count], spikes[t, first : first + count]
@@ -68,11 +67,11 @@ def fire_words(currents: Words, spikes: Words) -> None:
 
 @compiled
 def descend(currents: Numbers, gradients: Numbers) -> None:
-    """Turn the gradients by the spikes ``[T, M]`` into those by the currents, in place."""
+    """Turn gradients with respect to spikes ``[T, M]`` into gradients with respect to currents, in place."""
     steps, neurons = currents.shape
-    membranes, later = np.zeros((steps + 1, AT_ONCE), np.float32), np.empty(AT_ONCE, np.float32)
-    for first in range(0, neurons, AT_ONCE):
-        count = min(AT_ONCE, neurons - first)
+    membranes, later = np.zeros((steps + 1, BLOCK_NEURONS), np.float32), np.empty(BLOCK_NEURONS, np.float32)
+    for first in range(0, neurons, BLOCK_NEURONS):
+        count = min(BLOCK_NEURONS, neurons - first)
         for t in range(steps):
             current, before, membrane = currents[t, first : first + count], membranes[t], membranes[t + 1]
             for i in range(count):
@@ -89,9 +88,9 @@ def descend(currents: Numbers, gradients: Numbers) -> None:
 def descend_words(currents: Words, gradients: Words) -> None:
     """``descend`` with bfloat16 words."""
     steps, neurons = currents.shape
-    membranes, later = np.zeros((steps + 1, AT_ONCE), np.float32), np.empty(AT_ONCE, np.float32)
-    for first in range(0, neurons, AT_ONCE):
-        count = min(AT_ONCE, neurons - first)
+    membranes, later = np.zeros((steps + 1, BLOCK_NEURONS), np.float32), np.empty(BLOCK_NEURONS, np.float32)
+    for first in range(0, neurons, BLOCK_NEURONS):
+        count = min(BLOCK_NEURONS, neurons - first)
         for t in range(steps):
             current, before, membrane = currents[t, first : first + count], membranes[t], membranes[t + 1]
             for i in range(count):
@@ -106,7 +105,7 @@ def descend_words(currents: Words, gradients: Words) -> None:
 
 @lean
 def fill(currents: Numbers, bias: Numbers) -> None:
-    """Let all points of a map ``[points, C]`` have currents ``[C]``."""
+    """Set the currents of all points of a map ``[points, C]`` to ``[C]``."""
     points, channels = currents.shape
     for point in range(points):
         current = currents[point]
@@ -126,12 +125,13 @@ def add_to_all(currents: Numbers, bias: Numbers) -> None:
 
 @lean
 def add_events(events: Events, count: int, strength: Numbers, weights: Numbers, row_points: int, out: Numbers) -> None:
-    """Add what each event sends to its neighbours.
+    """Add the contribution of each event to the currents around it.
 
     Args:
-        events: of which the first ``count`` are taken.
-        strength: of each of them.
-        weights: ``[inputs, 3, 3 * outputs]``: the rows above, of and below the event, each with its three points.
+        events: of which the first ``count`` are used.
+        count: the number of events.
+        strength: of each event.
+        weights: ``[inputs, 3, 3 * outputs]``: the rows above, at and below the event, three points each.
         row_points: points in a row of the map.
         out: currents ``[points * outputs]``.
     """
@@ -156,17 +156,18 @@ def find_events(
     board: tuple[int, int],
     events: Events,
 ) -> int:
-    """Let the neurons of the channels from ``channels[0]`` to before ``channels[1]`` take in a step's currents.
+    """Advance the neurons of a range of channels by one step, and list those that fire.
 
     Args:
         currents: ``[points, C]``.
         bias: ``[C]``, added to the currents.
-        membranes: ``[points, C]``, from the step before.
+        membranes: ``[points, C]``, from the step before; updated.
+        channels: the first channel, and the end of the range.
         board: its height and width, without the margin.
-        events: takes the spikes; their channels are counted from ``channels[0]``.
+        events: receives the spikes; their channels are counted from ``channels[0]``.
 
     Returns:
-        How many have fired.
+        The number of spikes.
     """
     count = 0
     first, last = channels
@@ -220,10 +221,14 @@ def block(
 
     Args:
         currents: ``[N, T, points, C]``.
-        first: weights of the first convolution, whose last outputs are pooled where there is pooling.
-        second: of the second, which sees the outputs of the first that are not pooled.
-        pool_weight: ``[those that are not pooled, 3 * those that are]``; without pooling, ``[C, 0]``.
-        scale: of the second of the three figures by which a channel is pooled.
+        first: weights of the first convolution; with pooling, its last outputs are pooled.
+        first_bias: of the first convolution.
+        second: weights of the second convolution, over the outputs of the first that are not pooled.
+        second_bias: of the second convolution.
+        pool_weight: ``[outputs that are not pooled, 3 * outputs that are]``; without pooling, ``[C, 0]``.
+        pool_bias: of the outputs that are not pooled.
+        board: its height and width, without the margin.
+        scale: of the second of the three numbers into which a channel is pooled.
     """
     count, steps, points, channels = currents.shape
     height, width = board
@@ -262,7 +267,7 @@ def block(
 
 @compiled
 def last_layer(currents: Numbers, board: tuple[int, int], rates: Numbers) -> None:
-    """Currents ``[N, T, points, C]`` -> how often each neuron fires, ``[N, H * W, C]``."""
+    """Currents ``[N, T, points, C]`` -> the firing rate of each neuron, ``[N, H * W, C]``."""
     count, steps, points, channels = currents.shape
     height, width = board
     events, nothing = np.empty(points * channels + 1, np.int64), np.zeros(channels, np.float32)

@@ -34,9 +34,8 @@ class SpikingResNet(nn.Module):
         time_steps: the number of time steps.
     """
 
-    runtime_dtype = (
-        torch.float32
-    )  # rounding a current changes whether a neuron fires, and so a few per cent of the answers
+    # Rounding a current changes whether a neuron fires, which changes the answers by a few per cent.
+    runtime_dtype = torch.float32
     # On CUDA devices float32 convolutions round their weights to 11 bits (TF32). The weights of a model that has been
     # sent have 8 and are exact, so with spikes every product is exact; merged with norms they would have more.
     folds_on_cuda = False

@@ -1,7 +1,7 @@
-"""Weights as a ``.pth`` file, the form that other PyTorch programs read: a state dictionary and nothing else.
+"""Weights as a ``.pth`` file, which other PyTorch programs read: a state dictionary and nothing else.
 
-Such a file is a pickle by nature. It is only ever read by torch's restricted reader, which builds tensors and plain
-containers and calls nothing that the file names.
+Such a file is a pickle. It is read only by torch's restricted reader, which builds tensors and plain containers and
+calls nothing that the file names.
 """
 
 import io
@@ -16,7 +16,7 @@ from torch import Tensor
 from training.common.files import FileTooLarge, read_limited, write_atomically
 from training.networks.model_weights import LIMITS
 
-ZIP = b"PK"  # how PyTorch's files begin
+ZIP = b"PK"  # the first bytes of PyTorch's files
 
 
 class CorruptWeights(ValueError):
@@ -33,7 +33,7 @@ def save_weights(path: Path, weights: Mapping[str, Tensor]) -> None:
 
 
 def save_tree(path: Path, tree: Mapping[str, Any]) -> None:
-    """Write tensors, numbers and texts in dictionaries and lists; the file appears whole.
+    """Write dictionaries and lists of tensors, numbers and texts; the file appears whole.
 
     Raises:
         OSError: the disk is full or the folder not writable.
@@ -49,31 +49,31 @@ def tree_bytes(tree: Mapping[str, Any]) -> bytes:
 
 
 def read_tree(data: bytes, *, path: Path) -> dict[str, Any]:
-    """What ``save_tree`` wrote to ``path``, to the CPU.
+    """The tree in the bytes of a file of ``save_tree``, on the CPU.
 
     Raises:
-        CorruptWeights: it is damaged, or holds anything else.
+        CorruptWeights: the file is damaged, or holds anything else; the message names ``path``.
     """
     try:
         tree = torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
-    except Exception as error:  # the reader meets damage in many ways, and its advice is to read without restrictions
-        raise CorruptWeights(f"{path} is no file of weights: {_what_is_wrong(data)}") from error
+    except Exception as error:  # the reader's errors are of many types, and advise to read without restrictions
+        raise CorruptWeights(f"{path} is not a file of weights: {_what_is_wrong(data)}") from error
     if not isinstance(tree, dict):
-        raise CorruptWeights(f"{path} is no file of weights: it holds no dictionary")
+        raise CorruptWeights(f"{path} is not a file of weights: it has no dictionary")
     return tree
 
 
 def _what_is_wrong(data: bytes) -> str:
-    """Why a file could not be read, and what helps."""
+    """Why a file could not be read, and the remedy."""
     if zipfile.is_zipfile(io.BytesIO(data)):
         remedy = "write it with torch.save(model.state_dict(), path)"
-        return f"it holds other things than tensors and plain containers; {remedy}"
+        return f"it has objects other than tensors and plain containers; {remedy}"
     if data.startswith(ZIP):
-        return "it was cut short or has changed on its way; copy it again"
+        return "it was cut short or changed in transfer; copy it again"
     if data[8:9] == b"{":  # after the length of its header
         remedy = "give it to --model where there is one, or write a state dictionary with torch.save"
         return f"it is a safetensors file; {remedy}"
-    return "PyTorch did not write it so; write it with torch.save(model.state_dict(), path)"
+    return "PyTorch does not write such files; write it with torch.save(model.state_dict(), path)"
 
 
 def load_weights(path: Path) -> dict[str, Tensor]:
@@ -86,13 +86,15 @@ def load_weights(path: Path) -> dict[str, Tensor]:
     try:
         data = read_limited(path, LIMITS.max_bytes)
     except FileTooLarge as error:
-        raise CorruptWeights(f"{path} is no file of weights: {error}") from error
+        raise CorruptWeights(f"{path} is not a file of weights: {error}") from error
     weights = read_tree(data, path=path)
     if not weights:
-        raise CorruptWeights(f"{path} is no file of weights: it holds no state dictionary")
+        raise CorruptWeights(f"{path} is not a file of weights: it has no state dictionary")
     for name, tensor in weights.items():
         if not isinstance(name, str) or not isinstance(tensor, Tensor):
-            raise CorruptWeights(f"{path} is no file of weights: {name!r} is no tensor; write model.state_dict() alone")
+            raise CorruptWeights(
+                f"{path} is not a file of weights: {name!r} is not a tensor; write model.state_dict() alone"
+            )
         if not torch.isfinite(tensor).all():
             raise CorruptWeights(f"{path} is damaged: the weights {name} are not all finite")
     return weights

@@ -23,7 +23,7 @@ def final_scores(game: Game, batch: GameBatch) -> tuple[Ownership, ScoreLeads]:
         ValueError: the game has no ``final_score``.
     """
     if game.final_score is None:
-        raise ValueError(f"the last board of {game.name} is not counted: nobody owns its points")
+        raise ValueError(f"{game.name} has no final score of its board")
     ownership = np.zeros((batch.num_games, game.point_symmetries.shape[1]), np.int8)
     score_leads = np.full(batch.num_games, np.nan, np.float32)
     columns = (batch.lengths, batch.actions, batch.resigned)

@@ -150,7 +150,7 @@ class ReplayWindow:
         ownership, score_leads = np.empty((batch.num_games, 0), np.int8), np.empty(batch.num_games, np.float32)
         if self._ends:
             ownership, score_leads = final_scores(self._game, batch)
-        for tail, rows in (
+        for column, rows in (
             (self._ownership, ownership),
             (self._score_leads, score_leads),
             (self._lengths, batch.lengths),
@@ -162,7 +162,7 @@ class ReplayWindow:
             (self._policy_actions, batch.policy_actions),
             (self._policy_weights, batch.policy_weights),
         ):
-            tail.append(rows)
+            column.append(rows)
         return int(sampled.sum())
 
     def values_to_learn(self, batch: GameBatch) -> NDArray[np.float32]:
@@ -191,12 +191,12 @@ class ReplayWindow:
             return
         positions = int(self._lengths.rows[:games].sum(dtype=np.int64))
         entries = int(self._policy_sizes.rows[:positions].sum(dtype=np.int64))
-        for tail in (self._lengths, self._sampled, self._ownership, self._score_leads):
-            tail.drop(games)
-        for tail in (self._actions, self._values, self._weights, self._policy_sizes):
-            tail.drop(positions)
-        for tail in (self._policy_actions, self._policy_weights):
-            tail.drop(entries)
+        for column in (self._lengths, self._sampled, self._ownership, self._score_leads):
+            column.drop(games)
+        for column in (self._actions, self._values, self._weights, self._policy_sizes):
+            column.drop(positions)
+        for column in (self._policy_actions, self._policy_weights):
+            column.drop(entries)
 
     def sample(self, count: int, rng_seed: int, *, rows: slice = WHOLE, out: Batch | None = None) -> Batch:
         """Sample ``count`` positions with replacement, in proportion to their weights.

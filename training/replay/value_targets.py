@@ -6,8 +6,8 @@ plus the rest of the weight times its root value. Where nature moves there is no
 the player who moved last.
 
 A random move may be a mistake. Its result then says nothing about the position before, whose target is its root value
-alone. Other random moves count like chosen ones. In one-player games mistakes cannot be told, so all random moves count
-as such.
+alone. Other random moves count like chosen ones. In one-player games mistakes cannot be detected, so all random moves
+count as mistakes.
 """
 
 from typing import NamedTuple

@@ -249,10 +249,10 @@ def test_play_ignores_the_heads_but_they_travel() -> None:
         (
             "twenty48",
             {"predict_ownership": True},
-            "network.predict_ownership: the last board of twenty48 is not counted",
+            "network.predict_ownership: twenty48 has no final score of its board",
         ),
-        ("chess", {"predict_score": True}, "network.predict_score: the last board of chess is not counted"),
-        ("twenty48", {"predict_reply": True}, "network.predict_reply: nobody replies in twenty48"),
+        ("chess", {"predict_score": True}, "network.predict_score: chess has no final score of its board"),
+        ("twenty48", {"predict_reply": True}, "network.predict_reply: twenty48 has no replies"),
         (
             "go",
             {"type": "spiking", "predict_reply": True},

@@ -148,13 +148,13 @@ HEADER, PLANES = split(DATA)
     ("data", "reason"),
     [
         (join(HEADER, PLANES, magic=b"KEIMAGB\n"), "does not begin like a model"),
-        (join(HEADER, PLANES, form=3), "format 3 is not known here.*update this program"),
+        (join(HEADER, PLANES, form=3), "it has format 3, and this program reads format 2: update this program"),
         (join(b"{", PLANES), "the header is wrong"),
         (join(b"[" * 100_000, PLANES), "the header is wrong"),
         (join(HEADER, PLANES, extra=b"more"), "cannot be unpacked"),
         (join(HEADER, PLANES[:-1]), "declares"),
         (join(HEADER | {"surprise": 1}, PLANES), "surprise"),
-        (forged(tensors=HEADER["tensors"] + HEADER["tensors"][:1]), "two tensors have one name"),
+        (forged(tensors=HEADER["tensors"] + HEADER["tensors"][:1]), "two tensors have the same name"),
         (forged(tensors=[]), "declares 0 bytes"),
         (forged(canary={"values": ["1"], "policy_logits": []}), "canary.values"),
         (forged(model=HEADER["model"] | {"model_version": -1}), "model.model_version"),
@@ -210,7 +210,7 @@ def test_other_weights_or_another_header_have_another_name() -> None:
 
 
 def test_weights_that_are_not_finite_are_not_accepted() -> None:
-    with pytest.raises(CorruptModel, match=r"stem\.conv\.weight holds numbers"):
+    with pytest.raises(CorruptModel, match=r"stem\.conv\.weight has infinite"):
         decode_model(join(HEADER, b"\xff" * len(PLANES)))
 
 
@@ -301,7 +301,7 @@ def test_a_damaged_model_file_is_refused_with_its_name(tmp_path: Path) -> None:
 
 def test_a_safetensors_file_of_another_program_is_refused_with_its_name(tmp_path: Path) -> None:
     save_file({"weight": torch.zeros(2)}, tmp_path / "other.safetensors")
-    with pytest.raises(CorruptModel, match=r"other\.safetensors is not a model file: it does not say what it plays"):
+    with pytest.raises(CorruptModel, match=r"other\.safetensors is not a model file: it does not name its game"):
         load_safetensors(tmp_path / "other.safetensors")
 
 

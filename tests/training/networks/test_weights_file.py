@@ -52,7 +52,7 @@ def test_a_file_that_would_run_code_is_refused_without_running_it(path: Path) ->
 def test_a_truncated_file_is_refused_by_name(path: Path, keep: int) -> None:
     save_weights(path, WEIGHTS)
     path.write_bytes(path.read_bytes()[:keep])
-    assert refusal(path).startswith(f"{path} is no file of weights")
+    assert refusal(path).startswith(f"{path} is not a file of weights")
 
 
 def test_no_message_advises_loading_without_checks(path: Path, tmp_path: Path) -> None:
@@ -61,7 +61,7 @@ def test_no_message_advises_loading_without_checks(path: Path, tmp_path: Path) -
     save_file({"weight": torch.zeros(200)}, tmp_path / "model.safetensors")
     other = (tmp_path / "model.safetensors").read_bytes()
     for content, remedy in (
-        (whole[: len(whole) // 2], "it was cut short or has changed on its way; copy it again"),
+        (whole[: len(whole) // 2], "it was cut short or changed in transfer; copy it again"),
         (other, "it is a safetensors file; give it to --model"),
         (other[:60], "it is a safetensors file; give it to --model"),
         (b"hello", "write it with torch.save(model.state_dict(), path)"),
@@ -70,7 +70,7 @@ def test_no_message_advises_loading_without_checks(path: Path, tmp_path: Path) -
         said = refusal(path)
         assert remedy in said and "weights_only" not in said and "\n" not in said
     torch.save({"stem.weight": Trap()}, path)
-    assert "it holds other things than tensors" in refusal(path) and "weights_only" not in refusal(path)
+    assert "it has objects other than tensors" in refusal(path) and "weights_only" not in refusal(path)
 
 
 @pytest.mark.parametrize(
@@ -78,7 +78,7 @@ def test_no_message_advises_loading_without_checks(path: Path, tmp_path: Path) -
 )
 def test_a_file_that_holds_something_else_is_refused(path: Path, content: object) -> None:
     torch.save(content, path)
-    assert refusal(path).startswith(f"{path} is no file of weights")
+    assert refusal(path).startswith(f"{path} is not a file of weights")
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])

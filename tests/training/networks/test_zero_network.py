@@ -63,7 +63,9 @@ def test_the_settings_of_any_of_our_networks_can_be_read_from_it(game: object, s
 
 
 def test_another_network_is_refused_by_name() -> None:
-    with pytest.raises(ValueError, match="Linear is no network that can be sent to workers: make one by ZeroNetwork"):
+    with pytest.raises(
+        ValueError, match="Linear is not a network that can be sent to workers: make one with ZeroNetwork"
+    ):
         network_of(nn.Linear(2, 2)).settings()
 
 
