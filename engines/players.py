@@ -30,7 +30,7 @@ class NetworkSpec(Message):
     """A network that searches."""
 
     kind: Literal["network"] = "network"
-    model: Path  # a file for the way, or safetensors
+    model: Path  # a transfer file or safetensors
     search: SearchSettings
     num_simulations: int
 

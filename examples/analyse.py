@@ -1,6 +1,6 @@
-"""What a network thinks of a position: its best moves with visits, values, and the principal line of each.
+"""Analyse a position: the network's best moves with visits, values and principal lines.
 
-python examples/analyse.py                                             9x9 Go, with the network that is shipped
+python examples/analyse.py                                             9x9 Go, with the shipped network
 python examples/analyse.py E5 C3 --simulations 1000
 python examples/analyse.py --network runs/quickstart 4 4 3             a run's newest network
 """

@@ -1,9 +1,9 @@
-"""The whole loop in one file: a network learns tic-tac-toe from its own games, in about half a minute on one core.
+"""The whole loop in one file: a network learns tic-tac-toe from its own games, in half a minute on one core.
 
     python examples/minimal.py
 
-Play games with the newest network, keep them in a window, train on positions drawn from it, repeat. `start_main.py`
-does the same with worker processes, a ledger, checkpoints and measurements around it (docs/tour.md).
+Play games with the newest network, keep them in a window, train on positions sampled from it, repeat. `start_main.py`
+does the same with worker processes, a ledger, checkpoints and evaluations (docs/tour.md).
 """
 
 import sys
@@ -22,7 +22,7 @@ SEARCH = keima.SearchSettings(num_simulations=32, full_search_probability=1.0, o
 
 
 def play(game: keima.Game, evaluator: keima.Evaluator, seeds: Sequence[int]) -> list[keima.GameRecord]:
-    """One game of self-play for each seed, all side by side."""
+    """One game of self-play per seed, all in parallel."""
     self_play = keima.SelfPlay(game, evaluator, SEARCH, parallel_games=len(seeds))
     self_play.begin(seeds)
     records: list[keima.GameRecord] = []
@@ -32,11 +32,11 @@ def play(game: keima.Game, evaluator: keima.Evaluator, seeds: Sequence[int]) -> 
 
 
 def main(iterations: int = ITERATIONS) -> float:
-    """Train; returns the share of all positions in which the network's first choice throws away a win or a draw."""
+    """Train, and return the share of positions in which the network's first choice throws away a win or a draw."""
     torch.manual_seed(1)
     torch.set_num_threads(1)
     game = keima.load_game("tic_tac_toe")
-    positions = load_positions(game)  # every one, with its exact value: the judge, which the network never learns from
+    positions = load_positions(game)  # all positions with their exact values: for measuring, not for training
     assert positions is not None
     network = keima.build_network(game, blocks=2, channels=16, global_pooling=False)
     learner = keima.Learner(network, device="cpu", batch_size=128, learning_rate=5e-3, warmup_steps=20, ema_decay=0.98)

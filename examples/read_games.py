@@ -1,5 +1,4 @@
-"""A run's games as arrays, for studies of your own: here, how long they are, who wins, and how often the most visited
-move was played.
+"""Read a run's games as arrays: their lengths, results, and how often the most visited move was played.
 
 python examples/read_games.py runs/quickstart
 """

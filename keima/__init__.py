@@ -6,7 +6,7 @@
     for line in network.analyse(["E5", "C3"], simulations=400):
         print(line.move, line.visits, line.value)
 
-`examples/` has whole programs. Each name is imported when it is first used, so that ``import keima`` takes no time.
+`examples/` has whole programs. Names are imported on first use, so ``import keima`` takes no time.
 """
 
 from importlib import import_module
@@ -75,10 +75,10 @@ __all__ = [
 ]
 
 
-if not TYPE_CHECKING:  # a checker would take any name for one of this package's
+if not TYPE_CHECKING:  # with this function, a type checker would accept any name
 
     def __getattr__(name: str) -> Any:
-        """Import the name from its room, once."""
+        """Import a name from its room, once."""
         if name not in _HOME:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}; it has {', '.join(__all__)}")
         value = globals()[name] = getattr(import_module(_HOME[name]), name)

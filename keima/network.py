@@ -1,4 +1,4 @@
-"""Trained networks: load one, evaluate positions, analyse a position by search, and let it play."""
+"""Trained networks: load one, evaluate positions, analyse a position, or let it play."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,27 +18,27 @@ from training.networks.evaluator import Evaluator
 from training.networks.model_file import Model
 from training.search.analysis import Analysis
 
-LEAVES = 8  # positions in a call of the network, at most, while one position is analysed
+LEAVES = 8  # the most positions in a call of the network during an analysis
 
 
 @dataclass(frozen=True, kw_only=True)
 class Line:
-    """A move, and what search thinks of it."""
+    """A move and the search's statistics of it."""
 
-    move: str  # as the game writes it, such as "E5" or "e2e4"
+    move: str  # in the game's notation, such as "E5" or "e2e4"
     action: int
     visits: int
-    prior: float  # the share that the network gave it, in [0, 1]
+    prior: float  # the network's probability, in [0, 1]
     value: float  # for the player to move, in [-1, 1]
-    principal_line: tuple[str, ...]  # what is expected, this move first
+    principal_line: tuple[str, ...]  # the expected moves, this one first
 
 
 class LoadedNetwork:
-    """A trained network, with the game that it plays.
+    """A trained network with its game.
 
     Attributes:
         game: the game.
-        model_version: which of its run's models it is.
+        model_version: its number among the models of its run.
     """
 
     def __init__(self, game: Game, model: Model, search: SearchSettings, *, device: str = "auto") -> None:
@@ -47,21 +47,19 @@ class LoadedNetwork:
         self._evaluator = Evaluator(model.build(game), game, device=device)
 
     def evaluate(self, observations: Planes) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        """Policy logits ``[N, A]`` and values ``[N]`` of observations ``[N, C, H, W]`` (``game.observe``); N is at most
-        256.
-        """
+        """Observations ``[N, C, H, W]`` (``game.observe``), N <= 256 -> policy logits ``[N, A]``, values ``[N]``."""
         return self._evaluator(observations)
 
     def analyse(self, moves: Sequence[str | int] = (), *, simulations: int = 400, most: int = 5) -> list[Line]:
-        """The best moves after ``moves`` from the start of a game for two, the best first.
+        """The best moves after ``moves`` from the start of a two-player game, best first.
 
         Args:
-            moves: of the game so far, as text or as action numbers.
+            moves: of the game so far, as text or action numbers.
             simulations: of the search (PUCT, without noise).
-            most: how many moves to return.
+            most: the number of moves to return.
 
         Raises:
-            IllegalAction, ValueError: a move is against the rules, or no move at all.
+            IllegalAction, ValueError: a move is illegal or unreadable.
         """
         analysis = Analysis(
             self.game,
@@ -86,20 +84,20 @@ class LoadedNetwork:
         ]
 
     def player(self, *, simulations: int = 400) -> Player:
-        """A player for ``play_game``, who searches so many positions before each move."""
+        """A player for ``play_game`` that makes ``simulations`` before each move."""
         return SearchPlayer(search_for_strength(self.game, self._model, self._search, num_simulations=simulations))
 
 
 def load_network(source: str | Path, *, version: int | None = None, device: str = "auto") -> LoadedNetwork:
-    """The network in a model's file, or a run's newest one.
+    """The network in a model's file, or the newest network of a run.
 
     Args:
         source: a ``.safetensors`` or ``.model`` file, or the folder of a run.
-        version: of a run, this model instead of the newest that was accepted.
-        device: "auto" (a CUDA device where there is one), "cpu", "cuda", ...
+        version: of a run's model; None: its newest accepted model.
+        device: "auto" (a CUDA device if there is one), "cpu", "cuda", ...
 
     Raises:
-        ValueError, OSError: it is none, or cannot be read; the message names the file.
+        ValueError, OSError: there is no such network, or it cannot be read; the message names the file.
     """
     path = Path(source)
     found = network_from_run(path, version) if path.is_dir() else network_from_model(path)

@@ -13,18 +13,18 @@ from training.evaluation.match import Player
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class PlayedGame:
-    """A finished game of L plies; in games of chance, nature's outcomes are plies too."""
+    """A finished game of L plies; in games of chance, chance outcomes are plies too."""
 
-    moves: tuple[str, ...]  # L of them, as the game writes them
+    moves: tuple[str, ...]  # L, in the game's notation
     actions: NDArray[np.int32]  # [L]
     returns: NDArray[np.float32]  # [players] in [-1, 1], or points
 
 
 def state_after(game: Game, moves: Sequence[str | int]) -> States:
-    """The state ``[S]`` after ``moves`` from the start; text is read by ``game.parse_action``.
+    """The state ``[S]`` after ``moves`` from the start; ``game.parse_action`` reads text.
 
     Raises:
-        IllegalAction, ValueError: a move is against the rules, or no move at all.
+        IllegalAction, ValueError: a move is illegal or unreadable.
     """
     state = game.initial_state()
     for move in moves:
@@ -36,17 +36,16 @@ def play_game(game: Game, *players: Player, opening: Sequence[str | int] = (), s
     """Play one game to its end.
 
     Args:
-        game: what is played.
-        players: one for each player of the game, the one who moves first in front.
-        opening: moves that the game begins with.
-        seed: of what nature draws, in games of chance.
+        game: the game.
+        players: one for each player of the game, the first to move first.
+        opening: the first moves of the game.
+        seed: of chance outcomes.
 
     Raises:
-        IllegalAction, ValueError: the opening, or a player's move, is against the rules; or the players are too many or
-        too few.
+        IllegalAction, ValueError: the opening or a player's move is illegal, or the number of players is wrong.
     """
     if len(players) != game.num_players:
-        raise ValueError(f"{game.name} is a game for {game.num_players}; {len(players)} players were given")
+        raise ValueError(f"{game.name} has {game.num_players} players; {len(players)} were given")
     nature = np.random.default_rng(seed)
     state, moves, actions = game.initial_state(), list[str](), list[int]()
     given = [_action(game, move) for move in reversed(opening)]

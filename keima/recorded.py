@@ -18,37 +18,37 @@ from views.game_view import game_of
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class RecordedGame:
-    """A game of self-play with L plies; A actions, P players."""
+    """A game of self-play with L plies, A actions and P players."""
 
     game: Game
-    number: int  # in the run, from 1, in order of receipt
+    number: int  # in the run, from 1, in the order of receipt
     worker: str
     record: GameRecord
 
     @property
     def actions(self) -> NDArray[np.int32]:
-        """What was played ``[L]``, nature's outcomes included."""
+        """The actions ``[L]``, including chance outcomes."""
         return self.record.actions
 
     @property
     def returns(self) -> NDArray[np.float32]:
-        """How it ended, for each player ``[P]``: in [-1, 1], or points."""
+        """The result for each player ``[P]``: in [-1, 1], or points."""
         return self.record.returns
 
     @property
     def values(self) -> NDArray[np.float32]:
-        """What search expected before each ply, for the player to move ``[L]``."""
+        """The search's value before each ply, for the player to move ``[L]``."""
         return self.record.root_values
 
     def policies(self) -> NDArray[np.float32]:
-        """The policy that search found before each ply ``[L, A]``; a row of zeros where there was no full search."""
+        """The search's policy before each ply ``[L, A]``; rows of zeros where there was no full search."""
         out = np.zeros((len(self.actions), self.game.num_actions), np.float32)
         plies = np.repeat(np.arange(len(self.actions)), self.record.policy_sizes)
         out[plies, self.record.policy_actions] = self.record.policy_weights
         return out / np.maximum(out.sum(1, keepdims=True), 1)
 
     def observations(self) -> Planes:
-        """What the player to move saw before each ply ``[L, C, H, W]``; zeros where nature moved."""
+        """The observation of the player to move before each ply ``[L, C, H, W]``; zeros before chance outcomes."""
         out = np.zeros((len(self.actions), *self.game.observation_shape), np.float32)
         state = self.game.initial_state()
         for planes, action in zip(out, self.actions, strict=True):
@@ -58,7 +58,7 @@ class RecordedGame:
         return out
 
     def moves(self) -> list[str]:
-        """What was played, as the game writes it."""
+        """The actions in the game's notation."""
         outcome = self.record.flags & CHANCE_OUTCOME
         return [
             self.game.outcome_name(int(a)) if o else self.game.action_name(int(a))
@@ -67,10 +67,10 @@ class RecordedGame:
 
 
 def read_games(run: str | Path) -> Iterator[RecordedGame]:
-    """The games that a run has received, in order of receipt; a batch at a time is in memory.
+    """The games that a run has received, in the order of receipt; one batch at a time is in memory.
 
     Raises:
-        ValueError: there is no run in the folder, or a file of games is damaged.
+        ValueError: the folder has no run, or a file of games is damaged.
         OSError: a file of games is missing or unreadable.
     """
     folder = Path(run)
@@ -87,12 +87,14 @@ def read_games(run: str | Path) -> Iterator[RecordedGame]:
 def batch_of(
     game: Game, records: Sequence[GameRecord], *, run_id: str = "run", worker: str = "python", first_game: int = 0
 ) -> GameBatch:
-    """Finished games of ``SelfPlay`` as a batch, which ``ReplayWindow.add`` takes.
+    """Finished games of ``SelfPlay`` as a batch for ``ReplayWindow.add``.
 
     Args:
-        run_id: names what the games are for.
-        worker: names who played them.
-        first_game: the first one's number among all games of this worker.
+        game: the game.
+        records: of ``SelfPlay``.
+        run_id: the name of the run.
+        worker: the name of the worker.
+        first_game: the number of the first game among all games of this worker.
     """
     return batching.make_batch(
         records,

@@ -21,26 +21,25 @@ def train(
     overrides: Mapping[str, Any] | None = None,
     observer: Observer | None = None,
 ) -> IterationReport | None:
-    """Train as ``start_main.py --config CONFIG`` does, with worker processes of this machine, and return the last
-    iteration's report.
+    """Train like ``start_main.py --config CONFIG``, with worker processes on this machine; returns the last report.
 
     Args:
         config: a settings file, such as ``configs/quickstart.yaml``.
         run_dir: the run's folder; by default ``runs/<name in the config>``.
-        resume: go on with the run in that folder.
-        overrides: settings by their dotted keys, such as ``{"run.minutes": 5}``.
-        observer: is told of progress in place of the terminal.
+        resume: continue the run in that folder.
+        overrides: settings by dotted keys, such as ``{"run.minutes": 5}``.
+        observer: receives the reports instead of the terminal.
 
     Raises:
-        ConfigError: a setting is wrong; the message names file, line and key.
-        ValueError: the folder holds a run already, or none to go on with; or the config has machines play.
+        ConfigError: a setting is invalid; the message names file, line and key.
+        ValueError: the folder already holds a run, or none to resume, or the config uses other machines.
         RunLocked: another process works on this run.
     """
     path = Path(config)
     settings = load_settings(path, overrides=dict(overrides or {}))
     if settings.distributed.enabled:
         raise ValueError(
-            f"{path}: distributed.enabled has machines play; train it with start_main.py, or set it to false"
+            f"{path}: distributed.enabled uses other machines; train with start_main.py, or set it to false"
         )
     folder = Path(run_dir) if run_dir else Path(settings.run.directory) / settings.run.name
     settings, changed = with_begun_modules(settings, folder) if resume else (settings, [])

@@ -51,7 +51,7 @@ FILES = {"chess": "games.pgn", "go": "games.sgf"}  # with the games, by what is 
 FILE_WIDTH = 200  # columns where the output is no terminal
 LINE_SECONDS = 30.0  # between two lines of progress there
 DEFAULT_GAMES, DEFAULT_SIMULATIONS = {1: 200, 2: 100}, {1: 50, 2: 100}  # by the game's players
-OPENING_PLIES = 4
+DEFAULT_OPENING_PLIES = 4
 NODES = 20_000  # per move of Stockfish: its lower levels are weaker by their choice of moves, not by their time
 NO_STOCKFISH = (
     "Stockfish is not installed, so its levels are left out: apt-get install stockfish, or name it by --stockfish."
@@ -109,7 +109,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     two.add_argument(
         "--opening-plies",
         type=whole(0),
-        default=OPENING_PLIES,
+        default=DEFAULT_OPENING_PLIES,
         help="random moves per opening (default: %(default)s)",
     )
     two.add_argument("--stockfish", type=Path, metavar="PATH", help="the engine (default: stockfish, if installed)")

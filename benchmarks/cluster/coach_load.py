@@ -1,4 +1,4 @@
-"""The load that 1, 10, 100 and 500 workers, finishing 100 games a second in all, put on one Coach.
+"""Measure the load that 1, 10, 100 and 500 workers with 100 games per second in all put on one Coach.
 
     python benchmarks/cluster/coach_load.py [--workers 1 10 100 500] [--games-per-second 100] [--seconds 20]
         [--batch 100] [--flush 30] [--game go]
@@ -60,7 +60,7 @@ from training.run.coach import WAIT_SECONDS, Coach
 from training.run.run import open_coach
 from training.worker.worker_folder import MAX_JSON_BYTES
 
-AHEAD_SECONDS = 5.0  # of play, that a worker is granted ahead beside two batches, so that it never waits
+AHEAD_SECONDS = 5.0  # of play that a worker is granted in advance, besides two batches, so that it never waits
 READY_SECONDS = 120.0  # all workers must be Active by then
 WORKERS = Path(__file__).with_name("simulated_workers.py")
 MEMORY = Path("/dev/shm")
@@ -87,7 +87,7 @@ class LoadResult:
 
 
 class NobodyStarts:
-    """A process manager for workers that run already."""
+    """A process manager for workers that are already running."""
 
     def prepare(
         self, transport: Transport, log_event: Callable[[str], None], go_on: Callable[[], bool]
@@ -193,7 +193,7 @@ def measure(arguments: argparse.Namespace, count: int, run_dir: Path, hosts: Pat
 
 
 def figures_of(coach: Coach, *, seconds: float, count: int, simulator: "subprocess.Popen[bytes]") -> dict[str, float]:
-    """Poll again and again, as a Coach does that waits for games."""
+    """Poll repeatedly, as a Coach does that waits for games, and return the figures."""
     begun = time.monotonic()
     coach.start()
 
@@ -234,7 +234,7 @@ def figures_of(coach: Coach, *, seconds: float, count: int, simulator: "subproce
 
 
 def with_ledger(run_dir: Path, figures: dict[str, float], count: int) -> LoadResult:
-    """The row, from what was measured and from what the workers and the ledger say.
+    """Combine the measured figures with the workers' and the ledger's records.
 
     Raises:
         SystemExit: a delivered game is not in the ledger, or is there twice.

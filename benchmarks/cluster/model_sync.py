@@ -1,4 +1,4 @@
-"""The time to send a new model of a 20x256 network to four machines, against OpenSSH's ``scp`` of its float32 file.
+"""Measure the time to send a new 20x256 model to four machines, against OpenSSH's ``scp`` of its float32 file.
 
     python benchmarks/cluster/model_sync.py [--rounds 5] [--slow-rounds 2] [--steps 40]
 
@@ -7,7 +7,7 @@ encoding, computing a delta, four parallel transfers over open connections, and 
 the delta, checking the SHA-256 and decoding. ``scp`` runs four times in parallel, each with its own connection, and its
 files are not decoded. Both alternate; the median of the rounds' ratios is reported.
 
-All hosts share this machine's cores, so work that four machines would do in parallel is done here one after another.
+All hosts share this machine's cores, so work that four machines would do in parallel is done in sequence.
 """
 
 import argparse
@@ -37,9 +37,9 @@ from training.networks.network import build_network
 from training.worker.model_push import InboxFile, ModelInbox, ModelPush, PublishedModel
 from training.worker.worker_folder import WorkerFolder
 
-GAME = load_game("tic_tac_toe")  # of a network's size, the game's share is small; and steps are quick
+GAME = load_game("tic_tac_toe")  # the game hardly changes the network's size, and steps are fast
 NETWORK = {"type": "resnet", "blocks": 20, "channels": 256, "global_pooling": False}
-BATCH = 16
+BATCH_SIZE = 16
 SLOW_MBIT = 100.0
 DIRECTORY = "keima"
 TARGETS = {"first push": 0.42, "delta": 0.25}  # of the float32 file's bytes
@@ -48,7 +48,7 @@ TARGET_TIME = 0.7  # of scp's
 
 @dataclass(frozen=True)
 class Took:
-    """Seconds of one push, in all and in parts; with several hosts, those of the slowest."""
+    """Seconds of one push, total and by part; with several hosts, those of the slowest."""
 
     total: float
     encode: float
@@ -57,7 +57,7 @@ class Took:
 
 
 class Receiver:
-    """A program on a host that checks the models it is told about, as a running worker does."""
+    """A program on a host that checks requested models, as a running worker does."""
 
     def __init__(self, hosts: Hosts, host: Host) -> None:
         line = f"{host.python} {Path(__file__).resolve()} --receive {DIRECTORY}/workers/{host.name}"
@@ -72,12 +72,12 @@ class Receiver:
         print(line, file=self._ssh.stdin, flush=True)
 
     def answer(self) -> str:
-        """Return its answer when it is done."""
+        """Wait for its answer and return it."""
         assert self._ssh.stdout is not None
-        said = self._ssh.stdout.readline().strip()
-        if not said:
+        line = self._ssh.stdout.readline().strip()
+        if not line:
             raise RuntimeError("a receiver has ended")
-        return said
+        return line
 
     def close(self) -> None:
         """End it."""
@@ -139,7 +139,7 @@ class SyncedCluster:
         in_parallel([lambda number=number: one(number) for number in range(len(self.hosts))])  # type: ignore[misc]
         total = time.perf_counter() - started
         for receiver in self.receivers:
-            receiver.answer()  # what comes after is no part of anybody's time
+            receiver.answer()  # later work is not measured
         took = Took(total, encoded - started, max(put for put, _ in marks), max(checked for _, checked in marks))
         return took, file, len(sent.data)
 
@@ -168,7 +168,7 @@ class SyncedCluster:
 
 
 def in_parallel(works: Sequence[Callable[[], None]]) -> None:
-    """Run all of them at once; raise the first error."""
+    """Run all functions at once; raise the first error."""
     errors: list[Exception] = []
 
     def guarded(work: Callable[[], None]) -> None:
@@ -187,9 +187,9 @@ def in_parallel(works: Sequence[Callable[[], None]]) -> None:
 
 
 def trained_models(steps: int) -> tuple[Model, Model]:
-    """Return the weights after ``steps`` training steps, and after as many again."""
+    """Return the models after ``steps`` and after ``2 * steps`` training steps."""
     torch.manual_seed(0)
-    learner = Learner(build_network(GAME, **NETWORK), batch_size=BATCH)  # type: ignore[arg-type]
+    learner = Learner(build_network(GAME, **NETWORK), batch_size=BATCH_SIZE)  # type: ignore[arg-type]
     window = FixedWindow(GAME, 512)
     models = []
     for version in (1, 2):
@@ -199,7 +199,7 @@ def trained_models(steps: int) -> tuple[Model, Model]:
 
 
 def measure(cluster: SyncedCluster, models: tuple[Model, Model], float32: Path, rounds: int) -> None:
-    """Alternate the three, and print the times."""
+    """Alternate ``scp``, first push and delta, and print the times."""
     scps: list[float] = []
     pushes: dict[str, list[Took]] = {name: [] for name in TARGETS}
     shares: dict[str, float] = {}
@@ -211,7 +211,7 @@ def measure(cluster: SyncedCluster, models: tuple[Model, Model], float32: Path, 
         first, base, sent = cluster.push(models[0], 1, push, None)
         pushes["first push"].append(first)
         shares["first push"] = sent / size
-        # In a run it was unpacked for its own delta before, except for the first two models.
+        # In a run, all but the first two models were already unpacked for their own deltas.
         push.file_for(base, replace(base, version=0))
         second, _, sent = cluster.push(models[1], 2, push, base)
         pushes["delta"].append(second)
@@ -228,12 +228,12 @@ def measure(cluster: SyncedCluster, models: tuple[Model, Model], float32: Path, 
 
 
 def verdict(value: float, target: float) -> str:
-    """Return whether a ratio is as small as it should be."""
+    """Return a text about whether a ratio meets its target."""
     return f"at most {target}: {'reached' if value <= target else 'MISSED'}"
 
 
 def main() -> None:
-    """Measure, on links without a limit and on slow ones."""
+    """Measure on links without a limit and on slow links."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=whole(), default=5, help="on links without a limit")
     parser.add_argument("--slow-rounds", type=whole(), default=2, help=f"on links of {SLOW_MBIT:.0f} Mbit/s")

@@ -1,9 +1,9 @@
-"""The workers of ``benchmarks/cluster/coach_load.py``, which starts this program: one process simulates all of them.
+"""Simulate all workers of ``benchmarks/cluster/coach_load.py``, which starts this program, in one process.
 
     python benchmarks/cluster/simulated_workers.py FOLDER --workers 100 --games-per-second 100 --game go
 
 FOLDER has a folder for each machine: worker1, worker2 and so on. Nothing is played: prepared games are delivered at the
-given rate, as far as they are granted. For each batch a line is printed: its name, the time, and its number of games.
+given rate, up to the number granted. One line is printed per batch: its name, the time, and its number of games.
 """
 
 import argparse
@@ -29,9 +29,9 @@ from training.worker.worker import BEAT_SECONDS, POLL_SECONDS
 from training.worker.worker_folder import Assignment, Heartbeat, WorkerFolder, batch_name
 
 GAMES: dict[str, dict[str, Any]] = {"connect_four": {}, "go": {"size": 9}}
-READY_GAMES = 200  # made beforehand and handed over again and again, under other numbers
-PARALLEL_GAMES = 32  # that a worker says it plays at once
-STOP_FILE = "stop"  # in a machine's folder: what a signal is to a real worker
+READY_GAMES = 200  # prepared once and delivered repeatedly, under other numbers
+PARALLEL_GAMES = 32  # that each worker reports
+STOP_FILE = "stop"  # in a machine's folder: stands for the signal that stops a real worker
 
 
 class SimulatedWorker:
@@ -45,15 +45,15 @@ class SimulatedWorker:
         self.ended = False
         self.stopping = False
         self._stop = root.parent.parent / STOP_FILE
-        self._read = (0, 0)  # which assignment was read last
+        self._read = (0, 0)  # the stamp of the last assignment read
         self._beat = 0
-        self._played = 0.0  # games, until ...
+        self._played = 0.0  # games played until the time below
         self._then = 0.0
         self._handed_over = 0
         self._flush_at = 0.0
 
     def poll(self) -> None:
-        """Read the assignment if it is new, and play on; call it every ``LOOK_SECONDS``."""
+        """Read the assignment if it is new, and continue to play; call it every ``POLL_SECONDS``."""
         now = time.monotonic()
         if self.assignment and not self.stopping:
             self._played = min(self._played + (now - self._then) * self.rate, float(self.assignment.granted))
@@ -79,7 +79,7 @@ class SimulatedWorker:
         return found.st_mtime_ns, found.st_ino
 
     def hand_over(self) -> list[tuple[str, float, int]]:
-        """Put what is due into the outbox; return name, time and number of games of each batch."""
+        """Put due batches into the outbox; return name, time and number of games of each."""
         found: list[tuple[str, float, int]] = []
         while self.assignment and not self.ended:
             count = min(int(self._played) - self._handed_over, self.assignment.batch_games)
@@ -148,7 +148,7 @@ def simulate(hosts: Path, count: int, games_per_second: float, game: Game) -> No
     games = [ready.game_record(index) for index in range(READY_GAMES)]
     shares = np.random.default_rng(1).random((count, 3))
     rate, workers = games_per_second / count, []
-    due: list[tuple[float, int, float]] = []  # when, which worker, and then again after so many seconds
+    due: list[tuple[float, int, float]] = []  # the time, the worker, and the seconds until the next time
     for index, (share, poll, beat) in enumerate(shares):
         root = hosts / worker_name(index) / "workers" / worker_name(index)
         workers.append(SimulatedWorker(root, rate=rate, share=share, games=games, game=game))

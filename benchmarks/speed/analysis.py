@@ -1,4 +1,4 @@
-"""Measure the search of one position against the bare network: evaluations a second on one core.
+"""Measure the search of one position against the bare network: evaluations per second on one core.
 
     python benchmarks/speed/analysis.py [--sizes 9 19] [--blocks 6] [--channels 64] [--batches 1 4 16 64]
                                         [--simulations 3200] [--seconds 1] [--rounds 5]
@@ -34,8 +34,8 @@ from training.networks.evaluator import Evaluator
 from training.networks.model_file import canary_positions
 from training.search.analysis import Analysis
 
-LEARNED = 16  # positions that the network has learned, by heart
-WARM = 20  # steps before the first that is measured
+LEARNED = 16  # positions that the network has memorized
+WARM_UP_STEPS = 20
 
 
 class OneRoot:
@@ -49,7 +49,7 @@ class OneRoot:
         self._analysis.begin(self._root)
 
     def step(self) -> int:
-        """One step; returns the evaluations that it took."""
+        """Take one step, and return its number of evaluations."""
         if self._analysis.finished:
             self._analysis.begin(self._root)
         before = self._evaluate.positions
@@ -70,7 +70,7 @@ def table(
             evaluator(observations)
             return len(observations)
 
-        for _ in range(WARM):
+        for _ in range(WARM_UP_STEPS):
             search.step()
         bare()
         measured = []

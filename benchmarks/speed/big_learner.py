@@ -1,12 +1,12 @@
-"""The big learner's samples a second, 20x256 on chess planes, against a bare loop of forward, backward and optimizer
-step in the same run.
+"""Measure the big learner's samples per second, 20x256 on chess planes, against a bare loop of forward, backward and
+optimizer step.
 
     python benchmarks/speed/big_learner.py [--rounds 3] [--batch 64] [--threads 2]
 
-The learner reads games from a file, replays and turns positions, averages weights, clips and checks each step; the bare
-loop does none of it, on tensors drawn beforehand. Both take turns, in float32 and in bfloat16, and the ratio of each
-round's times is reported by its median: 1 means that everything around the network costs nothing. Times are of the
-processor.
+The learner reads games from a file, replays them and applies symmetries, averages weights, and clips and checks each
+step. The bare loop does none of this; it uses tensors sampled in advance. Both alternate, in float32 and in bfloat16.
+The median of the rounds' time ratios is reported: 1 means that everything around the network costs nothing. Times are
+processor times.
 """
 
 import argparse
@@ -29,11 +29,11 @@ from training.learning.learner import Learner, to_tensors
 from training.networks.network import build_network
 from training.replay.epochs import Epochs
 
-GAMES = 20  # enough positions for every step of the run
+NUM_GAMES = 20  # enough positions for every step of the run
 
 
 def measure(game: Game, path: Path, arguments: argparse.Namespace, *, mixed_precision: bool) -> None:
-    """Measure one type of number, and print."""
+    """Measure one number type, and print."""
     torch.manual_seed(1)
     network = build_network(game, blocks=arguments.blocks, channels=arguments.channels)
     learner = Learner(
@@ -50,7 +50,7 @@ def measure(game: Game, path: Path, arguments: argparse.Namespace, *, mixed_prec
     bare_steps(learner, batch, learner.optimizer, 1)
     bare, ours = [], []
     for number in range(arguments.rounds):
-        if number % 2:  # the one that comes second may find caches or processor in another state
+        if number % 2:  # the order alternates, because caches and processor may be in another state for the second
             bare.append(bare_steps(learner, batch, learner.optimizer, 1))
         started = time.process_time()
         learner.train(feed, 1, 0, batch_size=next(batches).total)
@@ -83,10 +83,10 @@ def main() -> None:
     game = load_game("chess")
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "random.games"
-        path.write_bytes(encode(random_games(game, GAMES)))
+        path.write_bytes(encode(random_games(game, NUM_GAMES)))
         size = f"{arguments.blocks}x{arguments.channels} on {'x'.join(map(str, game.observation_shape))}"
         print(
-            f"{size}, batch {arguments.batch}, {arguments.threads} threads; samples/s if these cores did nothing else",
+            f"{size}, batch {arguments.batch}, {arguments.threads} threads; samples/s of undisturbed cores",
             flush=True,
         )
         for mixed_precision in (False, True):

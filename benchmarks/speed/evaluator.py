@@ -1,18 +1,16 @@
-"""How fast networks are evaluated, against the plain way: float32 torch calls on NCHW tensors, one thread.
+"""Measure the evaluator against plain torch: float32 calls on NCHW tensors, one thread.
 
     python benchmarks/speed/evaluator.py [--rounds 5] [--game go]
 
-Both ways take turns at each batch size, and times are of the processor, so that other programs on the machine matter
-less; the figures are medians over the rounds, and each way is then judged at its own best batch size. The network has
-first learned a few hundred positions, so that it prefers some moves, and both ways are asked for its first choice: the
-share in which they agree is printed beside the speed.
+Both alternate at each batch size. Times are processor times, so other programs matter less; figures are medians over
+the rounds. In the end, each is taken at its own best batch size. The network has first learned a few hundred positions,
+so that it prefers some moves; the share of positions in which both have the same first choice is printed too.
 """
 
 import argparse
 import statistics
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +28,7 @@ from training.networks.evaluator import Evaluator
 from training.networks.model_file import canary_positions
 from training.networks.network import build_network
 from training.replay.replay import Batch
+from training.search.puct import Evaluate
 
 NETWORKS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "go": ({"size": 9}, {"blocks": 6, "channels": 64}),
@@ -38,11 +37,9 @@ NETWORKS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 BATCH_SIZES = (1, 16, 32, 64, 128, 256)
 ROUND_SECONDS = 0.3
 
-Evaluate = Callable[[NDArray[np.float32]], tuple[NDArray[np.float32], NDArray[np.float32]]]
-
 
 def plain(network: nn.Module) -> Evaluate:
-    """The way of most projects."""
+    """The network in plain torch, as in most projects."""
 
     def evaluate(observations: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
         with torch.inference_mode():
@@ -53,7 +50,7 @@ def plain(network: nn.Module) -> Evaluate:
 
 
 def rate(evaluate: Evaluate, observations: NDArray[np.float32]) -> float:
-    """Evaluations a second in one round."""
+    """Evaluations per second in one round."""
     calls, started = 0, time.process_time()
     while time.process_time() - started < ROUND_SECONDS:
         evaluate(observations)
@@ -62,7 +59,7 @@ def rate(evaluate: Evaluate, observations: NDArray[np.float32]) -> float:
 
 
 def rates(ways: list[Evaluate], observations: NDArray[np.float32], rounds: int) -> list[float]:
-    """The median evaluations a second of each way, taking turns."""
+    """The median evaluations per second of each way; they alternate."""
     for way in ways:
         way(observations)
     measured = [[rate(way, observations) for way in ways] for _ in range(rounds)]

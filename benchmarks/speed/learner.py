@@ -1,12 +1,11 @@
-"""How much of the learner's time is learning: ``Learner.train`` against a bare loop of forward, backward and optimizer
-step.
+"""Measure ``Learner.train`` against a bare loop of forward, backward and optimizer step.
 
     python benchmarks/speed/learner.py [--rounds 20] [--game go]
 
-The learner draws positions from a replay window, replays and turns them, averages weights, clips and checks each step;
-the bare loop does none of it, on tensors drawn beforehand. Both take turns, and the ratio of each round's times is
-reported by its median: 1 means that everything around the network costs nothing. Times are of the processor, so that
-other programs on the machine matter less.
+The learner samples positions from a replay window, replays games and applies symmetries, averages weights, and clips
+and checks each step. The bare loop does none of this; it uses tensors sampled in advance. Both alternate, and the
+median of the rounds' time ratios is reported: 1 means that everything around the network costs nothing. Times are
+processor times, so other programs matter less.
 """
 
 import argparse
@@ -32,7 +31,7 @@ NETWORKS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "go": ({"size": 9}, {"blocks": 6, "channels": 64}),
     "connect_four": ({}, {"blocks": 4, "channels": 64}),
 }
-STEPS = 2  # a round
+ROUND_STEPS = 2
 
 
 def random_games(game: Game, count: int) -> GameBatch:
@@ -72,8 +71,10 @@ def random_games(game: Game, count: int) -> GameBatch:
     )
 
 
-def bare_steps(learner: Learner, batch: TensorBatch, optimizer: torch.optim.Optimizer, steps: int = STEPS) -> float:
-    """Seconds of ``steps`` times forward, backward, step."""
+def bare_steps(
+    learner: Learner, batch: TensorBatch, optimizer: torch.optim.Optimizer, steps: int = ROUND_STEPS
+) -> float:
+    """Seconds of ``steps`` bare steps: forward, backward, optimizer."""
     started = time.process_time()
     for _ in range(steps):
         with learner.update_step.autocast:
@@ -85,16 +86,16 @@ def bare_steps(learner: Learner, batch: TensorBatch, optimizer: torch.optim.Opti
 
 
 def learner_steps(learner: Learner, window: ReplayWindow, seed: int) -> float:
-    """Seconds of ``STEPS`` steps of the learner."""
+    """Seconds of ``ROUND_STEPS`` steps of the learner."""
     started = time.process_time()
-    learner.train(window, STEPS, seed)
+    learner.train(window, ROUND_STEPS, seed)
     return time.process_time() - started
 
 
 def drawing_steps(learner: Learner, window: ReplayWindow, seed: int) -> float:
-    """Seconds of ``STEPS`` times drawing what a step learns from."""
+    """Seconds of sampling the batches of ``ROUND_STEPS`` steps."""
     started = time.process_time()
-    for step in range(STEPS):
+    for step in range(ROUND_STEPS):
         to_tensors(window.sample(learner.batch_size, seed + step), learner.device)
     return time.process_time() - started
 
@@ -117,13 +118,13 @@ def main() -> None:
     bare_steps(learner, batch, learner.optimizer)
     bare, ours, drawing = [], [], []
     for number in range(arguments.rounds):
-        if number % 2:  # the one that comes second may find caches or processor in another state
+        if number % 2:  # the order alternates, because caches and processor may be in another state for the second
             bare.append(bare_steps(learner, batch, learner.optimizer))
         ours.append(learner_steps(learner, window, number))
         if number % 2 == 0:
             bare.append(bare_steps(learner, batch, learner.optimizer))
         drawing.append(drawing_steps(learner, window, number))
-    samples = STEPS * learner.batch_size
+    samples = ROUND_STEPS * learner.batch_size
     print(
         f"{game.name} {options}, {shape['blocks']} blocks x {shape['channels']} channels, batch "
         f"{learner.batch_size}, 1 thread"

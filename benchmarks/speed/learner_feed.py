@@ -1,10 +1,9 @@
-"""How games reach the learner, against the plain ways: files of games against dense arrays, samples against the Python
-interface.
+"""Measure the path of games to the learner: files of games against dense arrays, sampling against the Python interface.
 
     python benchmarks/speed/learner_feed.py --game go --size 9
 
-The games are self-play with full searches of a fixed random linear network, whose policies are about as wide as those
-of a half-trained one. The ratios are what to look at.
+The games are self-play with full searches by a fixed random linear network, whose policies are about as wide as those
+of a half-trained network. The ratios are the result.
 """
 
 import argparse
@@ -30,12 +29,12 @@ from training.replay.replay import Batch, ReplayWindow
 from training.self_play.self_play import SelfPlay
 from training.worker.batching import gather
 
-GAMES = 100  # a batch
-SAMPLES = 256  # a step
+NUM_GAMES = 100  # of the batch
+SAMPLES = 256  # per step
 
 
 def seconds(work: Callable[[], Any], *, repeats: int = 10) -> float:
-    """The shortest of several runs, after one to warm up."""
+    """The seconds of the fastest of several runs, after a warm-up."""
     work()
     times = []
     for _ in range(repeats):
@@ -46,7 +45,7 @@ def seconds(work: Callable[[], Any], *, repeats: int = 10) -> float:
 
 
 def played(game: Game) -> GameBatch:
-    """A batch of games of the random network."""
+    """A batch of games by the random network."""
     random, inputs = np.random.default_rng(1), math.prod(game.observation_shape)
     weights = (random.normal(size=(inputs, game.num_actions + 1)) / 5).astype(np.float32)
 
@@ -54,8 +53,8 @@ def played(game: Game) -> GameBatch:
         outputs = observations.reshape(-1, inputs) @ weights
         return np.ascontiguousarray(outputs[:, :-1]), np.tanh(outputs[:, -1])
 
-    play = SelfPlay(game, evaluate, SearchSettings(full_search_probability=1.0), parallel_games=GAMES)
-    play.begin(range(1, GAMES + 1))
+    play = SelfPlay(game, evaluate, SearchSettings(full_search_probability=1.0), parallel_games=NUM_GAMES)
+    play.begin(range(1, NUM_GAMES + 1))
     records = []
     while play.num_playing:
         records += play.advance()
@@ -70,14 +69,14 @@ def played(game: Game) -> GameBatch:
 
 
 def dense_bytes(game: Game, batch: GameBatch) -> int:
-    """What the batch takes as moves and dense float32 policies, zstd level 3."""
+    """The bytes of the batch as moves and dense float32 policies, with zstd at level 3."""
     policies = np.zeros((batch.num_positions, game.num_actions), np.float32)
     policies[np.repeat(np.arange(batch.num_positions), batch.policy_sizes), batch.policy_actions] = batch.policy_weights
     return len(zstandard.compress(batch.actions.tobytes() + batch.root_values.tobytes() + policies.tobytes(), 3))
 
 
 def plain_samples(game: Game, batch: GameBatch) -> list[tuple[Any, ...]]:
-    """As many samples as a step takes, made through the game's Python interface, without symmetries and masks."""
+    """The samples of one step, made through the game's Python interface, without symmetries and masks."""
     random, samples = np.random.default_rng(1), []
     for index in random.integers(0, batch.num_games, SAMPLES):
         record, state = batch.game_record(int(index)), game.initial_state()
@@ -114,14 +113,14 @@ def main() -> None:
     )
     entries = batch.policy_actions.size / (batch.policy_sizes > 0).sum()
     print(
-        f"{game.name} {game.options}: {batch.num_positions / GAMES:.0f} positions a game, {entries:.1f} entries "
+        f"{game.name} {game.options}: {batch.num_positions / NUM_GAMES:.0f} positions a game, {entries:.1f} entries "
         "a policy"
     )
     print(
-        f"file       {len(data) / GAMES:8,.0f} bytes a game, {dense_bytes(game, batch) / len(data):5.1f} times "
+        f"file       {len(data) / NUM_GAMES:8,.0f} bytes a game, {dense_bytes(game, batch) / len(data):5.1f} times "
         "less than dense policies"
     )
-    print(f"encode     {1000 * seconds(lambda: encode(batch)):8.2f} ms for {GAMES} games")
+    print(f"encode     {1000 * seconds(lambda: encode(batch)):8.2f} ms for {NUM_GAMES} games")
     print(f"decode     {1000 * seconds(lambda: decode(data)):8.2f} ms")
     print(f"verify     {1000 * seconds(lambda: verify(batch, game)):8.2f} ms")
     print(

@@ -4,13 +4,13 @@
     export PYTHONPATH=FOLDER                             (if they were installed with --target FOLDER)
     python benchmarks/speed/ppo.py [--network shared|separate] [--num-envs 8] [--cores 2]
     python benchmarks/speed/ppo.py --sweep [--cores 2]   each with its fastest number of worlds
-    python benchmarks/speed/ppo.py --returns             what both earn after as many steps
+    python benchmarks/speed/ppo.py --returns             what both earn after the same number of steps
 
 Both step the same compiled market; theirs runs as one vectorized environment without a Python loop over worlds, so the
-market makes no difference. Both take turns. On one core, times are processor times, so other programs matter less. On
+market makes no difference. Both alternate. On one core, times are processor times, so other programs matter less. On
 several, ours runs as ranks and theirs as threads, and times are wall times: run nothing else then. With --returns both
-train for as many steps from several seeds and then trade, sampling their actions, on the same unseen markets. The mean
-rewards of an episode are compared with 95 % intervals over the seeds.
+train for the same number of steps from several seeds and then trade, sampling their actions, on the same unseen
+markets. The mean rewards of an episode are compared with 95 % intervals over the seeds.
 """
 
 import argparse
@@ -44,21 +44,21 @@ from training.ppo.worlds.trading_kernels import ACTIONS, FEATURES, LIMIT
 from training.ranks.ranks import ALONE, Place, Ranks, joined, store_in
 
 NETWORKS = {"separate": 256, "shared": 128}  # the LSTM's size; the first is RecurrentPPO's default
-NUM_STEPS, MINIBATCHES, EPOCHS = 128, 8, 10  # its defaults with 8 worlds: minibatches of 128 steps
+NUM_STEPS, MINIBATCHES, PPO_EPOCHS = 128, 8, 10  # its defaults with 8 worlds: minibatches of 128 steps
 RATE = 3e-4
-WINDOW = 128  # bars in an episode
+EPISODE_BARS = 128
 SWEPT = (32, 128, 512, 1024, 2048, 4096)  # worlds
 UNSEEN, UNSEEN_SEED = 512, 10**6  # worlds for the returns
 
 
 def markets(count: int, seed: int, *, first: int = 0) -> TradingMarkets:
-    """The worlds of both, from number ``first`` on."""
+    """The worlds of both trainers, numbered from ``first``."""
     seeds = [seed_stream(seed, "market", b) for b in range(first, first + count)]
-    return TradingMarkets(np.array(seeds, np.uint64), TradingSettings(window=WINDOW))
+    return TradingMarkets(np.array(seeds, np.uint64), TradingSettings(window=EPISODE_BARS))
 
 
 class Ours:
-    """Our trainer, a round at a time; one of several ``ranks`` has ``count`` worlds of its own."""
+    """Our trainer, one round at a time; each of several ``ranks`` has its own ``count`` worlds."""
 
     def __init__(
         self, kind: str, count: int, seed: int, *, mixed_precision: bool = False, ranks: Ranks = ALONE
@@ -71,7 +71,7 @@ class Ours:
             learning_rate_critic=RATE,
             num_steps=NUM_STEPS,
             sequence_length=16,
-            epochs=EPOCHS,
+            epochs=PPO_EPOCHS,
             minibatches=MINIBATCHES,
             ent_coef=0.0,
             target_kl=0,
@@ -89,7 +89,7 @@ class Ours:
         self.steps = count * NUM_STEPS
 
     def round(self, report: RoundReport) -> None:
-        """Stop after it."""
+        """Stop after the round."""
         self.trainer.stop_requested = True
 
     def close(self) -> None:
@@ -101,12 +101,12 @@ class Ours:
         self.trainer.run()
 
     def mean_reward(self) -> float:
-        """Of an episode on markets that it has not seen."""
+        """The mean reward of an episode on unseen markets."""
         worlds, streams = (
             markets(UNSEEN, UNSEEN_SEED),
             np.array([seed_stream("actions", b) for b in range(UNSEEN)], np.uint64),
         )
-        settings = PPOSettings(num_steps=WINDOW, sequence_length=WINDOW)
+        settings = PPOSettings(num_steps=EPISODE_BARS, sequence_length=EPISODE_BARS)
         acting = Collector(self.trainer.network, worlds, streams, settings)
         return statistics.mean(episode.reward for episode in acting.collect().episodes)
 
@@ -121,8 +121,8 @@ class OursOnRanks:
         pipes = [context.Pipe() for _ in range(ranks)]
         self._ranks = [ours for ours, _ in pipes]
         for rank, (_, theirs) in enumerate(pipes):
-            told = (folder, rank, ranks, theirs, kind, count // ranks, seed, mixed_precision)
-            process = context.Process(target=be_a_rank, args=told, daemon=True)
+            given = (folder, rank, ranks, theirs, kind, count // ranks, seed, mixed_precision)
+            process = context.Process(target=be_a_rank, args=given, daemon=True)
             process.start()
             self._ends.callback(process.join)
 
@@ -154,7 +154,7 @@ def be_a_rank(
 
 
 class Theirs:
-    """RecurrentPPO, a round at a time."""
+    """RecurrentPPO, one round at a time."""
 
     def __init__(self, kind: str, count: int, seed: int) -> None:
         from sb3_contrib import RecurrentPPO
@@ -168,7 +168,7 @@ class Theirs:
             learning_rate=RATE,
             n_steps=NUM_STEPS,
             batch_size=count * NUM_STEPS // MINIBATCHES,
-            n_epochs=EPOCHS,
+            n_epochs=PPO_EPOCHS,
             seed=seed,
             device="cpu",
             policy_kwargs={"lstm_hidden_size": NETWORKS[kind], **shared},
@@ -184,17 +184,17 @@ class Theirs:
         self.model.learn(self.steps, reset_num_timesteps=False)
 
     def mean_reward(self) -> float:
-        """Of an episode on markets that it has not seen."""
+        """The mean reward of an episode on unseen markets."""
         worlds = vectorized(markets(UNSEEN, UNSEEN_SEED))
         shown, memories, starts = worlds.reset(), None, np.ones(UNSEEN, bool)
-        for _ in range(WINDOW):
+        for _ in range(EPISODE_BARS):
             actions, memories = self.model.predict(self._scaled.normalize_obs(shown), memories, starts)
             shown, _, starts, _ = worlds.step(actions)
         return statistics.mean(worlds.finished)
 
 
 def vectorized(worlds: TradingMarkets) -> Any:
-    """The same worlds as Stable-Baselines3 sees many at once."""
+    """The same worlds as a vectorized environment of Stable-Baselines3."""
     from gymnasium import spaces
     from stable_baselines3.common.vec_env import VecEnv
 
@@ -217,15 +217,15 @@ def vectorized(worlds: TradingMarkets) -> Any:
             now = worlds.moment
             ended = now.terminated | now.truncated
             self._sums += now.rewards
-            said = self._nothing
+            infos = self._nothing
             if ended.any():
-                said = [{} for _ in range(worlds.num_envs)]
+                infos = [{} for _ in range(worlds.num_envs)]
                 for b in np.flatnonzero(ended):
                     cut = bool(now.truncated[b])
-                    said[b] = {"terminal_observation": now.last_observations[b].copy(), "TimeLimit.truncated": cut}
+                    infos[b] = {"terminal_observation": now.last_observations[b].copy(), "TimeLimit.truncated": cut}
                 self.finished += self._sums[ended].tolist()
                 self._sums[ended] = 0.0
-            return now.observations.copy(), now.rewards.copy(), ended, said
+            return now.observations.copy(), now.rewards.copy(), ended, infos
 
         def close(self) -> None:
             pass
@@ -246,19 +246,19 @@ def vectorized(worlds: TradingMarkets) -> Any:
 
 
 def seconds(learn: Any, *, clock: Callable[[], float] = time.process_time) -> float:
-    """What a round takes, of the processor if not of another clock."""
+    """The seconds of a round, by default of the processor."""
     started = clock()
     learn()
     return clock() - started
 
 
 def ours_on(cores: int) -> tuple[Callable[..., Ours | OursOnRanks], Callable[[], float]]:
-    """What makes our trainer for so many cores, and the clock that times it."""
+    """The constructor of our trainer for a number of cores, and the clock to time it."""
     return (partial(OursOnRanks, ranks=cores), time.perf_counter) if cores > 1 else (Ours, time.process_time)
 
 
 def compare_speed(kind: str, count: int, their_count: int, rounds: int, *, cores: int, mixed_precision: bool) -> None:
-    """Take turns, and say how fast both are."""
+    """Alternate both, and print their speeds."""
     make, clock = ours_on(cores)
     ours, theirs = make(kind, count, 1, mixed_precision=mixed_precision), Theirs(kind, their_count, 1)
     ours.learn()  # compile, allocate
@@ -268,12 +268,12 @@ def compare_speed(kind: str, count: int, their_count: int, rounds: int, *, cores
     our_rate, their_rate = (
         statistics.median(steps / pair[i] for pair in pairs) for i, steps in enumerate((ours.steps, theirs.steps))
     )
-    said = f"{kind} LSTM of {NETWORKS[kind]}, {count} and {their_count} worlds, {cores} core(s)"
-    print(f"{said}: {our_rate:,.0f} and {their_rate:,.0f} steps/s, {our_rate / their_rate:.2f}x")
+    title = f"{kind} LSTM of {NETWORKS[kind]}, {count} and {their_count} worlds, {cores} core(s)"
+    print(f"{title}: {our_rate:,.0f} and {their_rate:,.0f} steps/s, {our_rate / their_rate:.2f}x")
 
 
 def compare_best_speeds(kind: str, cores: int) -> None:
-    """Each with its best number of worlds of those tried: the better of two rounds after a warm-up."""
+    """Compare both at their best number of worlds of ``SWEPT``: the better of two rounds after a warm-up."""
     ours, clock = ours_on(cores)
     makers: dict[str, Callable[..., Ours | OursOnRanks | Theirs]] = {
         "ours": ours,
@@ -297,7 +297,7 @@ def compare_best_speeds(kind: str, cores: int) -> None:
 
 
 def compare_returns(kind: str, count: int, steps: int, seeds: int, *, mixed_precision: bool) -> None:
-    """Train both on as many steps from the same seeds, and say what they earn on markets that neither has seen."""
+    """Train both for the same number of steps from the same seeds, and print what they earn on unseen markets."""
     pairs = []
     for seed in range(1, seeds + 1):
         both: list[Ours | Theirs] = [
@@ -324,9 +324,9 @@ def main() -> None:
     parser.add_argument("--num-envs", type=whole(), default=8)
     parser.add_argument("--their-envs", type=whole(), default=8)
     parser.add_argument("--rounds", type=whole(), default=3)
-    parser.add_argument("--cores", type=whole(), default=1, help="that each uses, we with ranks and they with threads")
+    parser.add_argument("--cores", type=whole(), default=1, help="for each: ours uses ranks, theirs uses threads")
     parser.add_argument(
-        "--mixed-precision", action="store_true", help="ours learns in 16 bits; with --sweep both ways are shown"
+        "--mixed-precision", action="store_true", help="ours learns in 16 bits; --sweep always shows both"
     )
     parser.add_argument("--sweep", action="store_true")
     parser.add_argument("--returns", action="store_true")

@@ -1,21 +1,21 @@
-"""How fast the rules are: games of uniformly random moves, against OpenSpiel's.
+"""Measure the speed of the rules by games of uniformly random moves, against OpenSpiel.
 
     python benchmarks/speed/rules.py [--games go9 go19] [--seconds 1] [--rounds 5]
 
-Ours is the way of every user of a game: a compiled loop calls the kernels legal_actions and step until the game is
-over. OpenSpiel plays in C++ (RandomRolloutEvaluator, its own random player), and once more from a Python loop, which
-also tells how long its games are. All take turns, times are of the processor, so that other programs on the machine
-matter less, and figures are medians over the rounds.
+Ours is what every user of a game does: a compiled loop calls the kernels legal_actions and step until the game is over.
+OpenSpiel plays in C++ (its random player, RandomRolloutEvaluator), and once more from a Python loop, which also
+measures the length of its games. All alternate. Times are processor times, so other programs matter less; figures are
+medians over the rounds.
 
-The games are the same but for one rule. Go ends after two passes or 2 * size * size plies and is scored by area in
-both; passing is a legal action like any other. But OpenSpiel forbids only to retake a ko at once; a play that repeats
-an older position is legal there and ends the game, drawn. Ours looks such plays up and forbids them, at the cost that
-this takes. The mean lengths are printed so that one sees how little this changes. In 2048 the moves of the player are
-counted, and the new tiles between them are played too; OpenSpiel takes some slides that merge for illegal, which ends
-its games earlier. Chess claims its draws in both, and is cut at 10,000 plies.
+The games are the same except for one rule. Go ends after two passes or 2 * size * size plies and is scored by area in
+both; passing is a legal action like any other. But OpenSpiel forbids only retaking a ko at once; a play that repeats an
+older position is legal there and ends the game in a draw. Our rules look such plays up and forbid them, which takes
+time. The mean lengths are printed to show how little this changes. In 2048 the player's moves are counted, and the new
+tiles between them are played too; OpenSpiel considers some merging slides illegal, which ends its games earlier. Chess
+claims draws in both, and ends at 10,000 plies.
 
-Chess is also counted: perft is the number of ways to play so many plies, the last of which are counted and not played.
-It is set beside python-chess, which counts in the same way, as are random games.
+Perft of chess is measured too: the number of ways to play a number of plies, the last of which are counted and not
+played. It is compared with python-chess, which counts in the same way, and so are random games.
 """
 
 import argparse
@@ -41,15 +41,15 @@ from games.game import Actions, Rules, States
 from games.perft import perft
 from training.common.random import Streams, below, uniform
 
-CHUNK_MOVES = 20_000  # between two looks at the clock
-RECORDED = 200  # games in which the kernels are timed one by one
+CHUNK_MOVES = 20_000  # between two readings of the clock
+RECORDED = 200  # games in which each kernel is timed
 INSTALL = (
     "OpenSpiel is not installed, so only our own figures follow. To compare: make setup-dev, or pip install open_spiel"
 )
 
 
 class Contest(NamedTuple):
-    """A game as we load it and as OpenSpiel does."""
+    """A game as loaded here and in OpenSpiel."""
 
     name: str
     options: dict[str, Any]
@@ -64,7 +64,7 @@ CONTESTS = {
     "2048": Contest("twenty48", {}, "2048"),
     "chess": Contest("chess", {"max_plies": 10_000}, "chess"),
 }
-PERFT = {  # https://www.chessprogramming.org/Perft_Results: position, depth, and to what depth python-chess counts
+PERFT = {  # https://www.chessprogramming.org/Perft_Results: position, depth, and the depth for python-chess
     "start": (START_FEN, 6, 4),
     "middle game": ("r3k2r/p1ppqpb1/bn2pnp1/3PN3/1p2P3/2N2Q1p/PPPBBPPP/R3K2R w KQkq - 0 1", 5, 3),
     "endgame": ("8/2p5/3p4/KP5r/1R3p1k/8/4P1P1/8 w - - 0 1", 7, 4),
@@ -72,7 +72,7 @@ PERFT = {  # https://www.chessprogramming.org/Perft_Results: position, depth, an
 
 
 class Speed(NamedTuple):
-    """What one way of playing measured in one round."""
+    """The result of one way of playing in one round."""
 
     moves_per_second: float
     mean_length: float
@@ -82,7 +82,7 @@ class Speed(NamedTuple):
 def play_randomly(
     rules: Rules, start: States, num_actions: int, num_outcomes: int, streams: Streams, games: int
 ) -> int:
-    """Play so many games of random moves and return the number of moves; chance events are not counted."""
+    """Play games of random moves and return the number of moves; chance outcomes are not counted."""
     legal_actions, step, chance_outcomes = rules.legal_actions, rules.step, rules.chance_outcomes
     legal, state, moves = np.empty(num_actions, np.int32), np.empty_like(start), 0
     outcomes, probabilities = np.empty(num_outcomes, np.int32), np.empty(num_outcomes, np.float32)
@@ -106,7 +106,7 @@ def play_randomly(
 
 
 def measure(play: Callable[[int], int], seconds: float) -> Speed:
-    """Let ``play(games)``, which returns the moves, play for so many seconds of the processor."""
+    """Call ``play(games)``, which returns the number of moves, for a number of processor seconds."""
     chunk = max(1, round(CHUNK_MOVES / play(1)))
     games, moves, started = 0, 0, time.process_time()
     while time.process_time() - started < seconds:
@@ -116,13 +116,13 @@ def measure(play: Callable[[int], int], seconds: float) -> Speed:
 
 
 def ours(game: Game) -> Callable[[int], int]:
-    """Our way of playing."""
+    """Our rules in a compiled loop."""
     streams = np.ones(1, np.uint64)
     return lambda games: play_randomly(game.rules, game.start, game.num_actions, game.num_outcomes, streams, games)
 
 
 def drawn(outcomes: list[tuple[int, float]], share: float) -> int:
-    """The outcome at this share, from 0 to 1, of all probability."""
+    """The outcome at ``share`` of the cumulative probability."""
     for outcome, probability in outcomes:
         share -= probability
         if share < 0:
@@ -151,17 +151,15 @@ def openspiel_in_python(pyspiel: Any, name: str) -> Callable[[int], int]:
 
 
 def openspiel_in_cpp(pyspiel: Any, name: str, seconds: float, mean_length: float) -> float:
-    """Moves a second of OpenSpiel's rollouts in C++, which do not say how long they were; NaN where it has none (games
-    with a score).
+    """Moves per second of OpenSpiel's rollouts in C++, which do not report their length; NaN for games with a score,
+    which have none.
     """
     game = pyspiel.load_game(name)
     if game.get_type().reward_model != pyspiel.GameType.RewardModel.TERMINAL:
         return float("nan")
     rollouts = max(1, round(CHUNK_MOVES / mean_length))
     evaluator = pyspiel.RandomRolloutEvaluator(rollouts, 1)
-    bot = pyspiel.MCTSBot(
-        game, evaluator, 1.0, 1, 10, False, 1, False
-    )  # one simulation: rollouts from the start, and no tree
+    bot = pyspiel.MCTSBot(game, evaluator, 1.0, 1, 10, False, 1, False)  # one simulation: rollouts without a tree
     games, started = 0, time.process_time()
     while time.process_time() - started < seconds:
         bot.step(game.new_initial_state())
@@ -200,9 +198,7 @@ def compare(contest: Contest, pyspiel: Any, *, seconds: float, rounds: int) -> s
 def replay(
     rules: Rules, start: States, actions: Actions, lengths: NDArray[np.int64], planes: NDArray[np.float32], extra: int
 ) -> int:
-    """Play recorded games with step, and call one other kernel at each position: the one with this number, or none for
-    0.
-    """
+    """Play recorded games with step, and call one more kernel at each position, by its number; 0: none."""
     legal_actions, step, observe, key = rules.legal_actions, rules.step, rules.observe, rules.hash
     legal, state, played, total = np.empty(planes.size, np.int32), np.empty_like(start), 0, 0
     for length in lengths:
@@ -220,7 +216,7 @@ def replay(
 
 
 def recorded(game: Game) -> tuple[Actions, NDArray[np.int64]]:
-    """The moves of random games after each other, and how many moves each has."""
+    """The actions of random games, concatenated, and the number of each game's actions."""
     random, games = np.random.default_rng(1), []
     for _ in range(RECORDED):
         state, actions = game.initial_state(), []
@@ -252,7 +248,7 @@ def nanoseconds(contest: Contest, rounds: int) -> str:
 
 
 def python_chess_perft(board: Any, depth: int) -> int:
-    """The same count by python-chess."""
+    """The perft of python-chess."""
     if depth == 1:
         return int(board.legal_moves.count())
     total = 0
@@ -264,9 +260,7 @@ def python_chess_perft(board: Any, depth: int) -> int:
 
 
 def in_python_chess(chess: Any) -> Callable[[int], int]:
-    """A Python loop over python-chess's board; it claims draws by repetition only where the position is there, as ours
-    does.
-    """
+    """A Python loop over python-chess's board; as in our rules, draws by repetition are claimed once they occurred."""
     random = np.random.default_rng(1)
 
     def play(games: int) -> int:
@@ -284,8 +278,8 @@ def in_python_chess(chess: Any) -> Callable[[int], int]:
     return play
 
 
-def per_second(count: Callable[[], int], rounds: int) -> float:
-    """The median, over the rounds, of what is counted in a second of the processor."""
+def counts_per_second(count: Callable[[], int], rounds: int) -> float:
+    """The median over the rounds of the count per processor second."""
     speeds = []
     for _ in range(rounds):
         started = time.process_time()
@@ -295,7 +289,7 @@ def per_second(count: Callable[[], int], rounds: int) -> float:
 
 
 def print_chess(*, seconds: float, rounds: int) -> None:
-    """Perft, and random games in python-chess."""
+    """Measure and print perft, and random games in python-chess."""
     try:
         chess = importlib.import_module("chess")
     except ImportError:
@@ -310,11 +304,11 @@ def print_chess(*, seconds: float, rounds: int) -> None:
     print(f"{'position':13} {'depth':>5} {'leaves':>13} {'ours':>13} {'python-chess':>13} {'ratio':>7}")
     for name, (fen, depth, shallow) in PERFT.items():
         state = position_from_fen(game, fen)
-        own = per_second(lambda state=state, depth=depth: perft(game, depth, state), rounds)  # type: ignore[misc]
+        own = counts_per_second(lambda state=state, depth=depth: perft(game, depth, state), rounds)  # type: ignore[misc]
         line = f"{name:13} {depth:5} {perft(game, depth, state):13,} {own:13,.0f}"
         if chess is not None:
             board = chess.Board(fen)
-            other = per_second(lambda board=board, shallow=shallow: python_chess_perft(board, shallow), rounds)  # type: ignore[misc]
+            other = counts_per_second(lambda board=board, shallow=shallow: python_chess_perft(board, shallow), rounds)  # type: ignore[misc]
             line += f" {other:13,.0f} {own / other:7.0f}"
         print(line, flush=True)
     if chess is not None:

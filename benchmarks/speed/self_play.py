@@ -1,4 +1,4 @@
-"""Measure search and self-play, each against what it can be compared with.
+"""Measure search and self-play, each against the nearest comparable program or loop.
 
     python benchmarks/speed/self_play.py [--game go] [--seconds 1] [--rounds 5] [--blocks 6] [--channels 64]
                                          [--simulations 64] [--parallel-games 16 64 128]
@@ -12,7 +12,7 @@ Four tables, on one core:
    cache. Evaluations are counted. "outside" is the share of self-play's time that is not spent in the evaluator.
 3. The evaluator against a plain loop of float32 torch calls, as in benchmarks/speed/evaluator.py, each at its best
    batch size, and the share of positions in which both prefer the same move.
-4. The bytes that a game takes in a file of 100 games, with a network that knows nothing.
+4. The bytes per game in a file of 100 games, with an untrained network.
 
 The rows of a table alternate. Times are processor times, so other programs matter less; figures are medians over the
 rounds.
@@ -53,17 +53,17 @@ Floats = NDArray[np.float32]
 OPTIONS: dict[str, dict[str, Any]] = {"go": {"size": 9}, "connect_four": {}, "tic_tac_toe": {}}
 OPENSPIEL = {"go": "go(board_size=9)", "connect_four": "connect_four", "tic_tac_toe": "tic_tac_toe"}
 TREES = 64
-OPENING_PLIES = 20  # of the positions that are searched, at most
-BATCH_GAMES = 100
+RANDOM_PLIES = 20  # the most before a position that is searched
+FILE_GAMES = 100
 
 
 def load(name: str) -> Game:
-    """A game as it is measured."""
+    """A game with the options of this benchmark."""
     return load_game(name, **OPTIONS[name])
 
 
 class FreeEvaluator:
-    """Answers that were drawn beforehand."""
+    """An evaluator with precomputed answers."""
 
     def __init__(self, game: Game, *, policy_scale: float = 1.0) -> None:
         random = np.random.default_rng(0)
@@ -79,7 +79,7 @@ class FreeEvaluator:
 
 
 class TimedEvaluator:
-    """An evaluator that knows how often it was asked, about how many positions, and how long it took."""
+    """An evaluator that counts its calls, positions and processor seconds."""
 
     def __init__(self, evaluate: Evaluate) -> None:
         self._evaluate = evaluate
@@ -96,7 +96,7 @@ class TimedEvaluator:
 
 
 def per_second(work: Callable[[], int], seconds: float) -> float:
-    """How much ``work``, which returns how much it did, does in a second of the processor."""
+    """The amount of work, which ``work`` returns, per processor second."""
     done, started = 0, time.process_time()
     while time.process_time() - started < seconds:
         done += work()
@@ -107,10 +107,10 @@ def per_second(work: Callable[[], int], seconds: float) -> float:
 
 
 def random_positions(game: Game, count: int) -> States:
-    """Positions after up to ``OPENING_PLIES`` random moves."""
+    """Positions after up to ``RANDOM_PLIES`` random moves."""
     random, states = np.random.default_rng(1), game.initial_states(count)
     for state in states:
-        for _ in range(random.integers(OPENING_PLIES)):
+        for _ in range(random.integers(RANDOM_PLIES)):
             after = state.copy()
             game.play(after, int(random.choice(game.legal_actions(state))))
             if game.terminal(after):
@@ -120,7 +120,7 @@ def random_positions(game: Game, count: int) -> States:
 
 
 def our_search(game: Game, algorithm: Any, simulations: int) -> Callable[[], int]:
-    """One search of all trees; returns the simulations made."""
+    """A function that searches all trees once and returns the number of simulations."""
     settings = SearchSettings(algorithm=algorithm)
     search = Search(game, FreeEvaluator(game), settings, num_simulations=simulations, num_trees=TREES)
     states = random_positions(game, TREES)
@@ -128,7 +128,7 @@ def our_search(game: Game, algorithm: Any, simulations: int) -> Callable[[], int
 
 
 def openspiel_search(name: str, simulations: int) -> Callable[[], int] | None:
-    """One search of one tree by OpenSpiel's Python bot, or None if it is not installed."""
+    """A function that searches one tree with OpenSpiel's Python bot; None if it is not installed."""
     try:
         pyspiel, mcts = importlib.import_module("pyspiel"), importlib.import_module("open_spiel.python.algorithms.mcts")
     except ImportError:
@@ -181,8 +181,8 @@ def table_of_search(names: list[str], *, simulations: int, seconds: float, round
 # 2. Self-play.
 
 
-class Session:
-    """Self-play that goes on for ever, one step at a time; games have the ``seeds`` in turn, by default 0, 1, 2 ..."""
+class EndlessSelfPlay:
+    """Self-play without end, one step at a time; games take the ``seeds`` in order, by default 0, 1, 2 ..."""
 
     def __init__(
         self,
@@ -200,13 +200,13 @@ class Session:
         self._seeds = seeds or itertools.count()
 
     def step(self) -> int:
-        """One step; returns the evaluations that it took."""
+        """Take one step, and return its number of evaluations."""
         before = self.self_play.evaluations
         self.advance()
         return self.self_play.evaluations - before
 
     def advance(self) -> list[GameRecord]:
-        """One step with all slots in use; returns the games that it finished."""
+        """Take one step with all slots in use, and return the games that it finished."""
         if idle := self.self_play.num_idle():
             self.self_play.begin(list(itertools.islice(self._seeds, idle)))
         return self.self_play.advance()
@@ -224,19 +224,19 @@ def table_of_self_play(
     print(f"{'games':>6} {'bare':>10} {'self-play':>10} {'ratio':>7} {'outside':>8}")
     for size in sizes:
         timed = TimedEvaluator(evaluator)
-        session = Session(game, timed, settings, size)
+        endless = EndlessSelfPlay(game, timed, settings, size)
         observations = canary_positions(game, size)
 
         def bare(observations: Planes = observations) -> int:
             evaluator(observations)
             return len(observations)
 
-        warm(session, 20 * size)
+        warm(endless, 20 * size)
         bare()
         measured = []
         for _ in range(rounds):
             ceiling, before, started = per_second(bare, seconds), timed.seconds, time.process_time()
-            rate = per_second(session.step, seconds)
+            rate = per_second(endless.step, seconds)
             measured.append(
                 (ceiling, rate, rate / ceiling, 1 - (timed.seconds - before) / (time.process_time() - started))
             )
@@ -244,10 +244,10 @@ def table_of_self_play(
         print(f"{size:6} {ceiling:10,.0f} {rate:10,.0f} {ratio:7.3f} {outside:8.1%}", flush=True)
 
 
-def warm(session: Session, evaluations: int) -> None:
-    """Let so many evaluations go by."""
-    while session.self_play.evaluations < evaluations:
-        session.advance()
+def warm(endless: EndlessSelfPlay, evaluations: int) -> None:
+    """Play until there were so many evaluations."""
+    while endless.self_play.evaluations < evaluations:
+        endless.advance()
 
 
 # 3. The evaluator.
@@ -271,19 +271,19 @@ def table_of_evaluators(game: Game, shape: dict[str, Any], rounds: int) -> None:
 
 def table_of_records(game: Game, simulations: int) -> None:
     """Print the fourth table."""
-    print(f"\n4. Files of {BATCH_GAMES} games, {simulations} simulations in a full search")
+    print(f"\n4. Files of {FILE_GAMES} games, {simulations} simulations in a full search")
     print(f"{'full searches':>13} {'plies':>7} {'bytes a game':>13} {'a ply':>7}")
     for share in (1.0, 0.25):
         settings = SearchSettings(
             num_simulations=simulations, cheap_simulations=min(16, simulations), full_search_probability=share
         )
-        session = Session(game, FreeEvaluator(game, policy_scale=2.0), settings, BATCH_GAMES)
+        endless = EndlessSelfPlay(game, FreeEvaluator(game, policy_scale=2.0), settings, FILE_GAMES)
         records: list[GameRecord] = []
-        while len(records) < BATCH_GAMES:
-            records += session.advance()
-        size = len(encode(batch_of(game, records[:BATCH_GAMES])))
-        plies = sum(record.actions.size for record in records[:BATCH_GAMES])
-        print(f"{share:13.0%} {plies / BATCH_GAMES:7.1f} {size / BATCH_GAMES:13,.0f} {size / plies:7.1f}", flush=True)
+        while len(records) < FILE_GAMES:
+            records += endless.advance()
+        size = len(encode(batch_of(game, records[:FILE_GAMES])))
+        plies = sum(record.actions.size for record in records[:FILE_GAMES])
+        print(f"{share:13.0%} {plies / FILE_GAMES:7.1f} {size / FILE_GAMES:13,.0f} {size / plies:7.1f}", flush=True)
 
 
 def main() -> None:

@@ -35,7 +35,7 @@ BATCH_SIZES = (16, 64, 256)
 
 
 def learning(game: Game, network: dict[str, Any]) -> Callable[[], int]:
-    """One step; returns how many positions it was for."""
+    """A function that takes one step and returns its number of positions."""
     learner = Learner(build_network(game, **network), device="cpu")
     batch = to_tensors(random_batch(game, LEARNED_AT_ONCE), learner.device)
 
@@ -47,7 +47,7 @@ def learning(game: Game, network: dict[str, Any]) -> Callable[[], int]:
 
 
 def playing(game: Game, network: dict[str, Any], size: int, *, busy: bool = False) -> Callable[[], int]:
-    """One call; returns how many positions it was for."""
+    """A function that makes one call and returns its number of positions."""
     built = build_network(game, **network)
     observations: np.ndarray[Any, np.dtype[np.float32]] = canary_positions(game, size)
     if busy:
@@ -63,9 +63,7 @@ def playing(game: Game, network: dict[str, Any], size: int, *, busy: bool = Fals
 
 @torch.no_grad()
 def make_busy(network: nn.Module, observations: torch.Tensor) -> None:
-    """Have the currents of all layers vary as much as the threshold is high, as in a tower whose every layer has
-    learned something.
-    """
+    """Set the norms so that the currents of all layers vary by about the threshold, as in a trained tower."""
     for module in network.modules():
         if isinstance(module, nn.BatchNorm2d):
             nn.init.ones_(module.weight)
@@ -74,7 +72,7 @@ def make_busy(network: nn.Module, observations: torch.Tensor) -> None:
 
 
 def rates(ways: list[Callable[[], int]], rounds: int) -> list[float]:
-    """The median of each way's positions a second, taking turns."""
+    """The median positions per second of each way; they alternate."""
     for way in ways:
         way()
     measured: list[list[float]] = [[] for _ in ways]

@@ -1,13 +1,12 @@
 #!/usr/bin/env python3
-"""Measure how long programs take to answer: to the first line, to --help, to the first game, to an engine's first
-answers.
+"""Measure the time until programs answer: until the first line, help, the first game, and an engine's first answers.
 
     python benchmarks/speed/starts.py               with the compile cache as it is; the first round fills it
     python benchmarks/speed/starts.py --cold        each call with an empty compile cache: minutes
-    python benchmarks/speed/starts.py --before DIR  call by call in turns with another checkout: on a busy machine,
-                                                    the ratio counts
+    python benchmarks/speed/starts.py --before DIR  alternates with another checkout: on a busy machine, compare the
+                                                    ratios
 
-Seconds are medians over --rounds. A call that takes longer than --patience is ended and shown by a dash.
+Seconds are medians over --rounds. A call that takes longer than --patience is killed and shown as a dash.
 """
 
 import argparse
@@ -33,23 +32,23 @@ TOO_LONG = float("inf")
 
 
 class Call:
-    """A program that was called, and when."""
+    """A running program, and when it was started."""
 
     def __init__(self, process: subprocess.Popen[bytes], began: float, patience: float) -> None:
         self.process, self._began, self._end = process, began, began + patience
 
     def seconds(self) -> float:
-        """Since it was called."""
+        """Seconds since the start."""
         return time.monotonic() - self._began
 
     def says(self, text: bytes = b"\n") -> float:
-        """When a text has come on either stream."""
-        said = b""
+        """Seconds until a text has come on either stream."""
+        output = b""
         with selectors.DefaultSelector() as selector:
             for stream in (self.process.stdout, self.process.stderr):
                 assert stream
                 selector.register(stream, selectors.EVENT_READ)
-            while text not in said:
+            while text not in output:
                 ready = selector.select(max(0.0, self._end - time.monotonic()))
                 if not ready:
                     return TOO_LONG
@@ -57,11 +56,11 @@ class Call:
                     data = os.read(key.fd, 2**16)
                     if not data:
                         selector.unregister(key.fileobj)
-                    said += data
+                    output += data
         return self.seconds()
 
     def ends(self) -> float:
-        """When it has ended."""
+        """Seconds until it has ended."""
         try:
             self.process.wait(max(0.0, self._end - time.monotonic()))
         except subprocess.TimeoutExpired:
@@ -69,13 +68,13 @@ class Call:
         return self.seconds()
 
     def asked(self, *lines: str) -> None:
-        """Write these lines to its input."""
+        """Write lines to its input."""
         assert self.process.stdin
         self.process.stdin.write("".join(f"{line}\n" for line in lines).encode())
         self.process.stdin.flush()
 
     def until(self, done: Callable[[], bool]) -> float:
-        """When something has come about."""
+        """Seconds until ``done`` returns True."""
         while not done():
             if time.monotonic() > self._end or self.process.poll() is not None:
                 return TOO_LONG
@@ -85,7 +84,7 @@ class Call:
 
 @contextmanager
 def called(checkout: Path, cache: Path | None, patience: float, *words: str) -> Iterator[Call]:
-    """A program of a checkout, which ends with the block."""
+    """A program of a checkout, which is killed at the end of the block."""
     env = {**os.environ, **({"KEIMA_CACHE": str(cache)} if cache else {})}
     began = time.monotonic()
     pipe = subprocess.PIPE
@@ -99,7 +98,7 @@ def called(checkout: Path, cache: Path | None, patience: float, *words: str) -> 
 
 
 def measure(checkout: Path, cache: Path | None, patience: float, folder: Path) -> dict[str, float]:
-    """Seconds by what is waited for."""
+    """The measured seconds by name."""
     found: dict[str, float] = {}
 
     def call(*words: str) -> AbstractContextManager[Call]:
@@ -124,7 +123,7 @@ def measure(checkout: Path, cache: Path | None, patience: float, folder: Path) -
 
 
 def games_begun(run: Path) -> int:
-    """By all workers of a run."""
+    """The games begun by all workers of a run."""
     heartbeats = []
     for path in run.glob("workers/*/worker.json"):
         try:
@@ -138,7 +137,7 @@ def main() -> None:
     """Measure, and print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--cold", action="store_true", help="empty the compile cache before each round")
-    parser.add_argument("--before", type=Path, metavar="DIR", help="another checkout, measured in turns with this one")
+    parser.add_argument("--before", type=Path, metavar="DIR", help="another checkout, measured alternately")
     parser.add_argument("--rounds", type=whole(), default=3, help="default: %(default)s")
     parser.add_argument(
         "--patience", type=number(above=0), default=600.0, metavar="SECONDS", help="default: %(default)g"

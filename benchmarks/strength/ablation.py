@@ -1,18 +1,18 @@
-"""What each technique of learning is worth: how long runs take to become as strong as a given player, with all
-techniques and without one.
+"""Measure the effect of each learning technique: the time that runs need to reach a given strength, with all techniques
+and without one.
 
     python benchmarks/strength/ablation.py          7x7 Go, all techniques, three seeds: 5 hours on two cores
     python benchmarks/strength/ablation.py --only ownership,symmetries --seeds 1 2 --minutes 5
-    python benchmarks/strength/ablation.py --show   the table of the finished runs, without another run
+    python benchmarks/strength/ablation.py --show   the table of the finished runs, without new runs
 
-Every run has one core to itself and --minutes; as many run side by side as there are cores. Then --points models of
-each run, the later the farther apart, play --games against the mark, with colours swapped: the model that the first run
-with everything had after a third of its time. A curve through the scores that never falls says when a run was as strong
-as the mark. The table has, for each technique, the mean ratio of that time without it to that time with everything,
-seed by seed, with its 95 % interval by Student's distribution. A run that was never as strong counts as if it had been
-at its end, and the table says so.
+Every run has its own core and takes --minutes; there are as many at a time as cores. Then --points models of each run,
+evenly spaced in the logarithm of time, play --games with swapped colours against the mark: the model that the first run
+with everything had after a third of its time. A monotonic curve through the scores gives the time at which a run was as
+strong as the mark. For each technique, the table has the mean ratio of that time without the technique to that time
+with everything, over the seeds, with its 95 % interval by Student's distribution. A run that never got as strong counts
+as if it had at its end, and the table says so.
 
-Runs lie in --folder; what has ended there is not played again, and what was cut off goes on, so Ctrl-C loses little.
+Runs are in --folder; finished runs are not repeated and interrupted ones are resumed, so Ctrl-C loses little.
 """
 
 import argparse
@@ -45,24 +45,25 @@ from training.common.intervals import mean_margin
 from training.common.random import seed_stream
 from training.data.ledger import read_ledger
 from training.evaluation.match import SearchPlayer, play_match
+from training.evaluation.match_location import OPENING_PLIES
 from training.evaluation.match_worker import search_for_strength
 from training.networks.model_heading import model_path_of_run
 
 EVERYTHING = "everything"
-BASE: dict[str, Any] = {  # what all runs have, beside configs/go7.yaml
+BASE: dict[str, Any] = {  # the settings of all runs, over configs/go7.yaml
     "network.blocks": 3,
     "network.channels": 32,
     "search.num_simulations": 64,
     "search.cheap_simulations": 16,
     "training.batch_size": 128,
-    "training.learning_rate_schedule": "constant",  # the time to some strength must not hang on when the run is to end
+    "training.learning_rate_schedule": "constant",  # the time to a strength must not depend on the length of the run
     "training.games_per_iteration": 100,
     "training.steps_per_model": None,
     "training.window.min_positions": 2_000,
     "training.checkpoint_every": 5,
     "evaluation.every": 0,
 }
-WITHOUT: dict[str, dict[str, Any]] = {  # how each technique is left out
+WITHOUT: dict[str, dict[str, Any]] = {  # the settings that turn each technique off
     "ownership": {"network.predict_ownership": False, "network.predict_score": False},
     "reply": {"network.predict_reply": False},
     "pooling": {"network.global_pooling": False},
@@ -74,10 +75,9 @@ WITHOUT: dict[str, dict[str, Any]] = {  # how each technique is left out
     "forgetting": {"training.window.growth_exponent": 1.0},
     "resignation": {"search.resignation.enabled": False},
 }
-OPENING_PLIES = 4
-SIMULATIONS = 64  # of both players of a match
-EARLIEST = 1 / 8  # of a run's time, when the first model is measured
-MARK = 1 / 3  # of a run's time, when it had the model that is the mark
+MATCH_SIMULATIONS = 64  # of both players
+EARLIEST = 1 / 8  # the share of a run's time after which the first model is measured
+MARK_SHARE = 1 / 3  # the share of a run's time after which its model is the mark
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ class Run:
 
     @property
     def label(self) -> str:
-        """What its folder is called, and its other files begin with."""
+        """The name of its folder, and the beginning of its files' names."""
         return f"{self.name}-{self.seed}"
 
     @property
@@ -99,11 +99,11 @@ class Run:
         return self.folder / self.label
 
     def over(self, minutes: float) -> bool:
-        """Whether it has had its time."""
+        """Whether its time is over."""
         return bool(times := self.times()) and times[-1][0] >= 60 * minutes * 0.95
 
     def times(self) -> list[tuple[float, int]]:
-        """When each iteration ended, in seconds since the run began, and its model."""
+        """The end of each iteration in seconds since the run began, and its model."""
         if not (self.path / "run.db").exists():
             return []
         with read_ledger(self.path) as ledger:
@@ -111,12 +111,12 @@ class Run:
 
 
 def runs_of(names: Sequence[str], seeds: Sequence[int], folder: Path) -> list[Run]:
-    """All runs, one seed after the other, so that there is something to compare early."""
+    """All runs, seed by seed, so that there are early results."""
     return [Run(name, seed, folder) for seed in seeds for name in names]
 
 
 def play(run: Run, minutes: float, cores: "Queue[int]") -> None:
-    """Bring a run to its end on a core of its own."""
+    """Start or resume a run on its own core, and wait for its end."""
     if run.over(minutes):
         return
     config = run.folder / f"{run.label}.yaml"
@@ -132,7 +132,7 @@ def play(run: Run, minutes: float, cores: "Queue[int]") -> None:
 
 
 def on_a_core(line: Sequence[str], cores: "Queue[int]", **streams: Any) -> None:
-    """Run a program on the next core that is free, alone."""
+    """Run a program alone on the next free core."""
     core = cores.get()
     try:
         subprocess.run(line, check=True, preexec_fn=partial(os.sched_setaffinity, 0, {core}), **streams)
@@ -141,7 +141,7 @@ def on_a_core(line: Sequence[str], cores: "Queue[int]", **streams: Any) -> None:
 
 
 def measure(run: Run, mark: Path, games: int, points: int) -> None:
-    """Have models of a run play the mark, and keep the scores beside the run."""
+    """Play matches of a run's models against the mark, and save the scores."""
     scores = read_scores(run, mark)
     found = run.times()
     wanted = np.geomspace(found[-1][0] * EARLIEST, found[-1][0], points)
@@ -153,7 +153,7 @@ def measure(run: Run, mark: Path, games: int, points: int) -> None:
         first, second = (read_model(path) for path in (model_path_of_run(run.path, version), mark))
         game = load_game(first.description.game, **first.description.options)
         players = [
-            SearchPlayer(search_for_strength(game, model, search, num_simulations=SIMULATIONS))
+            SearchPlayer(search_for_strength(game, model, search, num_simulations=MATCH_SIMULATIONS))
             for model in (first, second)
         ]
         seed = seed_stream("ablation", run.seed, version)
@@ -169,20 +169,20 @@ def measure(run: Run, mark: Path, games: int, points: int) -> None:
 
 
 def scores_path(run: Run, mark: Path) -> Path:
-    """Where the scores of a run against a mark are kept."""
+    """The file with the scores of a run against a mark."""
     return run.folder / f"{run.label}-against-{mark.parent.parent.name}-{mark.stem}.json"
 
 
 def read_scores(run: Run, mark: Path) -> dict[str, dict[str, Any]]:
-    """What has been played, by version."""
+    """The scores so far, by version."""
     path = scores_path(run, mark)
     return dict(json.loads(path.read_text())) if path.exists() else {}
 
 
 def seconds_to_mark(scores: Mapping[str, Mapping[str, Any]]) -> tuple[float, bool]:
-    """When a run was as strong as the mark, and whether it was: else its last moment.
+    """The time at which a run was as strong as the mark, and True; or the end of the run, and False.
 
-    By the curve that never falls and is nearest the scores (pool adjacent violators), over the logarithm of the time.
+    Interpolates the monotonic curve nearest to the scores (pool adjacent violators) over the logarithm of the time.
     """
     rows = sorted(scores.values(), key=lambda row: row["seconds"])
     curve = never_falling([row["points"] / row["games"] for row in rows])
@@ -196,7 +196,7 @@ def seconds_to_mark(scores: Mapping[str, Mapping[str, Any]]) -> tuple[float, boo
 
 
 def never_falling(values: Sequence[float]) -> list[float]:
-    """The nearest values that never fall, by least squares."""
+    """The nearest non-decreasing values, by least squares."""
     pools: list[list[float]] = []
     for value in values:
         pools.append([value])
@@ -221,15 +221,15 @@ def show(runs: Sequence[Run], mark: Path) -> None:
         if len(ratios):
             margin = mean_margin(ratios)
             low, high = (math.exp(ratios.mean() + sign * (margin or math.inf)) for sign in (-1, 1))
-            said = "1" if name == EVERYTHING else f"{math.exp(ratios.mean()):.2f} ({low:.2f} to {high:.2f})"
+            ratio = "1" if name == EVERYTHING else f"{math.exp(ratios.mean()):.2f} ({low:.2f} to {high:.2f})"
             times = ", ".join(
                 f"{seconds:,.0f}" if was else f"more than {seconds:,.0f}" for seconds, was in mine.values()
             )
-            print(f"| {'nothing' if name == EVERYTHING else name} | {times} | {said} |")
+            print(f"| {'nothing' if name == EVERYTHING else name} | {times} | {ratio} |")
 
 
 def in_a_process(run: Run, mark: Path, arguments: argparse.Namespace, cores: "Queue[int]") -> None:
-    """Measure a run on a core of its own."""
+    """Measure a run on its own core."""
     line = [sys.executable, __file__, "--measure", run.label, "--mark", str(mark), "--folder", str(run.folder)]
     line += ["--games", str(arguments.games), "--points", str(arguments.points)]
     on_a_core(line, cores)
@@ -241,7 +241,7 @@ def main() -> None:
     parser.add_argument(
         "--only",
         default=",".join(WITHOUT),
-        help="techniques to leave out, each in runs of its own (default: %(default)s)",
+        help="techniques to leave out, each in its own runs (default: %(default)s)",
     )
     parser.add_argument("--seeds", type=whole(0), nargs="+", default=[1, 2, 3])
     parser.add_argument("--minutes", type=number(above=0), default=15.0, help="of each run (default: %(default)g)")
@@ -252,8 +252,8 @@ def main() -> None:
         "--points", type=whole(), default=8, help="models of each run that are measured (default: %(default)s)"
     )
     parser.add_argument("--folder", type=Path, default=Path("runs/ablation"), help="default: %(default)s")
-    parser.add_argument("--mark", type=Path, help="a model's file, in place of the first run's")
-    parser.add_argument("--show", action="store_true", help="print the table of what there is")
+    parser.add_argument("--mark", type=Path, help="a model's file, instead of the first run's model")
+    parser.add_argument("--show", action="store_true", help="print the table of the finished runs")
     parser.add_argument("--measure", help=argparse.SUPPRESS)  # one run, in this process
     arguments = parser.parse_args()
     folder = arguments.folder.resolve()
@@ -279,8 +279,8 @@ def main() -> None:
 
 
 def marked_model(run: Run, minutes: float) -> Path:
-    """The file of the model that a run had when the share ``MARK`` of its time was over."""
-    version = next(version for seconds, version in run.times() if seconds >= 60 * minutes * MARK)
+    """The file of the model that a run had after the share ``MARK_SHARE`` of its time."""
+    version = next(version for seconds, version in run.times() if seconds >= 60 * minutes * MARK_SHARE)
     return model_path_of_run(run.path, version)
 
 

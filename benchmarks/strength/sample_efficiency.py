@@ -1,17 +1,16 @@
-"""What a new network learns from games that are played, and learned from, with these settings or those: of Connect
-Four.
+"""Measure what a new network learns from games of Connect Four, played and learned with different settings.
 
     python benchmarks/strength/sample_efficiency.py runs/quickstart --try search.random_move_share=0.4
     python benchmarks/strength/sample_efficiency.py runs/quickstart --try training.optimizer=muon --samples 1000000
     python benchmarks/strength/sample_efficiency.py runs/quickstart --recorded --positions 100000 400000
 
-The run's newest network plays with itself until there are --positions to learn from, once with the run's settings and
-once more for each --try that changes how it plays; with --recorded they are those of the run's newest games instead.
-From each set of games a new network learns --samples and is judged by all shipped solved positions. That takes about
-five minutes on a core for each setting. The table has processor seconds of playing and of learning, and the loss on
-games that were learned and on every twentieth hundred, which was left out: where these are far apart, the network needs
-more games, not more samples of the same. Then follow the columns of benchmarks/strength/perfect_play.py, and how often
-the move found with 128 simulations throws value away.
+The run's newest network plays itself until there are --positions to learn from, once with the run's settings and once
+more for each --try that changes how it plays; with --recorded, the run's newest games are used instead. From each set
+of games a new network learns --samples and is measured on all shipped solved positions. That takes about five minutes
+per setting on one core. The table has processor seconds of playing and of learning, and the loss on games that were
+learned and on every twentieth batch of a hundred, which was left out: if these differ much, the network needs more
+games, not more samples of the same. Then follow the columns of benchmarks/strength/perfect_play.py, and how often the
+move found with 128 simulations throws value away.
 """
 
 import argparse
@@ -27,7 +26,7 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from benchmarks.speed.self_play import Session
+from benchmarks.speed.self_play import EndlessSelfPlay
 from benchmarks.strength.perfect_play import network_columns, search_choices
 from benchmarks.strength.target_quality import settings_to_try
 from configs.flags import whole
@@ -49,26 +48,26 @@ from training.run.run import make_learner, make_window
 
 T = TypeVar("T")
 
-PARALLEL_GAMES, CACHE = 256, 200_000
-BATCH = 100  # games
+PARALLEL_GAMES, CACHE_POSITIONS = 256, 200_000
+BATCH_GAMES = 100
 HEADER = (
     "| settings | positions | games | playing, s | learning, s "
     "| loss, learned | loss, left out | policy | sign | squared error | search |"
 )
 SIMULATIONS = 128
-STEPS = 500  # between two looks at how far the run would be
-LEFT_OUT = 20  # of so many batches one is not learned
-LOOKED_AT = 4096  # positions on which a loss is measured
+SCHEDULE_STEPS = 500  # between two updates of the learning-rate schedule
+LEFT_OUT = 20  # one of this many batches is left out
+LOSS_POSITIONS = 4096  # on which a loss is measured
 
 
 def play(game: Game, evaluate: Evaluator, settings: SearchSettings, seed: int, positions: int) -> list[GameBatch]:
-    """Games until there are so many positions with a full search."""
+    """Games with at least ``positions`` positions that had a full search."""
     seeds = (seed_stream(seed, "lessons", number) for number in count())
-    session = Session(game, evaluate, settings, PARALLEL_GAMES, cache_positions=CACHE, seeds=seeds)
+    endless = EndlessSelfPlay(game, evaluate, settings, PARALLEL_GAMES, cache_positions=CACHE_POSITIONS, seeds=seeds)
     batches, records, found = list[GameBatch](), list[GameRecord](), 0
     while found < positions:
-        records += session.advance()
-        if len(records) >= BATCH:
+        records += endless.advance()
+        if len(records) >= BATCH_GAMES:
             batches.append(batch_of(game, records))
             found += to_learn_from(batches[-1])
             records = []
@@ -76,10 +75,10 @@ def play(game: Game, evaluate: Evaluator, settings: SearchSettings, seed: int, p
 
 
 def recorded(run: Path, positions: int) -> list[GameBatch]:
-    """The run's newest games, until there are so many positions with a full search.
+    """The run's newest games with at least ``positions`` positions that had a full search.
 
     Raises:
-        OSError, ValueError: they cannot be read.
+        OSError, ValueError: the run has fewer, or they cannot be read.
     """
     with read_ledger(run) as ledger:
         rows = ledger.received_batches()
@@ -93,20 +92,19 @@ def recorded(run: Path, positions: int) -> list[GameBatch]:
 
 
 def to_learn_from(batch: GameBatch) -> int:
-    """How many of its positions had a full search."""
+    """The number of its positions with a full search."""
     return int((batch.flags & FULL_SEARCH > 0).sum())
 
 
 def learn(game: Game, settings: Settings, batches: list[GameBatch], samples: int) -> tuple[Model, str]:
-    """A new network that has learned from these games, as if they were a whole run's; and the table's columns with its
-    losses.
-    """
+    """A new network that has learned from these games as from a whole run, and the table's columns with its losses."""
     learned = list(batches)
     del learned[::LEFT_OUT]
     window, other = window_of(game, settings, learned), window_of(game, settings, batches[::LEFT_OUT])
     learner, steps = make_learner(game, settings), max(1, samples // settings.training.batch_size)
     while learner.step < steps:
-        learner.train(window, min(STEPS, steps - learner.step), settings.run.seed, progress=learner.step / steps)
+        now = min(SCHEDULE_STEPS, steps - learner.step)
+        learner.train(window, now, settings.run.seed, progress=learner.step / steps)
     model = Model(description=describe_model(game, settings.network.arguments(), 1), weights=learner.weights())
     learner.network.load_state_dict(model.weights)
     learner.network.eval()
@@ -114,7 +112,7 @@ def learn(game: Game, settings: Settings, batches: list[GameBatch], samples: int
 
 
 def window_of(game: Game, settings: Settings, batches: list[GameBatch]) -> ReplayWindow:
-    """All of these games."""
+    """A window with all of these games."""
     window = make_window(game, settings)
     window.resize(sum(batch.num_positions for batch in batches))
     for batch in batches:
@@ -124,20 +122,18 @@ def window_of(game: Game, settings: Settings, batches: list[GameBatch]) -> Repla
 
 @torch.no_grad()
 def loss(learner: Learner, window: ReplayWindow) -> float:
-    """The network's loss as it stands, in nats."""
-    return learner.losses(to_tensors(window.sample(LOOKED_AT, 0), learner.device)).loss.item()
+    """The current network's loss, in nats."""
+    return learner.losses(to_tensors(window.sample(LOSS_POSITIONS, 0), learner.device)).loss.item()
 
 
 def main() -> None:
-    """Play, learn, judge, print."""
+    """Play, learn, measure, print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("run", type=Path, help="a run's folder, of Connect Four")
     parser.add_argument(
         "--positions", type=whole(), nargs="+", default=[100_000], help="to learn from, each in turn (default: 100000)"
     )
-    parser.add_argument(
-        "--recorded", action="store_true", help="learn from the run's newest games, not from games that are played now"
-    )
+    parser.add_argument("--recorded", action="store_true", help="learn from the run's newest games instead of new ones")
     parser.add_argument("--samples", type=whole(), default=300_000, help="to learn (default: %(default)s)")
     parser.add_argument("--seed", type=whole(0), default=1, help="of games, weights and samples (default: %(default)s)")
     parser.add_argument(
@@ -156,7 +152,7 @@ def main() -> None:
         parser.error(str(error))
     print(f"{HEADER}\n|{'---|' * HEADER.count(' | ')}---|", flush=True)
     played: dict[tuple[int, SearchSettings], tuple[list[GameBatch], float]] = {}
-    for wanted, (said, settings) in product(
+    for wanted, (title, settings) in product(
         arguments.positions, zip(["the run's", *arguments.tries], tries, strict=True)
     ):
         key = wanted, settings.search
@@ -172,11 +168,11 @@ def main() -> None:
         by_network = network_columns(game, network, positions)
         by_search = errors(positions, search_choices(game, network, settings.search, positions, SIMULATIONS))
         figures = f"{losses} | {by_network} | {by_search.share:.2%}"
-        print(f"| {said} | {wanted:,} | {games:,} | {playing:.0f} | {learning:.0f} | {figures} |", flush=True)
+        print(f"| {title} | {wanted:,} | {games:,} | {playing:.0f} | {learning:.0f} | {figures} |", flush=True)
 
 
 def timed(do: Callable[[], T]) -> tuple[T, float]:
-    """What comes of it, and the processor's seconds it took."""
+    """The result of a function, and its processor seconds."""
     started = time.process_time()
     return do(), time.process_time() - started
 

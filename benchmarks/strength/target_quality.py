@@ -1,16 +1,15 @@
-"""How good a teacher a network's self-play is, by Connect Four's exact solver: what settings of the search are worth
-before a run is made.
+"""Measure the quality of self-play's targets by Connect Four's exact solver, to compare search settings before a run.
 
     python benchmarks/strength/target_quality.py runs/quickstart
     python benchmarks/strength/target_quality.py runs/quickstart --try search.num_simulations=128 \\
         --try search.temperature=0.5,search.cheap_simulations=64
 
-The run's newest network plays --games games with itself from each of --count solved positions, once with the run's
-settings and once more for each --try. The table has the evaluations that a game costs; how often its first move throws
-value away; and the mean squared errors of the network's value, of the search's, and of what the value head would learn
-there, by td_lambda: that of the mean over all games from a position (*bias*, to which a network that learned everything
-would come) and the variance of one game's about it (*noise*, which more games average out). A network far from the bias
-of its teacher wants to learn more, not a better teacher.
+The run's newest network plays --games games against itself from each of --count solved positions, once with the run's
+settings and once more for each --try. The table has the evaluations per game; how often the first move throws value
+away; and the mean squared errors of the network's value, of the search's value, and of the value targets, by td_lambda.
+The error of the targets has two parts: that of their mean over all games from a position (*bias*, the error of a
+network that learned everything), and the variance of a single game's target (*noise*, which more games average out). A
+network whose error is far above the bias needs more learning, not better targets.
 """
 
 import argparse
@@ -42,7 +41,7 @@ from training.replay.replay import ReplayWindow
 from training.self_play.self_play import SelfPlay
 
 PARALLEL_GAMES = 128
-LATEST = 24  # plies: whoever plays on from later positions makes few mistakes
+LATEST_PLY = 24  # games from later positions have few mistakes
 LAMBDAS = (0.8, 0.9, 0.95, 1.0)
 NO_OPENING = {"search.opening_random_moves": 0.0}
 
@@ -50,7 +49,7 @@ NO_OPENING = {"search.opening_random_moves": 0.0}
 def play(
     game: Game, evaluate: Evaluator, settings: SearchSettings, openings: Sequence[Actions]
 ) -> tuple[GameBatch, float]:
-    """A game that begins with each of ``openings``, in their order, and how many evaluations each took."""
+    """A game for each of ``openings``, in their order, and the mean number of evaluations per game."""
     self_play = SelfPlay(game, evaluate, settings, parallel_games=PARALLEL_GAMES)
     records, begun = list[GameRecord](), 0
     while len(records) < len(openings):
@@ -62,8 +61,11 @@ def play(
 
 
 def bias_and_noise(targets: NDArray[np.float64], truth: NDArray[np.float64]) -> tuple[float, float]:
-    """Of targets ``[N, K]``, K a position: the mean squared error of their means, and their mean variance (without what
-    K is too small).
+    """The mean squared error of the targets' means, corrected for finite K, and the targets' mean variance.
+
+    Args:
+        targets: ``[N, K]``, K for each position.
+        truth: ``[N]``, the exact values.
     """
     noise = targets.var(1, ddof=1)
     squares = (targets.mean(1) - truth) ** 2 - noise / targets.shape[1]
@@ -71,10 +73,10 @@ def bias_and_noise(targets: NDArray[np.float64], truth: NDArray[np.float64]) -> 
 
 
 def settings_to_try(run: Path, tries: Sequence[str], fixed: Mapping[str, Any] | None = None) -> list[Settings]:
-    """A run's settings, and once more with each of these changes; with what is ``fixed`` in all of them.
+    """A run's settings, and once more with each of these changes; all with the ``fixed`` settings.
 
     Raises:
-        ValueError: a change is none, or to what cannot be.
+        ValueError: a change is malformed or invalid.
     """
     return [
         load_settings(run / "config.yaml", overrides={**(fixed or {}), **each})
@@ -83,14 +85,14 @@ def settings_to_try(run: Path, tries: Sequence[str], fixed: Mapping[str, Any] | 
 
 
 def settings_in(text: str) -> dict[str, Any]:
-    """What KEY=VALUE,KEY=VALUE says."""
+    """The settings in KEY=VALUE,KEY=VALUE."""
     return {key: yaml.safe_load(value) for key, _, value in (part.partition("=") for part in text.split(","))}
 
 
 def chosen_positions(game: Game, path: Path, count: int) -> tuple[SolvedPositions, list[Actions]]:
-    """So many of a file's positions before ply ``LATEST``, the same every time, and the moves to each."""
+    """``count`` of a file's positions before ``LATEST_PLY``, always the same ones, and the moves to each."""
     moves = read_moves(game, path)
-    early = np.flatnonzero([len(each) < LATEST for each in moves])
+    early = np.flatnonzero([len(each) < LATEST_PLY for each in moves])
     rows = np.sort(np.random.default_rng(0).permutation(early)[:count])
     return read_positions(game, path).part(rows), [moves[row] for row in rows]
 
@@ -109,10 +111,10 @@ def main() -> None:
         type=Path,
         default=FILE,
         metavar="FILE",
-        help="other solved positions than those that are shipped",
+        help="solved positions, instead of the shipped ones",
     )
     parser.add_argument(
-        "--try", dest="tries", action="append", default=[], metavar="KEY=VALUE,...", help="other settings of the search"
+        "--try", dest="tries", action="append", default=[], metavar="KEY=VALUE,...", help="other search settings"
     )
     arguments = parser.parse_args()
     if arguments.games < 2 or arguments.count < 1:
@@ -133,7 +135,7 @@ def main() -> None:
     lambdas = " | ".join(f"{each:g}: bias + noise" for each in LAMBDAS)
     print(f"{len(openings):,} positions, {arguments.games} games from each\n")
     print(f"| settings | evaluations a game | errs | network | search | {lambdas} |\n|{'---|' * (5 + len(LAMBDAS))}")
-    for said, search in zip(["the run's", *arguments.tries], settings, strict=True):
+    for title, search in zip(["the run's", *arguments.tries], settings, strict=True):
         batch, evaluations = play(game, evaluate, search, repeated)
         first = np.cumsum(batch.lengths) - batch.lengths + [len(opening) for opening in repeated]
         errs = errors(begun_from, batch.actions[first]).share
@@ -146,7 +148,7 @@ def main() -> None:
             bias, noise = bias_and_noise(targets.reshape(len(openings), -1).astype(np.float64), truth)
             cells.append(f"{bias:.3f} + {noise:.3f}")
         print(
-            f"| {said} | {evaluations:,.0f} | {errs:.1%} | {alone:.3f} | {searched:.3f} | {' | '.join(cells)} |",
+            f"| {title} | {evaluations:,.0f} | {errs:.1%} | {alone:.3f} | {searched:.3f} | {' | '.join(cells)} |",
             flush=True,
         )
 

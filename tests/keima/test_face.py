@@ -54,7 +54,7 @@ def test_players_play_single_games_from_openings() -> None:
     played = keima.play_game(game, keima.RandomPlayer(game, 1), keima.RandomPlayer(game, 2), opening=["4", "4"])
     assert played.moves[:2] == ("4", "4") and len(played.moves) == len(played.actions)
     assert played.returns.sum() == 0
-    with pytest.raises(ValueError, match="a game for 2; 1 players were given"):
+    with pytest.raises(ValueError, match="has 2 players; 1 were given"):
         keima.play_game(game, keima.RandomPlayer(game, 1))
 
 

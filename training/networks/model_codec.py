@@ -51,7 +51,7 @@ CANARY_POSITIONS = 4
 CANARY_ACTIONS = 16
 LARGEST_CANARY_VALUE = 0.99999  # larger values are compared as this one: their logits are not precise
 
-Evaluate = Callable[[NDArray[np.float32]], tuple[NDArray[np.float32], NDArray[np.float32]]]
+NetworkFunction = Callable[[NDArray[np.float32]], tuple[NDArray[np.float32], NDArray[np.float32]]]
 
 
 HeaderNumber = Annotated[int, Field(ge=0, lt=2**53)]
@@ -272,7 +272,7 @@ def _canary(model: Model, game: Game) -> Canary:
     return Canary(values=tuple(round(value, 5) for value in values), policy_logits=tuple(map(tuple, some)))
 
 
-def check_canary(model: Model, game: Game, evaluate: Evaluate, *, tolerance: float = 0.05) -> None:
+def check_canary(model: Model, game: Game, evaluate: NetworkFunction, *, tolerance: float = 0.05) -> None:
     """Compare ``evaluate`` on the canary's positions with the answers of the sender's network.
 
     Args:
