@@ -12,7 +12,7 @@ from typing import Protocol
 
 from engines.line_reader import LineReader
 
-EVERY = 0.05  # seconds between two looks
+POLL_SECONDS = 0.05
 
 
 class Hello(Protocol):
@@ -34,8 +34,8 @@ class Early:
     def __init__(self, reader: LineReader, hello: Hello) -> None:
         self._reader, self._hello = reader, hello
         self._before = signal.signal(signal.SIGALRM, self._poll)
-        signal.siginterrupt(signal.SIGALRM, False)  # libraries that are being loaded need not know of it
-        signal.setitimer(signal.ITIMER_REAL, EVERY / 10, EVERY)
+        signal.siginterrupt(signal.SIGALRM, False)  # libraries that are being loaded are not interrupted by it
+        signal.setitimer(signal.ITIMER_REAL, POLL_SECONDS / 10, POLL_SECONDS)
 
     def end(self) -> LineReader:
         """Stop answering; the returned reader gives the lines that were put back, and then new ones."""
@@ -54,7 +54,7 @@ class Early:
             self._write(answer)
             if self._hello.ends(line):
                 os._exit(0)
-        if self._reader.ended:  # with nothing put back: no command will ever come
+        if self._reader.ended:  # with nothing put back, because no command will come
             os._exit(0)
 
     def _write(self, text: str) -> None:

@@ -69,7 +69,7 @@ class EngineProcess:
         self._process.wait()
         self._output.close()
         self._files.close()
-        with suppress(BrokenPipeError):  # something may be left that it has not read
+        with suppress(BrokenPipeError):  # it may have ended with unread input
             self._input.close()
 
     def _deadline(self, seconds: float) -> float:

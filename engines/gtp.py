@@ -42,12 +42,10 @@ from games.go.setup import position_with
 from training.networks.predictions import Predict
 from training.search.analysis import MoveAnalysis, simulations_in
 
-MEGABYTES = 256  # that the tree may take
+MEGABYTES = 256  # the most for the tree
 OVERHEAD = 0.05  # seconds per move reserved for transmission
-HANDICAP_MOVES = 9  # a free handicap takes at most as many simulations as so many moves, however many stones it has
-CAPTURE_COST = (
-    0.1  # of the value from -1 to 1, that the engine gives for a capture before it passes: values are no more exact
-)
+HANDICAP_MOVES = 9  # a free handicap takes at most the simulations of this many moves, for any number of stones
+CAPTURE_COST = 0.1  # of value, from -1 to 1, that a capture before a pass may cost: values are no more exact
 RESIGN = "resign"
 
 
@@ -104,7 +102,7 @@ class GtpEngine:
         self._predictions = PositionPredictions(game, predict) if predict else None
         self._thinker: Thinker | None = None
         self._settings: TimeSettings | None = None
-        self._clocks: list[PlayerClock] = []  # none without settings
+        self._clocks: list[PlayerClock] = []  # empty without time settings
         self._live: LiveAnalysis | None = None
         self._placing: Placing | None = None
         self._resign_below = resign_below
@@ -291,7 +289,7 @@ class GtpEngine:
     def _begin_clocks(self, settings: TimeSettings | None) -> None:
         self._clocks = [PlayerClock(settings), PlayerClock(settings)] if settings else []
 
-    # The commands, as ``COMMANDS`` names them: each returns its answer, or None when it has answered itself.
+    # The commands of ``COMMANDS``: each returns its answer, or None if it has answered itself.
 
     def _hello(self, command: Command, arrived: float) -> str | None:
         return self._greeting.answer(command)

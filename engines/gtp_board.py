@@ -15,7 +15,7 @@ from games.go.rules import score_lead
 from games.go.setup import position_with, stones, with_komi, with_player
 from games.go.sgf import read_sgf, score_text
 
-SURE = 0.5  # a chain is dead whose points playouts give to the other side at least so surely
+DEAD_OWNERSHIP = 0.5  # a chain is dead if playouts give its points to the other side with at least this ownership
 SMALLEST_WITH_HANDICAP = 7
 
 
@@ -32,7 +32,7 @@ class GtpBoard:
         self.komi = float(game.options["komi"])
         self.rules = GtpRules(suicide=bool(game.options["suicide"]))
         self._handicap = 0  # stones
-        self._resigned: int | None = None  # who has given the game up
+        self._resigned: int | None = None  # the player who resigned
         self._history = [game.initial_state()]
 
     @property
@@ -212,7 +212,7 @@ class GtpBoard:
         return [
             chain
             for chain in self.chains()
-            if stones(self.state).flat[chain[0]] == player + 1 and lost[chain].mean() >= SURE
+            if stones(self.state).flat[chain[0]] == player + 1 and lost[chain].mean() >= DEAD_OWNERSHIP
         ]
 
     def liberties_of_dead(self, player: int) -> list[int]:
@@ -249,7 +249,7 @@ def handicap_points(size: int, count: int) -> list[int]:
     most = 0 if size < SMALLEST_WITH_HANDICAP else 4 if size % 2 == 0 or size == SMALLEST_WITH_HANDICAP else 9
     if not 2 <= count <= most:
         raise GtpError("invalid number of stones")
-    near = 3 if size >= 12 else 2  # as GNU Go has it
+    near = 3 if size >= 12 else 2  # as in GNU Go
     far, middle = size - 1 - near, size // 2
     corners = [(far, near), (near, far), (near, near), (far, far)]  # row from above, column
     points = corners[: min(count, 4)]

@@ -17,7 +17,7 @@ from training.common.random import seed_stream
 
 COLORS = ("black", "white")
 NEW_GAME = "clear_board"
-SEED, FORGET = "set_random_seed", "clear_cache"  # GNU Go's; with both it plays the same again
+SEED, FORGET = "set_random_seed", "clear_cache"  # GNU Go's commands that make its play reproducible
 SEEDS = 2**31
 
 
@@ -65,7 +65,7 @@ class GtpClient(EngineProcess):
             line = self._line(command, "=", deadline)
             if line:
                 lines.append(line)
-            elif lines:  # an empty line ends an answer, and those before it mean nothing
+            elif lines:  # an empty line ends an answer; leading empty lines mean nothing
                 break
         first = lines[0]
         if not first.startswith("="):

@@ -20,7 +20,7 @@ class TimeSettings:
     main: float
     period: float = 0.0
     moves: int = 1  # of a period
-    periods: int = 1  # only in Japanese byo-yomi more than one
+    periods: int = 1  # more than one only in Japanese byo-yomi
 
 
 class PlayerClock:
@@ -29,7 +29,7 @@ class PlayerClock:
     def __init__(self, settings: TimeSettings) -> None:
         self._settings = settings
         self._main = settings.main
-        self._left, self._moves = 0.0, 0  # of the period under way; no moves: none is
+        self._left, self._moves = 0.0, 0  # of the current period; 0 moves: there is none
 
     def set_left(self, seconds: float, moves: int) -> None:
         """Set the time left: of the main time if ``moves`` is 0, else of a period with this many moves (or periods of

@@ -9,7 +9,7 @@ from games.game import Game, States
 from games.go.rules import score_lead
 from training.networks.predictions import Predict, Predictions
 
-AT_ONCE = 8  # moves per update whose positions the network evaluates, so that an update takes little time
+MOVES_PER_UPDATE = 8  # the most moves whose positions the network evaluates, so that an update takes little time
 
 
 class PositionPredictions:
@@ -43,7 +43,7 @@ class PositionPredictions:
             self._here = self._predict(self._game.observe(state)[None])
         if self._here.score_leads is None:
             return
-        fresh = [action for action in actions if action not in self._score_leads][:AT_ONCE]
+        fresh = [action for action in actions if action not in self._score_leads][:MOVES_PER_UPDATE]
         after = [self._after(action) for action in fresh]
         if after:
             leads = self._predict(np.stack([self._game.observe(each) for each in after])).score_leads

@@ -13,7 +13,7 @@ from typing import Any
 from engines.gtp_words import GtpError
 
 NO_BONUS, EACH_STONE, EACH_BUT_ONE = BONUSES = "0", "N", "N-1"
-# Whether suicide is legal, whether dead stones are taken away by agreement, and White's points for each handicap stone.
+# Whether suicide is legal, whether dead stones are removed by agreement, and White's points for handicap stones.
 NAMED = {
     "tromp-taylor": (True, False, NO_BONUS),
     "chinese": (False, True, EACH_STONE),
@@ -32,9 +32,9 @@ OURS = {"scoring": ("AREA",), "ko": ("POSITIONAL", "SITUATIONAL", "SIMPLE"), "ta
 class GtpRules:
     """The rules of a game."""
 
-    suicide: bool  # whether several stones may be: the network's, which no command changes
-    agreed: bool = False  # dead stones are taken away by agreement; otherwise the board is counted as it stands
-    bonus: str = NO_BONUS  # White's points for Black's handicap: none, or as many as it has stones, or one less
+    suicide: bool  # of several stones is legal; fixed by the network's game
+    agreed: bool = False  # dead stones are removed by agreement; otherwise the board is counted as it is
+    bonus: str = NO_BONUS  # White's points for Black's handicap: none, the number of its stones, or one less
 
     def text(self) -> str:
         """The rules as kata-get-rules prints them."""

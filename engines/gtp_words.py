@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:  # an engine is asked for its name before it has loaded anything
+if TYPE_CHECKING:  # an engine answers the first commands before it has loaded anything
     import numpy as np
     from numpy.typing import NDArray
 
@@ -21,8 +21,8 @@ if TYPE_CHECKING:  # an engine is asked for its name before it has loaded anythi
 CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 IDENTITY = re.compile(r"[0-9]{1,10}")
 PLAYERS = {"b": 0, "black": 0, "w": 1, "white": 1}
-SECONDS = 0.01  # the unit of an interval
-COMMANDS = {  # all that the engine knows, and which of its methods does it; the first ones by ``GtpHello``
+INTERVAL_SECONDS = 0.01  # the unit of an interval
+COMMANDS = {  # all commands with their methods; ``GtpHello`` answers the first ones
     "protocol_version": "hello",
     "name": "hello",
     "version": "hello",
@@ -217,7 +217,7 @@ class Wanted:
     """The options of an analysis."""
 
     player: int
-    seconds: float | None = None  # between two looks; None: only at the end
+    seconds: float | None = None  # between two updates; None: only at the end
     least: int = 0  # moves to report even without visits
     most: int = 1000  # moves
     kata: bool = False
@@ -238,7 +238,7 @@ def parse_wanted(game: Game, words: Sequence[str], *, player: int, kata: bool) -
     if left and left[0].lower() in PLAYERS:
         wanted = replace(wanted, player=player_of(left.pop(0)))
     if left and left[0].isdigit():
-        wanted = replace(wanted, seconds=SECONDS * whole(left.pop(0)))
+        wanted = replace(wanted, seconds=INTERVAL_SECONDS * whole(left.pop(0)))
     while left:
         key = left.pop(0)
         if not left:
@@ -249,7 +249,7 @@ def parse_wanted(game: Game, words: Sequence[str], *, player: int, kata: bool) -
             wanted = _restricted(game, wanted, key, player_of(left.pop(0)), left.pop(0))
             whole(left.pop(0))
         elif key == "interval":
-            wanted = replace(wanted, seconds=SECONDS * whole(left.pop(0)))
+            wanted = replace(wanted, seconds=INTERVAL_SECONDS * whole(left.pop(0)))
         elif key == "maxmoves":
             wanted = replace(wanted, most=whole(left.pop(0), least=1))
         elif key == "minmoves":
@@ -304,7 +304,7 @@ def _info(game: Game, order: int, line: MoveAnalysis, kata: bool, score_lead: fl
     best = " ".join(game.action_name(action) for action in line.actions)
     move = game.action_name(line.action)
     utility = f"utility {line.value:.6f} " if kata else ""
-    # Both names for the same: programs read one or the other.
+    # Two names for one number: programs read one or the other.
     points = "" if score_lead is None else f"scoreMean {score_lead:.4f} scoreLead {score_lead:.4f} "
     return (
         f"info move {move} visits {line.visits} {utility}winrate {chances[0]} {points}prior {chances[1]} "

@@ -28,10 +28,10 @@ GO_ENGINE_MISSING = {
 }
 GO_ENGINE = re.compile(r"(gnugo|pachi):([1-9]\d{0,5})")
 GNU_GO_LEVELS = range(1, 20)  # 10 is its usual strength; more is slower
-PACHI_PLAYOUTS = range(500, 1_000_000)  # fewer it refuses
+PACHI_PLAYOUTS = range(500, 1_000_000)  # it rejects fewer
 MOVE_SECONDS = 120.0  # for a move of a program that plays Go, on a busy machine
-# Its passes have to be safe under rules that count dead stones as alive, so it captures them all first; games go to
-# their end.
+# Its passes must be safe under rules that count dead stones as alive, so it captures them all first; games are played
+# to the end.
 GNU_GO_RULES = ("--chinese-rules", "--positional-superko", "--capture-all-dead", "--never-resign")
 PACHI_OPTIONS = "pass_all_alive,resign_threshold=0,threads=1"  # Pachi forbids suicide and positional superko by itself
 

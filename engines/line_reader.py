@@ -5,7 +5,7 @@ import select
 import time
 from typing import Protocol
 
-MOST_BYTES = 2**16  # read at once
+READ_BYTES = 2**16  # the most per read
 
 
 class Partner(Protocol):
@@ -32,7 +32,7 @@ class LineReader:
         self._descriptor, self._rest = descriptor, b""
         self._kept: list[tuple[str, float]] = []
         self._closed = False
-        self.arrived = time.monotonic()  # when the latest lines did
+        self.arrived = time.monotonic()  # when the latest lines arrived
 
     @property
     def ended(self) -> bool:
@@ -62,7 +62,7 @@ class LineReader:
         """The same, without the lines that were put back."""
         if self._closed or not select.select([self._descriptor], [], [], None if wait else 0)[0]:
             return []
-        data = os.read(self._descriptor, MOST_BYTES)
+        data = os.read(self._descriptor, READ_BYTES)
         self.arrived = time.monotonic()
         self._closed = not data
         *lines, self._rest = (self._rest + data).split(b"\n")

@@ -56,8 +56,8 @@ class Match:
     seed: int
     opening_plies: int
     scores: NDArray[np.float64]  # [games] 1 won by the first player, 0.5 drawn, 0 lost
-    games: tuple[tuple[int, ...], ...]  # the moves of each, from its opening on
-    move_seconds: tuple[float, float]  # that a move took each player, on average
+    games: tuple[tuple[int, ...], ...]  # the moves of each, including its opening
+    move_seconds: tuple[float, float]  # each player's mean per move
     seconds: float  # until all processes were done
 
     @cached_property

@@ -45,8 +45,8 @@ class MatchLine(JobStatus):
         0.0,
     )
     chosen: tuple[int, int] = (0, 0)  # moves of each player
-    scores: tuple[float, ...] = ()  # of each game, two a pair: 1 won by the first player, 0.5 drawn, 0 lost
-    games: tuple[tuple[int, ...], ...] = ()  # the moves of each, from its opening on
+    scores: tuple[float, ...] = ()  # of each game, two per pair: 1 won by the first player, 0.5 drawn, 0 lost
+    games: tuple[tuple[int, ...], ...] = ()  # the moves of each, including its opening
 
 
 class TimedPlayer:

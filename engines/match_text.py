@@ -26,7 +26,7 @@ def match_text(game: Game, match: Match, round_number: int) -> str:
 
 def match_pgn(game: Game, match: Match, round_number: int) -> str:
     """All games of a chess match, each from the position after its random moves."""
-    from games.chess.notation import fen_of  # only where chess is written: it compiles chess
+    from games.chess.notation import fen_of  # imported here, because it compiles chess
     from games.chess.pgn import pgn_text
 
     starts = states_after(game, opening_moves(game, len(match.scores) // 2, match.opening_plies, match.seed))

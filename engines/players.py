@@ -22,7 +22,7 @@ from training.evaluation.match_worker import search_for_strength
 from training.evaluation.strength import load_model
 from training.networks.model_file import Model, load_safetensors
 
-HASH_MIB = 4  # of an engine, which forgets after each move
+HASH_MIB = 4  # of an engine, whose hash is cleared after each move
 NODES_SECONDS = 60.0  # for a move that is limited by positions, on a busy machine
 
 
@@ -71,7 +71,7 @@ class StockfishSpec(EngineSpec):
     kind: Literal["stockfish"] = "stockfish"
     path: Path
     level: int
-    movetime: int | None  # milliseconds for a move; None: it is limited by positions instead
+    movetime: int | None  # milliseconds for a move; None: positions are limited instead
     nodes: int  # positions for a move
 
 
@@ -96,7 +96,7 @@ class ExpectimaxPlayer:
 
     def choose(self, states: States) -> Actions:
         """The best action to the player's depth."""
-        from games.twenty48.expectimax import expectimax_move  # only where it is played: it compiles 2048
+        from games.twenty48.expectimax import expectimax_move  # imported here, because it compiles 2048
 
         return np.array([expectimax_move(state, depth=self._depth) for state in states], np.int32)
 

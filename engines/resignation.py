@@ -1,6 +1,6 @@
 """When a player resigns."""
 
-MOVES = 3  # one after another: a single look may be wrong
+MOVES = 3  # in a row, because a single evaluation may be wrong
 
 
 class Resignation:

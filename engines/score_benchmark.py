@@ -37,7 +37,7 @@ class Result:
     name: str
     games: ScoredGames
     report: ScoreReport
-    move_seconds: float  # of one processor, or of the clock where a GPU works
+    move_seconds: float  # of one processor, or wall time on a GPU
     seconds: float  # until all processes were done
 
     def as_dict(self) -> dict[str, Any]:

@@ -31,7 +31,7 @@ class ScoreJob(Message):
 class ScoreLine(JobStatus):
     """The status of a job, and at the end its games."""
 
-    seconds: float = 0.0  # of the processor, or of the clock where a GPU works
+    seconds: float = 0.0  # of the processor, or wall time on a GPU
     scores: tuple[float, ...] = ()
     reached: tuple[int, ...] = ()
     plies: tuple[int, ...] = ()

@@ -22,7 +22,7 @@ from training.networks.evaluator import use_threads
 
 PROJECT = Path(__file__).resolve().parents[1]
 LAST_WORDS = 2000  # characters of a failed process
-REPORT_SECONDS = 0.5  # between two lines on how far a process is
+REPORT_SECONDS = 0.5  # between two lines of a process's progress
 
 
 class SliceFailed(RuntimeError):
@@ -47,7 +47,7 @@ AnyJob = TypeVar("AnyJob", bound=Message)
 AnyLine = TypeVar("AnyLine", bound=JobStatus)
 
 
-# On the side of those who have games played.
+# In the process that has games played.
 
 
 def play_jobs(
@@ -128,7 +128,7 @@ class _Child(Generic[AnyLine]):
         )
 
 
-# On the side of those who play.
+# In the processes that play.
 
 
 class ProgressReporter:

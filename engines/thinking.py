@@ -10,10 +10,10 @@ from games.game import Game
 from training.search.analysis import Analysis
 from training.search.puct import Evaluate
 
-SLICE_SECONDS = 0.025  # that a call of the network may take, where it takes one position in that time
-WORTH = 1.1  # how many times as many positions a second a batch of double size must bring
-VISITS_A_LEAF = 8  # the more leaves a small tree awaits at once, the worse are those that virtual losses drive it to
-LATEST = 0.2  # how much the latest call counts in how long one takes
+SLICE_SECONDS = 0.025  # the most for a call of the network, unless a single position takes longer
+DOUBLING_GAIN = 1.1  # a batch of double size must evaluate at least this many times the positions per second
+VISITS_A_LEAF = 8  # a small tree with more leaves per call is driven to bad ones by virtual losses
+SMOOTHING = 0.2  # the weight of the latest call in the average time of a call
 TRIALS = 3
 
 
@@ -60,7 +60,7 @@ class Thinker:
         began = time.monotonic()
         self.analysis.think(size)
         taken = time.monotonic() - began
-        self._seconds[size] += LATEST * (taken - self._seconds[size])
+        self._seconds[size] += SMOOTHING * (taken - self._seconds[size])
 
 
 def batch_seconds(game: Game, evaluate: Evaluate, max_batch: int) -> dict[int, float]:
@@ -72,7 +72,7 @@ def batch_seconds(game: Game, evaluate: Evaluate, max_batch: int) -> dict[int, f
         for count in range(size // 2 + 1, size + 1):  # the first call of each size takes longer
             evaluate(observations[:count])
         seconds = min(_timed(evaluate, observations) for _ in range(TRIALS))
-        if found and (seconds > SLICE_SECONDS or 2 * found[size // 2] < WORTH * seconds):
+        if found and (seconds > SLICE_SECONDS or 2 * found[size // 2] < DOUBLING_GAIN * seconds):
             break
         found[size] = seconds
         size *= 2

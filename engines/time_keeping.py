@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 EXPECTED_MOVES = 30
 MOST_SHARE = 0.6
-FORGETTING = 0.9  # of a measured overhead, a move
+FORGETTING = 0.9  # the factor per move on a measured overhead
 MOST_OVERHEAD = 2.0  # seconds; more is no overhead: the clocks were reset
 
 
@@ -21,7 +21,7 @@ class Clock:
     """A player's clock, in seconds."""
 
     remaining: float
-    increment: float = 0.0  # a move
+    increment: float = 0.0  # per move
     moves_to_go: int | None = None  # until there is more time
 
 
@@ -44,7 +44,7 @@ class TimeKeeper:
         self._measured = 0.0
         self._clock: Clock | None = None
         self._began = 0.0
-        self._expected: float | None = None  # on the clock at our next move, but for the overhead
+        self._expected: float | None = None  # on the clock at our next move, without overhead
 
     def new_game(self) -> None:
         """Forget the clock of the last game."""

@@ -29,11 +29,11 @@ class Task:
 
     go: Go
     began: float
-    visits: int  # that the tree had before
+    visits: int  # of the tree before
     pondering: bool
     next_info: float
     deadline: float | None = None
-    seconds: float | None = None  # for the move; they count from ``ponderhit`` on
+    seconds: float | None = None  # for the move, from ``ponderhit`` on
 
 
 class UciEngine:
@@ -54,7 +54,7 @@ class UciEngine:
         self._options = Options(simulations=simulations)
         self._keeper = TimeKeeper(overhead=self._options.overhead)
         self._thinker: Thinker | None = None
-        self._start: str | None = None  # the position as it was set up, and the moves from there
+        self._start: str | None = None  # the position of the last command, and the moves from there
         self._moves: tuple[str, ...] = ()
         self._state = game.initial_state()
         self._task: Task | None = None
@@ -303,7 +303,7 @@ class UciEngine:
         "register": _pass_over,
     }
 
-    # What it says.
+    # Output.
 
     def _answer(self) -> None:
         """Stop thinking, and name the best move."""

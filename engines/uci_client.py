@@ -114,7 +114,7 @@ class UciPlayer(ExternalPlayer):
         return np.array(chosen, np.int32)
 
     def _choose(self, state: States, start: States, moves: Sequence[int]) -> int:
-        from games.chess.notation import action_of_uci, fen_of  # only when chess is played: it compiles chess
+        from games.chess.notation import action_of_uci, fen_of  # imported here, because it compiles chess
 
         text = self._engine.best_move(fen_of(start), self._written(start, moves), self._go, seconds=self._seconds)
         try:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from engines.time_keeping import Clock
 
-if TYPE_CHECKING:  # an engine is asked for its name before it has loaded anything
+if TYPE_CHECKING:  # an engine answers the first commands before it has loaded anything
     from games import Game
     from games.game import States
     from training.search.analysis import MoveAnalysis
@@ -40,7 +40,7 @@ class Go:
     ponder: bool = False
     infinite: bool = False
     searchmoves: tuple[str, ...] = ()
-    complaints: tuple[str, ...] = field(default=())  # about words that were passed over
+    complaints: tuple[str, ...] = field(default=())  # about ignored words
 
     @property
     def limited(self) -> bool:

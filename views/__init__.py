@@ -34,7 +34,7 @@ def make_observers(
     """
     out = stream or sys.stdout
     if isinstance(out, io.TextIOWrapper):
-        out.reconfigure(errors="replace")  # a character that the terminal lacks is no reason to fail
+        out.reconfigure(errors="replace")  # a character that the terminal lacks must not end the program
     earlier = earlier_rows(run_dir / STATS_NAME)
     observers: list[Observer] = [
         StatsFile(run_dir / STATS_NAME),

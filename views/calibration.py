@@ -16,15 +16,15 @@ from views.game_view import game_of
 
 BINS = 10
 POSITIONS = 50_000  # examined, of the newest games
-FEWEST_GAMES = 10  # in a bin that says anything
+FEWEST_GAMES = 10  # in a bin that is shown
 
 
 @dataclass(frozen=True, kw_only=True)
 class Bin:
     """Positions with similar expectations of search; a draw is half a win."""
 
-    expected: float  # mean share of wins that search expected of the player to move
-    won: float  # and that he made
+    expected: float  # the share of wins that search expected for the player to move, on average
+    won: float  # the share that the player won
     margin: float  # half the width of the latter's 95 % interval; positions of one game count as one observation
 
 

@@ -119,11 +119,11 @@ class Column(Generic[Row]):
 
     title: str
     cell: Callable[[Row], str]
-    rank: int = 0  # where the line is too short, columns of the highest rank go first, and rank 0 stays
+    rank: int = 0  # if the line is too short, columns of the highest rank are dropped first; rank 0 stays
     left: bool = False  # aligned to the left
-    claim: int = 1000  # cells it may claim at the cost of other columns
+    claim: int = 1000  # cells that it may take from other columns
     style: Callable[[Row], str] | None = None  # of a cell
-    help: str = ""  # what it is, in a sentence
+    help: str = ""  # an explanation, in a sentence
 
 
 def table(columns: Sequence[Column[Row]], rows: Sequence[Row], width: int) -> list[Text]:

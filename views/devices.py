@@ -44,8 +44,8 @@ class DeviceLines:
         self._devices = tuple(dict.fromkeys(titles.values()))
         self._kind = self._devices[0].split()[0]  # GPU or CPU
         self._received: dict[str, int] = {}  # by worker, before the iteration's games
-        self._began: float | None = None  # when the iteration's games did
-        self._done: dict[str, None] = {}  # devices that have said so
+        self._began: float | None = None  # when the iteration's games began
+        self._done: dict[str, None] = {}  # devices that have been reported as done
         self._completed = self._training = False
         self._errors: set[str] = set()
 
@@ -120,7 +120,7 @@ class DeviceLines:
         for device in self._devices:
             finished, left = self._counts(report.workers, device)
             if left:
-                self._done.pop(device, None)  # it has got another one's games
+                self._done.pop(device, None)  # it was given another device's games
             elif device not in self._done:
                 self._done[device] = None
                 total = f"{len(self._done)}/{len(self._devices)} {self._kind}s done"

@@ -16,7 +16,7 @@ from training.data.receive import games_path, load_received
 from training.data.records import AGREED, GameRecord
 from views.game_view import PositionView, game_of, moments_of
 
-CANDIDATES = 5  # moves of a position whose shares are written
+CANDIDATES = 5  # moves per position that are written with their shares
 COLORS = "Black", "White"
 
 
@@ -26,7 +26,7 @@ class Recorded:
 
     game: Game
     record: GameRecord
-    number: int  # in the run, from 1, in order of receipt
+    number: int  # in the run, from 1, in the order of receipt
     event: str
     worker: str
     received: datetime

@@ -16,8 +16,8 @@ from training.data.receive import load_received
 from training.data.records import AGREED, RANDOM_MOVE, GameBatch, GameRecord
 from training.networks.predictions import Predict
 
-SAMPLES = 3  # games that stand for a run
-AT_ONCE = 64  # positions that a network is asked about
+SAMPLE_GAMES = 3  # shown for a run
+VIEW_BATCH = 64  # positions that a network evaluates at once
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,13 +26,13 @@ class PositionView:
 
     ply: int  # steps before it, chance outcomes included
     board: str  # as text
-    cells: tuple[tuple[int, ...], ...] = ()  # where the board is numbers in cells, row by row
+    cells: tuple[tuple[int, ...], ...] = ()  # row by row, if the board has numbers in cells
     player: int = 0
     move: str = ""  # that was played; empty at the end
     drawn: bool = False  # whether the move was drawn at random, rather than found by search
-    outcomes: tuple[str, ...] = ()  # what nature answered
+    outcomes: tuple[str, ...] = ()  # chance outcomes after the move
     value: float | None = (
-        None  # what search expected for the player: from -1, lost, to 1, won, or the points still to be made
+        None  # the search's value for the player: from -1, lost, to 1, won, or the points still to be made
     )
     # The policy target: moves with their shares, largest first; empty after a cheap search.
     policy: tuple[tuple[str, float], ...] = ()
@@ -47,7 +47,7 @@ class GameView:
     """A recorded game."""
 
     game: str
-    number: int  # in the run, from 1, in order of receipt
+    number: int  # in the run, from 1, in the order of receipt
     worker: str
     models: tuple[int, int]  # that played the first move and the last
     result: str
@@ -91,7 +91,7 @@ def sample_games(run: Path, predict: Predict | None = None) -> list[GameView]:
         if not rows:
             return []
         batch, before = load_received(run, rows[-1]), sum(row.games for row in rows[:-1])
-    chosen = list(range(batch.num_games))[-SAMPLES:]
+    chosen = list(range(batch.num_games))[-SAMPLE_GAMES:]
     if game.num_players == 1:
         order = np.argsort(-batch.returns[:, 0], kind="stable").tolist()
         chosen = list(dict.fromkeys((order[0], order[len(order) // 2], order[-1])))
@@ -142,10 +142,10 @@ def _with_predictions(
         states.append(states[-1].copy())
         game.play(states[-1], action)
     found = []
-    for first in range(0, len(states), AT_ONCE):
-        some = states[first : first + AT_ONCE]
+    for first in range(0, len(states), VIEW_BATCH):
+        some = states[first : first + VIEW_BATCH]
         predictions = predict(np.stack([game.observe(state) for state in some]))
-        for row, (state, moment) in enumerate(zip(some, moments[first : first + AT_ONCE], strict=True)):
+        for row, (state, moment) in enumerate(zip(some, moments[first : first + VIEW_BATCH], strict=True)):
             sign = 1 - 2 * game.current_player(state)
             ownership = () if predictions.ownership is None else _hundredths(sign * predictions.ownership[row])
             found.append(
@@ -174,7 +174,7 @@ def _hundredths(shares: NDArray[Any]) -> tuple[int, ...]:
 def moments_of(game: Game, record: GameRecord) -> list[PositionView]:
     """Every position in which a player was to move, and the last one."""
     state, entry, found = game.initial_state(), 0, []
-    waiting: PositionView | None = None  # for what nature answers
+    waiting: PositionView | None = None  # for chance outcomes
     outcomes: list[str] = []
     for ply, action in enumerate(record.actions.tolist()):
         if game.current_player(state) == CHANCE:

@@ -12,9 +12,9 @@ from training.common.reports import IterationReport
 from views.charts import BAD, GOOD, Column, count, duration, percent, points, rate, rating
 from views.svg import ChartLayout, Series, laid_out
 
-Format = Callable[..., str]  # of a value, and of its margin where the metric has one
+Format = Callable[..., str]  # of a value, and of its margin if the metric has one
 Figures = Mapping[str, float | None]  # by name: a row of a PPO run's statistics
-NESTED = {  # figures of a report within a section's report, by how their names begin
+NESTED = {  # figures of a report within a section's report, by the beginning of their names
     "score_": "score",
     "generalization_": "generalization",
     "firing_rate": "spikes",
@@ -32,7 +32,7 @@ class Metric:
     title: str
     format: Format
     help: str
-    margin: str = ""  # the name of half the width of its 95 % interval
+    margin: str = ""  # the metric with half the width of its 95 % interval
     rank: int | None = None  # of its column: see ``Column``; None: no column
     style: Callable[[float], str] | None = None  # of its cell
 
@@ -58,8 +58,8 @@ class Chart:
     """Curves of metrics in one picture."""
 
     title: str
-    curves: tuple[tuple[str, str], ...]  # each with its name in the picture and its metric's
-    format: Format | None = None  # of the axis, where it is not that of the first metric
+    curves: tuple[tuple[str, str], ...]  # (name in the picture, name of the metric)
+    format: Format | None = None  # of the axis; None: that of the first metric
 
 
 Row = IterationReport | Figures

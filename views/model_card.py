@@ -26,7 +26,7 @@ PRIVATE = {
     "distributed": True,
     "training": {"window": {"seed_games"}},
 }
-PROTOCOLS = {"go": " --gtp", "chess": " --uci"}  # that programs for people speak
+PROTOCOLS = {"go": " --gtp", "chess": " --uci"}  # of graphical programs
 
 Rows = Sequence[IterationReport]
 

@@ -99,10 +99,10 @@ def filled(
         "SUMMARY": _list(summary),
         "CHARTS": "\n".join(drawn),
         "TABLE": table,
-        # Nothing in the text can end the script that it stands in.
+        # So nothing in the text can end the script that contains it.
         "GAMES": json.dumps([_shown(view) for view in games], separators=(",", ":")).replace("<", "\\u003c"),
     }
-    # In one pass, so that a mark within a text stays a text.
+    # In one pass, so that a placeholder within a text is left alone.
     return MARK.sub(lambda mark: parts[mark[1]], TEMPLATE.read_text(encoding="utf-8"))
 
 

@@ -38,7 +38,7 @@ class Trade:
 class LastEpisode:
     """One account and its market, bar by bar."""
 
-    episodes_over: int  # of all accounts, when it was written
+    episodes_over: int  # of all accounts, at the time of writing
     capital: float
     closes: tuple[float, ...]
     worths: tuple[float, ...]  # of the account, at these prices

@@ -15,7 +15,7 @@ from views.views import trends
 
 PART_AT_END = 10  # the summary's means are over the last tenth of the rounds
 GREEN, RED = 2, 4  # of the page's colours
-KINDS = (  # of trades: who buys points upwards, who closes is hollow
+TRADE_MARKS = (  # purchases point upwards; closing trades are hollow
     (TRADES[LONG_OPENED], GREEN, True, False),
     (TRADES[LONG_CLOSED], GREEN, False, True),
     (TRADES[SHORT_OPENED], RED, False, False),
@@ -86,7 +86,7 @@ def episode_curves(episode: LastEpisode) -> list[ChartLayout]:
             up=up,
             hollow=hollow,
         )
-        for kind, colour, up, hollow in KINDS
+        for kind, colour, up, hollow in TRADE_MARKS
     ]
     drawn = [
         laid_out(

@@ -19,7 +19,7 @@ class RatedPlayer:
     name: str
     elo: float
     margin: float
-    marked: bool = False  # the one whom it is all about
+    marked: bool = False  # the player that the picture is about
 
 
 def rating_picture(title: str, players: Sequence[RatedPlayer], *, anchor: str) -> bytes:

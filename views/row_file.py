@@ -13,8 +13,8 @@ from training.common.files import read_limited
 logger = logging.getLogger(__name__)
 
 HEAD, BETWEEN, TAIL = b"[\n", b",\n", b"\n]\n"
-MODE = 0o644  # figures are no secret
-ROW_LIMIT = 2**26  # bytes of one row that is read again, and of a list that another program wrote
+MODE = 0o644  # readable by all
+ROW_LIMIT = 2**26  # bytes of a row that is read, and of a list that another program wrote
 
 
 class RowFile:
@@ -31,8 +31,8 @@ class RowFile:
 
     def __init__(self, path: Path, *, key: str) -> None:
         self.path, self._key = path, key
-        self._end = -1  # where the last row ends; 0 where there is none, -1 if not determined yet
-        self._waiting: list[bytes] = []  # rows that the disk did not take yet
+        self._end = -1  # the end of the last row; 0: no rows, -1: not determined yet
+        self._waiting: list[bytes] = []  # rows that could not be written yet
 
     def add(self, number: int, row: bytes) -> None:
         """Add the row of this number, after removing rows of this and later numbers.

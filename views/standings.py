@@ -17,7 +17,7 @@ class Standing:
 
     name: str
     rating: Rating | None
-    match: Match | None  # None: it is the network
+    match: Match | None  # None for the network itself
     move_seconds: float
 
 

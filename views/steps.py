@@ -17,9 +17,9 @@ from views.charts import FAINT, GOOD, TITLE, percent, points
 from views.game_view import GameView, PositionView
 
 MOVES_SHOWN = 6  # of a policy
-BAR = 24  # cells of a move that has it all
+BAR = 24  # cells of a move with a share of 1
 LEAP = 10  # positions
-ESCAPE_SECONDS = 0.05  # in which the rest of a key's sequence comes
+ESCAPE_SECONDS = 0.05  # for the rest of a key's sequence
 HELP = "→ space n: next   ← p: back   ↓ ↑ PgDn PgUp: ten   Home End: first, last   q: quit"
 KEYS = {
     "\x1b[C": 1, " ": 1, "n": 1, "l": 1, "\r": 1, "\n": 1,

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 WIDTH, HEIGHT = 460, 254
 LEFT, RIGHT, TOP, BOTTOM = 64, 12, 42, 34  # margins
-LEGEND = 30  # how far from above the names of curves stand, below the title
+LEGEND = 30  # the distance of the curves' names from the top, below the title
 TICKS = 5  # about so many on an axis
-MOST_POINTS = 400  # of a curve: more are thinned out
-MARK = 4.5  # from the middle of a mark to its corners
+MOST_CURVE_POINTS = 400  # more are thinned out
+MARK_RADIUS = 4.5  # from the centre of a mark to its corners
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,10 +57,10 @@ class Axis:
 
 
 def thinned(series: Series) -> Series:
-    """The same curve with at most ``MOST_POINTS`` points, including the last one, without NaNs."""
+    """The same curve with at most ``MOST_CURVE_POINTS`` points, including the last one, without NaNs."""
     margins = list(series.margins) or [0.0] * len(series.points)
     known = [pair for pair in zip(series.points, margins, strict=True) if all(map(math.isfinite, (*pair[0], pair[1])))]
-    step = max(1, math.ceil(len(known) / MOST_POINTS))
+    step = max(1, math.ceil(len(known) / MOST_CURVE_POINTS))
     kept = known[::-1][::step][::-1]
     return Series(
         name=series.name,
@@ -91,8 +91,8 @@ class ChartLayout:
     curves: Sequence[Series]
     across: Axis
     up: Axis
-    values: Sequence[tuple[float, str]]  # of the grid's lines: their places from above, and what stands at their left
-    steps: Sequence[tuple[float, str]]  # likewise from the left, and below
+    values: Sequence[tuple[float, str]]  # of horizontal grid lines: the place from the top, and the label at the left
+    steps: Sequence[tuple[float, str]]  # of vertical grid lines: the place from the left, and the label below
     x_name: str
     marks: Sequence[Marks] = ()
     areas: Sequence[Areas] = ()
@@ -174,8 +174,8 @@ def places(points: Sequence[tuple[float, float]], layout: ChartLayout) -> list[t
 
 def triangle(place: tuple[float, float], *, up: bool) -> list[tuple[float, float]]:
     """The corners of a mark at this place."""
-    (x, y), tip = place, -MARK if up else MARK
-    return [(x, y + tip), (x - MARK, y - tip), (x + MARK, y - tip)]
+    (x, y), tip = place, -MARK_RADIUS if up else MARK_RADIUS
+    return [(x, y + tip), (x - MARK_RADIUS, y - tip), (x + MARK_RADIUS, y - tip)]
 
 
 def name_end(number: int) -> float:

@@ -32,7 +32,7 @@ from views.plain import figures_of
 
 STATE_STYLES = {"playing": GOOD, "waiting": NOTICE, "starting": NOTICE, "error": BAD, "ended": FAINT}
 MARK_STYLES = {"Active": GOOD, "Syncing": NOTICE, "Error": BAD, "Offline": FAINT}
-# Lines for iterations, workers and events: first what each must have, then what is plenty; what is left goes in the
+# Lines for iterations, workers and events: the least for each, and how many are plenty; further lines are given in the
 # same order.
 LEAST, PLENTY = (4, 3, 2), (8, 8, 4)
 TRENDS = (  # metrics with a sparkline
@@ -137,7 +137,7 @@ class Frame:
     now: ProgressReport | None = None
     rows: Sequence[IterationReport] = ()
     events: Sequence[str] = ()
-    note: str = ""  # what is wrong with the figures
+    note: str = ""  # a warning about the figures
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """The lines that fit."""

@@ -10,14 +10,14 @@ from views.charts import rate
 from views.svg import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH, Areas, Axis, ChartLayout, ticks
 
 BLUE, ORANGE, GREEN, PURPLE, RED = range(5)  # the page's colours
-STATES = {  # of a worker on another machine it is its mark that is shown
+STATES = {  # a worker on another machine is shown by its mark
     **{"playing": GREEN, "waiting": ORANGE, "error": RED, "ended": PURPLE},
     **{"Active": GREEN, "Syncing": ORANGE, "Error": RED, "Offline": PURPLE},
 }
 FAULTS = {"error", "Error"}
-HALF = 0.36  # of a row's height, which is filled
-MOST_SPANS = 200  # of a row: more iterations are joined
-MOST_NAMES, LONGEST = 16, 10  # that can be read below each other, and the letters for which there is room
+HALF_BAR = 0.36  # half of a bar's height, in rows
+MOST_SPANS = 200  # per row; more iterations are joined
+MOST_NAMES, MOST_LETTERS = 16, 10  # the most readable names below each other, and the room for a name's letters
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,8 +83,8 @@ def _spans(rows: Sequence[IterationReport], unit: float) -> list[Span]:
 
 def _hill(place: int, steps: Sequence[tuple[float, float, float]]) -> list[tuple[float, float]]:
     """The outline of a row; each step has a start, an end, and a share of the height."""
-    bottom = place + HALF
-    tops = [(x, bottom - 2 * HALF * share) for start, end, share in steps for x in (start, end)]
+    bottom = place + HALF_BAR
+    tops = [(x, bottom - 2 * HALF_BAR * share) for start, end, share in steps for x in (start, end)]
     return [(steps[0][0], bottom), *tops, (steps[-1][1], bottom)]
 
 
@@ -110,4 +110,4 @@ def _layout(
 def _short(name: str) -> str:
     """A short name: the end of a long one, which usually differs."""
     name = printable(name)
-    return name if len(name) <= LONGEST else f"…{name[1 - LONGEST :]}"
+    return name if len(name) <= MOST_LETTERS else f"…{name[1 - MOST_LETTERS :]}"

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from engines.gtp import GtpEngine
-from engines.gtp_predictions import AT_ONCE, PositionPredictions
+from engines.gtp_predictions import MOVES_PER_UPDATE, PositionPredictions
 from engines.thinking import Thinker
 from games import load_game
 from games.go.rules import score_lead
@@ -52,7 +52,7 @@ def test_a_few_moves_are_evaluated_each_time_and_none_twice() -> None:
     found = PositionPredictions(GO, lambda observations: (asked.append(len(observations)), predict(observations))[1])  # type: ignore[func-returns-value]
     for _ in range(5):
         found.update(GO.start, range(20))
-    assert asked == [1, AT_ONCE, AT_ONCE, 4] and len(found.score_leads) == 20
+    assert asked == [1, MOVES_PER_UPDATE, MOVES_PER_UPDATE, 4] and len(found.score_leads) == 20
     other = GO.initial_state()
     GO.play(other, 12)
     found.update(other, [0])

@@ -29,7 +29,7 @@ from views.files import StatsFile
 from views.game_view import recorded_game, sample_games, view_game
 from views.page import page
 from views.steps import print_game, step_through
-from views.svg import MOST_POINTS, Series, laid_out, svg, ticks
+from views.svg import MOST_CURVE_POINTS, Series, laid_out, svg, ticks
 
 CONNECT_FOUR, GO = load_game("connect_four"), load_game("go", size=5)
 
@@ -212,7 +212,7 @@ def test_curves_stay_in_their_picture_and_are_thinned() -> None:
     line = re.search(r'polyline class="curve c0" points="([^"]*)"', drawn)
     assert line
     places = [tuple(map(float, pair.split(","))) for pair in line[1].split()]
-    assert len(places) <= MOST_POINTS
+    assert len(places) <= MOST_CURVE_POINTS
     assert all(0 <= x <= 460 and 0 <= y <= 240 for x, y in places)
     assert places == sorted(places), "time goes to the right"
     assert places[-1][1] < places[0][1], "more is higher up"

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import pad
 
-SHUT = -1e4  # what closes a gate for good: the sigmoid of it is 0
+CLOSED_GATE = -1e4  # its sigmoid is 0
 
 
 class Memory(NamedTuple):
@@ -38,10 +38,8 @@ class ActorCritic(nn.Module):
         span: for how many steps some units remember things before anything is learned; 0: for a few.
     """
 
-    seen_observations: (
-        Tensor  # [3, F] float64: how many there were, their mean, the sum of their squared deviations from it
-    )
-    seen_returns: Tensor  # [3, 1] float64, likewise of discounted rewards
+    seen_observations: Tensor  # [3, F] float64: their number, their mean, the sum of their squared deviations from it
+    seen_returns: Tensor  # [3, 1] float64, the same for discounted rewards
 
     def __init__(
         self,
@@ -126,13 +124,13 @@ def unrolled(lstm: nn.LSTM, inputs: Tensor, starts: Tensor, memory: Memory) -> T
     if not within.any():
         return _run(inputs, state, [weight, *others])
     length, count, size = inputs.shape
-    places = torch.arange(length, device=inputs.device)[:, None] + within.cumsum(0)  # [L, N]: where each step is now
+    places = torch.arange(length, device=inputs.device)[:, None] + within.cumsum(0)  # [L, N]: each step's new place
     columns = torch.arange(count, device=inputs.device).expand(length, count)
     longer = inputs.new_zeros(int(places[-1].max()) + 1, count, size + 1)
     longer[places, columns, :size] = inputs
     longer[places[within] - 1, columns[within], size] = 1.0
     # Input, forget, cell, output.
-    gate = weight.new_tensor([SHUT, SHUT, 0.0, SHUT]).repeat_interleave(lstm.hidden_size)[:, None]
+    gate = weight.new_tensor([CLOSED_GATE, CLOSED_GATE, 0.0, CLOSED_GATE]).repeat_interleave(lstm.hidden_size)[:, None]
     return _run(longer, state, [torch.cat([weight, gate], 1), *others])[places, columns]
 
 

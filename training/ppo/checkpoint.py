@@ -1,6 +1,6 @@
 """Checkpoints of PPO: files that appear whole, resume exactly, and are read by PyTorch's restricted reader.
 
-In what PyTorch reads, ``"network"`` is the network's state dictionary, what scales observations and rewards among it.
+In the file, ``"network"`` is the network's state dictionary, including the scales of observations and rewards.
 """
 
 import logging
@@ -16,7 +16,7 @@ from training.ranks.ranks import Ranks
 log = logging.getLogger(__name__)
 
 FORMAT = 1
-PREFIX = "ppo_lstm_episode_"
+FILE_PREFIX = "ppo_lstm_episode_"
 KEEP = 3  # of the newest, one of which may be damaged
 GROUPS = ("network", "optimizer", "worlds", "acting")
 
@@ -31,8 +31,8 @@ class PPOCheckpoint:
 
 def checkpoints(folder: Path) -> list[Path]:
     """The checkpoints in a folder, the newest last."""
-    found = [path for path in folder.glob(f"{PREFIX}*.pt") if path.stem[len(PREFIX) :].isdecimal()]
-    return sorted(found, key=lambda path: int(path.stem[len(PREFIX) :]))
+    found = [path for path in folder.glob(f"{FILE_PREFIX}*.pt") if path.stem[len(FILE_PREFIX) :].isdecimal()]
+    return sorted(found, key=lambda path: int(path.stem[len(FILE_PREFIX) :]))
 
 
 def save_checkpoint(folder: Path, state: LearnerState, settings: Mapping[str, Any]) -> Path:
@@ -42,7 +42,7 @@ def save_checkpoint(folder: Path, state: LearnerState, settings: Mapping[str, An
         OSError: the disk is full or the folder not writable.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"{PREFIX}{state.counters['episodes_over']:07d}.pt"
+    path = folder / f"{FILE_PREFIX}{state.counters['episodes_over']:07d}.pt"
     save_tree(path, {"format": FORMAT, **state.tensors, "counters": state.counters, "told": dict(settings)})
     for older in checkpoints(folder)[:-KEEP]:
         older.unlink()
@@ -74,7 +74,7 @@ def _newest_readable(folder: Path) -> tuple[bytes, str]:
             _read(data, path)
             return data, ""
         except (CorruptWeights, OSError) as error:
-            log.warning("%s; looking for the checkpoint before it", error)
+            log.warning("%s; trying the checkpoint before it", error)
             problem = f"none of the checkpoints in {folder} can be read: {error}"
     return b"", problem
 
@@ -84,5 +84,5 @@ def _read(data: bytes, path: Path) -> PPOCheckpoint:
     if tree.get("format") != FORMAT or not all(
         isinstance(tree.get(name), dict) for name in (*GROUPS, "counters", "told")
     ):
-        raise CorruptWeights(f"{path} is no checkpoint of PPO, or of another version of this program")
+        raise CorruptWeights(f"{path} is not a checkpoint of PPO, or another version of this program wrote it")
     return PPOCheckpoint(LearnerState({name: tree[name] for name in GROUPS}, tree["counters"]), tree["told"])

@@ -14,7 +14,7 @@ class EpisodesReport:
     count: int
     rewards: float
     steps: float
-    figures: dict[str, float]  # what the worlds say of them
+    figures: dict[str, float]  # reported by the worlds
 
     def __add__(self, other: "EpisodesReport") -> "EpisodesReport":
         figures = {name: value + other.figures[name] for name, value in self.figures.items()}
@@ -40,12 +40,12 @@ class RoundReport:
     episodes_over: int  # since the run began
     episodes_planned: int
     world_size: int
-    seconds: float  # since the run began, its breaks left out
+    seconds: float  # since the run began, without interruptions
     steps_per_second: float
     acting_share: float  # of the time
     explained_variance: float
-    learning: dict[str, float]  # losses and the like
-    episodes: EpisodesReport  # those that have ended in this round
+    learning: dict[str, float]  # losses and other figures
+    episodes: EpisodesReport  # that ended in this round
 
     def scalars(self) -> dict[str, float]:
         """Every number under the name ``section/figure``."""

@@ -19,9 +19,9 @@ from training.ppo.actor_critic import ActorCritic, Memory
 from training.ppo.worlds.world import Worlds
 from training.ranks.ranks import ALONE, Ranks
 
-LARGEST = 10.0  # of an observation or a reward after scaling
+CLIP = 10.0  # the largest absolute value of an observation or a reward after scaling
 SMALL = 1e-8
-KEPT = ("starting", "rewards_so_far", "steps_so_far", "discounted")  # arrays that a checkpoint keeps of acting
+SAVED_ARRAYS = ("starting", "rewards_so_far", "steps_so_far", "discounted")  # the collector's arrays in a checkpoint
 
 Floats = NDArray[np.float32]  # [T, B]
 
@@ -30,9 +30,9 @@ Floats = NDArray[np.float32]  # [T, B]
 class Episode:
     """A finished episode."""
 
-    reward: float  # all rewards of it, as the world gave them
+    reward: float  # the sum of its rewards, unscaled
     steps: int
-    figures: dict[str, float]  # what the world says of it
+    figures: dict[str, float]  # reported by the world
 
 
 @dataclass(frozen=True)
@@ -43,12 +43,12 @@ class Rollout:
     starts: Tensor  # [T, B] bool: an episode begins at this step
     actions: Tensor  # [T, B] int64
     log_probabilities: Tensor  # [T, B], of the actions
-    values: Tensor  # [T, B], as the critic saw them then
+    values: Tensor  # [T, B], of the critic at that time
     advantages: Tensor  # [T, B], mean 0 and variance 1 over all ranks
-    returns: Tensor  # [T, B]: what the values should have been
-    memories: Tensor  # [K, M, 2, B, H]: before each sequence, of each LSTM, hidden and cell
+    returns: Tensor  # [T, B]: the targets of the values
+    memories: Tensor  # [K, M, 2, B, H]: of each LSTM before each sequence, hidden and cell
     episodes: tuple[Episode, ...]
-    explained_variance: float  # of the returns of all ranks by the values: 1 is perfect, 0 no better than a constant
+    explained_variance: float  # of all ranks' returns by the values: 1 is perfect, 0 no better than a constant
 
 
 class Collector:
@@ -74,10 +74,10 @@ class Collector:
         self.network, self.worlds, self.streams, self.settings = network, worlds, streams, settings
         self.ranks = ranks
         self.memories = network.blank(worlds.num_envs)
-        self.starting = np.ones(worlds.num_envs, np.bool_)  # which worlds' next step is the first of an episode
+        self.starting = np.ones(worlds.num_envs, np.bool_)  # worlds whose next step begins an episode
         self.rewards_so_far = np.zeros(worlds.num_envs)
         self.steps_so_far = np.zeros(worlds.num_envs, np.int64)
-        self.discounted = np.zeros(worlds.num_envs)  # rewards so far, the older the less
+        self.discounted = np.zeros(worlds.num_envs)  # the discounted sum of rewards so far
 
     def collect(self) -> Rollout:
         """Act for T steps, and compute values and advantages."""
@@ -87,7 +87,7 @@ class Collector:
                 taken.step(t)
             values, next_values = taken.values()
         self._learn_scales(taken)
-        scaled_rewards = np.clip(taken.rewards * self._reward_scale(), -LARGEST, LARGEST)
+        scaled_rewards = np.clip(taken.rewards * self._reward_scale(), -CLIP, CLIP)
         advantages, returns = estimated_advantages(
             scaled_rewards, values, next_values, taken.ended, self.settings.gamma, self.settings.gae_lambda
         )
@@ -113,7 +113,7 @@ class Collector:
         memories = {
             f"{i}/{part}": tensor for i, memory in enumerate(self.memories) for part, tensor in memory._asdict().items()
         }
-        arrays = {name: torch.from_numpy(getattr(self, name).copy()) for name in KEPT}
+        arrays = {name: torch.from_numpy(getattr(self, name).copy()) for name in SAVED_ARRAYS}
         return {**memories, **arrays, "streams": torch.from_numpy(self.streams.view(np.int64).copy())}
 
     def restore(self, state: Mapping[str, Tensor]) -> None:
@@ -123,7 +123,7 @@ class Collector:
             Memory(state[f"{i}/hidden"].to(device, copy=True), state[f"{i}/cell"].to(device, copy=True))
             for i in range(len(self.memories))
         ]
-        for name in KEPT:
+        for name in SAVED_ARRAYS:
             setattr(self, name, state[name].numpy().copy())
         self.streams = state["streams"].numpy().copy().view(np.uint64)
 
@@ -164,9 +164,9 @@ class _Steps:
         self.starts = np.zeros((steps, count), np.bool_)
         self.actions = np.zeros((steps, count), np.int64)
         self.log_probabilities, self.rewards = np.zeros((2, steps, count), np.float32)
-        self.ended = np.zeros((steps, count), np.int8)  # 0 goes on, 1 terminated, 2 truncated
+        self.ended = np.zeros((steps, count), np.int8)  # 0: not ended, 1: terminated, 2: truncated
         self.memories = torch.zeros(steps // collector.settings.sequence_length, lstms, 2, count, hidden, device=device)
-        self.lived = torch.zeros(steps, count, hidden, device=device)  # what the critic's memory puts out
+        self.lived = torch.zeros(steps, count, hidden, device=device)  # the output of the critic's LSTM
         self.shift, self._scale = collector.scale()
         self.sums, self.return_sums = np.zeros((3, size)), np.zeros((3, 1))
         self.episodes: list[Episode] = []
@@ -295,7 +295,7 @@ def scale_observations(
             sums[0, i] += 1.0
             sums[1, i] += apart
             sums[2, i] += apart * apart
-            out[b, i] = min(max(apart / scale[i], -LARGEST), LARGEST)
+            out[b, i] = min(max(apart / scale[i], -CLIP), CLIP)
 
 
 @compiled

@@ -30,12 +30,12 @@ from training.ranks.ranks import ALONE, Ranks
 
 log = logging.getLogger(__name__)
 
-FIGURES = ("loss", "policy_loss", "value_loss", "entropy", "approx_kl", "clip_fraction")
-# Steps of a minibatch computed at once on a CPU: more do not fit its caches, and are allocated anew each time.
+LOSS_FIGURES = ("loss", "policy_loss", "value_loss", "entropy", "approx_kl", "clip_fraction")
+# Steps of a minibatch computed at once on a CPU: more do not fit its caches, and their memory is allocated each time.
 CACHED_STEPS = 4096
-# Sequences in a part are a multiple of this: oneDNN's LSTM can take three times as long in 16 bits with others.
+# Sequences in a part are a multiple of this: with other numbers oneDNN's LSTM can take three times as long in 16 bits.
 EVEN_ROWS = 8
-KL_SLACK = 1.5  # the guard ends a round's learning at so many times the target
+KL_SLACK = 1.5  # learning in a round ends at this many times the target
 
 
 @dataclass(frozen=True)
@@ -85,15 +85,15 @@ class PPOTrainer:
     ) -> None:
         self.network, self.worlds, self.settings, self.seed, self.ranks = network.train(), worlds, settings, seed, ranks
         self.episodes, self.observers, self.keep, self.keep_every = episodes, observers, keep, keep_every
-        self.optimizer = build_optimizer(network, settings)
+        self.optimizer = build_adam(network, settings)
         self.update_step = UpdateStep(
             network, self.optimizer, clip_norm=settings.clip_norm, mixed_precision=mixed_precision, ranks=ranks
         )
         self.collector = self._collector()
         self.round = self.total_steps = self.episodes_over = 0
         self.seconds = 0.0
-        self.kept = 0  # how many episodes were over then
-        self.episodes_left = 0  # of this rank's own
+        self.kept = 0  # episodes that were over at that time
+        self.episodes_left = 0  # for this rank
         self.stop_requested = False
 
     def run(self) -> RoundReport | None:
@@ -129,7 +129,7 @@ class PPOTrainer:
         Raises:
             TrainingDiverged: not one step had finite losses and gradients.
         """
-        settings, totals, taken, skipped = self.settings, dict.fromkeys((*FIGURES, "grad_norm"), 0.0), 0, 0
+        settings, totals, taken, skipped = self.settings, dict.fromkeys((*LOSS_FIGURES, "grad_norm"), 0.0), 0, 0
         for epoch in range(settings.epochs):
             for chosen in self.minibatches(epoch):
                 parts = chosen.parts(self.most_together(len(chosen.rows)))
@@ -320,8 +320,8 @@ class PPOTrainer:
 class Chosen:
     """This rank's sequences in a minibatch."""
 
-    rows: NDArray[np.int64]  # one at least
-    share: float  # of the minibatch; 0 if there are none of this rank's in it
+    rows: NDArray[np.int64]  # at least one
+    share: float  # of the minibatch; 0 if it has none of this rank's sequences
 
     def parts(self, most: int) -> list["Chosen"]:
         """The same in parts of about ``most`` sequences."""
@@ -353,7 +353,7 @@ def world_streams(seed: int, purpose: str, ranks: Ranks, num_envs: int, *, round
     return np.array([seed_stream(seed, purpose, first + b, *later) for b in range(num_envs)], np.uint64)
 
 
-def build_optimizer(network: ActorCritic, settings: PPOSettings) -> torch.optim.Optimizer:
+def build_adam(network: ActorCritic, settings: PPOSettings) -> torch.optim.Optimizer:
     """Adam (arXiv 1412.6980) with a learning rate for the actor and one for the critic."""
     critic = network.critic_parameters()
     known = {id(parameter) for parameter in critic}

@@ -28,7 +28,7 @@ class Mazes(NamedTuple):
     """B corridors, for compiled code."""
 
     streams: Streams  # [B]
-    places: NDArray[np.int64]  # [B, 3]: how far along, how many steps, the sign
+    places: NDArray[np.int64]  # [B, 3]: the position, the number of steps, the sign
 
 
 class Poles(NamedTuple):

@@ -52,8 +52,8 @@ class TradedEpisode:
 
     closes: NDArray[np.float64]  # [T]
     worths: NDArray[np.float64]  # [T]: of the account, at these prices
-    trades: NDArray[np.int64]  # [T]: which of ``TRADES`` was made in the bar
-    prices: NDArray[np.float64]  # [T]: at which price
+    trades: NDArray[np.int64]  # [T]: the trade of ``TRADES`` in the bar
+    prices: NDArray[np.float64]  # [T]: of the trades
 
 
 class TradingMarkets(ArrayWorlds):

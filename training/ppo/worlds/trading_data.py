@@ -25,9 +25,9 @@ Bars = NDArray[np.float64]  # [N, 5]: open, high, low, close, volume
 
 OPEN, HIGH, LOW, CLOSE, VOLUME = range(5)
 COLUMNS = ("open", "high", "low", "close", "volume")
-TIMES = ("timestamp", "time", "datetime", "date")  # how the column of times may be called
+TIMES = ("timestamp", "time", "datetime", "date")  # accepted names of the column of times
 NO_HISTORY: Bars = np.empty((0, 5), np.float64)
-MAX_GAP = 6.0  # times the usual distance of two rows: a market that is closed at weekends stays below
+MAX_GAP = 6.0  # times the usual interval of two rows; weekends stay below
 
 # Words of a simulated market.
 REGIME, FAIR, PRICE = range(3)
@@ -37,7 +37,7 @@ MARKET_WORDS = 3
 # From DRIFT on: for each regime its drift, and then its volatility.
 SWITCH, REVERSION, JUMPS, JUMP_SIZE, START, DRIFT = range(6)
 REGIMES = 3
-PARTS = 4  # steps within a bar, of which its high and low are taken
+PARTS = 4  # steps within a bar, which determine its high and low
 YEAR = 252.0  # bars, if one is a day
 
 
@@ -56,11 +56,11 @@ class SimulatedMarket:
         -0.30 / YEAR,
     )
     volatilities: tuple[float, float, float] = (0.010, 0.008, 0.022)
-    switch: float = 0.02  # how likely the regime changes
-    reversion: float = 0.05  # of the distance from the fair value that is made good
-    jumps: float = 0.01  # how likely there is one
+    switch: float = 0.02  # the probability of a new regime
+    reversion: float = 0.05  # the share of the distance from the fair value that is recovered
+    jumps: float = 0.01  # the probability of a jump
     jump_size: float = 0.04  # its standard deviation, of the price's logarithm
-    start: float = 100.0  # the price at which each episode's past begins
+    start: float = 100.0  # the first price of each episode's past
 
     def __post_init__(self) -> None:
         """Reject impossible parameters.

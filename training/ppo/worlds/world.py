@@ -28,7 +28,7 @@ class Moment(NamedTuple):
     rewards: NDArray[np.float32]  # [B]
     terminated: NDArray[np.bool_]  # [B]
     truncated: NDArray[np.bool_]  # [B], never together with terminated
-    figures: NDArray[np.float64]  # [B, K] where an episode has ended, what is said of it; elsewhere without meaning
+    figures: NDArray[np.float64]  # [B, K] of an episode that has ended; elsewhere without meaning
 
 
 def empty_moment(num_envs: int, observation_size: int, num_figures: int = 0) -> Moment:
