@@ -49,6 +49,7 @@ from configs.commands import settings_file, shipped
 from configs.flags import HIGHEST_PORT, as_setting, game_among, whole
 from games import GAMES
 from training.common.disk_words import in_words
+from training.common.run_folder import RUNS
 from training.common.signals import INTERRUPTED, interruptible, leave_lost_terminal, stop_on_signals
 from training.common.start import before_imports, reports_compiling, see_file
 from training.ranks.meeting import DEFAULT_PORT
@@ -56,7 +57,6 @@ from training.ranks.meeting import DEFAULT_PORT
 USUAL_BATCH = 256  # to which learning rates are scaled
 PLACE = ("rank", "world_size", "local_rank", "master_addr", "master_port")
 FOLDER, NAME = Path("checkpoints"), "AlphaZeroNet_{}_distributed"
-RUNS = Path("runs")
 SIZES = {"blocks": 20, "channels": 256}
 
 

@@ -18,7 +18,7 @@ from typing import Self
 from games.game import Actions, States
 
 ANSWER_SECONDS = 20.0  # for an answer, beyond the time that the engine is given to think
-LAST_WORDS = 500  # characters of a failed engine
+ERROR_CHARACTERS = 500  # characters of a failed engine
 
 
 class EngineFailed(RuntimeError):
@@ -101,7 +101,7 @@ class EngineProcess:
     def _ended(self, command: str) -> EngineFailed:
         code = self._process.wait()
         self._errors.seek(0)
-        words = self._errors.read()[-LAST_WORDS:].decode(errors="replace").strip()
+        words = self._errors.read()[-ERROR_CHARACTERS:].decode(errors="replace").strip()
         return EngineFailed(
             f"{self._path} has ended with exit code {code} when it was told {command!r}{': ' + words if words else ''}"
         )

@@ -14,7 +14,7 @@ from engines.gtp_words import GtpError
 
 NO_BONUS, EACH_STONE, EACH_BUT_ONE = BONUSES = "0", "N", "N-1"
 # Whether suicide is legal, whether dead stones are removed by agreement, and White's points for handicap stones.
-NAMED = {
+NAMED_RULES = {
     "tromp-taylor": (True, False, NO_BONUS),
     "chinese": (False, True, EACH_STONE),
     "chinese-ogs": (False, True, EACH_STONE),
@@ -61,8 +61,8 @@ def parse_rules(words: Sequence[str], now: GtpRules) -> tuple[GtpRules, float | 
         Refused: they are none, or not played here.
     """
     text = " ".join(words)
-    if text.lower() in NAMED:
-        suicide, agreed, bonus = NAMED[text.lower()]
+    if text.lower() in NAMED_RULES:
+        suicide, agreed, bonus = NAMED_RULES[text.lower()]
         return _rules({"suicide": suicide, "friendlyPassOk": agreed, "whiteHandicapBonus": bonus}, now), None
     try:
         given = json.loads(text)
@@ -70,7 +70,7 @@ def parse_rules(words: Sequence[str], now: GtpRules) -> tuple[GtpRules, float | 
         given = None
     if not isinstance(given, dict):
         raise GtpError(
-            f"unknown rules {text[:80]!r}: there are {', '.join(NAMED)}, and rules as kata-get-rules tells them"
+            f"unknown rules {text[:80]!r}: there are {', '.join(NAMED_RULES)}, and rules as kata-get-rules tells them"
         )
     komi = given.pop("komi", None)
     if komi is not None and (isinstance(komi, bool) or not isinstance(komi, int | float)):

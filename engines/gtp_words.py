@@ -179,7 +179,7 @@ def action_of(game: Game, word: str) -> int:
         raise GtpError(f"syntax error: {error}") from error
 
 
-def whole(word: str, *, least: int = 0) -> int:
+def whole_number(word: str, *, least: int = 0) -> int:
     """A whole number that is not negative.
 
     Raises:
@@ -190,7 +190,7 @@ def whole(word: str, *, least: int = 0) -> int:
     return int(word)
 
 
-def number(word: str) -> float:
+def decimal_number(word: str) -> float:
     """A number.
 
     Raises:
@@ -238,7 +238,7 @@ def parse_wanted(game: Game, words: Sequence[str], *, player: int, kata: bool) -
     if left and left[0].lower() in PLAYERS:
         wanted = replace(wanted, player=player_of(left.pop(0)))
     if left and left[0].isdigit():
-        wanted = replace(wanted, seconds=INTERVAL_SECONDS * whole(left.pop(0)))
+        wanted = replace(wanted, seconds=INTERVAL_SECONDS * whole_number(left.pop(0)))
     while left:
         key = left.pop(0)
         if not left:
@@ -247,13 +247,13 @@ def parse_wanted(game: Game, words: Sequence[str], *, player: int, kata: bool) -
             if len(left) < 3:
                 raise GtpError(f"syntax error: {key} is followed by a color, moves and a number of plies")
             wanted = _restricted(game, wanted, key, player_of(left.pop(0)), left.pop(0))
-            whole(left.pop(0))
+            whole_number(left.pop(0))
         elif key == "interval":
-            wanted = replace(wanted, seconds=INTERVAL_SECONDS * whole(left.pop(0)))
+            wanted = replace(wanted, seconds=INTERVAL_SECONDS * whole_number(left.pop(0)))
         elif key == "maxmoves":
-            wanted = replace(wanted, most=whole(left.pop(0), least=1))
+            wanted = replace(wanted, most=whole_number(left.pop(0), least=1))
         elif key == "minmoves":
-            wanted = replace(wanted, least=whole(left.pop(0)))
+            wanted = replace(wanted, least=whole_number(left.pop(0)))
         elif key == "ownership":
             wanted = replace(wanted, ownership=truth(left.pop(0)) and kata)
         elif key in KATAGO_ONLY:

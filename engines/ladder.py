@@ -10,8 +10,8 @@ from engines.match_benchmark import Entrant
 from engines.players import AlphaBetaSpec, GreedySpec, GtpSpec, RandomSpec, StockfishSpec
 from engines.uci_client import UciClient
 from games import Game
+from training.evaluation.strength import ANCHOR
 
-ANCHOR = "random"
 DEPTHS = (1, 2, 3)
 USUAL_LEVEL = 1700  # of Stockfish, in addition to its lowest
 LEVEL_OPTION = "UCI_Elo"

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from engines.players import AnyPlayerSpec, EngineSpec, PlayerSpec, make_player
-from engines.slices import JobStatus, Message, ProgressReporter, answer
+from engines.slices import JobMessage, JobStatus, ProgressReporter, answer
 from games import Game, load_game
 from games.game import Actions, States
 from training.common.random import seed_stream
@@ -19,7 +19,7 @@ from training.evaluation.match import Player, choose_actions, opening_moves, pla
 from training.networks.evaluator import pick_device
 
 
-class MatchJob(Message):
+class MatchJob(JobMessage):
     """Pairs ``first_pair`` to ``first_pair + pairs - 1`` of a match."""
 
     game: str
@@ -69,7 +69,7 @@ class TimedPlayer:
         return actions
 
 
-def timed(game: Game, spec: AnyPlayerSpec, seed: int, *, warm_up: int, stack: ExitStack) -> TimedPlayer:
+def timed_player(game: Game, spec: AnyPlayerSpec, seed: int, *, warm_up: int, stack: ExitStack) -> TimedPlayer:
     """A player after a first move (a network in ``warm_up`` games), so that everything is compiled and loaded before
     timing.
 
@@ -90,7 +90,7 @@ def play(job: MatchJob) -> MatchLine:
     ]
     with ExitStack() as stack:
         first, second = (
-            timed(game, spec, seed_stream(job.seed, side, job.first_pair), warm_up=job.pairs, stack=stack)
+            timed_player(game, spec, seed_stream(job.seed, side, job.first_pair), warm_up=job.pairs, stack=stack)
             for side, spec in (("first", job.first), ("second", job.second))
         )
         reporter = ProgressReporter()

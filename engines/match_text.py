@@ -10,12 +10,12 @@ from training.evaluation.match import opening_moves, states_after
 
 EVENT = "Benchmark of a network"
 # By the first player's score: playing White, playing Black.
-RESULTS = {
+RESULT_TEXTS = {
     1.0: ("1-0", "0-1"),
     0.5: ("1/2-1/2", "1/2-1/2"),
     0.0: ("0-1", "1-0"),
 }
-OPENED = "The random moves end here."
+OPENING_END = "The random moves end here."
 
 
 def match_text(game: Game, match: Match, round_number: int) -> str:
@@ -37,7 +37,9 @@ def match_pgn(game: Game, match: Match, round_number: int) -> str:
         date = time.strftime("%Y.%m.%d")
         tags = {"Event": EVENT, "Date": date, "Round": f"{round_number}.{number + 1}", "White": white, "Black": other}
         texts.append(
-            pgn_text(game, actions, tags=tags, result=RESULTS[result][black], start_fen=fen_of(starts[number // 2]))
+            pgn_text(
+                game, actions, tags=tags, result=RESULT_TEXTS[result][black], start_fen=fen_of(starts[number // 2])
+            )
         )
     return "".join(texts)
 
@@ -47,7 +49,7 @@ def match_sgf(game: Game, match: Match, round_number: int) -> str:
     from games.go.rules import score_lead
 
     opened = opening_moves(game, len(match.scores) // 2, match.opening_plies, match.seed).tolist()
-    comments = [*[""] * match.opening_plies, OPENED] if match.opening_plies else []
+    comments = [*[""] * match.opening_plies, OPENING_END] if match.opening_plies else []
     texts = []
     for number, moves in enumerate(match.games):
         actions = [*opened[number // 2], *moves]

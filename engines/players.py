@@ -11,7 +11,7 @@ from pydantic import Field
 
 from configs.schema import SearchSettings
 from engines.gtp_client import GtpClient, GtpPlayer
-from engines.slices import Message
+from engines.slices import JobMessage
 from engines.uci_client import UciClient, UciPlayer
 from games import Game
 from games.compiled import compiled
@@ -26,7 +26,7 @@ HASH_MIB = 4  # of an engine, whose hash is cleared after each move
 NODES_SECONDS = 60.0  # for a move that is limited by positions, on a busy machine
 
 
-class NetworkSpec(Message):
+class NetworkSpec(JobMessage):
     """A network that searches."""
 
     kind: Literal["network"] = "network"
@@ -35,33 +35,33 @@ class NetworkSpec(Message):
     num_simulations: int
 
 
-class ExpectimaxSpec(Message):
+class ExpectimaxSpec(JobMessage):
     """Expectimax search to a fixed depth; only for 2048 on 4 x 4."""
 
     kind: Literal["expectimax"] = "expectimax"
     depth: int
 
 
-class RandomSpec(Message):
+class RandomSpec(JobMessage):
     """Plays any legal move."""
 
     kind: Literal["random"] = "random"
 
 
-class GreedySpec(Message):
+class GreedySpec(JobMessage):
     """Mates, or captures the most valuable piece; only for chess."""
 
     kind: Literal["greedy"] = "greedy"
 
 
-class AlphaBetaSpec(Message):
+class AlphaBetaSpec(JobMessage):
     """Alpha-beta search on material to a fixed depth; only for chess."""
 
     kind: Literal["alpha-beta"] = "alpha-beta"
     depth: int
 
 
-class EngineSpec(Message):
+class EngineSpec(JobMessage):
     """An external engine."""
 
 

@@ -24,7 +24,7 @@ from training.evaluation.score import SIDE_BY_SIDE, ScoredGames, score_summary
 from training.networks.layers import HEAD_CHANNELS
 from training.networks.model_file import Model, describe_model
 
-DEEPEST = 4  # of expectimax, when its depth follows from the time
+MOST_DEPTH = 4  # of expectimax, when its depth follows from the time
 PROBES = 40  # positions on which that time is measured
 
 OnProgress = Callable[[int, int], None]  # (games that have ended, moves made)
@@ -96,7 +96,7 @@ def depth_for(game: Game, seconds: float) -> int:
     """The greatest expectimax depth at which a move takes at most ``seconds``, at least 0."""
     positions = some_positions(game)
     depth = 0
-    while depth < DEEPEST and time_a_move(positions, depth + 1) <= seconds:
+    while depth < MOST_DEPTH and time_a_move(positions, depth + 1) <= seconds:
         depth += 1
     return depth
 

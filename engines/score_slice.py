@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from typing import Any
 
 from engines.players import PlayerSpec, make_player
-from engines.slices import JobStatus, Message, ProgressReporter, answer
+from engines.slices import JobMessage, JobStatus, ProgressReporter, answer
 from games import Game, load_game
 from training.evaluation.match import Player
 from training.evaluation.score import SIDE_BY_SIDE, ScoredGames, play_for_score
@@ -17,7 +17,7 @@ from training.networks.evaluator import pick_device
 WARM_UP_SEED = 2**40  # of the warm-up games
 
 
-class ScoreJob(Message):
+class ScoreJob(JobMessage):
     """Games ``first`` to ``first + games - 1`` of a player."""
 
     game: str

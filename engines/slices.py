@@ -21,7 +21,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from training.networks.evaluator import use_threads
 
 PROJECT = Path(__file__).resolve().parents[1]
-LAST_WORDS = 2000  # characters of a failed process
+ERROR_CHARACTERS = 2000  # characters of a failed process
 REPORT_SECONDS = 0.5  # between two lines of a process's progress
 
 
@@ -29,13 +29,13 @@ class SliceFailed(RuntimeError):
     """A playing process has failed; the text has its last output."""
 
 
-class Message(BaseModel):
+class JobMessage(BaseModel):
     """A message between processes; unknown fields are rejected."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class JobStatus(Message):
+class JobStatus(JobMessage):
     """The status of a job."""
 
     ended: int  # games
@@ -43,7 +43,7 @@ class JobStatus(Message):
     complete: bool = False  # this is the last line, and has the games
 
 
-AnyJob = TypeVar("AnyJob", bound=Message)
+AnyJob = TypeVar("AnyJob", bound=JobMessage)
 AnyLine = TypeVar("AnyLine", bound=JobStatus)
 
 
@@ -51,7 +51,7 @@ AnyLine = TypeVar("AnyLine", bound=JobStatus)
 
 
 def play_jobs(
-    module: str, jobs: Sequence[Message], nothing: AnyLine, on_progress: Callable[[Sequence[AnyLine]], None]
+    module: str, jobs: Sequence[JobMessage], nothing: AnyLine, on_progress: Callable[[Sequence[AnyLine]], None]
 ) -> list[AnyLine]:
     """Play all jobs at once; returns the last line of each.
 
@@ -78,7 +78,7 @@ def play_jobs(
 class _Child(Generic[AnyLine]):
     """A process that plays a job."""
 
-    def __init__(self, module: str, job: Message, nothing: AnyLine) -> None:
+    def __init__(self, module: str, job: JobMessage, nothing: AnyLine) -> None:
         self._module, self._job = module, job
         self.line = nothing
         self._text = b""
@@ -123,7 +123,7 @@ class _Child(Generic[AnyLine]):
     def _last_words(self) -> str:
         self._errors.seek(0)
         return (
-            self._errors.read()[-LAST_WORDS:].decode(errors="replace").strip()
+            self._errors.read()[-ERROR_CHARACTERS:].decode(errors="replace").strip()
             or f"exit code {self._process.returncode}"
         )
 

@@ -20,7 +20,7 @@ from training.networks.evaluator import use_threads
 from training.search.analysis import MoveAnalysis, simulations_in
 
 FIRST_INFO, INFO_EVERY = 0.1, 1.0  # seconds
-REHEARSAL = "7k/P7/8/8/8/8/8/K7 w - - 0 1", "a7a8q"
+WARM_UP_GAME = "7k/P7/8/8/8/8/8/K7 w - - 0 1", "a7a8q"
 
 
 @dataclass(kw_only=True)
@@ -156,8 +156,8 @@ class UciEngine:
 
     def _rehearse(self) -> None:
         """Read and write a position and a move, to compile that, too."""
-        state = position_from_fen(self._game, REHEARSAL[0])
-        moves_of(self._game, state, self._after(state, REHEARSAL[1:])[1])
+        state = position_from_fen(self._game, WARM_UP_GAME[0])
+        moves_of(self._game, state, self._after(state, WARM_UP_GAME[1:])[1])
         self._game.returns(state)
 
     def _say(self, text: str) -> None:

@@ -15,8 +15,8 @@ from engines.engine_process import ANSWER_SECONDS, EngineFailed, EngineProcess, 
 from games import Game, IllegalAction
 from games.game import Actions, States
 
-SPIN = re.compile(r"option name (.+) type spin default (-?\d+) min (-?\d+) max (-?\d+)")
-NAME = re.compile(r"id name (.+)")
+SPIN_OPTION = re.compile(r"option name (.+) type spin default (-?\d+) min (-?\d+) max (-?\d+)")
+ENGINE_NAME = re.compile(r"id name (.+)")
 
 
 class UciClient(EngineProcess):
@@ -85,9 +85,9 @@ class UciClient(EngineProcess):
             heed(line)
 
     def _introduce(self, line: str) -> None:
-        if found := NAME.match(line):
+        if found := ENGINE_NAME.match(line):
             self.name = found[1].strip()
-        elif found := SPIN.match(line):
+        elif found := SPIN_OPTION.match(line):
             self.ranges[found[1]] = int(found[3]), int(found[4])
 
 

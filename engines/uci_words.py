@@ -14,10 +14,10 @@ if TYPE_CHECKING:  # an engine answers the first commands before it has loaded a
     from games.game import States
     from training.search.analysis import MoveAnalysis
 
-NUMBERS = ("wtime", "btime", "winc", "binc", "movestogo", "depth", "nodes", "movetime", "mate")
+NUMBER_WORDS = ("wtime", "btime", "winc", "binc", "movestogo", "depth", "nodes", "movetime", "mate")
 FLAGS = ("ponder", "infinite")
 CLOCKS = ("wtime", "btime"), ("winc", "binc")
-LARGEST = 2**53
+LARGEST_NUMBER = 2**53
 
 
 class Broken(ValueError):
@@ -69,9 +69,9 @@ def parse_go(words: Sequence[str]) -> Go:
         if word in FLAGS:
             found[word] = True
         elif word == "searchmoves":
-            end = next((i for i, other in enumerate(left) if other in (*FLAGS, *NUMBERS)), len(left))
+            end = next((i for i, other in enumerate(left) if other in (*FLAGS, *NUMBER_WORDS)), len(left))
             found[word], left = tuple(left[:end]), left[end:]
-        elif word not in NUMBERS:
+        elif word not in NUMBER_WORDS:
             complaints.append(f"go: {word!r} is unknown and passed over")
         elif not left or (number := whole_number(left[0])) is None:
             complaints.append(f"go: {word} needs a whole number")
@@ -84,7 +84,7 @@ def parse_go(words: Sequence[str]) -> Go:
 def whole_number(text: str) -> int | None:
     """Parse a number of a sane size."""
     digits = text.removeprefix("-")
-    if not digits.isascii() or not digits.isdecimal() or len(digits) > len(str(LARGEST)):
+    if not digits.isascii() or not digits.isdecimal() or len(digits) > len(str(LARGEST_NUMBER)):
         return None
     return int(text)
 

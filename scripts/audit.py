@@ -79,9 +79,9 @@ from training.data.records import CorruptBatch, decode
 from training.data.verify import verify
 from views.game_view import game_of
 
-MAX_MODEL_BYTES = 2**34
+MAX_CHECKED_BYTES = 2**34
 SETTLE_SECONDS = 3.0  # within this time a running Coach enters a new file in the ledger
-COLUMNS = ("granted", "received", "quarantined", "missing", "discarded", "outstanding")  # of a worker's account
+ACCOUNT_COLUMNS = ("granted", "received", "quarantined", "missing", "discarded", "outstanding")  # of a worker's account
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,7 +132,8 @@ def audit(folder: Path, *, quick: bool = False) -> Audit:
     return Audit(
         run=str(folder),
         workers=[
-            {"name": worker.name} | {name: getattr(worker, name) for name in COLUMNS} for worker in snapshot.workers
+            {"name": worker.name} | {name: getattr(worker, name) for name in ACCOUNT_COLUMNS}
+            for worker in snapshot.workers
         ],
         batches=len(snapshot.received),
         games=sum(row.games for row in snapshot.received),
@@ -317,7 +318,7 @@ def check_batch(ledger: Ledger, row: BatchRow, game: Game | None) -> Iterator[st
 
 def check_model(folder: Path, model: ModelRow) -> list[str]:
     """The problems of a model."""
-    _, problem = check_file(folder / model.path, model.bytes, model.sha256, MAX_MODEL_BYTES)
+    _, problem = check_file(folder / model.path, model.bytes, model.sha256, MAX_CHECKED_BYTES)
     return [problem] if problem else []
 
 
@@ -357,11 +358,11 @@ def print_audit(found: Audit) -> None:
     console = Console(highlight=False, markup=False)
     table = Table(box=None, header_style="dim", pad_edge=False)
     table.add_column("Worker")
-    for name in COLUMNS:
+    for name in ACCOUNT_COLUMNS:
         table.add_column(name.capitalize(), justify="right", no_wrap=True)
-    sums = {name: sum(worker[name] for worker in found.workers) for name in COLUMNS}
+    sums = {name: sum(worker[name] for worker in found.workers) for name in ACCOUNT_COLUMNS}
     for worker in [*found.workers, {"name": "Total"} | sums]:
-        table.add_row(printable(worker["name"]), *(f"{worker[name]:,}" for name in COLUMNS))
+        table.add_row(printable(worker["name"]), *(f"{worker[name]:,}" for name in ACCOUNT_COLUMNS))
     console.print(table)
     checked = "replayed by the rules" if found.replayed else "not replayed"
     lines = [

@@ -46,9 +46,8 @@ from training.common.signals import INTERRUPTED, interruptible
 from training.common.start import before_imports, reports_compiling, see_file
 from training.data.ledger import read_ledger
 
-FILE, PICTURE = "benchmark.json", "ratings.png"
-FILES = {"chess": "games.pgn", "go": "games.sgf"}  # with the games, by what is played
-FILE_WIDTH = 200  # columns where the output is no terminal
+RESULTS_FILE, RATINGS_PICTURE = "benchmark.json", "ratings.png"
+GAME_FILES = {"chess": "games.pgn", "go": "games.sgf"}  # with the games, by what is played
 LINE_SECONDS = 30.0  # between two lines of progress there
 DEFAULT_GAMES, DEFAULT_SIMULATIONS = {1: 200, 2: 100}, {1: 50, 2: 100}  # by the game's players
 DEFAULT_OPENING_PLIES = 4
@@ -88,12 +87,8 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     )
     add("--seed", type=whole(0, HIGHEST_SEED), default=1, help="seed of all random numbers (default: %(default)s)")
     add("--processes", type=processes, default="auto", help="processes that play (default: auto, one per core)")
-    add(
-        "--save",
-        type=Path,
-        metavar="DIR",
-        help=f"write {FILE} there; for two-player games also {PICTURE}, and {' or '.join(FILES.values())}",
-    )
+    more = f"{RATINGS_PICTURE}, and {' or '.join(GAME_FILES.values())}"
+    add("--save", type=Path, metavar="DIR", help=f"write {RESULTS_FILE} there; for two-player games also {more}")
     two = parser.add_argument_group("two-player games")
     only = "only these, such as random,greedy,depth-1,stockfish-1700 or gnugo:10,pachi:1000; repeatable"
     two.add_argument("--opponents", "--opponent", type=names, action="extend", metavar="NAMES", help=only)
@@ -204,7 +199,7 @@ from engines.slices import SliceFailed
 from games import Game
 from training.common.files import write_atomically
 from training.common.random import seed_stream
-from views.charts import Column, percent, points, rate, table
+from views.charts import FILE_WIDTH, Column, percent, points, rate, table
 from views.rating_picture import rating_picture
 from views.standings import rated_players, standings, standings_table
 
@@ -284,9 +279,11 @@ def measure_by_elo(
         content["matches"] = [match.as_dict() for match in matches]
         save(arguments, playable, content)
         write_atomically(
-            arguments.save / PICTURE, rating_picture(about, rated_players(rows, anchor), anchor=anchor), mode=0o644
+            arguments.save / RATINGS_PICTURE,
+            rating_picture(about, rated_players(rows, anchor), anchor=anchor),
+            mode=0o644,
         )
-        if file := FILES.get(playable.game.name):
+        if file := GAME_FILES.get(playable.game.name):
             text = "".join(match_text(playable.game, match, number + 1) for number, match in enumerate(matches))
             write_atomically(arguments.save / file, text.encode(), mode=0o644)
         console.print(f"All figures, a picture and every game: {arguments.save}", soft_wrap=True)
@@ -375,7 +372,7 @@ def measure_by_score(
     print_results(playable.game, results, console)
     if arguments.save:
         save(arguments, playable, {"kind": "score", "players": [result.as_dict() for result in results]})
-        console.print(f"All figures and every game's score: {arguments.save / FILE}", soft_wrap=True)
+        console.print(f"All figures and every game's score: {arguments.save / RESULTS_FILE}", soft_wrap=True)
     return 0
 
 
@@ -484,7 +481,9 @@ def save(arguments: argparse.Namespace, playable: PlayableNetwork, content: Mapp
         "versions": versions(),
     }
     write_atomically(
-        arguments.save / FILE, (json.dumps({**about, **content}, indent=1, default=str) + "\n").encode(), mode=0o644
+        arguments.save / RESULTS_FILE,
+        (json.dumps({**about, **content}, indent=1, default=str) + "\n").encode(),
+        mode=0o644,
     )
 
 

@@ -60,12 +60,12 @@ from games.connect_four.solver import Table, action_values, new_table, solve
 from games.exact import ILLEGAL, ActionValues
 from games.game import States
 from training.common.files import write_atomically
-from training.evaluation.perfect_play import FILE
+from training.evaluation.perfect_play import POSITIONS_FILE
 
 SLOTS = 134_217_689  # of the solver's table: 1 GiB
 EXACT_FROM = 11  # the ply from which on skilled moves are exact
 ALL_FROM = 8  # the ply from which on every draw is kept
-FIRST = 6  # no draw before this ply is kept
+FIRST_DRAW = 6  # no draw before this ply is kept
 
 DIRECTIONS = ((1, 0), (0, 1), (1, 1), (1, -1))
 
@@ -80,10 +80,10 @@ def lines_through() -> list[list[int]]:
     return lines
 
 
-LINES = lines_through()
+WINNING_LINES = lines_through()
 
 
-def after(game: Game, state: States, action: int) -> States:
+def position_after(game: Game, state: States, action: int) -> States:
     """The position after ``action``."""
     state = state.copy()
     game.play(state, action)
@@ -92,12 +92,12 @@ def after(game: Game, state: States, action: int) -> States:
 
 def wins(game: Game, state: States, action: int) -> bool:
     """Whether ``action`` completes a line."""
-    return bool(game.returns(after(game, state, action)).any())
+    return bool(game.returns(position_after(game, state, action)).any())
 
 
 def tactical_value(game: Game, state: States, action: int) -> int:
     """1 if ``action`` wins at once, -1 if it lets the opponent win at once, else 0."""
-    left = after(game, state, action)
+    left = position_after(game, state, action)
     if wins(game, state, action):
         return 1
     return -1 if any(wins(game, left, reply) for reply in game.legal_actions(left).tolist()) else 0
@@ -108,7 +108,7 @@ def sensible_action(game: Game, state: States, random: np.random.Generator) -> i
     values = {action: tactical_value(game, state, action) for action in game.legal_actions(state).tolist()}
     actions = [action for action in values if values[action] == max(values.values())]
     heights = [((int(state[STONES]) >> 7 * action) & 63).bit_count() for action in actions]
-    weights = np.array([LINES[action][height] for action, height in zip(actions, heights, strict=True)])
+    weights = np.array([WINNING_LINES[action][height] for action, height in zip(actions, heights, strict=True)])
     return int(random.choice(actions, p=weights / weights.sum()))
 
 
@@ -116,7 +116,7 @@ def keeping_action(game: Game, state: States, random: np.random.Generator, table
     """One of the moves that keep the value of the position, all equally likely."""
     value = solve(state, table=table)
     shuffled = random.permutation(game.legal_actions(state)).tolist()
-    return next(action for action in shuffled if -solve(after(game, state, action), table=table) == value)
+    return next(action for action in shuffled if -solve(position_after(game, state, action), table=table) == value)
 
 
 def play(game: Game, random: np.random.Generator, table: Table) -> list[int]:
@@ -142,9 +142,9 @@ def position(game: Game, actions: list[int]) -> States:
     return state
 
 
-def draw(game: Game, count: int, seed: int, table: Table, first_ply: int | None = None) -> list[list[int]]:
+def draw_positions(game: Game, count: int, seed: int, table: Table, first_ply: int | None = None) -> list[list[int]]:
     """The moves that lead to ``count`` different positions."""
-    first, all_from = (FIRST, ALL_FROM) if first_ply is None else (first_ply, first_ply)
+    first, all_from = (FIRST_DRAW, ALL_FROM) if first_ply is None else (first_ply, first_ply)
     drawn: list[list[int]] = []
     seen: set[int] = set()
     number = 0
@@ -185,9 +185,9 @@ def label(game: Game, drawn: list[list[int]], table: Table) -> list[ActionValues
 def main() -> None:
     """Draw, solve, write."""
     arguments = parse(None)
-    out, started = arguments.out or FILE, time.process_time()
+    out, started = arguments.out or POSITIONS_FILE, time.process_time()
     game, table = load_game("connect_four"), new_table(slots=SLOTS)
-    drawn = draw(game, arguments.count, arguments.seed, table, arguments.first_ply)
+    drawn = draw_positions(game, arguments.count, arguments.seed, table, arguments.first_ply)
     print(f"drawn after {time.process_time() - started:,.0f} s", flush=True)
     values = np.stack(label(game, drawn, table))
     plies = np.array([len(moves) for moves in drawn], np.uint8)

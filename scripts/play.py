@@ -33,7 +33,7 @@ if __name__ == "__main__":
 from configs.commands import shipped
 from configs.flags import HIGHEST_SEED, number, whole
 from engines.early import Early
-from engines.gtp_rules import NAMED, GtpRules, parse_rules
+from engines.gtp_rules import NAMED_RULES, GtpRules, parse_rules
 from engines.gtp_words import GtpHello
 from engines.line_reader import LineReader
 from engines.uci_options import Options, UciHello
@@ -42,7 +42,7 @@ from training.common.signals import interruptible
 from training.common.start import before_imports, reports_compiling, see_file
 from training.networks.model_heading import Heading, model_path_of_run, read_heading
 
-NAME = "Keima"
+ENGINE_TITLE = "Keima"
 
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
@@ -66,7 +66,9 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
         metavar="CHANCE",
         help="it resigns when its winning chance stays below this, such as 0.05; as a Go engine and against you",
     )
-    parser.add_argument("--rules", choices=NAMED, help="with --gtp: the rules at the start (default: tromp-taylor)")
+    parser.add_argument(
+        "--rules", choices=NAMED_RULES, help="with --gtp: the rules at the start (default: tromp-taylor)"
+    )
     engine = parser.add_mutually_exclusive_group()
     engine.add_argument("--uci", action="store_true", help="chess engine: speak UCI on standard input and output")
     engine.add_argument("--gtp", action="store_true", help="Go engine: speak GTP on standard input and output")
@@ -123,7 +125,7 @@ def greet(arguments: argparse.Namespace) -> Early | None:
     hello = (
         uci_hello(heading, arguments)
         if arguments.uci
-        else GtpHello(name=NAME, version=gtp_version(heading.model_version))
+        else GtpHello(name=ENGINE_TITLE, version=gtp_version(heading.model_version))
     )
     return Early(LineReader(sys.stdin.fileno()), hello)
 
@@ -135,7 +137,7 @@ def uci_hello(heading: Heading, arguments: argparse.Namespace) -> UciHello:
 
 def uci_name(model_version: int) -> str:
     """The chess engine's name, with the model's version, which has no other place in UCI."""
-    return f"{NAME} {model_version}"
+    return f"{ENGINE_TITLE} {model_version}"
 
 
 def gtp_version(model_version: int) -> str:
@@ -169,7 +171,7 @@ from views.boards import painted
 EXAMPLES = 3  # of moves, shown to somebody who typed none
 WATCH_SECONDS = 0.3  # between two moves that are watched
 MOST_LEAVES = 32  # that the engine evaluates at once
-WORDS = (
+TABLE_WORDS = (
     "hint     what it would play, and what it expects",
     "undo     take your last move back",
     "resign   give the game up",
@@ -178,10 +180,10 @@ WORDS = (
 )
 # By the number of players.
 HELP = {
-    1: ("go       let it make a move", "watch    let it play to the end", *WORDS),
-    2: WORDS,
+    1: ("go       let it make a move", "watch    let it play to the end", *TABLE_WORDS),
+    2: TABLE_WORDS,
 }
-LONGEST = 10  # plies for each point, after which a game of the Go engine ends; people end it earlier
+PLIES_PER_POINT = 10  # plies for each point, after which a game of the Go engine ends; people end it earlier
 
 
 class Table:
@@ -275,7 +277,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = parse(argv)
     console = Console(highlight=False)
     try:
-        model = open_model(file_of(arguments))
+        model = read_given_model(file_of(arguments))
         game = load_game(model.description.game, **model.description.options)
         if game.num_players == 1 and arguments.second:
             raise ValueError(f"--second: {game.name} is a one-player game")
@@ -299,12 +301,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     if arguments.gtp:
         from engines import gtp  # which compiles Go
 
-        long = load_game("go", **(model.description.options | {"max_plies": LONGEST * game.options["size"] ** 2}))
+        long = load_game(
+            "go", **(model.description.options | {"max_plies": PLIES_PER_POINT * game.options["size"] ** 2})
+        )
         version = gtp_version(model.model_version)
         make = partial(
             gtp.GtpEngine,
             long,
-            name=NAME,
+            name=ENGINE_TITLE,
             version=version,
             predict=predictions_of(network),
             resign_below=arguments.resign or 0.0,
@@ -336,7 +340,7 @@ def rules_of(arguments: argparse.Namespace, game: Game) -> GtpRules:
     return parse_rules([arguments.rules], trained)[0] if arguments.rules else trained
 
 
-def open_model(path: Path) -> Model:
+def read_given_model(path: Path) -> Model:
     """The model in a file.
 
     Raises:

@@ -43,7 +43,7 @@ from games import GAMES
 from training.common.signals import INTERRUPTED, interruptible
 from training.common.start import before_imports, reports_compiling, see_inputs
 
-WIDTH = 70  # of the lines above and below a title
+RULE_WIDTH = 70  # of the lines above and below a title
 TIME_STEPS = 2  # more of them take longer in proportion; the network plays and learns with two
 ITERATIONS, GAMES_PER_ITERATION = 100, 100  # defaults of a new run
 SMOKE = {"iterations": 2, "games_per_iter": 8, "batch_size": 16, "simulations": 4, "blocks": 1, "channels": 8}
@@ -293,9 +293,9 @@ def banner(settings: Settings, slots: Sequence[DeviceSlot]) -> list[str]:
     devices = list(dict.fromkeys(slot.title for slot in slots))
     numbers = [int(title.split()[1]) for title in devices]
     return [
-        "=" * WIDTH,
+        "=" * RULE_WIDTH,
         f"  Multi-GPU {stem_of(settings.game.name).replace('_', ' ').title()}{kind} Training",
-        "=" * WIDTH,
+        "=" * RULE_WIDTH,
         f"Primary training device: {f'cuda:{numbers[0]}' if slots[0].device else 'cpu'}",
         f"Parallel self-play {devices[0].split()[0]}s: {numbers}",
     ]

@@ -39,7 +39,7 @@ from training.common.signals import interruptible
 from training.common.start import before_imports, reports_compiling
 from training.data.ledger import read_ledger
 
-LAST = 20  # iterations shown
+LAST_ITERATIONS = 20  # iterations shown
 
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
@@ -53,7 +53,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--last",
         type=whole(),
-        default=LAST,
+        default=LAST_ITERATIONS,
         metavar="N",
         help="iterations in the table (default: %(default)s)",
     )
@@ -118,7 +118,7 @@ from training.networks.auxiliary_heads import predictions_of
 from training.networks.predictions import Predict
 from views import ppo_results
 from views.calibration import Bin, calibration_of
-from views.charts import FAINT, TITLE, count, duration, percent, points, rate, rating, table
+from views.charts import FAINT, FILE_WIDTH, TITLE, count, duration, percent, points, rate, rating, table
 from views.files import StatsRow, read_stats
 from views.game_export import games_as_pgn, games_as_sgf, write_games
 from views.game_view import game_of, recorded_game, sample_games
@@ -130,8 +130,7 @@ from views.ppo_files import Round, read_rounds
 from views.steps import keyboard, print_game, step_through
 from views.views import TRENDS, history, trends
 
-FILE_WIDTH = 200  # columns where the output is no terminal
-PAGE, PICTURE, TERMINAL = "open it in a browser", "the run's curves", "this output as a picture"
+PAGE_NOTE, PICTURE_NOTE, TERMINAL_NOTE = "open it in a browser", "the run's curves", "this output as a picture"
 
 
 def summary(rows: Sequence[StatsRow], run_dir: Path) -> list[tuple[str, str]]:
@@ -227,7 +226,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return write(
             args.svg,
             lambda: terminal_picture(report(rows, args.path.parent, last=args.last, width=FILE_WIDTH)),
-            TERMINAL,
+            TERMINAL_NOTE,
         )
     print_lines(lambda width: report(rows, args.path.parent, last=args.last, width=width))
     return 0
@@ -237,9 +236,11 @@ def print_rounds(args: argparse.Namespace, rounds: Sequence[Round]) -> int:
     """Print a PPO run, or write it to files; returns the exit code: 2 if a file cannot be written."""
     folder = args.path.parent
     if args.html or args.png:
-        page_written = write(args.html, lambda: ppo_results.page(rounds, folder).encode(), PAGE) if args.html else 0
+        page_written = (
+            write(args.html, lambda: ppo_results.page(rounds, folder).encode(), PAGE_NOTE) if args.html else 0
+        )
         drawn = (
-            write(args.png, lambda: picture(folder.resolve().name, ppo_results.curves(rounds, folder)), PICTURE)
+            write(args.png, lambda: picture(folder.resolve().name, ppo_results.curves(rounds, folder)), PICTURE_NOTE)
             if args.png
             else 0
         )
@@ -298,7 +299,9 @@ def write_page(path: Path, rows: Sequence[StatsRow], run_dir: Path, bins: Sequen
     except (ValueError, OSError) as error:
         print(f"view_results: the page has no games: {in_words(error)}", file=sys.stderr)
         games = []
-    return write(path, lambda: page(run_dir.resolve().name, summary(rows, run_dir), rows, games, bins).encode(), PAGE)
+    return write(
+        path, lambda: page(run_dir.resolve().name, summary(rows, run_dir), rows, games, bins).encode(), PAGE_NOTE
+    )
 
 
 def predictor(run_dir: Path) -> Predict | None:
@@ -352,7 +355,7 @@ def export_games(run_dir: Path, *, pgn: Path | None, sgf: Path | None) -> int:
 
 def write_picture(path: Path, rows: Sequence[StatsRow], run_dir: Path, bins: Sequence[Bin]) -> int:
     """Write the run's curves as a PNG file; returns the exit code: 2 if that fails."""
-    return write(path, lambda: picture(run_dir.resolve().name, charts(rows, bins)), PICTURE)
+    return write(path, lambda: picture(run_dir.resolve().name, charts(rows, bins)), PICTURE_NOTE)
 
 
 if __name__ == "__main__":

@@ -56,7 +56,7 @@ from training.networks.model_file import (
     seal,
     sha256_of,
 )
-from training.networks.model_heading import PREFIX
+from training.networks.model_heading import MODEL_PREFIX
 from training.worker.worker_folder import BrokenMessage, WorkerFolder
 from views.files import UnreadableStats, read_stats
 
@@ -163,9 +163,9 @@ def spoil_model(random: Random, data: bytes) -> bytes:
     words = tuple(row.copy() for row in content.words)
     head = content.head
     if random.random() < 0.7:
-        raw = spoil_json(random, content.head[PREFIX.size :])
-        magic, number, _ = PREFIX.unpack_from(content.head)
-        head = PREFIX.pack(magic, number, len(raw)) + raw
+        raw = spoil_json(random, content.head[MODEL_PREFIX.size :])
+        magic, number, _ = MODEL_PREFIX.unpack_from(content.head)
+        head = MODEL_PREFIX.pack(magic, number, len(raw)) + raw
     else:
         row = words[random.integers(len(words))]
         if row.size:

@@ -2,7 +2,7 @@
 
 from rich.text import Text
 
-FIRST, SECOND, CHANGED = "bold yellow", "bold cyan", "reverse"
+FIRST_PLAYER, SECOND_PLAYER, CHANGED = "bold yellow", "bold cyan", "reverse"
 
 
 def painted(board: str, before: str | None = None) -> Text:
@@ -32,4 +32,4 @@ def _color(char: str) -> list[str]:
     """The colour of a piece: X, or in chess capital letters, belongs to the first player."""
     if not char.isalpha():
         return []
-    return [FIRST if char.isupper() and char != "O" else SECOND]
+    return [FIRST_PLAYER if char.isupper() and char != "O" else SECOND_PLAYER]

@@ -15,7 +15,7 @@ from training.data.records import RANDOM_MOVE, GameBatch
 from views.game_view import game_of
 
 BINS = 10
-POSITIONS = 50_000  # examined, of the newest games
+EXAMINED_POSITIONS = 50_000  # examined, of the newest games
 FEWEST_GAMES = 10  # in a bin that is shown
 
 
@@ -47,7 +47,7 @@ def calibration_of(run: Path, *, log_event: Callable[[str], None]) -> list[Bin]:
         batch = load_if_intact(run, row, log_event=log_event)
         batches += [batch] if batch else []
         positions += row.positions
-        if positions >= POSITIONS:
+        if positions >= EXAMINED_POSITIONS:
             break
     return bins_of(batches)
 

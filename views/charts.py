@@ -17,6 +17,7 @@ Row = TypeVar("Row")
 
 BLOCKS = "▁▂▃▄▅▆▇█"
 GAP = 2  # blanks between columns
+FILE_WIDTH = 200  # columns of output that is not a terminal
 # Named colours that stay readable on dark and on light terminals.
 TITLE, FAINT, GOOD, NOTICE, BAD = "bold", "dim", "green", "magenta", "bold red"
 

@@ -36,7 +36,7 @@ class Metric:
     rank: int | None = None  # of its column: see ``Column``; None: no column
     style: Callable[[float], str] | None = None  # of its cell
 
-    def text(self, row: "Row") -> str:
+    def text(self, row: "MetricRow") -> str:
         """The figure of a row as people read it; empty if it was not measured."""
         value = figure(row, self.name)
         if value is None:
@@ -48,7 +48,7 @@ class Metric:
         style = self._style if self.style else None
         return Column(title=self.title, cell=self.text, rank=self.rank or 0, style=style, help=self.help)
 
-    def _style(self, row: "Row") -> str:
+    def _style(self, row: "MetricRow") -> str:
         value = figure(row, self.name)
         return self.style(value) if self.style and value is not None else ""
 
@@ -62,7 +62,7 @@ class Chart:
     format: Format | None = None  # of the axis; None: that of the first metric
 
 
-Row = IterationReport | Figures
+MetricRow = IterationReport | Figures
 
 
 def columns(metrics: Sequence[Metric]) -> tuple[Column[Any], ...]:
@@ -70,10 +70,10 @@ def columns(metrics: Sequence[Metric]) -> tuple[Column[Any], ...]:
     return tuple(metric.column() for metric in metrics if metric.rank is not None)
 
 
-def drawn(
+def metric_chart(
     charts: Sequence[Chart],
     metrics: Sequence[Metric],
-    rows: Sequence[Row],
+    rows: Sequence[MetricRow],
     places: Sequence[float],
     *,
     x_name: str,
@@ -104,7 +104,7 @@ def drawn(
     return [layout for layout in layouts if layout]
 
 
-def figure(row: Row, name: str) -> float | None:
+def figure(row: MetricRow, name: str) -> float | None:
     """The figure of that name; None if it was not measured."""
     if not isinstance(row, IterationReport):
         return row.get(name)

@@ -12,15 +12,15 @@ from training.common.reports import IterationReport
 from views.calibration import Bin
 from views.charts import Column, Row, count, percent
 from views.game_view import GameView
-from views.metrics import METRICS, Chart, drawn
+from views.metrics import METRICS, Chart, metric_chart
 from views.svg import ChartLayout, Series, laid_out, svg
 from views.views import history
 from views.worker_charts import worker_charts
 
 TEMPLATE = Path(__file__).with_name("page.html")
-MARK = re.compile("@(TITLE|SUMMARY|CHARTS|TABLE|GAMES)@")
+PLACEHOLDER = re.compile("@(TITLE|SUMMARY|CHARTS|TABLE|GAMES)@")
 ROWS_SHOWN = 200  # of the table
-WORKERS = "Workers, as each stood at the ends of iterations"
+WORKERS_TITLE = "Workers, as each stood at the ends of iterations"
 
 CHARTS = (
     Chart(
@@ -72,7 +72,9 @@ def page(
         games: to step through.
         calibration: of what search expected in the newest games.
     """
-    sections = [("Curves", curves(rows, calibration)), (WORKERS, worker_charts(rows, *time_unit(rows)))] if rows else []
+    sections = (
+        [("Curves", curves(rows, calibration)), (WORKERS_TITLE, worker_charts(rows, *time_unit(rows)))] if rows else []
+    )
     return filled(title, summary, sections, as_html("Iterations", history(rows), rows) if rows else "", games)
 
 
@@ -103,7 +105,7 @@ def filled(
         "GAMES": json.dumps([_shown(view) for view in games], separators=(",", ":")).replace("<", "\\u003c"),
     }
     # In one pass, so that a placeholder within a text is left alone.
-    return MARK.sub(lambda mark: parts[mark[1]], TEMPLATE.read_text(encoding="utf-8"))
+    return PLACEHOLDER.sub(lambda mark: parts[mark[1]], TEMPLATE.read_text(encoding="utf-8"))
 
 
 def _shown(view: GameView) -> dict[str, Any]:
@@ -152,7 +154,7 @@ def curves(rows: Rows, calibration: Sequence[Bin]) -> list[ChartLayout]:
     size, unit = time_unit(rows)
     tiles = tuple((str(milestone), f"self_play/reached_{milestone}") for milestone in _milestones(rows)[-5:])
     reached = (Chart(title="Games that reach a tile", curves=tiles, format=percent),) if tiles else ()
-    found = drawn(
+    found = metric_chart(
         (*CHARTS[:4], *reached, *CHARTS[4:]), METRICS, rows, [row.seconds / size for row in rows], x_name=unit
     )
     calibrated = calibration_chart(calibration)

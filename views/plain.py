@@ -9,7 +9,7 @@ from typing import TextIO
 from games.text import printable
 from training.common.reports import IterationReport, LearnerReport, ProgressReport, SpikeReport
 from views.charts import cluster_figures, count, duration, games_so_far, percent, rate
-from views.strength import score_text, strength_fields
+from views.strength import score_report_text, strength_fields
 
 HEARTBEAT_SECONDS = 30.0
 
@@ -25,7 +25,7 @@ def iteration_line(report: IterationReport, iterations: int | None = None) -> st
         f"model {report.model_version:>4}",
     ]
     if play.score:
-        parts.append(f"score {score_text(play.score)}")
+        parts.append(f"score {score_report_text(play.score)}")
     if report.learner:
         parts.append(f"loss {_losses(report.learner)}")
         parts += [_spikes(report.learner.spikes)] if report.learner.spikes else []

@@ -20,7 +20,7 @@ from views.svg import (
     triangle,
 )
 
-COLUMNS, HEAD, EDGE = 2, 34, 10  # charts in a row; the title's height; an outer margin
+CHART_COLUMNS, TITLE_HEIGHT, EDGE = 2, 34, 10  # charts in a row; the title's height; an outer margin
 SCALE, FINER = 2, 2  # pixels to a unit of the layout; drawn finer by so much and then reduced, which smooths the lines
 INK, FAINT, PAPER, LINE = "#1c2430", "#64707f", "#ffffff", "#dde2e8"
 COLOURS = ("#1f6feb", "#d4691e", "#2a8f4f", "#8a4fbf", "#b3261e")  # as on the page
@@ -76,17 +76,17 @@ def picture(title: str, layouts: Sequence[ChartLayout]) -> bytes:
     """
     if not layouts:
         raise ValueError("there is nothing to draw: curves need two iterations")
-    columns = min(COLUMNS, len(layouts))
+    columns = min(CHART_COLUMNS, len(layouts))
     rows = -(-len(layouts) // columns)
-    surface = Surface(columns * WIDTH + 2 * EDGE, HEAD + rows * HEIGHT + EDGE)
-    surface.text(LEFT + EDGE, HEAD - 12, title, colour=INK, size=16)
+    surface = Surface(columns * WIDTH + 2 * EDGE, TITLE_HEIGHT + rows * HEIGHT + EDGE)
+    surface.text(LEFT + EDGE, TITLE_HEIGHT - 12, title, colour=INK, size=16)
     for number, layout in enumerate(layouts):
-        surface.corner = EDGE + number % columns * WIDTH, HEAD + number // columns * HEIGHT
-        draw(surface, layout)
+        surface.corner = EDGE + number % columns * WIDTH, TITLE_HEIGHT + number // columns * HEIGHT
+        draw_chart(surface, layout)
     return surface.png()
 
 
-def draw(surface: Surface, layout: ChartLayout) -> None:
+def draw_chart(surface: Surface, layout: ChartLayout) -> None:
     """One pair of axes with its curves."""
     surface.text(LEFT, 14, layout.title, colour=INK, size=12)
     for y, text in layout.values:

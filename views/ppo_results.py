@@ -7,7 +7,7 @@ from rich.text import Text
 
 from training.ppo.worlds.trading_kernels import LONG_CLOSED, LONG_OPENED, SHORT_CLOSED, SHORT_OPENED, TRADES
 from views.charts import FAINT, TITLE, count, duration, rate, table
-from views.metrics import PPO_METRICS, Chart, columns, drawn, money
+from views.metrics import PPO_METRICS, Chart, columns, metric_chart, money
 from views.page import as_html, filled
 from views.ppo_files import LastEpisode, Round, read_episode
 from views.svg import ChartLayout, Marks, Series, laid_out
@@ -25,8 +25,8 @@ TRADE_MARKS = (  # purchases point upwards; closing trades are hollow
 Rounds = Sequence[Round]
 
 
-COLUMNS = columns(PPO_METRICS)
-MEANS = ("episodes/reward", "episodes/profit", "episodes/win_rate")  # of the summary
+PPO_COLUMNS = columns(PPO_METRICS)
+SUMMARY_MEANS = ("episodes/reward", "episodes/profit", "episodes/win_rate")  # of the summary
 TRENDS = ("episodes/reward", "learning/entropy", "learning/value_loss")  # with a sparkline
 CHARTS = (
     Chart(title="Reward per episode", curves=(("", "episodes/reward"),), format=rate),
@@ -53,7 +53,7 @@ def summary(rounds: Rounds, folder: Path, episode: LastEpisode | None) -> list[t
     last = rounds[-1]
     lines = [("Run", str(folder)), ("Episodes", f"{last['run/episodes_over']:,.0f} in {duration(last['run/seconds'])}")]
     lines.append(("Steps", f"{last['run/total_steps']:,.0f} of all worlds"))
-    for metric in (metric for metric in PPO_METRICS if metric.name in MEANS):
+    for metric in (metric for metric in PPO_METRICS if metric.name in SUMMARY_MEANS):
         mean = mean_at_end(rounds, metric.name)
         if mean is not None:
             shown = f"{metric.format(mean)}, the mean over the last tenth of the rounds"
@@ -68,7 +68,7 @@ def summary(rounds: Rounds, folder: Path, episode: LastEpisode | None) -> list[t
 def training_curves(rounds: Rounds) -> list[ChartLayout]:
     """All curves that have two points, over the steps of all environments."""
     steps = [row["run/total_steps"] for row in rounds]
-    return drawn(CHARTS, PPO_METRICS, rounds, steps, x_name="steps", show_x=count)
+    return metric_chart(CHARTS, PPO_METRICS, rounds, steps, x_name="steps", show_x=count)
 
 
 def episode_curves(episode: LastEpisode) -> list[ChartLayout]:
@@ -111,13 +111,15 @@ def page(rounds: Rounds, folder: Path) -> str:
     episode = read_episode(folder)
     drawn = episode_curves(episode) if episode else []
     sections = [("The last whole episode", drawn), ("Training", training_curves(rounds))]
-    return filled(folder.resolve().name, summary(rounds, folder, episode), sections, as_html("Rounds", COLUMNS, rounds))
+    return filled(
+        folder.resolve().name, summary(rounds, folder, episode), sections, as_html("Rounds", PPO_COLUMNS, rounds)
+    )
 
 
 def report(rounds: Rounds, folder: Path, *, last: int, width: int) -> list[Text]:
     """The table of the ``last`` rounds, sparklines over all of them, and the summary."""
     lines = [Text(f"The last {last} of {len(rounds):,} rounds:", FAINT)] if len(rounds) > last else []
-    lines += [*table(COLUMNS, rounds[-last:], width), Text()]
+    lines += [*table(PPO_COLUMNS, rounds[-last:], width), Text()]
     lines += trends(TRENDS, PPO_METRICS, rounds, width)
     titles = summary(rounds, folder, read_episode(folder))
     return [*lines, Text(), *(Text.assemble((f"{title:<20}", FAINT), (text, TITLE)) for title, text in titles)]

@@ -12,7 +12,7 @@ from training.common.files import read_limited
 
 logger = logging.getLogger(__name__)
 
-HEAD, BETWEEN, TAIL = b"[\n", b",\n", b"\n]\n"
+LIST_HEAD, ROW_SEPARATOR, LIST_TAIL = b"[\n", b",\n", b"\n]\n"
 MODE = 0o644  # readable by all
 ROW_LIMIT = 2**26  # bytes of a row that is read, and of a list that another program wrote
 
@@ -43,18 +43,18 @@ class RowFile:
         self._waiting.append(row)
         if self._end < 0 or not self._is_as_left():
             self._end = self._end_of_rows_before(number)
-        start, piece = self._end, (BETWEEN if self._end else HEAD) + BETWEEN.join(self._waiting)
+        start, piece = self._end, (ROW_SEPARATOR if self._end else LIST_HEAD) + ROW_SEPARATOR.join(self._waiting)
         with os.fdopen(os.open(self.path, os.O_WRONLY | os.O_CREAT, MODE), "wb", buffering=0) as file:
             try:
-                _write(file.fileno(), start, piece + TAIL)
+                _write(file.fileno(), start, piece + LIST_TAIL)
             except OSError:
                 with suppress(OSError):
-                    _write(file.fileno(), start, TAIL if start else b"")
+                    _write(file.fileno(), start, LIST_TAIL if start else b"")
                 raise
         self._end, self._waiting = start + len(piece), []
 
     def _is_as_left(self) -> bool:
-        return self.path.exists() and self.path.stat().st_size == self._end + len(TAIL)
+        return self.path.exists() and self.path.stat().st_size == self._end + len(LIST_TAIL)
 
     def _end_of_rows_before(self, number: int) -> int:
         """The end of the last row with a lower number; a file that is no list is renamed."""
@@ -62,11 +62,11 @@ class RowFile:
         try:
             with self.path.open("rb") as file:
                 first = file.readline()
-                if first != HEAD and first:
+                if first != LIST_HEAD and first:
                     raise ValueError
                 for line in file:
                     row = line.rstrip(b",\n")
-                    if row == TAIL.strip() or self._number(row, torn=not line.endswith(b"\n")) >= number:
+                    if row == LIST_TAIL.strip() or self._number(row, torn=not line.endswith(b"\n")) >= number:
                         break
                     end = file.tell() - len(line) + len(row)
         except FileNotFoundError:
@@ -110,13 +110,13 @@ def rows_in(path: Path) -> Iterator[bytes]:
         OSError: it is missing or may not be read.
     """
     with path.open("rb") as file:
-        if file.readline(len(HEAD)) != HEAD or file.read(1) not in b"{]":
+        if file.readline(len(LIST_HEAD)) != LIST_HEAD or file.read(1) not in b"{]":
             yield from _rows_of_any_list(path)
             return
-        file.seek(len(HEAD))
+        file.seek(len(LIST_HEAD))
         while (line := file.readline(ROW_LIMIT + 1)).endswith(b"\n"):
-            row = line.rstrip(BETWEEN)
-            if row == TAIL.strip():
+            row = line.rstrip(ROW_SEPARATOR)
+            if row == LIST_TAIL.strip():
                 return
             yield row
     raise ValueError(

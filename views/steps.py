@@ -21,7 +21,7 @@ BAR = 24  # cells of a move with a share of 1
 LEAP = 10  # positions
 ESCAPE_SECONDS = 0.05  # for the rest of a key's sequence
 HELP = "→ space n: next   ← p: back   ↓ ↑ PgDn PgUp: ten   Home End: first, last   q: quit"
-KEYS = {
+KEY_COMMANDS = {
     "\x1b[C": 1, " ": 1, "n": 1, "l": 1, "\r": 1, "\n": 1,
     "\x1b[D": -1, "p": -1, "h": -1, "b": -1, "\x7f": -1,
     "\x1b[B": LEAP, "\x1b[6~": LEAP, "\x1b[A": -LEAP, "\x1b[5~": -LEAP,
@@ -81,7 +81,7 @@ def step_through(view: GameView, console: Console, read_key: Callable[[], str], 
             key = read_key()
             if key in ("", "q", "\x03", "\x04"):
                 return
-            index = min(max(index + KEYS.get(key, 0), 0), len(view.moments) - 1)
+            index = min(max(index + KEY_COMMANDS.get(key, 0), 0), len(view.moments) - 1)
 
 
 @contextlib.contextmanager

@@ -18,7 +18,7 @@ def strength_fields(evaluation: EvaluationReport) -> list[str]:
     if evaluation.random_not_lost is not None and evaluation.elo is None:
         fields.append(f"not lost to random {percent(evaluation.random_not_lost)}")
     if evaluation.score is not None:
-        fields.append(f"measured score {score_text(evaluation.score)}")
+        fields.append(f"measured score {score_report_text(evaluation.score)}")
     if evaluation.accepted is not None:
         fields.append("accepted" if evaluation.accepted else "refused by the gate")
     return fields
@@ -46,11 +46,11 @@ def strength_sentences(evaluation: EvaluationReport) -> list[str]:
         bare = "" if evaluation.policy_error is None else f", {percent(evaluation.policy_error)} without search"
         sentences.append(f"It throws away game value in {error} of solved positions{bare}")
     if evaluation.score is not None:
-        sentences.append(f"Mean score of {evaluation.score.games:,} games: {score_text(evaluation.score)}")
+        sentences.append(f"Mean score of {evaluation.score.games:,} games: {score_report_text(evaluation.score)}")
     return sentences
 
 
-def score_text(score: ScoreReport) -> str:
+def score_report_text(score: ScoreReport) -> str:
     """Scores in one line: 12,345 ± 678 (median 11,000, best 36,000; 2048: 41.0 %). Milestones that no game has reached
     are left out.
     """

@@ -34,7 +34,7 @@ STATE_STYLES = {"playing": GOOD, "waiting": NOTICE, "starting": NOTICE, "error":
 MARK_STYLES = {"Active": GOOD, "Syncing": NOTICE, "Error": BAD, "Offline": FAINT}
 # Lines for iterations, workers and events: the least for each, and how many are plenty; further lines are given in the
 # same order.
-LEAST, PLENTY = (4, 3, 2), (8, 8, 4)
+LEAST_LINES, PLENTY_LINES = (4, 3, 2), (8, 8, 4)
 TRENDS = (  # metrics with a sparkline
     "learner/loss",
     "evaluation/search_error",
@@ -42,7 +42,7 @@ TRENDS = (  # metrics with a sparkline
     "self_play/score_mean",
     "evaluation/score_mean",
 )
-HALF = 40  # columns
+HALF_WIDTH = 40  # columns
 
 
 def _state_style(worker: WorkerReport) -> str:
@@ -85,7 +85,7 @@ def _reached(milestone: int) -> Callable[[IterationReport], str]:
     return cell
 
 
-WORKERS: tuple[Column[WorkerReport], ...] = (
+WORKER_COLUMNS: tuple[Column[WorkerReport], ...] = (
     Column(title="Worker", cell=lambda worker: printable(worker.name), left=True),
     Column(title="State", cell=lambda worker: printable(worker.state), left=True, style=_state_style),
     Column(title="Games/s", cell=lambda worker: rate(worker.games_per_second)),
@@ -103,12 +103,12 @@ def _standing(show: Callable[[RemoteStanding], str]) -> Callable[[WorkerReport],
 
 
 MACHINES: tuple[Column[WorkerReport], ...] = (
-    WORKERS[0],
+    WORKER_COLUMNS[0],
     Column(title="Stands", cell=_standing(lambda standing: standing.mark), left=True, style=_mark_style),
-    *WORKERS[2:4],
+    *WORKER_COLUMNS[2:4],
     Column(title="Share", cell=_standing(lambda standing: percent(standing.share)), rank=1),
     Column(title="Last batch", cell=_standing(lambda standing: _ago(standing.last_batch)), rank=3),
-    *WORKERS[4:],
+    *WORKER_COLUMNS[4:],
 )
 
 
@@ -194,7 +194,7 @@ def _together(now: ProgressReport) -> list[Text]:
     """The figures of a cluster, two in a line."""
     figures = figures_of(now)
     return [
-        Text("".join(f"{figure:{HALF}}" for figure in line).rstrip(), TITLE)
+        Text("".join(f"{figure:{HALF_WIDTH}}" for figure in line).rstrip(), TITLE)
         for line in (figures[:2], figures[2:])
         if line
     ]
@@ -212,7 +212,7 @@ def _progress(now: ProgressReport, width: int) -> Text:
 
 def _allot(room: int, wants: tuple[int, int, int]) -> list[int]:
     given = [0] * len(wants)
-    for enough in (LEAST, PLENTY, wants):
+    for enough in (LEAST_LINES, PLENTY_LINES, wants):
         for i, want in enumerate(wants):
             more = max(min(enough[i], want) - given[i], 0)
             given[i] += min(more, max(room - sum(given), 0))
@@ -221,7 +221,7 @@ def _allot(room: int, wants: tuple[int, int, int]) -> list[int]:
 
 def _worker_lines(workers: Sequence[WorkerReport], room: int, width: int) -> list[Text]:
     """The workers, those with errors first; if there are too many, the last line counts the rest by state."""
-    columns = MACHINES if any(worker.standing for worker in workers) else WORKERS
+    columns = MACHINES if any(worker.standing for worker in workers) else WORKER_COLUMNS
     if len(workers) <= room:
         return table(columns, workers, width)
     ordered = sorted(workers, key=lambda worker: worker.state != "error" and not worker.error)

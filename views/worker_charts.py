@@ -14,7 +14,7 @@ STATES = {  # a worker on another machine is shown by its mark
     **{"playing": GREEN, "waiting": ORANGE, "error": RED, "ended": PURPLE},
     **{"Active": GREEN, "Syncing": ORANGE, "Error": RED, "Offline": PURPLE},
 }
-FAULTS = {"error", "Error"}
+FAULT_STATES = {"error", "Error"}
 HALF_BAR = 0.36  # half of a bar's height, in rows
 MOST_SPANS = 200  # per row; more iterations are joined
 MOST_NAMES, MOST_LETTERS = 16, 10  # the most readable names below each other, and the room for a name's letters
@@ -32,7 +32,7 @@ class Span:
         """A worker's last state, or a fault if there was one; empty if it was absent."""
         known = [workers[name] for workers in self.iterations if name in workers]
         said = [worker.standing.mark if worker.standing else worker.state for worker in known]
-        return next((state for state in said if state in FAULTS), said[-1] if said else "")
+        return next((state for state in said if state in FAULT_STATES), said[-1] if said else "")
 
     def rate(self, name: str) -> float:
         """A worker's mean games per second."""

@@ -43,7 +43,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from benchmarks.cluster.simulated_workers import GAMES, STOP_FILE, worker_name
+from benchmarks.cluster.simulated_workers import SIMULATED_GAMES, STOP_FILE, worker_name
 from configs.flags import number, whole
 from configs.schema import Settings
 from distributed.fleet.fleet import Fleet
@@ -62,8 +62,8 @@ from training.worker.worker_folder import MAX_JSON_BYTES
 
 AHEAD_SECONDS = 5.0  # of play that a worker is granted in advance, besides two batches, so that it never waits
 READY_SECONDS = 120.0  # all workers must be Active by then
-WORKERS = Path(__file__).with_name("simulated_workers.py")
-MEMORY = Path("/dev/shm")
+SIMULATOR = Path(__file__).with_name("simulated_workers.py")
+MEMORY_FOLDER = Path("/dev/shm")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -152,7 +152,7 @@ def settings_for(arguments: argparse.Namespace, count: int) -> Settings:
     return Settings.model_validate(
         {
             "run": {"name": "benchmark", "iterations": 1},
-            "game": {"name": arguments.game, "options": GAMES[arguments.game]},
+            "game": {"name": arguments.game, "options": SIMULATED_GAMES[arguments.game]},
             "network": {"type": "resnet", "blocks": 1, "channels": 8, "global_pooling": False},
             "self_play": {
                 "flush_seconds": arguments.flush,
@@ -178,11 +178,11 @@ def measure(arguments: argparse.Namespace, count: int, run_dir: Path, hosts: Pat
         return SimulatedCluster(run_dir / "workers", hosts, game=game, settings=settings, run_id=run_id)
 
     with (run_dir / "offered").open("w") as offered:
-        line = [sys.executable, WORKERS, hosts, "--workers", count, "--games-per-second", arguments.games_per_second]
+        line = [sys.executable, SIMULATOR, hosts, "--workers", count, "--games-per-second", arguments.games_per_second]
         simulator = subprocess.Popen([*map(str, line), "--game", arguments.game], stdout=offered)
     try:
         coach = open_coach(run_dir, settings, make_backend=make_backend, observers=())
-        figures = figures_of(coach, seconds=arguments.seconds, count=count, simulator=simulator)
+        figures = measured_figures(coach, seconds=arguments.seconds, count=count, simulator=simulator)
         coach.end()
         coach.ledger.close()
         simulator.wait(30)
@@ -192,7 +192,9 @@ def measure(arguments: argparse.Namespace, count: int, run_dir: Path, hosts: Pat
     return with_ledger(run_dir, figures, count)
 
 
-def figures_of(coach: Coach, *, seconds: float, count: int, simulator: "subprocess.Popen[bytes]") -> dict[str, float]:
+def measured_figures(
+    coach: Coach, *, seconds: float, count: int, simulator: "subprocess.Popen[bytes]"
+) -> dict[str, float]:
     """Poll repeatedly, as a Coach does that waits for games, and return the figures."""
     begun = time.monotonic()
     coach.start()
@@ -267,7 +269,7 @@ def with_ledger(run_dir: Path, figures: dict[str, float], count: int) -> LoadRes
     )
 
 
-HEAD = (
+TABLE_HEAD = (
     "workers   offered     taken  behind  latency s     CPU          poll ms          polls  threads  memory  start\n"
     "          games/s   games/s   games  median 95 %    %  ms/game   median  longest    /s              MB      s"
 )
@@ -304,16 +306,18 @@ def main() -> None:
         default=30.0,
         help="seconds that a game waits for its file to fill (self_play.flush_seconds)",
     )
-    parser.add_argument("--game", choices=sorted(GAMES), default="go", help="the game of the records; go is 9x9")
+    parser.add_argument(
+        "--game", choices=sorted(SIMULATED_GAMES), default="go", help="the game of the records; go is 9x9"
+    )
     parser.add_argument("--one", type=Path, help=argparse.SUPPRESS)  # a Coach's process: its folder
     arguments = parser.parse_args()
     if arguments.one:
-        with tempfile.TemporaryDirectory(dir=MEMORY if MEMORY.is_dir() else None) as hosts:
+        with tempfile.TemporaryDirectory(dir=MEMORY_FOLDER if MEMORY_FOLDER.is_dir() else None) as hosts:
             print(row(measure(arguments, arguments.workers[0], arguments.one, Path(hosts))))
         return
     cores = len(os.sched_getaffinity(0))
-    print(f"{arguments.game} {GAMES[arguments.game]}, {cores} cores for the Coach and the process of all workers")
-    print(HEAD, flush=True)
+    print(f"{arguments.game} {SIMULATED_GAMES[arguments.game]}, {cores} cores for the Coach and the simulated workers")
+    print(TABLE_HEAD, flush=True)
     given = [
         "--games-per-second",
         arguments.games_per_second,

@@ -86,7 +86,7 @@ class Receiver:
         self._ssh.wait()
 
 
-def receive(root: Path) -> None:
+def run_receiver(root: Path) -> None:
     """Run the receiver on a host."""
     torch.set_num_threads(1)
     folder = WorkerFolder(root).make()
@@ -241,7 +241,7 @@ def main() -> None:
     parser.add_argument("--receive", type=Path, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.receive:
-        receive(arguments.receive)
+        run_receiver(arguments.receive)
         return
     if reason := why_not():
         raise SystemExit(reason)

@@ -28,7 +28,7 @@ from training.worker.batching import gather
 from training.worker.worker import BEAT_SECONDS, POLL_SECONDS
 from training.worker.worker_folder import Assignment, Heartbeat, WorkerFolder, batch_name
 
-GAMES: dict[str, dict[str, Any]] = {"connect_four": {}, "go": {"size": 9}}
+SIMULATED_GAMES: dict[str, dict[str, Any]] = {"connect_four": {}, "go": {"size": 9}}
 READY_GAMES = 200  # prepared once and delivered repeatedly, under other numbers
 PARALLEL_GAMES = 32  # that each worker reports
 STOP_FILE = "stop"  # in a machine's folder: stands for the signal that stops a real worker
@@ -142,7 +142,7 @@ class SimulatedWorker:
         self.ended = end
 
 
-def simulate(hosts: Path, count: int, games_per_second: float, game: Game) -> None:
+def run_workers(hosts: Path, count: int, games_per_second: float, game: Game) -> None:
     """Run all workers until all have been stopped; print a line for each delivered batch."""
     ready = synthetic_batch(game, games=READY_GAMES, num_simulations=64, full_share=0.25)
     games = [ready.game_record(index) for index in range(READY_GAMES)]
@@ -179,10 +179,10 @@ def main() -> None:
     parser.add_argument("folder", type=Path, help="of the machines' folders")
     parser.add_argument("--workers", type=whole(), default=1)
     parser.add_argument("--games-per-second", type=number(above=0), default=100.0, help="of all workers together")
-    parser.add_argument("--game", choices=sorted(GAMES), default="go")
+    parser.add_argument("--game", choices=sorted(SIMULATED_GAMES), default="go")
     arguments = parser.parse_args()
-    game = load_game(arguments.game, **GAMES[arguments.game])
-    simulate(arguments.folder, arguments.workers, arguments.games_per_second, game)
+    game = load_game(arguments.game, **SIMULATED_GAMES[arguments.game])
+    run_workers(arguments.folder, arguments.workers, arguments.games_per_second, game)
 
 
 if __name__ == "__main__":

@@ -30,7 +30,7 @@ from training.networks.network import build_network
 from training.replay.replay import Batch
 from training.search.puct import Evaluate
 
-NETWORKS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+MEASURED_NETWORKS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "go": ({"size": 9}, {"blocks": 6, "channels": 64}),
     "connect_four": ({}, {"blocks": 4, "channels": 64}),
 }
@@ -83,11 +83,11 @@ def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description="Compare the evaluator with plain torch.")
     parser.add_argument("--rounds", type=whole(), default=5)
-    parser.add_argument("--game", choices=sorted(NETWORKS), default="go")
+    parser.add_argument("--game", choices=sorted(MEASURED_NETWORKS), default="go")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     torch.manual_seed(1)
-    options, shape = NETWORKS[arguments.game]
+    options, shape = MEASURED_NETWORKS[arguments.game]
     game = load_game(arguments.game, **options)
     observations = canary_positions(game, max(BATCH_SIZES))
     network = learned_network(game, observations, shape)

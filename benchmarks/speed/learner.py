@@ -13,13 +13,13 @@ import statistics
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
+from benchmarks.speed.evaluator import MEASURED_NETWORKS
 from configs.flags import whole
 from games import Game, load_game
 from training.data.records import FULL_SEARCH, GameBatch
@@ -27,10 +27,6 @@ from training.learning.learner import Learner, TensorBatch, to_tensors
 from training.networks.network import build_network
 from training.replay.replay import ReplayWindow
 
-NETWORKS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
-    "go": ({"size": 9}, {"blocks": 6, "channels": 64}),
-    "connect_four": ({}, {"blocks": 4, "channels": 64}),
-}
 ROUND_STEPS = 2
 
 
@@ -104,11 +100,11 @@ def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description="Compare the learner with a bare training loop.")
     parser.add_argument("--rounds", type=whole(), default=20)
-    parser.add_argument("--game", choices=sorted(NETWORKS), default="go")
+    parser.add_argument("--game", choices=sorted(MEASURED_NETWORKS), default="go")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     torch.manual_seed(1)
-    options, shape = NETWORKS[arguments.game]
+    options, shape = MEASURED_NETWORKS[arguments.game]
     game = load_game(arguments.game, **options)
     window = ReplayWindow(game, capacity_positions=10**6)
     window.add(random_games(game, 100))

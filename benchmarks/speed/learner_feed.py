@@ -33,7 +33,7 @@ NUM_GAMES = 100  # of the batch
 SAMPLES = 256  # per step
 
 
-def seconds(work: Callable[[], Any], *, repeats: int = 10) -> float:
+def fastest_seconds(work: Callable[[], Any], *, repeats: int = 10) -> float:
     """The seconds of the fastest of several runs, after a warm-up."""
     work()
     times = []
@@ -108,8 +108,8 @@ def main() -> None:
         window.add(batch)
     space = Batch.empty(game, SAMPLES)
     sampling, plain = (
-        seconds(lambda: window.sample(SAMPLES, 1, out=space)),
-        seconds(lambda: plain_samples(game, batch), repeats=3),
+        fastest_seconds(lambda: window.sample(SAMPLES, 1, out=space)),
+        fastest_seconds(lambda: plain_samples(game, batch), repeats=3),
     )
     entries = batch.policy_actions.size / (batch.policy_sizes > 0).sum()
     print(
@@ -120,9 +120,9 @@ def main() -> None:
         f"file       {len(data) / NUM_GAMES:8,.0f} bytes a game, {dense_bytes(game, batch) / len(data):5.1f} times "
         "less than dense policies"
     )
-    print(f"encode     {1000 * seconds(lambda: encode(batch)):8.2f} ms for {NUM_GAMES} games")
-    print(f"decode     {1000 * seconds(lambda: decode(data)):8.2f} ms")
-    print(f"verify     {1000 * seconds(lambda: verify(batch, game)):8.2f} ms")
+    print(f"encode     {1000 * fastest_seconds(lambda: encode(batch)):8.2f} ms for {NUM_GAMES} games")
+    print(f"decode     {1000 * fastest_seconds(lambda: decode(data)):8.2f} ms")
+    print(f"verify     {1000 * fastest_seconds(lambda: verify(batch, game)):8.2f} ms")
     print(
         f"sample     {1000 * sampling:8.2f} ms for {SAMPLES} positions, {plain / sampling:5.0f} times faster "
         "than the Python interface"

@@ -43,7 +43,7 @@ from training.ppo.worlds.trading import TradingMarkets
 from training.ppo.worlds.trading_kernels import ACTIONS, FEATURES, LIMIT
 from training.ranks.ranks import ALONE, Place, Ranks, joined, store_in
 
-NETWORKS = {"separate": 256, "shared": 128}  # the LSTM's size; the first is RecurrentPPO's default
+LSTM_SIZES = {"separate": 256, "shared": 128}  # the LSTM's size; the first is RecurrentPPO's default
 NUM_STEPS, MINIBATCHES, PPO_EPOCHS = 128, 8, 10  # its defaults with 8 worlds: minibatches of 128 steps
 RATE = 3e-4
 EPISODE_BARS = 128
@@ -65,7 +65,7 @@ class Ours:
     ) -> None:
         torch.manual_seed(seed)
         worlds = markets(count, seed, first=ranks.rank * count)
-        network = ActorCritic(len(FEATURES), len(ACTIONS), lstm_size=NETWORKS[kind], shared=kind == "shared")
+        network = ActorCritic(len(FEATURES), len(ACTIONS), lstm_size=LSTM_SIZES[kind], shared=kind == "shared")
         settings = PPOSettings(
             learning_rate_actor=RATE,
             learning_rate_critic=RATE,
@@ -171,7 +171,7 @@ class Theirs:
             n_epochs=PPO_EPOCHS,
             seed=seed,
             device="cpu",
-            policy_kwargs={"lstm_hidden_size": NETWORKS[kind], **shared},
+            policy_kwargs={"lstm_hidden_size": LSTM_SIZES[kind], **shared},
         )
         self.steps = count * NUM_STEPS
         self._scaled = environments
@@ -245,7 +245,7 @@ def vectorized(worlds: TradingMarkets) -> Any:
     return Market()
 
 
-def seconds(learn: Any, *, clock: Callable[[], float] = time.process_time) -> float:
+def round_seconds(learn: Any, *, clock: Callable[[], float] = time.process_time) -> float:
     """The seconds of a round, by default of the processor."""
     started = clock()
     learn()
@@ -263,12 +263,12 @@ def compare_speed(kind: str, count: int, their_count: int, rounds: int, *, cores
     ours, theirs = make(kind, count, 1, mixed_precision=mixed_precision), Theirs(kind, their_count, 1)
     ours.learn()  # compile, allocate
     theirs.learn()
-    pairs = [(seconds(ours.learn, clock=clock), seconds(theirs.learn, clock=clock)) for _ in range(rounds)]
+    pairs = [(round_seconds(ours.learn, clock=clock), round_seconds(theirs.learn, clock=clock)) for _ in range(rounds)]
     ours.close()
     our_rate, their_rate = (
         statistics.median(steps / pair[i] for pair in pairs) for i, steps in enumerate((ours.steps, theirs.steps))
     )
-    title = f"{kind} LSTM of {NETWORKS[kind]}, {count} and {their_count} worlds, {cores} core(s)"
+    title = f"{kind} LSTM of {LSTM_SIZES[kind]}, {count} and {their_count} worlds, {cores} core(s)"
     print(f"{title}: {our_rate:,.0f} and {their_rate:,.0f} steps/s, {our_rate / their_rate:.2f}x")
 
 
@@ -285,11 +285,11 @@ def compare_best_speeds(kind: str, cores: int) -> None:
         for name, make in makers.items():
             one = make(kind, count, 1)
             one.learn()
-            rate = one.steps / min(seconds(one.learn, clock=clock) for _ in range(2))
+            rate = one.steps / min(round_seconds(one.learn, clock=clock) for _ in range(2))
             one.close()
             best[name] = max(best[name], rate)
             print(
-                f"{name}, {kind} LSTM of {NETWORKS[kind]}, {count} worlds, {cores} core(s): {rate:,.0f} steps/s",
+                f"{name}, {kind} LSTM of {LSTM_SIZES[kind]}, {count} worlds, {cores} core(s): {rate:,.0f} steps/s",
                 flush=True,
             )
     for name, rate in best.items():
@@ -320,7 +320,7 @@ def compare_returns(kind: str, count: int, steps: int, seeds: int, *, mixed_prec
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--network", choices=sorted(NETWORKS), default="shared")
+    parser.add_argument("--network", choices=sorted(LSTM_SIZES), default="shared")
     parser.add_argument("--num-envs", type=whole(), default=8)
     parser.add_argument("--their-envs", type=whole(), default=8)
     parser.add_argument("--rounds", type=whole(), default=3)

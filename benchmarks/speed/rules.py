@@ -121,7 +121,7 @@ def ours(game: Game) -> Callable[[int], int]:
     return lambda games: play_randomly(game.rules, game.start, game.num_actions, game.num_outcomes, streams, games)
 
 
-def drawn(outcomes: list[tuple[int, float]], share: float) -> int:
+def outcome_at(outcomes: list[tuple[int, float]], share: float) -> int:
     """The outcome at ``share`` of the cumulative probability."""
     for outcome, probability in outcomes:
         share -= probability
@@ -140,7 +140,7 @@ def openspiel_in_python(pyspiel: Any, name: str) -> Callable[[int], int]:
             state = game.new_initial_state()
             while not state.is_terminal():
                 if state.is_chance_node():
-                    state.apply_action(drawn(state.chance_outcomes(), random.random()))
+                    state.apply_action(outcome_at(state.chance_outcomes(), random.random()))
                     continue
                 legal = state.legal_actions()
                 state.apply_action(legal[int(random.random() * len(legal))])
@@ -215,7 +215,7 @@ def replay(
     return total
 
 
-def recorded(game: Game) -> tuple[Actions, NDArray[np.int64]]:
+def recorded_games(game: Game) -> tuple[Actions, NDArray[np.int64]]:
     """The actions of random games, concatenated, and the number of each game's actions."""
     random, games = np.random.default_rng(1), []
     for _ in range(RECORDED):
@@ -232,7 +232,7 @@ def recorded(game: Game) -> tuple[Actions, NDArray[np.int64]]:
 def nanoseconds(contest: Contest, rounds: int) -> str:
     """One line of the table of kernels."""
     game = load_game(contest.name, **contest.options)
-    actions, lengths = recorded(game)
+    actions, lengths = recorded_games(game)
     planes = np.empty(game.observation_shape, np.float32)
     times: list[list[float]] = []
     for _ in range(rounds + 1):  # the first one compiles

@@ -50,7 +50,7 @@ T = TypeVar("T")
 
 PARALLEL_GAMES, CACHE_POSITIONS = 256, 200_000
 BATCH_GAMES = 100
-HEADER = (
+TABLE_HEADER = (
     "| settings | positions | games | playing, s | learning, s "
     "| loss, learned | loss, left out | policy | sign | squared error | search |"
 )
@@ -74,7 +74,7 @@ def play(game: Game, evaluate: Evaluator, settings: SearchSettings, seed: int, p
     return batches
 
 
-def recorded(run: Path, positions: int) -> list[GameBatch]:
+def newest_games(run: Path, positions: int) -> list[GameBatch]:
     """The run's newest games with at least ``positions`` positions that had a full search.
 
     Raises:
@@ -150,7 +150,7 @@ def main() -> None:
         evaluate = Evaluator(model.build(game), game, max_batch=PARALLEL_GAMES)
     except (OSError, ValueError) as error:
         parser.error(str(error))
-    print(f"{HEADER}\n|{'---|' * HEADER.count(' | ')}---|", flush=True)
+    print(f"{TABLE_HEADER}\n|{'---|' * TABLE_HEADER.count(' | ')}---|", flush=True)
     played: dict[tuple[int, SearchSettings], tuple[list[GameBatch], float]] = {}
     for wanted, (title, settings) in product(
         arguments.positions, zip(["the run's", *arguments.tries], tries, strict=True)
@@ -159,7 +159,7 @@ def main() -> None:
         if key not in played:
             now = partial(play, game, evaluate, settings.search, arguments.seed, wanted)
             try:
-                played[key] = timed(partial(recorded, arguments.run, wanted) if arguments.recorded else now)
+                played[key] = timed(partial(newest_games, arguments.run, wanted) if arguments.recorded else now)
             except (OSError, ValueError) as error:
                 parser.error(str(error))
         batches, playing = played[key]

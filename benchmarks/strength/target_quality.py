@@ -34,7 +34,7 @@ from games import Game, load_game
 from games.game import Actions
 from keima import batch_of
 from training.data.records import GameBatch, GameRecord
-from training.evaluation.perfect_play import FILE, SolvedPositions, errors, read_moves, read_positions
+from training.evaluation.perfect_play import POSITIONS_FILE, SolvedPositions, errors, read_moves, read_positions
 from training.networks.evaluator import Evaluator
 from training.networks.model_heading import model_path_of_run
 from training.replay.replay import ReplayWindow
@@ -109,7 +109,7 @@ def main() -> None:
     parser.add_argument(
         "--positions",
         type=Path,
-        default=FILE,
+        default=POSITIONS_FILE,
         metavar="FILE",
         help="solved positions, instead of the shipped ones",
     )

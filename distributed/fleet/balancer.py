@@ -24,11 +24,11 @@ from dataclasses import dataclass, field
 
 HALF_LIFE = 10.0  # seconds after which an earlier measurement counts half
 PIECE_SECONDS = 4.0  # of play, that a paced worker is granted at a time
-TOO_LONG = 3.0  # a straggler takes this many times as long as the others ...
+STRAGGLER_FACTOR = 3.0  # a straggler takes this many times as long as the others ...
 SURPLUS = 2.0  # ... and has this many times the games that it would be granted now
-# A worker that has more than ENOUGH of what it may have ahead gets no grant below MIN_GRANT of that.
-ENOUGH, MIN_GRANT = 1 / 2, 1 / 16
-START = 4  # games for each parallel game of a worker before it has been measured
+# A worker that has more than ENOUGH_SHARE of what it may have ahead gets no grant below MIN_GRANT of that.
+ENOUGH_SHARE, MIN_GRANT = 1 / 2, 1 / 16
+START_GAMES = 4  # games for each parallel game of a worker before it has been measured
 FREE = 0.999  # a worker that plays at least this part of the time is not paced
 
 
@@ -122,7 +122,7 @@ def balance_games(
             piece = min(max(PIECE_SECONDS * speeds[name] * duty[name], 1.0), batch_games)
             due = owed + after[name].in_hand - left + piece / 2
             grant = min(grant, math.floor(due) if due >= piece else 0)
-        elif grant < MIN_GRANT * lookahead[name] and left > ENOUGH * lookahead[name]:
+        elif grant < MIN_GRANT * lookahead[name] and left > ENOUGH_SHARE * lookahead[name]:
             grant = 0  # each grant is a file sent to a worker: do not send one per game
         decisions[name] = Decision(
             grant=max(0, grant) if ahead > 0 and name not in stragglers else 0,
@@ -204,10 +204,10 @@ def _lookahead(
     shares = split(games, claims)
     seconds = games / sum(speeds.values())
     least = {
-        name: max(batch_games, worker.parallel_games * (1 if name in measured else START))
+        name: max(batch_games, worker.parallel_games * (1 if name in measured else START_GAMES))
         for name, worker in workers.items()
     }
-    bearable = {name: max(1, round(TOO_LONG * seconds * speeds[name])) for name in workers}
+    bearable = {name: max(1, round(STRAGGLER_FACTOR * seconds * speeds[name])) for name in workers}
     return {
         name: max(shares[name], min(least[name], bearable[name])) if name in measured else least[name]
         for name in workers
@@ -225,7 +225,9 @@ def _stragglers(
     return {
         name
         for name in workers
-        if seconds > 0 and left[name] > TOO_LONG * seconds * speeds[name] and left[name] > SURPLUS * lookahead[name]
+        if seconds > 0
+        and left[name] > STRAGGLER_FACTOR * seconds * speeds[name]
+        and left[name] > SURPLUS * lookahead[name]
     }
 
 

@@ -21,7 +21,7 @@ from distributed.fleet.mirror import waiting_files
 from distributed.fleet.network_metrics import NetworkMetrics
 from distributed.fleet.ownership import Claimant, owner_here
 from distributed.fleet.remote_worker import READY, WorkerSnapshot
-from distributed.fleet.worker_state import Mark, Restart, Stop, WorkerState, seen_at
+from distributed.fleet.worker_state import LOST_MARKS, Mark, Restart, Stop, WorkerState, seen_at
 from distributed.fleet.worker_view import worker_view
 from distributed.setup.process_manager import ProcessManager
 from distributed.ssh.transport import Transport
@@ -43,7 +43,6 @@ CLOSE_SECONDS = 20.0  # for all machines to deliver their finished games at the 
 PATIENCE_SECONDS = 5.0  # for their threads to end after that
 DRAIN_SECONDS = 120.0  # for a removed machine to finish its games
 SHARES_SECONDS = 60.0  # between two log lines about shares
-LOST = (Mark.ERROR, Mark.OFFLINE)
 
 
 class _ConnectionThread:
@@ -210,7 +209,7 @@ class Fleet:
         heartbeats: dict[str, Heartbeat | None] = {}
         for thread, snapshot in self._snapshots():
             state, heartbeat = self._state(thread, snapshot), snapshot.heartbeat
-            if state.mark in LOST:
+            if state.mark in LOST_MARKS:
                 run_id = self._assignments.run_id
                 last = heartbeat or Heartbeat(run_id=run_id, worker=snapshot.name, beat=0, pid=0, state="error")
                 silent = {"games_per_second": 0.0, "evaluations_per_second": 0.0}
@@ -371,7 +370,7 @@ class Fleet:
                 self._assignments.close_account(worker)
         lease, now = self._settings.distributed.lease_seconds, self._clock()
         states = {snapshot.name: self._state(thread, snapshot) for thread, snapshot in self._snapshots()}
-        lost = {worker for worker, state in states.items() if state.mark in LOST and now - state.since > lease}
+        lost = {worker for worker, state in states.items() if state.mark in LOST_MARKS and now - state.since > lease}
         self.workers = tuple(worker for worker in self._places if worker not in lost) or tuple(self._places)
 
     def _snapshots(self) -> list[tuple[_ConnectionThread, WorkerSnapshot]]:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from configs.schema import Settings, WorkerSettings
-from distributed.fleet.mirror import MARK, Mirror
+from distributed.fleet.mirror import RUN_MARK, Mirror
 from distributed.fleet.ownership import Claim, Claimant, owner_here
 from distributed.fleet.remote_worker import DesiredState, Leaving, RemoteWorker, WorkerSnapshot, reason
 from distributed.fleet.worker_state import (
@@ -344,6 +344,6 @@ def expected_workers(machine: WorkerSettings, root: Path) -> list[str]:
     """Return the workers that a machine had in an earlier session, or else those that it most likely has."""
     if machine.gpu_ids and len(machine.gpu_ids) > 1:
         return [f"{machine.name}-{number}" for number, _ in enumerate(machine.gpu_ids, start=1)]
-    split = [path.parent.name.rpartition("-") for path in root.glob(f"*/{MARK}")]
+    split = [path.parent.name.rpartition("-") for path in root.glob(f"*/{RUN_MARK}")]
     numbers = sorted(int(number) for name, _, number in split if name == machine.name and number.isdecimal())
     return [f"{machine.name}-{number}" for number in numbers] or [machine.name]

@@ -35,9 +35,9 @@ from training.worker.worker_folder import (
     is_of_run,
 )
 
-MARK = "run_id"  # the file in a mirror that names its run
+RUN_MARK = "run_id"  # the file in a mirror that names its run
 FAST_LINK = 70e6  # bytes per second; on faster links, decoding a delta takes longer than sending the whole model
-LARGE = 4 * 2**20  # bytes of a model whose transfer time shows the link's speed
+LARGE_MODEL_BYTES = 4 * 2**20  # bytes of a model whose transfer time shows the link's speed
 FETCH_SECONDS = 2.0  # for one fetch; heartbeats wait meanwhile
 CHECK_SECONDS = 1.0  # the maximum age of a check of the folder's owner, when a file is put there or deleted
 
@@ -301,7 +301,7 @@ class Mirror:
             began = time.monotonic()
             # Not durable: the worker checks the whole file.
             transport.put(file.data, f"{worker_place(self.worker)}/inbox/{file.name}", durable=False)
-            if len(file.data) >= LARGE:
+            if len(file.data) >= LARGE_MODEL_BYTES:
                 self._rate = len(file.data) / max(time.monotonic() - began, 1e-6)
             self._whole = file.name == name
         self.model = model
@@ -381,7 +381,7 @@ def open_mirror(root: Path, worker: str, run_id: str) -> WorkerFolder:
     Raises:
         OSError: it cannot be written.
     """
-    mark = root / worker / MARK
+    mark = root / worker / RUN_MARK
     if mark.exists():
         owner = mark.read_text(encoding="utf-8", errors="replace")[:64]
         if owner != run_id:
@@ -399,7 +399,7 @@ def waiting_files(root: Path, run_id: str) -> dict[str, set[str]]:
     """
     found: dict[str, set[str]] = {}
     for outbox in root.glob("*/outbox"):
-        mark = outbox.parent / MARK
+        mark = outbox.parent / RUN_MARK
         if not mark.exists() or mark.read_text(encoding="utf-8", errors="replace") == run_id:
             found[outbox.parent.name] = {path.name for path in outbox.iterdir() if BATCH_NAME.fullmatch(path.name)}
     return found

@@ -20,7 +20,15 @@ from pydantic import Field
 from configs.commands import connector
 from distributed.remote import process as remote_process
 from distributed.remote.owner import LABEL, OWNER, STRANGER
-from distributed.setup.machine import CALL_SECONDS, Count, RemoteAnswer, Text, call, understood, worker_place
+from distributed.setup.machine import (
+    CALL_SECONDS,
+    NonNegativeInt,
+    PrintableText,
+    RemoteAnswer,
+    call,
+    understood,
+    worker_place,
+)
 from distributed.ssh.errors import RemoteFailure
 from distributed.ssh.transport import Transport
 from training.worker.worker_folder import TAGGED, is_of_run, run_tag
@@ -31,13 +39,13 @@ ASK_SECONDS = 5.0  # between two checks of whether a worker has become free
 class Owner(RemoteAnswer):
     """The owner of a worker, as the record on its machine describes it."""
 
-    run_id: Text
-    label: Text  # of the run, in names of batches and folders
-    host: Text  # the main node; empty in a record of an earlier version
-    coach: Text = ""  # unique for each session
-    world: Text = ""  # of the Coach's process: the main node since its last start
-    pid: Count = 0
-    start_ticks: Count = 0
+    run_id: PrintableText
+    label: PrintableText  # of the run, in names of batches and folders
+    host: PrintableText  # the main node; empty in a record of an earlier version
+    coach: PrintableText = ""  # unique for each session
+    world: PrintableText = ""  # of the Coach's process: the main node since its last start
+    pid: NonNegativeInt = 0
+    start_ticks: NonNegativeInt = 0
     lease_seconds: float = Field(ge=0)
 
     @property
@@ -103,8 +111,8 @@ class Taken(RemoteFailure):
 class _Answered(RemoteAnswer):
     mine: bool
     owner: Owner | None
-    token: Text
-    contents: Text
+    token: PrintableText
+    contents: PrintableText
     unsorted: bool
 
 

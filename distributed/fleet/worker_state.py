@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 
 FIRST_RETRY_SECONDS = 0.5
-MEMORY = 20  # doublings of the time between retries, at most
+MOST_DOUBLINGS = 20  # doublings of the time between retries, at most
 SILENT_STATES = ("starting", "compiling")  # states in which a worker sends no heartbeats for a while
 NEVER = float("-inf")
 
@@ -22,6 +22,9 @@ class Mark(Enum):
     SYNCING = "Syncing"
     ERROR = "Error"
     OFFLINE = "Offline"
+
+
+LOST_MARKS = frozenset((Mark.ERROR, Mark.OFFLINE))
 
 
 class Do(Enum):
@@ -206,7 +209,7 @@ def retry_after(failures: int, *, draw: float, timing: Timing) -> float:
 
     It is ``draw``, in [0, 1), times a bound that doubles with each failure.
     """
-    return draw * min(timing.retry_seconds, FIRST_RETRY_SECONDS * 2 ** min(failures, MEMORY))
+    return draw * min(timing.retry_seconds, FIRST_RETRY_SECONDS * 2 ** min(failures, MOST_DOUBLINGS))
 
 
 def _taken(state: WorkerState, event: Event, now: float, timing: Timing) -> WorkerState:

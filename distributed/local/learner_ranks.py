@@ -16,12 +16,12 @@ from distributed.local.processes import Process, start_process
 from training.common.logs import log_to
 from training.common.signals import leave_to_parent
 from training.networks.evaluator import count_gpus
+from training.ranks.meeting import LOCALHOST
 from training.ranks.ranks import ALONE, Place, RankLost, Ranks, joined, store_in
 from training.run.following import follow_rank_zero
 
 log = logging.getLogger(__name__)
 
-HERE = "localhost"
 END_SECONDS = 2.0  # for a rank to end by itself
 POLL_SECONDS = 0.05
 
@@ -71,7 +71,7 @@ def learner_ranks(settings: Settings, run_dir: Path, *, present: Ranks = ALONE) 
 
 def rank_place(rank: int, count: int) -> Place:
     """Return the place of a rank among ``count`` on this machine."""
-    return Place(rank=rank, world_size=count, local_rank=rank, master_addr=HERE)
+    return Place(rank=rank, world_size=count, local_rank=rank, master_addr=LOCALHOST)
 
 
 def ready_key(rank: int) -> str:

@@ -13,7 +13,7 @@ from typing import Any
 from configs.schema import Settings
 from distributed.local.learner_ranks import learner_ranks
 from distributed.local.local import LocalProcesses
-from distributed.local.wiring import EVERY, WeightsFiles, logged_to, with_workers
+from distributed.local.wiring import MEASURE_EVERY, WeightsFiles, logged_to, with_workers
 from distributed.local.worker_devices import DeviceSlot, Spread
 from games import Game
 from training.common.reports import IterationReport
@@ -101,7 +101,7 @@ def train_on_devices(
 def run_coach(coach: Coach, run_dir: Path) -> IterationReport | None:
     """Run the Coach to its end, and write files of weights for other programs."""
     files = WeightsFiles(
-        lambda iteration: run_dir / f"checkpoint_iter_{iteration}.pt", coach.learner.weights, every=EVERY
+        lambda iteration: run_dir / f"checkpoint_iter_{iteration}.pt", coach.learner.weights, every=MEASURE_EVERY
     )
     coach.observers = [*coach.observers, shielded(files)]
     report = coach.run()

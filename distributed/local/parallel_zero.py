@@ -11,7 +11,7 @@ from configs.schema import Settings
 from distributed.local.learner_ranks import learner_ranks
 from distributed.local.local import spread_processes
 from distributed.local.wiring import (
-    EVERY,
+    MEASURE_EVERY,
     WINDOW_GROWTH,
     WeightsFiles,
     logged_to,
@@ -180,5 +180,5 @@ class ParallelZeroTrainer:
             write_atomically(mark, str(self.epochs_before).encode())
         before = int(mark.read_text(encoding="utf-8"))
         return WeightsFiles(
-            lambda epoch: folder / f"model_epoch_{before + epoch}.pth", coach.learner.weights, every=EVERY
+            lambda epoch: folder / f"model_epoch_{before + epoch}.pth", coach.learner.weights, every=MEASURE_EVERY
         )

@@ -20,13 +20,13 @@ from training.common.reports import IterationReport, ProgressReport
 from training.networks.model_file import save_weights
 
 CONFIGS = Path(__file__).resolve().parents[2] / "configs"
-EPOCHS = 100  # of a run, unless a call of ``train`` says otherwise
-EVERY = 10  # iterations between two measurements of strength, and between two files of weights
+DEFAULT_EPOCHS = 100  # of a run, unless a call of ``train`` says otherwise
+MEASURE_EVERY = 10  # iterations between two measurements of strength, and between two files of weights
 # Parallel games, however few an iteration has: with fewer the network would wait.
 FEWEST_ON_CPU, FEWEST_ON_GPU = 16, 64
 MOST_PARALLEL = 256
 WINDOW_GROWTH = 0.9  # after the first iteration, the window grows to hold about half of all games
-SEARCH = {"algorithm": "gumbel", "full_search_probability": 1.0}
+SEARCH_DEFAULTS = {"algorithm": "gumbel", "full_search_probability": 1.0}
 FLUSH_SECONDS = 2.0
 
 
@@ -40,7 +40,7 @@ class WeightsFiles:
     """
 
     def __init__(
-        self, path_of: Callable[[int], Path], weights: Callable[[], Mapping[str, Any]], *, every: int = EVERY
+        self, path_of: Callable[[int], Path], weights: Callable[[], Mapping[str, Any]], *, every: int = MEASURE_EVERY
     ) -> None:
         self._path_of, self._weights, self._every = path_of, weights, every
         self._iteration = 0
@@ -85,13 +85,13 @@ def default_settings(rules: Game) -> dict[str, Any]:
     if shipped.exists():
         settings = load_settings(shipped).model_dump()
     else:
-        general = {"run": {"name": stem_of(rules.name)}, "game": {"name": rules.name}, "search": SEARCH}
+        general = {"run": {"name": stem_of(rules.name)}, "game": {"name": rules.name}, "search": SEARCH_DEFAULTS}
         settings = Settings.model_validate(general).model_dump()
     settings["game"]["options"] = rules.options
     if rules.num_players == 1:
         settings["evaluation"] = {"every": 0, "rating_games": 0}  # the games of self-play have scores
     else:
-        settings["evaluation"] |= {"every": EVERY, "gating": "none"}
+        settings["evaluation"] |= {"every": MEASURE_EVERY, "gating": "none"}
     return settings
 
 
@@ -107,7 +107,7 @@ def trainer_settings(rules: Game, overrides: Mapping[str, Any] | None = None) ->
         ValueError: some are out of range; the message names them.
     """
     document = default_settings(rules)
-    document["run"] = {"name": f"{stem_of(rules.name)}-{time.strftime('%Y%m%d-%H%M%S')}", "iterations": EPOCHS}
+    document["run"] = {"name": f"{stem_of(rules.name)}-{time.strftime('%Y%m%d-%H%M%S')}", "iterations": DEFAULT_EPOCHS}
     for key, value in (overrides or {}).items():
         override(document, key.split("."), value)
     return validated(document)

@@ -58,8 +58,8 @@ class Cluster(Fleet):
         run_id: str,
         takeover: bool = False,
         log_event: Callable[[str], None] = log.warning,
-        control_folder: Path = control.FOLDER,
-        status_folder: Path = status.FOLDER,
+        control_folder: Path = control.CONTROL_FOLDER,
+        status_folder: Path = status.STATUS_FOLDER,
     ) -> None:
         distributed = settings.distributed
         if distributed.unused_weights:

@@ -10,7 +10,7 @@ from configs.commands import connector
 from configs.load import ConfigError, load_settings
 from configs.schema import DistributedSettings, WorkerSettings
 from distributed.fleet.fleet_view import FleetView
-from distributed.fleet.worker_state import Mark
+from distributed.fleet.worker_state import LOST_MARKS, Mark
 from distributed.operations.requests import Request, RequestInbox
 from distributed.operations.status import status_text
 from distributed.setup.worker_list import add_worker, remove_worker
@@ -18,8 +18,7 @@ from distributed.setup.worker_list import add_worker, remove_worker
 log = logging.getLogger(__name__)
 
 POLL_SECONDS = 1.0  # between two reads of the file
-AT_ONCE = 0.25  # of the machines, or one: the part of those that play that may be away at a time for new settings
-LOST = {Mark.ERROR, Mark.OFFLINE}
+AWAY_AT_ONCE = 0.25  # of the machines, or one: the part of those that play that may be away at a time for new settings
 RETRY_SECONDS = 5.0  # after a machine could not be added or removed
 
 
@@ -201,8 +200,8 @@ class CommandHandler:
             marks.setdefault(worker.machine, set()).add(worker.mark)
         back = {name for name in have if wanted.get(name) == have[name] and marks.get(name) == {Mark.ACTIVE}}
         self._returning = (self._returning - back) & wanted.keys()
-        idle = {name for name in changed if name in self._returning or marks.get(name, set()) <= LOST}
-        room = max(1, int(len(wanted) * AT_ONCE)) - len(self._returning)
+        idle = {name for name in changed if name in self._returning or marks.get(name, set()) <= LOST_MARKS}
+        room = max(1, int(len(wanted) * AWAY_AT_ONCE)) - len(self._returning)
         going = [name for name in changed if name not in idle][: max(0, room)]
         self._returning.update(going)
         return idle | set(going)

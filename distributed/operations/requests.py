@@ -25,10 +25,10 @@ from training.common.run_lock import RunLock, RunLocked, is_held
 
 log = logging.getLogger(__name__)
 
-FOLDER = Path(__file__).resolve().parents[1] / "control"
+CONTROL_FOLDER = Path(__file__).resolve().parents[1] / "control"
 COACH = "coach.json"  # what the Coach publishes about itself
-NAME = re.compile(r"[0-9a-f]{16}")
-LIMIT = 256 * 1024  # bytes of any file here
+REQUEST_NAME = re.compile(r"[0-9a-f]{16}")
+MOST_FILE_BYTES = 256 * 1024  # bytes of any file here
 WAIT_SECONDS = 30.0
 POLL_SECONDS = 0.05
 STALE_SECONDS = 300.0  # longer than any client waits
@@ -99,7 +99,7 @@ class RequestInbox:
         OSError: the folder cannot be created or written.
     """
 
-    def __init__(self, folder: Path = FOLDER, *, run: Path, config: Path) -> None:
+    def __init__(self, folder: Path = CONTROL_FOLDER, *, run: Path, config: Path) -> None:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.folder = folder
         lock = _locked(folder)
@@ -116,7 +116,7 @@ class RequestInbox:
         """Take all new requests, in any order; unreadable ones are answered with an error."""
         found = []
         for path in sorted(self.folder.glob("*.request")):
-            if NAME.fullmatch(path.stem):
+            if REQUEST_NAME.fullmatch(path.stem):
                 taken = path.with_suffix(".taken")
                 with suppress(OSError):  # withdrawn in this moment, or a full disk
                     path.rename(taken)
@@ -125,7 +125,7 @@ class RequestInbox:
 
     def _read(self, name: str, path: Path) -> Iterator[Request]:
         try:
-            yield Request.model_validate_json(read_limited(path, LIMIT))
+            yield Request.model_validate_json(read_limited(path, MOST_FILE_BYTES))
         except (OSError, FileTooLarge) as error:
             self.answer(name, RequestAnswer(ok=False, text=f"the request cannot be read: {error}"))
         except ValidationError as error:
@@ -172,7 +172,7 @@ class RequestInbox:
 
 def ask_coach(
     request: Request,
-    folder: Path = FOLDER,
+    folder: Path = CONTROL_FOLDER,
     *,
     seconds: float = WAIT_SECONDS,
     clock: Callable[[], float] = time.monotonic,
@@ -194,7 +194,7 @@ def ask_coach(
     while True:
         runs = coach_runs(folder)  # checked before the answer is: a Coach that has ended answers no more
         with suppress(FileNotFoundError):
-            found = RequestAnswer.model_validate_json(read_limited(answer, LIMIT))
+            found = RequestAnswer.model_validate_json(read_limited(answer, MOST_FILE_BYTES))
             answer.unlink()
             return found
         if not runs or clock() >= deadline:
@@ -215,17 +215,17 @@ def ask_coach(
     )
 
 
-def coach_runs(folder: Path = FOLDER) -> bool:
+def coach_runs(folder: Path = CONTROL_FOLDER) -> bool:
     """Return whether a Coach is running that can answer."""
     return is_held(folder)
 
 
-def coach_facts(folder: Path = FOLDER) -> CoachFacts | None:
+def coach_facts(folder: Path = CONTROL_FOLDER) -> CoachFacts | None:
     """Return what the running Coach has published about itself; None if none is running."""
     if not coach_runs(folder):
         return None
     try:
-        return CoachFacts.model_validate_json(read_limited(folder / COACH, LIMIT))
+        return CoachFacts.model_validate_json(read_limited(folder / COACH, MOST_FILE_BYTES))
     except (OSError, ValueError):
         return None  # it is just starting, or ending
 

@@ -19,15 +19,15 @@ from views.charts import cluster_figures
 
 log = logging.getLogger(__name__)
 
-FOLDER = Path(__file__).resolve().parents[1]
+STATUS_FOLDER = Path(__file__).resolve().parents[1]
 TEXT_NAME, JSON_NAME = "status.txt", "status.json"
 JSON_LIMIT = 2**26  # bytes
-WIDTH = 80  # cells; an emoji takes two
+TEXT_WIDTH = 80  # cells; an emoji takes two
 INTERVAL_SECONDS = 1.0
 MOST_IN_FULL = 12  # workers; beyond that, Active ones share lines and reasons are cut
 CROWDED_REASON = 2  # lines
 NAME_WIDTH = 22
-COLUMNS = (7, 8, 8, 10, 9)  # share, games/s, model, last batch, grant
+COLUMN_WIDTHS = (7, 8, 8, 10, 9)  # share, games/s, model, last batch, grant
 CELL = 26  # cells of an Active worker among many
 SYMBOLS = {Mark.ACTIVE: "🟢", Mark.SYNCING: "🟡", Mark.ERROR: "🔴", Mark.OFFLINE: "⚪"}
 WORST_FIRST = (Mark.ERROR, Mark.OFFLINE, Mark.SYNCING, Mark.ACTIVE)
@@ -45,7 +45,7 @@ class StatusFile:
 
     def __init__(
         self,
-        folder: Path = FOLDER,
+        folder: Path = STATUS_FOLDER,
         *,
         title: str,
         clock: Callable[[], float] = time.monotonic,
@@ -90,7 +90,7 @@ class StatusFile:
             self._failing = False
 
 
-def stale_since(folder: Path = FOLDER) -> str | None:
+def stale_since(folder: Path = STATUS_FOLDER) -> str | None:
     """Return when the status was last written if its Coach was killed; None if that ended cleanly or never ran."""
     try:
         values = json.loads(read_limited(folder / JSON_NAME, JSON_LIMIT))
@@ -123,9 +123,9 @@ def _header(view: FleetView, title: str, when: str) -> list[str]:
         sync_seconds=view.sync_seconds,
         network_mb_per_minute=view.network_mb_per_minute,
     )
-    half = WIDTH // 2
+    half = TEXT_WIDTH // 2
     return [
-        _left(_cut(f"Keima  {title}", WIDTH - cell_len(when) - 2), WIDTH - cell_len(when)) + when,
+        _left(_cut(f"Keima  {title}", TEXT_WIDTH - cell_len(when) - 2), TEXT_WIDTH - cell_len(when)) + when,
         _left(games, half) + active,
         _left(sync, half) + network,
     ]
@@ -150,7 +150,7 @@ def _workers(workers: Sequence[WorkerView]) -> list[str]:
 def _titles() -> str:
     figures = "".join(
         _right(text, width)
-        for text, width in zip(("share", "games/s", "model", "batch", "grant"), COLUMNS, strict=True)
+        for text, width in zip(("share", "games/s", "model", "batch", "grant"), COLUMN_WIDTHS, strict=True)
     )
     return f"{'':10} {_left('worker', NAME_WIDTH)}{figures}"
 
@@ -165,12 +165,12 @@ def _in_full(worker: WorkerView, *, most: int | None) -> list[str]:
         f"{worker.outstanding}",
     )
     line = f"{SYMBOLS[worker.mark]} {worker.mark.value:7} {_left(_cut(worker.name, NAME_WIDTH), NAME_WIDTH)}"
-    line += "".join(_right(text, width) for text, width in zip(figures, COLUMNS, strict=True))
+    line += "".join(_right(text, width) for text, width in zip(figures, COLUMN_WIDTHS, strict=True))
     below = [f"for {duration_text(worker.since)}"] if worker.mark != Mark.ACTIVE else []
     below += [text for text in (printable_start(worker.reason), printable_start(worker.note)) if text]
-    wrapped = wrap(": ".join(below), WIDTH - 3)
+    wrapped = wrap(": ".join(below), TEXT_WIDTH - 3)
     if most is not None and len(wrapped) > most:
-        wrapped = [*wrapped[: most - 1], set_cell_size(wrapped[most - 1], WIDTH - 5).rstrip() + " …"]
+        wrapped = [*wrapped[: most - 1], set_cell_size(wrapped[most - 1], TEXT_WIDTH - 5).rstrip() + " …"]
     return [line, *(f"   {part}" for part in wrapped)]
 
 
@@ -179,7 +179,7 @@ def _in_one_line(worker: WorkerView) -> str:
     name, since = _cut(worker.name, NAME_WIDTH), duration_text(worker.since)
     line = f"{SYMBOLS[worker.mark]} {worker.mark.value:7} {name} for {since}: "
     reason = printable_start(worker.reason)
-    room = WIDTH - cell_len(line)
+    room = TEXT_WIDTH - cell_len(line)
     return line + (reason if cell_len(reason) <= room else set_cell_size(reason, room - 1).rstrip() + "…")
 
 
@@ -192,7 +192,7 @@ def _in_short(active: Sequence[WorkerView]) -> list[str]:
         cells.append(
             _left(f"{SYMBOLS[each.mark]} {name}{each.share:6.1%}{rate_text(each.games_per_second):>6}/s", CELL)
         )
-    across = WIDTH // CELL
+    across = TEXT_WIDTH // CELL
     title = [f"Active: worker, share, games/s (all figures are in {JSON_NAME})"] if cells else []
     return title + ["".join(cells[start : start + across]) for start in range(0, len(cells), across)]
 

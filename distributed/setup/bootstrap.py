@@ -47,7 +47,7 @@ STILL_SECONDS = 30.0  # between two signs of life
 JOB_SECONDS = 2 * 3600.0
 NOT_FIXABLE = ("folder", "disk", "gpu")  # findings that bootstrap cannot fix
 NO_PIP_SETTINGS = PipSettings()
-LARGE = 20 * 10**6  # bytes; the transfer of such a wheel has a line of its own
+LARGE_WHEEL_BYTES = 20 * 10**6  # bytes; the transfer of such a wheel has a line of its own
 REMEMBERED = 60  # lines of a step's output, from which its failure is explained
 CPU_ENVIRONMENT = 2 * 10**9  # bytes of disk during the installation: 1.2 GB measured, and the downloaded files
 CUDA_ENVIRONMENT = 8 * 10**9  # with CUDA's libraries: 5 GB, and 3 GB of downloads
@@ -219,7 +219,7 @@ def job(required: WorkerRequirements) -> str:
 
 def wheels_folder(required: WorkerRequirements) -> str:
     """Return where wheels are stored until they are installed."""
-    return f"{wheels.FOLDER}/{required.environment.rpartition('/')[2]}"
+    return f"{wheels.WHEELS_FOLDER}/{required.environment.rpartition('/')[2]}"
 
 
 def send_wheels(transport: Transport, sent: list[Wheel], shelf: str) -> Iterator[str]:
@@ -229,7 +229,7 @@ def send_wheels(transport: Transport, sent: list[Wheel], shelf: str) -> Iterator
     if new:
         yield f"sends {len(new)} packages, {sum(wheel.size for wheel in new) / 1e6:.0f} MB"
     for wheel in new:
-        if wheel.size >= LARGE:
+        if wheel.size >= LARGE_WHEEL_BYTES:
             yield f"sends {wheel.path.name}, {wheel.size / 1e6:.0f} MB"
         transport.put(wheel.path.read_bytes(), f"{shelf}/{wheel.path.name}")
 

@@ -9,8 +9,8 @@ from pathlib import Path
 from distributed.remote.inspection import processor
 from distributed.setup.machine import Probe
 from games import compiled
+from training.common.compiling import COMPILED_PACKAGES
 
-FOLDERS = ("games", "training")
 DEFAULT = "~/.cache/keima"  # where compiled code is stored without KEIMA_CACHE
 
 
@@ -26,7 +26,9 @@ def serves(probe: Probe, *, version: Sequence[int] = (sys.version_info.major, sy
 
 def pack_cache(root: Path = compiled.PROJECT) -> bytes:
     """Return everything that has been compiled from the present sources, as a tar.gz; empty if there is nothing."""
-    folders = [compiled.cache_folder(path) for name in FOLDERS for path in sorted((root / name).rglob("*.py"))]
+    folders = [
+        compiled.cache_folder(path) for name in COMPILED_PACKAGES for path in sorted((root / name).rglob("*.py"))
+    ]
     present = [folder for folder in folders if folder.is_dir()]
     if not present:
         return b""

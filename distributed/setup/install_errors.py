@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 BY_WHEELS = "send the packages from here (`--wheels DIR`), or set a reachable index or proxy below `pip:` in the config"
 # The first pattern that is found in any line counts: pattern, meaning, remedy.
-KNOWN = (
+KNOWN_ERRORS = (
     (r"No space left on device|Disk quota exceeded", "its disk is full", "free space there"),
     (
         r"Name or service not known|name resolution|Network is unreachable|No route to host|Connection refused"
@@ -46,7 +46,7 @@ def explained(said: Sequence[str], code: int) -> tuple[str, str]:
         said: the last lines of its output.
         code: its exit code.
     """
-    for pattern, meaning, remedy in KNOWN:
+    for pattern, meaning, remedy in KNOWN_ERRORS:
         for line in said:
             if found := re.search(pattern, line):
                 name = found.groupdict().get("name", "")

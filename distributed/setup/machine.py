@@ -24,7 +24,7 @@ from games import text as texts
 PYTHON = "python3"  # of a machine for which the config names none
 PYTHONS = (PYTHON, *(f"python3.{minor}" for minor in range(14, 10, -1)))  # as scripts/setup.sh looks for them
 VENV_PYTHON = ".venv/bin/python"  # of a clone, and of earlier versions
-PROGRAM = (
+REMOTE_PROGRAM = (
     "__init__.py",
     *(f"remote/{name}.py" for name in ("__init__", "remote", "code", "inspection", "owner", "process")),
 )
@@ -59,9 +59,9 @@ def _plain(text: str) -> str:
     return text
 
 
-Text = Annotated[str, AfterValidator(printable_start)]
+PrintableText = Annotated[str, AfterValidator(printable_start)]
 PathText = Annotated[str, Field(max_length=4096), AfterValidator(_plain)]
-Count = Annotated[int, Field(ge=0)]
+NonNegativeInt = Annotated[int, Field(ge=0)]
 
 
 class RemoteAnswer(BaseModel):
@@ -79,15 +79,15 @@ class Interpreter(RemoteAnswer):
     path: PathText
     environment: bool = False  # a virtual or conda environment
     version: Annotated[tuple[int, ...], Field(max_length=5)]
-    packages: dict[Text, Text | None]  # versions; None for one that is missing
+    packages: dict[PrintableText, PrintableText | None]  # versions; None for one that is missing
 
 
 class Gpu(RemoteAnswer):
     """One GPU, as nvidia-smi lists it."""
 
-    index: Count
-    name: Text
-    memory: Count  # bytes
+    index: NonNegativeInt
+    name: PrintableText
+    memory: NonNegativeInt  # bytes
 
 
 class Probe(RemoteAnswer):
@@ -98,20 +98,20 @@ class Probe(RemoteAnswer):
 
     root: PathText
     writable: bool
-    disk_free: Count  # bytes, in the cluster's folder
+    disk_free: NonNegativeInt  # bytes, in the cluster's folder
     python: Interpreter | None
-    platform: Text
-    machine: Text  # the kind of processor
-    processor: Text = ""  # equal only for processors that run each other's machine code
+    platform: PrintableText
+    machine: PrintableText  # the kind of processor
+    processor: PrintableText = ""  # equal only for processors that run each other's machine code
     cpus: Annotated[int, Field(ge=1, le=100_000)]
-    memory: Count  # bytes
+    memory: NonNegativeInt  # bytes
     gpus: Annotated[tuple[Gpu, ...], Field(max_length=1024)]
-    gpu_error: Text
+    gpu_error: PrintableText
     kills_processes: bool  # systemd ends what is left running at logout
     clock: float  # seconds since 1970
-    boot_id: Text
-    code: dict[Text, Text]  # the hash of the code in each folder; empty if there is none
-    whole: tuple[Text, ...]  # the folders that bootstrap has completed
+    boot_id: PrintableText
+    code: dict[PrintableText, PrintableText]  # the hash of the code in each folder; empty if there is none
+    whole: tuple[PrintableText, ...]  # the folders that bootstrap has completed
 
     def folder_of(self, code_hash: str) -> str | None:
         """Return the folder that has exactly this code, if there is one."""
@@ -126,9 +126,9 @@ class Probe(RemoteAnswer):
 class Started(RemoteAnswer):
     """A worker's process; ``already`` if it was running before."""
 
-    pid: Count
-    start_ticks: Count
-    boot_id: Text
+    pid: NonNegativeInt
+    start_ticks: NonNegativeInt
+    boot_id: PrintableText
     already: bool
 
 
@@ -143,7 +143,7 @@ class Alive(RemoteAnswer):
     """Whether a process runs, and the exit code of a long command that has ended."""
 
     running: bool
-    pid: Count
+    pid: NonNegativeInt
     code: int | None = None
 
 
@@ -151,7 +151,7 @@ class Tail(RemoteAnswer):
     """The end of a log, and the log's size."""
 
     text: str
-    end: Count
+    end: NonNegativeInt
 
 
 @dataclass(frozen=True)
@@ -196,7 +196,7 @@ def remote_program() -> tuple[bytes, str]:
     """Return the remote program as one file that Python runs, and its name."""
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w") as archive:  # not compressed: a bare Python may lack zlib
-        for name in PROGRAM:
+        for name in REMOTE_PROGRAM:
             archive.writestr(zipfile.ZipInfo(f"distributed/{name}"), (PROJECT / "distributed" / name).read_bytes())
         archive.writestr(zipfile.ZipInfo("__main__.py"), MAIN)
     content = packed.getvalue()

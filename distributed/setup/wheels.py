@@ -10,9 +10,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-FOLDER = "wheels"  # on the machine, until they are installed
+WHEELS_FOLDER = "wheels"  # on the machine, until they are installed
 PIN = re.compile(r"^([A-Za-z0-9._-]+)==([^\s;#]+)", re.MULTILINE)  # a line of requirements.txt
-NAME = re.compile(
+WHEEL_NAME = re.compile(
     r"(?P<name>[^-]+)-(?P<version>[^-]+)(-\d[^-]*)?-(?P<python>[^-]+)-(?P<abi>[^-]+)-(?P<platform>[^-]+)\.whl"
 )
 # pip takes only those that are named.
@@ -51,7 +51,7 @@ def fitting_wheels(folder: Path, requirements: str, *, version: Sequence[int], m
     have = {
         (_plain(found["name"]), found["version"].partition("+")[0])
         for path in wheels
-        if (found := NAME.fullmatch(path.name))
+        if (found := WHEEL_NAME.fullmatch(path.name))
     }
     missing = [f"{name}=={pinned}" for name, pinned in PIN.findall(requirements) if (_plain(name), pinned) not in have]
     if missing:
@@ -77,7 +77,7 @@ def room_for(wheels: Iterable[Wheel]) -> int:
 
 def _fits(name: str, version: Sequence[int], machine: str) -> bool:
     """Return whether a Linux machine with this Python can use a wheel, by the name of its file."""
-    found = NAME.fullmatch(name)
+    found = WHEEL_NAME.fullmatch(name)
     if found is None:
         return False
     digits = "".join(map(str, version[:2]))

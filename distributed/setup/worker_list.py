@@ -17,7 +17,7 @@ from configs.load import ConfigError, load_settings
 from configs.schema import Settings, WorkerSettings
 from training.common.files import write_atomically
 
-PLAIN = re.compile(r"(?!(?:true|false|null)$)(?:[a-z/]|~/)[\w.~/@-]*|\d+(\.\d+){3}", re.IGNORECASE | re.ASCII)
+PLAIN_SCALAR = re.compile(r"(?!(?:true|false|null)$)(?:[a-z/]|~/)[\w.~/@-]*|\d+(\.\d+){3}", re.IGNORECASE | re.ASCII)
 Node = yaml.Node
 Edit = Callable[[str], str]
 
@@ -162,7 +162,7 @@ def _flow(values: dict[str, Any]) -> str:
 
 def _value(value: Any) -> str:
     """Return a value as YAML: JSON, or plain text if YAML reads it as text."""
-    if isinstance(value, str) and PLAIN.fullmatch(value):
+    if isinstance(value, str) and PLAIN_SCALAR.fullmatch(value):
         return value
     return json.dumps(value, ensure_ascii=False)
 

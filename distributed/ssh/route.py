@@ -11,16 +11,16 @@ from configs.schema import WorkerSettings
 from distributed.ssh.errors import Refused
 from distributed.ssh.host_keys import SSH_PORT
 
-CONFIGS = (Path("~/.ssh/config"), Path("/etc/ssh/ssh_config"))
-KEYS = ("~/.ssh/id_ed25519", "~/.ssh/id_ecdsa", "~/.ssh/id_rsa")
+SSH_CONFIGS = (Path("~/.ssh/config"), Path("/etc/ssh/ssh_config"))
+SSH_KEYS = ("~/.ssh/id_ed25519", "~/.ssh/id_ecdsa", "~/.ssh/id_rsa")
 KNOWN_HOSTS = "~/.ssh/known_hosts ~/.ssh/known_hosts2"
 GLOBAL_KNOWN_HOSTS = "/etc/ssh/ssh_known_hosts /etc/ssh/ssh_known_hosts2"
 JUMP = re.compile(r"(?:ssh://)?(?:(?P<user>[^@]+)@)?(?P<host>\[[^]]+\]|[^:\[\]]+)(?::(?P<port>[0-9]+))?/?")
-LONGEST = 8  # jumps
+MOST_JUMPS = 8  # jumps
 # A name for ProxyCommand that paramiko does not expand: it would use the port and user of the file alone.
 PROXY_COMMAND = "keimaproxycommand"
-TOKEN = re.compile(r"%(.)")
-DEEPEST = 16  # levels of files that include files
+PERCENT_TOKEN = re.compile(r"%(.)")
+MOST_INCLUDES = 16  # levels of files that include files
 
 Options = Mapping[str, str | list[str]]  # the options of ~/.ssh/config for a host, names in lower case
 
@@ -54,17 +54,17 @@ def route(machine: WorkerSettings, lookup: Callable[[str], Options]) -> tuple[Ho
     jumps, command = (machine.proxy_jump, None) if machine.proxy_jump else _proxies(options)
     if command:
         last = replace(last, command=_expanded(machine.name, command, last))
-    return (*_jumps(machine, lookup, jumps, key, LONGEST), last)
+    return (*_jumps(machine, lookup, jumps, key, MOST_JUMPS), last)
 
 
-def config_text(files: Sequence[Path] = CONFIGS) -> str:
+def config_text(files: Sequence[Path] = SSH_CONFIGS) -> str:
     """Return the lines of the user's and the system's ssh_config, including the files that they include.
 
     Raises:
         OSError: a file exists but cannot be read.
     """
     paths = [file.expanduser() for file in files]
-    return "\n".join(line for path in paths for line in (*_config_lines(path, path.parent, DEEPEST), "Host *"))
+    return "\n".join(line for path in paths for line in (*_config_lines(path, path.parent, MOST_INCLUDES), "Host *"))
 
 
 def _config_lines(file: Path, base: Path, depth: int) -> Iterator[str]:
@@ -144,7 +144,7 @@ def _expanded(worker: str, command: str, hop: Hop) -> str:
             )
         return values[token[1]]
 
-    return TOKEN.sub(value, command)
+    return PERCENT_TOKEN.sub(value, command)
 
 
 def _hop(
@@ -158,7 +158,7 @@ def _hop(
     also: Path | None = None,
 ) -> Hop:
     """Return one machine; the settings take precedence over ~/.ssh/config."""
-    configured = options.get("identityfile") or list(KEYS)
+    configured = options.get("identityfile") or list(SSH_KEYS)
     keys = [Path(each).expanduser() for each in ([configured] if isinstance(configured, str) else configured)]
     asked = port or _text(options, "port") or SSH_PORT
     if not str(asked).isdecimal():

@@ -28,7 +28,7 @@ from distributed.ssh.transport import (
     whole_files,
 )
 from distributed.ssh.wire import (
-    LOST,
+    CONNECTION_ERRORS,
     Channel,
     Connection,
     NoSession,
@@ -300,7 +300,7 @@ class SshTransport:
             file = create(self._sftp, path)
         try:
             yield file
-        except LOST:
+        except CONNECTION_ERRORS:
             raise  # closing it would only be another wait
         except BaseException:
             file.close()
@@ -334,7 +334,7 @@ class SshTransport:
             raise
         except NoSession as error:
             raise self._too_few_sessions(error) from error
-        except LOST as error:
+        except CONNECTION_ERRORS as error:
             self.close()
             raise Unreachable(self.worker, f"{doing}: {str(error) or 'no answer in time'}") from error
         except OSError as error:

@@ -51,7 +51,7 @@ SESSION_SECONDS = 1.0  # a server that allows few sessions may still count one t
 SESSION_POLL = 0.05
 PUBLIC = ("ssh-", "ecdsa-", "sk-")  # the start of a public key's file
 # What a lost connection may raise.
-LOST = (EOFError, TimeoutError, ConnectionError, paramiko.SSHException, AssertionError)
+CONNECTION_ERRORS = (EOFError, TimeoutError, ConnectionError, paramiko.SSHException, AssertionError)
 NotSftp = paramiko.SFTPError  # the answer is not SFTP
 NoSession = paramiko.ChannelException  # the machine opens no further channel
 Channel = paramiko.Channel

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from engines.gtp import HANDICAP_MOVES, GtpEngine
-from engines.gtp_rules import NAMED, GtpRules, parse_rules
+from engines.gtp_rules import NAMED_RULES, GtpRules, parse_rules
 from engines.gtp_words import GtpError
 from engines.resignation import MOVES, Resignation
 from engines.thinking import Thinker
@@ -246,7 +246,7 @@ def test_unsupported_rules_are_refused(asked: str, reason: str) -> None:
 
 
 def test_named_rules_are_those_of_katago_as_far_as_they_are_supported() -> None:
-    for name in NAMED:
+    for name in NAMED_RULES:
         rules, komi = parse_rules([name], GtpRules(suicide=False))
         assert (rules.suicide, komi) == (False, None), "the network decides whether there is suicide"
         assert rules.agreed == (name != "tromp-taylor")

@@ -17,7 +17,7 @@ from training.data.ledger import open_ledger
 from training.data.ledger_rows import ModelRow
 from training.networks.model_file import Model, describe_model, encode_model
 from training.networks.network import build_network
-from views.boards import CHANGED, FIRST, painted
+from views.boards import CHANGED, FIRST_PLAYER, painted
 
 
 @pytest.fixture
@@ -179,7 +179,7 @@ def test_pieces_are_coloured_and_the_last_move_is_marked() -> None:
         assert text.plain == game.render(state)
         assert "".join(text.plain[span.start : span.end] for span in text.spans if CHANGED in str(span.style)) == marked
     start = painted(chess.render(chess.initial_state()))
-    first = "".join(start.plain[span.start : span.end] for span in start.spans if FIRST in str(span.style))
+    first = "".join(start.plain[span.start : span.end] for span in start.spans if FIRST_PLAYER in str(span.style))
     assert set(first) == set("PRNBQK"), "neither coordinates nor words"
 
 

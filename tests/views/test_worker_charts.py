@@ -7,7 +7,7 @@ from training.common.reports import IterationReport, RemoteStanding, WorkerRepor
 from views.page import page
 from views.png import picture
 from views.svg import LEFT, RIGHT, WIDTH, Areas, ChartLayout, places, svg
-from views.worker_charts import FAULTS, GREEN, MOST_SPANS, RED, worker_charts
+from views.worker_charts import FAULT_STATES, GREEN, MOST_SPANS, RED, worker_charts
 
 START, END = LEFT, WIDTH - RIGHT
 
@@ -58,7 +58,7 @@ def test_a_row_is_as_high_as_its_games_per_second() -> None:
 def test_a_fault_is_visible_however_long_the_run_is() -> None:
     workers = [(replace(worker(0), state="error" if number == 777 else "playing"),) for number in range(1500)]
     states, rates = worker_charts(run(*workers), 60.0, "minutes")
-    assert set(stretches(states)) == {"playing", "error"} and "error" in FAULTS
+    assert set(stretches(states)) == {"playing", "error"} and "error" in FAULT_STATES
     assert len(rates.areas[0].outlines[0]) <= 2 * MOST_SPANS + 2
 
 

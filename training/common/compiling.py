@@ -12,7 +12,7 @@ from numba.core.dispatcher import Dispatcher
 from games.compiled import PROJECT, cache_folder
 
 COMPILE = "numba:compile"  # numba's event: a function that is not in the cache is compiled
-ROOMS = ("games", "training")
+COMPILED_PACKAGES = ("games", "training")
 
 
 @contextmanager
@@ -52,7 +52,7 @@ class _Listener(event.Listener):  # type: ignore[misc]
 def part_of(module: str) -> str:
     """The part of the program that a module belongs to; empty for modules of other packages."""
     room, *names = module.split(".")
-    if room not in ROOMS or not names:
+    if room not in COMPILED_PACKAGES or not names:
         return ""
     return names[0].replace("_", " ")
 

@@ -5,7 +5,7 @@ import os
 
 PART = ".part"  # suffix of a file in writing: see ``training.common.files``
 RIGHTS = "permission denied: change its permissions (chmod), or choose another place"
-WORDS = {
+DISK_ERRORS = {
     errno.ENOENT: "no such file or folder: check the spelling, and create the folder if it is missing",
     errno.EACCES: RIGHTS,
     errno.EPERM: RIGHTS,
@@ -23,7 +23,7 @@ def in_words(error: BaseException) -> str:
     """An error in words: for system errors, the file and the remedy instead of an error number."""
     if not isinstance(error, OSError) or error.errno is None:
         return str(error)
-    what = WORDS.get(error.errno) or os.strerror(error.errno).lower()
+    what = DISK_ERRORS.get(error.errno) or os.strerror(error.errno).lower()
     if error.filename is None:
         return what
     return f"{os.fsdecode(error.filename).removesuffix(PART)}: {what}"

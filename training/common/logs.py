@@ -2,7 +2,7 @@
 
 import logging
 
-ROOMS = ("training", "views", "distributed")  # packages whose modules log
+LOGGED_PACKAGES = ("training", "views", "distributed")  # packages whose modules log
 LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 
@@ -17,7 +17,7 @@ def log_to(handler: logging.Handler) -> None:
 
 def room_loggers() -> list[logging.Logger]:
     """The loggers of all our packages."""
-    return [logging.getLogger(room) for room in ROOMS]
+    return [logging.getLogger(room) for room in LOGGED_PACKAGES]
 
 
 def log_also_to(logger: logging.Logger, handler: logging.Handler) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
-LEAST = 1e-6  # smallest denominator of a ratio
+SMALLEST_DENOMINATOR = 1e-6  # smallest denominator of a ratio
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,7 +110,9 @@ class GeneralizationReport:
     @property
     def excess(self) -> float:
         """How much larger the losses are on new positions (geometric mean): 0.2 is 20 %; 0 without overfitting."""
-        ratios = (self.policy_new / max(self.policy_learned, LEAST)) * (self.value_new / max(self.value_learned, LEAST))
+        ratios = (self.policy_new / max(self.policy_learned, SMALLEST_DENOMINATOR)) * (
+            self.value_new / max(self.value_learned, SMALLEST_DENOMINATOR)
+        )
         return math.sqrt(ratios) - 1
 
 

@@ -22,7 +22,7 @@ from training.common.run_folder import see_run_folder
 LAUNCHED = "TORCHELASTIC_RUN_ID"  # torchrun sets it for its ranks
 SAID = "KEIMA_LOADING"  # a program that has said what it loads sets it for the processes that it starts
 WRONG = 2  # exit code of errors that users can fix
-RED = "\x1b[31m{}\x1b[0m"
+IN_RED = "\x1b[31m{}\x1b[0m"
 
 P = ParamSpec("P")
 Parse = Callable[[list[str] | None], argparse.Namespace]
@@ -55,7 +55,7 @@ def before_imports(parse: Parse, see: See | None = None, *, loading: str = "") -
             see(arguments)
     except (ValueError, OSError) as error:
         text = f"{program}: {in_words(error)}"
-        say_on_stderr(RED.format(text) if sys.stderr.isatty() else text)
+        say_on_stderr(IN_RED.format(text) if sys.stderr.isatty() else text)
         sys.exit(WRONG)
     if loading:
         _begun.append(program)

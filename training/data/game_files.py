@@ -22,7 +22,7 @@ from training.data.verify import verify
 
 BATCHES, SGF = ".games", ".sgf"
 SAMPLE = Path("samples") / "connect_four"  # in the checkout; named after its game
-KINDS = (BATCHES, *(ending for endings in SEED_FILES.values() for ending in endings))
+FILE_KINDS = (BATCHES, *(ending for endings in SEED_FILES.values() for ending in endings))
 PROBE_BYTES = 2**20
 PACKED_LINE = 12.0  # average bytes per line of a compressed PGN file
 
@@ -45,9 +45,11 @@ def find_files(data: Path) -> list[Path]:
     if data.is_file():
         return [data]
     folder = data / "games" if (data / "run.db").exists() else data
-    found = sorted(path for path in folder.rglob("*") if path.name.lower().endswith(KINDS) and path.is_file())
+    found = sorted(path for path in folder.rglob("*") if path.name.lower().endswith(FILE_KINDS) and path.is_file())
     if not found:
-        there = "does not exist" if not data.exists() else f"has no files {', '.join(f'*{kind}' for kind in KINDS)}"
+        there = (
+            "does not exist" if not data.exists() else f"has no files {', '.join(f'*{kind}' for kind in FILE_KINDS)}"
+        )
         raise ValueError(f"--data {data} {there}: give a run's folder, or a folder with game batches, PGN or SGF files")
     return found
 

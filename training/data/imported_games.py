@@ -11,7 +11,7 @@ from games.compiled import compiled
 from games.game import Actions, Game, Rules, States
 from training.data.records import AGREED, FULL_SEARCH, GameBatch
 
-GAMES, POSITIONS = 1_000, 100_000  # in a batch, at most; its last game may exceed the positions
+MOST_GAMES, MOST_POSITIONS = 1_000, 100_000  # in a batch, at most; its last game may exceed the positions
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -92,7 +92,7 @@ def in_batches(games: Iterable[ImportedGame]) -> Iterator[list[ImportedGame]]:
     for each in games:
         waiting.append(each)
         positions += each.actions.size
-        if len(waiting) == GAMES or positions >= POSITIONS:
+        if len(waiting) == MOST_GAMES or positions >= MOST_POSITIONS:
             yield waiting
             waiting, positions = [], 0
     if waiting:

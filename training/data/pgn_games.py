@@ -11,7 +11,7 @@ from games.chess.pgn import PgnGame, pgn_lines, read_pgn
 from games.game import Game
 from training.data.imported_games import ImportedGame, given_up, played_until_the_end
 
-RETURNS = {"1-0": (1.0, -1.0), "0-1": (-1.0, 1.0), "1/2-1/2": (0.0, 0.0)}
+RESULT_RETURNS = {"1-0": (1.0, -1.0), "0-1": (-1.0, 1.0), "1/2-1/2": (0.0, 0.0)}
 CERTAIN = ("checkmate", "stalemate", "insufficient material")  # ends with only one possible result
 
 
@@ -38,11 +38,11 @@ def games_of_pgn(path: Path, game: Game) -> Iterator[ImportedGame | BadGame]:
 def _played(found: PgnGame, game: Game) -> ImportedGame | BadGame:
     if found.start_fen is not None:
         return BadGame(found.line, "it does not begin in the standard position")
-    if found.result not in RETURNS:
+    if found.result not in RESULT_RETURNS:
         return BadGame(found.line, "it has no result")
     if not found.actions.size:
         return BadGame(found.line, "it has no moves")
-    state, returns = game.initial_state(), np.array(RETURNS[found.result], np.float32)
+    state, returns = game.initial_state(), np.array(RESULT_RETURNS[found.result], np.float32)
     plies = played_until_the_end(game.rules, state, found.actions)
     resigned = 0
     if not game.terminal(state):

@@ -21,7 +21,7 @@ from training.data.records import encode
 
 log = logging.getLogger(__name__)
 
-LOGGED, NAMED = 1_000, 3  # games left out that are logged one by one, and named in the event
+MOST_LOGGED, MOST_NAMED = 1_000, 3  # games left out that are logged one by one, and named in the event
 
 
 @dataclass
@@ -40,15 +40,17 @@ class LeftOut:
                 yield game
                 continue
             self.count += 1
-            if self.count <= NAMED:
+            if self.count <= MOST_NAMED:
                 self.first.append(f"{inside}line {game.line}: {game.reason}")
-            if self.count <= LOGGED:
+            if self.count <= MOST_LOGGED:
                 log.info("%s, line %d: a game is left out: %s", path, game.line, game.reason)
 
     def __str__(self) -> str:
         """How many games were left out, and why."""
         reasons = "; ".join(self.first)
-        return f"{self.count:,} left out" + (f" ({reasons}{' ...' if self.count > NAMED else ''})" if reasons else "")
+        return f"{self.count:,} left out" + (
+            f" ({reasons}{' ...' if self.count > MOST_NAMED else ''})" if reasons else ""
+        )
 
 
 def ingest_seed_games(ledger: Ledger, game: Game, sources: Sequence[str], *, log_event: Callable[[str], None]) -> None:

@@ -13,8 +13,8 @@ from games.game import Actions, Game, Rules, States
 from games.go.sgf import SgfGame, read_sgf
 from training.data.imported_games import ImportedGame, given_up
 
-RESULT = re.compile(r"([BW])(?:LACK|HITE)?\+(?:([0-9]+(?:[.,][0-9]+)?)|([A-Z]*))(?:[ ,;(].*)?", re.IGNORECASE)
-DRAWN = ("0", "DRAW", "JIGO")
+RESULT_TEXT = re.compile(r"([BW])(?:LACK|HITE)?\+(?:([0-9]+(?:[.,][0-9]+)?)|([A-Z]*))(?:[ ,;(].*)?", re.IGNORECASE)
+DRAW_RESULTS = ("0", "DRAW", "JIGO")
 MOST_APART = 1.0  # points between the komi of a game and ours; people play alike with 6.5, 7 and 7.5
 
 
@@ -80,8 +80,8 @@ def _refused(found: SgfGame, game: Game) -> str:
 def _returns(found: SgfGame, komi: float) -> NDArray[np.float32] | str:
     """The returns ``[2]``, with our komi if points were counted; or why they are unknown."""
     text = found.result.strip()
-    match = RESULT.fullmatch(text)
-    if text.upper() in DRAWN:
+    match = RESULT_TEXT.fullmatch(text)
+    if text.upper() in DRAW_RESULTS:
         sign, points = 1, 0.0
     elif match and match[3] is not None and match[3].upper() in ("", "R", "RESIGN", "T", "TIME"):
         sign, points = 1 if match[1].upper() == "B" else -1, np.inf

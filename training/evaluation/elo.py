@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from training.common.intervals import Z
 from training.evaluation.sparse import Factors, Matrix, elimination_order
 
-SCALE = math.log(10) / 400
+ELO_SCALE = math.log(10) / 400
 MOST_STEPS = 100  # of Newton's method; ten are typical
 PRIOR_GAMES = 1.0  # half a win and half a loss against each opponent, so that a clean sweep has a finite rating
 
@@ -41,7 +41,7 @@ class Rating:
 
 def expected_score(difference: float) -> float:
     """The expected score of a player who is ``difference`` Elo stronger."""
-    return 1 / (1 + math.exp(-SCALE * difference))
+    return 1 / (1 + math.exp(-ELO_SCALE * difference))
 
 
 def rate_players(results: Sequence[PairResult], anchor: str) -> dict[str, Rating]:
@@ -64,7 +64,10 @@ def rate_players(results: Sequence[PairResult], anchor: str) -> dict[str, Rating
             break
     variances = {anchor: 0.0, **inverse.diagonal()}
     unknown = Rating(elo=0.0, margin=math.inf)
-    rated = {name: Rating(elo=strengths[name] / SCALE, margin=Z * math.sqrt(variances[name]) / SCALE) for name in known}
+    rated = {
+        name: Rating(elo=strengths[name] / ELO_SCALE, margin=Z * math.sqrt(variances[name]) / ELO_SCALE)
+        for name in known
+    }
     return {name: rated.get(name, unknown) for name in sorted(scores)}
 
 

@@ -5,14 +5,13 @@ from dataclasses import dataclass
 
 from games import Game
 from training.evaluation.match import MatchResult, RandomPlayer, SearchPlayer, play_match
+from training.evaluation.match_worker import Poll
 from training.evaluation.orders import Contestant
 from training.evaluation.remote_matches import MatchSpec, RemoteMatches
 from training.networks.model_file import Model
 from training.search.search import Search
 
 OPENING_PLIES = 4
-
-Poll = Callable[[], None]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,7 +22,7 @@ class Pairing:
     pairs: int
 
 
-Play = Callable[[Model, Sequence[Pairing], int, Poll], Iterable[MatchResult]]  # (first player, pairings, seed, look)
+Play = Callable[[Model, Sequence[Pairing], int, Poll], Iterable[MatchResult]]  # (first player, pairings, seed, poll)
 
 
 class LocalMatches:

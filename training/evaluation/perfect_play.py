@@ -23,7 +23,7 @@ from training.common.files import read_limited
 from training.common.intervals import wilson
 from training.search.puct import Evaluate
 
-FILE = Path(__file__).with_name("connect_four_positions.npz")
+POSITIONS_FILE = Path(__file__).with_name("connect_four_positions.npz")
 MAX_FILE_BYTES = 1_000_000
 
 
@@ -96,7 +96,7 @@ def load_positions(game: Game, *, count: int | None = None) -> SolvedPositions |
     """The solved positions of ``game``, at most ``count``, always the same; None for games without any."""
     if game.name not in {"connect_four", "tic_tac_toe"}:
         return None
-    states, values = _read(game, FILE) if game.name == "connect_four" else _every_position(game)
+    states, values = _read(game, POSITIONS_FILE) if game.name == "connect_four" else _every_position(game)
     if count is not None and count < len(states):
         chosen = np.sort(np.random.default_rng(0).permutation(len(states))[:count])
         states, values = states[chosen], values[chosen]

@@ -32,7 +32,7 @@ WAIT_SECONDS = 0.05
 CHECK_SECONDS = 1.0  # between checks of heartbeats
 QUIET_SECONDS = 60.0  # timeout of an order without a sign of being played
 MOST_SECONDS = 1800.0  # timeout of any order
-SLOW = 4.0  # timeout after the first results: this many times the slowest of them, ...
+SLOW_FACTOR = 4.0  # timeout after the first results: this many times the slowest of them, ...
 SLOW_SECONDS = 20.0  # ... and at least this
 
 
@@ -60,7 +60,7 @@ class MatchExecutors(Protocol):
     def results(self) -> list[tuple[str, MatchOrder, bytes]]:
         """The results so far, with worker and order; a file that is too large counts as empty."""
 
-    def hosts(self) -> list[str]:
+    def ready_workers(self) -> list[str]:
         """The workers that can play an order now."""
 
     def status(self) -> Mapping[str, Sign | None]:
@@ -108,7 +108,7 @@ class RemoteMatches:
 
     Args:
         game: what is played.
-        hosts: the workers.
+        executors: the workers.
         clock: seconds that never go back.
         sleep: waits so many seconds.
     """
@@ -116,12 +116,12 @@ class RemoteMatches:
     def __init__(
         self,
         game: Game,
-        hosts: MatchExecutors,
+        executors: MatchExecutors,
         *,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        self._game, self._hosts, self._clock, self._sleep = game, hosts, clock, sleep
+        self._game, self._executors, self._clock, self._sleep = game, executors, clock, sleep
         self._barred: set[str] = set()
         self._tag, self._orders = secrets.token_hex(8), 0
         self.remote_games = self.local_games = 0
@@ -130,15 +130,15 @@ class RemoteMatches:
     def deployed(self, players: Mapping[Contestant, bytes]) -> Iterator[None]:
         """Within the block, the workers have the files of these models and can play matches between them."""
         self._barred.clear()
-        self._hosts.bring(players)
+        self._executors.bring(players)
         try:
             yield
         finally:
-            self._hosts.bring({})
+            self._executors.bring({})
 
     def pairs_at_once(self) -> int:
         """A number of pairs that keeps every worker busy."""
-        return LEAST_PAIRS * len(self._hosts.hosts())
+        return LEAST_PAIRS * len(self._executors.ready_workers())
 
     def play(self, specs: Sequence[MatchSpec], players: Players, *, poll: Callable[[], None]) -> list[MatchResult]:
         """Play all these matches in parallel.
@@ -160,12 +160,12 @@ class RemoteMatches:
                     self._sleep(WAIT_SECONDS)
         finally:
             for worker in {given.worker for given in board.given.values()}:
-                self._hosts.order(worker, ())
+                self._executors.order(worker, ())
         return [MatchResult(scores=scores) for scores in board.scores]
 
     def _slices(self, specs: Sequence[MatchSpec]) -> Iterator[tuple[int, MatchOrder]]:
         """All pairs of all matches as orders, which are larger for fewer workers."""
-        workers = max(1, len(self._hosts.hosts()))
+        workers = max(1, len(self._executors.ready_workers()))
         share = math.ceil(sum(spec.pairs for spec in specs) / (AHEAD * workers))
         size = min(max(share, LEAST_PAIRS), MAX_PAIRS)
         for number, spec in enumerate(specs):
@@ -203,11 +203,11 @@ class RemoteMatches:
     def _send_orders(self, board: _Board, workers: set[str]) -> None:
         """Send workers their orders."""
         for worker in workers:
-            self._hosts.order(worker, [given.order for given in board.given.values() if given.worker == worker])
+            self._executors.order(worker, [given.order for given in board.given.values() if given.worker == worker])
 
     def _take_results(self, board: _Board) -> None:
         changed = set()
-        for worker, order, data in self._hosts.results():
+        for worker, order, data in self._executors.results():
             given = board.given.get(order.id)
             if given is None or given.worker != worker:
                 continue
@@ -230,10 +230,10 @@ class RemoteMatches:
             return
         board.check_at = now + CHECK_SECONDS
         self._check_heartbeats(board, now)
-        board.able = self._hosts.hosts()
+        board.able = self._executors.ready_workers()
         changed = set()
         for given in list(board.given.values()):
-            too_long = max(SLOW_SECONDS, SLOW * board.longest) if board.longest else MOST_SECONDS
+            too_long = max(SLOW_SECONDS, SLOW_FACTOR * board.longest) if board.longest else MOST_SECONDS
             if given.worker not in board.able:
                 self._give_back(board, given, "")
             elif now - given.seen > QUIET_SECONDS:
@@ -246,7 +246,7 @@ class RemoteMatches:
         self._send_orders(board, changed)
 
     def _check_heartbeats(self, board: _Board, now: float) -> None:
-        for worker, sign in self._hosts.status().items():
+        for worker, sign in self._executors.status().items():
             if sign and sign.order in board.given and board.beats.get(worker) != sign.beat:
                 board.beats[worker] = sign.beat
                 for given in board.given.values():

@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -18,7 +18,7 @@ from training.data.ledger import Ledger
 from training.evaluation.elo import PairResult, rate_players, sprt
 from training.evaluation.match import MatchResult, SearchPlayer
 from training.evaluation.match_location import LocalMatches, Pairing, Play, WorkerMatches
-from training.evaluation.match_worker import TREES, search_for_strength
+from training.evaluation.match_worker import TREES, Poll, search_for_strength
 from training.evaluation.orders import Contestant
 from training.evaluation.perfect_play import errors, load_positions, policy_actions
 from training.evaluation.remote_matches import RemoteMatches
@@ -30,8 +30,6 @@ from training.search.search import Search
 ANCHOR = "random"
 SPRT_PAIRS = 16  # between evaluations of the test
 ANCHOR_SHARE = 0.5  # of the rating games; the rest is against earlier versions
-
-Poll = Callable[[], None]
 
 
 class Strength:

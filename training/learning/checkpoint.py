@@ -22,9 +22,9 @@ from training.learning.learner import LearnerState
 log = logging.getLogger(__name__)
 
 FORMAT = 1
-PREFIX = "checkpoint-"
+FOLDER_PREFIX = "checkpoint-"
 INDEX = "checkpoint.json"
-MAX_BYTES = 2**34  # of one file
+MAX_FILE_BYTES = 2**34  # of one file
 
 
 class CorruptCheckpoint(ValueError):
@@ -49,7 +49,8 @@ class Checkpoints:
     def paths(self) -> list[Path]:
         """The complete checkpoints, newest last."""
         return sorted(
-            (path for path in self.folder.glob(f"{PREFIX}*") if path.name[len(PREFIX) :].isdecimal()), key=_number
+            (path for path in self.folder.glob(f"{FOLDER_PREFIX}*") if path.name[len(FOLDER_PREFIX) :].isdecimal()),
+            key=_number,
         )
 
     def save(self, learner: LearnerState, coach: Mapping[str, Any]) -> Path:
@@ -60,9 +61,9 @@ class Checkpoints:
         """
         self.folder.mkdir(parents=True, exist_ok=True)
         older = self.paths()
-        final = self.folder / f"{PREFIX}{_number(older[-1]) + 1 if older else 1:06d}"
+        final = self.folder / f"{FOLDER_PREFIX}{_number(older[-1]) + 1 if older else 1:06d}"
         part = final.with_name(final.name + PART)
-        for stale in self.folder.glob(f"{PREFIX}*{PART}"):
+        for stale in self.folder.glob(f"{FOLDER_PREFIX}*{PART}"):
             shutil.rmtree(stale)
         part.mkdir(mode=0o700)
         write_checkpoint(part, learner, coach)
@@ -90,7 +91,7 @@ class Checkpoints:
 
 
 def _number(path: Path) -> int:
-    return int(path.name[len(PREFIX) :])
+    return int(path.name[len(FOLDER_PREFIX) :])
 
 
 def write_checkpoint(folder: Path, learner: LearnerState, coach: Mapping[str, Any]) -> None:
@@ -156,6 +157,6 @@ def _read_tensors(path: Path, digest: str) -> dict[str, Any]:
 
 def _read(path: Path) -> bytes:
     try:
-        return read_limited(path, MAX_BYTES)
+        return read_limited(path, MAX_FILE_BYTES)
     except (OSError, ValueError) as error:
         raise CorruptCheckpoint(f"{path} cannot be read: {error}") from error

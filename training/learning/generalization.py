@@ -15,12 +15,12 @@ from training.networks.auxiliary_heads import outputs_to_learn
 from training.networks.policy_value import network_of
 from training.replay.replay import ReplayWindow
 
-COUNT = 512  # positions of each kind that are evaluated
+EVALUATED_POSITIONS = 512  # positions of each kind that are evaluated
 LEAST_VARIANCE = 1e-6  # of the values: avoids dividing by zero when all are equal
 
 
 def generalization(
-    learner: Learner, window: ReplayWindow, seed: int, *, count: int = COUNT
+    learner: Learner, window: ReplayWindow, seed: int, *, count: int = EVALUATED_POSITIONS
 ) -> GeneralizationReport | None:
     """The averaged network's errors on new and on learned positions; None while the window has too few.
 

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 KERNEL_RATE = 20.0  # times the learning rate: 0.02 for kernels and 0.001 for AdamW are the authors' defaults
 COEFFICIENTS = (3.4445, -4.7750, 2.0315)  # the authors': steep at zero, so that five iterations suffice
-ITERATIONS = 5
+NEWTON_SCHULZ_STEPS = 5
 MOMENTUM = 0.95
 
 
@@ -80,7 +80,7 @@ def orthogonal(matrix: Tensor) -> Tensor:
     x = x.to(torch.bfloat16 if x.is_cuda else torch.float32)
     x = x / (x.norm() + 1e-7)
     linear, cubic, quintic = COEFFICIENTS
-    for _ in range(ITERATIONS):
+    for _ in range(NEWTON_SCHULZ_STEPS):
         gram = x @ x.mT
         x = torch.addmm(x, torch.addmm(gram, gram, gram, beta=cubic, alpha=quintic), x, beta=linear)
     return (x.mT if tall else x).to(matrix.dtype)

@@ -20,7 +20,7 @@ from training.networks.layers import ConvNorm
 from training.networks.policy_value import Runtime, network_of
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # glibc's malloc.h
-DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+EVALUATION_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
 class Evaluator:
@@ -50,16 +50,18 @@ class Evaluator:
         fused: bool = True,
         graphs: bool = True,
     ) -> None:
-        if dtype != "auto" and dtype not in DTYPES:
-            raise ValueError(f"there is no dtype {dtype!r} for evaluation; use auto, {', '.join(DTYPES)}")
+        if dtype != "auto" and dtype not in EVALUATION_DTYPES:
+            raise ValueError(f"there is no dtype {dtype!r} for evaluation; use auto, {', '.join(EVALUATION_DTYPES)}")
         keep_freed_memory()
         where = pick_device(device)
-        what = (network_of(network).runtime_dtype or fast_dtype(where)) if dtype == "auto" else DTYPES[dtype]
+        what = (network_of(network).runtime_dtype or fast_dtype(where)) if dtype == "auto" else EVALUATION_DTYPES[dtype]
         self.game = game
         self.max_batch = max_batch
         self._network = copy.deepcopy(network).cpu().eval().requires_grad_(False)
         self._device = where
-        self._runtime = pick_runtime(prepared(self._network, where), game, where, what, fused=fused, graphs=graphs)
+        self._runtime = pick_runtime(
+            prepared_network(self._network, where), game, where, what, fused=fused, graphs=graphs
+        )
 
     def describe(self) -> str:
         """The runtime, such as "fused bfloat16 on cpu"."""
@@ -77,7 +79,7 @@ class Evaluator:
         except RuntimeError as error:
             raise ValueError(f"these weights belong to another network: {error}") from error
         self._network = network
-        self._runtime.load(prepared(network, self._device))
+        self._runtime.load(prepared_network(network, self._device))
 
     def __call__(self, observations: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
         """Evaluate positions.
@@ -164,7 +166,7 @@ def fast_dtype(device: torch.device) -> torch.dtype:
     return torch.bfloat16 if fast and device.type == "cpu" else torch.float32
 
 
-def prepared(network: nn.Module, device: torch.device) -> nn.Module:
+def prepared_network(network: nn.Module, device: torch.device) -> nn.Module:
     """A copy of a network in evaluation mode as it is run on ``device``: folded, if it folds there."""
     if device.type == "cuda" and not network_of(network).folds_on_cuda:
         return copy.deepcopy(network)

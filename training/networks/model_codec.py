@@ -24,7 +24,8 @@ from torch import Tensor, nn
 
 from games.game import CHANCE, Game
 from training.common.files import write_atomically
-from training.networks.model_heading import MAGIC, METADATA, PREFIX
+from training.data.records import DIGEST_BYTES
+from training.networks.model_heading import METADATA, MODEL_MAGIC, MODEL_PREFIX
 from training.networks.model_weights import (
     LIMITS,
     CorruptModel,
@@ -45,7 +46,6 @@ from training.networks.network import build_network
 from training.networks.policy_value import network_of
 
 FORMAT = 2
-DIGEST_BYTES = 32
 MAX_MODEL_BYTES = LIMITS.max_bytes
 CANARY_POSITIONS = 4
 CANARY_ACTIONS = 16
@@ -172,7 +172,7 @@ def encode_model(
     canary = _canary(replace(model, weights=from_words(words, entries)), game)
     header = Header(model=model.description, canary=canary, tensors=entries)
     raw = header.model_dump_json().encode()
-    head = PREFIX.pack(MAGIC, FORMAT, len(raw)) + raw
+    head = MODEL_PREFIX.pack(MODEL_MAGIC, FORMAT, len(raw)) + raw
     return seal(Content(head=head, header=header, words=words, sha256=sha256_of(head, words)), compressed=compressed)
 
 
@@ -202,8 +202,8 @@ def open_model(data: bytes, *, limits: ModelLimits = LIMITS) -> Content:
         CorruptModel: the file is damaged, of another format, over the limits, or its parts contradict each other.
     """
     require(len(data) <= limits.max_bytes, f"{len(data):,} bytes are more than the {limits.max_bytes:,} allowed")
-    require(len(data) >= PREFIX.size + DIGEST_BYTES, f"{len(data)} bytes are too few for a model")
-    end = PREFIX.size + PREFIX.unpack_from(data)[2]
+    require(len(data) >= MODEL_PREFIX.size + DIGEST_BYTES, f"{len(data)} bytes are too few for a model")
+    end = MODEL_PREFIX.size + MODEL_PREFIX.unpack_from(data)[2]
     head, frame = data[:end], memoryview(data)[end:-DIGEST_BYTES]
     header = parse_header(head, limits)
     words = unpack(frame, header.tensors, limits)
@@ -226,16 +226,16 @@ def parse_header(head: bytes, limits: ModelLimits) -> Header:
     Raises:
         CorruptModel: it is damaged, of another format, or over the limits.
     """
-    magic, number, length = PREFIX.unpack_from(head)
-    require(magic == MAGIC, "it does not begin like a model")
+    magic, number, length = MODEL_PREFIX.unpack_from(head)
+    require(magic == MODEL_MAGIC, "it does not begin like a model")
     older = "the program that wrote it" if number < FORMAT else "this program"
     require(number == FORMAT, f"it has format {number}, and this program reads format {FORMAT}: update {older}")
     require(
-        length <= limits.max_header_bytes and len(head) == PREFIX.size + length,
+        length <= limits.max_header_bytes and len(head) == MODEL_PREFIX.size + length,
         f"a header of {length:,} bytes does not fit",
     )
     try:
-        return Header.model_validate_json(head[PREFIX.size :])
+        return Header.model_validate_json(head[MODEL_PREFIX.size :])
     except ValidationError as error:
         first = error.errors()[0]
         raise CorruptModel(f"the header is wrong at {'.'.join(map(str, first['loc']))}: {first['msg']}") from error

@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 
 from games.compiled import compiled
 from training.data.columns import from_planes
-from training.networks.model_codec import DIGEST_BYTES, FORMAT, Content, content_sha256, parse_header, sha256_of
-from training.networks.model_heading import MAGIC, PREFIX
+from training.data.records import DIGEST_BYTES
+from training.networks.model_codec import FORMAT, Content, content_sha256, parse_header, sha256_of
+from training.networks.model_heading import MODEL_MAGIC, MODEL_PREFIX
 from training.networks.model_weights import LIMITS, WORD_TYPES, ModelLimits, pack, require, unpacked
 
 DELTA_MAGIC = b"KEIMADL\n"
@@ -31,7 +32,7 @@ def encode_delta(model: Content, base: Content) -> bytes | None:
             old, new = base.words[index], model.words[index]
             rows[index] = np.empty_like(new)
             _differences(old, new, EXPONENT_BITS[dtype], _firsts(old, EXPONENT_BITS[dtype]), rows[index])
-    head = PREFIX.pack(DELTA_MAGIC, FORMAT, len(model.head) - PREFIX.size) + model.head[PREFIX.size :]
+    head = MODEL_PREFIX.pack(DELTA_MAGIC, FORMAT, len(model.head) - MODEL_PREFIX.size) + model.head[MODEL_PREFIX.size :]
     return b"".join((head, pack(rows), bytes.fromhex(model.sha256)))
 
 
@@ -41,11 +42,11 @@ def expand_delta(delta: bytes, base: Content, *, limits: ModelLimits = LIMITS) -
     Raises:
         CorruptModel: the delta is damaged, over the limits, or does not fit ``base``.
     """
-    require(len(delta) >= PREFIX.size + DIGEST_BYTES, f"{len(delta)} bytes are too few for a delta")
-    magic, number, length = PREFIX.unpack_from(delta)
+    require(len(delta) >= MODEL_PREFIX.size + DIGEST_BYTES, f"{len(delta)} bytes are too few for a delta")
+    magic, number, length = MODEL_PREFIX.unpack_from(delta)
     require((magic, number) == (DELTA_MAGIC, FORMAT), "it is not a delta that this version of the program reads")
-    end = PREFIX.size + length
-    head = PREFIX.pack(MAGIC, FORMAT, length) + delta[PREFIX.size : end]
+    end = MODEL_PREFIX.size + length
+    head = MODEL_PREFIX.pack(MODEL_MAGIC, FORMAT, length) + delta[MODEL_PREFIX.size : end]
     header = parse_header(head, limits)
     require(header.tensors == base.header.tensors, "it was made for another network")
     planes, start, words = unpacked(memoryview(delta)[end:-DIGEST_BYTES], header.tensors, limits), 0, []

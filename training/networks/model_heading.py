@@ -7,11 +7,11 @@ from pathlib import Path
 
 from training.data.ledger import read_ledger
 
-MAGIC = b"KEIMAMD\n"  # of transfer files
-PREFIX = struct.Struct("<8sHI")  # magic, format number, length of the header
-LENGTH = struct.Struct("<Q")  # of the header of a safetensors file
+MODEL_MAGIC = b"KEIMAMD\n"  # of transfer files
+MODEL_PREFIX = struct.Struct("<8sHI")  # magic, format number, length of the header
+SAFETENSORS_LENGTH = struct.Struct("<Q")  # of the header of a safetensors file
 METADATA = "keima"  # the key of our metadata in a safetensors file
-LIMIT = 2**24  # bytes of a header
+MAX_HEADER_BYTES = 2**24  # bytes of a header
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,13 +39,15 @@ def read_heading(path: Path) -> Heading | None:
     """The heading of a model's file; None if it is invalid: reading the whole file gives the reason."""
     try:
         with path.open("rb") as file:
-            begin = file.read(PREFIX.size)
+            begin = file.read(MODEL_PREFIX.size)
             if path.suffix == ".safetensors":
-                file.seek(LENGTH.size)
-                metadata = json.loads(file.read(min(LENGTH.unpack_from(begin)[0], LIMIT)))["__metadata__"]
+                file.seek(SAFETENSORS_LENGTH.size)
+                metadata = json.loads(file.read(min(SAFETENSORS_LENGTH.unpack_from(begin)[0], MAX_HEADER_BYTES)))[
+                    "__metadata__"
+                ]
                 found = json.loads(metadata[METADATA])
             else:
-                found = json.loads(file.read(min(PREFIX.unpack(begin)[2], LIMIT)))["model"]
+                found = json.loads(file.read(min(MODEL_PREFIX.unpack(begin)[2], MAX_HEADER_BYTES)))["model"]
         return Heading(game=str(found["game"]), model_version=int(found["model_version"]))
     except (OSError, ValueError, KeyError, TypeError, struct.error, RecursionError):
         return None

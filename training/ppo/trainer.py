@@ -34,7 +34,7 @@ LOSS_FIGURES = ("loss", "policy_loss", "value_loss", "entropy", "approx_kl", "cl
 # Steps of a minibatch computed at once on a CPU: more do not fit its caches, and their memory is allocated each time.
 CACHED_STEPS = 4096
 # Sequences in a part are a multiple of this: with other numbers oneDNN's LSTM can take three times as long in 16 bits.
-EVEN_ROWS = 8
+ROW_MULTIPLE = 8
 KL_SLACK = 1.5  # learning in a round ends at this many times the target
 
 
@@ -326,7 +326,7 @@ class Chosen:
     def parts(self, most: int) -> list["Chosen"]:
         """The same in parts of about ``most`` sequences."""
         size = -(-len(self.rows) // max(1, round(len(self.rows) / most)))
-        size = -(-size // EVEN_ROWS) * EVEN_ROWS
+        size = -(-size // ROW_MULTIPLE) * ROW_MULTIPLE
         parts = [self.rows[i : i + size] for i in range(0, len(self.rows), size)]
         return [Chosen(rows, self.share * len(rows) / len(self.rows)) for rows in parts]
 

@@ -6,6 +6,7 @@ import socket
 import time
 
 DEFAULT_PORT = 12355
+LOCALHOST = "localhost"
 # torch's store, through which ranks meet, reads this as its greeting and a ping, and answers the ping with the last
 # four bytes. Other programs read the end of a line.
 GREETING = b"\x00\xce\xf7\x85\x3c\x0d\xff\xff\xff\xff\r\n\r\n"

@@ -20,7 +20,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed import FileStore, Store, TCPStore  # type: ignore[attr-defined]  # documented, but not marked as exported
 
-from training.ranks.meeting import DEFAULT_PORT, check_own_address, wait_for_address
+from training.ranks.meeting import DEFAULT_PORT, LOCALHOST, check_own_address, wait_for_address
 
 BUCKET_BYTES = 64 * 2**20  # summed in one operation: large enough to use the link fully, small enough to copy
 TIMEOUT = timedelta(minutes=15)  # of waiting for other ranks, which may be compiling or writing
@@ -242,7 +242,7 @@ def joined(
         torch.cuda.set_device(place.local_rank)
     if store is None and by_torchrun and variables.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
         store = store_of_this_start(place)
-    host, port = place.master_addr or "localhost", place.master_port or DEFAULT_PORT
+    host, port = place.master_addr or LOCALHOST, place.master_port or DEFAULT_PORT
     if store is None and not by_torchrun:
         meet(place.rank, host, port, seconds=patience(variables).total_seconds())
     if place.master_addr and GLOO_INTERFACE not in os.environ and (interface := interface_towards(place.master_addr)):

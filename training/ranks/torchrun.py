@@ -13,12 +13,11 @@ from torch.distributed.run import parse_args, run
 
 from training.common.signals import INTERRUPTED, heeds_hangup
 from training.networks.evaluator import count_gpus
-from training.ranks.meeting import DEFAULT_PORT, check_training_answers
+from training.ranks.meeting import DEFAULT_PORT, LOCALHOST, check_training_answers
 from training.ranks.ranks import meet, own_address_towards, patience
 
 UNDER_NOHUP = ("--signals-to-handle", "SIGTERM,SIGINT,SIGQUIT")  # by default torchrun would end with its terminal
 SECONDS_TO_END = 300  # for a rank to finish its step and save after it was asked to stop
-HERE = "localhost"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,7 +71,7 @@ def check_machines_can_meet(start: Start) -> None:
         raise ValueError(
             f"--node-rank {start.node_rank} is out of range for --nodes {start.nodes}: machines are numbered from 0"
         )
-    address, port = start.master_addr or HERE, start.master_port or DEFAULT_PORT
+    address, port = start.master_addr or LOCALHOST, start.master_port or DEFAULT_PORT
     meet(start.node_rank, address, port, seconds=patience().total_seconds())
     if start.node_rank:
         check_training_answers(address, port)
@@ -92,7 +91,7 @@ def run_ranks(program: Path, words: Sequence[str], start: Start) -> int:
         ValueError: this machine has no address that the others can reach.
         RuntimeError: the machines have not met, or a rank has died more often than ``start.restarts``.
     """
-    address, port = start.master_addr or HERE, start.master_port or DEFAULT_PORT
+    address, port = start.master_addr or LOCALHOST, start.master_port or DEFAULT_PORT
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # as torchrun does, without its warning
     logging.getLogger("torch.distributed.elastic").setLevel(
         logging.CRITICAL

@@ -6,7 +6,7 @@ import json
 from training.learning.learner import LearnerState
 from training.replay.replay import ReplayWindow
 
-SAMPLES = 256
+SAMPLED_POSITIONS = 256
 
 
 def fingerprint(learner: LearnerState, window: ReplayWindow) -> str:
@@ -29,7 +29,7 @@ def window_fingerprint(window: ReplayWindow) -> str:
     games, positions = window.num_games, window.num_positions
     if positions == 0:
         return f"{games}/0"
-    batch = window.sample(SAMPLES, 0)
+    batch = window.sample(SAMPLED_POSITIONS, 0)
     digest = hashlib.sha256()
     for column in (batch.observations, batch.policies, batch.values):
         digest.update(column.tobytes())

@@ -66,7 +66,7 @@ class FolderMatches:
                     continue  # not there yet
         return found
 
-    def hosts(self) -> list[str]:
+    def ready_workers(self) -> list[str]:
         """See ``MatchExecutors``."""
         return self._able()
 

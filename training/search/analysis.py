@@ -15,7 +15,7 @@ from training.search.simulate import checked, evaluate_batch, search_step
 from training.search.tree import AWAITED, DRAW, LOSS, NODE, NONE, OVER, UNPROVEN, WIN, Trees, find_child, keep_subtree
 from training.search.workspace import make_workspace
 
-LONGEST_LINE = 64  # moves of a principal line that are reported
+MOST_LINE_MOVES = 64  # moves of a principal line that are reported
 PROVEN_SCORE = 1e9  # more than any number of visits
 TIE_BREAK = 0.25  # how much a move's value counts among moves with equal visits
 USUAL_MOVES = 40  # legal moves of a position, to estimate the memory of a node
@@ -146,7 +146,7 @@ class Analysis:
 
     def _line(self, number: int, decided: bool) -> MoveAnalysis:
         child = self._trees.nodes[0, number]
-        actions = np.empty(LONGEST_LINE, np.int32)
+        actions = np.empty(MOST_LINE_MOVES, np.int32)
         length = read_principal_line(self._trees, 0, number, self._plies, actions)
         proven = child.proven_above != UNPROVEN
         return MoveAnalysis(

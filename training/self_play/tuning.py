@@ -21,10 +21,10 @@ from training.search.puct import Evaluate
 from training.self_play.self_play import SelfPlay
 
 AUTO_SIZES = (16, 32, 64, 128, 256)
-SECONDS = 0.5  # of play for each size, after a warm-up
-KNOWN = CACHE / "parallel_games"  # what was measured on this machine
+MEASURE_SECONDS = 0.5  # of play for each size, after a warm-up
+MEASUREMENTS = CACHE / "parallel_games"  # what was measured on this machine
 KNOWN_SECONDS = 7 * 24 * 3600.0  # so long it counts: the machine may have been busy with something else
-ENOUGH = 0.95  # a smaller size that is nearly as fast finishes games sooner, with newer models
+NEARLY_AS_FAST = 0.95  # a smaller size that is nearly as fast finishes games sooner, with newer models
 
 
 def measure_parallel_games(game: Game, evaluate: Evaluate, settings: SearchSettings) -> tuple[int, str]:
@@ -35,13 +35,13 @@ def measure_parallel_games(game: Game, evaluate: Evaluate, settings: SearchSetti
     """
     rates = {size: evaluations_per_second(game, evaluate, settings, size) for size in AUTO_SIZES}
     best = max(rates.values())
-    chosen = min(size for size, rate in rates.items() if rate >= ENOUGH * best)
+    chosen = min(size for size, rate in rates.items() if rate >= NEARLY_AS_FAST * best)
     found = ", ".join(f"{size}: {rate:,.0f}" for size, rate in rates.items())
     return chosen, f"{chosen} parallel games (evaluations/s by parallel games: {found})"
 
 
 def known_parallel_games(
-    game: Game, evaluate: Evaluate, settings: SearchSettings, *, network: str, folder: Path = KNOWN
+    game: Game, evaluate: Evaluate, settings: SearchSettings, *, network: str, folder: Path = MEASUREMENTS
 ) -> tuple[int, str]:
     """Like ``measure_parallel_games``, but at most once a week on the same machine, so that workers start sooner.
 
@@ -70,7 +70,7 @@ def evaluations_per_second(game: Game, evaluate: Evaluate, settings: SearchSetti
     next_seed = 0
     started, done = time.perf_counter(), 0
     warm = False
-    while time.perf_counter() - started < SECONDS:
+    while time.perf_counter() - started < MEASURE_SECONDS:
         if idle := self_play.num_idle():
             self_play.begin(range(next_seed, next_seed + idle))
             next_seed += idle

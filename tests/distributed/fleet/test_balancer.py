@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from distributed.fleet.balancer import START, Balance, Decision, WorkerLoad, balance_games, split
+from distributed.fleet.balancer import START_GAMES, Balance, Decision, WorkerLoad, balance_games, split
 
 NAMES = st.text("abcdef", min_size=1, max_size=4)
 CLAIMS = st.dictionaries(NAMES, st.floats(1e-3, 1e3), min_size=1, max_size=12)
@@ -61,7 +61,7 @@ def test_decisions_are_sound_whatever_workers_report(
             assert decision.grant == 0 or (ahead > 0 and decision.lower is None)
             assert decision.lower is None or worker.finished < decision.lower < worker.granted
             assert decision.speed > 0
-            most = max(batch, START * worker.parallel_games, ahead * len(workers) + 1)
+            most = max(batch, START_GAMES * worker.parallel_games, ahead * len(workers) + 1)
             assert worker.granted - worker.finished + decision.grant <= max(most, worker.granted - worker.finished)
 
 

@@ -271,7 +271,7 @@ def test_the_whole_model_is_sent_over_a_link_faster_than_applying_a_delta(
     machine: Machine, monkeypatch: pytest.MonkeyPatch, fast_link: float, name: str
 ) -> None:
     monkeypatch.setattr(mirror, "FAST_LINK", fast_link)
-    monkeypatch.setattr(mirror, "LARGE", 1)
+    monkeypatch.setattr(mirror, "LARGE_MODEL_BYTES", 1)
     machine.play()
     for version, data in enumerate(two_models_that_differ_little(), start=2):
         machine.connection.publish(PublishedModel(version=version, data=data, sha256=sha256_hex(data)))

@@ -54,7 +54,7 @@ def started(backend: B) -> B:
     """Return the backend when both of its workers are ready to play."""
     backend.publish(1, model_bytes(1))
     deadline = time.monotonic() + PATIENCE
-    while len(executors_of(backend).hosts()) < 2:
+    while len(executors_of(backend).ready_workers()) < 2:
         assert time.monotonic() < deadline, backend.status()
         backend.collect()
         time.sleep(0.05)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from training.common.disk_words import WORDS, in_words
+from training.common.disk_words import DISK_ERRORS, in_words
 from training.common.files import write_atomically
 
 
@@ -23,7 +23,7 @@ def test_a_file_that_cannot_be_written_is_named_with_a_remedy(tmp_path: Path) ->
         assert "Errno" not in said and ".part" not in said
 
 
-@pytest.mark.parametrize("number", [*WORDS, errno.EIO])
+@pytest.mark.parametrize("number", [*DISK_ERRORS, errno.EIO])
 def test_messages_have_no_error_number(number: int) -> None:
     said = in_words(OSError(number, os.strerror(number), "a name"))
     assert said.startswith("a name: ") and "Errno" not in said

@@ -14,7 +14,7 @@ from games.bad_game import BadGame
 from games.chess.pgn import PgnGame, read_pgn
 from scripts.view_results import main as view_results
 from tests.training.synthetic import synthetic_batch
-from training.data.imported_games import GAMES, ImportedGame, batch_of_files, in_batches
+from training.data.imported_games import MOST_GAMES, ImportedGame, batch_of_files, in_batches
 from training.data.ledger import Ledger, open_ledger
 from training.data.pgn_games import games_of_pgn
 from training.data.receive import Received, receive
@@ -92,7 +92,7 @@ def test_a_window_of_such_games_teaches_the_moves_and_the_results(tmp_path: Path
 
 def test_batches_of_files_are_the_same_every_time(tmp_path: Path) -> None:
     (played,) = (each for each in read(tmp_path, f"{MATE} 1-0") if isinstance(each, ImportedGame))
-    assert [len(games) for games in in_batches([played] * (2 * GAMES + 5))] == [GAMES, GAMES, 5]
+    assert [len(games) for games in in_batches([played] * (2 * MOST_GAMES + 5))] == [MOST_GAMES, MOST_GAMES, 5]
     long = replace(played, actions=np.zeros(60_000, np.int32))
     assert [len(games) for games in in_batches([long] * 5)] == [2, 2, 1]
     assert list(in_batches([])) == []

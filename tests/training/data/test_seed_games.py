@@ -31,7 +31,7 @@ class Killed(BaseException):
 
 @pytest.fixture(autouse=True)
 def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(imported_games, "GAMES", 3)
+    monkeypatch.setattr(imported_games, "MOST_GAMES", 3)
 
 
 def write(path: Path, *, bad: bool = True) -> Path:

@@ -14,7 +14,7 @@ from games.exact import ILLEGAL
 from games.game import Planes
 from training.common.intervals import wilson
 from training.evaluation.perfect_play import (
-    FILE,
+    POSITIONS_FILE,
     PlayErrors,
     SolvedPositions,
     errors,
@@ -78,14 +78,14 @@ def test_no_shipped_position_occurs_twice_or_with_its_mirror_image(connect_four:
 
 
 def test_the_shipped_file_is_small_and_describes_its_content(connect_four: SolvedPositions) -> None:
-    assert FILE.stat().st_size < 200_000
-    with np.load(FILE, allow_pickle=False) as file:
+    assert POSITIONS_FILE.stat().st_size < 200_000
+    with np.load(POSITIONS_FILE, allow_pickle=False) as file:
         assert file["positions_per_ply"].tolist() == np.bincount(connect_four.states[:, 2], minlength=42).tolist()
         assert file["share_with_something_to_lose"] == connect_four.something_to_lose.mean()
 
 
 def test_a_user_s_file_of_positions_is_read_like_the_shipped_one(connect_four: SolvedPositions, tmp_path: Path) -> None:
-    with np.load(FILE, allow_pickle=False) as file:
+    with np.load(POSITIONS_FILE, allow_pickle=False) as file:
         first = file["plies"][:3]
         own = {"actions": file["actions"][: first.sum()], "plies": first, "values": file["values"][:3]}
     np.savez(tmp_path / "own.npz", **own)
@@ -107,7 +107,7 @@ def test_a_user_s_file_of_positions_is_read_like_the_shipped_one(connect_four: S
 )
 def test_a_damaged_file_of_positions_is_refused_by_its_name(spoil: Callable[[bytes], bytes], tmp_path: Path) -> None:
     path = tmp_path / "own.npz"
-    path.write_bytes(spoil(FILE.read_bytes()))
+    path.write_bytes(spoil(POSITIONS_FILE.read_bytes()))
     with pytest.raises(ValueError, match=r"own\.npz is no file of solved positions of connect_four"):
         read_positions(load_game("connect_four"), path)
 

@@ -80,7 +80,7 @@ class Actors:
                     )
         return found
 
-    def hosts(self) -> list[str]:
+    def ready_workers(self) -> list[str]:
         return [worker for worker in self.answers if worker not in self.remote]
 
     def status(self) -> dict[str, Sign | None]:

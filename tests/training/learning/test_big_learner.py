@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from configs.big_learner import BigExperiment
-from scripts.play import open_model
+from scripts.play import read_given_model
 from tests.sources import ROOT
 from tests.training.learning import memory_program
 from tests.training.small_networks import CONNECT_FOUR, FixedWindow, random_batch
@@ -143,7 +143,7 @@ def test_each_rank_gets_its_own_random_state_back(data: Path, tmp_path: Path) ->
 def test_the_averaged_weights_are_saved_next_to_it_for_play(data: Path, tmp_path: Path) -> None:
     trained = training(data, tmp_path)
     trained.train()
-    model = open_model(tmp_path / "net.safetensors")
+    model = read_given_model(tmp_path / "net.safetensors")
     assert model.model_version == trained.learner.step
     assert same(model.build(CONNECT_FOUR).state_dict(), trained.learner.weights())
 

@@ -254,7 +254,7 @@ def test_an_evaluator_gives_its_spiking_network_s_answers(game: Game) -> None:
 def test_all_norms_are_merged_for_play_except_on_a_cuda_device() -> None:
     network = trained()
     assert not any(isinstance(module, nn.BatchNorm2d) for module in folded(network).modules())
-    kept = training.networks.evaluator.prepared(network, torch.device("cuda"))
+    kept = training.networks.evaluator.prepared_network(network, torch.device("cuda"))
     assert sum(isinstance(module, nn.BatchNorm2d) for module in kept.modules()) == 8
 
 

@@ -244,7 +244,7 @@ def five_markets() -> Worlds:
 def test_a_minibatch_in_parts_has_the_gradients_of_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = first_gradients(trainer(five_markets()))
     monkeypatch.setattr(ppo, "CACHED_STEPS", 2 * QUICK.sequence_length)
-    monkeypatch.setattr(ppo, "EVEN_ROWS", 1)
+    monkeypatch.setattr(ppo, "ROW_MULTIPLE", 1)
     parted = trainer(five_markets())
     (chosen, *_) = parted.minibatches(0)
     assert [len(part.rows) for part in chosen.parts(parted.most_together(5))] == [3, 2]

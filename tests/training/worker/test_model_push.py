@@ -29,7 +29,7 @@ from training.networks.model_file import (
     seal,
     sha256_of,
 )
-from training.networks.model_heading import MAGIC, PREFIX
+from training.networks.model_heading import MODEL_MAGIC, MODEL_PREFIX
 from training.networks.network import build_network
 from training.worker import model_push
 from training.worker.model_push import ModelInbox, ModelPush, PublishedModel, WholeModelNeeded, asks_for_whole
@@ -103,7 +103,7 @@ def arbitrary(seed: int, dtype: Literal["bfloat16", "float16"]) -> Content:
     ]
     header = open_model(SEVEN.data).header.model_copy(update={"tensors": tuple(entries)})
     raw = header.model_dump_json().encode()
-    head = PREFIX.pack(MAGIC, FORMAT, len(raw)) + raw
+    head = MODEL_PREFIX.pack(MODEL_MAGIC, FORMAT, len(raw)) + raw
     return Content(head=head, header=header, words=words, sha256=sha256_of(head, words))
 
 

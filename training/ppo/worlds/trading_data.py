@@ -24,7 +24,7 @@ from games.random import Streams, below, normal, uniform
 Bars = NDArray[np.float64]  # [N, 5]: open, high, low, close, volume
 
 OPEN, HIGH, LOW, CLOSE, VOLUME = range(5)
-COLUMNS = ("open", "high", "low", "close", "volume")
+BAR_COLUMNS = ("open", "high", "low", "close", "volume")
 TIMES = ("timestamp", "time", "datetime", "date")  # accepted names of the column of times
 NO_HISTORY: Bars = np.empty((0, 5), np.float64)
 MAX_GAP = 6.0  # times the usual interval of two rows; weekends stay below
@@ -112,7 +112,7 @@ def simulated_bar(
     return math.exp(first), math.exp(highest), math.exp(lowest), math.exp(price), volume
 
 
-def simulate(count: int, *, market: SimulatedMarket | None = None, seed: int = 0) -> Bars:
+def simulate_market(count: int, *, market: SimulatedMarket | None = None, seed: int = 0) -> Bars:
     """``count`` bars of a simulated market, for pictures and test files."""
     parameters = (market or SimulatedMarket()).parameters()
     words, streams = np.zeros((1, MARKET_WORDS)), np.array([seed], np.uint64)
@@ -192,7 +192,7 @@ def _read_csv(path: Path) -> tuple[NDArray[np.float64], Bars]:
             bars.append([float(row[place] or "nan") for place in places[1:]])
         except ValueError as error:
             raise BadHistory(f"{path}, row {number}: {error}") from error
-    return np.array(times, np.float64), np.array(bars, np.float64).reshape(-1, len(COLUMNS))
+    return np.array(times, np.float64), np.array(bars, np.float64).reshape(-1, len(BAR_COLUMNS))
 
 
 def _read_parquet(path: Path) -> tuple[NDArray[np.float64], Bars]:
@@ -221,13 +221,13 @@ def _numbers(column: Iterable[Any]) -> NDArray[np.float64]:
 
 
 def _places(path: Path, names: Sequence[str]) -> list[int]:
-    """The column numbers of the times and of each of ``COLUMNS``."""
+    """The column numbers of the times and of each of ``BAR_COLUMNS``."""
     known = [name.strip().lower() for name in names]
     time = next((name for name in TIMES if name in known), None)
-    missing = ([TIMES[0]] if time is None else []) + [name for name in COLUMNS if name not in known]
+    missing = ([TIMES[0]] if time is None else []) + [name for name in BAR_COLUMNS if name not in known]
     if time is None or missing:
         raise BadHistory(f"{path}: there is no column {', '.join(missing)}; it has {', '.join(known)}")
-    return [known.index(name) for name in (time, *COLUMNS)]
+    return [known.index(name) for name in (time, *BAR_COLUMNS)]
 
 
 def _seconds(text: str) -> float:
