@@ -55,8 +55,8 @@ from training.common.start import before_imports, reports_compiling, see_file
 from training.ranks.meeting import DEFAULT_PORT
 
 USUAL_BATCH = 256  # to which learning rates are scaled
-PLACE = ("rank", "world_size", "local_rank", "master_addr", "master_port")
-FOLDER, NAME = Path("checkpoints"), "AlphaZeroNet_{}_distributed"
+PLACE_FLAGS = ("rank", "world_size", "local_rank", "master_addr", "master_port")
+CHECKPOINTS, CHECKPOINT_NAME = Path("checkpoints"), "AlphaZeroNet_{}_distributed"
 SIZES = {"blocks": 20, "channels": 256}
 
 
@@ -68,7 +68,7 @@ class RefusedByAll(ValueError):
 @reports_compiling
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the program; returns its exit code: 0, 130 after Ctrl-C, or 2 after an error that the user can correct."""
-    words = words_of(argv)
+    words = command_words(argv)
     arguments = parser().parse_args(words)
     console = Console(stderr=True, highlight=False)
     who = "train_distributed.py"
@@ -78,7 +78,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             return 0
         if starts_ranks(arguments):
             return start_ranks(arguments, words)
-        place = Place(**{name: getattr(arguments, name) for name in PLACE})
+        place = Place(**{name: getattr(arguments, name) for name in PLACE_FLAGS})
         room = partial(ranks_here, arguments)
         with joined(place, device=arguments.device, backend=arguments.backend, room=room) as ranks:
             who += "" if ranks.is_main else f", rank {ranks.rank}"
@@ -95,7 +95,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
 
 
-def words_of(argv: Sequence[str] | None) -> list[str]:
+def command_words(argv: Sequence[str] | None) -> list[str]:
     """The command line, without the "--" that users of the launcher may put between its flags and ours."""
     return [word for word in (sys.argv[1:] if argv is None else argv) if word != "--"]
 
@@ -128,7 +128,7 @@ def parser() -> argparse.ArgumentParser:
     )
     what("--blocks", type=as_setting("network.blocks"), help="residual blocks of the network (default: 20)")
     what("--channels", type=as_setting("network.channels"), help="channels of its convolutions (default: 256)")
-    what("--save-dir", type=Path, help=f"output folder (default: {FOLDER}, or the first unused {FOLDER}_N)")
+    what("--save-dir", type=Path, help=f"output folder (default: {CHECKPOINTS}, or the first unused {CHECKPOINTS}_N)")
     what(
         "--resume",
         action="store_true",
@@ -230,11 +230,11 @@ def see(arguments: argparse.Namespace) -> None:
 
 def checkpoints_in(folder: Path) -> list[Path]:
     """The checkpoints of this program in a folder."""
-    return sorted(folder.glob(f"{NAME.format('*')}.pt"))
+    return sorted(folder.glob(f"{CHECKPOINT_NAME.format('*')}.pt"))
 
 
 if __name__ == "__main__":
-    before_imports(lambda _: parser().parse_args(words_of(None)), see, loading="PyTorch")
+    before_imports(lambda _: parser().parse_args(command_words(None)), see, loading="PyTorch")
 
 from rich.console import Console
 
@@ -326,8 +326,8 @@ def planned(
     by_default = arguments.save_dir is None
     if by_default:
         holds = lambda folder: bool(checkpoints_in(folder))  # noqa: E731
-        arguments.save_dir = chosen_folder(FOLDER, ranks, holds=holds, resume=arguments.resume)
-        if ranks.is_main and not arguments.resume and arguments.save_dir != FOLDER:
+        arguments.save_dir = chosen_folder(CHECKPOINTS, ranks, holds=holds, resume=arguments.resume)
+        if ranks.is_main and not arguments.resume and arguments.save_dir != CHECKPOINTS:
             print(f"Earlier trainings are kept: this one uses {arguments.save_dir}; --resume continues the newest")
     begun = arguments.resume or ranks.largest(ranks.restarts) > 0
     found = [newest_checkpoint(ranks, path) for path in candidates(arguments)] if begun else []
@@ -380,7 +380,7 @@ def experiment_of(arguments: argparse.Namespace, saved: dict[str, Any], *, world
     numbers = BigLearnerSettings(
         **{name: given[name] for name in names if name in given} | {"data": str(given["data"])}
     )
-    check(numbers, world_size)
+    check_shares(numbers, world_size)
     network = arguments.blocks or arguments.channels
     settings = saved.get("settings")
     if settings is None or file or arguments.game or network:
@@ -470,10 +470,10 @@ def learner_settings(experiment: BigExperiment, device: str) -> Settings:
 
 def name_of(settings: Settings) -> str:
     """The name of the network's files."""
-    return NAME.format(f"{settings.network.blocks}x{settings.network.channels}")
+    return CHECKPOINT_NAME.format(f"{settings.network.blocks}x{settings.network.channels}")
 
 
-def check(numbers: BigLearnerSettings, world_size: int) -> None:
+def check_shares(numbers: BigLearnerSettings, world_size: int) -> None:
     """Check that the batches are large enough for the ranks.
 
     Raises:

@@ -54,8 +54,8 @@ from training.ranks.meeting import DEFAULT_PORT
 log = logging.getLogger("training.ppo.trainer")
 
 SMOKE = {"episodes": 16, "num_envs": 4, "update_interval": 128, "lstm_size": 16, "window": 32, "epochs": 2}
-FOLDER, LOG = Path("checkpoints_ppo"), Path("training.log")
-PLACE = ("rank", "world_size", "local_rank", "master_addr")  # given where ranks are started one by one
+CHECKPOINTS, LOG = Path("checkpoints_ppo"), Path("training.log")
+PLACE_FLAGS = ("rank", "world_size", "local_rank", "master_addr")  # given where ranks are started one by one
 
 
 @interruptible
@@ -68,7 +68,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         if arguments.distributed:
             return start_ranks(arguments, words)
-        given = {name: getattr(arguments, name) for name in PLACE}
+        given = {name: getattr(arguments, name) for name in PLACE_FLAGS}
         by_hand = any(value is not None for value in given.values())
         place = Place(**given, master_port=arguments.master_port) if by_hand else Place()
         with joined(
@@ -96,7 +96,11 @@ def parser() -> argparse.ArgumentParser:
     run = parser.add_argument_group("the run").add_argument
     run("--config", type=settings_file, help="a YAML file with settings; flags override it")
     run("--episodes", type=whole(), help="end after this many in total, over all ranks (default: 1000)")
-    run("--checkpoint-dir", type=Path, help=f"output folder (default: {FOLDER}, or the first unused {FOLDER}_N)")
+    run(
+        "--checkpoint-dir",
+        type=Path,
+        help=f"output folder (default: {CHECKPOINTS}, or the first unused {CHECKPOINTS}_N)",
+    )
     run("--checkpoint-interval", type=whole(), default=500, help="episodes between checkpoints (default: %(default)s)")
     run(
         "--resume",
@@ -181,7 +185,7 @@ from training.learning.learner import TrainingDiverged
 from training.networks.evaluator import pick_device, use_threads
 from training.networks.network import seed_weights
 from training.ppo.actor_critic import ActorCritic
-from training.ppo.checkpoint import PPOCheckpoint, checkpoints, newest_checkpoint, save_checkpoint
+from training.ppo.checkpoint import PPOCheckpoint, checkpoints, newest_ppo_checkpoint, save_checkpoint
 from training.ppo.trainer import PPOTrainer, world_streams
 from training.ppo.worlds.trading import TradingMarkets
 from training.ppo.worlds.trading_data import Bars, read_history
@@ -199,7 +203,7 @@ def start_ranks(arguments: argparse.Namespace, words: Sequence[str]) -> int:
         ValueError: something is wrong that every rank would find for itself.
         RuntimeError: a rank has died too often.
     """
-    for name in PLACE:
+    for name in PLACE_FLAGS:
         if getattr(arguments, name) is not None:
             raise ValueError(f"--distributed starts all ranks of this machine: leave --{name.replace('_', '-')} out")
     count, fewer = room_for_ranks(arguments.num_gpus, arguments.device, usual=2)
@@ -309,13 +313,13 @@ def prepared(arguments: argparse.Namespace, ranks: Ranks) -> tuple[TraderSetting
     default = arguments.checkpoint_dir is None
     if default:
         arguments.checkpoint_dir = chosen_folder(
-            FOLDER, ranks, holds=lambda folder: bool(checkpoints(folder)), resume=arguments.resume
+            CHECKPOINTS, ranks, holds=lambda folder: bool(checkpoints(folder)), resume=arguments.resume
         )
-        if ranks.is_main and not arguments.resume and arguments.checkpoint_dir != FOLDER:
+        if ranks.is_main and not arguments.resume and arguments.checkpoint_dir != CHECKPOINTS:
             print(f"Earlier runs are kept: this one uses {arguments.checkpoint_dir}; --resume continues the newest")
     folder = arguments.checkpoint_dir
     begun = arguments.resume or ranks.largest(ranks.restarts) > 0
-    saved = newest_checkpoint(ranks, folder) if begun else None
+    saved = newest_ppo_checkpoint(ranks, folder) if begun else None
     if arguments.resume and saved is None:
         raise ValueError(f"no checkpoint in {folder} to resume from: start without --resume")
     if not begun and not default and ranks.largest(len(checkpoints(folder))):

@@ -26,13 +26,13 @@ from engines.gtp_words import (
     Wanted,
     action_of,
     answered,
-    decimal_number,
     info,
     parse_command,
+    parse_decimal,
     parse_wanted,
+    parse_whole,
     player_of,
     refused,
-    whole_number,
 )
 from engines.resignation import Resignation
 from engines.thinking import Thinker
@@ -295,7 +295,7 @@ class GtpEngine:
         return self._greeting.answer(command)
 
     def _boardsize(self, command: Command, arrived: float) -> str:
-        if whole_number(command.only()) != self._board.size:
+        if parse_whole(command.only()) != self._board.size:
             raise GtpError("unacceptable size")
         return self._clear_board(command, arrived)
 
@@ -314,7 +314,7 @@ class GtpEngine:
         return ""
 
     def _komi(self, command: Command, arrived: float) -> str:
-        self._board.set_komi(decimal_number(command.only()))
+        self._board.set_komi(parse_decimal(command.only()))
         return ""
 
     def _get_komi(self, command: Command, arrived: float) -> str:
@@ -368,12 +368,12 @@ class GtpEngine:
 
     def _fixed_handicap(self, command: Command, arrived: float) -> str:
         self._board.require_empty()
-        return self._handicap(handicap_points(self._board.size, whole_number(command.only())))
+        return self._handicap(handicap_points(self._board.size, parse_whole(command.only())))
 
     def _place_free_handicap(self, command: Command, arrived: float) -> None:
         """Place the handicap that the network prefers. An empty line or ``quit`` ends it; other lines wait."""
         self._board.require_empty()
-        count = whole_number(command.only())
+        count = parse_whole(command.only())
         if not 2 <= count < self._board.size**2:
             raise GtpError("invalid number of stones")
         simulations = max(self._simulations * min(HANDICAP_MOVES, count) // count, 1)
@@ -402,7 +402,7 @@ class GtpEngine:
 
     def _time_left(self, command: Command, arrived: float) -> str:
         player, seconds, moves = command.exactly(3)
-        left, count = decimal_number(seconds), whole_number(moves)
+        left, count = parse_decimal(seconds), parse_whole(moves)
         if not self._clocks:
             self._begin_clocks(TimeSettings(main=left))
         self._clocks[player_of(player)].set_left(max(left, 0.0), count)
@@ -423,7 +423,7 @@ class GtpEngine:
 
     def _loadsgf(self, command: Command, arrived: float) -> str:
         words = command.words
-        before = whole_number(words[-1], least=1) if len(words) > 1 and words[-1].isdigit() else None
+        before = parse_whole(words[-1], least=1) if len(words) > 1 and words[-1].isdigit() else None
         if not words:
             raise GtpError("syntax error: it needs a file")
         self._board.load(Path(" ".join(words if before is None else words[:-1])), before)

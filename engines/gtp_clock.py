@@ -7,7 +7,7 @@ before the move.
 
 from dataclasses import dataclass
 
-from engines.gtp_words import Command, GtpError, decimal_number, whole_number
+from engines.gtp_words import Command, GtpError, parse_decimal, parse_whole
 from engines.time_keeping import Clock
 
 TIME_NUMBERS = {"none": 0, "absolute": 1, "byoyomi": 3, "canadian": 3}
@@ -68,7 +68,7 @@ def parse_time_settings(command: Command) -> TimeSettings | None:
         Refused: it says something else.
     """
     main, period, moves = command.exactly(3)
-    seconds, count = _seconds(period), whole_number(moves)
+    seconds, count = _seconds(period), parse_whole(moves)
     if seconds > 0 and count == 0:
         return None
     return TimeSettings(main=_seconds(main), period=seconds, moves=max(count, 1))
@@ -90,7 +90,7 @@ def parse_kgs_time_settings(command: Command) -> TimeSettings | None:
         return None
     if kind == "absolute":
         return TimeSettings(main=_seconds(rest[0]))
-    main, period, count = _seconds(rest[0]), _seconds(rest[1]), whole_number(rest[2], least=1)
+    main, period, count = _seconds(rest[0]), _seconds(rest[1]), parse_whole(rest[2], least=1)
     return (
         TimeSettings(main=main, period=period, periods=count)
         if kind == "byoyomi"
@@ -99,4 +99,4 @@ def parse_kgs_time_settings(command: Command) -> TimeSettings | None:
 
 
 def _seconds(word: str) -> float:
-    return max(decimal_number(word), 0.0)
+    return max(parse_decimal(word), 0.0)

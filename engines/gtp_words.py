@@ -21,7 +21,7 @@ if TYPE_CHECKING:  # an engine answers the first commands before it has loaded a
 CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 IDENTITY = re.compile(r"[0-9]{1,10}")
 PLAYERS = {"b": 0, "black": 0, "w": 1, "white": 1}
-INTERVAL_SECONDS = 0.01  # the unit of an interval
+CENTISECOND = 0.01  # the unit of an interval
 COMMANDS = {  # all commands with their methods; ``GtpHello`` answers the first ones
     "protocol_version": "hello",
     "name": "hello",
@@ -179,7 +179,7 @@ def action_of(game: Game, word: str) -> int:
         raise GtpError(f"syntax error: {error}") from error
 
 
-def whole_number(word: str, *, least: int = 0) -> int:
+def parse_whole(word: str, *, least: int = 0) -> int:
     """A whole number that is not negative.
 
     Raises:
@@ -190,7 +190,7 @@ def whole_number(word: str, *, least: int = 0) -> int:
     return int(word)
 
 
-def decimal_number(word: str) -> float:
+def parse_decimal(word: str) -> float:
     """A number.
 
     Raises:
@@ -238,7 +238,7 @@ def parse_wanted(game: Game, words: Sequence[str], *, player: int, kata: bool) -
     if left and left[0].lower() in PLAYERS:
         wanted = replace(wanted, player=player_of(left.pop(0)))
     if left and left[0].isdigit():
-        wanted = replace(wanted, seconds=INTERVAL_SECONDS * whole_number(left.pop(0)))
+        wanted = replace(wanted, seconds=CENTISECOND * parse_whole(left.pop(0)))
     while left:
         key = left.pop(0)
         if not left:
@@ -247,13 +247,13 @@ def parse_wanted(game: Game, words: Sequence[str], *, player: int, kata: bool) -
             if len(left) < 3:
                 raise GtpError(f"syntax error: {key} is followed by a color, moves and a number of plies")
             wanted = _restricted(game, wanted, key, player_of(left.pop(0)), left.pop(0))
-            whole_number(left.pop(0))
+            parse_whole(left.pop(0))
         elif key == "interval":
-            wanted = replace(wanted, seconds=INTERVAL_SECONDS * whole_number(left.pop(0)))
+            wanted = replace(wanted, seconds=CENTISECOND * parse_whole(left.pop(0)))
         elif key == "maxmoves":
-            wanted = replace(wanted, most=whole_number(left.pop(0), least=1))
+            wanted = replace(wanted, most=parse_whole(left.pop(0), least=1))
         elif key == "minmoves":
-            wanted = replace(wanted, least=whole_number(left.pop(0)))
+            wanted = replace(wanted, least=parse_whole(left.pop(0)))
         elif key == "ownership":
             wanted = replace(wanted, ownership=truth(left.pop(0)) and kata)
         elif key in KATAGO_ONLY:

@@ -81,7 +81,7 @@ from views.game_view import game_of
 
 MAX_CHECKED_BYTES = 2**34
 SETTLE_SECONDS = 3.0  # within this time a running Coach enters a new file in the ledger
-ACCOUNT_COLUMNS = ("granted", "received", "quarantined", "missing", "discarded", "outstanding")  # of a worker's account
+AUDITED_COLUMNS = ("granted", "received", "quarantined", "missing", "discarded", "outstanding")  # of a worker's account
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,7 +132,7 @@ def audit(folder: Path, *, quick: bool = False) -> Audit:
     return Audit(
         run=str(folder),
         workers=[
-            {"name": worker.name} | {name: getattr(worker, name) for name in ACCOUNT_COLUMNS}
+            {"name": worker.name} | {name: getattr(worker, name) for name in AUDITED_COLUMNS}
             for worker in snapshot.workers
         ],
         batches=len(snapshot.received),
@@ -358,11 +358,11 @@ def print_audit(found: Audit) -> None:
     console = Console(highlight=False, markup=False)
     table = Table(box=None, header_style="dim", pad_edge=False)
     table.add_column("Worker")
-    for name in ACCOUNT_COLUMNS:
+    for name in AUDITED_COLUMNS:
         table.add_column(name.capitalize(), justify="right", no_wrap=True)
-    sums = {name: sum(worker[name] for worker in found.workers) for name in ACCOUNT_COLUMNS}
+    sums = {name: sum(worker[name] for worker in found.workers) for name in AUDITED_COLUMNS}
     for worker in [*found.workers, {"name": "Total"} | sums]:
-        table.add_row(printable(worker["name"]), *(f"{worker[name]:,}" for name in ACCOUNT_COLUMNS))
+        table.add_row(printable(worker["name"]), *(f"{worker[name]:,}" for name in AUDITED_COLUMNS))
     console.print(table)
     checked = "replayed by the rules" if found.replayed else "not replayed"
     lines = [

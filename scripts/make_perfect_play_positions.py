@@ -119,7 +119,7 @@ def keeping_action(game: Game, state: States, random: np.random.Generator, table
     return next(action for action in shuffled if -solve(position_after(game, state, action), table=table) == value)
 
 
-def play(game: Game, random: np.random.Generator, table: Table) -> list[int]:
+def play_sensibly(game: Game, random: np.random.Generator, table: Table) -> list[int]:
     """The moves of one game."""
     state, actions = game.initial_state(), list[int]()
     chance_of_any_move = random.random(2)
@@ -142,7 +142,9 @@ def position(game: Game, actions: list[int]) -> States:
     return state
 
 
-def draw_positions(game: Game, count: int, seed: int, table: Table, first_ply: int | None = None) -> list[list[int]]:
+def generate_positions(
+    game: Game, count: int, seed: int, table: Table, first_ply: int | None = None
+) -> list[list[int]]:
     """The moves that lead to ``count`` different positions."""
     first, all_from = (FIRST_DRAW, ALL_FROM) if first_ply is None else (first_ply, first_ply)
     drawn: list[list[int]] = []
@@ -151,7 +153,7 @@ def draw_positions(game: Game, count: int, seed: int, table: Table, first_ply: i
     while len(drawn) < count:
         random = np.random.default_rng([seed, number])
         number += 1
-        actions = play(game, random, table)
+        actions = play_sensibly(game, random, table)
         ply = int(random.integers(len(actions)))
         if ply < first or random.random() >= 2.0 ** (ply - all_from):
             continue
@@ -187,7 +189,7 @@ def main() -> None:
     arguments = parse(None)
     out, started = arguments.out or POSITIONS_FILE, time.process_time()
     game, table = load_game("connect_four"), new_table(slots=SLOTS)
-    drawn = draw_positions(game, arguments.count, arguments.seed, table, arguments.first_ply)
+    drawn = generate_positions(game, arguments.count, arguments.seed, table, arguments.first_ply)
     print(f"drawn after {time.process_time() - started:,.0f} s", flush=True)
     values = np.stack(label(game, drawn, table))
     plies = np.array([len(moves) for moves in drawn], np.uint8)

@@ -44,8 +44,8 @@ from training.common.signals import INTERRUPTED, interruptible
 from training.common.start import before_imports, reports_compiling, see_inputs
 
 RULE_WIDTH = 70  # of the lines above and below a title
-TIME_STEPS = 2  # more of them take longer in proportion; the network plays and learns with two
-ITERATIONS, GAMES_PER_ITERATION = 100, 100  # defaults of a new run
+DEFAULT_TIME_STEPS = 2  # more of them take longer in proportion; the network plays and learns with two
+DEFAULT_ITERATIONS, GAMES_PER_ITERATION = 100, 100  # defaults of a new run
 SMOKE = {"iterations": 2, "games_per_iter": 8, "batch_size": 16, "simulations": 4, "blocks": 1, "channels": 8}
 # A spiking network has none.
 NO_OTHER_HEADS = {
@@ -72,7 +72,11 @@ def parser() -> argparse.ArgumentParser:
         help="GPU numbers, such as 0,1, or cpu,cpu for two processes on the CPU (default: all GPUs, else all cores)",
     )
     add("--workers-per-gpu", type=whole(), default=1, help="self-play processes per GPU (default: %(default)s)")
-    add("--iterations", type=as_setting("run.iterations"), help=f"end after this many in total (default: {ITERATIONS})")
+    add(
+        "--iterations",
+        type=as_setting("run.iterations"),
+        help=f"end after this many in total (default: {DEFAULT_ITERATIONS})",
+    )
     add(
         "--games-per-iter",
         type=as_setting("training.games_per_iteration"),
@@ -102,7 +106,7 @@ def parser() -> argparse.ArgumentParser:
     add(
         "--time-steps",
         type=as_setting("network.time_steps"),
-        help=f"of a spiking network (default: {TIME_STEPS}, or as in --config)",
+        help=f"of a spiking network (default: {DEFAULT_TIME_STEPS}, or as in --config)",
     )
     add("--blocks", type=as_setting("network.blocks"), help="residual blocks of the network")
     add("--channels", type=as_setting("network.channels"), help="channels of the network's convolutions")
@@ -193,8 +197,8 @@ def experiment(game: str) -> dict[str, Any]:
     Strength is not measured during the run: use scripts/benchmark.py.
     """
     document = default_settings(shipped_rules(game))
-    document["network"] |= {"type": "spiking", "time_steps": TIME_STEPS}
-    document["run"] |= {"iterations": ITERATIONS, "minutes": None}
+    document["network"] |= {"type": "spiking", "time_steps": DEFAULT_TIME_STEPS}
+    document["run"] |= {"iterations": DEFAULT_ITERATIONS, "minutes": None}
     document["training"]["games_per_iteration"] = GAMES_PER_ITERATION
     # A plain buffer of the newest max_positions.
     document["training"]["window"] |= {

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from PIL import Image, ImageDraw, ImageFont
 
 from views.svg import (
-    BOTTOM,
+    BOTTOM_MARGIN,
     HEIGHT,
-    LEFT,
+    LEFT_MARGIN,
     LEGEND,
-    RIGHT,
+    RIGHT_MARGIN,
     WIDTH,
     ChartLayout,
     band,
@@ -22,7 +22,7 @@ from views.svg import (
 
 CHART_COLUMNS, TITLE_HEIGHT, EDGE = 2, 34, 10  # charts in a row; the title's height; an outer margin
 SCALE, FINER = 2, 2  # pixels to a unit of the layout; drawn finer by so much and then reduced, which smooths the lines
-INK, FAINT, PAPER, LINE = "#1c2430", "#64707f", "#ffffff", "#dde2e8"
+INK, FAINT_INK, PAPER, LINE = "#1c2430", "#64707f", "#ffffff", "#dde2e8"
 COLOURS = ("#1f6feb", "#d4691e", "#2a8f4f", "#8a4fbf", "#b3261e")  # as on the page
 BAND = 46  # its opacity, of 255
 
@@ -79,7 +79,7 @@ def picture(title: str, layouts: Sequence[ChartLayout]) -> bytes:
     columns = min(CHART_COLUMNS, len(layouts))
     rows = -(-len(layouts) // columns)
     surface = Surface(columns * WIDTH + 2 * EDGE, TITLE_HEIGHT + rows * HEIGHT + EDGE)
-    surface.text(LEFT + EDGE, TITLE_HEIGHT - 12, title, colour=INK, size=16)
+    surface.text(LEFT_MARGIN + EDGE, TITLE_HEIGHT - 12, title, colour=INK, size=16)
     for number, layout in enumerate(layouts):
         surface.corner = EDGE + number % columns * WIDTH, TITLE_HEIGHT + number // columns * HEIGHT
         draw_chart(surface, layout)
@@ -88,13 +88,13 @@ def picture(title: str, layouts: Sequence[ChartLayout]) -> bytes:
 
 def draw_chart(surface: Surface, layout: ChartLayout) -> None:
     """One pair of axes with its curves."""
-    surface.text(LEFT, 14, layout.title, colour=INK, size=12)
+    surface.text(LEFT_MARGIN, 14, layout.title, colour=INK, size=12)
     for y, text in layout.values:
-        surface.line([(LEFT, y), (WIDTH - RIGHT, y)], colour=LINE, width=1)
-        surface.text(LEFT - 6, y + 4, text, colour=FAINT, anchor="rs")
+        surface.line([(LEFT_MARGIN, y), (WIDTH - RIGHT_MARGIN, y)], colour=LINE, width=1)
+        surface.text(LEFT_MARGIN - 6, y + 4, text, colour=FAINT_INK, anchor="rs")
     for x, text in layout.steps:
-        surface.text(x, HEIGHT - BOTTOM + 15, text, colour=FAINT, anchor="ms")
-    surface.text(WIDTH - RIGHT, HEIGHT - 4, layout.x_name, colour=FAINT, anchor="rs")
+        surface.text(x, HEIGHT - BOTTOM_MARGIN + 15, text, colour=FAINT_INK, anchor="ms")
+    surface.text(WIDTH - RIGHT_MARGIN, HEIGHT - 4, layout.x_name, colour=FAINT_INK, anchor="rs")
     for number, filled in enumerate(layout.areas):
         for outline in filled.outlines:
             surface.shape(places(outline, layout), colour=COLOURS[filled.colour], hollow=False)

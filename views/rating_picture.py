@@ -5,10 +5,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from views.charts import rating
-from views.png import COLOURS, EDGE, FAINT, INK, LINE, TITLE_HEIGHT, Surface
+from views.png import COLOURS, EDGE, FAINT_INK, INK, LINE, TITLE_HEIGHT, Surface
 from views.svg import Axis, bounds, ticks
 
-WIDTH, ROW_HEIGHT, LEFT, RIGHT, FOOT = 720, 26, 200, 96, 30
+WIDTH, ROW_HEIGHT, LEFT_MARGIN, RIGHT_MARGIN, FOOT = 720, 26, 200, 96, 30
 DOT, END = 3, 4  # half their heights
 
 
@@ -32,15 +32,15 @@ def rating_picture(title: str, players: Sequence[RatedPlayer], *, anchor: str) -
     if not known:
         raise ValueError("there is nothing to draw: no ratings")
     low, high = bounds([player.elo + sign * player.margin for player in known for sign in (-1, 1)])
-    across = Axis(low=low, high=high, start=LEFT, end=WIDTH - RIGHT)
+    across = Axis(low=low, high=high, start=LEFT_MARGIN, end=WIDTH - RIGHT_MARGIN)
     bottom = TITLE_HEIGHT + ROW_HEIGHT * len(known)
     surface = Surface(WIDTH, bottom + FOOT + EDGE)
     surface.text(EDGE, TITLE_HEIGHT - 14, title, colour=INK, size=16)
     for value in ticks(low, high):
         x = across.place(value)
         surface.line([(x, TITLE_HEIGHT), (x, bottom)], colour=LINE, width=1)
-        surface.text(x, bottom + 14, f"{value:g}", colour=FAINT, anchor="ms")
-    surface.text(WIDTH - EDGE, bottom + FOOT, f"Elo with 95 % intervals; {anchor} is 0", colour=FAINT, anchor="rs")
+        surface.text(x, bottom + 14, f"{value:g}", colour=FAINT_INK, anchor="ms")
+    surface.text(WIDTH - EDGE, bottom + FOOT, f"Elo with 95 % intervals; {anchor} is 0", colour=FAINT_INK, anchor="rs")
     for number, player in enumerate(known):
         draw_player(surface, player, across, TITLE_HEIGHT + ROW_HEIGHT * number + ROW_HEIGHT / 2)
     return surface.png()
@@ -50,7 +50,7 @@ def draw_player(surface: Surface, player: RatedPlayer, across: Axis, y: float) -
     """A player's line."""
     colour = COLOURS[1] if player.marked else COLOURS[0]
     x, first, last = (across.place(player.elo + offset) for offset in (0.0, -player.margin, player.margin))
-    surface.text(LEFT - 12, y + 4, player.name, colour=INK if player.marked else FAINT, anchor="rs")
+    surface.text(LEFT_MARGIN - 12, y + 4, player.name, colour=INK if player.marked else FAINT_INK, anchor="rs")
     surface.line([(first, y), (last, y)], colour=colour, width=1.8)
     for end in (first, last):
         surface.line([(end, y - END), (end, y + END)], colour=colour, width=1.8)

@@ -20,7 +20,7 @@ MOVES_SHOWN = 6  # of a policy
 BAR = 24  # cells of a move with a share of 1
 LEAP = 10  # positions
 ESCAPE_SECONDS = 0.05  # for the rest of a key's sequence
-HELP = "→ space n: next   ← p: back   ↓ ↑ PgDn PgUp: ten   Home End: first, last   q: quit"
+KEY_HELP = "→ space n: next   ← p: back   ↓ ↑ PgDn PgUp: ten   Home End: first, last   q: quit"
 KEY_COMMANDS = {
     "\x1b[C": 1, " ": 1, "n": 1, "l": 1, "\r": 1, "\n": 1,
     "\x1b[D": -1, "p": -1, "h": -1, "b": -1, "\x7f": -1,
@@ -77,7 +77,9 @@ def step_through(view: GameView, console: Console, read_key: Callable[[], str], 
     """Show one position at a time, until q is pressed or the input ends."""
     with Live(console=console, screen=True, auto_refresh=False) as live:
         while True:
-            live.update(Group(title_line(view), *moment_lines(view, index), Text(), Text(HELP, FAINT)), refresh=True)
+            live.update(
+                Group(title_line(view), *moment_lines(view, index), Text(), Text(KEY_HELP, FAINT)), refresh=True
+            )
             key = read_key()
             if key in ("", "q", "\x03", "\x04"):
                 return

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 WIDTH, HEIGHT = 460, 254
-LEFT, RIGHT, TOP, BOTTOM = 64, 12, 42, 34  # margins
+LEFT_MARGIN, RIGHT_MARGIN, TOP_MARGIN, BOTTOM_MARGIN = 64, 12, 42, 34  # margins
 LEGEND = 30  # the distance of the curves' names from the top, below the title
 TICKS = 5  # about so many on an axis
 MOST_CURVE_POINTS = 400  # more are thinned out
@@ -120,8 +120,8 @@ def laid_out(
     marked = [point for each in marks for point in each.points]
     low, high = bounds([*(value for curve in curves for value in _reach(curve)), *(y for _, y in marked)])
     first, last = bounds([x for points in (*(curve.points for curve in curves), marked) for x, _ in points])
-    across = Axis(low=first, high=last, start=LEFT, end=WIDTH - RIGHT)
-    up = Axis(low=low, high=high, start=HEIGHT - BOTTOM, end=TOP)
+    across = Axis(low=first, high=last, start=LEFT_MARGIN, end=WIDTH - RIGHT_MARGIN)
+    up = Axis(low=low, high=high, start=HEIGHT - BOTTOM_MARGIN, end=TOP_MARGIN)
     return ChartLayout(
         title=title,
         curves=curves,
@@ -139,14 +139,18 @@ def svg(layout: ChartLayout) -> str:
     title = html.escape(layout.title)
     parts = [
         f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{title}">',
-        f'<text x="{LEFT}" y="14" class="title">{title}</text>',
+        f'<text x="{LEFT_MARGIN}" y="14" class="title">{title}</text>',
     ]
     for y, text in layout.values:
-        parts.append(f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>')
-        parts.append(f'<text class="tick end" x="{LEFT - 6}" y="{y + 4:.1f}">{html.escape(text)}</text>')
+        parts.append(f'<line class="grid" x1="{LEFT_MARGIN}" x2="{WIDTH - RIGHT_MARGIN}" y1="{y:.1f}" y2="{y:.1f}"/>')
+        parts.append(f'<text class="tick end" x="{LEFT_MARGIN - 6}" y="{y + 4:.1f}">{html.escape(text)}</text>')
     for x, text in layout.steps:
-        parts.append(f'<text class="tick middle" x="{x:.1f}" y="{HEIGHT - BOTTOM + 15}">{html.escape(text)}</text>')
-    parts.append(f'<text class="tick end" x="{WIDTH - RIGHT}" y="{HEIGHT - 4}">{html.escape(layout.x_name)}</text>')
+        parts.append(
+            f'<text class="tick middle" x="{x:.1f}" y="{HEIGHT - BOTTOM_MARGIN + 15}">{html.escape(text)}</text>'
+        )
+    parts.append(
+        f'<text class="tick end" x="{WIDTH - RIGHT_MARGIN}" y="{HEIGHT - 4}">{html.escape(layout.x_name)}</text>'
+    )
     for number, area in enumerate(layout.areas):
         parts += [
             f'<polygon class="area c{area.colour}" points="{_listed(places(outline, layout))}"/>'
@@ -180,7 +184,7 @@ def triangle(place: tuple[float, float], *, up: bool) -> list[tuple[float, float
 
 def name_end(number: int) -> float:
     """The end of a curve's name in the legend."""
-    return WIDTH - RIGHT - 88 * number
+    return WIDTH - RIGHT_MARGIN - 88 * number
 
 
 def _reach(curve: Series) -> list[float]:

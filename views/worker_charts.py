@@ -7,7 +7,18 @@ from itertools import groupby
 from games.text import printable
 from training.common.reports import IterationReport, WorkerReport
 from views.charts import rate
-from views.svg import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH, Areas, Axis, ChartLayout, ticks
+from views.svg import (
+    BOTTOM_MARGIN,
+    HEIGHT,
+    LEFT_MARGIN,
+    RIGHT_MARGIN,
+    TOP_MARGIN,
+    WIDTH,
+    Areas,
+    Axis,
+    ChartLayout,
+    ticks,
+)
 
 BLUE, ORANGE, GREEN, PURPLE, RED = range(5)  # the page's colours
 STATES = {  # a worker on another machine is shown by its mark
@@ -91,8 +102,8 @@ def _hill(place: int, steps: Sequence[tuple[float, float, float]]) -> list[tuple
 def _layout(
     title: str, names: Sequence[str], spans: Sequence[Span], unit_name: str, areas: Sequence[Areas]
 ) -> ChartLayout:
-    across = Axis(low=0.0, high=spans[-1].end, start=LEFT, end=WIDTH - RIGHT)
-    up = Axis(low=len(names) - 0.5, high=-0.5, start=HEIGHT - BOTTOM, end=TOP)
+    across = Axis(low=0.0, high=spans[-1].end, start=LEFT_MARGIN, end=WIDTH - RIGHT_MARGIN)
+    up = Axis(low=len(names) - 0.5, high=-0.5, start=HEIGHT - BOTTOM_MARGIN, end=TOP_MARGIN)
     return ChartLayout(
         title=title,
         curves=(),

@@ -57,7 +57,7 @@ class OneRoot:
         return self._evaluate.positions - before
 
 
-def table(
+def print_table(
     game: Game, evaluator: Evaluator, batches: list[int], *, simulations: int, seconds: float, rounds: int
 ) -> None:
     """Print the figures of one board."""
@@ -110,7 +110,7 @@ def main() -> None:
             f"{evaluator.describe()}, evaluations a second"
         )
         pace = {"seconds": arguments.seconds, "rounds": arguments.rounds}
-        table(game, evaluator, arguments.batches, simulations=arguments.simulations, **pace)
+        print_table(game, evaluator, arguments.batches, simulations=arguments.simulations, **pace)
 
 
 if __name__ == "__main__":

@@ -215,7 +215,7 @@ def replay(
     return total
 
 
-def recorded_games(game: Game) -> tuple[Actions, NDArray[np.int64]]:
+def concatenated_games(game: Game) -> tuple[Actions, NDArray[np.int64]]:
     """The actions of random games, concatenated, and the number of each game's actions."""
     random, games = np.random.default_rng(1), []
     for _ in range(RECORDED):
@@ -232,7 +232,7 @@ def recorded_games(game: Game) -> tuple[Actions, NDArray[np.int64]]:
 def nanoseconds(contest: Contest, rounds: int) -> str:
     """One line of the table of kernels."""
     game = load_game(contest.name, **contest.options)
-    actions, lengths = recorded_games(game)
+    actions, lengths = concatenated_games(game)
     planes = np.empty(game.observation_shape, np.float32)
     times: list[list[float]] = []
     for _ in range(rounds + 1):  # the first one compiles

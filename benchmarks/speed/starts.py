@@ -28,7 +28,7 @@ sys.path.insert(0, str(ROOT))
 from configs.flags import number, whole
 
 GO = ("scripts/play.py", "--model", "models/go7.safetensors", "--gtp", "--simulations", "16")
-NEVER = float("inf")
+UNREACHED = float("inf")
 
 
 class Call:
@@ -51,7 +51,7 @@ class Call:
             while text not in output:
                 ready = selector.select(max(0.0, self._end - time.monotonic()))
                 if not ready:
-                    return NEVER
+                    return UNREACHED
                 for key, _ in ready:
                     data = os.read(key.fd, 2**16)
                     if not data:
@@ -64,7 +64,7 @@ class Call:
         try:
             self.process.wait(max(0.0, self._end - time.monotonic()))
         except subprocess.TimeoutExpired:
-            return NEVER
+            return UNREACHED
         return self.seconds()
 
     def asked(self, *lines: str) -> None:
@@ -77,7 +77,7 @@ class Call:
         """Seconds until ``done`` returns True."""
         while not done():
             if time.monotonic() > self._end or self.process.poll() is not None:
-                return NEVER
+                return UNREACHED
             time.sleep(0.02)
         return self.seconds()
 
@@ -158,8 +158,8 @@ def main() -> None:
     )
     for name, columns in seconds.items():
         medians = [statistics.median(column) for column in columns]
-        shown = "".join(f"{'-' if value == NEVER else f'{value:.2f}':>10}" for value in medians)
-        ratio = f"{medians[0] / medians[1]:10.1f}" if len(medians) == 2 and NEVER not in medians else ""
+        shown = "".join(f"{'-' if value == UNREACHED else f'{value:.2f}':>10}" for value in medians)
+        ratio = f"{medians[0] / medians[1]:10.1f}" if len(medians) == 2 and UNREACHED not in medians else ""
         print(f"{name:40}{shown}{ratio}")
 
 

@@ -20,7 +20,7 @@ from distributed.fleet.machine_connection import MachineConnection
 from distributed.fleet.mirror import waiting_files
 from distributed.fleet.network_metrics import NetworkMetrics
 from distributed.fleet.ownership import Claimant, owner_here
-from distributed.fleet.remote_worker import READY, WorkerSnapshot
+from distributed.fleet.remote_worker import STARTED_STATES, WorkerSnapshot
 from distributed.fleet.worker_state import LOST_MARKS, Mark, Restart, Stop, WorkerState, seen_at
 from distributed.fleet.worker_view import worker_view
 from distributed.setup.process_manager import ProcessManager
@@ -392,7 +392,7 @@ class Fleet:
         for thread, snapshot in self._snapshots():
             state, heartbeat = self._state(thread, snapshot), snapshot.heartbeat
             able = state.mark is Mark.ACTIVE or (
-                state.mark is Mark.SYNCING and state.connected and state.talks and state.state in READY
+                state.mark is Mark.SYNCING and state.connected and state.talks and state.state in STARTED_STATES
             )
             if able and heartbeat and not thread.leaving and self._has_account(snapshot.name):
                 account = self._assignments.account(snapshot.name)

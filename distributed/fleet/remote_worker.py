@@ -40,7 +40,7 @@ ASKED_SECONDS = 5.0  # ... or, if it asks for the model although it was sent who
 HAND_OVER_SECONDS = 8.0  # for a worker to end by itself when the run does
 STOP_SECONDS = 6.0  # for a worker to end after a signal
 LAST_FETCH_SECONDS = 10.0
-READY = ("playing", "waiting", "error")
+STARTED_STATES = ("playing", "waiting", "error")
 MOST_ROUNDS = 4  # of actions and the actions that follow, in one poll
 
 
@@ -350,7 +350,7 @@ class RemoteWorker:
     @property
     def is_ready(self) -> bool:
         """Whether its process has done what the first process on a machine does for all."""
-        return bool(self.state.running) and self.state.talks and self.state.state in READY
+        return bool(self.state.running) and self.state.talks and self.state.state in STARTED_STATES
 
     # Leaving.
 
@@ -367,7 +367,7 @@ class RemoteWorker:
         ):
             return False
         if not leaving.drain:
-            return now < leaving.begun + HAND_OVER_SECONDS and self.state.state in READY
+            return now < leaving.begun + HAND_OVER_SECONDS and self.state.state in STARTED_STATES
         idle = heartbeat.state == "waiting" and heartbeat.finished == heartbeat.begun >= heartbeat.granted
         heard = sent is not None and sent.granted == heartbeat.granted
         return not (idle and heard and self.mirror.is_empty)

@@ -17,7 +17,7 @@ from distributed.remote.process import CommandFailed, elsewhere, locked, running
 FOLDERS = ("games", "training", "distributed")  # of code that a worker runs
 SUFFIXES = (".py", ".npz")
 FILES = ("start_worker.py", "requirements.txt", "scripts/setup.sh")
-WHOLE = ".whole"  # marks a complete release
+COMPLETE_MARK = ".whole"  # marks a complete release
 RELEASES = "releases"
 KEEP_RELEASES = 2
 LOCK_SECONDS = 4.0
@@ -57,13 +57,13 @@ def unpack_release(request: dict[str, Any]) -> dict[str, Any]:
     with locked(releases / ".lock", LOCK_SECONDS):
         for left in releases.glob("*.part"):
             shutil.rmtree(left, ignore_errors=True)
-        already = (target / WHOLE).exists() and code_hash(target, extra) == name
+        already = (target / COMPLETE_MARK).exists() and code_hash(target, extra) == name
         if not already:
             extract(archive, part)
             found = code_hash(part, extra)
             if found != name:
                 raise CommandFailed(f"the code that arrived has the hash {found or 'of no code'} instead of {name}")
-            (part / WHOLE).touch()
+            (part / COMPLETE_MARK).touch()
             os.sync()
             if target.exists():  # changed by hand
                 target.rename(old)
@@ -111,7 +111,7 @@ def forget_releases(releases: Path, *, keep: Path) -> None:
     """Delete all releases but the newest, ``keep``, and those that a worker runs, or may run on a machine that
     shares them.
     """
-    whole = sorted(releases.glob(f"*/{WHOLE}"), key=lambda path: path.stat().st_mtime, reverse=True)
+    whole = sorted(releases.glob(f"*/{COMPLETE_MARK}"), key=lambda path: path.stat().st_mtime, reverse=True)
     records = [running(place) or elsewhere(place) for place in Path("workers").glob("*")]
     used = " ".join(argument for record in records if record for argument in record["argv"])
     others = [path.parent for path in whole if path.parent != keep]

@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from distributed.remote.code import WHOLE, code_hash
+from distributed.remote.code import COMPLETE_MARK, code_hash
 from distributed.remote.process import PROC, CommandFailed, boot_id, read_text
 
 OLDEST_PYTHON = (3, 11)
@@ -51,7 +51,7 @@ def probe(request: dict[str, Any]) -> dict[str, Any]:
         "clock": time.time(),
         "boot_id": boot_id(),
         "code": code,
-        "whole": [folder for folder in request["code"] if (root / folder / WHOLE).exists()],
+        "whole": [folder for folder in request["code"] if (root / folder / COMPLETE_MARK).exists()],
     }
 
 

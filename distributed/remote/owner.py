@@ -21,11 +21,11 @@ from typing import Any
 from distributed.remote.process import LOCK_SECONDS, CommandFailed, elsewhere, locked, running, start, stop
 
 OWNER = ".owner"  # the suffix of a record
-GAMES = ".games"
+GAMES_SUFFIX = ".games"
 LABEL = re.compile(r"[A-Za-z0-9_-]{1,64}")  # of a run, in the name of a folder
 STRANGER = "unknown"  # the run of games that do not name one
 KEPT = ("outbox", "launch.lock")  # in a folder that passes to another run
-TOKEN = 100  # characters
+TOKEN_CHARACTERS = 100  # characters
 
 
 def own(request: dict[str, Any]) -> dict[str, Any]:
@@ -45,7 +45,7 @@ def own(request: dict[str, Any]) -> dict[str, Any]:
                 return {"mine": False, "owner": found, "token": token, "contents": "", "unsorted": False}
         others = [path for path in (place / "outbox").glob(f"*{OWNER}") if path.stem != mine["coach"]]
         contents = contents_of(place) or (
-            found["label"] if found else STRANGER if any((place / "outbox").glob(f"*{GAMES}")) else ""
+            found["label"] if found else STRANGER if any((place / "outbox").glob(f"*{GAMES_SUFFIX}")) else ""
         )
         write_owner(place, mine)
         for path in others:
@@ -69,7 +69,7 @@ def give_way(request: dict[str, Any]) -> dict[str, Any]:
         moved = move_games(place / "outbox", place, contents, labels, re.compile(request["tagged"]))
         if contents not in labels:
             for path in (place / "outbox").iterdir():
-                if path.suffix not in (GAMES, OWNER):
+                if path.suffix not in (GAMES_SUFFIX, OWNER):
                     path.unlink()
             for path in place.iterdir():
                 if path.name not in KEPT:
@@ -108,7 +108,7 @@ def games_of_others(
     outbox: Path, contents: str, labels: list[str], tagged: re.Pattern[str]
 ) -> Iterator[tuple[Path, str]]:
     """Yield the games of other runs with the label of each; those without a label are of the run ``contents``."""
-    for path in sorted(outbox.glob(f"*{GAMES}")):
+    for path in sorted(outbox.glob(f"*{GAMES_SUFFIX}")):
         match = tagged.search(path.name)
         whose = match[1] if match else contents or labels[0]
         if whose not in labels:
@@ -120,7 +120,7 @@ def bring_back(place: Path, labels: list[str]) -> int:
     returned = 0
     for label in labels:
         for folder in list(set_aside_of(place, label)):
-            for path in sorted((folder / "outbox").glob(f"*{GAMES}")):
+            for path in sorted((folder / "outbox").glob(f"*{GAMES_SUFFIX}")):
                 path.rename(place / "outbox" / path.name)
                 returned += 1
             delete(folder)
@@ -187,7 +187,7 @@ def contents_of(place: Path) -> str:
 
 def token_of(place: Path) -> str:
     """Return the lease, which changes as long as it is renewed."""
-    return str((assignment_of(place) or {}).get("lease", ""))[:TOKEN]
+    return str((assignment_of(place) or {}).get("lease", ""))[:TOKEN_CHARACTERS]
 
 
 def assignment_of(place: Path) -> dict[str, Any] | None:

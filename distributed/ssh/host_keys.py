@@ -56,7 +56,7 @@ class Known:
         return [line.key.kind for line in (*self.lines, *self.without_port) if not line.marker]
 
 
-def known_keys(host: str, port: int, files: Sequence[Path], *, alias: str | None = None) -> Known:
+def known_host_keys(host: str, port: int, files: Sequence[Path], *, alias: str | None = None) -> Known:
     """Return what the files contain about a machine, whose key may be listed under an alias.
 
     Raises:

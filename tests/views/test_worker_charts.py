@@ -6,10 +6,10 @@ from tests.training.example_reports import iteration, worker
 from training.common.reports import IterationReport, RemoteStanding, WorkerReport
 from views.page import page
 from views.png import picture
-from views.svg import LEFT, RIGHT, WIDTH, Areas, ChartLayout, places, svg
+from views.svg import LEFT_MARGIN, RIGHT_MARGIN, WIDTH, Areas, ChartLayout, places, svg
 from views.worker_charts import FAULT_STATES, GREEN, MOST_SPANS, RED, worker_charts
 
-START, END = LEFT, WIDTH - RIGHT
+START, END = LEFT_MARGIN, WIDTH - RIGHT_MARGIN
 
 
 def run(*iterations: tuple[WorkerReport, ...]) -> list[IterationReport]:

@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 FORMAT = 1
 FOLDER_PREFIX = "checkpoint-"
 INDEX = "checkpoint.json"
-MAX_FILE_BYTES = 2**34  # of one file
+MAX_CHECKPOINT_FILE_BYTES = 2**34  # of one file
 
 
 class CorruptCheckpoint(ValueError):
@@ -157,6 +157,6 @@ def _read_tensors(path: Path, digest: str) -> dict[str, Any]:
 
 def _read(path: Path) -> bytes:
     try:
-        return read_limited(path, MAX_FILE_BYTES)
+        return read_limited(path, MAX_CHECKPOINT_FILE_BYTES)
     except (OSError, ValueError) as error:
         raise CorruptCheckpoint(f"{path} cannot be read: {error}") from error

@@ -49,7 +49,7 @@ def save_checkpoint(folder: Path, state: LearnerState, settings: Mapping[str, An
     return path
 
 
-def newest_checkpoint(ranks: Ranks, folder: Path) -> PPOCheckpoint | None:
+def newest_ppo_checkpoint(ranks: Ranks, folder: Path) -> PPOCheckpoint | None:
     """The newest checkpoint that rank 0 can read, on every rank; None if it has none.
 
     Raises:

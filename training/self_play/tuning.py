@@ -21,7 +21,7 @@ from training.search.puct import Evaluate
 from training.self_play.self_play import SelfPlay
 
 AUTO_SIZES = (16, 32, 64, 128, 256)
-MEASURE_SECONDS = 0.5  # of play for each size, after a warm-up
+TRIAL_SECONDS = 0.5  # of play for each size, after a warm-up
 MEASUREMENTS = CACHE / "parallel_games"  # what was measured on this machine
 KNOWN_SECONDS = 7 * 24 * 3600.0  # so long it counts: the machine may have been busy with something else
 NEARLY_AS_FAST = 0.95  # a smaller size that is nearly as fast finishes games sooner, with newer models
@@ -70,7 +70,7 @@ def evaluations_per_second(game: Game, evaluate: Evaluate, settings: SearchSetti
     next_seed = 0
     started, done = time.perf_counter(), 0
     warm = False
-    while time.perf_counter() - started < MEASURE_SECONDS:
+    while time.perf_counter() - started < TRIAL_SECONDS:
         if idle := self_play.num_idle():
             self_play.begin(range(next_seed, next_seed + idle))
             next_seed += idle

@@ -11,7 +11,7 @@ from games.random import Streams, below
 from training.ppo.worlds.trading_data import CLOSE, HIGH, LOW, OPEN, VOLUME, Bars, begin_market, simulated_bar
 from training.ppo.worlds.world import Moment
 
-Floats = NDArray[np.float64]
+Doubles = NDArray[np.float64]
 Counts = NDArray[np.int64]
 
 HOLD, BUY, SELL = range(3)
@@ -71,8 +71,8 @@ class TradingRules(NamedTuple):
     """The rules and market of all accounts."""
 
     history: Bars  # empty for simulated markets
-    market: Floats  # what these are like
-    shares: Floats  # [6]: CAPITAL and those after it
+    market: Doubles  # what these are like
+    shares: Doubles  # [6]: CAPITAL and those after it
     counts: Counts  # [3]: WINDOW and those after it
 
 
@@ -80,17 +80,17 @@ class Accounts(NamedTuple):
     """B accounts and their markets."""
 
     streams: Streams  # [B]
-    markets: Floats  # [B, MARKET_WORDS], of simulated markets
-    accounts: Floats  # [B, ACCOUNT_WORDS]
-    known: Floats  # [B, KNOWN_WORDS]
+    markets: Doubles  # [B, MARKET_WORDS], of simulated markets
+    accounts: Doubles  # [B, ACCOUNT_WORDS]
+    known: Doubles  # [B, KNOWN_WORDS]
     counters: Counts  # [B, COUNTER_WORDS]
-    lots: Floats  # [B, max_positions, 2], the oldest first
+    lots: Doubles  # [B, max_positions, 2], the oldest first
 
 
 class Tape(NamedTuple):
     """The bars of world 0, for people: those of its current episode, and of the last whole one."""
 
-    bars: Floats  # [2, window, TAPE_WORDS]
+    bars: Doubles  # [2, window, TAPE_WORDS]
     lengths: Counts  # [2]
 
 
@@ -106,7 +106,7 @@ def next_bar(rules: TradingRules, worlds: Accounts, b: int) -> tuple[float, floa
 
 
 @lean
-def take_in(known: Floats, b: int, first: float, high: float, low: float, close: float, volume: float) -> None:
+def take_in(known: Doubles, b: int, first: float, high: float, low: float, close: float, volume: float) -> None:
     """Update the features with a closed bar, with moving averages over about 5, 20 and 60 bars."""
     logarithm = math.log(close)
     change = logarithm - known[b, LOG_CLOSE]
@@ -146,7 +146,7 @@ def begin_one(rules: TradingRules, worlds: Accounts, b: int) -> None:
 
 
 @lean
-def net_units(lots: Floats, held: int, b: int) -> tuple[float, float]:
+def net_units(lots: Doubles, held: int, b: int) -> tuple[float, float]:
     """The net and gross units of all open positions."""
     net = gross = 0.0
     for i in range(held):
