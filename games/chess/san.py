@@ -129,15 +129,6 @@ def play_action(state: States, action: int) -> None:
     _step()(step, state, action)
 
 
-def san_of(state: States, action: int) -> str:
-    """A legal action in SAN.
-
-    Raises:
-        IllegalAction: it is not legal here.
-    """
-    return play_named(state.copy(), action)
-
-
 def play_named(state: States, action: int) -> str:
     """Return the action in SAN and play it on ``state``.
 

@@ -12,15 +12,14 @@ do not merge.
 
 import functools
 import math
-import time
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from games.compiled import compiled, inlined
-from games.game import Rules, States
-from games.twenty48.rules import DUE, HEIGHT, LEGAL, ROWS, SCORE, WIDTH, twenty48
+from games.game import States
+from games.twenty48.rules import DUE, HEIGHT, LEGAL, ROWS, WIDTH
 
 PackedBoard = tuple[int, int, int, int]  # a board: four rows of four digits, the leftmost digit lowest
 
@@ -229,37 +228,6 @@ def packed_board(state: States) -> PackedBoard:
     )
 
 
-@compiled
-def play_game(rules: Rules, state: States, depth: int, seed: int, tables: Tables) -> int:
-    """Play from ``state`` to the end in place; returns the number of moves."""
-    step, chance_outcomes = rules.step, rules.chance_outcomes
-    outcomes, probabilities, moves = np.empty(2 * SIZE * SIZE, np.int32), np.empty(2 * SIZE * SIZE, np.float32), 0
-    np.random.seed(seed)
-    while True:
-        count = chance_outcomes(state, outcomes, probabilities)
-        if count > 0:
-            drawn, rest = 0, np.random.random() - probabilities[0]
-            while rest >= 0 and drawn < count - 1:
-                drawn += 1
-                rest -= probabilities[drawn]
-            step(state, np.int64(outcomes[drawn]))
-        elif state[LEGAL] != 0:
-            step(state, best_action(state, depth, tables))
-            moves += 1
-        else:
-            break
-    return moves
-
-
-class ExpectimaxResults(NamedTuple):
-    """The results of G games."""
-
-    scores: NDArray[np.int64]  # [G]
-    largest: NDArray[np.int64]  # [G] the largest tile of each game
-    moves: int
-    seconds: float  # of processor time
-
-
 def expectimax_move(state: States, *, depth: int) -> int:
     """The best action by expectimax, searched through ``depth`` chance outcomes; deterministic.
 
@@ -270,25 +238,6 @@ def expectimax_move(state: States, *, depth: int) -> int:
         raise ValueError(f"expectimax plays on 4 x 4, not on {state[HEIGHT]} x {state[WIDTH]}")
     if state[DUE] > 0 or state[LEGAL] == 0:
         raise ValueError("the player is not to move here")
-    _require_depth(depth)
-    return int(best_action(state, depth, shared_tables()))
-
-
-def play_games(*, games: int, depth: int, seed: int = 0) -> ExpectimaxResults:
-    """Play ``games`` games from the start; the same seed gives the same games.
-
-    Raises:
-        ValueError: ``depth`` is negative.
-    """
-    _require_depth(depth)
-    game, tables = twenty48(), shared_tables()
-    states, moves, started = game.initial_states(games), 0, time.process_time()
-    for state, word in zip(states, np.random.SeedSequence(seed).generate_state(games), strict=True):
-        moves += play_game(game.rules, state, depth, int(word), tables)
-    cells = states[:, ROWS : ROWS + SIZE, None] >> 8 * np.arange(SIZE) & 0xFF
-    return ExpectimaxResults(states[:, SCORE].copy(), 1 << cells.max(axis=(1, 2)), moves, time.process_time() - started)
-
-
-def _require_depth(depth: int) -> None:
     if depth < 0:
         raise ValueError(f"depth must not be negative, not {depth}")
+    return int(best_action(state, depth, shared_tables()))

@@ -168,10 +168,6 @@ class Ledger:
         """The ids of the received batches in order of receipt."""
         return [row.id for row in self.received_batches()]
 
-    def last_sequence(self) -> int:
-        """The sequence number of the newest entry; 0 when there is none."""
-        return int(self._db.execute("SELECT COALESCE(MAX(sequence), 0) FROM batches").fetchone()[0])
-
     def refusal(self, worker: str, first_game: int, games: int) -> str:
         """Why ``worker`` cannot deliver ``games`` games from ``first_game`` on; empty if it can."""
         end = first_game + games
@@ -217,11 +213,6 @@ class Ledger:
         values = (model.version, model.iteration, model.path, model.bytes, model.sha256, model.accepted, time.time())
         with _transaction(self._db):
             self._db.execute("INSERT OR REPLACE INTO models VALUES (?, ?, ?, ?, ?, ?, ?)", values)
-
-    def accept_model(self, version: int, accepted: bool) -> None:
-        """Enter the decision of gating about a model."""
-        with _transaction(self._db):
-            self._db.execute("UPDATE models SET accepted = ? WHERE version = ?", (accepted, version))
 
     def models(self) -> list[ModelRow]:
         """All models in order of version."""

@@ -40,11 +40,6 @@ class SolvedPositions:
         """The value of each position for the player to move, ``[N]``."""
         return self.values.max(1)
 
-    @property
-    def something_to_lose(self) -> NDArray[np.bool_]:
-        """Whether a legal action throws away value, ``[N]``."""
-        return ((self.values != ILLEGAL) & (self.values < self.best[:, None])).any(1)
-
     def part(self, rows: NDArray[np.bool_] | NDArray[np.int64]) -> "SolvedPositions":
         """The positions selected by a mask ``[N]`` or by indices, which may repeat."""
         return SolvedPositions(self.states[rows], self.observations[rows], self.values[rows])
@@ -55,7 +50,6 @@ class PlayErrors:
     """How many choices of a player threw away value, by kind."""
 
     positions: int
-    with_something_to_lose: int
     win_to_draw: int
     win_to_loss: int
     draw_to_loss: int
@@ -71,19 +65,9 @@ class PlayErrors:
         return self.errors / self.positions
 
     @property
-    def share_of_chances(self) -> float:
-        """The errors' share of the positions with something to lose; 0 without any."""
-        return self.errors / max(1, self.with_something_to_lose)
-
-    @property
     def interval(self) -> tuple[float, float]:
         """The 95 % interval of ``share``."""
         return wilson(self.errors, self.positions)
-
-    @property
-    def interval_of_chances(self) -> tuple[float, float]:
-        """The 95 % interval of ``share_of_chances``."""
-        return wilson(self.errors, self.with_something_to_lose)
 
     @property
     def margin(self) -> float:
@@ -216,7 +200,6 @@ def errors(positions: SolvedPositions, actions: Actions) -> PlayErrors:
         raise IllegalAction(f"position {first}: action {int(actions[first])} is illegal")
     return PlayErrors(
         positions=len(chosen),
-        with_something_to_lose=int(positions.something_to_lose.sum()),
         win_to_draw=int(((positions.best == 1) & (chosen == 0)).sum()),
         win_to_loss=int(((positions.best == 1) & (chosen == -1)).sum()),
         draw_to_loss=int(((positions.best == 0) & (chosen == -1)).sum()),

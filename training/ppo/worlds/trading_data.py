@@ -112,14 +112,6 @@ def simulated_bar(
     return math.exp(first), math.exp(highest), math.exp(lowest), math.exp(price), volume
 
 
-def simulate_market(count: int, *, market: SimulatedMarket | None = None, seed: int = 0) -> Bars:
-    """``count`` bars of a simulated market, for pictures and test files."""
-    parameters = (market or SimulatedMarket()).parameters()
-    words, streams = np.zeros((1, MARKET_WORDS)), np.array([seed], np.uint64)
-    begin_market(parameters, words, streams, 0)
-    return np.array([simulated_bar(parameters, words, streams, 0) for _ in range(count)], np.float64).reshape(-1, 5)
-
-
 def read_history(path: Path, *, max_gap: float = MAX_GAP) -> Bars:
     """The bars in a CSV or Parquet file with the columns timestamp, open, high, low, close and volume, in any order and
     case.

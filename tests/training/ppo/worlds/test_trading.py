@@ -2,8 +2,9 @@ import numpy as np
 import pytest
 
 from configs.ppo import TradingSettings
+from tests.training.ppo.worlds.simulated import simulated_history
 from training.ppo.worlds.trading import TradingMarkets
-from training.ppo.worlds.trading_data import NO_HISTORY, Bars, simulate_market
+from training.ppo.worlds.trading_data import NO_HISTORY, Bars
 from training.ppo.worlds.trading_kernels import (
     BUY,
     FEATURES,
@@ -121,7 +122,7 @@ def test_a_new_episode_begins_at_once_and_the_last_observation_is_kept() -> None
 def test_future_prices_cannot_reach_an_observation_of_a_history() -> None:
     """Two histories that are the same up to a bar give the same observations up to that bar, whatever comes later."""
     rng, window = np.random.default_rng(3), 40
-    history = simulate_market(PAST + window, seed=5)  # one window, so that both begin in the same row
+    history = simulated_history(PAST + window, seed=5)  # one window, so that both begin in the same row
     for known in (1, 7, 30):
         other = history.copy()
         other[PAST + known :] *= rng.uniform(0.2, 5.0, (window - known, 1))
@@ -185,7 +186,7 @@ def test_a_world_does_not_depend_on_its_neighbours() -> None:
 
 
 def test_a_simulated_market_has_realistic_statistics() -> None:
-    bars = simulate_market(20_000, seed=4)
+    bars = simulated_history(20_000, seed=4)
     changes = np.diff(np.log(bars[:, 3]))
     assert (bars[:, 1] >= bars[:, [0, 3]].max(1)).all() and (bars[:, 2] <= bars[:, [0, 3]].min(1)).all()
     assert 0.005 < changes.std() < 0.04
@@ -202,7 +203,7 @@ def test_impossible_rules_are_refused(rules: dict[str, float]) -> None:
 
 def test_a_history_that_is_too_short_is_refused() -> None:
     with pytest.raises(ValueError, match="too short: episodes of 256 bars need 320"):
-        TradingMarkets(seeds(1), history=simulate_market(319))
+        TradingMarkets(seeds(1), history=simulated_history(319))
     assert len(NO_HISTORY) == 0
 
 

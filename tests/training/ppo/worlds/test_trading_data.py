@@ -4,7 +4,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from training.ppo.worlds.trading_data import BadHistory, read_history, simulate_market
+from tests.training.ppo.worlds.simulated import simulated_history
+from training.ppo.worlds.trading_data import BadHistory, read_history
 
 HEADER = "timestamp,open,high,low,close,volume"
 ROWS = [
@@ -95,7 +96,7 @@ def test_other_kinds_of_files_are_refused(tmp_path: Path) -> None:
 def test_parquet_files_are_read_with_pyarrow(tmp_path: Path) -> None:
     pyarrow = pytest.importorskip("pyarrow")
     parquet = pytest.importorskip("pyarrow.parquet")
-    bars = simulate_market(10)
+    bars = simulated_history(10)
     columns = dict(zip(("open", "high", "low", "close", "volume"), bars.T, strict=True))
     parquet.write_table(pyarrow.table({"timestamp": np.arange(10) * 60, **columns}), tmp_path / "prices.parquet")
     np.testing.assert_array_equal(read_history(tmp_path / "prices.parquet"), bars)
