@@ -103,14 +103,14 @@ def test_an_impossible_game_is_named_with_its_line(
 
 
 def test_a_smoke_run_respects_its_limits(tmp_path: Path) -> None:
-    def told(*arguments: str) -> RunSettings:
+    def run_settings(*arguments: str) -> RunSettings:
         return start_main.read_settings(start_main.parse(["--config", str(config(tmp_path)), "--smoke", *arguments]))[
             1
         ].run
 
-    assert (told().iterations, told().minutes) == (2, None)
-    assert told("--iterations", "5").iterations == 5
-    assert told("--minutes", "0.5").minutes == 0.5
+    assert (run_settings().iterations, run_settings().minutes) == (2, None)
+    assert run_settings("--iterations", "5").iterations == 5
+    assert run_settings("--minutes", "0.5").minutes == 0.5
 
 
 def test_only_an_existing_run_can_be_resumed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -87,7 +87,7 @@ def test_help_has_every_option_of_the_guide_and_says_when_weights_are_written(
 
 
 def test_without_options_it_trains_like_the_guide_s_call() -> None:
-    told = vars(train_parallel.read_arguments([]))
+    given = vars(train_parallel.read_arguments([]))
     guide = {
         "epochs": 100,
         "games_per_epoch": 32,
@@ -97,8 +97,8 @@ def test_without_options_it_trains_like_the_guide_s_call() -> None:
         "filters": 64,
         "blocks": 5,
     }
-    assert {name: told[name] for name in guide} == guide
-    assert (told["workers"], told["workers_per_gpu"], told["device"]) == (None, None, "auto")
+    assert {name: given[name] for name in guide} == guide
+    assert (given["workers"], given["workers_per_gpu"], given["device"]) == (None, None, "auto")
 
 
 def test_workers_are_counted_either_in_total_or_per_gpu(capsys: pytest.CaptureFixture[str]) -> None:
@@ -166,8 +166,8 @@ def test_a_run_of_another_game_is_left_to_the_program_that_started_it(
 
 
 def test_smoke_shrinks_numbers_and_raises_none() -> None:
-    told = vars(train_parallel.read_arguments(["--smoke", "--epochs", "1", "--simulations", "100"]))
-    assert (told["epochs"], told["simulations"], told["workers"]) == (1, 4, 2)
+    given = vars(train_parallel.read_arguments(["--smoke", "--epochs", "1", "--simulations", "100"]))
+    assert (given["epochs"], given["simulations"], given["workers"]) == (1, 4, 2)
     assert train_parallel.read_arguments(["--smoke", "--workers", "3"]).workers == 3
     lengths = [train_parallel.read_arguments(["--smoke", *length]).epochs for length in ((), ("--epochs", "5"))]
     assert lengths == [2, 5], "how long it takes stands"

@@ -204,9 +204,9 @@ def test_every_command_trains(
         monkeypatch.setenv(name, value)
     assert train_parallel.main([*words, *SMALL, "--epochs", "1", "--games-per-epoch", "2", "--run-dir", "run"]) == 0
     assert "1 epochs, 2 games" in capsys.readouterr().out
-    told = dict(zip(words[::2], words[1::2], strict=True))
-    if "--workers" in told:
-        assert load_settings(here / "run" / "config.yaml").self_play.workers == int(told["--workers"])
+    given = dict(zip(words[::2], words[1::2], strict=True))
+    if "--workers" in given:
+        assert load_settings(here / "run" / "config.yaml").self_play.workers == int(given["--workers"])
 
 
 @pytest.mark.slow
@@ -229,8 +229,8 @@ def test_the_numbers_of_the_command_line_are_those_of_the_guide() -> None:
         for name, value in re.findall(r"(epochs|games_per_epoch|batch_size|lr|simulations)=([0-9.]+)", SNIPPET)
     }
     assert {name: by_itself[name] for name in snippet} == snippet
-    told = vars(train_parallel.read_arguments(words_of(TRAINED)[1]))
-    assert (told["epochs"], told["games_per_epoch"], told["batch_size"], told["lr"]) == (500, 64, 128, 0.0005)
+    given = vars(train_parallel.read_arguments(words_of(TRAINED)[1]))
+    assert (given["epochs"], given["games_per_epoch"], given["batch_size"], given["lr"]) == (500, 64, 128, 0.0005)
 
 
 def test_workers_are_spread_over_the_gpus_as_the_guide_says() -> None:

@@ -201,8 +201,8 @@ def test_every_command_works_in_the_guide_s_order(folder: Path) -> None:
         said = typed(line, *SMALL, folder=folder)
         place = folder / ("checkpoints_ppo" if number == 1 else f"checkpoints_ppo_{number}")
         assert "Episode 16/16 - " in said and newest(place)["counters"]["episodes_over"] == 16
-    told = newest(folder / "checkpoints_ppo_5")["told"]
-    assert (told["learning_rate_actor"], told["update_interval"]) == (1e-3, 512)
+    saved = newest(folder / "checkpoints_ppo_5")["told"]
+    assert (saved["learning_rate_actor"], saved["update_interval"]) == (1e-3, 512)
     (resume,) = commands(RESUME)
     assert "Resuming after 16 episodes" in typed(resume, "--episodes", 24, folder=folder)
     assert "Episode 24/24" in follow_progress(folder, "Episode 24/24")

@@ -441,14 +441,18 @@ def host_tail(host: Host) -> str:
 def test_the_settings_of_the_guide_load_unchanged(tmp_path: Path) -> None:
     path = tmp_path / "config.yaml"
     path.write_text("run:\n  name: guide\ngame:\n  name: go\n" + GPUS + CONFIGURE + body(NETWORK) + body(BALANCE))
-    told = load_settings(path)
-    assert [(worker.name, worker.user, worker.gpu_id) for worker in told.distributed.workers] == [
+    settings = load_settings(path)
+    assert [(worker.name, worker.user, worker.gpu_id) for worker in settings.distributed.workers] == [
         ("worker1", "username", 0),
         ("worker2", "username", 1),
     ]
-    assert {worker.key_path for worker in told.distributed.workers} == {"~/.ssh/id_rsa"}
-    assert (told.self_play.games_per_worker, told.self_play.parallel_games, told.self_play.batch_size) == (1000, 4, 8)
-    cluster = told.distributed
+    assert {worker.key_path for worker in settings.distributed.workers} == {"~/.ssh/id_rsa"}
+    assert (settings.self_play.games_per_worker, settings.self_play.parallel_games, settings.self_play.batch_size) == (
+        1000,
+        4,
+        8,
+    )
+    cluster = settings.distributed
     assert (cluster.compression, cluster.batch_size, cluster.sync_interval, cluster.load_balancing) == (
         True,
         100,

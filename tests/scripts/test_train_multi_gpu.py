@@ -30,7 +30,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def told(*arguments: object) -> Settings:
+def settings_for(*arguments: object) -> Settings:
     """Return the settings of the run that the command line requests."""
     read = read_arguments([str(argument) for argument in ("--save-dir", "run", *arguments)])
     return settings_of(read, SLOTS)
@@ -62,7 +62,7 @@ def test_help_has_every_option_of_the_guide_and_names_the_files_left_behind(caps
 
 
 def test_by_default_it_plays_chess_and_measures_no_strength() -> None:
-    settings = told()
+    settings = settings_for()
     assert settings.game.name == "chess"
     assert (settings.run.iterations, settings.training.games_per_iteration) == (100, 100)
     assert settings.evaluation.every == 0 and not settings.training.asynchronous
@@ -91,7 +91,7 @@ def test_options_of_the_command_line_become_the_run_s_settings() -> None:
         "--minutes",
         3,
     )
-    settings = told(*numbers, "--network", "spiking", "--blocks", 3, "--channels", 24, "--parallel-games", 11)
+    settings = settings_for(*numbers, "--network", "spiking", "--blocks", 3, "--channels", 24, "--parallel-games", 11)
     assert (settings.run.iterations, settings.run.seed, settings.run.minutes) == (2, 7, 3)
     assert (settings.training.games_per_iteration, settings.training.batch_size, settings.training.learning_rate) == (
         30,
@@ -100,15 +100,15 @@ def test_options_of_the_command_line_become_the_run_s_settings() -> None:
     )
     assert settings.search.num_simulations == 5 >= settings.search.cheap_simulations
     assert (settings.network.type, settings.network.blocks, settings.network.channels) == ("spiking", 3, 24)
-    assert told("--time-steps", 3).network.time_steps == 3
-    assert told("--network", "resnet").network.time_steps is None
-    assert not told("--game", "connect_four").network.predict_ownership, "a spiking network has no such head"
-    assert told("--game", "connect_four", "--network", "resnet").network.predict_ownership
+    assert settings_for("--time-steps", 3).network.time_steps == 3
+    assert settings_for("--network", "resnet").network.time_steps is None
+    assert not settings_for("--game", "connect_four").network.predict_ownership, "a spiking network has no such head"
+    assert settings_for("--game", "connect_four", "--network", "resnet").network.predict_ownership
     assert settings.self_play.parallel_games == 11
 
 
 def test_a_user_s_experiment_is_followed_where_options_say_nothing_else() -> None:
-    settings, shipped = told("--config", GO, "--blocks", 2), load_settings(GO)
+    settings, shipped = settings_for("--config", GO, "--blocks", 2), load_settings(GO)
     assert (
         settings.game == shipped.game
         and settings.search == shipped.search
@@ -122,7 +122,9 @@ def test_a_resumed_run_keeps_its_settings_except_for_new_options(here: Path) -> 
     (here / "run").mkdir()
     (here / "run" / "run.db").touch()
     (here / "run" / "gpus").write_text("cpu,cpu,cpu")
-    save_resolved(told("--game", "connect_four", "--iterations", 5, "--blocks", 2, "--simulations", 9), here / "run")
+    save_resolved(
+        settings_for("--game", "connect_four", "--iterations", 5, "--blocks", 2, "--simulations", 9), here / "run"
+    )
     read = read_arguments(["--save-dir", "run", "--resume", "--iterations", "8"])
     settings = settings_of(read, SLOTS)
     assert (read.gpus, settings.game.name, settings.run.iterations) == ("cpu,cpu,cpu", "connect_four", 8)
@@ -131,13 +133,13 @@ def test_a_resumed_run_keeps_its_settings_except_for_new_options(here: Path) -> 
 
 
 def test_smoke_shrinks_numbers_and_raises_none() -> None:
-    settings = told("--smoke", "--iterations", 1, "--simulations", 100)
+    settings = settings_for("--smoke", "--iterations", 1, "--simulations", 100)
     assert (settings.run.iterations, settings.search.num_simulations, settings.training.games_per_iteration) == (
         1,
         4,
         8,
     )
-    assert [told("--smoke", *length).run.iterations for length in ((), ("--iterations", 5))] == [2, 5], (
+    assert [settings_for("--smoke", *length).run.iterations for length in ((), ("--iterations", 5))] == [2, 5], (
         "how long it takes stands"
     )
 

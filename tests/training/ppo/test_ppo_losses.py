@@ -20,7 +20,7 @@ pytestmark = pytest.mark.numeric
 THIRD = math.log(1 / 3)
 
 
-def told(**changes: Any) -> PPOTrainer:
+def trainer_with(**changes: Any) -> PPOTrainer:
     return trainer(settings=PPOSettings(**QUICK.model_dump() | {"ent_coef": 0.0, "vf_coef": 0.0} | changes))
 
 
@@ -56,7 +56,7 @@ def test_the_ratio_counts_only_within_its_bounds(
     probability: float, advantage: float, loss: float, pushes: bool
 ) -> None:
     logits = logits_of(probability, (1 - probability) / 2, (1 - probability) / 2)
-    said = losses(told(), logits, advantages=advantage)
+    said = losses(trainer_with(), logits, advantages=advantage)
     assert said.loss.item() == said.figures["policy_loss"].item() == pytest.approx(loss, abs=1e-5)
     (gradient,) = torch.autograd.grad(said.loss, logits)
     assert (
@@ -66,13 +66,13 @@ def test_the_ratio_counts_only_within_its_bounds(
 
 
 def test_the_bounds_are_those_of_the_settings() -> None:
-    said = losses(told(clip_coef=0.4), logits_of(0.6, 0.2, 0.2))
+    said = losses(trainer_with(clip_coef=0.4), logits_of(0.6, 0.2, 0.2))
     assert said.loss.item() == pytest.approx(-1.4, abs=1e-5)
 
 
 def test_entropy_is_rewarded() -> None:
     """An even policy is better, by the coefficient, than a decided one."""
-    training = told(ent_coef=0.1)
+    training = trainer_with(ent_coef=0.1)
     even, sure = (
         losses(training, logits_of(*policy), advantages=0.0) for policy in ((1 / 3, 1 / 3, 1 / 3), (0.8, 0.1, 0.1))
     )
@@ -86,7 +86,7 @@ def test_entropy_is_rewarded() -> None:
 
 def test_values_are_drawn_to_the_returns_by_their_coefficient() -> None:
     values = torch.full((1, 1), 3.0, requires_grad=True)
-    said = losses(told(vf_coef=0.5), logits_of(1 / 3, 1 / 3, 1 / 3), values, advantages=0.0, returns=1.0)
+    said = losses(trainer_with(vf_coef=0.5), logits_of(1 / 3, 1 / 3, 1 / 3), values, advantages=0.0, returns=1.0)
     assert said.figures["value_loss"].item() == pytest.approx(4.0)
     assert said.loss.item() == pytest.approx(0.5 * 4.0)
     assert torch.autograd.grad(said.loss, values)[0].item() == pytest.approx(0.5 * 2 * (3 - 1))
@@ -108,16 +108,16 @@ def test_values_can_be_kept_near_their_old_ones(
 ) -> None:
     logits, values = logits_of(1 / 3, 1 / 3, 1 / 3), torch.full((1, 1), now)
     for clip, expected in ((False, free), (True, clipped)):
-        training = told(vf_coef=1.0, clip_values=clip)
+        training = trainer_with(vf_coef=1.0, clip_values=clip)
         said = losses(training, logits, values, advantages=0.0, values=then, returns=target)
         assert said.loss.item() == pytest.approx(expected, abs=1e-5)
 
 
 def test_figures_say_how_far_the_policy_has_moved_and_how_much_was_clipped() -> None:
-    moved = losses(told(), logits_of(0.5, 0.25, 0.25)).figures
+    moved = losses(trainer_with(), logits_of(0.5, 0.25, 0.25)).figures
     assert moved["approx_kl"].item() == pytest.approx(1.5 - 1 - math.log(1.5), abs=1e-6)
     assert moved["clip_fraction"].item() == 1.0
-    assert losses(told(), logits_of(0.38, 0.31, 0.31)).figures["clip_fraction"].item() == 0.0
+    assert losses(trainer_with(), logits_of(0.38, 0.31, 0.31)).figures["clip_fraction"].item() == 0.0
 
 
 def step_reports(training: PPOTrainer, reports: list[StepReport]) -> Iterator[StepReport]:
@@ -143,7 +143,7 @@ def step_report(kl: float = 0.0, *, loss: float = 1.0, skipped: bool = False) ->
 
 def test_learning_ends_when_the_policy_has_moved_one_and_a_half_times_the_target() -> None:
     for target, taken in ((0.5, 3), (0, 4)):
-        training = told(target_kl=target)
+        training = trainer_with(target_kl=target)
         rollout = training.collector.collect()
         left = step_reports(training, [step_report(kl) for kl in (0.5, 0.75, 0.76, 0.0)])
         assert training.learn(rollout)["optimizer_steps"] == taken
@@ -151,7 +151,7 @@ def test_learning_ends_when_the_policy_has_moved_one_and_a_half_times_the_target
 
 
 def test_figures_are_means_over_the_steps_taken() -> None:
-    training = told()
+    training = trainer_with()
     rollout = training.collector.collect()
     step_reports(
         training,
@@ -167,7 +167,7 @@ def test_figures_are_means_over_the_steps_taken() -> None:
 
 
 def test_a_round_without_a_finite_step_ends_the_run() -> None:
-    training = told()
+    training = trainer_with()
     rollout = training.collector.collect()
     step_reports(training, [step_report(skipped=True)] * 4)
     with pytest.raises(TrainingDiverged, match=r"none of 4 steps .* lower the learning rates"):
@@ -175,7 +175,7 @@ def test_a_round_without_a_finite_step_ends_the_run() -> None:
 
 
 def test_gradients_reach_the_optimizer_no_larger_than_the_settings_allow() -> None:
-    training = told(clip_norm=1e-3)
+    training = trainer_with(clip_norm=1e-3)
     found = noted_gradients(training.network, training.optimizer)
     (report,) = run(training, 1)
     norms = [torch.stack([gradient.norm() for gradient in step.values()]).norm().item() for step in found]

@@ -163,9 +163,9 @@ def test_each_machine_keeps_as_many_ranks_as_it_has_room_for() -> None:
     rooms = {0: 1, 1: 2}  # of two machines with three ranks each
 
     def place(rank: int) -> tuple[int | None, int | None] | None:
-        told = Place(rank=rank, world_size=6, local_rank=rank % 3, master_addr="127.0.0.1", master_port=torchruns.port)
+        given = Place(rank=rank, world_size=6, local_rank=rank % 3, master_addr="127.0.0.1", master_port=torchruns.port)
         try:
-            found = with_room(told, 3, rooms[rank // 3])
+            found = with_room(given, 3, rooms[rank // 3])
         except NotNeeded:
             return None
         return found.rank, found.world_size

@@ -18,7 +18,7 @@ VISITS, PRIORS = (80, 12, 8), (0.6, 0.25, 0.1)
 
 
 def test_search_gets_the_parameters_of_the_settings() -> None:
-    told = SearchSettings(
+    settings = SearchSettings(
         c_puct=1.5,
         fpu_reduction=0.3,
         root_fpu_reduction=0.1,
@@ -31,7 +31,7 @@ def test_search_gets_the_parameters_of_the_settings() -> None:
         discount=0.9,
         gumbel=GumbelSettings(considered_actions=5, c_visit=7.0, c_scale=0.2, noise=0.4),
     )
-    params = search_params(told, BOARD, max_visits=9)
+    params = search_params(settings, BOARD, max_visits=9)
     same = (
         "fpu_reduction",
         "root_fpu_reduction",
@@ -43,11 +43,13 @@ def test_search_gets_the_parameters_of_the_settings() -> None:
         "evaluate_afterstates",
         "discount",
     )
-    assert [getattr(params, name) for name in same] == pytest.approx([getattr(told, name) for name in same])
+    assert [getattr(params, name) for name in same] == pytest.approx([getattr(settings, name) for name in same])
     assert (params.considered_actions, params.c_visit) == (5, 7.0)
     assert (params.c_scale, params.gumbel_noise) == pytest.approx((0.2, 0.4))
-    assert params.exploration == pytest.approx(exploration_table(1.5, told.c_puct_log_base, 9))
-    assert search_params(told.model_copy(update={"dirichlet_alpha": "auto"}), BOARD, max_visits=9).dirichlet_alpha == 0
+    assert params.exploration == pytest.approx(exploration_table(1.5, settings.c_puct_log_base, 9))
+    assert (
+        search_params(settings.model_copy(update={"dirichlet_alpha": "auto"}), BOARD, max_visits=9).dirichlet_alpha == 0
+    )
 
 
 @pytest.mark.parametrize("wanted", [True, False])
