@@ -124,7 +124,7 @@ def load_section(path: Path, kind: type[S], *, overrides: Mapping[str, Any] | No
 
     Raises:
         ConfigError: the file is missing, too large or not YAML, or any setting is unknown, missing, ill-typed or out of
-        bounds.
+            bounds.
     """
     overrides = overrides or {}
     document, node = _read(path)

@@ -1,7 +1,7 @@
 """Answers what needs no network while a program loads: GUIs ask engines for their names and give up after seconds.
 
-A timer looks at the input, between two steps of whatever Python is doing: importing torch, or compiling. So it needs no
-thread. This file is imported before all that takes long to import.
+A timer reads the input between two steps of whatever Python is doing, such as importing torch or compiling, so it needs
+no thread. This file is imported before everything that takes long to import.
 """
 
 import os
@@ -16,7 +16,7 @@ POLL_SECONDS = 0.05
 
 
 class Hello(Protocol):
-    """What an engine answers before it has loaded."""
+    """An engine's answers before it has loaded."""
 
     def at_once(self, line: str) -> str | None:
         """The complete answer to a line; None: the line must wait for the engine."""
@@ -28,7 +28,7 @@ class Hello(Protocol):
 class Early:
     """Answers on standard output until ``end``.
 
-    From the first line on that it cannot answer, all lines are kept for who comes after.
+    From the first line that it cannot answer, all lines are kept for the engine.
     """
 
     def __init__(self, reader: LineReader, hello: Hello) -> None:

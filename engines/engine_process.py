@@ -1,6 +1,6 @@
 """A game-playing program that reads commands from its standard input and answers on its standard output.
 
-UCI and GTP are spoken by its heirs.
+Subclasses implement UCI and GTP.
 """
 
 import os
@@ -29,12 +29,12 @@ class EngineProcess:
     """A running engine. Every answer has a time limit, and ``close`` ends the process.
 
     Args:
-        command: the program, and what it is started with.
-        language: that it should speak.
+        command: the program and its arguments.
+        language: its protocol.
         seconds: for an answer, beyond the time that it is given to think.
 
     Attributes:
-        name: as it calls itself; until it has said so, its file's.
+        name: reported by the engine; until then, the name of its file.
 
     Raises:
         EngineFailed: it cannot be started.

@@ -59,7 +59,7 @@ class GtpBoard:
         """Set White's komi.
 
         Raises:
-            Refused: the rules do not take so many.
+            Refused: it is out of the rules' range.
         """
         self.set_rules(self.rules, komi)
 
@@ -67,7 +67,7 @@ class GtpBoard:
         """Set the rules, and the komi if given; both take effect at once.
 
         Raises:
-            Refused: White would have more points than the rules take.
+            Refused: White would have more points than the rules allow.
         """
         komi = self.komi if komi is None else komi
         try:
@@ -126,7 +126,7 @@ class GtpBoard:
         """Start with Black's handicap stones, White to move.
 
         Raises:
-            Refused: they cannot stand so.
+            Refused: the points are not valid for a handicap.
         """
         try:
             self.begin(position_with(self._game, points, [], player=1), handicap=len(points))
@@ -244,7 +244,7 @@ def handicap_points(size: int, count: int) -> list[int]:
     """The points of GTP's fixed handicap.
 
     Raises:
-        Refused: there is none of so many stones on such a board.
+        Refused: there is no such handicap on a board of this size.
     """
     most = 0 if size < SMALLEST_WITH_HANDICAP else 4 if size % 2 == 0 or size == SMALLEST_WITH_HANDICAP else 9
     if not 2 <= count <= most:

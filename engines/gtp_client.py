@@ -1,8 +1,8 @@
 """The controller's side of the Go Text Protocol, version 2 (G. Farnebäck, 2002): an engine such as GNU Go as a player.
 
-The games of a benchmark are played side by side, and one process of the engine plays in all of them: before each move
-it is told the whole game again. The commands go in one parcel, so that this costs little beside the thinking, and what
-it plays depends on the game and its seed alone, not on its neighbours.
+One process of the engine plays all parallel games of a benchmark: before each move it receives the whole game again.
+The commands are sent at once, so this takes little time compared with thinking. Its move depends only on the game and
+the seed, not on the other games.
 """
 
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ class GtpClient(EngineProcess):
     """An engine that is ready to play.
 
     Args:
-        command: the program, and what it is started with.
+        command: the program and its arguments.
         seconds: for an answer, beyond the time that it is given to think.
 
     Attributes:
@@ -49,8 +49,8 @@ class GtpClient(EngineProcess):
         """Send commands and return their answers, which may have several lines.
 
         Args:
-            commands: not more than a pipe holds, 64 KiB.
-            seconds: that it may think about all of them.
+            commands: at most 64 KiB, the capacity of a pipe.
+            seconds: the most for thinking about all of them.
 
         Raises:
             EngineFailed: it refuses one, or does not answer in time.
@@ -82,10 +82,10 @@ class GtpPlayer(ExternalPlayer):
     """A GTP engine as a player of Go.
 
     Args:
-        game: Go; the engine is told its size and its komi.
-        engine: who plays; it has been started with the game's other rules.
-        seed: of its choices, as far as it draws any.
-        seconds: that it may think about a move.
+        game: Go; the engine is sent its size and komi.
+        engine: started with the game's other rules.
+        seed: of its random choices, if it has any.
+        seconds: the most for a move.
 
     Raises:
         EngineFailed: it does not play on such a board.
@@ -99,8 +99,8 @@ class GtpPlayer(ExternalPlayer):
         """Its moves in ``states``, which came from ``starts``, where the game begins, by ``moves``.
 
         Raises:
-            EngineFailed: it does not answer, or its move is not legal. ValueError: one of ``starts`` is not where the
-            game begins: superko forbids what has been on the board before.
+            EngineFailed: it does not answer, or its move is illegal.
+            ValueError: one of ``starts`` is not the start of the game: superko depends on all earlier positions.
         """
         if not (starts == self._game.start).all():
             raise ValueError("GTP can tell an engine of games from their first move on alone")

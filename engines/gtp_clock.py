@@ -1,8 +1,7 @@
 """The clocks of the Go Text Protocol: main time, then periods with a time for a number of moves.
 
-In Canadian byo-yomi a period has several moves, and its time must last for all of them. In Japanese byo-yomi (only
-kgs-time_settings has it) a period has one, and there are several periods, of which only those are used up that end
-before the move.
+In Canadian byo-yomi a period has several moves, and its time must last for all of them. In Japanese byo-yomi (only in
+kgs-time_settings) a period has one move, and there are several periods; a period is lost if it ends before the move.
 """
 
 from dataclasses import dataclass

@@ -1,8 +1,7 @@
 """Rules of Go as KataGo's GTP extensions name them (its GTP_Extensions.md), and which of them Keima plays.
 
-The network plays by area scoring and positional superko, with suicide or without. Whatever it plays so is legal under
-the weaker rules of ko too. What may be chosen is whether players agree on dead stones, and how many points White has
-for Black's handicap.
+The network plays by area scoring and positional superko, with or without suicide. All its moves are also legal under
+weaker ko rules. The rules to choose are whether players agree on dead stones, and White's points for Black's handicap.
 """
 
 import json
@@ -58,7 +57,7 @@ def parse_rules(words: Sequence[str], now: GtpRules) -> tuple[GtpRules, float | 
     What they leave out stays as it is.
 
     Raises:
-        Refused: they are none, or not played here.
+        Refused: they are malformed, or not supported.
     """
     text = " ".join(words)
     if text.lower() in NAMED_RULES:

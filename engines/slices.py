@@ -1,7 +1,7 @@
 """Divides the games of a benchmark into slices, each played by its own process.
 
-Such a process is a module of this package, started with ``python -m``. Its job comes as JSON on the standard input;
-lines of JSON go to the standard output: how far it is, and at the end, in a line that says so, the games.
+Such a process is a module of this package, started with ``python -m``. It reads its job as JSON from the standard input
+and writes lines of JSON to the standard output: its progress, and in a last line marked as complete, the games.
 """
 
 import os
@@ -58,7 +58,7 @@ def play_jobs(
     Args:
         module: the program that plays a job.
         nothing: the line of a job that has not begun.
-        tell: is given the latest line of each job whenever there is a new one.
+        on_progress: called with the latest line of each job whenever there is a new one.
 
     Raises:
         SliceFailed: a process ended before its games did.

@@ -1,7 +1,7 @@
 """Keima as a chess engine that speaks the Universal Chess Interface (Stefan Meyer-Kahlen, 2004).
 
-The engine does one thing at a time: it obeys a line, or it thinks for one slice. So it hears ``stop`` after at most a
-slice, and the search is where it was when it is told to go on.
+The engine does one thing at a time: it executes a line, or it thinks for one slice. So it reacts to ``stop`` after at
+most one slice, and can continue the search where it stopped.
 """
 
 import time

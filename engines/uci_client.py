@@ -1,8 +1,8 @@
 """The user's side of the Universal Chess Interface (S. Meyer-Kahlen, 2004): an engine such as Stockfish as a player.
 
-The engine is a process that is spoken to through its standard input and output; it is given a limited time for every
-answer. Games of a benchmark are played side by side, so each move is a search of its own: the engine is told how the
-game has gone, but keeps nothing.
+The engine is a process that reads commands from its standard input and answers on its standard output; every answer has
+a time limit. One process plays all parallel games of a benchmark, so each move is a separate search: the engine
+receives the game so far and keeps nothing.
 """
 
 import re
@@ -52,8 +52,8 @@ class UciClient(EngineProcess):
         """Its move in the position after ``moves`` from ``fen``, in UCI notation.
 
         Args:
-            go: what limits its search, such as ``nodes 20000``.
-            seconds: that it may think by that.
+            go: the limit of its search, such as ``nodes 20000``.
+            seconds: the most that a search with this limit may take.
 
         Raises:
             EngineFailed: it does not answer.
@@ -96,9 +96,9 @@ class UciPlayer(ExternalPlayer):
 
     Args:
         game: chess.
-        engine: who plays.
-        go: what limits its search.
-        seconds: that it may think by that.
+        engine: the engine.
+        go: the limit of its search.
+        seconds: the most that a search with this limit may take.
     """
 
     def __init__(self, game: Game, engine: UciClient, go: str, *, seconds: float = 0.0) -> None:

@@ -31,9 +31,11 @@ class Bin:
 def calibration_of(run: Path, *, log_event: Callable[[str], None]) -> list[Bin]:
     """The calibration in a run's newest self-play games; empty for one-player games, or too few games.
 
-    ``log_event`` is told of damaged files.
+    Positions with a random move are left out, because the search's value was of another move.
 
-    Positions in which the move was drawn at random say nothing: what search expected was of another one.
+    Args:
+        run: the run's folder.
+        log_event: called with a line about each damaged file.
 
     Raises:
         ValueError: there is no such run, or this program does not play it.

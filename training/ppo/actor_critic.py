@@ -1,8 +1,7 @@
 """A recurrent policy and value network for PPO (arXiv 1707.06347).
 
-An observation is brought to mean 0 and variance 1, goes through a long short-term memory (Hochreiter & Schmidhuber,
-1997), and from there through two layers to the logits of the actions, or to the value. Actor and critic are separate,
-or share the memory.
+Observations are scaled to mean 0 and variance 1 and go through a long short-term memory (Hochreiter & Schmidhuber,
+1997) and two layers to the logits of the actions, or to the value. Actor and critic are separate or share the memory.
 """
 
 import functools
@@ -34,8 +33,8 @@ class ActorCritic(nn.Module):
         lstm_size: H, of each memory.
         hidden: the widths of the layers after it.
         shared: whether actor and critic have one memory.
-        memory: False forgets everything at every step, to see what memory is worth.
-        span: for how many steps some units remember things before anything is learned; 0: for a few.
+        memory: False clears the memory at every step, to measure its effect.
+        span: the number of steps that some units of a new network remember; 0: a few.
     """
 
     seen_observations: Tensor  # [3, F] float64: their number, their mean, the sum of their squared deviations from it
@@ -89,8 +88,10 @@ class ActorCritic(nn.Module):
         """Policy logits ``[L, N, A]`` and values ``[L, N]`` of N sequences ``[L, N, F]``, with gradients through time.
 
         Args:
-            starts: bool ``[L, N]``: where an episode begins, of whose past nothing is known; the first step's does not
-            count. memories: before the first step, blank where an episode begins there.
+            observations: ``[L, N, F]``, scaled.
+            starts: bool ``[L, N]``: whether an episode begins at the step, so that its memory is blank; the first
+                step's is ignored.
+            memories: before the first step, blank where an episode begins there.
         """
         lived = [
             self._live(lstm, observations, starts, memory) for lstm, memory in zip(self.lstms, memories, strict=True)

@@ -55,11 +55,11 @@ class Collector:
     """Lets a network act in worlds.
 
     Args:
-        network: acts; its ``seen_*`` buffers learn how large observations and returns are.
-        worlds: are stepped from where they are.
-        streams: uint64 ``[B]``: where the random numbers start by which each world's actions are drawn.
-        settings: ``num_steps`` is T; memories are kept every ``sequence_length`` steps.
-        ranks: those that collect at the same time.
+        network: chooses the actions; its ``seen_*`` buffers track the scales of observations and returns.
+        worlds: stepped from their current states.
+        streams: uint64 ``[B]``: the start of the random numbers that draw each world's actions.
+        settings: ``num_steps`` is T; memories are saved every ``sequence_length`` steps.
+        ranks: that collect at the same time.
     """
 
     def __init__(
@@ -354,8 +354,9 @@ def estimated_advantages(
     """Generalized advantage estimates and the returns that belong to them, ``[T, B]`` each (arXiv 1506.02438).
 
     Args:
-        next_values: of what came after each step; where an episode was truncated, of what would have come. ended: 0
-        where the episode goes on, 1 where it was terminated, after which nothing is won, 2 where it was truncated.
+        next_values: of the observation after each step; where an episode was truncated, of its last observation.
+        ended: 0 where the episode continues; 1 where it was terminated, so that no rewards follow; 2 where it was
+            truncated.
     """
     advantages, returns = np.empty_like(rewards), np.empty_like(rewards)
     for b in range(rewards.shape[1]):

@@ -1,8 +1,8 @@
 """Proximal policy optimization (arXiv 1707.06347) of a recurrent network: the second of the two training loops.
 
-In each round all worlds of all ranks take ``num_steps`` steps, and then the network learns from these steps a few times
-over, in minibatches of whole sequences. What each rank's worlds show makes one update: N ranks do what one rank does
-with N times the worlds.
+In each round all worlds of all ranks take ``num_steps`` steps, and then the network learns from these steps for several
+epochs, in minibatches of whole sequences. All ranks' worlds contribute to each update: N ranks equal one rank with N
+times the worlds.
 """
 
 import logging
@@ -127,7 +127,7 @@ class PPOTrainer:
         """Take the steps of one round; returns the means of their figures.
 
         Raises:
-            TrainingDiverged: not one step had finite losses and gradients.
+            TrainingDiverged: no step had finite losses and gradients.
         """
         settings, totals, taken, skipped = self.settings, dict.fromkeys((*LOSS_FIGURES, "grad_norm"), 0.0), 0, 0
         for epoch in range(settings.epochs):
@@ -154,10 +154,10 @@ class PPOTrainer:
         return {**means, "optimizer_steps": float(taken), "skipped_steps": float(skipped)}
 
     def minibatches(self, epoch: int) -> list["Chosen"]:
-        """Deal the sequences of all ranks out to minibatches; returns this rank's share of each.
+        """Divide the sequences of all ranks into minibatches; returns this rank's share of each.
 
-        All worlds give one sequence before any gives its next, so that minibatches, and with them what the ranks have
-        to do, are even.
+        All worlds contribute one sequence before any contributes its next, so that minibatches and the ranks' shares
+        are even.
         """
         count = self.settings.num_steps // self.settings.sequence_length
         each = count * self.worlds.num_envs
@@ -346,8 +346,7 @@ def share_of(episodes: int, ranks: Ranks) -> int:
 def world_streams(seed: int, purpose: str, ranks: Ranks, num_envs: int, *, rounds_over: int = 0) -> Streams:
     """The random seeds of this rank's worlds, uint64 ``[num_envs]``.
 
-    They are others for every world of every rank, and others again for worlds that begin after ``rounds_over`` rounds
-    of a run.
+    They differ between all worlds of all ranks, and for worlds that begin after ``rounds_over`` rounds of a run.
     """
     first, later = ranks.rank * num_envs, [rounds_over] if rounds_over else []
     return np.array([seed_stream(seed, purpose, first + b, *later) for b in range(num_envs)], np.uint64)

@@ -1,4 +1,4 @@
-"""What a backend has told its workers to play: accounts, the current model, evaluation games, and the leases.
+"""A backend's assignments to its workers: accounts, the current model, evaluation games, and leases.
 
 ``AssignmentBook`` does no I/O. A backend asks it for the ``Assignment`` of a worker and delivers that, as a file in a
 local folder or over a connection.

@@ -46,7 +46,8 @@ def known_parallel_games(
     """Like ``measure_parallel_games``, but at most once a week on the same machine, so that workers start sooner.
 
     Args:
-        network: describes the network and how it is run. folder: where results are kept.
+        network: describes the network and its runtime.
+        folder: of the saved results.
     """
     code = cache_folder(Path(inspect.getfile(SelfPlay))).name
     what = [game.name, str(game.options), network, settings.model_dump(mode="json"), get_host_cpu_name(), code]

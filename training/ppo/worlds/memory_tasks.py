@@ -42,10 +42,10 @@ class Poles(NamedTuple):
 class TMaze(ArrayWorlds):
     """Corridors of ``length`` steps; see ``training.ppo.worlds.world.Worlds``.
 
-    Actions are forward, left and right. At the end of the corridor, left or right ends the episode: with 4 if the sign
-    showed that side, else with -0.1. Anything else that does not lead on costs 0.1. Shown are: the sign (-1 or 1 at the
-    start, else 0), whether the start is here, whether the corridor is, whether its end is. Episodes are cut off after
-    twice the corridor's length.
+    Actions are forward, left and right. At the end of the corridor, left or right ends the episode, with a reward of 4
+    if the sign showed that side, else of -0.1. Any other action without progress costs 0.1. Observations are the sign
+    (-1 or 1 at the start, else 0), and whether this is the start, the corridor, or its end. Episodes are truncated
+    after twice the corridor's length.
 
     Args:
         seeds: uint64 ``[B]``: where the random numbers of each world start.

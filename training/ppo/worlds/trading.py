@@ -1,14 +1,14 @@
 """A simulated market to trade on: many accounts at once, stepped by one compiled kernel.
 
-In each bar an account may *hold*, *buy* or *sell*. Who decides has seen bars up to the close of the last one; the order
-is carried out at the open of the next, worsened by the slippage and charged the fee. A buy closes the oldest short
-position, or opens a long one; a sell the other way round. Each opened position is worth a fixed share of the capital,
-and an order that would need more than the account can bear is refused. An episode is a window of bars: it is
-*truncated* at its end, where positions may still be open, and
-*terminated* when the account is ruined. The reward is the change of the account's worth, in per cent of the capital.
+In each bar an account may *hold*, *buy* or *sell*. The observation ends with the close of the last bar; the order is
+executed at the open of the next one, plus slippage and a fee. A buy closes the oldest short position or opens a long
+one; a sell does the opposite. Each opened position is worth a fixed share of the capital, and an order beyond the
+account's means is refused. An episode is a window of bars: it is *truncated* at its end, where positions may still be
+open, and *terminated* when the account is ruined. The reward is the change of the account's worth, in per cent of the
+capital.
 
-Prices come from a history, of which each episode is a window at random, or are simulated as they are needed: what is
-not drawn yet cannot be seen. Of a history, no kernel reads a row after the bar that has just closed.
+Prices come from a history, of which each episode is a random window, or are simulated bar by bar, so that no future
+price exists yet. No kernel reads a history beyond the bar that has just closed.
 """
 
 from collections.abc import Mapping

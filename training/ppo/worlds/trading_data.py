@@ -118,12 +118,12 @@ def read_history(path: Path, *, max_gap: float = MAX_GAP) -> Bars:
 
     Args:
         path: ends in .csv, or in .parquet, which needs pyarrow.
-        max_gap: two rows may be so many times as far apart as is usual in the file; 0 allows any distance.
+        max_gap: the longest interval of two rows, as a multiple of the file's usual one; 0: no limit.
 
     Raises:
-        BadHistory: rows are out of order, missing or twice there; a price is missing, not finite or not above 0; high
-        and low do not
-            enclose open and close. The message names the row, counted as an editor counts the lines of a CSV file.
+        BadHistory: rows are out of order, missing or duplicated; a price is missing, not finite or not above 0; high
+            and low do not enclose open and close. The message names the row, as an editor counts the lines of a CSV
+            file.
         OSError: the file is missing or unreadable.
     """
     readers = {".csv": (_read_csv, 2), ".parquet": (_read_parquet, 1)}

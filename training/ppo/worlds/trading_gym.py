@@ -1,6 +1,6 @@
 """The trading market as a Gymnasium environment: one account, stepped by the kernel that training uses.
 
-Needs gymnasium, which nothing else here does: ``pip install gymnasium``.
+Only this module needs gymnasium: ``pip install gymnasium``.
 """
 
 from pathlib import Path

@@ -1,9 +1,9 @@
 """Worlds: vectorized environments in which policies learn from rewards.
 
-A world here is what reinforcement learning calls an environment. B of them are one object of arrays, and one call of
-compiled code steps them all. An episode ends by *termination*, an end in the world itself after which nothing is to be
-won, or by *truncation*, a limit of time: there the last observation is kept, so that what would have come can be
-estimated. The next episode begins at once.
+A world is an environment of reinforcement learning. B of them are one object of arrays, and one call of compiled code
+steps them all. An episode ends by *termination*, after which no rewards follow, or by *truncation*, a time limit: then
+its last observation is kept, so that the rewards that would have followed can be estimated. The next episode begins at
+once.
 """
 
 from collections.abc import Mapping
