@@ -82,7 +82,7 @@ def timed_player(game: Game, spec: AnyPlayerSpec, seed: int, *, warm_up: int, st
     return TimedPlayer(player, time.perf_counter if elsewhere else time.process_time)
 
 
-def play(job: MatchJob) -> MatchLine:
+def play_match_job(job: MatchJob) -> MatchLine:
     """Play a job and report its progress on standard output; returns the line with its games."""
     game = load_game(job.game, **job.options)
     opened = opening_moves(game, job.match_pairs, job.opening_plies, job.seed)[
@@ -124,4 +124,4 @@ def play(job: MatchJob) -> MatchLine:
 
 
 if __name__ == "__main__":
-    answer(MatchJob, play)
+    answer(MatchJob, play_match_job)

@@ -77,7 +77,7 @@ def warm_up(game: Game, player: Player) -> None:
         return
 
 
-def play(job: ScoreJob) -> ScoreLine:
+def play_score_job(job: ScoreJob) -> ScoreLine:
     """Play a job; returns the line that has its games."""
     played, seconds = play_slice(job)
     figures = {name: tuple(getattr(played, name).tolist()) for name in ("scores", "reached", "plies")}
@@ -85,4 +85,4 @@ def play(job: ScoreJob) -> ScoreLine:
 
 
 if __name__ == "__main__":
-    answer(ScoreJob, play)
+    answer(ScoreJob, play_score_job)

@@ -141,10 +141,10 @@ class ProgressReporter:
         """Write a line if a report is due."""
         if time.monotonic() - self._reported >= REPORT_SECONDS:
             self._reported = time.monotonic()
-            say(line())
+            write_line(line())
 
 
-def say(line: JobStatus) -> None:
+def write_line(line: JobStatus) -> None:
     """Write a line."""
     sys.stdout.write(line.model_dump_json() + "\n")
     sys.stdout.flush()
@@ -153,4 +153,4 @@ def say(line: JobStatus) -> None:
 def answer(kind: type[AnyJob], play: Callable[[AnyJob], JobStatus]) -> None:
     """Play the job from standard input, and write its result."""
     use_threads(1)
-    say(play(kind.model_validate_json(sys.stdin.read())))
+    write_line(play(kind.model_validate_json(sys.stdin.read())))

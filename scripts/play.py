@@ -324,7 +324,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         while again:
             person = 1 if arguments.second else 0
             table = Table(game, search, person=person, seed=arguments.seed, resign_below=arguments.resign or 0.0)
-            again = play_game(table, console, watch=arguments.watch)
+            again = play_at_terminal(table, console, watch=arguments.watch)
     except (KeyboardInterrupt, EOFError):
         console.print()
     return 0
@@ -376,7 +376,7 @@ def serve(make: Callable[..., Partner], game: Game, evaluator: Evaluator, simula
     return 0
 
 
-def play_game(table: Table, console: Console, *, watch: bool = False) -> bool:
+def play_at_terminal(table: Table, console: Console, *, watch: bool = False) -> bool:
     """Play one game; returns whether another is wanted."""
     if watch:
         watch_game(table, console)

@@ -168,7 +168,7 @@ def settings_for(arguments: argparse.Namespace, count: int) -> Settings:
     )
 
 
-def measure(arguments: argparse.Namespace, count: int, run_dir: Path, hosts: Path) -> LoadResult:
+def measure_load(arguments: argparse.Namespace, count: int, run_dir: Path, hosts: Path) -> LoadResult:
     """Measure one Coach with ``count`` workers."""
     use_threads(1)
     settings = settings_for(arguments, count)
@@ -313,7 +313,7 @@ def main() -> None:
     arguments = parser.parse_args()
     if arguments.one:
         with tempfile.TemporaryDirectory(dir=MEMORY_FOLDER if MEMORY_FOLDER.is_dir() else None) as hosts:
-            print(row(measure(arguments, arguments.workers[0], arguments.one, Path(hosts))))
+            print(row(measure_load(arguments, arguments.workers[0], arguments.one, Path(hosts))))
         return
     cores = len(os.sched_getaffinity(0))
     print(f"{arguments.game} {SIMULATED_GAMES[arguments.game]}, {cores} cores for the Coach and the simulated workers")

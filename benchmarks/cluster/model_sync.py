@@ -198,7 +198,7 @@ def trained_models(steps: int) -> tuple[Model, Model]:
     return models[0], models[1]
 
 
-def measure(cluster: SyncedCluster, models: tuple[Model, Model], float32: Path, rounds: int) -> None:
+def measure_sync(cluster: SyncedCluster, models: tuple[Model, Model], float32: Path, rounds: int) -> None:
     """Alternate ``scp``, first push and delta, and print the times."""
     scps: list[float] = []
     pushes: dict[str, list[Took]] = {name: [] for name in TARGETS}
@@ -259,7 +259,7 @@ def main() -> None:
                     print(
                         f"links {'without a limit' if mbit is None else f'of {mbit:.0f} Mbit/s'}, medians of {rounds}:"
                     )
-                    measure(cluster, models, float32, rounds)
+                    measure_sync(cluster, models, float32, rounds)
         finally:
             cluster.close()
 

@@ -32,7 +32,7 @@ from training.replay.epochs import Epochs
 NUM_GAMES = 20  # enough positions for every step of the run
 
 
-def measure(game: Game, path: Path, arguments: argparse.Namespace, *, mixed_precision: bool) -> None:
+def measure_learner(game: Game, path: Path, arguments: argparse.Namespace, *, mixed_precision: bool) -> None:
     """Measure one number type, and print."""
     torch.manual_seed(1)
     network = build_network(game, blocks=arguments.blocks, channels=arguments.channels)
@@ -90,7 +90,7 @@ def main() -> None:
             flush=True,
         )
         for mixed_precision in (False, True):
-            measure(game, path, arguments, mixed_precision=mixed_precision)
+            measure_learner(game, path, arguments, mixed_precision=mixed_precision)
 
 
 if __name__ == "__main__":

@@ -49,7 +49,7 @@ def plain(network: nn.Module) -> Evaluate:
     return evaluate
 
 
-def rate(evaluate: Evaluate, observations: NDArray[np.float32]) -> float:
+def evaluation_rate(evaluate: Evaluate, observations: NDArray[np.float32]) -> float:
     """Evaluations per second in one round."""
     calls, started = 0, time.process_time()
     while time.process_time() - started < ROUND_SECONDS:
@@ -58,11 +58,11 @@ def rate(evaluate: Evaluate, observations: NDArray[np.float32]) -> float:
     return calls * len(observations) / (time.process_time() - started)
 
 
-def rates(ways: list[Evaluate], observations: NDArray[np.float32], rounds: int) -> list[float]:
+def evaluation_rates(ways: list[Evaluate], observations: NDArray[np.float32], rounds: int) -> list[float]:
     """The median evaluations per second of each way; they alternate."""
     for way in ways:
         way(observations)
-    measured = [[rate(way, observations) for way in ways] for _ in range(rounds)]
+    measured = [[evaluation_rate(way, observations) for way in ways] for _ in range(rounds)]
     return [statistics.median(column) for column in zip(*measured, strict=True)]
 
 
@@ -99,7 +99,7 @@ def main() -> None:
     print(f"{'batch':>6} {'plain/s':>10} {'ours/s':>10} {'ratio':>7}")
     best = [0.0, 0.0]
     for size in BATCH_SIZES:
-        slow, fast = rates([theirs, ours], observations[:size], arguments.rounds)
+        slow, fast = evaluation_rates([theirs, ours], observations[:size], arguments.rounds)
         best = [max(best[0], slow), max(best[1], fast)]
         print(f"{size:>6} {slow:>10,.0f} {fast:>10,.0f} {fast / slow:>7.2f}")
     (logits, values), (wanted, wanted_values) = ours(observations), theirs(observations)

@@ -105,7 +105,7 @@ def play_randomly(
     return moves
 
 
-def measure(play: Callable[[int], int], seconds: float) -> Speed:
+def measure_speed(play: Callable[[int], int], seconds: float) -> Speed:
     """Call ``play(games)``, which returns the number of moves, for a number of processor seconds."""
     chunk = max(1, round(CHUNK_MOVES / play(1)))
     games, moves, started = 0, 0, time.process_time()
@@ -173,9 +173,9 @@ def compare(contest: Contest, pyspiel: Any, *, seconds: float, rounds: int) -> s
     play(1)
     mine, cpp, python = [], [], []
     for _ in range(rounds):
-        mine.append(measure(play, seconds))
+        mine.append(measure_speed(play, seconds))
         if pyspiel is not None:
-            python.append(measure(openspiel_in_python(pyspiel, contest.openspiel), seconds))
+            python.append(measure_speed(openspiel_in_python(pyspiel, contest.openspiel), seconds))
             cpp.append(
                 openspiel_in_cpp(
                     pyspiel, contest.openspiel, seconds, statistics.fmean(speed.mean_length for speed in python)
@@ -312,7 +312,7 @@ def print_chess(*, seconds: float, rounds: int) -> None:
             line += f" {other:13,.0f} {own / other:7.0f}"
         print(line, flush=True)
     if chess is not None:
-        speeds = [measure(in_python_chess(chess), seconds) for _ in range(rounds)]
+        speeds = [measure_speed(in_python_chess(chess), seconds) for _ in range(rounds)]
         speed = statistics.median(speed.moves_per_second for speed in speeds)
         length = statistics.fmean(speed.mean_length for speed in speeds)
         print(f"Random games in python-chess: {speed:,.0f} moves/s, mean length {length:.1f}")

@@ -34,7 +34,7 @@ from numpy.typing import NDArray
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from benchmarks.speed.evaluator import BATCH_SIZES, learned_network, plain, rates
+from benchmarks.speed.evaluator import BATCH_SIZES, evaluation_rates, learned_network, plain
 from configs.flags import number, whole
 from configs.schema import SearchSettings
 from games import Game, load_game
@@ -258,7 +258,7 @@ def table_of_evaluators(game: Game, shape: dict[str, Any], rounds: int) -> None:
     observations = canary_positions(game, max(BATCH_SIZES))
     network = learned_network(game, observations, shape)
     ours, theirs = Evaluator(network, game, device="cpu"), plain(network)
-    found = [rates([theirs, ours], observations[:size], rounds) for size in BATCH_SIZES]
+    found = [evaluation_rates([theirs, ours], observations[:size], rounds) for size in BATCH_SIZES]
     slow, fast = (max(column) for column in zip(*found, strict=True))
     same = (ours(observations)[0].argmax(1) == theirs(observations)[0].argmax(1)).mean()
     print("\n3. The evaluator against plain torch in float32, each at its best batch size, evaluations a second")

@@ -71,7 +71,7 @@ def make_busy(network: nn.Module, observations: torch.Tensor) -> None:
     network.train()(observations)
 
 
-def rates(ways: list[Callable[[], int]], rounds: int) -> list[float]:
+def position_rates(ways: list[Callable[[], int]], rounds: int) -> list[float]:
     """The median positions per second of each way; they alternate."""
     for way in ways:
         way()
@@ -104,10 +104,10 @@ def main() -> None:
         "steps, 1 thread"
     )
     print(f"{'positions/s':<16} {'resnet':>10} {'spiking':>10} {'ratio':>7}")
-    plain, spiking = rates([learning(game, network) for network in networks], arguments.rounds)
+    plain, spiking = position_rates([learning(game, network) for network in networks], arguments.rounds)
     print(f"{f'learning, {LEARNED_AT_ONCE}':<16} {plain:>10,.0f} {spiking:>10,.0f} {plain / spiking:>7.1f}")
     for size in BATCH_SIZES:
-        plain, spiking = rates(
+        plain, spiking = position_rates(
             [playing(game, network, size, busy=arguments.busy) for network in networks], arguments.rounds
         )
         print(f"{f'playing, {size}':<16} {plain:>10,.0f} {spiking:>10,.0f} {plain / spiking:>7.1f}")

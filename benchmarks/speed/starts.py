@@ -97,7 +97,7 @@ def called(checkout: Path, cache: Path | None, patience: float, *words: str) -> 
             process.kill()
 
 
-def measure(checkout: Path, cache: Path | None, patience: float, folder: Path) -> dict[str, float]:
+def measure_starts(checkout: Path, cache: Path | None, patience: float, folder: Path) -> dict[str, float]:
     """The measured seconds by name."""
     found: dict[str, float] = {}
 
@@ -149,7 +149,7 @@ def main() -> None:
         for place, checkout in enumerate(checkouts):
             with tempfile.TemporaryDirectory() as folder:
                 cache = Path(folder) / "cache" if arguments.cold else None
-                for name, value in measure(checkout, cache, arguments.patience, Path(folder)).items():
+                for name, value in measure_starts(checkout, cache, arguments.patience, Path(folder)).items():
                     seconds.setdefault(name, [[] for _ in checkouts])[place].append(value)
         print(f"round {number_of_round + 1} of {arguments.rounds}", file=sys.stderr)
     print(

@@ -115,7 +115,7 @@ def runs_of(names: Sequence[str], seeds: Sequence[int], folder: Path) -> list[Ru
     return [Run(name, seed, folder) for seed in seeds for name in names]
 
 
-def play(run: Run, minutes: float, cores: "Queue[int]") -> None:
+def complete_run(run: Run, minutes: float, cores: "Queue[int]") -> None:
     """Start or resume a run on its own core, and wait for its end."""
     if run.over(minutes):
         return
@@ -140,7 +140,7 @@ def on_a_core(line: Sequence[str], cores: "Queue[int]", **streams: Any) -> None:
         cores.put(core)
 
 
-def measure(run: Run, mark: Path, games: int, points: int) -> None:
+def measure_run(run: Run, mark: Path, games: int, points: int) -> None:
     """Play matches of a run's models against the mark, and save the scores."""
     scores = read_scores(run, mark)
     found = run.times()
@@ -260,7 +260,7 @@ def main() -> None:
     if arguments.measure:
         torch.set_num_threads(1)
         name, _, seed = arguments.measure.rpartition("-")
-        return measure(Run(name, int(seed), folder), arguments.mark, arguments.games, arguments.points)
+        return measure_run(Run(name, int(seed), folder), arguments.mark, arguments.games, arguments.points)
     names = [EVERYTHING, *(name for name in arguments.only.split(",") if name)]
     if strangers := set(names) - {EVERYTHING, *WITHOUT}:
         parser.error(f"--only: there is no {', '.join(sorted(strangers))}, only {', '.join(WITHOUT)}")
@@ -271,7 +271,7 @@ def main() -> None:
         cores.put(core)
     with ThreadPool(cores.qsize()) as pool:
         if not arguments.show:
-            pool.map(lambda run: play(run, arguments.minutes, cores), runs, chunksize=1)
+            pool.map(lambda run: complete_run(run, arguments.minutes, cores), runs, chunksize=1)
         mark = arguments.mark or marked_model(runs[0], arguments.minutes)
         if not arguments.show:
             pool.map(lambda run: in_a_process(run, mark, arguments, cores), runs, chunksize=1)

@@ -60,7 +60,9 @@ LEFT_OUT = 20  # one of this many batches is left out
 LOSS_POSITIONS = 4096  # on which a loss is measured
 
 
-def play(game: Game, evaluate: Evaluator, settings: SearchSettings, seed: int, positions: int) -> list[GameBatch]:
+def play_new_games(
+    game: Game, evaluate: Evaluator, settings: SearchSettings, seed: int, positions: int
+) -> list[GameBatch]:
     """Games with at least ``positions`` positions that had a full search."""
     seeds = (seed_stream(seed, "lessons", number) for number in count())
     endless = EndlessSelfPlay(game, evaluate, settings, PARALLEL_GAMES, cache_positions=CACHE_POSITIONS, seeds=seeds)
@@ -157,7 +159,7 @@ def main() -> None:
     ):
         key = wanted, settings.search
         if key not in played:
-            now = partial(play, game, evaluate, settings.search, arguments.seed, wanted)
+            now = partial(play_new_games, game, evaluate, settings.search, arguments.seed, wanted)
             try:
                 played[key] = timed(partial(newest_games, arguments.run, wanted) if arguments.recorded else now)
             except (OSError, ValueError) as error:

@@ -46,7 +46,7 @@ LAMBDAS = (0.8, 0.9, 0.95, 1.0)
 NO_OPENING = {"search.opening_random_moves": 0.0}
 
 
-def play(
+def play_from_openings(
     game: Game, evaluate: Evaluator, settings: SearchSettings, openings: Sequence[Actions]
 ) -> tuple[GameBatch, float]:
     """A game for each of ``openings``, in their order, and the mean number of evaluations per game."""
@@ -136,7 +136,7 @@ def main() -> None:
     print(f"{len(openings):,} positions, {arguments.games} games from each\n")
     print(f"| settings | evaluations a game | errs | network | search | {lambdas} |\n|{'---|' * (5 + len(LAMBDAS))}")
     for title, search in zip(["the run's", *arguments.tries], settings, strict=True):
-        batch, evaluations = play(game, evaluate, search, repeated)
+        batch, evaluations = play_from_openings(game, evaluate, search, repeated)
         first = np.cumsum(batch.lengths) - batch.lengths + [len(opening) for opening in repeated]
         errs = errors(begun_from, batch.actions[first]).share
         searched = ((batch.root_values[first] - begun_from.best) ** 2).mean()

@@ -134,7 +134,7 @@ def _read(game: Game, path: Path) -> tuple[States, NDArray[np.int8]]:
         games, values = _columns(path)
         states, legal = game.initial_states(len(games)), np.zeros((len(games), game.num_actions), np.bool_)
         actions, lengths = np.concatenate([*games, np.zeros(0, np.int32)]), np.array([len(moves) for moves in games])
-        bad = reach(game.rules, states, legal, actions, lengths)
+        bad = reach_positions(game.rules, states, legal, actions, lengths)
         if bad >= 0:
             raise ValueError(f"the moves to position {bad + 1} are not legal")
         if values.shape != legal.shape or not np.where(legal, abs(values) <= 1, values == ILLEGAL).all():
@@ -143,7 +143,9 @@ def _read(game: Game, path: Path) -> tuple[States, NDArray[np.int8]]:
 
 
 @compiled
-def reach(rules: Rules, states: States, legal: NDArray[np.bool_], actions: Actions, lengths: NDArray[np.int64]) -> int:
+def reach_positions(
+    rules: Rules, states: States, legal: NDArray[np.bool_], actions: Actions, lengths: NDArray[np.int64]
+) -> int:
     """Play the moves to each position on its row of ``states``, and mark what is legal there in ``legal`` ``[N, A]``.
 
     ``actions`` are those of all positions, one after the other. Returns the first position that is not reached by legal
