@@ -181,7 +181,7 @@ def table_of_search(names: list[str], *, simulations: int, seconds: float, round
 # 2. Self-play.
 
 
-class EndlessSelfPlay:
+class Session:
     """Self-play without end, one step at a time; games take the ``seeds`` in order, by default 0, 1, 2 ..."""
 
     def __init__(
@@ -224,19 +224,19 @@ def table_of_self_play(
     print(f"{'games':>6} {'bare':>10} {'self-play':>10} {'ratio':>7} {'outside':>8}")
     for size in sizes:
         timed = TimedEvaluator(evaluator)
-        endless = EndlessSelfPlay(game, timed, settings, size)
+        session = Session(game, timed, settings, size)
         observations = canary_positions(game, size)
 
         def bare(observations: Planes = observations) -> int:
             evaluator(observations)
             return len(observations)
 
-        warm(endless, 20 * size)
+        warm(session, 20 * size)
         bare()
         measured = []
         for _ in range(rounds):
             ceiling, before, started = per_second(bare, seconds), timed.seconds, time.process_time()
-            rate = per_second(endless.step, seconds)
+            rate = per_second(session.step, seconds)
             measured.append(
                 (ceiling, rate, rate / ceiling, 1 - (timed.seconds - before) / (time.process_time() - started))
             )
@@ -244,10 +244,10 @@ def table_of_self_play(
         print(f"{size:6} {ceiling:10,.0f} {rate:10,.0f} {ratio:7.3f} {outside:8.1%}", flush=True)
 
 
-def warm(endless: EndlessSelfPlay, evaluations: int) -> None:
+def warm(session: Session, evaluations: int) -> None:
     """Play until there were so many evaluations."""
-    while endless.self_play.evaluations < evaluations:
-        endless.advance()
+    while session.self_play.evaluations < evaluations:
+        session.advance()
 
 
 # 3. The evaluator.
@@ -277,10 +277,10 @@ def table_of_records(game: Game, simulations: int) -> None:
         settings = SearchSettings(
             num_simulations=simulations, cheap_simulations=min(16, simulations), full_search_probability=share
         )
-        endless = EndlessSelfPlay(game, FreeEvaluator(game, policy_scale=2.0), settings, FILE_GAMES)
+        session = Session(game, FreeEvaluator(game, policy_scale=2.0), settings, FILE_GAMES)
         records: list[GameRecord] = []
         while len(records) < FILE_GAMES:
-            records += endless.advance()
+            records += session.advance()
         size = len(encode(batch_of(game, records[:FILE_GAMES])))
         plies = sum(record.actions.size for record in records[:FILE_GAMES])
         print(f"{share:13.0%} {plies / FILE_GAMES:7.1f} {size / FILE_GAMES:13,.0f} {size / plies:7.1f}", flush=True)

@@ -26,7 +26,7 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from benchmarks.speed.self_play import EndlessSelfPlay
+from benchmarks.speed.self_play import Session
 from benchmarks.strength.perfect_play import network_columns, search_choices
 from benchmarks.strength.target_quality import settings_to_try
 from configs.flags import whole
@@ -65,10 +65,10 @@ def play_new_games(
 ) -> list[GameBatch]:
     """Games with at least ``positions`` positions that had a full search."""
     seeds = (seed_stream(seed, "lessons", number) for number in count())
-    endless = EndlessSelfPlay(game, evaluate, settings, PARALLEL_GAMES, cache_positions=CACHE_POSITIONS, seeds=seeds)
+    session = Session(game, evaluate, settings, PARALLEL_GAMES, cache_positions=CACHE_POSITIONS, seeds=seeds)
     batches, records, found = list[GameBatch](), list[GameRecord](), 0
     while found < positions:
-        records += endless.advance()
+        records += session.advance()
         if len(records) >= BATCH_GAMES:
             batches.append(batch_of(game, records))
             found += to_learn_from(batches[-1])
