@@ -22,6 +22,7 @@ from games.game import (
     call_returns,
     call_step,
 )
+from games.kept_errors import raise_kept_error
 
 Choose = Callable[[Actions], int]  # picks one of the legal actions, or of the outcomes at a chance state
 Seen = dict[tuple[int, bytes], list[int]]  # (hash, digest of the observation) -> the moves that led there
@@ -61,6 +62,7 @@ def check_game(game: Game, *, games: int = 24, seed: int = 0) -> None:
 
 
 def _require(condition: Any, game: Game, text: str, moves: list[int] | None = None) -> None:
+    raise_kept_error()
     if not condition:
         where = "" if moves is None else f" after moves {moves}"
         raise ContractBroken(f"{game.name} {game.options}: {text}{where}")

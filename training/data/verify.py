@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from games.compiled import compiled
 from games.game import CHANCE, Actions, Game, Rules, States
+from games.kept_errors import raise_kept_error
 from training.data.records import AGREED, CHANCE_OUTCOME, CorruptBatch, GameBatch
 
 FINE, TOO_LONG, ILLEGAL_MOVE, ILLEGAL_POLICY, UNFINISHED, OVER_BEFORE, WRONG_RETURNS, IMPOSSIBLE_OUTCOME, WRONG_TURN = (
@@ -64,6 +65,7 @@ def verify(batch: GameBatch, game: Game) -> None:
     legal = np.empty(max(game.num_actions, game.num_outcomes), np.int32)
     chances = np.empty(game.num_outcomes, np.float32)
     fault, index, ply = replay_games(game.rules, game.start, game.max_plies, games, legal, chances)
+    raise_kept_error()
     if fault != FINE:
         raise CorruptBatch(f"game {index} after {ply} moves: {FAULTS[fault]}")
 

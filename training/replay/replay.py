@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from configs.schema import NetworkSettings, SearchSettings, TrainingSettings
 from games.compiled import compiled
 from games.game import Game, Planes, Rules, States
+from games.kept_errors import raise_kept_error
 from training.common.random import Streams, below, seed_stream, uniform
 from training.data.records import CHANCE_OUTCOME, FULL_SEARCH, RANDOM_MOVE, GameBatch
 from training.replay.auxiliary_targets import fill_ownership, fill_replies, final_scores, write_policy
@@ -176,6 +177,7 @@ class ReplayWindow:
             random=(batch.flags & RANDOM_MOVE) != 0,
         )
         write_value_targets(game.rules, game.start, games, self._td_lambda, self._discount, targets)
+        raise_kept_error()
         return targets
 
     def resize(self, capacity_positions: int) -> None:
@@ -245,6 +247,7 @@ class ReplayWindow:
             movers=np.empty(len(positions), np.int64),
         )
         fill_samples(game.rules, game.start, columns, positions, symmetries, samples)
+        raise_kept_error()
         if self._replies:
             fill_replies(columns, positions, symmetries, game.action_symmetries, batch.replies)
         if self._ends:

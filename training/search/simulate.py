@@ -11,6 +11,7 @@ import numpy as np
 
 from games.compiled import inlined, lean
 from games.game import CHANCE, Planes, Rules, States
+from games.kept_errors import raise_kept_error
 from training.common.random import Streams
 from training.search.cache import PositionCache, find_position, store_position
 from training.search.chance import draw_outcome
@@ -72,7 +73,9 @@ def checked(count: int) -> int:
 
     Raises:
         ValueError: an answer of the network was not finite.
+        BaseException: what rules that are asked in Python could not raise.
     """
+    raise_kept_error()
     if count == UNSOUND:
         raise ValueError("the network gave a logit or a value that is infinite or no number")
     return count
