@@ -22,6 +22,7 @@ GAMES = {  # by name, the module with the function of that name that builds the 
     "go": "games.go.rules",
     "twenty48": "games.twenty48.rules",
     "chess": "games.chess.rules",
+    "openspiel": "games.openspiel.rules",
 }
 
 __all__ = ["CHANCE", "GAMES", "Game", "IllegalAction", "Rules", "load_game"]

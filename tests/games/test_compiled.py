@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -117,9 +118,9 @@ def test_imports_are_followed_however_they_are_written_and_through_other_files()
     assert found >= {"contract.py", "game.py", "compiled.py"}
 
 
-def digest_of_games(name: str) -> str:
+def digest_of_games(name: str, **options: Any) -> str:
     """Return a digest of everything that the kernels of a game say about the positions of a few random games."""
-    game, random, digest = load_game(name), np.random.default_rng(5), hashlib.sha256()
+    game, random, digest = load_game(name, **options), np.random.default_rng(5), hashlib.sha256()
     for _ in range(4):
         state = game.initial_state()
         while True:
