@@ -1,0 +1,200 @@
+"""Comparing a game's rules with OpenSpiel's, move by move over random games."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from games import load_game
+from games.game import CHANCE, Game, States
+from games.kept_errors import raise_kept_error
+
+NAMES, NUMBERS, GIVEN = "names", "numbers", "openspiel_action"  # how moves are paired
+ROUNDING = 1e-4  # by which probabilities and returns may differ
+SHOWN = 8  # moves that a message lists
+
+Renumber = Callable[[int], int]
+
+
+class Differs(AssertionError):
+    """The game is not OpenSpiel's; the text has the first difference, the moves that lead there, and both boards."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """What was compared without finding a difference."""
+
+    games: int
+    positions: int
+    paired_by: str  # how the players' moves were paired: "names", "numbers" or "openspiel_action"
+
+
+def check_against(
+    game: Game,
+    openspiel: str,
+    *,
+    games: int = 100,
+    seed: int = 0,
+    openspiel_action: Renumber | None = None,
+    openspiel_outcome: Renumber | None = None,
+) -> Comparison:
+    """Play random games of ``game`` and of OpenSpiel's beside each other, and compare every position.
+
+    Compared are the player to move, the legal moves, the chance outcomes with their probabilities, the end, and the
+    returns there. Moves are paired by name if both games call the first moves alike, else by number if these agree.
+
+    Args:
+        game: the game to check.
+        openspiel: OpenSpiel's game, such as ``hex(board_size=5)``.
+        games: how many games are played.
+        seed: of the random moves.
+        openspiel_action: OpenSpiel's number of each action, where neither names nor numbers agree.
+        openspiel_outcome: the same for chance outcomes.
+
+    Raises:
+        ValueError: OpenSpiel is not installed, or has no such game, or one that does not fit the contract.
+        Differs: the games are not the same.
+    """
+    theirs = load_game("openspiel", game=openspiel)
+    if game.num_players != theirs.num_players:
+        raise Differs(f"{game.name} has {game.num_players} players, OpenSpiel's {openspiel} {theirs.num_players}")
+    random = np.random.default_rng(seed)
+    sides = _Sides(game, theirs, {False: openspiel_action, True: openspiel_outcome})
+    positions = sum(_play_one(sides, random) for _ in range(games))
+    return Comparison(games=games, positions=positions, paired_by=sides.paired_by.get(False, NUMBERS))
+
+
+@dataclass(frozen=True)
+class _Sides:
+    """The two games, and how moves (False) and chance outcomes (True) are paired."""
+
+    ours: Game
+    theirs: Game
+    given: dict[bool, Renumber | None]
+    paired_by: dict[bool, str] = field(default_factory=dict)
+
+
+@dataclass
+class _Pair:
+    """The same position in both games, and the moves that lead to it."""
+
+    ours: States
+    theirs: States
+    moves: list[str] = field(default_factory=list)
+
+
+def _play_one(sides: _Sides, random: np.random.Generator) -> int:
+    """Compare all positions of one game; returns how many they were."""
+    pair = _Pair(sides.ours.initial_state(), sides.theirs.initial_state())
+    while True:
+        over = sides.ours.terminal(pair.ours)
+        ends = "the game is over, OpenSpiel's is not" if over else "the game goes on, OpenSpiel's is over"
+        _require(sides, pair, over == sides.theirs.terminal(pair.theirs), ends)
+        if over:
+            _compare_returns(sides, pair)
+            raise_kept_error()
+            return len(pair.moves) + 1
+        _compare_mover(sides, pair)
+        paired = _paired_moves(sides, pair)
+        raise_kept_error()
+        ours = int(random.choice(list(paired)))
+        pair.moves.append(_name(sides.ours, ours, chance=_at_chance(sides, pair)))
+        sides.ours.play(pair.ours, ours)
+        sides.theirs.play(pair.theirs, paired[ours])
+
+
+def _at_chance(sides: _Sides, pair: _Pair) -> bool:
+    return sides.ours.current_player(pair.ours) == CHANCE
+
+
+def _compare_returns(sides: _Sides, pair: _Pair) -> None:
+    ours, theirs = sides.ours.returns(pair.ours), sides.theirs.returns(pair.theirs)
+    same = np.allclose(ours, theirs, rtol=ROUNDING, atol=ROUNDING)
+    _require(sides, pair, same, f"the returns are {ours.tolist()}, OpenSpiel's {theirs.tolist()}")
+
+
+def _compare_mover(sides: _Sides, pair: _Pair) -> None:
+    ours, theirs = sides.ours.current_player(pair.ours), sides.theirs.current_player(pair.theirs)
+    _require(sides, pair, ours == theirs, f"{_mover(ours)} is to move, in OpenSpiel's game {_mover(theirs)}")
+
+
+def _mover(player: int) -> str:
+    return "chance" if player == CHANCE else f"player {player}"
+
+
+def _paired_moves(sides: _Sides, pair: _Pair) -> dict[int, int]:
+    """OpenSpiel's number of each of our legal moves or possible outcomes, once the others are shown to be missing."""
+    chance = _at_chance(sides, pair)
+    ours, theirs = _moves(sides.ours, pair.ours, chance=chance), _moves(sides.theirs, pair.theirs, chance=chance)
+    paired_by = sides.paired_by.setdefault(chance, _way(sides, list(ours), list(theirs), chance=chance))
+    known = _labels(sides, list(theirs), paired_by, chance=chance, mine=False)
+    wanted = _labels(sides, list(ours), paired_by, chance=chance, mine=True)
+    missing, added = sorted(set(known) - set(wanted)), sorted(set(wanted) - set(known))
+    what = "chance outcomes" if chance else "legal moves"
+    text = f"there are {len(ours)} {what}, in OpenSpiel's game {len(theirs)}"
+    text += f"; only OpenSpiel has {_listed(missing)}" if missing else ""
+    text += f"; OpenSpiel does not have {_listed(added)}" if added else ""
+    text += f" (paired by {paired_by}; if that is wrong, define {_function(chance)}(number) -> OpenSpiel's number)"
+    _require(sides, pair, not missing and not added and len(wanted) == len(ours), text)
+    paired = {number: known[label] for label, number in wanted.items()}
+    for number, other in paired.items():
+        same = abs(ours[number] - theirs[other]) <= ROUNDING
+        name = _name(sides.ours, number, chance=chance)
+        _require(
+            sides, pair, same, f"outcome {name} has probability {ours[number]:.4f}, OpenSpiel's {theirs[other]:.4f}"
+        )
+    return paired
+
+
+def _function(chance: bool) -> str:
+    return "openspiel_outcome" if chance else GIVEN
+
+
+def _moves(game: Game, state: States, *, chance: bool) -> dict[int, float]:
+    """The legal moves, or the possible outcomes with their probabilities."""
+    if chance:
+        outcomes, probabilities = game.chance_outcomes(state)
+        return dict(zip(outcomes.tolist(), probabilities.tolist(), strict=True))
+    return dict.fromkeys(game.legal_actions(state).tolist(), 1.0)
+
+
+def _way(sides: _Sides, ours: list[int], theirs: list[int], *, chance: bool) -> str:
+    """How the moves are paired: decided by those of the first position that has any."""
+    if sides.given[chance] is not None:
+        return GIVEN
+    names = {_called(sides.ours, number, chance=chance) for number in ours}
+    return NAMES if names == {_called(sides.theirs, number, chance=chance) for number in theirs} else NUMBERS
+
+
+def _labels(sides: _Sides, numbers: list[int], paired_by: str, *, chance: bool, mine: bool) -> dict[str, int]:
+    """The moves by what they have in common with their likes in the other game."""
+    renumber = sides.given[chance] if mine else None
+    if paired_by == NAMES:
+        return {_called(sides.ours if mine else sides.theirs, number, chance=chance): number for number in numbers}
+    return {str(number if renumber is None else renumber(number)): number for number in numbers}
+
+
+def _called(game: Game, number: int, *, chance: bool) -> str:
+    return _name(game, number, chance=chance).strip().lower()
+
+
+def _name(game: Game, number: int, *, chance: bool) -> str:
+    return game.outcome_name(number) if chance else game.action_name(number)
+
+
+def _listed(labels: list[str]) -> str:
+    more = len(labels) - SHOWN
+    return ", ".join(labels[:SHOWN]) + (f" and {more} more" if more > 0 else "")
+
+
+def _require(sides: _Sides, pair: _Pair, same: bool, text: str) -> None:
+    """Raise the first difference.
+
+    Raises:
+        Differs: with the text, unless ``same``; or the error by which OpenSpiel failed.
+    """
+    raise_kept_error()
+    if not same:
+        after = f"after the moves {' '.join(pair.moves)}" if pair.moves else "at the start"
+        boards = sides.ours.render(pair.ours), sides.theirs.render(pair.theirs)
+        raise Differs(f"{sides.ours.name}: {after}, {text}\n{sides.ours.name}:\n{boards[0]}\nOpenSpiel:\n{boards[1]}")

@@ -1,0 +1,83 @@
+"""Comparing rules with OpenSpiel's: equal games pass, and the first difference is told with the moves and boards."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from games import Game, load_game
+from games.check_against import Differs, check_against
+from games.game import Returns, States, returns_kernel, step_kernel
+
+pytest.importorskip("pyspiel", reason="open_spiel is not installed")
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "openspiel", "paired_by"),
+    [
+        ("connect_four", {}, "connect_four", "numbers"),
+        ("tic_tac_toe", {}, "tic_tac_toe", "numbers"),
+        ("openspiel", {"game": "pig(winscore=10,horizon=30)"}, "pig(winscore=10,horizon=30)", "names"),
+    ],
+)
+def test_equal_games_pass(name: str, options: dict[str, Any], openspiel: str, paired_by: str) -> None:
+    found = check_against(load_game(name, **options), openspiel, games=10)
+    assert (found.games, found.paired_by) == (10, paired_by)
+    assert found.positions > 50
+
+
+@returns_kernel
+def the_first_player_always_wins(state: States, out: Returns) -> None:
+    out[0] = 1.0 if state[3] != 0 else 0.0
+    out[1] = -out[0]
+
+
+@step_kernel
+def step_that_forgets_diagonals(state: States, action: int) -> None:
+    mine = state[0] | (1 << action)
+    state[1] |= 1 << action
+    state[0] = state[1] ^ mine
+    state[2] += 1
+    for line in (0o007, 0o070, 0o700, 0o111, 0o222, 0o444):
+        if mine & line == line:
+            state[3] = 1
+    if state[2] == 9 and state[3] == 0:
+        state[3] = 2
+
+
+def tic_tac_toe(**kernels: Any) -> Game:
+    game = load_game("tic_tac_toe")
+    return replace(game, rules=game.rules._replace(**kernels))
+
+
+@pytest.mark.parametrize(
+    ("kernels", "difference"),
+    [
+        ({"returns": the_first_player_always_wins}, r"the returns are \[1.0, -1.0\], OpenSpiel's"),
+        ({"step": step_that_forgets_diagonals}, "the game goes on, OpenSpiel's is over"),
+    ],
+)
+def test_the_first_difference_is_told_with_the_moves_and_both_boards(kernels: dict[str, Any], difference: str) -> None:
+    with pytest.raises(Differs, match=difference) as told:
+        check_against(tic_tac_toe(**kernels), "tic_tac_toe")
+    first, *boards = str(told.value).splitlines()
+    assert first.startswith("tic_tac_toe: after the moves ")
+    assert boards[0] == "tic_tac_toe:" and boards[4] == "OpenSpiel:" and len(boards) == 8
+
+
+def test_other_moves_are_listed() -> None:
+    with pytest.raises(Differs, match=r"at the start, there are 9 legal moves, in OpenSpiel's game 7; .* 7, 8"):
+        check_against(load_game("tic_tac_toe"), "connect_four")
+
+
+def test_moves_that_are_numbered_otherwise_are_paired_by_the_users_function() -> None:
+    game = load_game("tic_tac_toe")
+    with pytest.raises(Differs, match=r"define openspiel_action\(number\)"):
+        check_against(game, "tic_tac_toe", openspiel_action=lambda action: 9 - action)
+    found = check_against(game, "tic_tac_toe", openspiel_action=lambda action: 8 - action, games=5)
+    assert found.paired_by == "openspiel_action"
+
+
+def test_another_number_of_players_is_told() -> None:
+    with pytest.raises(Differs, match="tic_tac_toe has 2 players, OpenSpiel's catch 1"):
+        check_against(load_game("tic_tac_toe"), "catch")
