@@ -18,7 +18,7 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from benchmarks.speed.rules import CONTESTS, measure, ours
+from benchmarks.speed.rules import CONTESTS, measure_speed, ours
 from benchmarks.speed.self_play import Session, per_second
 from configs.flags import number, whole
 from configs.schema import SearchSettings
@@ -39,7 +39,7 @@ def random_games(game: Game, seconds: float) -> Callable[[], float]:
     """Measure the moves a second of random games."""
     play = ours(game)
     play(1)
-    return lambda: measure(play, seconds).moves_per_second
+    return lambda: measure_speed(play, seconds).moves_per_second
 
 
 def self_play(game: Game, *, simulations: int, parallel_games: int, seconds: float) -> Callable[[], float]:
