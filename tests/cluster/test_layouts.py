@@ -1,5 +1,5 @@
-"""The real program with other layouts of machines: several processes on one, one behind another one, and faults of
-these.
+"""The real program with other layouts of machines, several processes on one and one behind another, with a user's own
+game, and faults of these machines.
 """
 
 import signal
@@ -9,8 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from configs.own_modules import keep_module
 from tests.cluster.driver import ACTIVE, BROKEN, PATIENCE, Driver, driven, in_time
 from tests.cluster.hosts import Host, running_hosts
+from tests.sources import ROOT
+from training.data.ledger import read_ledger
 
 pytestmark = [pytest.mark.trial, pytest.mark.timeout(400)]
 
@@ -26,8 +29,17 @@ def driver(real_hosts: None, tmp_path_factory: pytest.TempPathFactory) -> Iterat
         # It answers only the other hosts.
         assert behind.run(["ip", "route", "add", "blackhole", f"{hosts.network}.254/32"], user="root").returncode == 0
         machines = {behind.name: {"proxy_jump": f"{first.user}@{first.address}"}, "worker3": {"processes": 2}}
-        with driven(tmp_path_factory.mktemp("cluster"), hosts, in_config=3, machines=machines) as made:
+        folder = tmp_path_factory.mktemp("cluster")
+        game = {"name": "", "module": str(own_game(folder / "mine.py"))}
+        with driven(folder, hosts, in_config=3, machines=machines, changes={"game": game}) as made:
             yield made
+
+
+def own_game(path: Path) -> Path:
+    """A game outside the checkout."""
+    rules = (ROOT / "games" / "tic_tac_toe.py").read_text(encoding="utf-8")
+    path.write_text(rules.replace("def tic_tac_toe()", "def game()"), encoding="utf-8")
+    return path
 
 
 @pytest.fixture
@@ -50,6 +62,16 @@ def wait_for_games(cluster: Driver, *workers: str) -> None:
         lambda: all(any(f"-{worker}-" in batch for batch in {*cluster.received()} - before) for worker in workers),
         f"games of {' and '.join(workers)}",
     )
+
+
+def test_all_play_a_users_own_game_which_came_with_their_assignments(cluster: Driver, driver: Driver) -> None:
+    game = driver.output.parent / "mine.py"
+    name = keep_module(game)
+    with read_ledger(cluster.run_dir) as ledger:
+        assert ledger.game == name
+    for host in cluster.hosts:
+        copy = host.home / ".cache" / "keima" / "modules" / f"{name}.py"
+        assert copy.read_bytes() == game.read_bytes()
 
 
 def test_a_machine_behind_another_one_plays_through_it(cluster: Driver) -> None:
