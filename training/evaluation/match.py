@@ -1,4 +1,8 @@
-"""Matches between players from paired openings with swapped colours, all games in parallel."""
+"""Matches between players from paired openings with swapped colours, all games in parallel.
+
+Chance outcomes are moves like others. They depend on the match's seed and the number of the pair alone, not on how a
+match is cut into slices, and both games of a pair draw from the same random numbers.
+"""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -8,9 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from games.compiled import compiled
-from games.game import Actions, Game, States
+from games.game import CHANCE, Actions, Game, Rules, States
 from training.common.random import Streams, below, seed_stream
+from training.search.chance import draw_outcome
 from training.search.search import Search
+
+NO_OUTCOME = -1  # where chance is not to move
 
 
 class Player(Protocol):
@@ -88,7 +95,7 @@ def play_match(
 
     ``poll`` is called before each round of moves.
     """
-    return play_from(game, openings(game, pairs, opening_plies, seed), first, second, poll=poll)
+    return play_from(game, openings(game, pairs, opening_plies, seed), first, second, seed=seed, poll=poll)
 
 
 def play_from(
@@ -97,6 +104,8 @@ def play_from(
     first: Player,
     second: Player,
     *,
+    seed: int = 0,
+    first_pair: int = 0,
     opened: Actions | None = None,
     poll: Callable[[], None] = lambda: None,
     watch: Callable[[States], None] = lambda states: None,
@@ -104,17 +113,20 @@ def play_from(
     """Play a pair of games from each of ``starts`` ``[pairs, S]``; see ``play_match``.
 
     Args:
+        seed: of the match's chance outcomes.
+        first_pair: the number of the first of these pairs, where they are a slice of a match.
         opened: the moves ``[pairs, plies]`` that led to ``starts``, for players that need them.
         watch: called with the states of all games ``[2 * pairs, S]`` before each round of moves.
     """
     states = np.repeat(starts, 2, axis=0)
-    second_moves_first = swapped(len(starts))
+    second_moves_first, streams = swapped(len(starts)), chance_streams(seed, first_pair=first_pair, pairs=len(starts))
     if opened is None:
         begins, opened = starts, np.empty((len(starts), 0), np.int32)
     else:
         begins = game.initial_states(len(starts))
     moves: list[list[int]] = np.repeat(opened, 2, axis=0).tolist()
     while True:
+        play_chance(game, states, streams, moves)
         running = ~query_all(game.rules.terminal, states).astype(np.bool_)
         if not running.any():
             break
@@ -132,6 +144,25 @@ def play_from(
     return MatchResult(
         scores=scores_of(game, states), moves=tuple(tuple(game_moves[opened.shape[1] :]) for game_moves in moves)
     )
+
+
+def chance_streams(seed: int, *, first_pair: int, pairs: int) -> Streams:
+    """The streams ``[2 * pairs]`` of chance outcomes in these pairs of a match, the same for both games of a pair."""
+    streams = [seed_stream(seed, "chance", number) for number in range(first_pair, first_pair + pairs)]
+    return np.repeat(np.array(streams, np.uint64), 2)
+
+
+def play_chance(game: Game, states: States, streams: Streams, moves: Sequence[list[int]]) -> None:
+    """Play outcomes in ``states`` ``[N, S]`` until chance is to move in none, and append them to ``moves``, those of
+    the games.
+    """
+    rows = np.arange(len(states) if game.num_outcomes else 0)
+    while len(rows):
+        drawn = draw_outcomes(game.rules, states, streams, game.num_outcomes)
+        rows = np.flatnonzero(drawn != NO_OUTCOME)
+        step_rows(game.rules.step, states, rows, drawn[rows])
+        for row in rows.tolist():
+            moves[row].append(int(drawn[row]))
 
 
 def choose_actions(player: Player, states: States, starts: States, moves: Sequence[Sequence[int]]) -> Actions:
@@ -160,7 +191,7 @@ def tally(game: Game, states: States) -> tuple[int, int, int]:
 
 
 def openings(game: Game, count: int, plies: int, seed: int) -> States:
-    """``count`` non-terminal states ``[count, S]`` after ``plies`` random moves."""
+    """``count`` non-terminal states ``[count, S]`` after ``plies`` random moves or chance outcomes."""
     return states_after(game, opening_moves(game, count, plies, seed))
 
 
@@ -173,7 +204,7 @@ def opening_moves(game: Game, count: int, plies: int, seed: int) -> Actions:
         fresh = game.initial_states(len(missing))
         for ply in range(plies):
             rows = np.flatnonzero(query_all(game.rules.terminal, fresh) == 0)
-            chosen = random_actions(game.rules.legal_actions, fresh[rows], streams, game.num_actions)
+            chosen = random_plies(game.rules, fresh[rows], streams, game.num_actions, game.num_outcomes)
             step_rows(game.rules.step, fresh, rows, chosen)
             moves[missing[rows], ply] = chosen
         missing = missing[query_all(game.rules.terminal, fresh) != 0]
@@ -197,6 +228,33 @@ def random_actions(legal_actions: Any, states: States, streams: Streams, num_act
         count = legal_actions(states[i], out)
         chosen[i] = out[below(streams, 0, count)]
     return chosen
+
+
+@compiled
+def random_plies(rules: Rules, states: States, streams: Streams, num_actions: int, num_outcomes: int) -> Actions:
+    """A random legal action, or chance outcome, ``[N]`` for each of ``states`` ``[N, S]``, from stream 0."""
+    legal_actions = rules.legal_actions
+    out, chosen = np.empty(num_actions, np.int32), np.empty(len(states), np.int32)
+    outcomes, chances = np.empty(num_outcomes, np.int32), np.empty(num_outcomes, np.float32)
+    for i in range(len(states)):
+        count = legal_actions(states[i], out)
+        if count > 0:
+            chosen[i] = out[below(streams, 0, count)]
+        else:
+            chosen[i] = draw_outcome(rules, states[i], outcomes, chances, streams, 0)
+    return chosen
+
+
+@compiled
+def draw_outcomes(rules: Rules, states: States, streams: Streams, num_outcomes: int) -> Actions:
+    """An outcome ``[N]`` for each of ``states`` ``[N, S]`` from its own stream; NO_OUTCOME if chance is not to move."""
+    terminal, current_player = rules.terminal, rules.current_player
+    outcomes, chances = np.empty(num_outcomes, np.int32), np.empty(num_outcomes, np.float32)
+    drawn = np.full(len(states), NO_OUTCOME, np.int32)
+    for i in range(len(states)):
+        if terminal(states[i]) == 0 and current_player(states[i]) == CHANCE:
+            drawn[i] = draw_outcome(rules, states[i], outcomes, chances, streams, i)
+    return drawn
 
 
 @compiled

@@ -7,14 +7,24 @@ from numpy.typing import NDArray
 
 from configs.schema import SearchSettings
 from games import Game
-from games.game import Planes, States
+from games.compiled import compiled
+from games.game import CHANCE, Actions, Planes, Rules, States
 from training.common.files import sha256_hex
-from training.common.random import seed_stream
-from training.data.verify import FAULTS, FINE, replay_moves
-from training.evaluation.match import MatchResult, Player, RandomPlayer, openings, play_from, scores_of
+from training.common.random import Streams, seed_stream
+from training.data.verify import FAULTS, FINE, ILLEGAL_MOVE, IMPOSSIBLE_OUTCOME, is_subset
+from training.evaluation.match import (
+    MatchResult,
+    Player,
+    RandomPlayer,
+    chance_streams,
+    openings,
+    play_from,
+    scores_of,
+)
 from training.evaluation.orders import Contestant, MatchOrder, PlayedOrder
 from training.networks.evaluator import Evaluator
 from training.networks.model_file import Model
+from training.search.chance import draw_outcome
 from training.search.puct import Evaluate
 from training.search.search import Search
 from training.self_play.tuning import in_parts
@@ -103,7 +113,7 @@ def play_order(
     seed = seed_stream(order.seed, "slice", order.first_pair)
     first, second = (players(who) if who else RandomPlayer(game, seed) for who in (order.first, order.second))
     starts = starts_of(game, order)
-    return starts, play_from(game, starts, first, second, poll=poll)
+    return starts, play_from(game, starts, first, second, seed=order.seed, first_pair=order.first_pair, poll=poll)
 
 
 def played_order(worker: str, order: MatchOrder, starts: States, result: MatchResult) -> PlayedOrder:
@@ -128,11 +138,11 @@ def verified_result(game: Game, order: MatchOrder, worker: str, result: PlayedOr
     if not len(result.moves) == len(result.scores) == 2 * order.pairs:
         raise RefusedResult(f"it has {len(result.moves)} games and {len(result.scores)} scores, not {2 * order.pairs}")
     states = np.repeat(starts, 2, axis=0)
-    legal, chances = np.empty(game.num_actions, np.int32), np.empty(0, np.float32)  # matches have no chance outcomes
+    streams = chance_streams(order.seed, first_pair=order.first_pair, pairs=order.pairs)
     for number, moves in enumerate(result.moves):
-        nothing, flags = np.zeros(len(moves), np.int32), np.zeros(len(moves), np.uint8)
-        fault, ply = replay_moves(
-            game.rules, states[number], legal, chances, np.array(moves, np.int32), flags, nothing, nothing[:0]
+        played = np.array(moves, np.int32)
+        fault, ply = replay_game(
+            game.rules, states[number], played, streams[number : number + 1], game.num_actions, game.num_outcomes
         )
         if fault != FINE:
             raise RefusedResult(f"game {number} after {ply} moves: {FAULTS[fault]}")
@@ -147,3 +157,25 @@ def verified_result(game: Game, order: MatchOrder, worker: str, result: PlayedOr
 def digest_of(starts: States) -> str:
     """The SHA-256 of states ``[N, S]``."""
     return sha256_hex(np.ascontiguousarray(starts).tobytes())
+
+
+@compiled
+def replay_game(
+    rules: Rules, state: States, moves: Actions, streams: Streams, num_actions: int, num_outcomes: int
+) -> tuple[int, int]:
+    """Play the moves of a match game on ``state`` up to the first fault; returns the fault and the number of moves.
+
+    Chance outcomes must be those of stream 0.
+    """
+    legal_actions, step = rules.legal_actions, rules.step
+    terminal, current_player = rules.terminal, rules.current_player
+    legal = np.empty(num_actions, np.int32)
+    outcomes, chances = np.empty(num_outcomes, np.int32), np.empty(num_outcomes, np.float32)
+    for ply in range(moves.size):
+        if num_outcomes > 0 and terminal(state) == 0 and current_player(state) == CHANCE:
+            if moves[ply] != draw_outcome(rules, state, outcomes, chances, streams, 0):
+                return IMPOSSIBLE_OUTCOME, ply
+        elif not is_subset(moves[ply : ply + 1], legal[: legal_actions(state, legal)]):
+            return ILLEGAL_MOVE, ply
+        step(state, np.int64(moves[ply]))
+    return FINE, moves.size

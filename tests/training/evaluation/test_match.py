@@ -5,6 +5,7 @@ import pytest
 
 from games import load_game
 from games.game import Actions, Game, States
+from tests.games.dice_race import dice_race
 from training.evaluation.match import RandomPlayer, opening_moves, openings, play_from, play_match, states_after
 
 GAME = load_game("connect_four")
@@ -103,3 +104,42 @@ def test_a_watcher_is_called_between_moves() -> None:
         poll=lambda: looks.append(1),
     )
     assert len(looks) >= 7
+
+
+DICE_RACE = dice_race()
+
+
+def test_chance_plays_between_the_players_and_its_outcomes_are_moves() -> None:
+    starts = openings(DICE_RACE, 20, 3, seed=4)
+    result = play_from(DICE_RACE, starts, FirstLegal(DICE_RACE), RandomPlayer(DICE_RACE, 1), seed=4)
+    for number, moves in enumerate(result.moves):
+        state = starts[number // 2].copy()
+        for move in moves:
+            DICE_RACE.play(state, move)  # raises for what is not possible
+        assert DICE_RACE.terminal(state)
+        assert (DICE_RACE.returns(state)[number % 2] + 1) / 2 == result.scores.ravel()[number]
+
+
+def test_both_games_of_a_pair_have_the_same_luck() -> None:
+    safe = FirstLegal(DICE_RACE)
+    result = play_match(DICE_RACE, safe, safe, pairs=30, opening_plies=0, seed=2)
+    assert all(first == second for first, second in zip(result.moves[::2], result.moves[1::2], strict=True))
+    assert len(set(result.moves)) > 15
+
+
+def test_chance_does_not_depend_on_how_a_match_is_cut_into_slices() -> None:
+    starts, safe = openings(DICE_RACE, 6, 2, seed=3), FirstLegal(DICE_RACE)
+    whole = play_from(DICE_RACE, starts, safe, safe, seed=3)
+    later = play_from(DICE_RACE, starts[4:], safe, safe, seed=3, first_pair=4)
+    assert whole.moves[8:] == later.moves
+    assert play_from(DICE_RACE, starts, safe, safe, seed=4).moves != whole.moves
+
+
+def test_openings_of_a_game_of_chance_are_possible_and_never_the_end() -> None:
+    moves = opening_moves(DICE_RACE, 50, 5, seed=1)
+    for row in moves:
+        state = DICE_RACE.initial_state()
+        for move in row:
+            DICE_RACE.play(state, int(move))
+        assert not DICE_RACE.terminal(state)
+    assert len(np.unique(moves, axis=0)) > 15

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 
+from tests.games.dice_race import dice_race
 from tests.training.small_run import GAME, model_bytes
 from training.evaluation.match import MatchResult, RandomPlayer, openings
 from training.evaluation.match_worker import RefusedResult, play_order, played_order, verified_result
@@ -230,6 +231,18 @@ def test_a_result_contains_exactly_the_played_games() -> None:
     assert np.array_equal(verified_result(GAME, wanted, "w", travelled).scores, result.scores)
     with pytest.raises(RefusedResult, match="another order"):
         verified_result(GAME, order(first_pair=4), "w", travelled)
+
+
+def test_chance_outcomes_of_a_result_must_be_those_of_the_seed() -> None:
+    game, wanted = dice_race(), order(first_pair=3)
+    starts, result = play_order(game, wanted, lambda who: RandomPlayer(game, who.version))
+    told = played_order("w", wanted, starts, result)
+    assert np.array_equal(verified_result(game, wanted, "w", told).scores, result.scores)
+    # An opening of two plies: the first roll and the choice of a die, which is rolled next.
+    first, *others = told.moves
+    lucky = sum(game.chance_outcomes(starts[0])[0].tolist()) - first[0]
+    with pytest.raises(RefusedResult, match="game 0 after 0 moves: the chance outcome is impossible"):
+        verified_result(game, wanted, "w", told.model_copy(update={"moves": ((lucky, *first[1:]), *others)}))
 
 
 def test_a_stop_withdraws_the_orders() -> None:
