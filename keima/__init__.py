@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from training.networks.evaluator import Evaluator
     from training.networks.network import build_network
     from training.replay.replay import ReplayWindow
+    from training.search.uct import UctPlayer
     from training.self_play.self_play import SelfPlay
 
 _HOMES = {
@@ -44,6 +45,7 @@ _HOMES = {
     "training.networks.evaluator": ("Evaluator",),
     "training.networks.network": ("build_network",),
     "training.replay.replay": ("ReplayWindow",),
+    "training.search.uct": ("UctPlayer",),
     "training.self_play.self_play": ("SelfPlay",),
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
@@ -65,6 +67,7 @@ __all__ = [
     "SSHConnector",
     "SearchSettings",
     "SelfPlay",
+    "UctPlayer",
     "batch_of",
     "build_network",
     "load_game",

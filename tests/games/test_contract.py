@@ -1,5 +1,6 @@
 """Every game keeps the contract, and the check of it catches games that do not."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -22,6 +23,8 @@ from games.game import (
     step_kernel,
 )
 from games.twenty48.rules import DUE, LEGAL, ROWS
+from tests.games.dice_race import dice_race
+from tests.games.dots_and_boxes import dots_and_boxes
 
 # Options with which a game is checked in addition to its defaults.
 OPTIONS: dict[str, list[dict[str, Any]]] = {
@@ -44,6 +47,13 @@ GAMES_PLAYED = {"twenty48": 2, "chess": 4}  # instead of the default: their game
 )
 def test_every_game_keeps_the_contract(name: str, options: dict[str, Any]) -> None:
     check_game(load_game(name, **options), games=GAMES_PLAYED.get(name, 24))
+
+
+@pytest.mark.medium
+@pytest.mark.parametrize("build", [dice_race, dots_and_boxes])
+def test_games_of_tests_keep_the_contract(build: Callable[[], Game], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(GAMES, build.__name__, build.__module__)
+    check_game(build())
 
 
 @legal_actions_kernel

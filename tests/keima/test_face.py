@@ -54,6 +54,8 @@ def test_players_play_single_games_from_openings() -> None:
     played = keima.play_game(game, keima.RandomPlayer(game, 1), keima.RandomPlayer(game, 2), opening=["4", "4"])
     assert played.moves[:2] == ("4", "4") and len(played.moves) == len(played.actions)
     assert played.returns.sum() == 0
+    searched = keima.play_game(game, keima.UctPlayer(game, playouts=200, seed=1), keima.RandomPlayer(game, 2))
+    assert searched.returns[0] == 1
     with pytest.raises(ValueError, match="has 2 players; 1 were given"):
         keima.play_game(game, keima.RandomPlayer(game, 1))
 
