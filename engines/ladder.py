@@ -7,12 +7,18 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from engines.match_benchmark import Entrant
-from engines.players import AlphaBetaSpec, GreedySpec, GtpSpec, RandomSpec, StockfishSpec
+from engines.players import AlphaBetaSpec, GreedySpec, GtpSpec, MctsSpec, RandomSpec, StockfishSpec
 from engines.uci_client import UciClient
 from games import Game
 from training.evaluation.strength import ANCHOR
+from training.search.alpha_beta import check_game_has_score
 
 DEPTHS = (1, 2, 3)
+BASELINES = {"alphabeta": "DEPTH", "mcts": "PLAYOUTS"}  # opponents for any game, with what their number is
+USUAL_BASELINES = ("mcts:100", "mcts:1000")
+# Of games that have other opponents, and of those whose rules are slow: a thousand playouts take seconds.
+OTHER_BASELINES: dict[str, tuple[str, ...]] = {"chess": (), "go": (), "openspiel": ("mcts:100",)}
+MOST_PLAYOUTS, MOST_PLIES = 1_000_000, 99
 USUAL_LEVEL = 1700  # of Stockfish, in addition to its lowest
 LEVEL_OPTION = "UCI_Elo"
 # Names and games of external engines.
@@ -36,13 +42,63 @@ GNU_GO_RULES = ("--chinese-rules", "--positional-superko", "--capture-all-dead",
 PACHI_OPTIONS = "pass_all_alive,resign_threshold=0,threads=1"  # Pachi forbids suicide and positional superko by itself
 
 
-def ladder(game: Game) -> list[Entrant]:
-    """The built-in opponents for this game."""
+def ladder(game: Game, names: Sequence[str] = ()) -> list[Entrant]:
+    """The built-in opponents for this game, and the baselines among ``names``: ``mcts:1000``, ``alphabeta:4``.
+
+    Raises:
+        ValueError: a baseline cannot play this game, or its number is out of range.
+    """
     rungs = [Entrant(name=ANCHOR, spec=RandomSpec())]
     if game.name == "chess":
         rungs.append(Entrant(name="greedy", spec=GreedySpec()))
         rungs += [Entrant(name=f"depth-{depth}", spec=AlphaBetaSpec(depth=depth)) for depth in DEPTHS]
-    return rungs
+    usual = OTHER_BASELINES.get(game.name, USUAL_BASELINES)
+    wanted = {baseline(game, name) for name in (*usual, *names) if is_baseline(name)}
+    return rungs + [
+        Entrant(
+            name=f"{kind}:{number}",
+            spec=MctsSpec(playouts=number) if kind == "mcts" else AlphaBetaSpec(depth=number),
+        )
+        for kind, number in sorted(wanted)
+    ]
+
+
+def is_baseline(name: str) -> bool:
+    """Whether a name is of a player that knows nothing of a game but its rules, such as ``mcts:1000``."""
+    return name.partition(":")[0] in BASELINES
+
+
+def baseline(game: Game, name: str) -> tuple[str, int]:
+    """Split the name of a baseline into its kind and its number of playouts, or its depth.
+
+    Raises:
+        ValueError: the number is out of range, or alpha-beta cannot play this game.
+    """
+    kind, _, number = name.partition(":")
+    try:
+        most = MOST_PLAYOUTS if kind == "mcts" else deepest(game)
+    except ValueError as error:
+        raise ValueError(f"--opponents: {name}: {error}") from error
+    if not re.fullmatch(r"[1-9]\d{0,8}", number) or int(number) > most:
+        raise ValueError(
+            f"--opponents: there is no {name!r} in {game.name}: give {kind}:{BASELINES[kind]} with a number from 1 to "
+            f"{most}"
+        )
+    return kind, int(number)
+
+
+def deepest(game: Game) -> int:
+    """The greatest depth of alpha-beta in this game.
+
+    Raises:
+        ValueError: it cannot play this game.
+    """
+    if game.name != "chess":
+        check_game_has_score(game)
+        return MOST_PLIES
+    from games.chess.alpha_beta import DEEPEST  # only for chess: it compiles chess
+
+    return DEEPEST
 
 
 def find_program(name: str) -> Path | None:
@@ -136,5 +192,5 @@ def chosen(rungs: Sequence[Entrant], names: Sequence[str], game: str) -> list[En
                 if theirs == game
                 else f"{who} plays {theirs}, and this network plays {game}"
             )
-            raise ValueError(f"--opponents: {why}; there are {', '.join(known)}")
+            raise ValueError(f"--opponents: {why}; there are {', '.join(known)}, mcts:PLAYOUTS and alphabeta:DEPTH")
     return [rung for rung in rungs if rung.name in names]

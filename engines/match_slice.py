@@ -15,7 +15,16 @@ from engines.slices import JobMessage, JobStatus, ProgressReporter, answer
 from games import Game, load_game
 from games.game import Actions, States
 from training.common.random import seed_stream
-from training.evaluation.match import Player, choose_actions, opening_moves, play_from, states_after, tally
+from training.evaluation.match import (
+    Player,
+    chance_streams,
+    choose_actions,
+    opening_moves,
+    play_chance,
+    play_from,
+    states_after,
+    tally,
+)
 from training.networks.evaluator import pick_device
 
 
@@ -76,9 +85,11 @@ def timed_player(game: Game, spec: AnyPlayerSpec, seed: int, *, warm_up: int, st
     What must be closed after the games goes onto ``stack``.
     """
     player = make_player(game, spec, seed, stack)
-    engine = isinstance(spec, EngineSpec)
-    player.choose(game.initial_states(1 if engine else warm_up))
-    elsewhere = engine or (spec.kind == "network" and pick_device("auto").type != "cpu")
+    network = spec.kind == "network"
+    states = game.initial_states(warm_up if network else 1)
+    play_chance(game, states, chance_streams(seed, first_pair=0, pairs=len(states)), [[] for _ in states])
+    player.choose(states)
+    elsewhere = isinstance(spec, EngineSpec) or (network and pick_device("auto").type != "cpu")
     return TimedPlayer(player, time.perf_counter if elsewhere else time.process_time)
 
 
@@ -106,6 +117,8 @@ def play_match_job(job: MatchJob) -> MatchLine:
             states_after(game, opened),
             first,
             second,
+            seed=job.seed,
+            first_pair=job.first_pair,
             opened=opened,
             watch=lambda states: reporter.maybe(lambda: line(states)),
         )

@@ -21,6 +21,8 @@ from training.evaluation.match import Player, RandomPlayer, SearchPlayer
 from training.evaluation.match_worker import search_for_strength
 from training.evaluation.strength import load_model
 from training.networks.model_file import Model, load_safetensors
+from training.search.alpha_beta import find_best_moves
+from training.search.uct import UctPlayer
 
 HASH_MIB = 4  # of an engine, whose hash is cleared after each move
 NODES_SECONDS = 60.0  # for a move that is limited by positions, on a busy machine
@@ -55,10 +57,17 @@ class GreedySpec(JobMessage):
 
 
 class AlphaBetaSpec(JobMessage):
-    """Alpha-beta search on material to a fixed depth; only for chess."""
+    """Alpha-beta search to a fixed depth: on material in chess, by the score on the board in other games."""
 
     kind: Literal["alpha-beta"] = "alpha-beta"
     depth: int
+
+
+class MctsSpec(JobMessage):
+    """Monte-Carlo tree search with random playouts."""
+
+    kind: Literal["mcts"] = "mcts"
+    playouts: int  # for a move
 
 
 class EngineSpec(JobMessage):
@@ -84,7 +93,9 @@ class GtpSpec(EngineSpec):
     move_seconds: float  # at most, on a busy machine
 
 
-AnyPlayerSpec = NetworkSpec | ExpectimaxSpec | RandomSpec | GreedySpec | AlphaBetaSpec | StockfishSpec | GtpSpec
+AnyPlayerSpec = (
+    NetworkSpec | ExpectimaxSpec | RandomSpec | GreedySpec | AlphaBetaSpec | MctsSpec | StockfishSpec | GtpSpec
+)
 PlayerSpec = Annotated[AnyPlayerSpec, Field(discriminator="kind")]
 
 
@@ -135,14 +146,19 @@ def greedy_player(game: Game, seed: int) -> Player:
 
 
 def alpha_beta_player(game: Game, depth: int, seed: int) -> Player:
-    """Alpha-beta on material to this depth, in chess."""
-    from games.chess.alpha_beta import search
+    """Alpha-beta to this depth: on material in chess, by the score on the board in other games."""
 
-    def find(states: States) -> tuple[Actions, NDArray[np.int64]]:
+    def by_material(states: States) -> tuple[Actions, NDArray[np.int64]]:
+        from games.chess.alpha_beta import search  # only where it is played: it compiles chess
+
         found = search(game, states, depth=depth)
         return found.actions, found.counts
 
-    return BestOfPlayer(find, seed)
+    def by_score(states: States) -> tuple[Actions, NDArray[np.int64]]:
+        found = find_best_moves(game, states, depth=depth)
+        return found.actions, found.counts
+
+    return BestOfPlayer(by_material if game.name == "chess" else by_score, seed)
 
 
 def stockfish_player(game: Game, spec: StockfishSpec, stack: ExitStack) -> Player:
@@ -187,6 +203,8 @@ def make_player(game: Game, spec: AnyPlayerSpec, seed: int, stack: ExitStack) ->
             return greedy_player(game, seed)
         case AlphaBetaSpec():
             return alpha_beta_player(game, spec.depth, seed)
+        case MctsSpec():
+            return UctPlayer(game, playouts=spec.playouts, seed=seed)
         case StockfishSpec():
             return stockfish_player(game, spec, stack)
         case GtpSpec():

@@ -5,6 +5,7 @@
     python scripts/benchmark.py --run runs/chess --opponents random,greedy        only these opponents
     python scripts/benchmark.py --run runs/chess --stockfish-levels 1500,2000     Stockfish at these levels, too
     python scripts/benchmark.py --run runs/go7 --opponent gnugo:10 --simulations 400       GNU Go at level 10
+    python scripts/benchmark.py --run runs/go7 --opponents random,mcts:1000,alphabeta:2    opponents for any game
     python scripts/benchmark.py --run runs/connect4 --against-version 12,24       earlier models of the run, too
     python scripts/benchmark.py --run runs/chess --against runs/spiking --opponents random     against another network
     python scripts/benchmark.py --run runs/twenty48 --version 12 --simulations 50  mean score, next to expectimax
@@ -13,8 +14,13 @@ In a two-player game, the network plays every opponent of a ladder, and each opp
 the distances on the ladder. The ladder: a random player at 0 Elo; in chess a greedy player (it mates, or captures the
 most), alpha-beta on material to depths 1, 2 and 3, and Stockfish at several levels, if it is installed; in Go, GNU Go
 at levels 1 and 10, if it is installed, and other GTP engines if you name them: gnugo:LEVEL, pachi:PLAYOUTS. They get
-the same rules, and our rules decide the result. Two games start from each opening of a few random moves, with colours
-swapped.
+the same rules, and our rules decide the result. All other games have Monte-Carlo tree search (UCT) with 100 and with
+1000 random playouts per move, OpenSpiel's games only with 100. Two games start from each opening of a few random moves,
+with colours swapped.
+
+Two opponents know nothing of a game but its rules, so that they play every one if you name them: mcts:PLAYOUTS is UCT
+with so many random playouts per move; alphabeta:DEPTH is alpha-beta search to this depth, for games with a score on the
+board (Go, Connect Four; in chess it counts material).
 
 The same seed and number of processes give the same games, except against Stockfish and Pachi. Ctrl-C ends the benchmark
 and shows the results so far.
@@ -90,7 +96,10 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     more = f"{RATINGS_PICTURE}, and {' or '.join(GAME_FILES.values())}"
     add("--save", type=Path, metavar="DIR", help=f"write {RESULTS_FILE} there; for two-player games also {more}")
     two = parser.add_argument_group("two-player games")
-    only = "only these, such as random,greedy,depth-1,stockfish-1700 or gnugo:10,pachi:1000; repeatable"
+    only = (
+        "only these, such as random,mcts:1000,alphabeta:4, or random,greedy,depth-1,stockfish-1700 in chess, or "
+        "gnugo:10,pachi:1000 in Go; repeatable"
+    )
     two.add_argument("--opponents", "--opponent", type=names, action="extend", metavar="NAMES", help=only)
     two.add_argument("--against-version", type=numbers, metavar="N,N", help="with --run: add earlier models of the run")
     two.add_argument(
@@ -182,7 +191,16 @@ from rich.text import Text
 
 from configs.load import versions
 from engines.engine_process import EngineFailed
-from engines.ladder import GO_ENGINE_MISSING, USUAL_GO_ENGINES, chosen, find_program, go_rungs, ladder, stockfish_rungs
+from engines.ladder import (
+    GO_ENGINE_MISSING,
+    USUAL_GO_ENGINES,
+    chosen,
+    find_program,
+    go_rungs,
+    is_baseline,
+    ladder,
+    stockfish_rungs,
+)
 from engines.match_benchmark import Entrant, Match, Tally, play_pairs, ratings
 from engines.match_text import match_text
 from engines.network_loader import (
@@ -226,13 +244,17 @@ def fill_defaults(arguments: argparse.Namespace, game: Game) -> None:
     """Fill in the defaults for this game.
 
     Raises:
-        ValueError: the games cannot be played in pairs.
+        ValueError: the games cannot be played in pairs, or opponents are named for a game without any.
     """
     arguments.games = arguments.games or DEFAULT_GAMES[game.num_players]
     arguments.simulations = arguments.simulations or DEFAULT_SIMULATIONS[game.num_players]
     if game.num_players == 2 and arguments.games % 2:
         raise ValueError(
             f"--games {arguments.games}: {game.name} is played in pairs with colours swapped, so give an even number"
+        )
+    if game.num_players == 1 and arguments.opponents:
+        raise ValueError(
+            f"--opponents: {game.name} is played alone, for the score; leave the option out to see a random player's"
         )
 
 
@@ -297,7 +319,7 @@ def opponents(game: Game, network: NetworkSpec, arguments: argparse.Namespace, c
         ValueError: one that is named is not there.
         EngineFailed: Stockfish cannot be used.
     """
-    rungs = ladder(game)
+    rungs = ladder(game, arguments.opponents or ())
     wanted = arguments.opponents is None or any(name.startswith("stockfish") for name in arguments.opponents)
     if game.name == "chess" and wanted:
         path = arguments.stockfish or find_program("stockfish")
@@ -322,7 +344,7 @@ def opponents(game: Game, network: NetworkSpec, arguments: argparse.Namespace, c
 def go_engines(opponents: Sequence[str] | None, console: Console) -> list[str]:
     """The names of GTP engines: those on the command line, else the usual ones if installed."""
     if opponents is not None:
-        return [name for name in opponents if ":" in name]
+        return [name for name in opponents if ":" in name and not is_baseline(name)]
     if find_program("gnugo"):
         return list(USUAL_GO_ENGINES)
     console.print(f"{GO_ENGINE_MISSING['gnugo']}. Its levels are left out.", soft_wrap=True)

@@ -8,10 +8,11 @@ import pytest
 from configs.schema import SearchSettings
 from engines.ladder import chosen, find_program, go_rungs, ladder
 from engines.match_benchmark import Entrant, Match, Tally, play_pairs, ratings
+from engines.match_slice import MatchJob, play_match_job
 from engines.match_text import match_text
-from engines.players import AlphaBetaSpec, GreedySpec, NetworkSpec, RandomSpec, StockfishSpec
+from engines.players import AlphaBetaSpec, GreedySpec, MctsSpec, NetworkSpec, RandomSpec, StockfishSpec
 from engines.slices import SliceFailed
-from games import load_game
+from games import GAMES, Game, load_game
 from games.chess.pgn import PgnGame, read_pgn
 from games.go.sgf import SgfGame, read_sgf
 from training.evaluation.match import openings
@@ -148,7 +149,7 @@ def test_games_among_the_opponents_show_how_far_apart_they_are() -> None:
 
 
 def test_the_ladder_consists_of_players_of_the_game_and_names_are_checked() -> None:
-    assert [rung.name for rung in ladder(TIC_TAC_TOE)] == ["random"]
+    assert [rung.name for rung in ladder(TIC_TAC_TOE)] == ["random", "mcts:100", "mcts:1000"]
     rungs = ladder(CHESS)
     assert [rung.name for rung in rungs] == ["random", "greedy", "depth-1", "depth-2", "depth-3"]
     assert [rung.name for rung in chosen(rungs, ["depth-2", "random"], "chess")] == ["random", "depth-2"]
@@ -162,3 +163,63 @@ def test_the_ladder_consists_of_players_of_the_game_and_names_are_checked() -> N
     ):
         with pytest.raises(ValueError, match=f"--opponents: {reason}"):
             chosen(rungs, [name], game)
+
+
+def test_opponents_that_know_only_the_rules_play_every_game_for_two() -> None:
+    connect_four, go = load_game("connect_four"), load_game("go", size=5)
+    named = ["mcts:1000", "alphabeta:2", "random", "mcts:50", "alphabeta:10"]
+    for game in (connect_four, go):
+        rungs = chosen(ladder(game, named), named, game.name)
+        assert [rung.name for rung in rungs] == ["random", "alphabeta:2", "alphabeta:10", "mcts:50", "mcts:1000"]
+    assert [rung.name for rung in ladder(go)] == ["random"]
+    (deep,) = chosen(ladder(CHESS, ["alphabeta:4"]), ["alphabeta:4"], "chess")
+    assert deep.spec == AlphaBetaSpec(depth=4)
+
+
+@pytest.mark.parametrize(
+    ("game", "name", "reason"),
+    [
+        (TIC_TAC_TOE, "alphabeta:4", r"alphabeta:4: .*\(final_score\), and tic_tac_toe has none: use mcts:1000"),
+        (TIC_TAC_TOE, "mcts", "there is no 'mcts' in tic_tac_toe: give mcts:PLAYOUTS with a number from 1 to 1000000"),
+        (TIC_TAC_TOE, "mcts:0", "there is no 'mcts:0'"),
+        (TIC_TAC_TOE, "mcts:1000001", "there is no 'mcts:1000001'"),
+        (load_game("connect_four"), "alphabeta:100", ".*give alphabeta:DEPTH with a number from 1 to 99"),
+        (CHESS, "alphabeta:9", ".*give alphabeta:DEPTH with a number from 1 to 8"),
+    ],
+)
+def test_an_opponent_that_cannot_play_is_refused_with_the_remedy(game: Game, name: str, reason: str) -> None:
+    with pytest.raises(ValueError, match=f"--opponents: {reason}"):
+        ladder(game, [name])
+
+
+@pytest.mark.medium
+def test_search_without_learning_plays_whole_matches_that_can_be_played_again() -> None:
+    game = load_game("connect_four")
+    alpha_beta = Entrant(name="alphabeta:3", spec=AlphaBetaSpec(depth=3))
+    mcts = Entrant(name="mcts:200", spec=MctsSpec(playouts=200))
+    by_depth, by_playouts, again = (
+        play_pairs(game, strong, RANDOM, games=20, opening_plies=2, seed=4, processes=1)
+        for strong in (alpha_beta, mcts, mcts)
+    )
+    assert by_depth.score > 0.8 and by_playouts.score > 0.8
+    assert by_playouts.games == again.games
+
+
+@pytest.mark.medium
+def test_a_slice_of_a_game_of_chance_is_played_by_those_who_weigh_chance(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(GAMES, "dice_race", "tests.games.dice_race")
+    line = play_match_job(
+        MatchJob(
+            game="dice_race",
+            options={},
+            first=MctsSpec(playouts=200),
+            second=RandomSpec(),
+            match_pairs=50,
+            first_pair=10,
+            pairs=40,
+            opening_plies=2,
+            seed=6,
+        )
+    )
+    assert line.complete and line.wins + line.draws + line.losses == 80
+    assert line.wins > 1.2 * line.losses

@@ -71,8 +71,8 @@ def test_without_a_terminal_a_line_reports_progress_now_and_then(
 def test_a_network_is_rated_together_with_a_random_player_and_earlier_models(
     run: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    folder = run / "results"
-    assert benchmark.main(["--run", str(run), "--against-version", "1", "--save", str(folder), *FEW]) == 0
+    folder, who = run / "results", ("--opponents", "random", "--against-version", "1")
+    assert benchmark.main(["--run", str(run), *who, "--save", str(folder), *FEW]) == 0
     shown = capsys.readouterr().out
     assert "tic_tac_toe, model 2, 2 simulations" in shown and "Elo: random is 0." in shown
     found = json.loads((folder / "benchmark.json").read_text(encoding="utf-8"))
@@ -91,6 +91,23 @@ def test_a_network_is_rated_together_with_a_random_player_and_earlier_models(
 
 
 @pytest.mark.medium
+def test_a_game_without_engines_has_tree_search_on_its_ladder_and_any_playouts_can_be_named(
+    run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for words, players in (
+        ((), {"network", "random", "mcts:100", "mcts:1000"}),
+        (("--opponents", "mcts:50"), {"network", "mcts:50"}),
+    ):
+        folder = run / f"results-{len(players)}"
+        assert benchmark.main(["--run", str(run), *words, "--save", str(folder), *FEW]) == 0
+        found = json.loads((folder / "benchmark.json").read_text(encoding="utf-8"))
+        assert set(found["players"]) == players
+        assert all(len(match["scores"]) == 4 for match in found["matches"])
+    assert "Elo: mcts:50 is 0." in capsys.readouterr().out
+    assert found["players"]["mcts:50"]["elo"] == 0 > found["players"]["network"]["elo"]
+
+
+@pytest.mark.medium
 def test_ctrl_c_shows_the_finished_matches(
     run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -103,8 +120,8 @@ def test_ctrl_c_shows_the_finished_matches(
         return played[0]
 
     monkeypatch.setattr(benchmark, "play_pairs", play_one)
-    folder = run / "results"
-    assert benchmark.main(["--run", str(run), "--against-version", "1", "--save", str(folder), *FEW]) == 130
+    folder, who = run / "results", ("--opponents", "random", "--against-version", "1")
+    assert benchmark.main(["--run", str(run), *who, "--save", str(folder), *FEW]) == 130
     shown = capsys.readouterr().out
     assert "Stopped." in shown and "random" in shown
     found = json.loads((folder / "benchmark.json").read_text(encoding="utf-8"))
@@ -114,7 +131,8 @@ def test_ctrl_c_shows_the_finished_matches(
 @pytest.mark.slow
 def test_other_runs_and_models_in_files_also_play(run: Path, tmp_path: Path) -> None:
     file = run / "models" / "1.model"
-    assert benchmark.main(["--run", str(run), "--against", str(file), "--save", str(tmp_path / "results"), *FEW]) == 0
+    who = ("--opponents", "random", "--against", str(file))
+    assert benchmark.main(["--run", str(run), *who, "--save", str(tmp_path / "results"), *FEW]) == 0
     found = json.loads((tmp_path / "results" / "benchmark.json").read_text(encoding="utf-8"))
     assert set(found["players"]) == {"network", "random", str(file)}
     (other,) = others([run], GAME, 2, None)
@@ -200,7 +218,8 @@ def test_a_checkpoint_of_an_unknown_network_is_refused_with_the_remedy(
     ("arguments", "complaint"),
     [
         (["--games", "3"], "--games 3: tic_tac_toe is played in pairs"),
-        (["--opponents", "greedy"], "--opponents: there is no 'greedy' here; there are random"),
+        (["--opponents", "greedy"], "--opponents: there is no 'greedy' here; there are random, mcts:100, mcts:1000"),
+        (["--opponents", "alphabeta:2"], "tic_tac_toe has none: use mcts:1000"),
         (["--against-version", "9"], "has no model 9"),
         (["--against", "nowhere.model"], "nowhere.model"),
     ],
@@ -209,6 +228,12 @@ def test_impossible_options_are_refused(
     run: Path, arguments: Sequence[str], complaint: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert complaint in refused(capsys, "--run", str(run), *arguments)
+
+
+def test_a_game_for_one_has_no_opponents(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model = saved_model(tmp_path / "small.safetensors", load_game("twenty48", height=2, width=2))
+    said = refused(capsys, "--model", str(model), "--opponents", "mcts:50", *FEW)
+    assert "--opponents: twenty48 is played alone" in said
 
 
 def test_options_that_need_another_one_name_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
