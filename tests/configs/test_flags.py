@@ -1,9 +1,11 @@
 import argparse
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
-from configs.flags import as_setting, number, whole
+from configs.flags import as_setting, game_among, number, whole
+from configs.own_modules import keep_module
 
 
 def refusal(kind: Callable[[str], float], text: str) -> str:
@@ -53,3 +55,14 @@ def test_a_flag_accepts_the_values_that_its_setting_accepts(
         assert as_setting(key)(text) == float(text)
     for text in refused:
         assert f"expected {expected}, found" in refusal(as_setting(key), text)
+
+
+def test_a_game_is_a_shipped_name_or_a_file_which_is_named_by_its_content(tmp_path: Path) -> None:
+    read = game_among(["go", "chess"])
+    path = tmp_path / "othello.py"
+    path.write_text("answer = 42\n", encoding="utf-8")
+    assert read("go") == "go" and read(str(path)) == keep_module(path)
+    with pytest.raises(argparse.ArgumentTypeError, match=r"one of chess, go, or a file such as my_game\.py, found hex"):
+        read("hex")
+    with pytest.raises(argparse.ArgumentTypeError, match="there is no file"):
+        read(str(tmp_path / "hex.py"))
