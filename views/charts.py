@@ -71,6 +71,11 @@ def rating(elo: float, margin: float | None = None) -> str:
     return f"{elo:,.0f}" if margin is None else f"{elo:,.0f} ± {margin:,.0f}"
 
 
+def time_left(seconds: float) -> str:
+    """How long a run still takes, in words."""
+    return f"about {duration(seconds)} left" if seconds > 0 else "time is up, and this iteration is the last"
+
+
 def duration(seconds: float) -> str:
     """A span of time in its two largest units: 42 s, 12 min 05 s, 3 h 07 min, 2 d 04 h."""
     if not math.isfinite(seconds):

@@ -71,7 +71,7 @@ def scalars(report: IterationReport) -> dict[str, float]:
         else:
             sections["run"][key] = value
     sections["workers"] = {
-        "playing": sum(worker["state"] == "playing" for worker in workers),
+        "playing": sum(worker["state"] in ("playing", "evaluating") for worker in workers),
         "evaluations_per_second": sum(worker["evaluations_per_second"] for worker in workers),
     }
     figures = {f"{section}/{name}": value for section, values in sections.items() for name, value in values.items()}

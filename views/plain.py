@@ -8,7 +8,7 @@ from typing import TextIO
 
 from games.text import printable
 from training.common.reports import IterationReport, LearnerReport, ProgressReport, SpikeReport
-from views.charts import cluster_figures, count, duration, games_so_far, percent, rate
+from views.charts import cluster_figures, count, duration, games_so_far, percent, rate, time_left
 from views.strength import score_report_text, strength_fields
 
 HEARTBEAT_SECONDS = 30.0
@@ -79,7 +79,7 @@ def heartbeat_line(report: ProgressReport) -> str:
         parts.append("workers: " + ", ".join(f"{number} {state}" for state, number in states.items()))
     parts += figures_of(report)
     if report.seconds_left is not None:
-        parts.append(f"about {duration(report.seconds_left)} left")
+        parts.append(time_left(report.seconds_left))
     return "  ".join(parts)
 
 

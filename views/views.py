@@ -26,11 +26,19 @@ from views.charts import (
     sparkline,
     spread,
     table,
+    time_left,
 )
 from views.metrics import METRICS, Figures, Metric, columns, figure
 from views.plain import figures_of
 
-STATE_STYLES = {"playing": GOOD, "waiting": NOTICE, "starting": NOTICE, "error": BAD, "ended": FAINT}
+STATE_STYLES = {
+    "playing": GOOD,
+    "evaluating": GOOD,
+    "waiting": NOTICE,
+    "starting": NOTICE,
+    "error": BAD,
+    "ended": FAINT,
+}
 MARK_STYLES = {"Active": GOOD, "Syncing": NOTICE, "Error": BAD, "Offline": FAINT}
 # Lines for iterations, workers and events: the least for each, and how many are plenty; further lines are given in the
 # same order.
@@ -169,7 +177,7 @@ class Frame:
         now = self.now
         if now is None:
             return [title, *notes]
-        left = "" if now.seconds_left is None else f" · about {duration(now.seconds_left)} left"
+        left = "" if now.seconds_left is None else f" · {time_left(now.seconds_left)}"
         return [
             spread(title, Text(duration(now.seconds) + left), width),
             _progress(now, width),

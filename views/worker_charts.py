@@ -22,7 +22,7 @@ from views.svg import (
 
 BLUE, ORANGE, GREEN, PURPLE, RED = range(5)  # the page's colours
 STATES = {  # a worker on another machine is shown by its mark
-    **{"playing": GREEN, "waiting": ORANGE, "error": RED, "ended": PURPLE},
+    **{"playing": GREEN, "evaluating": GREEN, "waiting": ORANGE, "error": RED, "ended": PURPLE},
     **{"Active": GREEN, "Syncing": ORANGE, "Error": RED, "Offline": PURPLE},
 }
 FAULT_STATES = {"error", "Error"}

@@ -217,6 +217,12 @@ def test_the_usual_terminal_shows_eight_iterations_the_workers_and_the_last_even
     assert len(lines) == 24 and "…" not in lines[2]
 
 
+def test_a_run_that_is_over_time_says_that_it_ends() -> None:
+    late = progress(13, seconds_left=0.0)
+    assert heartbeat_line(late).endswith("time is up, and this iteration is the last")
+    assert "time is up" in "\n".join(line.plain for line in Frame(name="run", game="go", now=late).lines(100, 24))
+
+
 def test_games_for_later_iterations_are_counted_separately() -> None:
     assert [games_so_far(here, 8) for here in (0, 7, 8, 34)] == [
         "0 of 8 games",

@@ -17,7 +17,7 @@ class WorkerReport:
     """One worker as the main node sees it."""
 
     name: str
-    state: str  # starting, playing, waiting, error, ended
+    state: str  # starting, playing, evaluating (it plays evaluation games), waiting, error, ended
     model_version: int
     games: int  # received from it since the run began
     games_per_second: float

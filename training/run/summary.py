@@ -33,7 +33,7 @@ def worker_report(
     """
     return WorkerReport(
         name=name,
-        state=heartbeat.state if heartbeat else "starting",
+        state=_state(heartbeat),
         model_version=heartbeat.model_version if heartbeat else 0,
         games=account.received,
         games_per_second=heartbeat.games_per_second if heartbeat else 0.0,
@@ -43,6 +43,12 @@ def worker_report(
         error=heartbeat.error if heartbeat else "",
         standing=standing,
     )
+
+
+def _state(heartbeat: Heartbeat | None) -> str:
+    if heartbeat is None:
+        return "starting"
+    return "evaluating" if heartbeat.state == "playing" and heartbeat.order else heartbeat.state
 
 
 def worker_reports(
