@@ -17,10 +17,9 @@ from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
 
-from configs.cache import CACHE
+from configs.cache import CACHE, OWN_PACKAGE
 
 NAME = re.compile(r"([A-Za-z_][A-Za-z0-9_]{0,47})-([0-9a-f]{12})")
-PACKAGE = "keima_own"  # modules of users are called ``keima_own.othello_1a2b3c4d5e6f``
 MOST_BYTES = 256 * 2**10
 FOLDER = "modules"  # in a run's folder, and in the store
 
@@ -148,7 +147,7 @@ def load_module(name: str) -> ModuleType:
     Raises:
         ModuleProblem: this machine does not have it, or it fails; the text has the file and the line.
     """
-    module_name = f"{PACKAGE}.{name.replace('-', '_')}"
+    module_name = f"{OWN_PACKAGE}.{name.replace('-', '_')}"
     if module_name in sys.modules:
         return sys.modules[module_name]
     source_of(name)  # fails if it is missing or damaged

@@ -4,7 +4,9 @@
 compiled code accepts as a value: so one compiled search serves every game and is still cached on disk.
 
 numba's own cache notices edits only in the function's own file. Here each module has a cache folder named after a hash
-of its source *and of all project sources that it imports*, so that an edit never leaves stale machine code. Set
+of its source *and of all project sources that it imports*, so that an edit never leaves stale machine code. A game in a
+user's file (``configs.own_modules``) is cached in the same way, once a machine; the same file builds different games
+for different options, so its machine code is also keyed by every value that it was compiled with. Set
 ``NUMBA_DISABLE_JIT=1`` to run everything as plain Python under a debugger.
 
 Two habits keep kernels fast (both measured): read ``rules.step`` and its siblings into local names before a loop, and
@@ -17,15 +19,20 @@ import functools
 import hashlib
 import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from types import CodeType, FunctionType, ModuleType
 from typing import Any, TypeVar
 
 import numba
-from numba.core.caching import UserProvidedCacheLocator
+import numpy as np
+from numba.core.caching import FunctionCache, UserProvidedCacheLocator
+from numba.core.ccallback import CFunc
 from numba.core.errors import NumbaExperimentalFeatureWarning
+from numba.core.serialize import dumps
 
-from configs.cache import CACHE
+from configs.cache import CACHE, OWN_PACKAGE
 
 # Function values are documented, but numba warns at every use that they are experimental.
 warnings.simplefilter("ignore", NumbaExperimentalFeatureWarning)
@@ -33,6 +40,7 @@ warnings.simplefilter("ignore", NumbaExperimentalFeatureWarning)
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 PROJECT = Path(__file__).resolve().parent.parent
+OWN = f"{OWN_PACKAGE}."  # how the names of users' modules begin
 
 
 @functools.cache
@@ -59,14 +67,20 @@ def imported_sources(path: Path) -> set[Path]:
 
 
 @functools.cache
-def cache_folder(path: Path) -> Path:
-    """The numba cache folder of the module at ``path``, keyed by all sources that it depends on."""
-    digest = hashlib.sha256()
-    for source in sorted(imported_sources(path)):
+def cache_folder(path: Path, *, module: str = "", maker: Path | None = None) -> Path:
+    """The numba cache folder of the module at ``path``, keyed by all sources that it depends on.
+
+    Args:
+        module: the name of a user's module, which contains the file's content and is the same on every machine.
+        maker: another file of the project, which makes functions for the module.
+    """
+    digest = hashlib.sha256(module.encode())
+    for source in sorted(imported_sources(path) | (imported_sources(maker) if maker else set())):
         # Machine code contains the names of its modules.
-        digest.update(f"{source.relative_to(PROJECT).as_posix()}\n".encode())
-        digest.update(source.read_bytes())
-    return CACHE / f"{path.stem}-{digest.hexdigest()[:16]}"
+        if PROJECT in source.parents and not (module and source == path):
+            digest.update(f"{source.relative_to(PROJECT).as_posix()}\n".encode())
+            digest.update(source.read_bytes())
+    return CACHE / f"{module.removeprefix(OWN) or path.stem}-{digest.hexdigest()[:16]}"
 
 
 class CacheByContent(UserProvidedCacheLocator):  # type: ignore[misc]
@@ -76,22 +90,123 @@ class CacheByContent(UserProvidedCacheLocator):  # type: ignore[misc]
         super().__init__(function, file)
         self._cache_path = numba.config.CACHE_DIR  # numba itself adds a folder named after the source's path
 
+    @classmethod
+    def from_function(cls, function: Any, file: str) -> Any:
+        """The locator of the function; its source need not exist, for that of a game of one's own is elsewhere."""
+        locator = cls(function, file)
+        try:
+            locator.ensure_cache_path()
+        except OSError:
+            return None
+        return locator
+
     def get_source_stamp(self) -> str:
         """A constant: another source has another folder."""
         return ""
 
 
-def _decorate(function: Callable[..., Any], decorator: Callable[..., Any]) -> Any:
-    file = Path(sys.modules[function.__module__].__file__ or "").resolve()
-    if PROJECT not in file.parents:
-        return decorator(cache=False)(function)
+class CacheByCapture(FunctionCache):  # type: ignore[misc]
+    """Tells versions of one function apart by all that they refer to, in closures and globals.
+
+    numba looks at closures only, and takes two functions in them for different in each process.
+    """
+
+    def _index_key(self, signature: Any, codegen: Any) -> Any:
+        return signature, codegen.magic_tuple(), captured_digest(self._py_func)
+
+
+def captured_digest(function: Callable[..., Any]) -> str:
+    """A digest of the function's code and of the values that it refers to: the same in every process."""
+    digest = hashlib.sha256()
+    _capture(function, function.__module__, digest.update, {})
+    return digest.hexdigest()
+
+
+def _capture(value: Any, module: str, write: Callable[[bytes], None], seen: dict[int, int]) -> None:
+    value = getattr(value, "py_func", getattr(value, "_pyfunc", value))  # what a dispatcher, or a kernel, compiles
+    if isinstance(value, FunctionType):
+        _capture_function(value, module, write, seen)
+    elif isinstance(value, np.ndarray) and not value.dtype.hasobject:
+        write(f"{value.dtype.str}{value.shape}".encode() + value.tobytes())
+    elif isinstance(value, (tuple, list)):
+        write(f"{type(value).__name__}{len(value)}".encode())
+        for part in value:
+            _capture(part, module, write, seen)
+    elif isinstance(value, (ModuleType, type)) or callable(value):
+        write(f"{getattr(value, '__module__', '')}.{getattr(value, '__qualname__', repr(value))}".encode())
+    elif isinstance(value, (bool, int, float, complex, str, bytes, np.generic, np.dtype, type(None))):
+        write(f"{type(value).__name__}{value!r};".encode())
+    else:
+        write(dumps(value))  # as numba does
+
+
+def _capture_function(
+    function: FunctionType, module: str, write: Callable[[bytes], None], seen: dict[int, int]
+) -> None:
+    write(f"{function.__module__}.{function.__qualname__}".encode())
+    if id(function) in seen:
+        return
+    seen[id(function)] = len(seen)
+    for cell in function.__closure__ or ():
+        _capture(cell.cell_contents, module, write, seen)
+    if function.__module__ == module:  # that of others is in the sources that name the folder
+        for name in _capture_code(function.__code__, write):
+            if name in function.__globals__:
+                write(f"{name}=".encode())
+                _capture(function.__globals__[name], module, write, seen)
+
+
+def _capture_code(code: CodeType, write: Callable[[bytes], None]) -> list[str]:
+    """Write the code; returns the names that it refers to."""
+    write(code.co_code)
+    names = list(code.co_names)
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            names += _capture_code(constant, write)
+        else:
+            write(repr(sorted(constant) if isinstance(constant, frozenset) else constant).encode())
+    return sorted(set(names))
+
+
+def _file_of(function: Callable[..., Any]) -> Path:
+    return Path(sys.modules[function.__module__].__file__ or "").resolve()
+
+
+def _is_own(function: Callable[..., Any]) -> bool:
+    return function.__module__.startswith(OWN)
+
+
+@contextmanager
+def _caching_in(folder: Path) -> Iterator[None]:
     previous = numba.config.CACHE_DIR, numba.config.CACHE_LOCATOR_CLASSES
-    numba.config.CACHE_DIR = str(cache_folder(file))
+    numba.config.CACHE_DIR = str(folder)
     numba.config.CACHE_LOCATOR_CLASSES = f"{__name__}.{CacheByContent.__name__}"
     try:
-        return decorator(cache=True)(function)
+        yield
     finally:
         numba.config.CACHE_DIR, numba.config.CACHE_LOCATOR_CLASSES = previous
+
+
+def _cache_by_capture(function: Callable[..., Any]) -> CacheByCapture:
+    file, maker = _file_of(function), Path(function.__code__.co_filename).resolve()
+    folder = cache_folder(
+        file,
+        module=function.__module__ if _is_own(function) else "",
+        maker=maker if PROJECT in maker.parents and maker != file else None,
+    )
+    with _caching_in(folder):
+        return CacheByCapture(function)
+
+
+def _decorate(function: Callable[..., Any], decorator: Callable[..., Any]) -> Any:
+    file = _file_of(function)
+    if PROJECT in file.parents and not _is_own(function):
+        with _caching_in(cache_folder(file)):
+            return decorator(cache=True)(function)
+    dispatcher = decorator(cache=False)(function)
+    if _is_own(function) and dispatcher is not function:
+        dispatcher._cache = _cache_by_capture(function)
+    return dispatcher
 
 
 def compiled(function: Function) -> Function:
@@ -130,7 +245,36 @@ def kernel(signature: Any) -> Callable[[Function], Function]:
     def decorate(function: Function) -> Function:
         if numba.config.DISABLE_JIT:
             return function
+        if _is_own(function):
+            return captured_kernel(signature, function)
         decorator = functools.partial(numba.cfunc, signature)
         return _decorate(function, decorator)
 
     return decorate
+
+
+def captured_kernel(signature: Any, function: Callable[..., Any], *, counted: bool = True) -> Any:
+    """A kernel that is cached for everything that ``function`` refers to, with the sources of its module.
+
+    It is for functions that are made while a program runs, many from one piece of code. Where the module is neither the
+    project's nor a user's, nothing is cached.
+
+    Args:
+        counted: whether it counts references to arrays. It is faster without, and cannot allocate any; code that is
+            cached is used as it is.
+
+    Raises:
+        NumbaError: numba cannot compile it.
+    """
+    if numba.config.DISABLE_JIT:
+        return function
+    result: Any = CFunc(
+        function,
+        numba.core.sigutils.normalize_signature(signature),
+        locals={},
+        options={} if counted else {"_nrt": False},
+    )
+    if _is_own(function) or PROJECT in _file_of(function).parents:
+        result._cache = _cache_by_capture(function)
+    result.compile()
+    return result

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from games import load_game
-from games.compiled import PROJECT, imported_sources
+from games.compiled import PROJECT, captured_digest, imported_sources
 
 HELPER = """
 from games.compiled import inlined
@@ -116,6 +116,79 @@ def test_an_edit_in_another_file_keeps_the_machine_code(project: Path) -> None:
 def test_imports_are_followed_however_they_are_written_and_through_other_files() -> None:
     found = {path.name for path in imported_sources(PROJECT / "games" / "contract.py")}
     assert found >= {"contract.py", "game.py", "compiled.py"}
+
+
+OWN = """
+from numba import types
+from games import helper
+from games.compiled import captured_kernel, compiled, inlined, kernel
+
+added = helper.added
+
+def build(size):
+    @inlined
+    def shifted(number):
+        return added(number) + size
+
+    @compiled
+    def twice(number):
+        return 2 * shifted(number)
+
+    @kernel(types.int64(types.int64))
+    def thrice(number):
+        return 3 * shifted(number)
+
+    return twice, thrice
+"""
+
+USE_OWN = """
+import importlib.util, sys
+from games.functions import call
+name, file, *sizes = {arguments}
+specification = importlib.util.spec_from_file_location(name, file)
+module = sys.modules[name] = importlib.util.module_from_spec(specification)
+specification.loader.exec_module(module)
+for size in sizes:
+    twice, thrice = module.build(size)
+    print(twice(10), call(thrice, 10), sum(twice.stats.cache_hits.values()), thrice.cache_hits)
+"""
+
+
+def use_own(project: Path, *sizes: int, source: str = OWN) -> list[str]:
+    """What a new process finds out about a game of one's own that is built with these options."""
+    file, content = project.parent / "mine.py", hashlib.sha256(source.encode()).hexdigest()[:12]
+    file.write_text(source)
+    return run(project, USE_OWN.format(arguments=(f"keima_own.mine_{content}", str(file), *sizes)))
+
+
+@pytest.mark.medium
+def test_functions_of_one_s_own_file_are_compiled_once_for_each_of_its_options(project: Path) -> None:
+    assert use_own(project, 1, 2) == ["24", "36", "0", "0", "26", "39", "0", "0"]
+    assert use_own(project, 2, 1) == ["26", "39", "1", "1", "24", "36", "1", "1"]
+    assert use_own(project, 3) == ["28", "42", "0", "0"]
+
+
+@pytest.mark.medium
+def test_an_edit_in_one_s_own_file_is_seen(project: Path) -> None:
+    assert use_own(project, 1) == ["24", "36", "0", "0"]
+    assert use_own(project, 1, source=OWN.replace("2 *", "4 *")) == ["48", "36", "0", "0"]
+
+
+@pytest.mark.medium
+def test_an_edit_in_what_one_s_own_file_imports_is_seen(project: Path) -> None:
+    assert use_own(project, 1) == ["24", "36", "0", "0"]
+    (project / "games" / "helper.py").write_text(HELPER.replace("number + 1", "number + 2"))
+    assert use_own(project, 1) == ["26", "39", "0", "0"]
+
+
+def test_what_a_function_refers_to_is_the_same_in_every_process_and_told_apart() -> None:
+    def function(*values: object) -> Any:
+        return lambda: values
+
+    digests = [captured_digest(function(*values)) for values in ((1,), (1.0,), (2,), (np.arange(3),), ("1",), ((1,),))]
+    assert len(set(digests)) == len(digests)
+    assert captured_digest(function(1, function(2))) == captured_digest(function(1, function(2)))
+    assert captured_digest(function(1, function(2))) != captured_digest(function(1, function(3)))
 
 
 def digest_of_games(name: str, **options: Any) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 from numba.core import event
 from numba.core.dispatcher import Dispatcher
 
-from games.compiled import PROJECT, cache_folder
+from games.compiled import OWN, PROJECT, cache_folder
 
 COMPILE = "numba:compile"  # numba's event: a function that is not in the cache is compiled
 COMPILED_PACKAGES = ("games", "training")
@@ -50,7 +50,9 @@ class _Listener(event.Listener):  # type: ignore[misc]
 
 
 def part_of(module: str) -> str:
-    """The part of the program that a module belongs to; empty for modules of other packages."""
+    """The part of the program that a module belongs to, such as a game of one's own; empty for other packages."""
+    if module.startswith(OWN):
+        return module.removeprefix(OWN).rpartition("_")[0].replace("_", " ")
     room, *names = module.split(".")
     if room not in COMPILED_PACKAGES or not names:
         return ""
