@@ -93,6 +93,8 @@ class Game:
     # [Y, H * W]: under symmetry y, new point p shows old point point_symmetries[y, p]
     point_symmetries: NDArray[np.int32]
     action_symmetries: NDArray[np.int32]  # [Y, A]: under symmetry y, old action a becomes action_symmetries[y, a]
+    # [Y, S]: the start as symmetry y shows it; without rows, `start` for each symmetry: it is its own mirror image
+    symmetric_starts: States = field(default_factory=lambda: np.empty((0, 0), np.int64))
     action_name: Callable[[int], str]
     parse_action: Callable[[str], int]  # raises ValueError for text that names no action
     render: Callable[[States], str]  # the board as text, for people
@@ -134,6 +136,12 @@ class Game:
     def initial_states(self, count: int) -> States:
         """``count`` new states, ``[count, S]``."""
         return np.tile(self.start, (count, 1))
+
+    def mirrored_initial_states(self) -> States:
+        """The start as each symmetry shows it, ``[Y, S]``."""
+        if len(self.symmetric_starts) == 0:
+            return self.initial_states(len(self.action_symmetries))
+        return self.symmetric_starts.copy()
 
     def legal_actions(self, state: States) -> Actions:
         """The legal actions ``[n]`` in ascending order; empty when the game is over or chance is to move."""
@@ -233,6 +241,12 @@ def board_symmetries(height: int, width: int | None = None) -> NDArray[np.int32]
     turned = [np.rot90(board, turns) for turns in range(4)]
     views = [view for board in turned for view in (board, board.T) if view.shape == (height, width)]
     return np.stack([view.ravel() for view in views]).astype(np.int32)
+
+
+def mirror_symmetries(height: int, width: int) -> NDArray[np.int32]:
+    """The point tables ``[2, height * width]`` of a board that may be mirrored from left to right, and no more."""
+    board = np.arange(height * width, dtype=np.int32).reshape(height, width)
+    return np.stack([board.ravel(), board[:, ::-1].ravel()])
 
 
 def action_table(points: NDArray[np.int32], *, planes: int, extra: int) -> NDArray[np.int32]:

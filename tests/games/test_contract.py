@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from games import CHANCE, GAMES, Game, load_game
-from games.contract import ContractBroken, check_game
+from games.contract import ContractBroken, check_game, symmetry_holds
 from games.game import (
     Actions,
     Floats,
@@ -326,6 +326,8 @@ BROKEN = [
         ),
         "two symm",
     ),
+    (lambda: tic_tac_toe(symmetric_starts=np.zeros((7, 4), np.int64)), "symmetric_starts has shape"),
+    (lambda: tic_tac_toe(symmetric_starts=np.ones((8, 4), np.int64)), "the first of symmetric_starts is not start"),
     (lambda: tic_tac_toe(action_name=lambda action: "5"), "read as another action"),
     (lambda: tic_tac_toe(parse_action=lambda text: int(text) - 1 if text.isdigit() else 0), "takes nonsense"),
     (lambda: tic_tac_toe(render=lambda state: ""), "render gives no text"),
@@ -351,7 +353,7 @@ BROKEN = [
     ),
     (lambda: tic_tac_toe(most_legal_actions=10), "most_legal_actions is not from 1 to num_actions"),
     (lambda: tic_tac_toe(most_legal_actions=8), "legal_actions says that there are 9"),
-    (lambda: small_2048(num_outcomes=2**17), "num_outcomes does not fit 16 bits"),
+    (lambda: small_2048(num_outcomes=2**17), "num_outcomes is 131072 and does not fit 16 bits"),
     (lambda: small_2048(num_outcomes=6), "outcome_symmetries does not have 6 columns"),
     (lambda: small_2048(outcome_symmetries=np.arange(8, dtype=np.int32)[None]), "as many outcome symmetries"),
     (
@@ -384,7 +386,7 @@ BROKEN = [
     (lambda: with_chance(chance_outcomes=chance_prefers_a_corner), "outcomes to such as are equally likely"),
     (lambda: with_chance(legal_actions=actions_at_chance_states), "legal actions where chance is to move"),
     (lambda: with_chance(current_player=player_at_chance_states), "exactly until the game is over"),
-    (lambda: with_chance(step=outcomes_lost), "outcome 0 leaves the state as it was"),
+    (lambda: with_chance(step=outcomes_lost), "outcome .* leaves the state as it was"),
     (lambda: with_chance(terminal=always), "over before it starts"),
     (lambda: with_chance(terminal=never), "exactly until the game is over"),
     (lambda: with_chance(hash=board_hash), "two positions that look different have the same hash"),
@@ -398,8 +400,24 @@ def test_a_broken_game_is_caught(build: Any, complaint: str) -> None:
         check_game(build())
 
 
-def test_the_error_names_the_game_and_the_moves_that_lead_there() -> None:
-    with pytest.raises(
-        ContractBroken, match=r"^tic_tac_toe \{\}: the game goes on beyond max_plies after moves \[\d, \d\]$"
-    ):
+def test_the_complaint_names_the_game_the_moves_that_lead_there_and_what_to_do() -> None:
+    told = (
+        r"^tic_tac_toe: the game goes on beyond max_plies = 2 after the moves [1-9] [1-9]; "
+        r"let step end it by then, or raise max_plies$"
+    )
+    with pytest.raises(ContractBroken, match=told):
         check_game(tic_tac_toe(max_plies=2))
+
+
+def test_a_complaint_names_the_options_of_the_game() -> None:
+    with pytest.raises(ContractBroken, match=r"^twenty48 \{'height': 2, .*\}: max_plies is not positive; give"):
+        check_game(small_2048(max_plies=0))
+
+
+@pytest.mark.medium
+def test_a_symmetry_that_holds_is_told_from_one_that_does_not() -> None:
+    game = tic_tac_toe()
+    for y in range(8):
+        assert symmetry_holds(game, game.point_symmetries[y], game.action_symmetries[y], game.start)
+    shifted = np.roll(IDENTITY, 3)
+    assert not symmetry_holds(game, shifted, np.argsort(shifted).astype(np.int32), game.start)
