@@ -24,6 +24,7 @@ PROGRAMS: dict[str, Sequence[str]] = {  # valid calls: RUN is the folder of a ru
     "train_ppo_lstm.py": ["--checkpoint-dir", "NEW"],
     "scripts/audit.py": ["RUN"],
     "scripts/benchmark.py": ["--run", "RUN"],
+    "scripts/check_game.py": ["tic_tac_toe"],
     "scripts/make_perfect_play_positions.py": [],
     "scripts/play.py": ["--model", "models/go7.safetensors"],
     "scripts/train_multi_gpu.py": ["--save-dir", "NEW"],

@@ -27,7 +27,9 @@ MISSING: dict[str, Sequence[Sequence[object]]] = {  # calls that name missing fi
     "train_ppo_lstm_distributed.py": (["--data", NOWHERE],),
     "scripts/audit.py": ([NOWHERE],),
     "scripts/benchmark.py": (["--run", NOWHERE], ["--model", NOWHERE], ["--checkpoint", NOWHERE]),
+    "scripts/check_game.py": (["nowhere.py"], ["nowhere"]),
     "scripts/make_perfect_play_positions.py": (),
+    "scripts/new_game.py": (),
     "scripts/play.py": (["--run", NOWHERE], ["--model", NOWHERE], ["--model", NOWHERE, "--gtp"]),
     "scripts/train_multi_gpu.py": (["--save-dir", NOWHERE, "--resume"], ["--config", NOWHERE]),
     "scripts/view_results.py": ([NOWHERE], [NOWHERE, "--game", 1]),
@@ -43,6 +45,7 @@ WAITED_FOR: dict[
     "train_ppo_lstm.py": (["--checkpoint-dir", NOWHERE], "PyTorch"),
     "scripts/play.py": (["--model", "models/go7.safetensors", "--gtp"], "PyTorch"),
     "scripts/benchmark.py": (["--model", "models/go7.safetensors"], "PyTorch"),
+    "scripts/check_game.py": (["tic_tac_toe"], "PyTorch"),
     "scripts/train_multi_gpu.py": (["--save-dir", NOWHERE], "PyTorch"),
     "scripts/make_perfect_play_positions.py": ([], "numba"),
 }

@@ -1,0 +1,277 @@
+"""What a game is like, for its author: whether it keeps the contract, and what random games say about it.
+
+``examine_apart`` does this in a process of its own with a time limit, for a kernel that loops without end, or writes
+where it should not, takes its process with it::
+
+    python -m games.check '{"name": "tic_tac_toe", "options": {}, "games": 24, "seconds": 60}'
+
+is that process. It writes the report as JSON on standard output.
+"""
+
+import faulthandler
+import json
+import re
+import statistics
+import subprocess
+import sys
+import time
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from games import CHANCE, Game, load_game
+from games.compiled import PROJECT
+from games.contract import ContractBroken, check_game, symmetry_holds
+from games.game import board_symmetries
+from games.perft import perft
+from games.plain import PlainGame, PlainGameError, move_table, told_end, turned
+from games.plain_kernels import first_state
+from games.playouts import play_randomly
+
+PERFT_LEAVES = 300_000  # counts go as deep as fits this
+SPEED_SECONDS = 1.0
+OFTEN = 0.5  # a share of games that end at max_plies that their author should know of
+SAMPLE_BOARDS = 8  # of a longer game, at most
+STARTED, STOPPED = 20.0, 10.0  # seconds that the process needs for its imports, and to report where it hangs
+BROKEN_END = "look for a loop that nothing ends"
+FRAME = re.compile(r'^  File "([^"]+)", line (\d+) in (\S+)', re.MULTILINE)
+KERNELS = {  # by the function that calls it
+    "play": "step",
+    "_check_step": "step",
+    "_check_legal_actions": "legal_actions",
+    "_check_chance_outcomes": "chance_outcomes",
+    "_check_returns": "returns",
+    "_check_observation": "observe",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class GameReport:
+    """What is known of a game. Without ``broken``, it keeps the contract, and the rest is known."""
+
+    name: str
+    players: int = 2
+    broken: str = ""  # what its author should mend
+    notes: list[str] = field(default_factory=list)  # what its author should know
+    perft: list[int] = field(default_factory=list)  # games of 1, 2, ... plies; none in games of chance
+    games: int = 0  # random ones
+    mean_plies: float = 0.0
+    longest: int = 0
+    max_plies: int = 0
+    branching: float = 0.0  # legal actions, on average
+    most_legal: int = 0
+    first_wins: float = 0.0  # shares of games
+    draws: float = 0.0
+    second_wins: float = 0.0
+    mean_score: float = 0.0  # of one-player games
+    cut: float = 0.0  # share of games that have max_plies
+    moves_per_second: float = 0.0
+    symmetries: int = 1
+    further_symmetries: list[str] = field(default_factory=list)  # that would hold
+    sample: list[str] = field(default_factory=list)  # a game, board by board
+
+
+class GameFails(ValueError):
+    """A game neither keeps nor breaks the contract: it does not answer, or ends its process."""
+
+
+@dataclass
+class _Played:
+    """A random game."""
+
+    moves: list[str] = field(default_factory=list)
+    boards: list[str] = field(default_factory=list)
+    legal: list[int] = field(default_factory=list)  # how many legal actions there were
+    returns: list[float] = field(default_factory=list)
+    cut: bool = False  # it ended because it had max_plies, as far as can be told
+
+
+def examine(name: str, options: dict[str, Any], *, games: int = 24, seed: int = 0) -> GameReport:
+    """Load a game, by its name or a user's file, check it against the contract, and play ``games`` random games."""
+    try:
+        game = load_game(name, **options)
+        check_game(game, games=games, seed=seed)
+    except (ValueError, ContractBroken) as error:
+        return GameReport(name=name, broken=str(error))
+    random = np.random.default_rng(seed)
+    played = [_play(game, random) for _ in range(games)]
+    plies = [len(one.moves) for one in played]
+    legal = [count for one in played for count in one.legal]
+    first = np.array([one.returns[0] for one in played])
+    cut = statistics.fmean(one.cut for one in played)
+    further = further_symmetries(game)
+    return GameReport(
+        name=game.name,
+        players=game.num_players,
+        notes=_notes(game, cut, further),
+        perft=perft_counts(game),
+        games=games,
+        mean_plies=statistics.fmean(plies),
+        longest=max(plies),
+        max_plies=game.max_plies,
+        branching=statistics.fmean(legal),
+        most_legal=max(legal),
+        first_wins=float((first > 0).mean()),
+        draws=float((first == 0).mean()),
+        second_wins=float((first < 0).mean()),
+        mean_score=float(first.mean()),
+        cut=cut,
+        moves_per_second=moves_per_second(game),
+        symmetries=len(game.point_symmetries),
+        further_symmetries=further,
+        sample=_sample(min(played, key=lambda one: abs(len(one.moves) - statistics.fmean(plies)))),
+    )
+
+
+def _play(game: Game, random: np.random.Generator) -> _Played:
+    state, played = game.initial_state(), _Played()
+    while not game.terminal(state):
+        played.boards.append(game.render(state))
+        if game.current_player(state) == CHANCE:
+            outcomes, likely = game.chance_outcomes(state)
+            action = int(random.choice(outcomes, p=likely / likely.sum(dtype=np.float64)))
+            played.moves.append(game.outcome_name(action))
+        else:
+            legal = game.legal_actions(state)
+            action = int(random.choice(legal))
+            played.legal.append(len(legal))
+            played.moves.append(game.action_name(action))
+        game.play(state, action)
+    played.boards.append(game.render(state))
+    played.returns = game.returns(state).tolist()
+    played.cut = len(played.moves) >= game.max_plies and not (isinstance(game, PlainGame) and told_end(game, state))
+    return played
+
+
+def _notes(game: Game, cut: float, further: list[str]) -> list[str]:
+    notes = []
+    if cut >= OFTEN:
+        notes.append(f"{cut:.0%} of random games end because they have max_plies = {game.max_plies}; is it too low?")
+    if further:
+        notes.append(f"these symmetries hold too, and would multiply what is learned: {', '.join(further)}")
+    return notes
+
+
+def perft_counts(game: Game) -> list[int]:
+    """How many ways there are to play 1, 2, 3 ... plies, as deep as is counted at once; none in games of chance."""
+    counts: list[int] = []
+    while game.num_outcomes == 0 and len(counts) < game.max_plies:
+        growth = counts[-1] / counts[-2] if len(counts) > 1 and counts[-2] else counts[-1] if counts else 1
+        if counts and (counts[-1] == 0 or counts[-1] * max(1.0, growth) > PERFT_LEAVES):
+            break
+        counts.append(perft(game, len(counts) + 1))
+    return counts
+
+
+def moves_per_second(game: Game) -> float:
+    """Moves that one core plays in random games in a second."""
+    streams = np.ones(1, np.uint64)
+    arguments = game.rules, game.start, game.num_actions, game.num_outcomes, streams
+    play_randomly(*arguments, 1)
+    moves, started = 0, time.process_time()
+    while time.process_time() - started < SPEED_SECONDS:
+        moves += play_randomly(*arguments, 10)
+    return moves / (time.process_time() - started)
+
+
+def _named_symmetries(height: int, width: int) -> dict[str, NDArray[np.int32]]:
+    """The symmetries of a rectangle but the identity, by name."""
+    board = np.arange(height * width, dtype=np.int32).reshape(height, width)
+    views = {
+        "left and right exchanged": board[:, ::-1],
+        "top and bottom exchanged": board[::-1],
+        "half a turn": board[::-1, ::-1],
+        "a quarter turn": np.rot90(board),
+        "a quarter turn back": np.rot90(board, 3),
+        "rows and columns exchanged": board.T,
+        "mirrored on the other diagonal": board[::-1, ::-1].T,
+    }
+    names = {view.tobytes(): name for name, view in views.items() if view.shape == (height, width)}
+    tables = board_symmetries(height, width)
+    return {names[table.tobytes()]: table for table in tables if table.tobytes() in names}
+
+
+def further_symmetries(game: Game) -> list[str]:
+    """The symmetries of a rectangle that are not declared and would hold in random games, by name."""
+    if game.num_outcomes:
+        return []
+    declared = {table.tobytes() for table in game.point_symmetries}
+    return [
+        name
+        for name, points in _named_symmetries(game.height, game.width).items()
+        if points.tobytes() not in declared and _would_hold(game, points)
+    ]
+
+
+def _would_hold(game: Game, points: NDArray[np.int32]) -> bool:
+    try:
+        actions = move_table(points[None], game.num_actions, game.observation_shape)[0]
+    except PlainGameError:
+        return False
+    start = first_state(turned(game.plain.board, points)) if isinstance(game, PlainGame) else game.start
+    return symmetry_holds(game, points, actions, start)
+
+
+def _sample(played: _Played) -> list[str]:
+    """The moves of a game, and some of its boards."""
+    last = len(played.boards) - 1
+    shown = sorted({round(at) for at in np.linspace(0, last, min(SAMPLE_BOARDS, last + 1))})
+    lines: list[str] = []
+    for at, before in zip(shown, [0, *shown], strict=False):
+        moves = " ".join(played.moves[before:at])
+        lines += [f"{moves}:" if moves else "The start:", played.boards[at], ""]
+    return lines
+
+
+def examine_apart(name: str, options: dict[str, Any], *, games: int = 24, seconds: float = 120.0) -> GameReport:
+    """``examine`` in a process of its own.
+
+    Raises:
+        GameFails: it did not answer within ``seconds``, or crashed; the text says where.
+    """
+    request = json.dumps({"name": name, "options": options, "games": games, "seconds": seconds})
+    command = [sys.executable, "-m", "games.check", request]
+    try:
+        done = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, timeout=seconds + STARTED + STOPPED)
+    except subprocess.TimeoutExpired:
+        raise GameFails(f"{name} does not answer within {seconds:g} s; {BROKEN_END}") from None
+    if done.returncode == 0:
+        return GameReport(**json.loads(done.stdout))
+    place = _place(done.stderr)
+    if "Timeout" in done.stderr:
+        raise GameFails(f"{place or name} does not end within {seconds:g} s; {BROKEN_END}")
+    if not place:
+        raise GameFails(f"{name} ends its process: {done.stderr.strip().splitlines()[-1:] or done.returncode}")
+    raise GameFails(
+        f"{place} crashes with signal {-done.returncode}; look for an index beyond an array, which compiled code does "
+        "not notice"
+    )
+
+
+def _place(text: str) -> str:
+    """Where a process was when it was stopped, from the traceback that it wrote: a line of the author, or a kernel."""
+    for file, line, function in FRAME.findall(text):
+        inside = any(folder in Path(file).parents for folder in (PROJECT / "games", Path(sys.prefix)))
+        if not inside and not file.startswith(("<", sys.base_prefix)):
+            return f"{Path(file).name}, line {line}: {function}"
+        if function in KERNELS or (Path(file).name == "game.py" and not function.startswith("_")):
+            return f"the kernel {KERNELS.get(function, function)}"
+    return ""
+
+
+def main() -> int:
+    """Examine the game that the command line asks for, and stop where it does not end."""
+    request = json.loads(sys.argv[1])
+    faulthandler.enable()
+    faulthandler.dump_traceback_later(request.pop("seconds"), exit=True)
+    report = examine(**request)
+    faulthandler.cancel_dump_traceback_later()
+    sys.stdout.write(json.dumps(asdict(report)))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

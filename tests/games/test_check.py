@@ -1,0 +1,121 @@
+"""What is found out about a game, and that a game that does not answer is told from one that does."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from games import Game, load_game
+from games.check import GameFails, examine, examine_apart, further_symmetries, perft_counts
+
+PLAIN = """
+import numpy as np
+from games.plain import plain_game
+
+def start():
+    return np.zeros((2, 2), np.int8)
+
+def legal_moves(board, player):
+    for move in range(4):
+        if board[move // 2, move % 2] == 0:
+            yield move
+
+def play(board, player, move):
+    board[move // 2, move % 2] = player
+
+def result(board, player):
+    {result}
+
+def game():
+    return plain_game(start=start, legal_moves=legal_moves, play=play, result=result, max_plies=4)
+"""
+
+KERNELS = """
+from dataclasses import replace
+from games import load_game
+from games.game import {kernel}_kernel as kernel
+
+@kernel
+def mine(state, other):
+    {body}
+
+def game():
+    shipped = load_game("tic_tac_toe")
+    return replace(shipped, rules=shipped.rules._replace({kernel}=mine))
+"""
+
+
+def mine(folder: Path, text: str) -> str:
+    """A user's file."""
+    (folder / "mine.py").write_text(text)
+    return str(folder / "mine.py")
+
+
+def unturned(game: Game) -> Game:
+    """The game without its symmetries."""
+    points, actions = game.point_symmetries[:1], game.action_symmetries[:1]
+    return replace(game, point_symmetries=points, action_symmetries=actions)
+
+
+@pytest.mark.medium
+def test_random_games_say_what_a_game_is_like() -> None:
+    report = examine("tic_tac_toe", {}, games=24)
+    assert not report.broken
+    assert report.perft[:4] == [9, 72, 504, 3024]
+    assert 5 <= report.mean_plies <= report.longest == 9
+    assert report.most_legal == 9
+    assert report.first_wins + report.draws + report.second_wins == pytest.approx(1)
+    assert report.first_wins > report.second_wins
+    assert report.symmetries == 8
+    assert report.moves_per_second > 1000
+    assert "X" in "".join(report.sample)
+    assert json.loads(json.dumps(report.__dict__)) == report.__dict__
+
+
+@pytest.mark.medium
+def test_games_of_chance_have_no_perft_and_a_score() -> None:
+    report = examine("twenty48", {"height": 2, "width": 2}, games=4)
+    assert report.perft == []
+    assert report.players == 1
+    assert report.mean_score > 0
+
+
+def test_perft_goes_as_deep_as_is_counted_at_once() -> None:
+    assert perft_counts(load_game("tic_tac_toe")) == [9, 72, 504, 3024, 15120, 54720, 148176]
+
+
+@pytest.mark.medium
+def test_symmetries_that_are_not_declared_are_found() -> None:
+    assert further_symmetries(load_game("tic_tac_toe")) == []
+    assert len(further_symmetries(unturned(load_game("tic_tac_toe")))) == 7
+    assert further_symmetries(unturned(load_game("connect_four"))) == ["left and right exchanged"]
+
+
+@pytest.mark.medium
+def test_what_is_wrong_is_told_from_the_process_that_found_it(tmp_path: Path) -> None:
+    file = mine(tmp_path, PLAIN.format(result="return board[2, 2]"))
+    report = examine_apart(file, {})
+    assert "mine.py, line 17: result fails after the moves" in report.broken
+    assert "IndexError" in report.broken
+
+
+@pytest.mark.medium
+def test_a_function_that_never_returns_is_told_with_its_line(tmp_path: Path) -> None:
+    file = mine(tmp_path, PLAIN.format(result="while True: player = 1"))
+    with pytest.raises(GameFails, match=r"^mine.py, line 17: result does not end within 8 s; look for a loop"):
+        examine_apart(file, {}, seconds=8)
+
+
+@pytest.mark.medium
+def test_a_kernel_that_never_returns_is_named(tmp_path: Path) -> None:
+    file = mine(tmp_path, KERNELS.format(kernel="step", body="while state[2] >= 0: state[2] += 0"))
+    with pytest.raises(GameFails, match=r"^the kernel step does not end within 15 s"):
+        examine_apart(file, {}, seconds=15)
+
+
+@pytest.mark.medium
+def test_a_kernel_that_ends_its_process_is_named(tmp_path: Path) -> None:
+    file = mine(tmp_path, KERNELS.format(kernel="observe", body="other[-(2 ** 40), 0, 0] = 1"))
+    with pytest.raises(GameFails, match=r"^the kernel observe crashes with signal 11; look for an index"):
+        examine_apart(file, {})
