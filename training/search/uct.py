@@ -52,6 +52,8 @@ class UctTree(NamedTuple):
     chances: Floats  # [O]
     returns: Returns  # [2]
     streams: Streams  # [1]
+    exploration: NDArray[np.float64]  # [M] EXPLORATION * sqrt(log(N)) for a node of N visits
+    inverse_roots: NDArray[np.float64]  # [M] 1 / sqrt(n) for a child of n visits
 
 
 class UctPlayer:
@@ -69,6 +71,7 @@ class UctPlayer:
         if game.num_players != 2:
             raise ValueError(f"{game.name} is not a game for two players, whose results UCT counts")
         self._rules, self._playouts = game.rules, playouts
+        visits = np.maximum(1.0, np.arange(playouts + 1))
         self._tree = UctTree(
             nodes=np.zeros(playouts + 1, NODE).view(np.recarray),
             used_nodes=np.zeros(1, np.int64),
@@ -79,6 +82,8 @@ class UctPlayer:
             chances=np.zeros(game.num_outcomes, np.float32),
             returns=np.zeros(2, np.float32),
             streams=np.array([seed_stream(seed, "uct")], np.uint64),
+            exploration=EXPLORATION * np.sqrt(np.log(visits)),
+            inverse_roots=1.0 / np.sqrt(visits),
         )
 
     def choose(self, states: States) -> Actions:
@@ -92,16 +97,22 @@ class UctPlayer:
 def choose_moves(rules: Rules, tree: UctTree, states: States, playouts: int, chosen: Actions) -> None:
     """Write the most visited action of each of ``states`` ``[N, S]`` to ``chosen`` ``[N]``."""
     for i in range(len(states)):
-        tree.used_nodes[0] = 0
-        new_node(tree, NONE, NONE)
-        for _ in range(playouts):
-            copy(states[i], tree.state)
-            number = descend(rules, tree)
-            back_up(tree, number, play_out(rules, tree))
+        search(rules, tree, states[i], playouts)
         chosen[i] = most_visited(tree)
 
 
 @lean
+def search(rules: Rules, tree: UctTree, state: States, playouts: int) -> None:
+    """Build a new tree from ``state`` ``[S]``."""
+    tree.used_nodes[0] = 0
+    new_node(tree, NONE, NONE)
+    for _ in range(playouts):
+        copy(state, tree.state)
+        number = descend(rules, tree)
+        back_up(tree, number, play_out(rules, tree))
+
+
+@inlined
 def new_node(tree: UctTree, parent: int, action: int) -> int:
     """Add a node behind ``action``; returns its number."""
     number = tree.used_nodes[0]
@@ -120,7 +131,7 @@ def new_node(tree: UctTree, parent: int, action: int) -> int:
     return int(number)
 
 
-@lean
+@inlined
 def descend(rules: Rules, tree: UctTree) -> int:
     """Descend from the root to a new node or to the end of the game; returns the node. ``tree.state`` is the position
     there.
@@ -139,7 +150,7 @@ def descend(rules: Rules, tree: UctTree) -> int:
         elif node.untried > 0:
             action, child = untried_action(tree, node, rules.legal_actions(state, tree.legal)), NONE
         else:
-            child = best_child(nodes, node)
+            child = best_child(tree, node)
             action = int(nodes[child].action)
         step(state, np.int64(action))
         if child == NONE:
@@ -159,7 +170,7 @@ def see(rules: Rules, tree: UctTree, node: Any) -> None:
             node.untried = rules.legal_actions(tree.state, tree.legal)
 
 
-@lean
+@inlined
 def child_by(nodes: Any, number: int, outcome: int) -> int:
     """The child of a chance node behind this outcome, or NONE."""
     child = nodes[number].first_child
@@ -168,7 +179,7 @@ def child_by(nodes: Any, number: int, outcome: int) -> int:
     return int(child)
 
 
-@lean
+@inlined
 def untried_action(tree: UctTree, node: Any, count: int) -> int:
     """One of the first ``count`` actions in ``tree.legal``, all that have no child being equally likely."""
     nodes, legal, tried = tree.nodes, tree.legal, tree.tried
@@ -188,23 +199,23 @@ def untried_action(tree: UctTree, node: Any, count: int) -> int:
     return found
 
 
-@lean
-def best_child(nodes: Any, node: Any) -> int:
+@inlined
+def best_child(tree: UctTree, node: Any) -> int:
     """The child that UCB1 selects at a node whose moves have all been tried."""
-    explored = math.log(node.visits)
-    best, highest = NONE, -1.0
+    nodes, inverse_roots, explored = tree.nodes, tree.inverse_roots, tree.exploration[node.visits]
+    sign = 1.0 if node.player == 0 else -1.0
+    best, highest = NONE, -math.inf
     child = node.first_child
     while child != NONE:
-        visits = nodes[child].visits
-        mean = nodes[child].points / visits
-        bound = (mean if node.player == 0 else 1.0 - mean) + EXPLORATION * math.sqrt(explored / visits)
+        inverse_root = inverse_roots[nodes[child].visits]
+        bound = inverse_root * (sign * nodes[child].points * inverse_root + explored)
         if bound > highest:
             best, highest = int(child), bound
         child = nodes[child].next_sibling
     return best
 
 
-@lean
+@inlined
 def play_out(rules: Rules, tree: UctTree) -> float:
     """Play at random to the end of the game; returns player 0's points, from 0 to 1."""
     legal_actions, step, terminal = rules.legal_actions, rules.step, rules.terminal
@@ -221,7 +232,7 @@ def play_out(rules: Rules, tree: UctTree) -> float:
     return (1.0 + tree.returns[0]) / 2.0
 
 
-@lean
+@inlined
 def back_up(tree: UctTree, number: int, points: float) -> None:
     """Add a playout's result to a node and to all above it."""
     while number != NONE:
