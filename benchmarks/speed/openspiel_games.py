@@ -2,10 +2,10 @@
 
     python benchmarks/speed/openspiel_games.py [--games connect_four tic_tac_toe go9] [--seconds 2] [--rounds 3]
 
-Two tables, on one core, of games that are here twice: by our kernels, and as ``openspiel``, whose kernels ask
-OpenSpiel's Python package. First random games through ``legal_actions`` and ``step``, moves a second. Then self-play
-with a network of 4 blocks and 32 channels, games a second. Both ways take turns, times are of the processor, and
-figures are medians over the rounds; the ratios are medians of each round's.
+Two tables, on one core, of games that exist twice: by our kernels, and as ``openspiel``, whose kernels ask OpenSpiel's
+Python package. First random games through ``legal_actions`` and ``step``, moves a second. Then self-play with a network
+of 4 blocks and 32 channels, evaluations a second, to which games a second are proportional. Both ways take turns, times
+are of the processor, and figures are medians over the rounds; the ratios are medians of each round's.
 """
 
 import argparse
@@ -19,7 +19,7 @@ import torch
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from benchmarks.speed.rules import CONTESTS, measure_speed, ours
-from benchmarks.speed.self_play import Session, per_second
+from benchmarks.speed.self_play import Session, per_second, warm
 from configs.flags import number, whole
 from configs.schema import SearchSettings
 from games import Game, load_game
@@ -27,6 +27,7 @@ from training.networks.evaluator import Evaluator
 from training.networks.network import build_network
 
 BLOCKS, CHANNELS = 4, 32
+WARM_STEPS = 200
 
 
 def both(name: str) -> tuple[Game, Game]:
@@ -43,16 +44,14 @@ def random_games(game: Game, seconds: float) -> Callable[[], float]:
 
 
 def self_play(game: Game, *, simulations: int, parallel_games: int, seconds: float) -> Callable[[], float]:
-    """Measure the games a second of self-play."""
+    """Measure the evaluations a second of self-play."""
     torch.manual_seed(1)
     network = build_network(game, type="resnet", blocks=BLOCKS, channels=CHANNELS, global_pooling=True).eval()
     settings = SearchSettings(num_simulations=simulations, full_search_probability=1.0)
     evaluate = Evaluator(network, game, device="cpu", max_batch=parallel_games)
     session = Session(game, evaluate, settings, parallel_games)
-    finished = 0
-    while finished < parallel_games:  # until games end evenly
-        finished += len(session.advance())
-    return lambda: per_second(lambda: len(session.advance()), seconds)
+    warm(session, WARM_STEPS * parallel_games)
+    return lambda: per_second(session.step, seconds)
 
 
 def line(name: str, ways: tuple[Callable[[], float], Callable[[], float]], rounds: int) -> str:
@@ -60,7 +59,7 @@ def line(name: str, ways: tuple[Callable[[], float], Callable[[], float]], round
     measured = [(ways[0](), ways[1]()) for _ in range(rounds)]
     mine, theirs = (statistics.median(column) for column in zip(*measured, strict=True))
     ratio = statistics.median(own / other for own, other in measured)
-    return f"{name:13} {mine:14,.1f} {theirs:14,.1f} {ratio:8.1f}"
+    return f"{name:13} {mine:14,.0f} {theirs:14,.0f} {ratio:8.1f}"
 
 
 def main() -> None:
@@ -80,7 +79,7 @@ def main() -> None:
         mine, theirs = both(name)
         ways = random_games(mine, arguments.seconds), random_games(theirs, arguments.seconds)
         print(line(name, ways, arguments.rounds), flush=True)
-    print(f"\nSelf-play, {arguments.simulations} simulations, {BLOCKS}x{CHANNELS}, games a second\n{heads}")
+    print(f"\nSelf-play, {arguments.simulations} simulations, {BLOCKS}x{CHANNELS}, evaluations a second\n{heads}")
     options = {
         "simulations": arguments.simulations,
         "parallel_games": arguments.parallel_games,

@@ -299,7 +299,8 @@ def test_legal_actions_are_not_written_behind_a_short_array() -> None:
 def test_a_run_trains_on_a_game_of_openspiels(name: str, tmp_path: Path) -> None:
     settings = yaml.safe_load((PROJECT / "configs" / "tic_tac_toe.yaml").read_text(encoding="utf-8"))
     settings["game"] = {"name": "openspiel", "options": {"game": name} | CHECKED.get(name, {})}
-    settings["evaluation"]["perfect_play"] = False
+    rating = {"rating_games": 10} if openspiel(name).num_players == 2 else {"rating_games": 0, "score_games": 10}
+    settings["evaluation"] |= {"perfect_play": False, **rating}
     (tmp_path / "openspiel.yaml").write_text(yaml.safe_dump(settings), encoding="utf-8")
     config = tmp_path / "openspiel.yaml"
     printed("start_main.py", "--config", config, "--smoke", "--run-dir", "run", cwd=tmp_path, seconds=500)
