@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from games.compiled import compiled, inlined, lean
 from games.game import CHANCE, Actions, Floats, Game, Returns, Rules, States
+from games.kept_errors import raise_kept_error
 from training.common.random import Streams, below, seed_stream
 from training.search.chance import draw_outcome
 from training.search.lookahead import copy
@@ -90,6 +91,7 @@ class UctPlayer:
         """The most visited action in each of ``states`` ``[N, S]``."""
         chosen = np.empty(len(states), np.int32)
         choose_moves(self._rules, self._tree, states, self._playouts, chosen)
+        raise_kept_error()
         return chosen
 
 

@@ -21,6 +21,7 @@ from games.openspiel import positions
 from games.openspiel.positions import Adapter, OpenSpielFailed, RecentPositions
 from tests.games.test_compiled import digest_of_games
 from tests.programs import printed
+from training.search.uct import UctPlayer
 
 pyspiel = pytest.importorskip("pyspiel", reason="open_spiel is not installed")
 
@@ -238,6 +239,18 @@ def test_what_openspiel_fails_with_is_raised_where_compiled_code_was_called(monk
         raise_kept_error()
     with pytest.raises(OpenSpielFailed):
         check_game(game, games=1)
+
+
+def test_a_player_by_playouts_raises_what_openspiel_fails_with(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(self: Adapter, key: bytes) -> list[float]:
+        raise RuntimeError("a bug of OpenSpiel's")
+
+    game = openspiel("tic_tac_toe")
+    player = UctPlayer(game, playouts=10, seed=1)
+    assert player.choose(game.initial_states(1))[0] in range(9)
+    monkeypatch.setattr(Adapter, "returns", fail)
+    with pytest.raises(OpenSpielFailed, match=r"tic_tac_toe\(\) failed after the moves"):
+        player.choose(game.initial_states(1))
 
 
 def test_more_legal_actions_than_promised_are_an_error_that_says_so() -> None:
