@@ -151,7 +151,7 @@ def load_module(name: str) -> ModuleType:
     if module_name in sys.modules:
         return sys.modules[module_name]
     source_of(name)  # fails if it is missing or damaged
-    spec = spec_from_file_location(module_name, _shown(name))
+    spec = spec_from_file_location(module_name, path_of(name))
     assert spec is not None and spec.loader is not None
     module = module_from_spec(spec)
     sys.modules[module_name] = module
@@ -165,7 +165,7 @@ def load_module(name: str) -> ModuleType:
 
 def described(error: BaseException, name: str) -> str:
     """What went wrong in the user's file ``name``: file, line, error, and what to do where that is known."""
-    shown = _shown(name)
+    shown = path_of(name)
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(shown)]
     where = f"{shown}, line {lines[-1]}" if lines else str(shown)
     if isinstance(error, ModuleNotFoundError):
@@ -183,7 +183,7 @@ def _stored(name: str) -> Path:
     return CACHE / FOLDER / f"{name}.py"
 
 
-def _shown(name: str) -> Path:
+def path_of(name: str) -> Path:
     """The user's file while it still has this content, else the one in the store."""
     path = _paths.get(name)
     try:

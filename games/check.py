@@ -9,12 +9,16 @@ is that process. It writes the report as JSON on standard output.
 """
 
 import faulthandler
+import hashlib
 import json
 import re
 import statistics
 import subprocess
 import sys
 import time
+import traceback
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,8 +26,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from configs.cache import CACHE
+from configs.own_modules import path_of, stem_of
 from games import CHANCE, Game, load_game
-from games.compiled import PROJECT
+from games.compiled import PROJECT, imported_sources
 from games.contract import ContractBroken, check_game, symmetry_holds
 from games.game import board_symmetries
 from games.perft import perft
@@ -31,6 +37,7 @@ from games.plain import PlainGame, PlainGameError, move_table, told_end, turned
 from games.plain_kernels import first_state
 from games.playouts import play_randomly
 
+CHECKED = CACHE / "checked"  # an empty file for each game that keeps the contract
 PERFT_LEAVES = 300_000  # counts go as deep as fits this
 SPEED_SECONDS = 1.0
 OFTEN = 0.5  # a share of games that end at max_plies that their author should know of
@@ -89,13 +96,19 @@ class _Played:
     cut: bool = False  # it ended because it had max_plies, as far as can be told
 
 
-def examine(name: str, options: dict[str, Any], *, games: int = 24, seed: int = 0) -> GameReport:
+def examine(
+    name: str, options: dict[str, Any], *, games: int = 24, seed: int = 0, contract_only: bool = False
+) -> GameReport:
     """Load a game, by its name or a user's file, check it against the contract, and play ``games`` random games."""
     try:
         game = load_game(name, **options)
         check_game(game, games=games, seed=seed)
     except (ValueError, ContractBroken) as error:
         return GameReport(name=name, broken=str(error))
+    except Exception as error:
+        return GameReport(name=name, broken=_unexpected(error))
+    if contract_only:
+        return GameReport(name=game.name)
     random = np.random.default_rng(seed)
     played = [_play(game, random) for _ in range(games)]
     plies = [len(one.moves) for one in played]
@@ -124,6 +137,21 @@ def examine(name: str, options: dict[str, Any], *, games: int = 24, seed: int = 
         further_symmetries=further,
         sample=_sample(min(played, key=lambda one: abs(len(one.moves) - statistics.fmean(plies)))),
     )
+
+
+def _unexpected(error: Exception) -> str:
+    """An error that an author's function raised, with its line."""
+    frames = traceback.extract_tb(error.__traceback__)
+    last = next((frame for frame in reversed(frames) if _is_author_s(frame.filename)), frames[-1])
+    return f"{Path(last.filename).name}, line {last.lineno}: {type(error).__name__}: {error}; mend this line"
+
+
+def _is_author_s(file: str) -> bool:
+    """Whether code in this file is the author's, rather than ours, Python's, or an installed package's."""
+    inside = any(
+        folder in Path(file).parents for folder in (PROJECT / "games", Path(sys.prefix), Path(sys.base_prefix))
+    )
+    return not inside and not file.startswith("<")
 
 
 def _play(game: Game, random: np.random.Generator) -> _Played:
@@ -226,14 +254,45 @@ def _sample(played: _Played) -> list[str]:
     return lines
 
 
-def examine_apart(name: str, options: dict[str, Any], *, games: int = 24, seconds: float = 120.0) -> GameReport:
+def require_checked(name: str, options: dict[str, Any], *, say: Callable[[str], None], seconds: float = 300.0) -> None:
+    """Check a user's game against the contract in a process of its own, once on this machine.
+
+    Args:
+        name: of the game in this machine's store.
+        say: is told when the check begins.
+
+    Raises:
+        GameFails: it breaks the contract, does not answer, or ends its process; the text says what to do.
+    """
+    rules = sorted(imported_sources(PROJECT / "games" / "contract.py"))
+    what = json.dumps([options, *(file.read_text(encoding="utf-8") for file in rules)], sort_keys=True)
+    mark = CHECKED / f"{name}-{hashlib.sha256(what.encode()).hexdigest()[:16]}"
+    if mark.exists():
+        return
+    say(f"checking the rules of {stem_of(name)}, once on this machine")
+    report = examine_apart(str(path_of(name)), options, games=8, seconds=seconds, contract_only=True)
+    if report.broken:
+        raise GameFails(report.broken)
+    with suppress(OSError):  # it is checked again next time
+        mark.parent.mkdir(parents=True, exist_ok=True)
+        mark.touch()
+
+
+def examine_apart(
+    name: str,
+    options: dict[str, Any],
+    *,
+    games: int = 24,
+    seconds: float = 120.0,
+    contract_only: bool = False,
+) -> GameReport:
     """``examine`` in a process of its own.
 
     Raises:
         GameFails: it did not answer within ``seconds``, or crashed; the text says where.
     """
-    request = json.dumps({"name": name, "options": options, "games": games, "seconds": seconds})
-    command = [sys.executable, "-m", "games.check", request]
+    request = {"name": name, "options": options, "games": games, "seconds": seconds, "contract_only": contract_only}
+    command = [sys.executable, "-m", "games.check", json.dumps(request)]
     try:
         done = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, timeout=seconds + STARTED + STOPPED)
     except subprocess.TimeoutExpired:
@@ -254,8 +313,7 @@ def examine_apart(name: str, options: dict[str, Any], *, games: int = 24, second
 def _place(text: str) -> str:
     """Where a process was when it was stopped, from the traceback that it wrote: a line of the author, or a kernel."""
     for file, line, function in FRAME.findall(text):
-        inside = any(folder in Path(file).parents for folder in (PROJECT / "games", Path(sys.prefix)))
-        if not inside and not file.startswith(("<", sys.base_prefix)):
+        if _is_author_s(file):
             return f"{Path(file).name}, line {line}: {function}"
         if function in KERNELS or (Path(file).name == "game.py" and not function.startswith("_")):
             return f"the kernel {KERNELS.get(function, function)}"

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from games import Game, load_game
-from games.check import GameFails, examine, examine_apart, further_symmetries, perft_counts
+from configs.own_modules import keep_module
+from games import Game, check, load_game
+from games.check import GameFails, examine, examine_apart, further_symmetries, perft_counts, require_checked
 
 PLAIN = """
 import numpy as np
@@ -119,3 +120,31 @@ def test_a_kernel_that_ends_its_process_is_named(tmp_path: Path) -> None:
     file = mine(tmp_path, KERNELS.format(kernel="observe", body="other[-(2 ** 40), 0, 0] = 1"))
     with pytest.raises(GameFails, match=r"^the kernel observe crashes with signal 11; look for an index"):
         examine_apart(file, {})
+
+
+@pytest.mark.medium
+def test_an_error_of_a_function_that_is_not_compiled_is_told_with_its_line(tmp_path: Path) -> None:
+    text = PLAIN.format(result="return 0 if board.all() else None").replace("max_plies=4", "max_plies=4, render=lost")
+    file = mine(tmp_path, text + "\ndef lost(board):\n    return MARKS[board[0, 0]]\n")
+    assert examine(file, {}).broken == "mine.py, line 23: NameError: name 'MARKS' is not defined; mend this line"
+
+
+@pytest.mark.medium
+def test_a_user_s_game_is_checked_once_on_a_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(check, "CHECKED", tmp_path / "checked")
+    said: list[str] = []
+    name = keep_module(Path(mine(tmp_path, PLAIN.format(result="return 0 if board.all() else None"))))
+    require_checked(name, {}, say=said.append)
+    require_checked(name, {}, say=said.append)
+    assert said == ["checking the rules of mine, once on this machine"]
+
+
+@pytest.mark.medium
+def test_a_user_s_game_that_breaks_the_contract_is_refused_each_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(check, "CHECKED", tmp_path / "checked")
+    name = keep_module(Path(mine(tmp_path, PLAIN.format(result="return None"))))
+    for _ in range(2):
+        with pytest.raises(GameFails, match=r"result told the end of none of 8 random games"):
+            require_checked(name, {}, say=lambda text: None)

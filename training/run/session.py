@@ -16,12 +16,14 @@ from configs.load import located, save_resolved
 from configs.own_modules import is_own
 from configs.schema import Settings
 from games import GAMES, Game, load_game
+from games.check import require_checked
 from training.common.disk_words import in_words
 from training.common.files import write_atomically
 from training.common.reports import Observer, report_event
 from training.common.run_folder import see_run_folder
 from training.common.run_lock import RunLocked
 from training.common.signals import INTERRUPTED, leave_lost_terminal, stop_on_signals
+from training.common.start import say_on_stderr
 from training.learning.learner import TrainingDiverged
 from training.networks.evaluator import use_threads
 from training.ranks.ranks import ALONE, RankLost, Ranks
@@ -63,13 +65,16 @@ def exit_code(program: str, train: Callable[[], int]) -> int:
 
 
 def configured_game(settings: Settings, config: Path) -> Game:
-    """The game in the settings.
+    """The game in the settings; a user's game is checked against the contract, once on this machine.
 
     Raises:
-        ConfigError: there is no such game, or it does not take these options; with the line in the file ``config``.
+        ConfigError: there is no such game, it does not take these options, or it is not what a game must be; with the
+            line in the file ``config``.
     """
     name, options = settings.game.name, settings.game.options
     try:
+        if is_own(name):
+            require_checked(name, options, say=say_on_stderr)
         return load_game(name, **options)
     except ValueError as error:
         meant = [option for option in options if re.search(rf"\b{re.escape(option)}\b", str(error))]
