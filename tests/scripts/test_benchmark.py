@@ -91,19 +91,11 @@ def test_a_network_is_rated_together_with_a_random_player_and_earlier_models(
 
 
 @pytest.mark.medium
-def test_a_game_without_engines_has_tree_search_on_its_ladder_and_any_playouts_can_be_named(
-    run: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    for words, players in (
-        ((), {"network", "random", "mcts:100", "mcts:1000"}),
-        (("--opponents", "mcts:50"), {"network", "mcts:50"}),
-    ):
-        folder = run / f"results-{len(players)}"
-        assert benchmark.main(["--run", str(run), *words, "--save", str(folder), *FEW]) == 0
-        found = json.loads((folder / "benchmark.json").read_text(encoding="utf-8"))
-        assert set(found["players"]) == players
-        assert all(len(match["scores"]) == 4 for match in found["matches"])
+def test_tree_search_with_any_number_of_playouts_is_an_opponent(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = run / "results"
+    assert benchmark.main(["--run", str(run), "--opponents", "mcts:50", "--save", str(folder), *FEW]) == 0
     assert "Elo: mcts:50 is 0." in capsys.readouterr().out
+    found = json.loads((folder / "benchmark.json").read_text(encoding="utf-8"))
     assert found["players"]["mcts:50"]["elo"] == 0 > found["players"]["network"]["elo"]
 
 
@@ -198,7 +190,8 @@ def settings_with(tmp_path: Path, **network: object) -> dict[str, Any]:
 def test_the_settings_next_to_a_checkpoint_name_its_network(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = checkpoint(tmp_path / "a", settings_with(tmp_path))
     assert benchmark.main(["--checkpoint", str(path), *FEW]) == 0
-    assert "tic_tac_toe" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert "tic_tac_toe" in shown and "mcts:1000" in shown
 
 
 def test_a_checkpoint_of_an_unknown_network_is_refused_with_the_remedy(
