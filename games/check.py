@@ -223,7 +223,10 @@ def _named_symmetries(height: int, width: int) -> dict[str, NDArray[np.int32]]:
 
 
 def further_symmetries(game: Game) -> list[str]:
-    """The symmetries of a rectangle that are not declared and would hold in random games, by name."""
+    """The symmetries of a rectangle that are not declared, keep the start, and would hold in random games, by name.
+
+    The positions that other symmetries make would hardly arise in play.
+    """
     if game.num_outcomes:
         return []
     declared = {table.tobytes() for table in game.point_symmetries}
@@ -240,7 +243,7 @@ def _would_hold(game: Game, points: NDArray[np.int32]) -> bool:
     except PlainGameError:
         return False
     start = first_state(turned(game.plain.board, points)) if isinstance(game, PlainGame) else game.start
-    return symmetry_holds(game, points, actions, start)
+    return np.array_equal(start, game.start) and symmetry_holds(game, points, actions, start)
 
 
 def _sample(played: _Played) -> list[str]:

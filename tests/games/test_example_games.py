@@ -1,0 +1,107 @@
+"""The games in examples/games are what they say: by the contract, by published counts, and by OpenSpiel's rules."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from configs.load import load_settings
+from games import load_game
+from games.check import further_symmetries
+from games.check_against import check_against
+from games.contract import check_game
+from games.game import Game
+from games.perft import perft
+from tests.sources import ROOT
+
+FOLDER = ROOT / "examples" / "games"
+OTHELLO_PERFT = [4, 12, 56, 244, 1_396, 8_200, 55_092]  # https://oeis.org/A124004
+RANDOM_GAMES = 30
+
+
+def example(name: str, **options: Any) -> Game:
+    """A game of the folder."""
+    return load_game(str(FOLDER / f"{name}.py"), **options)
+
+
+@pytest.mark.medium
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("othello", {"size": 6}),
+        ("othello", {}),
+        ("hex", {"size": 5}),
+        ("hex", {"size": 4, "swap": True}),
+        ("gomoku", {"size": 6}),
+        ("corner_four", {}),
+        ("tic_tac_toe", {}),
+    ],
+)
+def test_an_example_keeps_the_contract(name: str, options: dict[str, Any]) -> None:
+    check_game(example(name, **options), games=8)
+
+
+@pytest.mark.medium
+@pytest.mark.parametrize("config", sorted(FOLDER.glob("*.yaml")), ids=lambda path: path.stem)
+def test_an_example_has_a_config_that_names_it(config: Any) -> None:
+    settings = load_settings(config)
+    game = load_game(settings.game.name, **settings.game.options)
+    assert settings.game.module and game.options == settings.game.options
+
+
+@pytest.mark.medium
+def test_othello_has_as_many_lines_of_play_as_others_have_counted() -> None:
+    assert [perft(example("othello"), depth) for depth in range(1, 8)] == OTHELLO_PERFT
+
+
+@pytest.mark.medium
+def test_othello_is_openspiels_which_has_a_move_for_passing() -> None:
+    pyspiel = pytest.importorskip("pyspiel")
+    game, theirs = example("othello"), pyspiel.load_game("othello")
+    random = np.random.default_rng(1)
+    passes = 0
+    for _ in range(RANDOM_GAMES):
+        state, other = game.initial_state(), theirs.new_initial_state()
+        while not game.terminal(state):
+            while other.legal_actions() == [game.num_actions]:
+                other.apply_action(game.num_actions)
+                passes += 1
+            legal = game.legal_actions(state).tolist()
+            assert (legal, game.current_player(state)) == (other.legal_actions(), other.current_player())
+            move = int(random.choice(legal))
+            game.play(state, move)
+            other.apply_action(move)
+        while not other.is_terminal() and other.legal_actions() == [game.num_actions]:
+            other.apply_action(game.num_actions)
+        assert other.is_terminal() and game.returns(state).tolist() == other.returns()
+    assert passes > 0
+
+
+@pytest.mark.medium
+def test_hex_is_openspiels() -> None:
+    pytest.importorskip("pyspiel")
+    check_against(example("hex", size=5), "hex(board_size=5)", games=RANDOM_GAMES)
+
+
+@pytest.mark.medium
+def test_the_swap_takes_over_the_first_stone_mirrored_once() -> None:
+    game = example("hex", size=3, swap=True)
+    state, swap = game.initial_state(), game.num_actions - 1
+    assert swap not in game.legal_actions(state)
+    game.play(state, game.parse_action("b1"))
+    game.play(state, swap)
+    assert game.current_player(state) == 0 and swap not in game.legal_actions(state)
+    assert game.parse_action("a2") not in game.legal_actions(state) and game.parse_action("b1") in game.legal_actions(
+        state
+    )
+
+
+@pytest.mark.medium
+def test_a_stone_over_the_missing_corner_rests_a_row_higher_and_no_symmetry_is_proposed() -> None:
+    game = example("corner_four")
+    state = game.initial_state()
+    for _ in range(5):
+        assert 0 in game.legal_actions(state)
+        game.play(state, 0)
+    assert 0 not in game.legal_actions(state)
+    assert further_symmetries(game) == []
