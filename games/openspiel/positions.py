@@ -68,7 +68,7 @@ class RecentPositions:
             self._old, self._young, self._weight = self._young, {}, 0
 
 
-RECENT = RecentPositions(2**18)  # of all games: at most about 100 MB, measured with 9x9 Go, whose states are large
+RECENT = RecentPositions(2**18)  # of all games: up to 70 MB, measured with 9x9 Go, whose states are large
 
 
 class Adapter:
