@@ -2,14 +2,17 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
+from configs.own_modules import described, is_own, load_module, stem_of
 from games import load_game
 from games.game import CHANCE, Game, States
 from games.kept_errors import raise_kept_error
 
 NAMES, NUMBERS, GIVEN = "names", "numbers", "openspiel_action"  # how moves are paired
+GIVEN_OUTCOME = "openspiel_outcome"  # the same for chance outcomes
 ROUNDING = 1e-4  # by which probabilities and returns may differ
 SHOWN = 8  # moves that a message lists
 
@@ -62,6 +65,29 @@ def check_against(
     sides = _Sides(game, theirs, {False: openspiel_action, True: openspiel_outcome})
     positions = sum(_play_one(sides, random) for _ in range(games))
     return Comparison(games=games, positions=positions, paired_by=sides.paired_by.get(False, NUMBERS))
+
+
+def check_named_against(
+    name: str, options: dict[str, Any], openspiel: str, *, games: int = 100, seed: int = 0
+) -> Comparison:
+    """Load a game, by its name or a user's file, and compare it with OpenSpiel's; see ``check_against``.
+
+    A user's file may define ``openspiel_action(action)`` and ``openspiel_outcome(outcome)``.
+
+    Raises:
+        ValueError: the game cannot be loaded, or one of its functions fails.
+    """
+    game = load_game(name, **options)
+    module = load_module(game.name) if is_own(game.name) else None
+    given = {function: getattr(module, function, None) for function in (GIVEN, GIVEN_OUTCOME)}
+    try:
+        return check_against(game, openspiel, games=games, seed=seed, **given)
+    except (Differs, ValueError):
+        raise
+    except Exception as error:
+        if module is None:
+            raise
+        raise ValueError(described(error, game.name)) from error
 
 
 @dataclass(frozen=True)
@@ -147,7 +173,7 @@ def _paired_moves(sides: _Sides, pair: _Pair) -> dict[int, int]:
 
 
 def _function(chance: bool) -> str:
-    return "openspiel_outcome" if chance else GIVEN
+    return GIVEN_OUTCOME if chance else GIVEN
 
 
 def _moves(game: Game, state: States, *, chance: bool) -> dict[int, float]:
@@ -196,5 +222,5 @@ def _require(sides: _Sides, pair: _Pair, same: bool, text: str) -> None:
     raise_kept_error()
     if not same:
         after = f"after the moves {' '.join(pair.moves)}" if pair.moves else "at the start"
-        boards = sides.ours.render(pair.ours), sides.theirs.render(pair.theirs)
-        raise Differs(f"{sides.ours.name}: {after}, {text}\n{sides.ours.name}:\n{boards[0]}\nOpenSpiel:\n{boards[1]}")
+        name, boards = stem_of(sides.ours.name), (sides.ours.render(pair.ours), sides.theirs.render(pair.theirs))
+        raise Differs(f"{name}: {after}, {text}\n{name}:\n{boards[0]}\nOpenSpiel:\n{boards[1]}")

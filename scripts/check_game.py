@@ -3,13 +3,17 @@
     python scripts/check_game.py othello.py                       a file of your own
     python scripts/check_game.py othello.py --options '{"size": 6}'
     python scripts/check_game.py connect_four                     a game that comes with Keima
+    python scripts/check_game.py othello.py --against openspiel:othello
 
 Random games are played in a process of its own with a time limit, so that an endless loop is reported too. If something
 is wrong, one sentence says what, where, and what to do. Otherwise there follow exact counts of the game's tree (perft),
 the length of games, the number of legal moves, how games end at random, moves a second, symmetries, a sample game, and
 a config for start_main.py. The times in it come from a few seconds of self-play here with a network that knows nothing.
 
-Exit code: 0 if the game keeps the contract, 1 if not, 2 if the command line is wrong.
+With --against, the rules are compared with OpenSpiel's, move by move (docs/openspiel.md). The first difference is
+printed with the moves that lead there and both boards. This needs the package open_spiel.
+
+Exit code: 0 if the game keeps the contract and agrees with OpenSpiel's, 1 if not, 2 if the command line is wrong.
 """
 
 import argparse
@@ -48,6 +52,18 @@ def json_options(text: str) -> dict[str, Any]:
     return options
 
 
+def openspiel_game(text: str) -> str:
+    """The type of --against.
+
+    Raises:
+        ArgumentTypeError: it names no game of OpenSpiel's.
+    """
+    source, _, name = text.partition(":")
+    if source != "openspiel" or not name:
+        raise argparse.ArgumentTypeError(f"expected openspiel:NAME, such as openspiel:hex(board_size=5), found {text}")
+    return name
+
+
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -56,6 +72,9 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--games", type=whole(4), default=24, help="random games to check and count (default: 24)")
     parser.add_argument(
         "--seconds", type=number(above=0), default=180.0, help="time limit of the check, with compiling (default: 180)"
+    )
+    parser.add_argument(
+        "--against", type=openspiel_game, metavar="openspiel:NAME", help="compare the rules in as many random games"
     )
     parser.add_argument("--rules-only", action="store_true", help="do not propose settings")
     return parser.parse_args(argv)
@@ -80,6 +99,7 @@ import yaml
 
 from games import load_game
 from games.check import GameFails, GameReport, examine_apart
+from games.check_against import Differs, check_named_against
 from training.run.proposal import Proposal, propose
 
 WIDE = 14  # characters of a heading
@@ -116,6 +136,20 @@ def ends(report: GameReport) -> str:
 def line(heading: str, text: str) -> str:
     """A line of a table."""
     return f"{heading:<{WIDE}} {text}"
+
+
+def agreement(game: str, arguments: argparse.Namespace) -> str:
+    """Compare the rules with OpenSpiel's, and say how far they agree.
+
+    Raises:
+        Differs: they do not.
+        ValueError: OpenSpiel is not installed, or has no such game.
+    """
+    found = check_named_against(game, arguments.options, arguments.against, games=arguments.games)
+    return (
+        f"The rules agree with OpenSpiel's {arguments.against} in {found.games} random games with {found.positions:,} "
+        f"positions. Moves are paired by {found.paired_by}."
+    )
 
 
 def config(arguments: argparse.Namespace, proposal: Proposal) -> str:
@@ -160,6 +194,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 1
     print(f"{report.name} keeps the contract.\n")
     print("\n".join(told(report)))
+    if arguments.against:
+        try:
+            print(f"\n{agreement(game, arguments)}")
+        except (Differs, ValueError) as error:
+            print(f"\n{error}")
+            return 1
     if not arguments.rules_only:
         proposal = propose(load_game(game, **arguments.options), report)
         print(f"Settings to begin with, for start_main.py --config FILE:\n\n{config(arguments, proposal)}")

@@ -1,12 +1,13 @@
 """Comparing rules with OpenSpiel's: equal games pass, and the first difference is told with the moves and boards."""
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from games import Game, load_game
-from games.check_against import Differs, check_against
+from games.check_against import Differs, check_against, check_named_against
 from games.game import Returns, States, returns_kernel, step_kernel
 
 pytest.importorskip("pyspiel", reason="open_spiel is not installed")
@@ -81,3 +82,34 @@ def test_moves_that_are_numbered_otherwise_are_paired_by_the_users_function() ->
 def test_another_number_of_players_is_told() -> None:
     with pytest.raises(Differs, match="tic_tac_toe has 2 players, OpenSpiel's catch 1"):
         check_against(load_game("tic_tac_toe"), "catch")
+
+
+OWN = """
+from games import load_game
+
+def openspiel_action(action):
+    return {}
+
+def game():
+    return load_game("tic_tac_toe")
+"""
+
+
+def test_a_users_file_says_how_its_moves_are_numbered(tmp_path: Path) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text(OWN.format("8 - action"))
+    assert check_named_against(str(file), {}, "tic_tac_toe", games=2).paired_by == "openspiel_action"
+
+
+@pytest.mark.parametrize(
+    ("mapping", "error", "text"),
+    [
+        ("9 - action", Differs, "^mine: at the start, there are 9 legal moves"),
+        ("1 // 0", ValueError, r"mine.py, line 5: .*zero"),
+    ],
+)
+def test_what_is_wrong_in_a_users_file_is_told(tmp_path: Path, mapping: str, error: Any, text: str) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text(OWN.format(mapping))
+    with pytest.raises(error, match=text):
+        check_named_against(str(file), {}, "tic_tac_toe", games=2)

@@ -83,3 +83,19 @@ def test_options_are_json(options: str, capsys: pytest.CaptureFixture[str]) -> N
 @pytest.mark.medium
 def test_help_comes_without_loading() -> None:
     assert "config for start_main.py" in printed("scripts/check_game.py", "--help")
+
+
+@pytest.mark.medium
+def test_rules_are_compared_with_openspiels(capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("pyspiel", reason="open_spiel is not installed")
+    words = ["tic_tac_toe", "--rules-only", "--games", "5", "--against"]
+    assert check_game.main([*words, "openspiel:tic_tac_toe"]) == 0
+    assert "The rules agree with OpenSpiel's tic_tac_toe in 5 random games" in capsys.readouterr().out
+    assert check_game.main([*words, "openspiel:connect_four"]) == 1
+    assert "tic_tac_toe: at the start, there are 9 legal moves, in OpenSpiel's game 7" in capsys.readouterr().out
+
+
+def test_only_openspiels_games_can_be_compared_with(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        check_game.main(["tic_tac_toe", "--against", "gnugo:9"])
+    assert "expected openspiel:NAME, such as openspiel:hex(board_size=5), found gnugo:9" in capsys.readouterr().err
