@@ -12,6 +12,7 @@ from games.game import CHANCE, Game, States
 from games.kept_errors import raise_kept_error
 
 NAMES, NUMBERS, GIVEN = "names", "numbers", "openspiel_action"  # how moves are paired
+PASS = "pass"
 GIVEN_OUTCOME = "openspiel_outcome"  # the same for chance outcomes
 ROUNDING = 1e-4  # by which probabilities and returns may differ
 SHOWN = 8  # moves that a message lists
@@ -30,6 +31,7 @@ class Comparison:
     games: int
     positions: int
     paired_by: str  # how the players' moves were paired: "names", "numbers" or "openspiel_action"
+    passes: int  # forced passes that are moves in one of the games alone
 
 
 def check_against(
@@ -45,6 +47,7 @@ def check_against(
 
     Compared are the player to move, the legal moves, the chance outcomes with their probabilities, the end, and the
     returns there. Moves are paired by name if both games call the first moves alike, else by number if these agree.
+    Where one game skips a player who cannot move and the other has a pass as the only legal move, the pass is played.
 
     Args:
         game: the game to check.
@@ -63,8 +66,9 @@ def check_against(
         raise Differs(f"{game.name} has {game.num_players} players, OpenSpiel's {openspiel} {theirs.num_players}")
     random = np.random.default_rng(seed)
     sides = _Sides(game, theirs, {False: openspiel_action, True: openspiel_outcome})
-    positions = sum(_play_one(sides, random) for _ in range(games))
-    return Comparison(games=games, positions=positions, paired_by=sides.paired_by.get(False, NUMBERS))
+    counts = [_play_one(sides, random) for _ in range(games)]
+    positions, passes = (sum(column) for column in zip(*counts, strict=True))
+    return Comparison(games=games, positions=positions, paired_by=sides.paired_by.get(False, NUMBERS), passes=passes)
 
 
 def check_named_against(
@@ -107,10 +111,11 @@ class _Pair:
     ours: States
     theirs: States
     moves: list[str] = field(default_factory=list)
+    passes: int = 0
 
 
-def _play_one(sides: _Sides, random: np.random.Generator) -> int:
-    """Compare all positions of one game; returns how many they were."""
+def _play_one(sides: _Sides, random: np.random.Generator) -> tuple[int, int]:
+    """Compare all positions of one game; returns how many they were, and the passes of one game alone."""
     pair = _Pair(sides.ours.initial_state(), sides.theirs.initial_state())
     while True:
         over = sides.ours.terminal(pair.ours)
@@ -119,7 +124,8 @@ def _play_one(sides: _Sides, random: np.random.Generator) -> int:
         if over:
             _compare_returns(sides, pair)
             raise_kept_error()
-            return len(pair.moves) + 1
+            return len(pair.moves) + 1, pair.passes
+        _play_lone_pass(sides, pair)
         _compare_mover(sides, pair)
         paired = _paired_moves(sides, pair)
         raise_kept_error()
@@ -137,6 +143,16 @@ def _compare_returns(sides: _Sides, pair: _Pair) -> None:
     ours, theirs = sides.ours.returns(pair.ours), sides.theirs.returns(pair.theirs)
     same = np.allclose(ours, theirs, rtol=ROUNDING, atol=ROUNDING)
     _require(sides, pair, same, f"the returns are {ours.tolist()}, OpenSpiel's {theirs.tolist()}")
+
+
+def _play_lone_pass(sides: _Sides, pair: _Pair) -> None:
+    """Where the players to move differ, play a pass that is the only legal move in one of the games."""
+    for game, state in ((sides.ours, pair.ours), (sides.theirs, pair.theirs)):
+        same = sides.ours.current_player(pair.ours) == sides.theirs.current_player(pair.theirs)
+        legal = game.legal_actions(state)
+        if not same and len(legal) == 1 and _called(game, int(legal[0]), chance=False) == PASS:
+            game.play(state, int(legal[0]))
+            pair.passes += 1
 
 
 def _compare_mover(sides: _Sides, pair: _Pair) -> None:

@@ -146,9 +146,10 @@ def agreement(game: str, arguments: argparse.Namespace) -> str:
         ValueError: OpenSpiel is not installed, or has no such game.
     """
     found = check_named_against(game, arguments.options, arguments.against, games=arguments.games)
+    passes = f" {found.passes:,} forced passes are moves in one of the games alone." if found.passes else ""
     return (
         f"The rules agree with OpenSpiel's {arguments.against} in {found.games} random games with {found.positions:,} "
-        f"positions. Moves are paired by {found.paired_by}."
+        f"positions. Moves are paired by {found.paired_by}.{passes}"
     )
 
 

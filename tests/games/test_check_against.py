@@ -8,6 +8,7 @@ import pytest
 
 from games import Game, load_game
 from games.check_against import Differs, check_against, check_named_against
+from games.compiled import PROJECT
 from games.game import Returns, States, returns_kernel, step_kernel
 
 pytest.importorskip("pyspiel", reason="open_spiel is not installed")
@@ -82,6 +83,20 @@ def test_moves_that_are_numbered_otherwise_are_paired_by_the_users_function() ->
 def test_another_number_of_players_is_told() -> None:
     with pytest.raises(Differs, match="tic_tac_toe has 2 players, OpenSpiel's catch 1"):
         check_against(load_game("tic_tac_toe"), "catch")
+
+
+@pytest.mark.medium
+@pytest.mark.parametrize(
+    ("file", "options", "openspiel", "passes"),
+    [
+        ("othello.py", {}, "othello", True),  # skips a player who cannot move; in OpenSpiel's, that player passes
+        ("hex.py", {"size": 5}, "hex(board_size=5)", False),
+        ("gomoku.py", {"size": 9}, "gomoku(size=9)", False),
+    ],
+)
+def test_the_examples_have_openspiels_rules(file: str, options: dict[str, Any], openspiel: str, passes: bool) -> None:
+    found = check_named_against(str(PROJECT / "examples" / "games" / file), options, openspiel, games=20)
+    assert (found.passes > 0) == passes
 
 
 OWN = """
