@@ -61,7 +61,8 @@ def test_a_program_refuses_an_unknown_flag_next_to_those_of_the_readme(program: 
 
 def test_files_named_by_commands_exist() -> None:
     files = {word for words in commands() for word in words if word.endswith((".py", ".yaml"))}
-    assert not [file for file in sorted(files) if not (ROOT / file).is_file()]
+    made = {f"{words[2]}{ending}" for words in commands() if "new_game.py" in words[1] for ending in (".py", ".yaml")}
+    assert not [file for file in sorted(files - made) if not (ROOT / file).is_file()]
 
 
 def test_every_shipped_experiment_is_described() -> None:
