@@ -268,7 +268,7 @@ def test_invalid_workers_are_refused(tmp_path: Path, workers: dict[str, int]) ->
 @pytest.mark.parametrize(
     ("model", "words"),
     [
-        (torch.nn.Linear(2, 2), "make one by ZeroNetwork"),
+        (torch.nn.Linear(2, 2), "make one with ZeroNetwork"),
         (ZeroNetwork(3, 3, 16, filters=8, blocks=1), "not those of a network"),
     ],
 )
