@@ -227,7 +227,7 @@ from views.standings import rated_players, standings, standings_table
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the program; returns its exit code."""
     arguments = parse(argv)
-    console = Console(highlight=False)
+    console = Console(highlight=False, emoji=False)  # in "mcts:100: 4 won" none is meant
     try:
         with tempfile.TemporaryDirectory() as folder:
             playable = find_network(arguments, Path(folder))
@@ -461,10 +461,10 @@ class Follow(Protocol):
 def progress(name: str, games: int, console: Console) -> Iterator[Follow]:
     """Show a player's progress within the block; without a terminal, by occasional lines."""
     columns = (
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(),
         MofNCompleteColumn(),
-        TextColumn("{task.fields[moves]}"),
+        TextColumn("{task.fields[moves]}", markup=False),
         TimeElapsedColumn(),
     )
     with Progress(*columns, console=console, disable=not console.is_terminal, transient=True) as bar:

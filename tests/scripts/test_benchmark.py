@@ -57,8 +57,8 @@ def test_without_a_terminal_a_line_reports_progress_now_and_then(
     run: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(benchmark, "LINE_SECONDS", 0.0)
-    assert benchmark.main(["--run", str(run), "--opponents", "random", *FEW]) == 0
-    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("network – random: ")]
+    assert benchmark.main(["--run", str(run), "--opponents", "mcts:100", *FEW]) == 0
+    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("network – mcts:100: ")]
     assert lines and all(
         re.fullmatch(r".*: \d of 4 games, \d won, \d drawn, \d lost, [\d,]+ moves", line) for line in lines
     )
