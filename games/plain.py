@@ -11,7 +11,8 @@ and most of numpy. The first player is 1 and the second is -1, which also mark t
   remember; player 1 moves first.
 - ``legal_moves(board, player)`` yields the numbers of the legal moves, or returns them as an array; or an array with
   True at each legal move. The order does not matter. It is asked only while the game goes on, and then must find one.
-- ``is_legal(board, player, move)`` may be given instead: whether the move is legal. It is the faster way.
+- ``is_legal(board, player, move)`` may be given instead: whether the move is legal. It is the faster way unless there
+  are many more moves than legal ones.
 - ``play(board, player, move)`` changes the board in place. It returns nothing, and the other player moves; or it
   returns the player who moves next.
 - ``result(board, player)`` returns None while the game goes on, and then the first player's return: 1, 0, -1, or

@@ -22,11 +22,9 @@ def start():
     return np.zeros((SIZE, SIZE), np.int8)
 
 
-def legal_moves(board, player):
-    """Yield the moves that `player` may make, in any order. There must be one as long as the game goes on."""
-    for move in range(SIZE * SIZE):
-        if board[move // SIZE, move % SIZE] == 0:
-            yield move
+def is_legal(board, player, move):
+    """Whether `player` may make this move. There must be one as long as the game goes on."""
+    return board[move // SIZE, move % SIZE] == 0
 
 
 def play(board, player, move):
@@ -77,7 +75,7 @@ def game():
     """Your game. Options of your own become arguments here, such as `def game(size=5)`."""
     return plain_game(
         start=start,
-        legal_moves=legal_moves,
+        is_legal=is_legal,  # or legal_moves(board, player), which yields the legal moves
         play=play,
         result=result,
         planes=planes,

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from games.boards import has_line
+from games.boards import has_line, is_full
 
 
 def has_line_by_slices(board: np.ndarray, stone: int, length: int) -> bool:  # type: ignore[type-arg]
@@ -18,12 +18,26 @@ def has_line_by_slices(board: np.ndarray, stone: int, length: int) -> bool:  # t
 
 
 @pytest.mark.medium
-@pytest.mark.parametrize(("height", "width", "length"), [(3, 3, 3), (6, 7, 4), (5, 5, 4), (9, 9, 5), (2, 8, 3)])
-def test_lines_are_found_as_numpy_finds_them(height: int, width: int, length: int) -> None:
+@pytest.mark.parametrize("dtype", [np.int8, np.int64])
+@pytest.mark.parametrize(
+    ("height", "width", "length"),
+    [(3, 3, 3), (6, 7, 4), (5, 5, 4), (9, 9, 5), (2, 8, 3), (2, 3, 2), (4, 9, 3), (7, 8, 1)],
+)
+def test_lines_are_found_as_numpy_finds_them(height: int, width: int, length: int, dtype: type) -> None:
     random, found = np.random.default_rng(1), 0
-    for _ in range(300):
-        board = random.choice([0, 0, 1, -1], size=(height, width)).astype(np.int8)
+    for _ in range(150):
+        board = random.choice([0, 0, 1, -1], size=(height, width)).astype(dtype)
         for stone in (1, -1):
             assert has_line(board, stone, length) == has_line_by_slices(board, stone, length)
             found += has_line(board, stone, length)
     assert found > 0
+
+
+@pytest.mark.medium
+def test_a_part_of_a_board_is_looked_at_like_a_board() -> None:
+    board = np.ones((6, 7), np.int8)
+    board[2, 2] = 0
+    assert has_line(board[:, ::2], 1, 4)
+    assert not is_full(board)
+    assert is_full(board[3:])
+    assert is_full(board[:, 3:])
