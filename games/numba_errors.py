@@ -44,8 +44,8 @@ REMEDIES = (
         "return numbers of one type everywhere",
     ),
     (
-        r"Cannot unify ([^\n]+?) and ([^\n]+?) for '([\w.]+)'",
-        "{3} is once {1} and once {2}",
+        r"Cannot unify ([^\n]+?) and ([^\n]+?) for '",
+        "a value is once {1} and once {2}",
         "give every variable one type, and another name to the other",
     ),
     (

@@ -100,7 +100,8 @@ def plain_game(
 
     Args:
         start, legal_moves or is_legal, play, result, planes: the rules.
-        max_plies: the most moves of a game; one that is not over by then is drawn.
+        max_plies: the most moves of a game; one that is not over by then is drawn, and so is one in which nobody can
+            move.
         moves: the number of moves, which are numbered from 0; by default one for each point of the board.
         players: 2, or 1 for a game with a score.
         symmetries: point tables ``[Y, H * W]`` such as ``board_symmetries(8)``. What they do to moves is derived where

@@ -155,6 +155,27 @@ def _compiled_write_moves(moves: Any, out: Any, actions: Any) -> Any:
     raise TypingError(f"{WRONG}{MOVES}, and returns {moves}")
 
 
+def has_first(moves: Any, actions: int) -> bool:
+    """Whether there is a legal move among what ``write_moves`` takes."""
+    if isinstance(moves, np.ndarray) and moves.dtype == np.bool_:
+        return bool(moves.any())
+    return any(0 <= move < actions for move in moves)
+
+
+@overload(has_first, strict=False)
+def _compiled_has_first(moves: Any, actions: Any) -> Any:
+    if isinstance(moves, types.Array) and moves.dtype == types.boolean:
+        return lambda moves, actions: moves.any()
+
+    def has_number(moves: Any, actions: Any) -> bool:
+        for move in moves:
+            if move >= 0 and move < actions:
+                return True
+        return False
+
+    return has_number
+
+
 def next_player(value: Any, player: int, players: int) -> int:
     """The next player, where ``play`` returned ``value``."""
     if value is None:
@@ -325,7 +346,11 @@ def legal_actions_one_by_one(state: States, out: Actions) -> int:
 
 
 def step(state: States, action: int) -> None:
-    """Play, and find out whether the game is over."""
+    """Play, and find out whether the game is over.
+
+    Where the next player has no move although ``result`` says that the game goes on, it is over too: searches rely on
+    a move. Checks of the game refuse it, but need not find such a position.
+    """
     board = board_of(state, BOARD, SHAPE, DTYPE)
     player = next_player(play(board, state[PLAYER], action), state[PLAYER], PLAYERS)
     state[PLAYER] = player
@@ -334,8 +359,21 @@ def step(state: States, action: int) -> None:
     if over != 0:
         state[OVER] = 1
         board_of(state, RESULT, ONE, np.float64)[0] = won
-    elif state[PLY] >= MAX_PLIES:
+    elif state[PLY] >= MAX_PLIES or not has_move(board, player):
         state[OVER] = 1
+
+
+def has_move(board: Board, player: int) -> bool:
+    """Whether the player has a legal move."""
+    return has_first(legal_moves(board, player), ACTIONS)
+
+
+def has_move_one_by_one(board: Board, player: int) -> bool:
+    """The same for a function that is asked about each move."""
+    for move in range(ACTIONS):
+        if legal_moves(board, player, move):
+            return True
+    return False
 
 
 def current_player(state: States) -> int:
@@ -410,6 +448,10 @@ def kernels_around(around: Callable[[bool], Around], module: str, *, one_by_one:
         given = {**globals(), **around(counted)._asdict(), "__name__": module}
         if not numba.config.DISABLE_JIT:
             given["board_of"] = _board_of
+        ask = FunctionType((has_move_one_by_one if one_by_one else has_move).__code__, given, has_move.__name__)
+        given["has_move"] = (
+            ask if numba.config.DISABLE_JIT else numba.njit(nogil=True, _nrt=counted, forceinline=True)(ask)
+        )
         function = FunctionType(kernel.__code__, given, kernel.__name__)
         try:
             return captured_kernel(signature, function, counted=counted)

@@ -335,3 +335,18 @@ def test_a_game_is_compiled_once_a_machine_for_each_of_its_options(tmp_path: Pat
     assert compiled_for(here, tmp_path / "cache", {})[0] == "0 0 0 0 0 0 0"
     assert compiled_for(there, tmp_path / "cache", {}) == ["1 1 1 1 1 1 1", "0"]
     assert compiled_for(there, tmp_path / "cache", {"longest": 8}, {})[:2] == ["1 0 1 1 1 1 1", "1 1 1 1 1 1 1"]
+
+
+def nobody_wins(board: Board, player: int) -> None:
+    return None
+
+
+@pytest.mark.medium
+def test_a_position_without_a_move_that_no_check_has_found_ends_the_game(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("games.plain.check_functions", lambda *_, **__: None)
+    game = plain_game(start=lopsided_start, legal_moves=empty_cells, play=put_stone, result=nobody_wins, max_plies=100)
+    state = after(game, "b1 c1 a2 b2 c2 a3 b3")
+    assert not game.terminal(state)
+    game.play(state, game.parse_action("c3"))
+    assert game.terminal(state)
+    assert game.returns(state).tolist() == [0, 0]

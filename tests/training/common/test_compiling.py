@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.sources import ROOT
+from training.common.compiling import part_of
 
 PLAY = """
 from training.common.compiling import report_compiling
@@ -37,3 +38,9 @@ def test_each_part_is_reported_once_if_it_was_never_compiled(tmp_path: Path) -> 
         assert (found := re.fullmatch(r"compiling ([a-z0-9 -]+) \((\d+) of up to (\d+)\)", part)), part
         assert int(found[2]) == number < int(found[3])  # parts that are not called also count
     assert told() == ["9 actions"]
+
+
+def test_a_user_s_game_is_a_part_with_its_own_name() -> None:
+    assert part_of("keima_own.my_othello_1a2b3c4d5e6f") == "my othello"
+    assert part_of("games.go.rules") == "go"
+    assert part_of("somewhere.else") == ""
