@@ -5,7 +5,8 @@
 
 Keima compiles the functions and puts them into the kernels of ``games.game``, so a plain game trains, plays and travels
 like any other. They need no decorator, may call each other, and may use what numba can compile: numbers, tuples, loops
-and most of numpy. The first player is 1 and the second is -1, which also mark their stones well:
+and most of numpy. Loops are fast; functions that make no arrays and no lists are several times as fast as others. The
+first player is 1 and the second is -1, which also mark their stones well:
 
 - ``start()`` returns the board: an array of whole numbers, of any small shape. Put there whatever the rules must
   remember; player 1 moves first.
