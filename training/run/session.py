@@ -16,7 +16,6 @@ from configs.load import located, save_resolved
 from configs.own_modules import is_own
 from configs.schema import Settings
 from games import GAMES, Game, load_game
-from games.check import require_checked
 from training.common.disk_words import in_words
 from training.common.files import write_atomically
 from training.common.reports import Observer, report_event
@@ -74,6 +73,8 @@ def configured_game(settings: Settings, config: Path) -> Game:
     name, options = settings.game.name, settings.game.options
     try:
         if is_own(name):
+            from games.check import require_checked  # only now: it takes a tenth of a second
+
             require_checked(name, options, say=say_on_stderr)
         return load_game(name, **options)
     except ValueError as error:
