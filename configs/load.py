@@ -109,18 +109,21 @@ class _Dumper(yaml.SafeDumper):
 _Dumper.add_implicit_resolver("tag:yaml.org,2002:float", FLOAT, list("-+.0123456789"))
 
 
-def load_settings(path: Path, *, overrides: Mapping[str, Any] | None = None) -> Settings:
+def load_settings(path: Path, *, overrides: Mapping[str, Any] | None = None, copy_of: Path | None = None) -> Settings:
     """The settings of a run in the YAML file at ``path``; see ``load_section``."""
-    return load_section(path, Settings, overrides=overrides)
+    return load_section(path, Settings, overrides=overrides, copy_of=copy_of)
 
 
-def load_section(path: Path, kind: type[S], *, overrides: Mapping[str, Any] | None = None) -> S:
+def load_section(
+    path: Path, kind: type[S], *, overrides: Mapping[str, Any] | None = None, copy_of: Path | None = None
+) -> S:
     """The settings of a ``kind`` in the YAML file at ``path``.
 
     Args:
         path: the file.
         kind: the class of its top level.
         overrides: values that replace those of the file, by dotted key: ``{"run.seed": 7}``.
+        copy_of: the file in whose place this one is read, so that relative paths are relative to that one.
 
     Raises:
         ConfigError: the file is missing, too large or not YAML, or any setting is unknown, missing, ill-typed or out of
@@ -131,7 +134,7 @@ def load_section(path: Path, kind: type[S], *, overrides: Mapping[str, Any] | No
     for key, value in overrides.items():
         override(document, key.split("."), value)
     try:
-        return kind.model_validate(document, context={"config": path})
+        return kind.model_validate(document, context={"config": copy_of or path})
     except ValidationError as error:
         raise ConfigError(path, list(_problems(error, document, node, overrides, kind))) from None
 

@@ -99,7 +99,7 @@ def _loaded(text: str, path: Path) -> Settings:
         trial = Path(folder) / path.name
         trial.write_bytes(text.encode("utf-8"))
         try:
-            return load_settings(trial)
+            return load_settings(trial, copy_of=path)
         except ConfigError as error:
             raise ConfigError(path, [f"would then be invalid: {problem}" for problem in error.problems]) from None
 

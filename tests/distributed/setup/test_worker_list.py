@@ -62,6 +62,16 @@ def test_a_machine_is_added_after_the_last_one(tmp_path: Path) -> None:
     )
 
 
+def test_a_machine_is_added_to_the_settings_of_a_users_own_game(tmp_path: Path) -> None:
+    (tmp_path / "othello.py").write_text("answer = 42\n", encoding="utf-8")
+    path = tmp_path / "othello.yaml"
+    path.write_text("run: {name: mine}\ngame:\n  module: othello.py\n", encoding="utf-8")
+    add_worker(path, machine(host="worker1"))
+    settings = load_settings(path)
+    assert [worker.host for worker in settings.distributed.workers] == ["worker1"]
+    assert settings.game.module == str(tmp_path / "othello.py")
+
+
 def test_a_machine_is_removed_with_its_weight_and_nothing_else(tmp_path: Path) -> None:
     path = settings_file(tmp_path, BLOCK)
     remove_worker(path, "worker2")
