@@ -34,7 +34,7 @@ def test_every_name_exists_and_is_documented() -> None:
 
 @pytest.mark.trial
 def test_the_whole_loop_in_sixty_lines_learns_tic_tac_toe(capsys: pytest.CaptureFixture[str]) -> None:
-    assert minimal.main() < 0.02
+    assert minimal.main() < 0.03
     assert capsys.readouterr().out.endswith("It has learned tic-tac-toe.\n")
 
 

@@ -36,6 +36,7 @@ ROOT = Path(__file__).resolve().parents[2]
 LONGEST_SESSION = 20.0  # seconds before the kill
 ORPHAN_SECONDS = 30.0  # processes that die with their parent must have ended by then
 END_SECONDS = 120.0
+BATCH_SECONDS = 400.0  # from a cold compile cache, on a busy machine
 RECOVERABLE = "resume the run to enter it"
 SAVED = re.compile(r": (checkpoint-\d+): (learner .*)$")
 RESUMED = re.compile(r": resumed from (checkpoint-\d+): (learner .*)$")
@@ -121,7 +122,7 @@ def batches_received(run_dir: Path) -> int:
 
 def wait_for_batch(process: subprocess.Popen[bytes], run_dir: Path) -> None:
     """Wait until this session has received games, which on a busy machine takes longer than earlier kills allow."""
-    before, deadline = batches_received(run_dir), time.monotonic() + END_SECONDS
+    before, deadline = batches_received(run_dir), time.monotonic() + BATCH_SECONDS
     while process.poll() is None and time.monotonic() < deadline and batches_received(run_dir) == before:
         time.sleep(0.5)
 
