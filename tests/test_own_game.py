@@ -58,3 +58,13 @@ def test_a_fault_in_the_game_ends_the_program_before_anything_is_written(folder:
         "mine.py, line 2: NameError: name 'size' is not defined" in refused.stderr and "Traceback" not in refused.stderr
     )
     assert not (folder / "run").exists()
+
+
+@pytest.mark.trial
+def test_every_program_that_trains_refuses_a_game_that_breaks_the_contract(folder: Path) -> None:
+    rules = (folder / "mine.py").read_text(encoding="utf-8")
+    (folder / "mine.py").write_text(rules.replace("out[loser] = -won", "out[loser] = won"), encoding="utf-8")
+    words = ("--game", "mine.py", "--gpus", "cpu", "--smoke", "--save-dir", "run")
+    refused = run("scripts/train_multi_gpu.py", *words, cwd=folder)
+    assert refused.returncode == 2
+    assert "do not add up to zero" in refused.stderr + refused.stdout and "Traceback" not in refused.stderr

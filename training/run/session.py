@@ -63,19 +63,28 @@ def exit_code(program: str, train: Callable[[], int]) -> int:
         return 2
 
 
+def require_sound_game(settings: Settings) -> None:
+    """Check a user's game against the contract, once on this machine.
+
+    Raises:
+        ValueError: it is not what a game must be.
+    """
+    if is_own(settings.game.name):
+        from games.check import require_checked  # only now: it takes a tenth of a second
+
+        require_checked(settings.game.name, settings.game.options, say=say_on_stderr)
+
+
 def configured_game(settings: Settings, config: Path) -> Game:
-    """The game in the settings; a user's game is checked against the contract, once on this machine.
+    """The game in the settings of the file ``config``.
 
     Raises:
         ConfigError: there is no such game, it does not take these options, or it is not what a game must be; with the
-            line in the file ``config``.
+            line in the file.
     """
     name, options = settings.game.name, settings.game.options
     try:
-        if is_own(name):
-            from games.check import require_checked  # only now: it takes a tenth of a second
-
-            require_checked(name, options, say=say_on_stderr)
+        require_sound_game(settings)
         return load_game(name, **options)
     except ValueError as error:
         meant = [option for option in options if re.search(rf"\b{re.escape(option)}\b", str(error))]
@@ -110,6 +119,7 @@ def session(
     """
     use_threads(learner_threads(settings, ranks))
     try:
+        require_sound_game(settings)
         with leading(ranks, settings):
             coach = open_coach(
                 run_dir, settings, make_backend=make_backend, observers=observers, weights=weights, ranks=ranks
