@@ -21,6 +21,7 @@ CHEAP = (
 DEAR = ("kill_worker", "delete_folder", "kill_coach", "damage_games", "fill_main_disk")
 
 
+@pytest.mark.slow  # tests/cluster has each fault by itself
 @pytest.mark.trial
 @pytest.mark.timeout(600)
 def test_under_any_faults_a_cluster_loses_no_game_and_recovers(tmp_path: Path) -> None:

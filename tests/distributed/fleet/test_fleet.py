@@ -320,6 +320,7 @@ def is_running(pid: int) -> bool:
     )
 
 
+@pytest.mark.slow  # tests/cluster has the same with real machines
 @pytest.mark.trial
 def test_a_killed_worker_is_restarted_and_no_game_is_lost(opened: Open, tmp_path: Path) -> None:
     fleet = opened("worker1")
@@ -336,6 +337,7 @@ def test_a_killed_worker_is_restarted_and_no_game_is_lost(opened: Open, tmp_path
     assert not is_running(second)
 
 
+@pytest.mark.slow  # tests/cluster has the same with real machines
 @pytest.mark.trial
 def test_a_killed_coach_takes_over_its_workers_and_their_games_when_resumed(opened: Open, tmp_path: Path) -> None:
     network = Network(tmp_path / "hosts")
@@ -360,6 +362,7 @@ def test_a_killed_coach_takes_over_its_workers_and_their_games_when_resumed(open
     wait_until(new, lambda: not list(outbox.glob("*.games")), doing=ledger.take)
 
 
+@pytest.mark.slow  # tests/cluster has the same with real machines
 @pytest.mark.trial
 def test_a_removed_machine_loses_no_finished_game(opened: Open, tmp_path: Path) -> None:
     fleet = opened("worker1", "worker2")
