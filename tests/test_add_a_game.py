@@ -11,7 +11,7 @@ from tests.pages import commands, follow, page, write_files
 from tests.sources import ROOT
 
 TEXT = page("add_a_game.md")
-SHORT = {"--minutes 60": "--minutes 3", "worker1 alice": "worker1 {user}"}  # in the commands
+SHORT = {"--minutes 60": "--minutes 3", "worker1 alice": "worker1 {user}", "--games 20": "--games 2"}  # in the commands
 MINUTES = 1.5  # of the first run, in place of what the config says
 
 
@@ -60,6 +60,7 @@ def test_every_command_of_the_page_works_with_a_worker_over_ssh(worker: Host, tm
         if "new_game.py" in command:
             write_files(TEXT, tmp_path)
             change(tmp_path / "othello.yaml", "run", minutes=MINUTES)
+            change(tmp_path / "othello.yaml", "evaluation", every=0)
         if "--add" in command:  # the packages are in this environment, and the machine has no way to an index
             settings = yaml.safe_load((tmp_path / "othello.yaml").read_text(encoding="utf-8"))
             settings["distributed"]["workers"][0]["python"] = worker.python
