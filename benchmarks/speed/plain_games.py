@@ -11,7 +11,6 @@ are medians over the rounds, and the ratio is the median of the rounds' ratios.
 import argparse
 import statistics
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from benchmarks.speed.rules import concatenated_games, measure_speed, ours, replay
+from benchmarks.speed.rules import measure_speed, nanoseconds, ours
 from configs.flags import number, whole
 from examples.games.tic_tac_toe import game as tic_tac_toe
 from games import Game, load_game
@@ -71,21 +70,6 @@ def connect_four() -> Game:
 
 
 PAIRS: dict[str, Callable[[], Game]] = {"tic_tac_toe": tic_tac_toe, "connect_four": connect_four}
-
-
-def nanoseconds(game: Game, rounds: int) -> list[float]:
-    """The time of legal_actions, observe and hash of a position."""
-    actions, lengths = concatenated_games(game)
-    planes = np.empty(game.observation_shape, np.float32)
-    times: list[list[float]] = []
-    for _ in range(rounds + 1):  # the first one compiles
-        times.append([])
-        for extra in range(4):
-            started = time.process_time()
-            replay(game.rules, game.start, actions, lengths, planes, extra)
-            times[-1].append((time.process_time() - started) / len(actions) * 1e9)
-    step, *others = (statistics.median(column) for column in zip(*times[1:], strict=True))
-    return [step, *(other - step for other in others)]
 
 
 def main() -> None:

@@ -11,7 +11,6 @@ The rules of the games differ in one point, see rules.py.
 """
 
 import argparse
-import importlib
 import statistics
 import sys
 import time
@@ -23,7 +22,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from benchmarks.speed.rules import CONTESTS, INSTALL, Contest
+from benchmarks.speed.rules import CONTESTS, Contest, pyspiel_if_installed
 from configs.flags import number, whole
 from games import Game, load_game
 from training.search.uct import EXPLORATION, UctPlayer
@@ -115,11 +114,7 @@ def main() -> None:
     )
     parser.add_argument("--rounds", type=whole(), default=5, help="(default: 5)")
     arguments = parser.parse_args()
-    try:
-        pyspiel = importlib.import_module("pyspiel")
-    except ImportError:
-        pyspiel = None
-        print(INSTALL)
+    pyspiel = pyspiel_if_installed()
     print("\nPlayouts a second, on one core")
     print(f"{'game':13} {'ours':>11} {'OpenSpiel C++':>13} {'ratio':>7}")
     for name in arguments.games:

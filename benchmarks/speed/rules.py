@@ -202,9 +202,8 @@ def concatenated_games(game: Game) -> tuple[Actions, NDArray[np.int64]]:
     return np.array(list(itertools.chain(*games)), np.int32), np.array([len(actions) for actions in games])
 
 
-def nanoseconds(contest: Contest, rounds: int) -> str:
-    """One line of the table of kernels."""
-    game = load_game(contest.name, **contest.options)
+def nanoseconds(game: Game, rounds: int) -> list[float]:
+    """The times of step, legal_actions, observe and hash of a position."""
     actions, lengths = concatenated_games(game)
     planes = np.empty(game.observation_shape, np.float32)
     times: list[list[float]] = []
@@ -215,9 +214,14 @@ def nanoseconds(contest: Contest, rounds: int) -> str:
             replay(game.rules, game.start, actions, lengths, planes, extra)
             times[-1].append((time.process_time() - started) / len(actions) * 1e9)
     step, *others = (statistics.median(column) for column in zip(*times[1:], strict=True))
-    return (
-        f"{step:8.0f} {others[0] - step:14.0f} {others[1] - step:8.0f} {others[2] - step:8.0f} {game.start.nbytes:10,}"
-    )
+    return [step, *(other - step for other in others)]
+
+
+def kernels_line(contest: Contest, rounds: int) -> str:
+    """One line of the table of kernels."""
+    game = load_game(contest.name, **contest.options)
+    step, legal, observe, key = nanoseconds(game, rounds)
+    return f"{step:8.0f} {legal:14.0f} {observe:8.0f} {key:8.0f} {game.start.nbytes:10,}"
 
 
 def python_chess_perft(board: Any, depth: int) -> int:
@@ -291,6 +295,15 @@ def print_chess(*, seconds: float, rounds: int) -> None:
         print(f"Random games in python-chess: {speed:,.0f} moves/s, mean length {length:.1f}")
 
 
+def pyspiel_if_installed() -> Any:
+    """OpenSpiel's module; without it, None, after saying how to install it."""
+    try:
+        return importlib.import_module("pyspiel")
+    except ImportError:
+        print(INSTALL)
+        return None
+
+
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -302,11 +315,7 @@ def main() -> None:
     )
     parser.add_argument("--rounds", type=whole(), default=5, help="(default: 5)")
     arguments = parser.parse_args()
-    try:
-        pyspiel = importlib.import_module("pyspiel")
-    except ImportError:
-        pyspiel = None
-        print(INSTALL)
+    pyspiel = pyspiel_if_installed()
     print("\nRandom games, moves a second; length is the mean number of moves in a game")
     print(
         f"{'game':13} {'ours':>13} {'length':>7} {'OpenSpiel C++':>13} {'length':>7} {'ratio':>7} "
@@ -318,7 +327,7 @@ def main() -> None:
     print("\nOur kernels, nanoseconds a call in random games; bytes of a state")
     print(f"{'game':13} {'step':>8} {'legal_actions':>14} {'observe':>8} {'hash':>8} {'bytes':>10}")
     for name in arguments.games:
-        print(f"{name:13} {nanoseconds(CONTESTS[name], arguments.rounds)}", flush=True)
+        print(f"{name:13} {kernels_line(CONTESTS[name], arguments.rounds)}", flush=True)
     if "chess" in arguments.games:
         print_chess(seconds=arguments.seconds, rounds=arguments.rounds)
 
