@@ -7,6 +7,7 @@ import pytest
 import yaml
 
 from configs.own_modules import stem_of
+from tests.own_game import own_game
 from tests.programs import printed, run
 from tests.sources import ROOT
 from tests.training.networks.test_own_network import NETWORK
@@ -15,8 +16,7 @@ from tests.training.networks.test_own_network import NETWORK
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """A folder with a game, a network and a config that names both."""
-    rules = (ROOT / "games" / "tic_tac_toe.py").read_text(encoding="utf-8")
-    (tmp_path / "mine.py").write_text(rules.replace("def tic_tac_toe()", "def game()"), encoding="utf-8")
+    own_game(tmp_path / "mine.py")
     (tmp_path / "small.py").write_text(NETWORK, encoding="utf-8")
     settings = yaml.safe_load((ROOT / "configs" / "tic_tac_toe.yaml").read_text(encoding="utf-8"))
     settings |= {"game": {"module": "mine.py"}, "network": {"module": "small.py", "options": {"width": 32}}}

@@ -12,7 +12,7 @@ import pytest
 from configs.own_modules import keep_module
 from tests.cluster.driver import ACTIVE, BROKEN, PATIENCE, Driver, driven, in_time
 from tests.cluster.hosts import Host, running_hosts
-from tests.sources import ROOT
+from tests.own_game import own_game
 from training.data.ledger import read_ledger
 
 pytestmark = [pytest.mark.trial, pytest.mark.timeout(400)]
@@ -33,13 +33,6 @@ def driver(real_hosts: None, tmp_path_factory: pytest.TempPathFactory) -> Iterat
         game = {"name": "", "module": str(own_game(folder / "mine.py"))}
         with driven(folder, hosts, in_config=3, machines=machines, changes={"game": game}) as made:
             yield made
-
-
-def own_game(path: Path) -> Path:
-    """A game outside the checkout."""
-    rules = (ROOT / "games" / "tic_tac_toe.py").read_text(encoding="utf-8")
-    path.write_text(rules.replace("def tic_tac_toe()", "def game()"), encoding="utf-8")
-    return path
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import pytest
 from configs import own_modules
 from configs.own_modules import source_of
 from games import load_game
-from tests.sources import ROOT
+from tests.own_game import own_game
 from tests.training.small_run import GAME, model_bytes, small_settings
 from training.data.records import GameBatch, GameRecord, decode
 from training.data.verify import verify
@@ -184,9 +184,7 @@ def test_a_damaged_module_of_the_user_is_reported_in_the_heartbeat(tmp_path: Pat
 
 
 def test_a_user_s_game_is_played_from_the_file_in_the_inbox(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    rules = (ROOT / "games" / "tic_tac_toe.py").read_text(encoding="utf-8")
-    (tmp_path / "mine.py").write_text(rules.replace("def tic_tac_toe()", "def game()"), encoding="utf-8")
-    game = load_game(str(tmp_path / "mine.py"))
+    game = load_game(str(own_game(tmp_path / "mine.py")))
     main = Main(tmp_path / "worker", granted=2, game=game.name, modules=(game.name,))
     main.folder.module_path(game.name).write_bytes(source_of(game.name))
     data = model_bytes(2, game)
