@@ -1,4 +1,5 @@
-"""The two-player benchmark: a network against every opponent of a ladder, and these against their neighbours.
+"""The benchmark of games for two and more players: a network against every opponent of a ladder, and these against
+their neighbours.
 
 Without games among the opponents a network that wins all games against one and loses all against the next would tell
 nothing of how far the two are apart; with them its own few games place it between them. The games of a match are cut
@@ -21,6 +22,8 @@ from engines.slices import play_jobs
 from games import Game
 from training.common.intervals import wilson
 from training.evaluation.elo import PairResult, Rating, rate_players
+from training.evaluation.match import MatchResult
+from training.evaluation.strength import mean_return
 
 SLICE = "engines.match_slice"
 
@@ -49,13 +52,14 @@ OnProgress = Callable[[Tally], None]
 
 @dataclass(frozen=True, kw_only=True)
 class Match:
-    """The games between two players, two from each opening: the first player begins the first of them."""
+    """The games between two players, one per seat from each opening (training/evaluation/match.py)."""
 
     first: str
     second: str
+    players: int  # of the game
     seed: int
     opening_plies: int
-    scores: NDArray[np.float64]  # [games] 1 won by the first player, 0.5 drawn, 0 lost
+    scores: NDArray[np.float64]  # [games] as ``MatchResult`` has them
     games: tuple[tuple[int, ...], ...]  # the moves of each, including its opening
     move_seconds: tuple[float, float]  # each player's mean per move
     seconds: float  # until all processes were done
@@ -63,7 +67,8 @@ class Match:
     @cached_property
     def result(self) -> PairResult:
         """Wins, draws and losses."""
-        wins, draws, losses = (int((self.scores == score).sum()) for score in (1.0, 0.5, 0.0))
+        wins, losses = int((self.scores > 0.5).sum()), int((self.scores < 0.5).sum())
+        draws = len(self.scores) - wins - losses
         return PairResult(first=self.first, second=self.second, wins=wins, draws=draws, losses=losses)
 
     @property
@@ -77,6 +82,11 @@ class Match:
         drawn.
         """
         return wilson(float(self.scores.sum()), len(self.scores))
+
+    @property
+    def mean_return(self) -> tuple[float, float | None]:
+        """The first player's mean return, and half the width of its 95 % interval."""
+        return mean_return([MatchResult(scores=self.scores.reshape(-1, self.players))])
 
     @property
     def plies(self) -> float:
@@ -108,12 +118,12 @@ def play_pairs(
     processes: int,
     on_progress: OnProgress = lambda tally: None,
 ) -> Match:
-    """Play an even number of games between two players, in several processes.
+    """Play a multiple of ``game.num_players`` games between two players, in several processes.
 
     Raises:
         SliceFailed: a process ended before its games did.
     """
-    started, pairs = time.monotonic(), games // 2
+    started, pairs = time.monotonic(), games // game.num_players
     bounds = np.linspace(0, pairs, min(processes, pairs) + 1).astype(int).tolist()
     jobs = [
         MatchJob(
@@ -133,6 +143,7 @@ def play_pairs(
     return Match(
         first=first.name,
         second=second.name,
+        players=game.num_players,
         seed=seed,
         opening_plies=opening_plies,
         scores=np.array([score for part in parts for score in part.scores]),

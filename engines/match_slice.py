@@ -54,7 +54,7 @@ class MatchLine(JobStatus):
         0.0,
     )
     chosen: tuple[int, int] = (0, 0)  # moves of each player
-    scores: tuple[float, ...] = ()  # of each game, two per pair: 1 won by the first player, 0.5 drawn, 0 lost
+    scores: tuple[float, ...] = ()  # of each game, pair by pair, as ``MatchResult`` has them
     games: tuple[tuple[int, ...], ...] = ()  # the moves of each, including its opening
 
 
@@ -87,7 +87,7 @@ def timed_player(game: Game, spec: AnyPlayerSpec, seed: int, *, warm_up: int, st
     player = make_player(game, spec, seed, stack)
     network = spec.kind == "network"
     states = game.initial_states(warm_up if network else 1)
-    play_chance(game, states, chance_streams(seed, first_pair=0, pairs=len(states)), [[] for _ in states])
+    play_chance(game, states, chance_streams(seed, first_pair=0, pairs=len(states), players=1), [[] for _ in states])
     player.choose(states)
     elsewhere = isinstance(spec, EngineSpec) or (network and pick_device("auto").type != "cpu")
     return TimedPlayer(player, time.perf_counter if elsewhere else time.process_time)
@@ -123,7 +123,7 @@ def play_match_job(job: MatchJob) -> MatchLine:
             watch=lambda states: reporter.maybe(lambda: line(states)),
         )
     return MatchLine(
-        ended=2 * job.pairs,
+        ended=len(result.moves),
         moves=first.moves + second.moves,
         complete=True,
         wins=result.wins,

@@ -29,6 +29,23 @@ def has_line(board: NDArray[Any], stone: int, length: int) -> bool:
 
 
 @lean
+def has_line_through(board: NDArray[Any], row: int, column: int, length: int) -> bool:
+    """Whether the stone of a cell is one of ``length`` equal ones in a row, column or diagonal."""
+    height, width, stone = board.shape[0], board.shape[1], board[row, column]
+    for down, right in ((0, 1), (1, 0), (1, 1), (1, -1)):
+        count = 1
+        for way in (1, -1):
+            at_row, at_column = row + way * down, column + way * right
+            while 0 <= at_row < height and 0 <= at_column < width and board[at_row, at_column] == stone:
+                count += 1
+                at_row += way * down
+                at_column += way * right
+        if count >= length:
+            return True
+    return False
+
+
+@lean
 def is_full(board: NDArray[Any]) -> bool:
     """Whether no number of the board is 0."""
     for row in range(board.shape[0]):

@@ -70,10 +70,10 @@ class GameReport:
     max_plies: int = 0
     branching: float = 0.0  # legal actions, on average
     most_legal: int = 0
-    first_wins: float = 0.0  # shares of games
+    first_wins: float = 0.0  # shares of two-player games
     draws: float = 0.0
     second_wins: float = 0.0
-    mean_score: float = 0.0  # of one-player games
+    mean_returns: list[float] = field(default_factory=list)  # of each player; in a one-player game, the mean score
     cut: float = 0.0  # share of games that have max_plies
     moves_per_second: float = 0.0
     symmetries: int = 1
@@ -113,7 +113,8 @@ def examine(
     played = [_play(game, random) for _ in range(games)]
     plies = [len(one.moves) for one in played]
     legal = [count for one in played for count in one.legal]
-    first = np.array([one.returns[0] for one in played])
+    returns = np.array([one.returns for one in played])
+    first = returns[:, 0]
     cut = statistics.fmean(one.cut for one in played)
     further = further_symmetries(game)
     return GameReport(
@@ -130,7 +131,7 @@ def examine(
         first_wins=float((first > 0).mean()),
         draws=float((first == 0).mean()),
         second_wins=float((first < 0).mean()),
-        mean_score=float(first.mean()),
+        mean_returns=returns.mean(0).tolist(),
         cut=cut,
         moves_per_second=moves_per_second(game),
         symmetries=len(game.point_symmetries),
@@ -170,7 +171,8 @@ def _play(game: Game, random: np.random.Generator) -> _Played:
         game.play(state, action)
     played.boards.append(game.render(state))
     played.returns = game.returns(state).tolist()
-    played.cut = len(played.moves) >= game.max_plies and not (isinstance(game, PlainGame) and told_end(game, state))
+    told = isinstance(game, PlainGame) and told_end(game, state, action)
+    played.cut = len(played.moves) >= game.max_plies and not told
     return played
 
 
@@ -242,7 +244,9 @@ def _would_hold(game: Game, points: NDArray[np.int32]) -> bool:
         actions = move_table(points[None], game.num_actions, game.observation_shape)[0]
     except PlainGameError:
         return False
-    start = first_state(turned(game.plain.board, points)) if isinstance(game, PlainGame) else game.start
+    start = (
+        first_state(turned(game.plain.board, points), game.num_players) if isinstance(game, PlainGame) else game.start
+    )
     return np.array_equal(start, game.start) and symmetry_holds(game, points, actions, start)
 
 

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from games import load_game
 from games.game import (
     CHANCE,
+    MOST_PLAYERS,
     Actions,
     Floats,
     Game,
@@ -128,10 +129,10 @@ def _check_constants(game: Game) -> None:
         min(channels, height, width) > 0, game, "observation_shape has an empty side", "give C, H and W from 1 each"
     )
     _require(
-        game.num_players in (1, 2),
+        1 <= game.num_players <= MOST_PLAYERS,
         game,
-        f"num_players is {game.num_players}, neither 1 nor 2",
-        "games of three and more players are not trained yet",
+        f"num_players is {game.num_players}",
+        f"give the number of players, from 1 to {MOST_PLAYERS}",
     )
     _require(
         1 <= game.num_actions <= 2**16,
@@ -476,7 +477,7 @@ def _check_returns(game: Game, state: States, moves: Moves) -> None:
     )
     _require((won != UNWRITTEN).all(), game, "returns does not write every player's", "write all of them", moves)
     _require(np.isfinite(won).all(), game, "a return is not a finite number", "do not divide by 0", moves)
-    if game.num_players == 2:
+    if game.num_players > 1:
         given = " and ".join(f"{value:g}" for value in won)
         _require(
             (np.abs(won) <= 1).all(),
@@ -486,7 +487,7 @@ def _check_returns(game: Game, state: States, moves: Moves) -> None:
             moves,
         )
         _require(
-            won.sum() == 0,
+            game.num_players > 2 or won.sum() == 0,
             game,
             f"the returns of two players do not add up to zero: {given}",
             "give one player the opposite of what the other gets",
@@ -496,7 +497,7 @@ def _check_returns(game: Game, state: States, moves: Moves) -> None:
             game.terminal(state) or not won.any(),
             game,
             f"a return is given before the game is over: {given}",
-            "write 0 for both until then",
+            "write 0 for all until then",
             moves,
         )
 

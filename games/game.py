@@ -21,6 +21,7 @@ Planes = NDArray[np.float32]  # [C, H, W] one observation, or [N, C, H, W]
 Returns = NDArray[np.float32]  # [players]
 Floats = NDArray[np.float32]
 
+MOST_PLAYERS = 16
 CHANCE = -1  # the player to move at a *chance state*, where nature moves: at an afterstate and before a random start
 
 _state = types.Array(types.int64, 1, "C")
@@ -52,7 +53,7 @@ class Rules(NamedTuple):
     legal_actions: Any
     # (state, action): plays a legal action, or a possible outcome at a chance state, in place; else undefined
     step: Any
-    current_player: Any  # (state) -> 0, 1 or CHANCE; arbitrary when the game is over
+    current_player: Any  # (state) -> a player from 0, or CHANCE; arbitrary when the game is over
     terminal: Any  # (state) -> 1 when the game is over, else 0
     # (state, out [players]): each player's return so far, in [-1, 1]; in a one-player game, the score
     returns: Any
@@ -77,7 +78,7 @@ class Game:
     """A game's kernels, constants and notation.
 
     A ply is a step: an action or a chance outcome. Two-player games are won and lost; a one-player game has a score,
-    whose increments are the rewards.
+    whose increments are the rewards. With three and more players each wants the largest return for itself.
     """
 
     name: str
@@ -118,6 +119,13 @@ class Game:
             object.__setattr__(self, "most_legal_actions", self.num_actions)
         if self.num_outcomes == 0:
             object.__setattr__(self, "outcome_symmetries", np.empty((len(self.action_symmetries), 0), np.int32))
+
+    @property
+    def num_values(self) -> int:
+        """V, the values of a position: one, for the player to move; with three and more players one for each, of which
+        the first is for the player to move, the second for the player whose number is one higher, and so on.
+        """
+        return self.num_players if self.num_players > 2 else 1
 
     @property
     def height(self) -> int:
@@ -168,7 +176,7 @@ class Game:
         call_step(self.rules.step, state, action)
 
     def current_player(self, state: States) -> int:
-        """The player to move: 0, 1 or ``CHANCE``."""
+        """The player to move, from 0, or ``CHANCE``."""
         return int(call_query(self.rules.current_player, state))
 
     def terminal(self, state: States) -> bool:

@@ -17,10 +17,14 @@ first player is 1 and the second is -1, which also mark their stones well:
 - ``play(board, player, move)`` changes the board in place. It returns nothing, and the other player moves; or it
   returns the player who moves next.
 - ``result(board, player)`` returns None while the game goes on, and then the first player's return: 1, 0, -1, or
-  between; in a game for one player, the score. ``player`` is to move.
+  between; in a game for one player, the score. ``player`` is to move. With a third parameter, ``result(board, player,
+  move)``, it is told the move that has just been made, so that it need not search the whole board.
 - ``planes(board, player)`` returns what the network sees, from the view of the player to move: an array ``[C, H, W]``,
   or a tuple of planes ``[H, W]`` and of numbers that fill a plane. By default, the stones of the player and of the
   other.
+
+Three and more players are 1, 2, 3, and so on, and move in this order unless ``play`` says otherwise; ``result`` returns
+each player's return, from -1 to 1, in a tuple or an array.
 
 A plain game has no chance events. Games of chance, and the fastest ones, are written as kernels (``games.game``).
 """
@@ -41,10 +45,9 @@ import numpy as np
 from numba import types
 from numpy.typing import NDArray
 
-from games.game import Game, Rules, States, action_table, board_symmetries, mirror_symmetries
+from games.game import MOST_PLAYERS, Game, Rules, States, action_table, board_symmetries, mirror_symmetries
 from games.numba_errors import explained
 from games.plain_kernels import (
-    BOARD,
     MOVES,
     NEXT,
     OUTCOME,
@@ -53,12 +56,24 @@ from games.plain_kernels import (
     Around,
     all_of,
     any_of,
-    board_of,
+    board_word,
     first_state,
     kernels_around,
+    num_results,
     own_and_other,
+    stones_by_seat,
 )
-from games.plain_reference import Board, Functions, PlainGameError, PlainRules, Playout, check_functions, place_of
+from games.plain_reference import (
+    Board,
+    Functions,
+    PlainGameError,
+    PlainRules,
+    Playout,
+    board_in,
+    check_functions,
+    place_of,
+    result_of,
+)
 
 __all__ = ["PlainGame", "PlainGameError", "board_symmetries", "mirror_symmetries", "plain_game"]
 
@@ -84,7 +99,7 @@ def plain_game(
     legal_moves: Callable[[Any, int], Any] | None = None,
     is_legal: Callable[[Any, int, int], Any] | None = None,
     play: Callable[[Any, int, int], Any],
-    result: Callable[[Any, int], Any],
+    result: Callable[..., Any],
     planes: Callable[[Any, int], Any] = own_and_other,
     max_plies: int,
     moves: int | None = None,
@@ -104,7 +119,7 @@ def plain_game(
         max_plies: the most moves of a game; one that is not over by then is drawn, and so is one in which nobody can
             move.
         moves: the number of moves, which are numbered from 0; by default one for each point of the board.
-        players: 2, or 1 for a game with a score.
+        players: 2; or 1 for a game with a score; or more.
         symmetries: point tables ``[Y, H * W]`` such as ``board_symmetries(8)``. What they do to moves is derived where
             moves are points, (plane, point) pairs, columns, or pairs of points (from and to), and may be followed by
             moves that belong to no point. Other games give a pair of tables, of points and of moves ``[Y, moves]``.
@@ -122,10 +137,15 @@ def plain_game(
     caller = inspect.stack(0)[1]
     with _told_at(caller):
         legal = _one_of(legal_moves, is_legal)
+        if planes is own_and_other and players > 2:
+            planes = stones_by_seat(players)
         functions = Functions(*(_python(function) for function in (start, legal, play, result, planes)))
     board = _first_board(functions)
     num_moves = board.size if moves is None else moves
-    rules = PlainRules(functions, board, num_moves, players, max_plies, max_return, str, is_legal is not None)
+    told_move = functions.result.__code__.co_argcount > 2
+    rules = PlainRules(
+        functions, board, num_moves, players, max_plies, max_return, str, is_legal is not None, told_move
+    )
     with _told_at(caller):
         _check_constants(rules)
     shape = Playout(rules).planes().shape
@@ -139,8 +159,8 @@ def plain_game(
         options={},
         rules_version=rules_version,
         rules=_kernels(rules, shape, caller.frame.f_globals["__name__"]),
-        start=first_state(board),
-        symmetric_starts=np.stack([first_state(turned(board, table)) for table in points]),
+        start=first_state(board, players),
+        symmetric_starts=np.stack([first_state(turned(board, table), players) for table in points]),
         num_players=players,
         num_actions=num_moves,
         observation_shape=shape,
@@ -150,7 +170,7 @@ def plain_game(
         action_symmetries=actions,
         action_name=names.__getitem__,
         parse_action=partial(_parsed, {name.casefold(): move for move, name in enumerate(names)}),
-        render=lambda state: (render or drawn)(board_of(state, BOARD, board.shape, board.dtype).copy()),
+        render=lambda state: (render or drawn)(board_in(rules, state).copy()),
         most_legal_actions=most_legal_moves,
         max_return=max_return,
         plain=rules,
@@ -159,10 +179,9 @@ def plain_game(
     return game
 
 
-def told_end(game: PlainGame, state: States) -> bool:
-    """Whether ``result`` says that the game is over, rather than ``max_plies``."""
-    board = board_of(state, BOARD, game.plain.board.shape, game.plain.board.dtype).copy()
-    return game.plain.functions.result(board, int(state[PLAYER])) is not None
+def told_end(game: PlainGame, state: States, move: int) -> bool:
+    """Whether ``result`` says that the game is over after ``move``, rather than ``max_plies``."""
+    return result_of(game.plain, board_in(game.plain, state).copy(), int(state[PLAYER]), move) is not None
 
 
 @contextmanager
@@ -204,8 +223,8 @@ def _first_board(functions: Functions) -> Board:
 
 
 def _check_constants(rules: PlainRules) -> None:
-    if rules.players not in (1, 2):
-        raise PlainGameError(f"players is {rules.players}; plain games are for 1 or 2 players")
+    if not 1 <= rules.players <= MOST_PLAYERS:
+        raise PlainGameError(f"players is {rules.players}; give the number of players, from 1 to {MOST_PLAYERS}")
     if not 1 <= rules.num_moves <= 2**16:
         raise PlainGameError(f"moves is {rules.num_moves}; number the moves from 0 and give their number, up to 65536")
     if rules.max_plies < 1:
@@ -227,12 +246,16 @@ def _kernels(rules: PlainRules, shape: tuple[int, int, int], module: str) -> Rul
             PLANES=shape,
             ACTIONS=rules.num_moves,
             PLAYERS=rules.players,
+            RESULTS=(num_results(rules.players),),
+            BOARD=board_word(rules.players),
             MAX_PLIES=rules.max_plies,
         )
 
     stones = rules.functions.planes is own_and_other
     try:
-        return kernels_around(functools.cache(around), module, one_by_one=rules.one_by_one, stones=stones)
+        return kernels_around(
+            functools.cache(around), module, one_by_one=rules.one_by_one, told_move=rules.told_move, stones=stones
+        )
     except Exception as error:  # numba's own, and those of its assertions
         raise PlainGameError(_why_not(error, rules, list(around(True)[:4]))) from error
 
@@ -243,7 +266,8 @@ def _why_not(error: Exception, rules: PlainRules, functions: list[Any]) -> str:
     originals: tuple[Callable[..., Any], ...] = rules.functions[1:]
     for function, original in zip(functions, originals, strict=True):
         asked = original is rules.functions.legal_moves and rules.one_by_one
-        move = (types.int64,) if original is rules.functions.play or asked else ()
+        told = original is rules.functions.result and rules.told_move
+        move = (types.int64,) if original is rules.functions.play or asked or told else ()
         try:
             function.compile((board, types.int64, *move))
         except Exception as alone:

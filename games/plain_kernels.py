@@ -3,8 +3,8 @@
 ``kernels_around`` copies the kernels below and gives each copy the author's functions and the game's constants as its
 globals, under the names of ``Around``. So numba compiles every call into the kernel.
 
-A state row is the player to move (1 or -1), the number of plies, whether the game is over, the first player's return
-(a float64), and the board.
+A state row is the player to move (1 or -1; with three and more players 1, 2, 3, ...), the number of plies, whether the
+game is over, the first player's return (a float64; with three and more players everyone's), and the board.
 """
 
 from collections.abc import Callable
@@ -17,6 +17,7 @@ from numba.core import cgutils, types
 from numba.core.errors import TypingError
 from numba.extending import intrinsic, overload
 from numba.np.arrayobj import make_array, populate_array
+from numba.typed.typedobjectutils import _nonoptional
 from numpy.typing import NDArray
 
 from games.compiled import captured_kernel, compiled, inlined
@@ -36,13 +37,12 @@ from games.game import (
 
 Board = NDArray[Any]
 
-PLAYER, PLY, OVER, RESULT, BOARD = range(5)  # words; the board is the rest
+PLAYER, PLY, OVER, RESULT = range(4)  # words; the board follows the results
 WORD = 8  # bytes
-ONE = (1,)  # the shape of a single number
 WRONG = "keima: "  # how errors of these functions begin, before what the author did and should do
 MOVES = "legal_moves must yield or return move numbers"
-NEXT = "play must return nothing, or the next player: 1 or -1"
-OUTCOME = "result must return None while the game goes on, and then a number"
+NEXT = "play must return nothing, or the next player's number"
+OUTCOME = "result must return None while the game goes on, and then a number, or one for each of three and more players"
 VIEW = "planes must return an array [C, H, W], or several of [H, W]"
 
 
@@ -58,7 +58,24 @@ class Around(NamedTuple):
     PLANES: tuple[int, int, int]
     ACTIONS: int
     PLAYERS: int
+    RESULTS: tuple[int]  # the shape of the results
+    BOARD: int  # the first word of the board
     MAX_PLIES: int
+
+
+def num_results(players: int) -> int:
+    """The returns that a state has: with two players, that of the first tells the other's."""
+    return players if players > 2 else 1
+
+
+def board_word(players: int) -> int:
+    """The first word of the board in a state."""
+    return RESULT + num_results(players)
+
+
+def player_number(index: int, players: int) -> int:
+    """How the author's functions call the player with this index from 0."""
+    return index + 1 if players > 2 else (1, -1)[index]
 
 
 def board_of(state: States, first: int, shape: tuple[int, ...], dtype: Any) -> Board:
@@ -179,38 +196,85 @@ def _compiled_has_first(moves: Any, actions: Any) -> Any:
 def next_player(value: Any, player: int, players: int) -> int:
     """The next player, where ``play`` returned ``value``."""
     if value is None:
-        return -player if players == 2 else player
+        return player_after(player, players)
+    return allowed_player(value, players)
+
+
+@inlined
+def player_after(player: int, players: int) -> int:
+    """The player who moves next in turn."""
+    if players > 2:
+        return player % players + 1
+    return -player if players == 2 else player
+
+
+@inlined
+def allowed_player(value: int, players: int) -> int:
+    """The number of a player that is nearest to ``value``, since kernels cannot raise."""
+    if players > 2:
+        return min(max(value, 1), players)
     return 1 if value > 0 else -1
 
 
 @overload(next_player, strict=False)
 def _compiled_next_player(value: Any, player: Any, players: Any) -> Any:
     if isinstance(value, types.NoneType):  # type: ignore[attr-defined]
-        return lambda value, player, players: -player if players == 2 else player
+        return lambda value, player, players: player_after(player, players)
     optional = isinstance(value, types.Optional)  # type: ignore[attr-defined]
     if optional and isinstance(value.type, types.Integer):
         return next_player
     if isinstance(value, types.Integer):
-        return lambda value, player, players: 1 if value > 0 else -1
+        return lambda value, player, players: allowed_player(value, players)
     raise TypingError(f"{WRONG}{NEXT}, and returns {value}")
 
 
-def outcome(value: Any) -> tuple[int, float]:
-    """Whether the game is over, and the first player's return, where ``result`` returned ``value``."""
+def write_outcome(value: Any, out: Returns) -> bool:
+    """Whether the game is over, where ``result`` returned ``value``; if so, ``out`` has the results."""
     if value is None:
-        return 0, 0.0
-    return 1, 1.0 * value
+        return False
+    out[:] = value
+    return True
 
 
-@overload(outcome, strict=False)
-def _compiled_outcome(value: Any) -> Any:
+@overload(write_outcome, strict=False)
+def _compiled_write_outcome(value: Any, out: Any) -> Any:
     if isinstance(value, types.NoneType):  # type: ignore[attr-defined]
-        return lambda value: (0, 0.0)
+        return lambda value, out: False
     optional = isinstance(value, types.Optional)  # type: ignore[attr-defined]
     if optional and isinstance(value.type, (types.Integer, types.Float)):
-        return outcome
+
+        def write_number_if_over(value: Any, out: Any) -> bool:
+            if value is None:
+                return False
+            out[0] = 1.0 * value
+            return True
+
+        return write_number_if_over
+    if optional:
+
+        def write_if_over(value: Any, out: Any) -> bool:
+            if value is None:
+                return False
+            return write_outcome(_nonoptional(value), out)
+
+        return write_if_over
     if isinstance(value, (types.Integer, types.Float)):
-        return lambda value: (1, float(value))
+
+        def write_number(value: Any, out: Any) -> bool:
+            out[0] = float(value)
+            return True
+
+        return write_number
+    if isinstance(value, types.BaseTuple) or (isinstance(value, types.Array) and value.ndim == 1):  # type: ignore[attr-defined]
+
+        def write_numbers(value: Any, out: Any) -> bool:
+            out[:] = np.nan  # kernels cannot raise; the contract finds it
+            for at, number in enumerate(value):
+                if at < out.size:
+                    out[at] = float(number)
+            return True
+
+        return write_numbers
     raise TypingError(f"{WRONG}{OUTCOME}, and returns {value}")
 
 
@@ -306,11 +370,26 @@ def own_and_other(board: Board, player: int) -> Any:
     return board == player, board == -player
 
 
-def first_state(board: Board) -> States:
+def stones_by_seat(players: int) -> Callable[[Board, int], Any]:
+    """The ``planes`` of a game for three and more players that has none: the stones of the player to move, of the next
+    player, and so on.
+    """
+
+    def planes(board: Board, player: int) -> Any:
+        seen = np.zeros((players, board.shape[0], board.shape[1]), np.float32)
+        for seat in range(players):
+            seen[seat] = board == (player - 1 + seat) % players + 1
+        return seen
+
+    return planes
+
+
+def first_state(board: Board, players: int) -> States:
     """The state at the start, for the board at the start."""
-    state = np.zeros(BOARD + -(-board.nbytes // WORD), np.int64)
+    first = board_word(players)
+    state = np.zeros(first + -(-board.nbytes // WORD), np.int64)
     state[PLAYER] = 1
-    board_of(state, BOARD, board.shape, board.dtype)[...] = board
+    board_of(state, first, board.shape, board.dtype)[...] = board
     return state
 
 
@@ -323,7 +402,8 @@ planes: Any = None
 SHAPE: tuple[int, ...] = ()
 DTYPE: Any = np.int8
 PLANES: tuple[int, int, int] = (0, 0, 0)
-ACTIONS = PLAYERS = MAX_PLIES = 0
+RESULTS: tuple[int] = (0,)
+ACTIONS = PLAYERS = MAX_PLIES = BOARD = 0
 
 
 def legal_actions(state: States, out: Actions) -> int:
@@ -355,11 +435,8 @@ def step(state: States, action: int) -> None:
     player = next_player(play(board, state[PLAYER], action), state[PLAYER], PLAYERS)
     state[PLAYER] = player
     state[PLY] += 1
-    over, won = outcome(result(board, player))
-    if over != 0:
-        state[OVER] = 1
-        board_of(state, RESULT, ONE, np.float64)[0] = won
-    elif state[PLY] >= MAX_PLIES or not has_move(board, player):
+    over = write_outcome(result_after(board, player, action), board_of(state, RESULT, RESULTS, np.float64))
+    if over or state[PLY] >= MAX_PLIES or not has_move(board, player):
         state[OVER] = 1
 
 
@@ -376,8 +453,20 @@ def has_move_one_by_one(board: Board, player: int) -> bool:
     return False
 
 
+def result_after(board: Board, player: int, move: int) -> Any:
+    """What ``result`` says after a move, which it need not be told."""
+    return result(board, player)
+
+
+def result_told_move(board: Board, player: int, move: int) -> Any:
+    """The same for a function that is told the move."""
+    return result(board, player, move)
+
+
 def current_player(state: States) -> int:
-    """Player 1 is number 0, and player -1 is number 1."""
+    """Player 1 is number 0, and player -1 is number 1; with three and more players, player 2 is number 1."""
+    if PLAYERS > 2:
+        return state[PLAYER] - 1
     return 0 if state[PLAYER] > 0 else 1
 
 
@@ -387,11 +476,12 @@ def terminal(state: States) -> int:
 
 
 def returns(state: States, out: Returns) -> None:
-    """The first player's return, and the opposite for the second."""
-    won = np.float32(board_of(state, RESULT, ONE, np.float64)[0])
-    out[0] = won
+    """The first player's return, and the opposite for the second; or everyone's."""
+    results = board_of(state, RESULT, RESULTS, np.float64)
+    for player in range(results.size):
+        out[player] = np.float32(results[player])
     if PLAYERS == 2:
-        out[1] = np.float32(0.0) - won
+        out[1] = np.float32(0.0) - out[0]
 
 
 def observe(state: States, out: Planes) -> None:
@@ -432,12 +522,15 @@ def hash_of_stones(state: States) -> int:
     return int(np.int64(key))
 
 
-def kernels_around(around: Callable[[bool], Around], module: str, *, one_by_one: bool, stones: bool) -> Rules:
+def kernels_around(
+    around: Callable[[bool], Around], module: str, *, one_by_one: bool, told_move: bool, stones: bool
+) -> Rules:
     """The kernels around the functions of an author's ``module``, whose cache they are kept in.
 
     Args:
         around: what they are written around, with functions that count references to arrays or not.
         one_by_one: whether ``legal_moves`` is asked about each move.
+        told_move: whether ``result`` is told the move.
         stones: whether ``planes`` is ``own_and_other``.
 
     Raises:
@@ -448,10 +541,14 @@ def kernels_around(around: Callable[[bool], Around], module: str, *, one_by_one:
         given = {**globals(), **around(counted)._asdict(), "__name__": module}
         if not numba.config.DISABLE_JIT:
             given["board_of"] = _board_of
-        ask = FunctionType((has_move_one_by_one if one_by_one else has_move).__code__, given, has_move.__name__)
-        given["has_move"] = (
-            ask if numba.config.DISABLE_JIT else numba.njit(nogil=True, _nrt=counted, forceinline=True)(ask)
-        )
+        parts = {
+            "has_move": has_move_one_by_one if one_by_one else has_move,
+            "result_after": result_told_move if told_move else result_after,
+        }
+        for name, part in parts.items():
+            asked = FunctionType(part.__code__, given, name)
+            compile_part = numba.njit(nogil=True, _nrt=counted, forceinline=True)
+            given[name] = asked if numba.config.DISABLE_JIT else compile_part(asked)
         function = FunctionType(kernel.__code__, given, kernel.__name__)
         try:
             return captured_kernel(signature, function, counted=counted)

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from games.game import Game, Planes
-from games.plain_kernels import BOARD, board_of
+from games.game import Game, Planes, States
+from games.plain_kernels import board_of, board_word, num_results, player_number
 
 Board = NDArray[Any]
 
@@ -34,7 +34,7 @@ class Functions(NamedTuple):
     start: Callable[[], Any]
     legal_moves: Callable[..., Any]
     play: Callable[[Any, int, int], Any]
-    result: Callable[[Any, int], Any]
+    result: Callable[..., Any]
     planes: Callable[[Any, int], Any]
 
 
@@ -49,6 +49,17 @@ class PlainRules(NamedTuple):
     max_return: float
     move_name: Callable[[int], str]
     one_by_one: bool  # whether legal_moves is asked about each move
+    told_move: bool  # whether result is told the move
+
+
+def board_in(rules: PlainRules, state: States) -> Board:
+    """The board in a state of the game, in its memory."""
+    return board_of(state, board_word(rules.players), rules.board.shape, rules.board.dtype)
+
+
+def result_of(rules: PlainRules, board: Board, player: int, move: int) -> Any:
+    """What the author's ``result`` says after ``move``."""
+    return rules.functions.result(board, player, *((move,) if rules.told_move else ()))
 
 
 def place_of(function: Callable[..., Any], error: BaseException | None = None) -> str:
@@ -68,7 +79,7 @@ class Playout:
         self.board: Board = rules.board.copy()
         self.player = 1
         self.over = self.told = False  # whether the game is over, and whether result said so
-        self.won = 0.0  # the first player's return
+        self.won: tuple[float, ...] = (0.0,) * num_results(rules.players)  # the results
         self.moves: list[int] = []
 
     @property
@@ -135,11 +146,12 @@ class Playout:
         self._see_result()
 
     def _next_player(self, answer: Any) -> int:
+        players = self.rules.players
+        allowed = [player_number(index, players) for index in range(players)]
         if answer is None:
-            return -self.player if self.rules.players == 2 else self.player
-        allowed = (1, -1) if self.rules.players == 2 else (1,)
+            return allowed[(allowed.index(self.player) + 1) % players]
         if isinstance(answer, (bool, np.bool_)) or answer not in allowed:
-            text = "1 or -1" if self.rules.players == 2 else "1"
+            text = " or ".join(map(str, allowed))
             self.refuse(
                 self.rules.functions.play,
                 f"returns {answer!r}",
@@ -149,19 +161,25 @@ class Playout:
 
     def _see_result(self) -> None:
         function = self.rules.functions.result
-        won = self._ask(function, function)
+        won = self._ask(function, lambda board, player: result_of(self.rules, board, player, self.moves[-1]))
         if won is None:
             self.over = len(self.moves) >= self.rules.max_plies
             return
-        if isinstance(won, (bool, np.bool_)) or not isinstance(won, (int, float, np.number)):
-            self.refuse(function, f"returns {won!r}", "return None while the game goes on, and then a number")
-        least, most = (-1.0, 1.0) if self.rules.players == 2 else (-np.inf, self.rules.max_return)
-        if not least <= won <= most or not np.isfinite(won):
+        players = self.rules.players
+        numbers = (won,) if players <= 2 else tuple(won) if isinstance(won, (tuple, np.ndarray)) else ()
+        odd = any(isinstance(one, (bool, np.bool_)) or not isinstance(one, (int, float, np.number)) for one in numbers)
+        if odd or len(numbers) != num_results(players):
+            wanted = "a number" if players <= 2 else f"a tuple of {players} numbers, one for each player"
+            self.refuse(function, f"returns {won!r}", f"return None while the game goes on, and then {wanted}")
+        least, most = (-1.0, 1.0) if players > 1 else (-np.inf, self.rules.max_return)
+        if not all(least <= one <= most and np.isfinite(one) for one in numbers):
             remedy = "return the first player's: 1 if that player has won, -1 if the other has, 0 for a draw"
-            if self.rules.players == 1:
+            if players == 1:
                 remedy = "tell plain_game the highest score as `max_return`"
+            elif players > 2:
+                remedy = "return numbers from -1 to 1"
             self.refuse(function, f"returns {won!r}", remedy)
-        self.over, self.told, self.won = True, True, float(won)
+        self.over, self.told, self.won = True, True, tuple(float(one) for one in numbers)
 
     def planes(self) -> Planes:
         """What the player to move sees, ``[C, H, W]``.
@@ -272,11 +290,11 @@ def _play_beside(rules: PlainRules, game: Game | None, random: np.random.Generat
 
 
 def _compare(game: Game, state: NDArray[np.int64], playout: Playout, legal: list[int], planes: Planes) -> None:
-    functions, board = playout.rules.functions, playout.board
+    functions, board, players = playout.rules.functions, playout.board, playout.rules.players
     compiled = game.legal_actions(state).tolist()
     pairs = (
-        (functions.play, "board", board_of(state, BOARD, board.shape, board.dtype).tolist(), board.tolist()),
-        (functions.play, "player", [1, -1][game.current_player(state)], playout.player),
+        (functions.play, "board", board_in(playout.rules, state).tolist(), board.tolist()),
+        (functions.play, "player", player_number(game.current_player(state), players), playout.player),
         (functions.result, "game is over", game.terminal(state), playout.over),
         (functions.legal_moves, "moves", _named(compiled, game), _named(legal, game)),
         (functions.planes, "planes", game.observe(state).tolist(), planes.tolist()),
@@ -288,7 +306,8 @@ def _compare(game: Game, state: NDArray[np.int64], playout: Playout, legal: list
 def _compare_end(game: Game, state: NDArray[np.int64], playout: Playout) -> None:
     function = playout.rules.functions.result
     _differ(function, "game is over", game.terminal(state), playout.over, playout)
-    _differ(function, "return", float(game.returns(state)[0]), float(np.float32(playout.won)), playout)
+    ours, theirs = game.returns(state)[: len(playout.won)].tolist(), np.array(playout.won, np.float32).tolist()
+    _differ(function, "return", ours, theirs, playout)
 
 
 def _named(moves: list[int], game: Game) -> str:

@@ -55,7 +55,7 @@ from training.data.ledger import read_ledger
 RESULTS_FILE, RATINGS_PICTURE = "benchmark.json", "ratings.png"
 GAME_FILES = {"chess": "games.pgn", "go": "games.sgf"}  # with the games, by what is played
 LINE_SECONDS = 30.0  # between two lines of progress there
-DEFAULT_GAMES, DEFAULT_SIMULATIONS = {1: 200, 2: 100}, {1: 50, 2: 100}  # by the game's players
+DEFAULT_GAMES, DEFAULT_SIMULATIONS = {1: 200, 2: 100}, {1: 50, 2: 100}  # by the game's players; 2 also for more
 DEFAULT_OPENING_PLIES = 4
 NODES = 20_000  # per move of Stockfish: its lower levels are weaker by their choice of moves, not by their time
 NO_STOCKFISH = (
@@ -219,7 +219,7 @@ from training.common.files import write_atomically
 from training.common.random import seed_stream
 from views.charts import FILE_WIDTH, Column, percent, points, rate, table
 from views.rating_picture import rating_picture
-from views.standings import rated_players, standings, standings_table
+from views.standings import rated_players, returns_table, standings, standings_table
 
 
 @interruptible
@@ -233,7 +233,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             playable = find_network(arguments, Path(folder))
             fill_defaults(arguments, playable.game)
             network = playable.spec(arguments.simulations, arguments.algorithm)
-            measure = measure_by_elo if playable.game.num_players == 2 else measure_by_score
+            measure = {1: measure_by_score, 2: measure_by_elo}.get(playable.game.num_players, measure_by_return)
             return measure(playable, network, arguments, console)
     except (ValueError, OSError, SliceFailed, EngineFailed) as error:
         print(f"benchmark.py: {in_words(error)}", file=sys.stderr)
@@ -244,13 +244,19 @@ def fill_defaults(arguments: argparse.Namespace, game: Game) -> None:
     """Fill in the defaults for this game.
 
     Raises:
-        ValueError: the games cannot be played in pairs, or opponents are named for a game without any.
+        ValueError: the games cannot be shared out among the seats, or opponents are named for a game without any.
     """
-    arguments.games = arguments.games or DEFAULT_GAMES[game.num_players]
-    arguments.simulations = arguments.simulations or DEFAULT_SIMULATIONS[game.num_players]
-    if game.num_players == 2 and arguments.games % 2:
+    players = game.num_players
+    arguments.games = arguments.games or -(-DEFAULT_GAMES[min(players, 2)] // players) * players
+    arguments.simulations = arguments.simulations or DEFAULT_SIMULATIONS[min(players, 2)]
+    if players == 2 and arguments.games % 2:
         raise ValueError(
             f"--games {arguments.games}: {game.name} is played in pairs with colours swapped, so give an even number"
+        )
+    if arguments.games % players:
+        raise ValueError(
+            f"--games {arguments.games}: the network has each of the {players} seats of {game.name} once per opening, "
+            f"so give a multiple of {players}"
         )
     if game.num_players == 1 and arguments.opponents:
         raise ValueError(
@@ -312,6 +318,29 @@ def measure_by_elo(
     return code
 
 
+# Games for three and more players.
+
+
+def measure_by_return(
+    playable: PlayableNetwork, network: NetworkSpec, arguments: argparse.Namespace, console: Console
+) -> int:
+    """Play against every opponent in all other seats, and print the mean returns; returns the exit code."""
+    game, matches = playable.game, list[Match]()
+    rungs = opponents(game, network, arguments, console)
+    play_matches(game, [(Entrant(name="network", spec=network), rung) for rung in rungs], arguments, console, matches)
+    print_lines(returns_table(matches, width_of(console)), console)
+    console.print(
+        f"The network: {game.name}, model {playable.model.model_version}, {network.num_simulations} simulations of "
+        f"{network.search.algorithm}. It has each of the {game.num_players} seats once per opening, the opponent all "
+        "others.",
+        soft_wrap=True,
+    )
+    if arguments.save:
+        save(arguments, playable, {"kind": "returns", "matches": [match.as_dict() for match in matches]})
+        console.print(f"All figures: {arguments.save / RESULTS_FILE}", soft_wrap=True)
+    return 0
+
+
 def opponents(game: Game, network: NetworkSpec, arguments: argparse.Namespace, console: Console) -> list[Entrant]:
     """The network's opponents, the weakest first.
 
@@ -363,7 +392,18 @@ def play_all(
     ``matches``.
     """
     network, *rungs = entrants
-    for number, (first, second) in enumerate([*((network, rung) for rung in rungs), *pairwise(rungs)]):
+    play_matches(game, [*((network, rung) for rung in rungs), *pairwise(rungs)], arguments, console, matches)
+
+
+def play_matches(
+    game: Game,
+    pairings: Sequence[tuple[Entrant, Entrant]],
+    arguments: argparse.Namespace,
+    console: Console,
+    matches: list[Match],
+) -> None:
+    """Play these matches; finished ones go to ``matches``."""
+    for number, (first, second) in enumerate(pairings):
         with progress(f"{first.name} – {second.name}", arguments.games, console) as report:
             match = play_pairs(
                 game,

@@ -126,7 +126,10 @@ def told(report: GameReport) -> Iterator[str]:
 def ends(report: GameReport) -> str:
     """How random games end."""
     if report.players == 1:
-        return f"mean score {report.mean_score:,.1f}"
+        return f"mean score {report.mean_returns[0]:,.1f}"
+    if report.players > 2:
+        means = ", ".join(f"{mean:+.2f}" for mean in report.mean_returns)
+        return f"mean returns of the players {means} ({report.games} games)"
     return (
         f"the first player wins {report.first_wins:.0%}, the second {report.second_wins:.0%}, "
         f"{report.draws:.0%} are drawn ({report.games} games)"

@@ -238,10 +238,14 @@ class Table:
     def answer(self) -> str:
         """Let the network move or resign; returns the lines to print."""
         action, value = self.think()
-        if self._resignation.wanted(value):
+        if self.game.num_players == 2 and self._resignation.wanted(value):
             self.resigned = 1 - self.person
             return "It resigns."
-        said = f"It plays {move_name(self.game, self.state, action)} and expects to win {(1 + value) / 2:.0%}."
+        move = move_name(self.game, self.state, action)
+        if self.game.num_players == 2:
+            said = f"It plays {move} and expects to win {(1 + value) / 2:.0%}."
+        else:
+            said = f"Player {self.game.current_player(self.state) + 1} plays {move} and expects {value:+.2f}."
         self.play(action)
         return said
 
@@ -262,11 +266,13 @@ class Table:
 
     def result(self) -> str:
         """The result from the person's view."""
-        if self.resigned is not None and self.game.num_players == 2:
+        if self.resigned is not None and self.game.num_players > 1:
             return "You resign: it wins." if self.resigned == self.person else "It resigns: you win!"
         won = self.game.returns(self.state)[self.person]
         if self.game.num_players == 1:
             return f"The game is over: score {won:,.0f}."
+        if self.game.num_players > 2:
+            return f"The game is over: your return is {won:+g}."
         return "You win!" if won > 0 else "You lose." if won < 0 else "A draw."
 
 
@@ -281,9 +287,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         game = load_game(model.description.game, **model.description.options)
         if game.num_players == 1 and arguments.second:
             raise ValueError(f"--second: {game.name} is a one-player game")
-        if game.num_players == 2 and arguments.watch:
+        if game.num_players > 1 and arguments.watch:
             raise ValueError(
-                f"--watch: {game.name} is a two-player game; scripts/view_results.py --game shows the games of a run"
+                f"--watch: {game.name} is no one-player game; scripts/view_results.py --game shows the games of a run"
             )
         see_game(arguments, game.name)
         rules = rules_of(arguments, game) if arguments.gtp else None
@@ -424,11 +430,9 @@ def watch_game(table: Table, console: Console) -> None:
 
 def hope(game: Game, value: float) -> str:
     """The network's expectation, in words."""
-    return (
-        f"and expects {value:,.0f} points more"
-        if game.num_players == 1
-        else f"and expects you to win {(1 + value) / 2:.0%}"
-    )
+    if game.num_players == 1:
+        return f"and expects {value:,.0f} points more"
+    return f"and expects you to win {(1 + value) / 2:.0%}" if game.num_players == 2 else f"and expects {value:+.2f}"
 
 
 def obey(table: Table, command: str) -> Iterator[str]:
@@ -436,7 +440,7 @@ def obey(table: Table, command: str) -> Iterator[str]:
     game = table.game
     match command.lower():
         case "help" | "?":
-            yield from HELP[game.num_players]
+            yield from HELP[min(game.num_players, 2)]
             yield f"Here, for example, you may play {examples(table)}."
         case "undo":
             table.undo()

@@ -71,6 +71,11 @@ def rating(elo: float, margin: float | None = None) -> str:
     return f"{elo:,.0f}" if margin is None else f"{elo:,.0f} ± {margin:,.0f}"
 
 
+def mean_return(value: float, margin: float | None = None) -> str:
+    """A mean return, from -1 to 1, with half the width of its interval: +0.42 ± 0.08."""
+    return f"{value:+.2f}" if margin is None else f"{value:+.2f} ± {margin:.2f}"
+
+
 def time_left(seconds: float) -> str:
     """How long a run still takes, in words."""
     return f"about {duration(seconds)} left" if seconds > 0 else "time is up, and this iteration is the last"

@@ -236,6 +236,8 @@ def result_of(game: Game, record: GameRecord) -> str:
     """The result in words."""
     if game.num_players == 1:
         return f"score {record.returns[0]:,.0f}"
+    if game.num_players > 2:
+        return f"returns {', '.join(f'{each:g}' for each in record.returns.tolist())}"
     won = float(record.returns[0])
     result = "the first player won" if won > 0 else "the second player won" if won < 0 else "a draw"
     if record.resigned == AGREED:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from training.common.reports import IterationReport
-from views.charts import BAD, GOOD, Column, count, duration, percent, points, rate, rating
+from views.charts import BAD, GOOD, Column, count, duration, mean_return, percent, points, rate, rating
 from views.svg import ChartLayout, Series, laid_out
 
 Format = Callable[..., str]  # of a value, and of its margin if the metric has one
@@ -271,6 +271,22 @@ METRICS: tuple[Metric, ...] = (
         help="Elo; a random player stands at 0",
         margin="evaluation/elo_margin",
         rank=0,
+    ),
+    Metric(
+        name="evaluation/random_return",
+        title="vs random",
+        format=mean_return,
+        help="mean return against random players in all other seats, with three and more players",
+        margin="evaluation/random_return_margin",
+        rank=0,
+    ),
+    Metric(
+        name="evaluation/earlier_return",
+        title="vs earlier",
+        format=mean_return,
+        help="mean return against earlier versions in all other seats, with three and more players",
+        margin="evaluation/earlier_return_margin",
+        rank=1,
     ),
     Metric(
         name="evaluation/search_error",

@@ -1,4 +1,4 @@
-"""The results of a two-player benchmark, as a table."""
+"""The results of a benchmark of games for two and more players, as a table."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from rich.text import Text
 
 from engines.match_benchmark import Match
 from training.evaluation.elo import Rating
-from views.charts import Column, rate, rating, table
+from views.charts import Column, mean_return, rate, rating, table
 from views.rating_picture import RatedPlayer
 
 
@@ -75,6 +75,21 @@ def standings_table(rows: Sequence[Standing], *, anchor: str, width: int) -> lis
             Column[Standing](title="ms/move", cell=lambda row: rate(1000 * row.move_seconds), rank=2),
         ],
         rows,
+        width,
+    )
+
+
+def returns_table(matches: Sequence[Match], width: int) -> list[Text]:
+    """The first player's mean return against each opponent in all other seats, as lines."""
+    return table(
+        [
+            Column[Match](title="Opponents", cell=lambda match: match.second, left=True),
+            Column[Match](title="Games", cell=lambda match: f"{match.scores.size:,}"),
+            Column[Match](title="Mean return", cell=lambda match: mean_return(*match.mean_return)),
+            Column[Match](title="Plies", cell=lambda match: f"{match.plies:.0f}", rank=1),
+            Column[Match](title="ms/move", cell=lambda match: rate(1000 * match.move_seconds[0]), rank=2),
+        ],
+        matches,
         width,
     )
 

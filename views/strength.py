@@ -3,7 +3,7 @@ measured are left out.
 """
 
 from training.common.reports import EvaluationReport, ScoreReport
-from views.charts import percent, points, rating
+from views.charts import mean_return, percent, points, rating
 
 
 def strength_fields(evaluation: EvaluationReport) -> list[str]:
@@ -15,6 +15,10 @@ def strength_fields(evaluation: EvaluationReport) -> list[str]:
         fields.append(f"search error {percent(evaluation.search_error, evaluation.search_error_margin)}")
     if evaluation.policy_error is not None:
         fields.append(f"policy error {percent(evaluation.policy_error)}")
+    if evaluation.random_return is not None:
+        fields.append(f"return vs random {mean_return(evaluation.random_return, evaluation.random_return_margin)}")
+    if evaluation.earlier_return is not None:
+        fields.append(f"vs earlier {mean_return(evaluation.earlier_return, evaluation.earlier_return_margin)}")
     if evaluation.random_not_lost is not None and evaluation.elo is None:
         fields.append(f"not lost to random {percent(evaluation.random_not_lost)}")
     if evaluation.score is not None:
@@ -39,6 +43,12 @@ def strength_sentences(evaluation: EvaluationReport) -> list[str]:
     sentences = []
     if evaluation.elo is not None:
         sentences.append(f"Elo {rating(evaluation.elo, evaluation.elo_margin)}, where a random player is 0")
+    if evaluation.random_return is not None:
+        mean = mean_return(evaluation.random_return, evaluation.random_return_margin)
+        sentences.append(f"Mean return {mean} against random players in all other seats")
+    if evaluation.earlier_return is not None:
+        mean = mean_return(evaluation.earlier_return, evaluation.earlier_return_margin)
+        sentences.append(f"Mean return {mean} against earlier versions in all other seats")
     if evaluation.random_not_lost is not None:
         sentences.append(f"{percent(evaluation.random_not_lost)} of its games with a random player were not lost")
     if evaluation.search_error is not None:

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from games.boards import has_line
+from games.boards import has_line_through
 from games.plain import board_symmetries, plain_game
 
 WINNING = 5
@@ -18,9 +18,9 @@ def play(board, player, move):
     board[move // len(board), move % len(board)] = player
 
 
-def result(board, player):
-    """The player who has just moved wins by a row of five."""
-    if has_line(board, -player, WINNING):
+def result(board, player, move):
+    """The player who has just moved wins by a row of five through the new stone."""
+    if has_line_through(board, move // len(board), move % len(board), WINNING):
         return -player
     return None if (board == 0).any() else 0
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from games.boards import has_line, is_full
+from games.boards import has_line, has_line_through, is_full
 
 
 def has_line_by_slices(board: np.ndarray, stone: int, length: int) -> bool:  # type: ignore[type-arg]
@@ -30,6 +30,20 @@ def test_lines_are_found_as_numpy_finds_them(height: int, width: int, length: in
         for stone in (1, -1):
             assert has_line(board, stone, length) == has_line_by_slices(board, stone, length)
             found += has_line(board, stone, length)
+    assert found > 0
+
+
+@pytest.mark.medium
+@pytest.mark.parametrize(("height", "width", "length"), [(3, 3, 3), (6, 7, 4), (9, 9, 5), (2, 8, 3)])
+def test_a_board_has_a_line_if_there_is_one_through_a_stone(height: int, width: int, length: int) -> None:
+    random, found = np.random.default_rng(2), 0
+    for _ in range(150):
+        board = random.choice([0, 1, -1], size=(height, width)).astype(np.int8)
+        for stone in (1, -1):
+            stones = np.argwhere(board == stone)
+            through = any(has_line_through(board, int(row), int(column), length) for row, column in stones)
+            assert through == has_line_by_slices(board, stone, length)
+            found += through
     assert found > 0
 
 

@@ -38,6 +38,14 @@ def small(**changes: Any) -> PlainGame:
     return plain_game(**{**rules, **changes})
 
 
+def two_returns(board: Board, player: int) -> Any:
+    return (1.0, -1.0) if (board != 0).all() else None
+
+
+def too_large(board: Board, player: int) -> Any:
+    return (2.0, -1.0, -1.0) if (board != 0).all() else None
+
+
 def list_as_board() -> Board:
     return [[0, 0], [0, 0]]
 
@@ -183,7 +191,10 @@ BROKEN: list[tuple[dict[str, Any], str, str, str]] = [  # what is changed, where
         r"board_symmetries\(3, 3\)",
     ),
     ({"move_names": ["here", "there"]}, line_of(small, 2), "move_names must have 9 names", "one for each move"),
-    ({"players": 3}, line_of(small, 2), "players is 3", "1 or 2 players"),
+    ({"players": 17}, line_of(small, 2), "players is 17", "from 1 to 16"),
+    ({"players": 3}, line_of(result), "result returns 1", "a tuple of 3 numbers"),
+    ({"players": 3, "result": two_returns}, line_of(two_returns), "two_returns returns", "a tuple of 3 numbers"),
+    ({"players": 3, "result": too_large}, line_of(too_large), "too_large returns", "numbers from -1 to 1"),
     ({"is_legal": every_cell}, line_of(small, 2), "takes legal_moves or is_legal", "give one of them"),
     ({"max_plies": 0}, line_of(small, 2), "max_plies is 0", "the most moves"),
 ]

@@ -34,6 +34,7 @@ def example(name: str, **options: Any) -> Game:
         ("hex", {"size": 4, "swap": True}),
         ("gomoku", {"size": 6}),
         ("corner_four", {}),
+        ("three_player_connect_four", {}),
         pytest.param("othello", {"size": 6}, marks=pytest.mark.slow),
         pytest.param("hex", {"size": 11}, marks=pytest.mark.slow),
         pytest.param("tic_tac_toe", {}, marks=pytest.mark.slow),

@@ -151,6 +151,12 @@ class EvaluationReport:
     elo: float | None = None  # the random player is at 0
     elo_margin: float | None = None  # half the width of its 95 % interval
     random_not_lost: float | None = None  # share of games against the random player not lost
+    # Mean returns in a game for three and more players, where the network has each seat as often as the others: against
+    # random players in all other seats, and against earlier versions there. Margins: half the 95 % interval.
+    random_return: float | None = None
+    random_return_margin: float | None = None
+    earlier_return: float | None = None
+    earlier_return_margin: float | None = None
     score: ScoreReport | None = None  # of a one-player game
     accepted: bool | None = None  # by gating; None without
     seconds: float = 0.0

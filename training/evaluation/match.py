@@ -1,7 +1,10 @@
-"""Matches between players from paired openings with swapped colours, all games in parallel.
+"""Matches between two players from paired openings with swapped colours, all games in parallel.
+
+In a game for P players a pair is P games instead of two: the first player has another seat in each, and the second has
+all others.
 
 Chance outcomes are moves like others. They depend on the match's seed and the number of the pair alone, not on how a
-match is cut into slices, and both games of a pair draw from the same random numbers.
+match is cut into slices, and all games of a pair draw from the same random numbers.
 """
 
 from collections.abc import Callable, Sequence
@@ -60,15 +63,17 @@ class RandomPlayer:
 
 @dataclass(frozen=True, kw_only=True)
 class MatchResult:
-    """The games of a match from the first player's view, two per pair."""
+    """The games of a match from the first player's view, one per seat and pair."""
 
-    scores: NDArray[np.float64]  # [pairs, 2] 1 won, 0.5 drawn, 0 lost; the first player starts the first game of a pair
+    # [pairs, players] 1 won, 0.5 drawn, 0 lost; with three and more players the return, brought from [-1, 1] to [0, 1].
+    # The first player starts the first game of a pair.
+    scores: NDArray[np.float64]
     moves: tuple[tuple[int, ...], ...] = ()  # of each game, after its opening
 
     @property
     def wins(self) -> int:
         """Games that the first player won."""
-        return int((self.scores == 1).sum())
+        return int((self.scores > 0.5).sum())
 
     @property
     def draws(self) -> int:
@@ -78,7 +83,7 @@ class MatchResult:
     @property
     def losses(self) -> int:
         """Games that the first player lost."""
-        return int((self.scores == 0).sum())
+        return int((self.scores < 0.5).sum())
 
 
 def play_match(
@@ -91,7 +96,7 @@ def play_match(
     seed: int,
     poll: Callable[[], None] = lambda: None,
 ) -> MatchResult:
-    """Play ``2 * pairs`` games: each pair from one random opening of ``opening_plies`` moves, with swapped colours.
+    """Play ``pairs`` pairs of games: each from one random opening of ``opening_plies`` moves, with swapped colours.
 
     ``poll`` is called before each round of moves.
     """
@@ -116,15 +121,17 @@ def play_from(
         seed: of the match's chance outcomes.
         first_pair: the number of the first of these pairs, where they are a slice of a match.
         opened: the moves ``[pairs, plies]`` that led to ``starts``, for players that need them.
-        watch: called with the states of all games ``[2 * pairs, S]`` before each round of moves.
+        watch: called with the states of all games ``[pairs * players, S]`` before each round of moves.
     """
-    states = np.repeat(starts, 2, axis=0)
-    second_moves_first, streams = swapped(len(starts)), chance_streams(seed, first_pair=first_pair, pairs=len(starts))
+    pairs, players = len(starts), game.num_players
+    states = np.repeat(starts, players, axis=0)
+    seats = seats_of_first(game, pairs)
+    streams = chance_streams(seed, first_pair=first_pair, pairs=pairs, players=players)
     if opened is None:
         begins, opened = starts, np.empty((len(starts), 0), np.int32)
     else:
         begins = game.initial_states(len(starts))
-    moves: list[list[int]] = np.repeat(opened, 2, axis=0).tolist()
+    moves: list[list[int]] = np.repeat(opened, players, axis=0).tolist()
     while True:
         play_chance(game, states, streams, moves)
         running = ~query_all(game.rules.terminal, states).astype(np.bool_)
@@ -133,11 +140,10 @@ def play_from(
         poll()
         watch(states)
         to_move = query_all(game.rules.current_player, states)
-        second_to_move = (to_move == 0) == second_moves_first
-        for player, mine in ((first, ~second_to_move), (second, second_to_move)):
+        for player, mine in ((first, to_move == seats), (second, to_move != seats)):
             rows = np.flatnonzero(running & mine)
             if len(rows):
-                actions = choose_actions(player, states[rows], begins[rows // 2], [moves[row] for row in rows])
+                actions = choose_actions(player, states[rows], begins[rows // players], [moves[row] for row in rows])
                 step_rows(game.rules.step, states, rows, actions)
                 for row, action in zip(rows, actions, strict=True):
                     moves[row].append(int(action))
@@ -146,10 +152,10 @@ def play_from(
     )
 
 
-def chance_streams(seed: int, *, first_pair: int, pairs: int) -> Streams:
-    """The streams ``[2 * pairs]`` of chance outcomes in these pairs of a match, the same for both games of a pair."""
+def chance_streams(seed: int, *, first_pair: int, pairs: int, players: int) -> Streams:
+    """The streams ``[pairs * players]`` of chance outcomes in these pairs of a match, the same for all games of one."""
     streams = [seed_stream(seed, "chance", number) for number in range(first_pair, first_pair + pairs)]
-    return np.repeat(np.array(streams, np.uint64), 2)
+    return np.repeat(np.array(streams, np.uint64), players)
 
 
 def play_chance(game: Game, states: States, streams: Streams, moves: Sequence[list[int]]) -> None:
@@ -170,24 +176,25 @@ def choose_actions(player: Player, states: States, starts: States, moves: Sequen
     return player.follow(states, starts, moves) if isinstance(player, Follower) else player.choose(states)
 
 
-def swapped(pairs: int) -> NDArray[np.bool_]:
-    """For each game ``[2 * pairs]``, whether the second player has the side that moves first."""
-    return np.tile([False, True], pairs)
+def seats_of_first(game: Game, pairs: int) -> NDArray[np.int64]:
+    """The number of the first player's seat in each game ``[pairs * players]``."""
+    return np.tile(np.arange(game.num_players), pairs)
 
 
 def scores_of(game: Game, states: States) -> NDArray[np.float64]:
-    """The scores ``[pairs, 2]`` of the first player in games with the final ``states`` ``[2 * pairs, S]``."""
-    pairs = len(states) // 2
-    returns = np.stack([game.returns(state) for state in states])
-    won = np.where(swapped(pairs), returns[:, 1], returns[:, 0])
-    return ((np.sign(won) + 1) / 2).reshape(pairs, 2)
+    """The scores ``[pairs, players]`` of the first player in games with these final ``states``."""
+    pairs = len(states) // game.num_players
+    returns = np.stack([game.returns(state) for state in states]).astype(np.float64)
+    won = returns[np.arange(len(states)), seats_of_first(game, pairs)]
+    scores = np.sign(won) if game.num_players == 2 else won
+    return ((scores + 1) / 2).reshape(pairs, game.num_players)
 
 
 def tally(game: Game, states: States) -> tuple[int, int, int]:
-    """The first player's wins, draws and losses so far in these games ``[2 * pairs, S]``."""
+    """The first player's wins, draws and losses so far in these games ``[pairs * players, S]``."""
     ended = query_all(game.rules.terminal, states).astype(np.bool_)
     scores = scores_of(game, states).ravel()[ended]
-    return int((scores == 1).sum()), int((scores == 0.5).sum()), int((scores == 0).sum())
+    return int((scores > 0.5).sum()), int((scores == 0.5).sum()), int((scores < 0.5).sum())
 
 
 def openings(game: Game, count: int, plies: int, seed: int) -> States:

@@ -135,10 +135,12 @@ def verified_result(game: Game, order: MatchOrder, worker: str, result: PlayedOr
     starts = starts_of(game, order)
     if result.openings != digest_of(starts):
         raise RefusedResult("the openings are not those of the seed")
-    if not len(result.moves) == len(result.scores) == 2 * order.pairs:
-        raise RefusedResult(f"it has {len(result.moves)} games and {len(result.scores)} scores, not {2 * order.pairs}")
-    states = np.repeat(starts, 2, axis=0)
-    streams = chance_streams(order.seed, first_pair=order.first_pair, pairs=order.pairs)
+    players = game.num_players
+    games = players * order.pairs
+    if not len(result.moves) == len(result.scores) == games:
+        raise RefusedResult(f"it has {len(result.moves)} games and {len(result.scores)} scores, not {games}")
+    states = np.repeat(starts, players, axis=0)
+    streams = chance_streams(order.seed, first_pair=order.first_pair, pairs=order.pairs, players=players)
     for number, moves in enumerate(result.moves):
         played = np.array(moves, np.int32)
         fault, ply = replay_game(

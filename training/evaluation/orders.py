@@ -1,4 +1,4 @@
-"""The messages of evaluation games: an order for part of a match, and its result.
+"""The messages of evaluation games: an order for part of a match, and its result (training/evaluation/match.py).
 
 A match is split into slices of a few pairs. Each slice is an order with a unique id. The openings depend on the seed of
 the match, so they differ between slices and are the same wherever a slice is played.
@@ -61,7 +61,7 @@ class MatchOrder(_Part):
 
 
 class PlayedOrder(_Part):
-    """The result of an order. Two games per pair; the first player starts the first."""
+    """The result of an order: its games, pair by pair."""
 
     protocol: Literal[1] = 1
     worker: Annotated[str, Field(max_length=1000)]
@@ -69,4 +69,4 @@ class PlayedOrder(_Part):
     refused: Annotated[str, Field(max_length=1000)] = ""  # why it was not played; empty if it was
     openings: Digest | None = None  # SHA-256 of the opening states
     moves: tuple[tuple[Annotated[int, Field(ge=0, lt=2**31)], ...], ...] = ()  # of each game, after its opening
-    scores: tuple[float, ...] = ()  # of each game, for the first player: 1 won, 0.5 drawn, 0 lost
+    scores: tuple[float, ...] = ()  # of each game, for the first player: 1 won, 0.5 drawn, 0 lost, or between

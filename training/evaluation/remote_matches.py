@@ -94,7 +94,7 @@ class _Given:
 class _Board:
     """The state of matches: free orders, given orders, and scores."""
 
-    scores: list[NDArray[np.float64]]  # by match, [pairs, 2]
+    scores: list[NDArray[np.float64]]  # by match, [pairs, players]
     free: deque[tuple[int, MatchOrder]]
     given: dict[str, _Given] = field(default_factory=dict)  # by order
     able: list[str] = field(default_factory=list)  # workers that could play at the last check
@@ -147,7 +147,8 @@ class RemoteMatches:
             players: make a player from a model, for what is played here.
             poll: called regularly; an exception from it ends the matches.
         """
-        board = _Board(scores=[np.full((spec.pairs, 2), np.nan) for spec in specs], free=deque(self._slices(specs)))
+        scores = [np.full((spec.pairs, self._game.num_players), np.nan) for spec in specs]
+        board = _Board(scores=scores, free=deque(self._slices(specs)))
         try:
             while board.free or board.given:
                 poll()

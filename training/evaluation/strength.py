@@ -12,6 +12,7 @@ from configs.schema import EvaluationSettings, Settings
 from games import Game
 from games.game import Actions, States
 from training.common.files import read_limited
+from training.common.intervals import mean_margin
 from training.common.random import seed_stream
 from training.common.reports import EvaluationReport, ScoreReport
 from training.data.ledger import Ledger
@@ -57,8 +58,11 @@ class Strength:
             found = errors(self._positions, chosen)
             search_error, margin = found.share, found.margin
             policy_error = errors(self._positions, policy_actions(self._positions, self.evaluator(model))).share
-        not_lost = self._play_for_ratings(model, poll)
+        matches = self._play_matches(model, poll)
         rating = self._rate().get(player_name(model.model_version)) if self._game.num_players == 2 else None
+        many = self._game.num_players > 2
+        random_return, random_margin = mean_return(matches[:1]) if many and matches else (None, None)
+        earlier_return, earlier_margin = mean_return(matches[1:]) if many and matches[1:] else (None, None)
         return EvaluationReport(
             model_version=model.model_version,
             num_simulations=self._settings.num_simulations,
@@ -67,7 +71,11 @@ class Strength:
             policy_error=policy_error,
             elo=rating[0] if rating else None,
             elo_margin=rating[1] if rating else None,
-            random_not_lost=not_lost,
+            random_not_lost=1 - matches[0].losses / matches[0].scores.size if matches and not many else None,
+            random_return=random_return,
+            random_return_margin=random_margin,
+            earlier_return=earlier_return,
+            earlier_return_margin=earlier_margin,
             score=self._play_for_score(model, poll),
             seconds=time.monotonic() - started,
         )
@@ -96,11 +104,11 @@ class Strength:
         left = math.ceil(self._settings.gating_games / 2) - played
         return max(SPRT_PAIRS, min(left, self._remote.pairs_at_once()))
 
-    def _play_for_ratings(self, model: Model, poll: Poll) -> float | None:
-        """Play the anchor and earlier rated versions; returns the share of games not lost to the anchor."""
-        pairs = self._settings.rating_games // 2
+    def _play_matches(self, model: Model, poll: Poll) -> list[MatchResult]:
+        """Play the anchor and earlier rated versions; returns the matches, that with the anchor first, or none."""
+        pairs = self._settings.rating_games // self._game.num_players
         if pairs == 0:
-            return None
+            return []
         files = self._rated_before(model.model_version)
         earlier = list(files)
         opponents = sorted({earlier[-1], earlier[len(earlier) // 2]}) if earlier else []
@@ -117,7 +125,7 @@ class Strength:
             for pairing, result in zip(pairings, play(model, pairings, seed, poll), strict=True):
                 self._enter(model, pairing.opponent, result)
                 results.append(result)
-        return 1 - results[0].losses / results[0].scores.size
+        return results
 
     def _play_for_score(self, model: Model, poll: Poll) -> ScoreReport | None:
         """Play one-player games; None if none are configured."""
@@ -222,8 +230,21 @@ def require_measurable(game: Game, settings: EvaluationSettings) -> None:
         raise ValueError(
             f"{keys}: one-player games such as {game.name} are measured by score; set {off}, and score_games"
         )
-    if game.num_players == 2 and settings.score_games > 0:
+    if game.num_players > 2 and settings.gating != "none":
+        raise ValueError(
+            f"evaluation.gating: {game.name} is not a game for two, whose results the test counts; set none"
+        )
+    if game.num_players > 1 and settings.score_games > 0:
         raise ValueError(f"evaluation.score_games: {game.name} is not a one-player game; set it to 0, and rating_games")
+
+
+def mean_return(matches: Sequence[MatchResult]) -> tuple[float, float | None]:
+    """The first player's mean return in these matches, and half the width of its 95 % interval.
+
+    Pairs are independent of each other, the games of one are not. The margin of a single pair is None.
+    """
+    returns = 2 * np.concatenate([match.scores.mean(1) for match in matches]) - 1
+    return float(returns.mean()), mean_margin(returns)
 
 
 def player_name(version: int) -> str:

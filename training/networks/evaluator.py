@@ -1,4 +1,5 @@
-"""The network as search calls it: ``evaluate(observations [N, C, H, W]) -> (policy_logits [N, A], values [N])``.
+"""The network as search calls it: ``evaluate(observations [N, C, H, W]) -> (policy_logits [N, A], values [N])``;
+with three and more players the values are ``[N, V]``.
 
 An ``Evaluator`` takes any batch up to its ``max_batch``; rows are independent of each other. On a CPU it uses the
 network's own ``runtime`` where there is one (training/networks/fused.py, training/networks/event_driven.py), else plain
@@ -89,7 +90,7 @@ class Evaluator:
 
         Returns:
             Newly allocated policy logits float32 ``[N, A]`` and values float32 ``[N]`` for the player to move, in
-            [-1, 1] or in points.
+            [-1, 1] or in points; ``[N, V]`` where V > 1 (``Game.num_values``).
 
         Raises:
             ValueError: there are too many rows, or they are not observations of this game.
@@ -103,7 +104,9 @@ class Evaluator:
             wanted = f"float32 [up to {self.max_batch}, {', '.join(map(str, self.game.observation_shape))}]"
             raise ValueError(f"observations must be {wanted}, not {observations.dtype} {list(observations.shape)}")
         if count == 0:
-            return np.empty((0, self.game.num_actions), np.float32), np.empty(0, np.float32)
+            many = self.game.num_values > 1
+            values = np.empty((0, self.game.num_values) if many else 0, np.float32)
+            return np.empty((0, self.game.num_actions), np.float32), values
         with torch.inference_mode():
             logits, value_logits = self._runtime.run(observations, padded(count))
             return logits[:count].numpy(), network_of(self._network).value.values(value_logits[:count]).numpy()

@@ -71,7 +71,7 @@ class Description(HeaderSection):
 class Canary(HeaderSection):
     """A network's answers for ``canary_positions``."""
 
-    values: tuple[FiniteFloat, ...]  # [N]
+    values: tuple[FiniteFloat, ...]  # [N * V]
     policy_logits: tuple[tuple[FiniteFloat, ...], ...]  # [N, up to CANARY_ACTIONS]
 
 
@@ -267,7 +267,7 @@ def _canary(model: Model, game: Game) -> Canary:
     with torch.inference_mode(), one_thread():
         network = model.build(game, copy=False).eval()
         logits, value_logits = network(torch.from_numpy(canary_positions(game)))
-    values = network_of(network).value.values(value_logits).tolist()
+    values = network_of(network).value.values(value_logits).ravel().tolist()
     some = np.round(_some_actions(logits.numpy()).astype(np.float64), 5).tolist()
     return Canary(values=tuple(round(value, 5) for value in values), policy_logits=tuple(map(tuple, some)))
 
@@ -287,11 +287,12 @@ def check_canary(model: Model, game: Game, evaluate: NetworkFunction, *, toleran
     """
     assert model.canary is not None
     logits, values = evaluate(canary_positions(game))
+    values = values.ravel()
     wanted_logits, wanted_values = np.array(model.canary.policy_logits), np.array(model.canary.values)
     some = _some_actions(logits)
     require(some.shape == wanted_logits.shape and values.shape == wanted_values.shape, "the canary is of another game")
     allowed = tolerance * max(1.0, float(np.abs(wanted_logits).max()))
-    if game.num_players == 2:
+    if game.num_players > 1:
         # Half of the largest logit, because a value changes by at most half as much as its logit.
         largest = float(np.arctanh(np.clip(np.abs(wanted_values), 0.0, LARGEST_CANARY_VALUE)).max())
     else:

@@ -76,6 +76,7 @@ def build_network(
         channels=channels,
         global_pooling=global_pooling,
         most_points=game.max_return if game.num_players == 1 else None,
+        num_values=game.num_values,
         **({} if time_steps is None else {"time_steps": time_steps}),
     )
     if any(heads.values()):

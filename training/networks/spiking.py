@@ -30,7 +30,8 @@ class SpikingResNet(nn.Module):
         observation_shape: C, H, W.
         policy_planes: the first ``policy_planes * H * W`` actions are points, in (plane, row, column) order.
         global_pooling: whether every third block, and the policy head, see the pooled board.
-        most_points: the largest score of a one-player game; None in two-player games.
+        most_points: the largest score of a one-player game; None in other games.
+        num_values: of a position (``Game.num_values``).
         time_steps: the number of time steps.
     """
 
@@ -50,6 +51,7 @@ class SpikingResNet(nn.Module):
         channels: int = 64,
         global_pooling: bool = True,
         most_points: float | None = None,
+        num_values: int = 1,
         time_steps: int = TIME_STEPS,
     ) -> None:
         super().__init__()
@@ -64,7 +66,7 @@ class SpikingResNet(nn.Module):
         self.head = ConvNorm(channels, HEAD_CHANNELS, 1)
         self.pool = GlobalPooling()
         self.policy = PolicyHead(channels, height * width, num_actions, policy_planes, global_pooling)
-        self.value = make_value_head(3 * HEAD_CHANNELS, most_points)
+        self.value = make_value_head(3 * HEAD_CHANNELS, most_points, num_values)
 
     def forward(self, observations: Tensor) -> tuple[Tensor, Tensor]:
         """Observations ``[N, C, H, W]`` -> policy logits ``[N, A]``, value logits of the value head."""

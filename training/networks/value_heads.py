@@ -2,7 +2,7 @@
 
 Two-player games have a ``WinHead`` with one logit. ``value = tanh(logit / 2) = 2 * sigmoid(logit) - 1`` is in [-1, 1],
 and training with the binary cross-entropy of ``(1 + target) / 2`` is exact for draws and mixed targets too: the loss is
-minimal where the value is the mean target.
+minimal where the value is the mean target. Games for three and more players have such a logit for each of them.
 
 One-player games have a ``PointsHead``, a distribution over K numbers of points whose square roots are evenly spaced
 from 0 to the maximum of the rules, so that small values are resolved finely and no value is out of range (as in MuZero,
@@ -27,28 +27,28 @@ class ValueHead(nn.Module, ABC):
 
     @abstractmethod
     def values(self, logits: Tensor) -> Tensor:
-        """Value logits of ``forward`` for N positions -> values ``[N]`` for the player to move."""
+        """Value logits of ``forward`` for N positions -> values ``[N]`` for the player to move, or ``[N, V]``."""
 
     @abstractmethod
     def loss(self, logits: Tensor, targets: Tensor) -> Tensor:
-        """The mean loss in nats of value logits for N positions against the values ``targets`` ``[N]``."""
+        """The mean loss in nats of value logits for N positions against ``targets`` of the shape of ``values``."""
 
 
 class WinHead(ValueHead):
-    """One logit for the player to move, from ``inputs`` numbers."""
+    """One logit for the player to move, or one for each of ``num_values`` players, from ``inputs`` numbers."""
 
-    def __init__(self, inputs: int) -> None:
+    def __init__(self, inputs: int, num_values: int = 1) -> None:
         super().__init__()
         self.hidden = nn.Linear(inputs, WIN_HIDDEN)
-        self.logit = nn.Linear(WIN_HIDDEN, 1)
+        self.logit = nn.Linear(WIN_HIDDEN, num_values)
         start_near_zero(self.logit)
 
     def forward(self, x: Tensor) -> Tensor:
-        """``[N, inputs]`` -> value logits ``[N]``."""
+        """``[N, inputs]`` -> value logits ``[N]``, or ``[N, V]`` where V > 1."""
         return self.logit(torch.relu(self.hidden(x))).squeeze(1)
 
     def values(self, logits: Tensor) -> Tensor:
-        """``[N]`` -> ``[N]`` in [-1, 1]."""
+        """Logits -> values in [-1, 1]."""
         return torch.tanh(logits / 2)
 
     def loss(self, logits: Tensor, targets: Tensor) -> Tensor:
@@ -87,9 +87,9 @@ class PointsHead(ValueHead):
         return -((1 - share) * below + share * above).mean()
 
 
-def make_value_head(inputs: int, most_points: float | None) -> ValueHead:
-    """A ``WinHead`` over ``inputs`` numbers, or with ``most_points`` a ``PointsHead``."""
-    return WinHead(inputs) if most_points is None else PointsHead(inputs, most_points)
+def make_value_head(inputs: int, most_points: float | None, num_values: int = 1) -> ValueHead:
+    """A ``WinHead`` over ``inputs`` numbers with ``num_values`` logits, or with ``most_points`` a ``PointsHead``."""
+    return WinHead(inputs, num_values) if most_points is None else PointsHead(inputs, most_points)
 
 
 def start_near_zero(layer: nn.Linear) -> None:

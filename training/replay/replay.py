@@ -30,7 +30,7 @@ class Batch:
     observations: Planes  # [N, C, H, W]
     policies: NDArray[np.float32]  # [N, A] sums to 1, or all zero where policy_mask is 0
     legal: NDArray[np.bool_]  # [N, A]
-    values: NDArray[np.float32]  # [N] for the player to move: in [-1, 1], or the points to come
+    values: NDArray[np.float32]  # [N], or [N, V] where V > 1 (Game.num_values): in [-1, 1], or the points to come
     policy_mask: NDArray[np.float32]  # [N] 1 where the policy is a target, else 0
     # For auxiliary heads (training/networks/auxiliary_heads.py), without columns where there are none:
     replies: NDArray[np.float32]  # [N, A] the policy of the next position, or zero where there is none
@@ -45,7 +45,7 @@ class Batch:
             observations=np.empty((count, *game.observation_shape), np.float32),
             policies=np.empty((count, game.num_actions), np.float32),
             legal=np.empty((count, game.num_actions), np.bool_),
-            values=np.empty(count, np.float32),
+            values=np.empty((count, game.num_values) if game.num_values > 1 else count, np.float32),
             policy_mask=np.empty(count, np.float32),
             replies=np.zeros((count, game.num_actions if replies else 0), np.float32),
             ownership=np.zeros((count, game.point_symmetries.shape[1] if ownership else 0), np.float32),
@@ -58,7 +58,7 @@ class Columns(NamedTuple):
 
     game_starts: NDArray[np.int64]  # [G] the first position of each game
     actions: NDArray[np.uint16]  # [M]
-    values: NDArray[np.float32]  # [M] value targets, for the player to move
+    values: NDArray[np.float32]  # [M, V] value targets
     entry_starts: NDArray[np.int64]  # [M + 1] the first policy entry of each position
     policy_actions: NDArray[np.uint16]  # [E]
     policy_weights: NDArray[np.uint16]  # [E]
@@ -73,7 +73,7 @@ class Samples(NamedTuple):
     observations: Planes  # [N, C, H, W]
     policies: NDArray[np.float32]  # [N, A]
     legal: NDArray[np.bool_]  # [N, A]
-    values: NDArray[np.float32]  # [N]
+    values: NDArray[np.float32]  # [N, V]
     policy_mask: NDArray[np.float32]  # [N]
     movers: NDArray[np.int64]  # [N] the player to move
 
@@ -116,7 +116,7 @@ class ReplayWindow:
         self._ends = network.predict_ownership or network.predict_score
         self._lengths, self._sampled = RingColumn(np.int32), RingColumn(np.int32)
         self._actions, self._policy_sizes = RingColumn(np.uint16), RingColumn(np.int32)
-        self._values, self._weights = RingColumn(np.float32), RingColumn(np.float32)
+        self._values, self._weights = RingColumn(np.float32, game.num_values), RingColumn(np.float32)
         self._policy_actions, self._policy_weights = RingColumn(np.uint16), RingColumn(np.uint16)
         self._ownership = RingColumn(np.int8, game.point_symmetries.shape[1] if self._ends else 0)
         self._score_leads = RingColumn(np.float32)
@@ -167,8 +167,8 @@ class ReplayWindow:
         return int(sampled.sum())
 
     def values_to_learn(self, batch: GameBatch) -> NDArray[np.float32]:
-        """The value targets of a batch ``[M]``, for the player to move."""
-        game, targets = self._game, np.empty(batch.num_positions, np.float32)
+        """The value targets of a batch ``[M, V]``."""
+        game, targets = self._game, np.empty((batch.num_positions, self._game.num_values), np.float32)
         games = SearchedGames(
             lengths=batch.lengths,
             returns=batch.returns,
@@ -242,7 +242,7 @@ class ReplayWindow:
             observations=batch.observations,
             policies=batch.policies,
             legal=batch.legal,
-            values=batch.values,
+            values=batch.values.reshape(len(positions), game.num_values),
             policy_mask=batch.policy_mask,
             movers=np.empty(len(positions), np.int64),
         )
@@ -334,7 +334,8 @@ def fill_samples(
         for i in range(legal_actions(state, legal)):
             samples.legal[n, moved[legal[i]]] = True
         samples.policy_mask[n] = write_policy(columns, position, moved, samples.policies[n])
-        samples.values[n] = columns.values[position]
+        for player in range(samples.values.shape[1]):
+            samples.values[n, player] = columns.values[position, player]
 
 
 @compiled

@@ -5,6 +5,9 @@ position's target is ``td_lambda`` times the next target, from its own player's 
 plus the rest of the weight times its root value. Where nature moves there is no root value, and the position belongs to
 the player who moved last.
 
+With three and more players each position has a target for every player, which is the outcome: one root value tells of
+the player to move alone.
+
 A random move may be a mistake. Its result then says nothing about the position before, whose target is its root value
 alone. Other random moves count like chosen ones. In one-player games mistakes cannot be detected, so all random moves
 count as mistakes.
@@ -40,7 +43,7 @@ def write_value_targets(
     discount: float,
     targets: NDArray[np.float32],
 ) -> None:
-    """Write the value to learn in each position to ``targets`` ``[M]``, for the player to move."""
+    """Write the values to learn in each position to ``targets`` ``[M, V]``."""
     step, current_player, returns_of = rules.step, rules.current_player, rules.returns
     returns, actions, root_values, random = games.returns, games.actions, games.root_values, games.random
     points, longest = returns.shape[1] == 1, games.lengths.max()
@@ -57,14 +60,19 @@ def write_value_targets(
             step(state, np.int64(actions[first + ply]))
             if points:
                 returns_of(state, scores[ply + 1 : ply + 2])
+        if returns.shape[1] > 2:
+            for ply in range(last - first):
+                for seat in range(returns.shape[1]):
+                    targets[first + ply, seat] = returns[game, (players[ply] + seat) % returns.shape[1]]
+            continue
         for ply in range(last - first - 1, -1, -1):
             player, position = players[ply], first + ply
             if position + 1 == last:
                 then = left = np.float32(0.0) if points else returns[game, player]
             else:
                 side = np.float32(1 if players[ply + 1] == player else -1)
-                then, left = side * targets[position + 1], side * root_values[position + 1]
+                then, left = side * targets[position + 1, 0], side * root_values[position + 1]
             mistaken = random[position] and (points or left < root_values[position] - BLUNDER)
             kept = 1.0 if chances[ply] else 0.0 if mistaken else td_lambda
             then = scores[ply + 1] - scores[ply] + (1.0 if chances[ply] else discount) * then
-            targets[position] = (1 - kept) * root_values[position] + kept * then
+            targets[position, 0] = (1 - kept) * root_values[position] + kept * then

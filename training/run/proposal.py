@@ -87,8 +87,8 @@ def proposed_settings(game: Game, report: GameReport) -> dict[str, dict[str, Any
         "evaluation": {
             "every": 2,
             "num_simulations": simulations,
-            "rating_games": 40 if game.num_players == 2 else 0,
-            "score_games": 0 if game.num_players == 2 else 20,
+            "rating_games": 40 if game.num_players > 1 else 0,
+            "score_games": 0 if game.num_players > 1 else 20,
         },
     }
 

@@ -36,7 +36,7 @@ class MoveAnalysis:
 
 
 class Analysis:
-    """A search tree over one position of a two-player game: PUCT, without noise.
+    """A search tree over one position of a game for two and more players: PUCT, without noise.
 
     Args:
         settings: how to search; ``leaves_per_tree`` is the largest batch for the network.
@@ -120,7 +120,7 @@ class Analysis:
         count = checked(self._search_step(*self._work, *self._no_answers))
         search.active = False  # back the answers up without starting new simulations
         if count > 0:
-            answers = evaluate_batch(self._evaluate, self._work.leaves.observations[:count], self._game.num_actions)
+            answers = evaluate_batch(self._evaluate, self._work.leaves.observations[:count], self._game)
             fresh = not self.evaluated
             checked(self._search_step(*self._work, *answers))
             if fresh and self._only is not None:

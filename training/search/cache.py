@@ -16,13 +16,17 @@ class PositionCache(NamedTuple):
 
     keys: NDArray[np.uint64]  # [N] EMPTY, or the position's hash
     logits: Floats  # [N, A]
-    values: Floats  # [N]
+    values: Floats  # [N, V]
 
 
-def make_cache(positions: int, num_actions: int) -> PositionCache:
+def make_cache(positions: int, num_actions: int, num_values: int) -> PositionCache:
     """Allocate a cache of at least ``positions`` slots; with 0 it caches nothing."""
     slots = 1 << (positions - 1).bit_length() if positions > 0 else 0
-    return PositionCache(np.full(slots, EMPTY), np.zeros((slots, num_actions), np.float32), np.zeros(slots, np.float32))
+    return PositionCache(
+        keys=np.full(slots, EMPTY),
+        logits=np.zeros((slots, num_actions), np.float32),
+        values=np.zeros((slots, num_values), np.float32),
+    )
 
 
 @inlined
@@ -35,15 +39,16 @@ def find_position(cache: PositionCache, key: int) -> int:
 
 
 @inlined
-def store_position(cache: PositionCache, key: int, logits: Floats, value: float) -> None:
-    """Store an evaluation, ``logits`` ``[A]`` and a value."""
+def store_position(cache: PositionCache, key: int, logits: Floats, values: Floats) -> None:
+    """Store an evaluation, ``logits`` ``[A]`` and ``values`` ``[V]``."""
     if len(cache.keys) == 0:
         return
     slot = np.int64(key & np.uint64(len(cache.keys) - 1))
     cache.keys[slot] = key
     for action in range(len(logits)):
         cache.logits[slot, action] = logits[action]
-    cache.values[slot] = value
+    for player in range(len(values)):
+        cache.values[slot, player] = values[player]
 
 
 def forget_positions(cache: PositionCache) -> None:

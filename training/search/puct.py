@@ -19,7 +19,7 @@ from configs.schema import SearchSettings
 from games.compiled import inlined, lean
 from games.game import Game, Planes
 from training.common.random import Streams, gamma
-from training.search.tree import LEAST_PRIOR, LOSS, NONE, OPEN, Floats, Trees, bring_best_forward, open_node
+from training.search.tree import LEAST_PRIOR, LOSS, NONE, OPEN, Floats, Trees, bring_best_forward, mean_here, open_node
 
 TOTAL_ALPHA = 10.83  # KataGo's: 0.03 a move on an empty 19x19 board
 LARGE = np.float32(1e30)
@@ -36,7 +36,8 @@ class Evaluate(Protocol):
     def __call__(self, observations: Planes) -> tuple[Floats, Floats]:
         """Policy logits ``[N, A]`` and values ``[N]`` for the player to move, of observations ``[N, C, H, W]``.
 
-        Values are in [-1, 1], or in a one-player game the discounted sum of future points.
+        Values are in [-1, 1], or in a one-player game the discounted sum of future points. With three and more players
+        they are ``[N, V]`` (``Game.num_values``).
         """
 
 
@@ -150,7 +151,7 @@ def choose_child(params: SearchParams, trees: Trees, b: int, number: int) -> int
     nodes = trees.nodes[b]
     node = nodes[number]
     exploration = params.exploration[node.visits - 1]
-    mean = (node.value_sum / np.float32(node.visits - node.pending) - node.reward) / node.turn
+    mean = mean_here(nodes, number)
     scale = value_scale(params, trees, b, number, mean)
     best, best_score = NONE, -LARGE
     next_child = node.first_child

@@ -31,7 +31,7 @@ class Search:
     def __init__(
         self, game: Game, evaluate: Evaluate, settings: SearchSettings, *, num_simulations: int, num_trees: int
     ) -> None:
-        self._evaluate, self._num_trees, self._num_actions = evaluate, num_trees, game.num_actions
+        self._game, self._evaluate, self._num_trees = game, evaluate, num_trees
         self._work = make_workspace(game, settings, num_trees=num_trees, simulations=num_simulations)
         self._work.trees.searches.budget = num_simulations
         work = self._work
@@ -48,7 +48,7 @@ class Search:
         found = SearchResult(
             actions=np.zeros(count, np.int32),
             values=np.zeros(count, np.float32),
-            visits=np.zeros((count, self._num_actions), np.int32),
+            visits=np.zeros((count, self._game.num_actions), np.int32),
         )
         for first in range(0, count, self._num_trees):
             part = slice(first, first + self._num_trees)
@@ -61,7 +61,7 @@ class Search:
         self._reset_trees(work.rules, work.trees, work.states, len(states))
         answers = work.no_answers
         while count := checked(self._search_step(*work, *answers)):
-            answers = evaluate_batch(self._evaluate, work.leaves.observations[:count], self._num_actions)
+            answers = evaluate_batch(self._evaluate, work.leaves.observations[:count], self._game)
         read_roots(work.params, work.trees, work.streams, work.leaves.scratch[0], actions, values, visits)
 
 

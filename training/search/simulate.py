@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from games.compiled import inlined, lean
-from games.game import CHANCE, Planes, Rules, States
+from games.game import CHANCE, Game, Planes, Rules, States
 from games.kept_errors import raise_kept_error
 from training.common.random import Streams
 from training.search.cache import PositionCache, find_position, store_position
@@ -51,8 +51,8 @@ AWAITS_EVALUATION, BACKED_UP, COLLIDED = range(3)  # how a simulation ended
 UNSOUND = -1  # returned in place of a count: an answer was not finite
 
 
-def evaluate_batch(evaluate: Evaluate, observations: Planes, num_actions: int) -> tuple[Floats, Floats]:
-    """Call the network; returns logits ``[N, A]`` and values ``[N]`` in the form that compiled code relies on.
+def evaluate_batch(evaluate: Evaluate, observations: Planes, game: Game) -> tuple[Floats, Floats]:
+    """Call the network; returns logits ``[N, A]`` and values ``[N, V]`` in the form that compiled code relies on.
 
     Raises:
         ValueError: the network returned other shapes.
@@ -60,12 +60,13 @@ def evaluate_batch(evaluate: Evaluate, observations: Planes, num_actions: int) -
     logits, values = evaluate(observations)
     logits, values = np.ascontiguousarray(logits, np.float32), np.ascontiguousarray(values, np.float32)
     count = len(observations)
-    if logits.shape != (count, num_actions) or values.shape != (count,):
+    wanted = (count,) if game.num_values == 1 else (count, game.num_values)
+    if logits.shape != (count, game.num_actions) or values.shape != wanted:
         raise ValueError(
-            f"the network gave {logits.shape} logits and {values.shape} values for {count} positions of {num_actions} "
-            f"actions"
+            f"the network gave {logits.shape} logits and {values.shape} values for {count} positions of "
+            f"{game.num_actions} actions"
         )
-    return logits, values
+    return logits, values.reshape(count, game.num_values)
 
 
 def checked(count: int) -> int:
@@ -105,7 +106,7 @@ def search_step(
     logits: Floats,
     values: Floats,
 ) -> int:
-    """Back up the answers ``logits`` ``[N, A]`` and ``values`` ``[N]`` to the last batch, and prepare the next.
+    """Back up the answers ``logits`` ``[N, A]`` and ``values`` ``[N, V]`` to the last batch, and prepare the next.
 
     Call it as ``search_step(*workspace, logits, values)``: as one tuple, the workspace costs a tenth of the speed.
 
@@ -123,10 +124,11 @@ def search_step(
 
 @lean
 def are_finite(logits: Floats, values: Floats) -> bool:
-    """Whether answers ``[N, A]`` and ``[N]`` are finite."""
+    """Whether answers ``[N, A]`` and ``[N, V]`` are finite."""
     finite = True
     for row in range(len(values)):
-        finite &= abs(values[row]) < LARGE
+        for player in range(values.shape[1]):
+            finite &= abs(values[row, player]) < LARGE
         for action in range(logits.shape[1]):
             finite &= abs(logits[row, action]) < LARGE
     return bool(finite)
@@ -244,7 +246,11 @@ def simulate(
     else:
         await_evaluation(rules, trees, leaves, b, number, row)
         return AWAITS_EVALUATION
-    backup(trees, b, number, value)
+    if len(leaves.returns) > 2:  # the game is over, since with so many players nothing is proven
+        rules.returns(leaves.state, leaves.returns)
+        backup_values(trees, b, number, leaves.returns, 0)
+    else:
+        backup(trees, b, number, value)
     return BACKED_UP
 
 
@@ -261,7 +267,7 @@ def enter_child(rules: Rules, params: SearchParams, leaves: Leaves, node: Any, c
             child.stage = OPEN
         player = node.player
     child.player = player
-    child.turn = 1.0 if player == node.player else -1.0
+    child.turn = 1.0 if player == node.player else (-1.0 if len(leaves.returns) == 2 else 0.0)
     if params.rewards:
         child.reward = current_score(rules, leaves) - before
         if not node.chance:
@@ -328,14 +334,17 @@ def await_evaluation(rules: Rules, trees: Trees, leaves: Leaves, b: int, number:
 
 
 @inlined
-def expand(trees: Trees, b: int, number: int, logits: Floats, value: np.float32) -> None:
-    """Give a node its evaluation, ``logits`` ``[A]`` and a value, and back the value up."""
+def expand(trees: Trees, b: int, number: int, logits: Floats, values: Floats) -> None:
+    """Give a node its evaluation, ``logits`` ``[A]`` and ``values`` ``[V]``, and back the values up."""
     node = trees.nodes[b, number]
     for i in range(node.first_candidate, node.first_candidate + node.num_candidates):
         trees.priors[b, i] = logits[trees.actions[b, i]]
     node.stage = OPEN if node.chance else CLOSED
-    node.evaluation = value
-    backup(trees, b, number, value)
+    node.evaluation = values[0]
+    if len(values) > 1:
+        backup_values(trees, b, number, values, node.player)
+    else:
+        backup(trees, b, number, values[0])
 
 
 @inlined
@@ -365,6 +374,21 @@ def backup(trees: Trees, b: int, number: int, value: np.float32) -> None:
             node.proven_above = node.proven if node.turn > 0 else WIN + LOSS - node.proven
             if node.parent != NONE and not nodes[node.parent].chance:  # one outcome proves nothing about the others
                 update_proof(nodes, node.parent, node.proven_above)
+        number = node.parent
+
+
+@inlined
+def backup_values(trees: Trees, b: int, number: int, values: Floats, first: int) -> None:
+    """Add to node ``number`` and to all above it what ``values`` ``[players]`` have for the player who moved there.
+
+    They are those of player ``first``, of the player whose number is one higher, and so on around.
+    """
+    nodes = trees.nodes[b]
+    while number != NONE:
+        node = nodes[number]
+        player = nodes[node.parent].player if node.parent != NONE else node.player
+        node.value_sum += values[(player - first + len(values)) % len(values)]
+        node.pending -= 1
         number = node.parent
 
 

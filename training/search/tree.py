@@ -5,7 +5,8 @@ a visited move *is* a node, a child in its parent's linked list. Unvisited moves
 prior each in adjacent arrays; a search visits few of them.
 
 A node's value sum is from the view of the player who moved there, because that is what selection compares. It includes
-the reward of the move, in one-player games.
+the reward of the move, in one-player games. With three and more players each maximizes its own value (max^n: C. A.
+Luckhardt and K. B. Irani, "An algorithmic solution of n-person games", AAAI 1986).
 
 After an action of a game of chance, where nature is to move, the node is an afterstate. Each simulation through it
 samples an outcome; its value is the mean over these, and over its own evaluation if afterstates are evaluated, which is
@@ -41,7 +42,8 @@ NODE = np.dtype(
         ("proven_above", np.int8),  # the same for the player above
         ("stage", np.int8),
         ("ordered", np.bool_),  # whether the first candidate has the largest prior
-        # The factor from a value here to a value above: 1.0 or the discount; -1.0 where the player to move changes.
+        # The factor from a value here to a value above: 1.0 or the discount; where the player to move changes, -1.0, or
+        # with three and more players 0.0, since one player's value does not tell another's.
         ("turn", np.float32),
         ("reward", np.float32),  # of the move that led here, in a one-player game
         ("chance", np.bool_),  # whether nature is to move
@@ -248,12 +250,35 @@ def keep_subtree(trees: Trees, b: int, root: int, renumbered: NDArray[np.int32])
         move_candidates(trees, b, found, candidates)
         candidates += node.num_candidates
         found += 1
-    nodes[0].value_sum = (nodes[0].value_sum - np.float32(nodes[0].visits) * nodes[0].reward) / nodes[0].turn
+    if nodes[0].turn != 0:
+        nodes[0].value_sum = (nodes[0].value_sum - np.float32(nodes[0].visits) * nodes[0].reward) / nodes[0].turn
+    else:
+        nodes[0].value_sum = values_here(nodes, 0)
     nodes[0].turn = 1.0
     nodes[0].reward = 0.0
     search.used_nodes = found
     search.used_candidates = candidates
     search.ready = False
+
+
+@inlined
+def mean_here(nodes: Any, number: int) -> np.float32:
+    """A node's mean value for the player to move there, in one tree ``[M]``."""
+    node = nodes[number]
+    visits = np.float32(node.visits - node.pending)
+    if node.turn != 0:
+        return (node.value_sum / visits - node.reward) / node.turn
+    return values_here(nodes, number) / visits
+
+
+@lean
+def values_here(nodes: Any, number: int) -> np.float32:
+    """The sum of a node's values for the player to move there, in one tree ``[M]``."""
+    total, child_number = nodes[number].evaluation, nodes[number].first_child
+    while child_number != NONE:
+        total += nodes[child_number].value_sum
+        child_number = nodes[child_number].next_sibling
+    return np.float32(total)
 
 
 @lean

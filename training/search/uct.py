@@ -25,9 +25,9 @@ OVER, UNSEEN = -2, -3  # in place of the player to move: the game is over; no pl
 
 NODE = np.dtype(
     [
-        ("points", np.float64),  # player 0's, in all playouts through this node
+        ("points", np.float64),  # of the player who moved there, in all playouts through this node
         ("visits", np.int32),
-        ("player", np.int32),  # to move: 0, 1, CHANCE, OVER or UNSEEN
+        ("player", np.int32),  # to move, or CHANCE, OVER or UNSEEN
         ("untried", np.int32),  # moves without a child
         ("action", np.int32),  # that led here, or the chance outcome
         ("parent", np.int32),
@@ -51,7 +51,7 @@ class UctTree(NamedTuple):
     tried: NDArray[np.bool_]  # [A], False between calls
     outcomes: Actions  # [O]
     chances: Floats  # [O]
-    returns: Returns  # [2]
+    returns: Returns  # [players]
     streams: Streams  # [1]
     exploration: NDArray[np.float64]  # [M] EXPLORATION * sqrt(log(N)) for a node of N visits
     inverse_roots: NDArray[np.float64]  # [M] 1 / sqrt(n) for a child of n visits
@@ -65,12 +65,12 @@ class UctPlayer:
         seed: of all random numbers; the same moves are asked for in the same order after the same seed.
 
     Raises:
-        ValueError: the game is not for two players.
+        ValueError: the game is for one player.
     """
 
     def __init__(self, game: Game, *, playouts: int, seed: int) -> None:
-        if game.num_players != 2:
-            raise ValueError(f"{game.name} is not a game for two players, whose results UCT counts")
+        if game.num_players == 1:
+            raise ValueError(f"{game.name} is a game for one player, and UCT counts results from -1 to 1")
         self._rules, self._playouts = game.rules, playouts
         visits = np.maximum(1.0, np.arange(playouts + 1))
         self._tree = UctTree(
@@ -81,7 +81,7 @@ class UctPlayer:
             tried=np.zeros(game.num_actions, np.bool_),
             outcomes=np.zeros(game.num_outcomes, np.int32),
             chances=np.zeros(game.num_outcomes, np.float32),
-            returns=np.zeros(2, np.float32),
+            returns=np.zeros(game.num_players, np.float32),
             streams=np.array([seed_stream(seed, "uct")], np.uint64),
             exploration=EXPLORATION * np.sqrt(np.log(visits)),
             inverse_roots=1.0 / np.sqrt(visits),
@@ -111,7 +111,8 @@ def search(rules: Rules, tree: UctTree, state: States, playouts: int) -> None:
     for _ in range(playouts):
         copy(state, tree.state)
         number = descend(rules, tree)
-        back_up(tree, number, play_out(rules, tree))
+        play_out(rules, tree)
+        back_up(tree, number)
 
 
 @inlined
@@ -205,12 +206,11 @@ def untried_action(tree: UctTree, node: Any, count: int) -> int:
 def best_child(tree: UctTree, node: Any) -> int:
     """The child that UCB1 selects at a node whose moves have all been tried."""
     nodes, inverse_roots, explored = tree.nodes, tree.inverse_roots, tree.exploration[node.visits]
-    sign = 1.0 if node.player == 0 else -1.0
     best, highest = NONE, -math.inf
     child = node.first_child
     while child != NONE:
         inverse_root = inverse_roots[nodes[child].visits]
-        bound = inverse_root * (sign * nodes[child].points * inverse_root + explored)
+        bound = inverse_root * (nodes[child].points * inverse_root + explored)
         if bound > highest:
             best, highest = int(child), bound
         child = nodes[child].next_sibling
@@ -218,8 +218,8 @@ def best_child(tree: UctTree, node: Any) -> int:
 
 
 @inlined
-def play_out(rules: Rules, tree: UctTree) -> float:
-    """Play at random to the end of the game; returns player 0's points, from 0 to 1."""
+def play_out(rules: Rules, tree: UctTree) -> None:
+    """Play at random to the end of the game, whose results are then in ``tree.returns``."""
     legal_actions, step, terminal = rules.legal_actions, rules.step, rules.terminal
     state, legal, streams = tree.state, tree.legal, tree.streams
     while True:
@@ -231,17 +231,18 @@ def play_out(rules: Rules, tree: UctTree) -> float:
         else:
             step(state, np.int64(draw_outcome(rules, state, tree.outcomes, tree.chances, streams, 0)))
     rules.returns(state, tree.returns)
-    return (1.0 + tree.returns[0]) / 2.0
 
 
 @inlined
-def back_up(tree: UctTree, number: int, points: float) -> None:
-    """Add a playout's result to a node and to all above it."""
+def back_up(tree: UctTree, number: int) -> None:
+    """Add a playout's results to a node and to all above it, from 0 to 1."""
+    nodes = tree.nodes
     while number != NONE:
-        node = tree.nodes[number]
+        node = nodes[number]
         node.visits += 1
-        node.points += points
         number = node.parent
+        if number != NONE and nodes[number].player != CHANCE:
+            node.points += (1.0 + tree.returns[nodes[number].player]) / 2.0
 
 
 @lean
@@ -249,10 +250,9 @@ def most_visited(tree: UctTree) -> int:
     """The action of the root with the most visits, of several the one with the best mean."""
     nodes = tree.nodes
     best, child = nodes[0].first_child, nodes[0].first_child
-    sign = 1.0 if nodes[0].player == 0 else -1.0
     while child != NONE:
         more = nodes[child].visits - nodes[best].visits
-        if more > 0 or (more == 0 and sign * (nodes[child].points - nodes[best].points) > 0):
+        if more > 0 or (more == 0 and nodes[child].points > nodes[best].points):
             best = child
         child = nodes[child].next_sibling
     return int(nodes[best].action)

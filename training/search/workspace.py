@@ -50,7 +50,7 @@ class Workspace(NamedTuple):
     @property
     def no_answers(self) -> tuple[Floats, Floats]:
         """The logits and values of an empty batch."""
-        return np.zeros((0, self.trees.root_priors.shape[1]), np.float32), np.zeros(0, np.float32)
+        return self.cache.logits[:0], self.cache.values[:0]
 
 
 def make_workspace(
@@ -84,7 +84,7 @@ def make_workspace(
         streams=np.zeros(num_trees, np.uint64),
         schedules=schedules_for(settings, counts),
         leaves=make_leaves(game, num_trees, settings),
-        cache=make_cache(cache_positions, game.num_actions),
+        cache=make_cache(cache_positions, game.num_actions, game.num_values),
     )
 
 

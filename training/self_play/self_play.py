@@ -166,7 +166,7 @@ class SelfPlay:
         if self._waiting == 0:  # all games that are under way have just begun
             self._step(self._no_answers)
         if self._waiting > 0:
-            answers = evaluate_batch(self.evaluate, self._leaves.observations[: self._waiting], self.game.num_actions)
+            answers = evaluate_batch(self.evaluate, self._leaves.observations[: self._waiting], self.game)
             self._step(answers)
             self.evaluations += len(answers[1])
         if self._finished == 0:
@@ -275,8 +275,8 @@ def go_on(
     logits: Floats,
     values: Floats,
 ) -> tuple[int, int]:
-    """Take the answers ``logits`` ``[N, A]`` and ``values`` ``[N]``, make the moves of complete searches, and find what
-    to ask next.
+    """Take the answers ``logits`` ``[N, A]`` and ``values`` ``[N, V]``, make the moves of complete searches, and find
+    what to ask next.
 
     One tree after the other, since the network has displaced them all from the processor's cache: each comes back once.
 
@@ -403,6 +403,8 @@ def strays(trees: Trees, streams: Streams, log: Log, b: int) -> bool:
 @lean
 def resigns(moves: MoveParams, trees: Trees, log: Log, b: int, value: float) -> bool:
     """Count hopeless moves; whether the player to move gives up now."""
+    if not moves.resignation:
+        return False
     slot, player = log.slots[b], trees.nodes[b, 0].player
     slot.hopeless[player] = slot.hopeless[player] + 1 if value <= moves.resign_below else 0
     return (

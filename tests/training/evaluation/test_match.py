@@ -6,7 +6,9 @@ import pytest
 from games import load_game
 from games.game import Actions, Game, States
 from tests.games.dice_race import dice_race
+from tests.sources import ROOT
 from training.evaluation.match import RandomPlayer, opening_moves, openings, play_from, play_match, states_after
+from training.evaluation.strength import mean_return
 
 GAME = load_game("connect_four")
 
@@ -143,3 +145,31 @@ def test_openings_of_a_game_of_chance_are_possible_and_never_the_end() -> None:
             DICE_RACE.play(state, int(move))
         assert not DICE_RACE.terminal(state)
     assert len(np.unique(moves, axis=0)) > 15
+
+
+@pytest.fixture(scope="module")
+def three_players() -> Game:
+    return load_game(str(ROOT / "examples" / "games" / "three_player_connect_four.py"), rows=4, columns=4, winning=3)
+
+
+@pytest.mark.medium
+def test_among_three_players_the_first_has_each_seat_once_per_opening(three_players: Game) -> None:
+    game, starts = three_players, openings(three_players, 8, 2, seed=1)
+    result = play_from(game, starts, FirstLegal(game), RandomPlayer(game, 1), seed=1)
+    assert result.scores.shape == (8, 3)
+    assert result.wins + result.draws + result.losses == 24
+    for number, moves in enumerate(result.moves):
+        state = starts[number // 3].copy()
+        for action in moves:
+            if game.current_player(state) == number % 3:
+                assert action == game.legal_actions(state)[0]
+            game.play(state, action)
+        assert (game.returns(state)[number % 3] + 1) / 2 == result.scores.ravel()[number]
+
+
+@pytest.mark.medium
+def test_the_mean_return_of_three_equal_players_is_their_share(three_players: Game) -> None:
+    players = RandomPlayer(three_players, 1), RandomPlayer(three_players, 2)
+    result = play_match(three_players, *players, pairs=300, opening_plies=0, seed=3)
+    mean, margin = mean_return([result])
+    assert margin is not None and abs(mean) < 2 * margin < 0.2  # 1 for the winner and -0.5 for the others

@@ -26,7 +26,7 @@ class Small(OwnNetwork):
         planes, height, columns = game.observation_shape
         self.body = nn.Linear(planes * height * columns, width)
         self.policy = nn.Linear(width, game.num_actions)
-        self.value = make_value_head(width, game.max_return if game.num_players == 1 else None)
+        self.value = make_value_head(width, game.max_return if game.num_players == 1 else None, game.num_values)
 
     def forward(self, observations):
         x = torch.relu(self.body(observations.flatten(1)))

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from configs.schema import TrainingSettings
 from games import load_game
 from games.game import Game
+from tests.sources import ROOT
 from tests.training.synthetic import synthetic_batch
 from training.data.records import FULL_SEARCH, RANDOM_MOVE, GameBatch
 from training.replay.replay import Batch, ReplayWindow, sampling_weights
@@ -146,6 +147,19 @@ def test_values_are_those_of_the_player_to_move(connect_four: Game) -> None:
         for later in range(6, ply - 1, -1):
             expected = 0.25 * 0.5 + 0.75 * (expected if later == 6 else -expected)
         assert window_of(connect_four, batch, td_lambda=0.75).sample(8, 1).values.tolist() == [expected] * 8
+
+
+@pytest.mark.medium
+def test_among_three_players_the_values_are_their_returns_beginning_with_the_player_to_move() -> None:
+    game = load_game(str(ROOT / "examples" / "games" / "three_player_connect_four.py"), rows=4, columns=4, winning=3)
+    batch = synthetic_batch(game, games=20)
+    targets = window_of(game, td_lambda=0.5).values_to_learn(batch)
+    ends = np.cumsum(batch.lengths)
+    for number, end in enumerate(ends):
+        for ply in range(batch.lengths[number]):
+            row = targets[end - batch.lengths[number] + ply]
+            assert np.array_equal(row, np.roll(batch.returns[number], -(ply % 3)))
+    assert len(np.unique(batch.returns)) > 1
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from games.compiled import specialized
 from games.game import CHANCE, Game, States
 from tests.training.search.naive_search import NaiveNode, Path
 from training.search.puct import Evaluate
-from training.search.simulate import search_step
+from training.search.simulate import evaluate_batch, search_step
 from training.search.tree import DRAW, NONE, OPEN, UNPROVEN, find_child, keep_subtree, reset_tree
 from training.search.workspace import make_workspace
 
@@ -57,7 +57,7 @@ class Forest:
     def answer(self, count: int) -> None:
         """Evaluate those leaves, without new simulations."""
         self.trees.searches.active = False
-        self._search_step(*self._work, *self.evaluate(self.leaves.observations[:count]))
+        self._search_step(*self._work, *evaluate_batch(self.evaluate, self.leaves.observations[:count], self.game))
         self.trees.searches.active = True
 
     def step(self) -> int:

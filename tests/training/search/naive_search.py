@@ -18,6 +18,7 @@ from configs.schema import SearchSettings
 from games.game import CHANCE, Game, Planes, States
 
 Floats = NDArray[np.float32]
+Values = NDArray[np.float64]  # [players]
 Path = tuple[int, ...]
 
 NEARLY_EQUAL = 1e-5
@@ -29,12 +30,13 @@ class Undecided(Exception):
 
 
 class StubEvaluator:
-    """An untrained network: logits and a value drawn from a position's checksum, independent of the batch."""
+    """An untrained network: logits and values drawn from a position's checksum, independent of the batch."""
 
     def __init__(self, game: Game, *, seed: int = 0, policy_scale: float = 1.0, value_scale: float = 0.4) -> None:
         random = np.random.default_rng(seed)
         self._logits = (policy_scale * random.normal(size=(STUB_ROWS, game.num_actions))).astype(np.float32)
-        self._values = np.tanh(value_scale * random.normal(size=STUB_ROWS)).astype(np.float32)
+        shape = (STUB_ROWS, game.num_values) if game.num_values > 1 else STUB_ROWS
+        self._values = np.tanh(value_scale * random.normal(size=shape)).astype(np.float32)
         self.positions = 0
 
     def __call__(self, observations: Planes) -> tuple[Floats, Floats]:
@@ -120,25 +122,36 @@ class NaiveSearch:
         assert child is not None
         self.root = child
 
-    def simulate(self, node: NaiveNode) -> float:
-        """Run one simulation from ``node``; return its value for the player to move there."""
-        value = self._simulate(node)
+    def simulate(self, node: NaiveNode) -> Values:
+        """Run one simulation from ``node``; return its values, one for each player."""
+        values = self._simulate(node)
         node.visits += 1
-        node.value += value
-        return value
+        node.value += self.seen_by(node, values)
+        return values
 
-    def _simulate(self, node: NaiveNode) -> float:
+    def seen_by(self, node: NaiveNode, values: Values) -> float:
+        """Return the value for the player to move; that of chance in a one-player game is the player's."""
+        return float(values[max(node.player, 0)])
+
+    def for_all(self, values: Floats, player: int) -> Values:
+        """Return the values of all players, from what the network says where ``player`` is to move."""
+        if self.game.num_players > 2:
+            return np.roll(values.astype(np.float64), player)
+        value = float(values)
+        return np.array([value] if self.points else [value, -value][:: 1 if player == 0 else -1])
+
+    def _simulate(self, node: NaiveNode) -> Values:
         if node.proven is not None:
-            return float(node.proven)
+            return np.array([node.proven, -node.proven][:: 1 if node.player == 0 else -1], np.float64)
         if self.points and self.game.terminal(node.state):
-            return 0.0  # all points were counted where they were made
+            return np.zeros(1)  # all points were counted where they were made
         if self.game.terminal(node.state):
-            value = float(self.game.returns(node.state)[node.player])
-            if self.settings.proven_results:
-                node.proven = round(value)
-            return value
+            returns = self.game.returns(node.state).astype(np.float64)
+            if self.settings.proven_results and self.game.num_players == 2:
+                node.proven = round(returns[node.player])
+            return returns
         if node.player == CHANCE and node.visits == 0 and self.settings.evaluate_afterstates:
-            return float(self.evaluate(self.game.observe(node.state)[None])[1][0])
+            return self.for_all(self.evaluate(self.game.observe(node.state)[None])[1][0], 0)
         if not node.edges and node.player != CHANCE:
             return self._expand(node)
         action = self.draw(node) if node.player == CHANCE else self.choose(node)
@@ -148,25 +161,25 @@ class NaiveSearch:
             self.game.play(state, action)
             edge.child = NaiveNode(state, self.game.current_player(state))
             node.order.append(action)
-        sign = 1 if self.points or edge.child.player == node.player else -1
-        value = sign * self.simulate(edge.child)
+        values = self.simulate(edge.child)
         if self.points:
-            value *= 1.0 if node.player == CHANCE else self.settings.discount
-            value += float(self.game.returns(edge.child.state)[0] - self.game.returns(node.state)[0])
+            values = values * (1.0 if node.player == CHANCE else self.settings.discount)
+            values += self.game.returns(edge.child.state) - self.game.returns(node.state)
         edge.visits += 1
-        edge.value += value
+        edge.value += self.seen_by(node, values)
         if edge.child.proven is not None:
-            edge.proven = sign * edge.child.proven
+            edge.proven = edge.child.proven if edge.child.player == node.player else -edge.child.proven
             self._settle(node)
-        return value
+        return values
 
-    def _expand(self, node: NaiveNode) -> float:
+    def _expand(self, node: NaiveNode) -> Values:
         logits, values = self.evaluate(self.game.observe(node.state)[None])
         legal = [int(action) for action in self.game.legal_actions(node.state)]
         weights = [math.exp(logits[0, action]) for action in legal]
         node.edges = {action: NaiveEdge(weight / sum(weights)) for action, weight in zip(legal, weights, strict=True)}
-        node.evaluation = float(values[0])
-        return node.evaluation
+        found = self.for_all(values[0], node.player)
+        node.evaluation = self.seen_by(node, found)
+        return found
 
     def _settle(self, node: NaiveNode) -> None:
         known = [edge.proven for edge in node.edges.values()]

@@ -128,5 +128,5 @@ def test_chance_is_weighed_by_what_it_may_bring() -> None:
 
 
 def test_a_game_for_one_is_refused() -> None:
-    with pytest.raises(ValueError, match="twenty48 is not a game for two players"):
+    with pytest.raises(ValueError, match="twenty48 is a game for one player"):
         UctPlayer(load_game("twenty48"), playouts=10, seed=1)
