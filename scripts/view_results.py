@@ -118,7 +118,19 @@ from training.networks.auxiliary_heads import predictions_of
 from training.networks.predictions import Predict
 from views import ppo_results
 from views.calibration import Bin, calibration_of
-from views.charts import FAINT, FILE_WIDTH, TITLE, count, duration, percent, points, rate, rating, table
+from views.charts import (
+    FAINT,
+    FILE_WIDTH,
+    TITLE,
+    count,
+    duration,
+    mean_return,
+    percent,
+    points,
+    rate,
+    rating,
+    table,
+)
 from views.files import StatsRow, read_stats
 from views.game_export import games_as_pgn, games_as_sgf, write_games
 from views.game_view import game_of, recorded_game, sample_games
@@ -162,6 +174,9 @@ def best_figures(rows: Sequence[StatsRow]) -> list[tuple[str, str, int]]:
     ]
     elo = [(evaluation.elo, evaluation) for evaluation in evaluations if evaluation.elo is not None]
     score = [(evaluation.score.mean, evaluation) for evaluation in evaluations if evaluation.score]
+    returns = [
+        (evaluation.random_return, evaluation) for evaluation in evaluations if evaluation.random_return is not None
+    ]
     bests = []
     if score:
         mean, best = max(score, key=itemgetter(0))
@@ -177,6 +192,10 @@ def best_figures(rows: Sequence[StatsRow]) -> list[tuple[str, str, int]]:
     if elo:
         highest, best = max(elo, key=itemgetter(0))
         bests.append(("Highest Elo", rating(highest, best.elo_margin), best.model_version))
+    if returns:
+        highest, best = max(returns, key=itemgetter(0))
+        mean = mean_return(highest, best.random_return_margin)
+        bests.append(("Highest mean return", f"{mean} against random players", best.model_version))
     return bests
 
 

@@ -12,13 +12,13 @@ from tests.sources import ROOT
 CONFIG = ROOT / "examples" / "games" / "three_player_connect_four.yaml"
 
 
-@pytest.mark.trial
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_connect_four_for_three_trains_and_is_measured_and_played(tmp_path: Path) -> None:
     said = printed("start_main.py", "--config", CONFIG, "--smoke", "--run-dir", "run", cwd=tmp_path, seconds=500)
     assert "return vs random" in said
     assert printed("scripts/audit.py", tmp_path / "run")
-    assert "Mean return" in printed("scripts/view_results.py", tmp_path / "run")
+    assert "Highest mean return" in printed("scripts/view_results.py", tmp_path / "run")
 
     match = ("--opponents", "random,mcts:5", "--games", 6, "--simulations", 4, "--processes", 1, "--save", "results")
     table = printed("scripts/benchmark.py", "--run", tmp_path / "run", *match, cwd=tmp_path)
@@ -29,13 +29,3 @@ def test_connect_four_for_three_trains_and_is_measured_and_played(tmp_path: Path
     play = command("scripts/play.py", "--run", tmp_path / "run", "--simulations", 2)
     game = subprocess.run(play, input="hint\n4\nresign\nn\n", capture_output=True, text=True, timeout=200, check=False)
     assert game.returncode == 0 and "Player 2 plays" in game.stdout and "Player 3 plays" in game.stdout
-
-
-@pytest.mark.medium
-def test_what_is_only_for_two_players_is_refused_for_three(tmp_path: Path) -> None:
-    gated = CONFIG.read_text(encoding="utf-8").replace("evaluation: ", "evaluation:\n  gating: sprt\n  #")
-    gated = gated.replace("module: ", f"module: {CONFIG.parent}/")
-    (tmp_path / "gated.yaml").write_text(gated, encoding="utf-8")
-    line = command("start_main.py", "--config", tmp_path / "gated.yaml", "--smoke", "--run-dir", tmp_path / "run")
-    refused = subprocess.run(line, capture_output=True, text=True, timeout=200, check=False)
-    assert refused.returncode == 2 and "evaluation.gating" in refused.stderr

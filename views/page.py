@@ -45,6 +45,10 @@ CHARTS = (
     Chart(title="Score", curves=(("self-play", "self_play/score_mean"), ("measured", "evaluation/score_mean"))),
     Chart(title="Elo", curves=(("", "evaluation/elo"),)),
     Chart(
+        title="Mean return",
+        curves=(("against random", "evaluation/random_return"), ("against earlier", "evaluation/earlier_return")),
+    ),
+    Chart(
         title="Moves that throw away game value",
         curves=(("search", "evaluation/search_error"), ("policy", "evaluation/policy_error")),
     ),

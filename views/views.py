@@ -47,6 +47,7 @@ TRENDS = (  # metrics with a sparkline
     "learner/loss",
     "evaluation/search_error",
     "evaluation/elo",
+    "evaluation/random_return",
     "self_play/score_mean",
     "evaluation/score_mean",
 )

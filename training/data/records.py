@@ -5,7 +5,7 @@ what, and all counts), one zstd frame with the columns one after another, and th
 Numbers are little-endian. Positions are not sent: the receiver replays them from the moves, which include chance
 outcomes. Encoding rounds two columns (``training/data/columns.py``); ``decode(encode(batch))`` gives the rounded ones.
 
-In two-player games, returns and root values lie in [-1, 1]. In one-player games they are points.
+With two and more players, returns and root values lie in [-1, 1]. In one-player games they are points.
 
 ``decode`` does not trust its input: it rejects a file with the reason, before it allocates more than the file's bytes
 account for.
@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from games.game import MOST_PLAYERS
 from training.data.columns import (
     compress,
     decompress,
@@ -63,7 +64,7 @@ class BatchLimits:
     max_games: int = 10_000
     max_positions: int = 1_000_000
     max_entries: int = 8_000_000
-    max_players: int = 2
+    max_players: int = MOST_PLAYERS
     max_actions: int = 2**16
 
 
@@ -381,6 +382,7 @@ def _check_games(batch: GameBatch) -> None:
     )
     agreed = (batch.resigned == AGREED) & (batch.last_model == 0) & (batch.returns.shape[1] == 2)
     _require((agreed | (batch.resigned <= batch.returns.shape[1])).all(), "a player resigned who does not exist")
+    _require(batch.returns.shape[1] <= 2 or not batch.resigned.any(), "a player resigned among three and more")
 
 
 def _require_range(batch: GameBatch, values: NDArray[np.float32], what: str) -> None:

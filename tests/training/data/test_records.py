@@ -9,6 +9,7 @@ import pytest
 import zstandard
 
 from games import load_game
+from games.game import MOST_PLAYERS
 from tests.fuzz import fuzz
 from tests.training.data.forging import Wire, dump, pack, put_together, seal, take_apart, unpack
 from tests.training.synthetic import synthetic_batch
@@ -248,7 +249,7 @@ def peak_bytes(data: bytes) -> int:
 def test_a_small_file_cannot_make_the_reader_allocate_much(data: bytes) -> None:
     """Neither by counts in the header, nor by the size that the zstd frame declares, nor by its actual size."""
     header, frame = take_apart(data)
-    most = {"games": 10_000, "positions": 1_000_000, "entries": 8_000_000, "players": 2, "actions": 65536}
+    most = {"games": 10_000, "positions": 1_000_000, "entries": 8_000_000, "players": MOST_PLAYERS, "actions": 65536}
     bomb = zstandard.compress(bytes(100_000_000))
     stream = zstandard.ZstdCompressor().compressobj()
     undeclared = stream.compress(bytes(100_000_000)) + stream.flush()
@@ -284,10 +285,16 @@ def test_the_largest_batch_allowed_stays_within_the_documented_memory() -> None:
         "rules_version": 1,
         "first_game": 0,
     }
-    counts = {"games": games, "players": 2, "positions": positions, "entries": entries, "actions": entries // positions}
+    counts = {
+        "games": games,
+        "players": MOST_PLAYERS,
+        "positions": positions,
+        "entries": entries,
+        "actions": entries // positions,
+    }
     columns: Wire = {
         "lengths": np.full(games, positions // games, np.int32),
-        "returns": np.zeros((games, 2), np.float32),
+        "returns": np.zeros((games, MOST_PLAYERS), np.float32),
         "first_model": np.zeros(games, np.int32),
         "last_model": np.zeros(games, np.int32),
         "seeds": np.zeros(games, np.uint64),
@@ -351,6 +358,13 @@ FAULTY_FIELDS: dict[str, tuple[dict[str, Any], str]] = {
     "another type": ({"actions": lambda column: column.astype(np.int64)}, "actions is not int32"),
     "another shape": ({"seeds": lambda column: column[:-1]}, "seeds is not uint64 of shape"),
     "one return per game": ({"returns": lambda column: column[:, 0]}, "not a table of games and players"),
+    "a resignation among three": (
+        {
+            "returns": lambda column: np.zeros((len(column), 3), np.float32),
+            "resigned": lambda column: np.ones_like(column),
+        },
+        "among three and more",
+    ),
     "no games": ({name: lambda column: column[:0] for name in LAYOUT}, "no games"),
     "a value that is not a number": ({"root_values": lambda column: column * np.nan}, "a root value"),
     "an infinite surprise": ({"surprise": lambda column: column + np.inf}, "a surprise"),

@@ -1,5 +1,7 @@
 """Playing one-player games for the score."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -117,3 +119,12 @@ def test_measures_that_a_game_allows_are_accepted() -> None:
     require_measurable(SMALL, EvaluationSettings(rating_games=0, score_games=10))
     require_measurable(SMALL, EvaluationSettings(every=0))
     require_measurable(load_game("tic_tac_toe"), EvaluationSettings(perfect_play=True, gating="sprt"))
+
+
+def test_what_is_only_for_two_players_is_refused_for_three() -> None:
+    three = replace(load_game("tic_tac_toe"), num_players=3)
+    require_measurable(three, EvaluationSettings(rating_games=30))
+    with pytest.raises(ValueError, match=r"evaluation\.gating: tic_tac_toe is not a game for two"):
+        require_measurable(three, EvaluationSettings(gating="sprt"))
+    with pytest.raises(ValueError, match=r"evaluation\.score_games"):
+        require_measurable(three, EvaluationSettings(score_games=10))
