@@ -194,8 +194,8 @@ def best_figures(rows: Sequence[StatsRow]) -> list[tuple[str, str, int]]:
         bests.append(("Highest Elo", rating(highest, best.elo_margin), best.model_version))
     if returns:
         highest, best = max(returns, key=itemgetter(0))
-        mean = mean_return(highest, best.random_return_margin)
-        bests.append(("Highest mean return", f"{mean} against random players", best.model_version))
+        figure = mean_return(highest, best.random_return_margin)
+        bests.append(("Highest mean return", f"{figure} against random players", best.model_version))
     return bests
 
 
