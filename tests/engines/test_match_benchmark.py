@@ -130,6 +130,7 @@ def match_of(first: str, second: str, wins: int, losses: int) -> Match:
     return Match(
         first=first,
         second=second,
+        players=2,
         seed=1,
         opening_plies=0,
         scores=scores,

@@ -17,6 +17,7 @@ def match(first: str, second: str, scores: list[float], milliseconds: float) -> 
     return Match(
         first=first,
         second=second,
+        players=2,
         seed=1,
         opening_plies=4,
         scores=np.array(scores),
