@@ -23,8 +23,7 @@ from typing import Any, TypeAlias
 
 Process: TypeAlias = BaseProcess
 
-# torch itself imports the second one where the first network is built; it takes half as long as the rest of torch.
-PRELOADED = ("distributed.local.preloaded", "torch._dynamo")
+PRELOADED = ("distributed.local.preloaded",)
 ROOT = Path(__file__).resolve().parents[2]
 PR_SET_PDEATHSIG = 1
 BLOCKED = (signal.SIGHUP, signal.SIGTERM)  # by the server

@@ -1,15 +1,16 @@
-"""A small training by several ranks, for their tests: ``python -m tests.training.ranks.rank_program JOB FOLDER RANKS
-PORT``.
+"""Small trainings by several ranks, for their tests.
 
-Each rank writes its final state to FOLDER, as a state dictionary.
+Start them by ``python -m tests.training.ranks.rank_program FOLDER RANKS JOB...``. Each rank of a job writes its final state to FOLDER/JOB, as a state dictionary.
 """
 
 import os
+import socket
 import sys
 from pathlib import Path
 from typing import Any
 
 import torch
+import torch._dynamo  # which optimizers import: once, and not in every rank
 from torch import Tensor, nn
 
 from tests.training.small_networks import CONNECT_FOUR, FixedWindow, noted_gradients
@@ -98,19 +99,33 @@ def first_gradients(learner: Learner, window: FixedWindow) -> dict[str, Tensor]:
     return found[0]
 
 
-def main() -> None:
-    """Run all ranks, as processes that share what has been imported."""
-    job, folder, count, port = sys.argv[1:]
-    torch.set_num_threads(1)
-    children = []
-    for rank in range(int(count)):
+def free_port() -> int:
+    """Return a port of this machine that is free."""
+    with socket.socket() as listener:
+        listener.bind(("localhost", 0))
+        port: int = listener.getsockname()[1]
+        return port
+
+
+def run(job: str, folder: Path, count: int) -> int:
+    """Run the ranks of a job, as processes that share what has been imported; return the worst exit code."""
+    folder.mkdir()
+    port, children = free_port(), []
+    for rank in range(count):
         child = os.fork()
         if child == 0:
-            with joined(Place(rank=rank, world_size=int(count), master_port=int(port)), device="cpu") as ranks:
-                save_weights(Path(folder) / f"rank{rank}.pth", train(job, ranks))
-            return
+            with joined(Place(rank=rank, world_size=count, master_port=port), device="cpu") as ranks:
+                save_weights(folder / f"rank{rank}.pth", train(job, ranks))
+            sys.exit()
         children.append(child)
-    sys.exit(max(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children))
+    return max(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children)
+
+
+def main() -> None:
+    """Run the jobs one after the other."""
+    folder, count, *jobs = sys.argv[1:]
+    torch.set_num_threads(1)
+    sys.exit(max(run(job, Path(folder) / job, int(count)) for job in jobs))
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
 """Several ranks learn what one process learns from the same batches."""
 
-import socket
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
@@ -14,7 +14,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from tests.sources import ROOT
-from tests.training.ranks.rank_program import train
+from tests.training.ranks.rank_program import free_port, train
 from training.networks.model_file import load_weights
 from training.ranks.ranks import (
     ALONE,
@@ -34,19 +34,33 @@ from training.ranks.ranks import (
 pytestmark = pytest.mark.timeout(1000)
 
 
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("localhost", 0))
-        port: int = listener.getsockname()[1]
-        return port
+# By how many ranks, and which trainings one start of the program does: importing PyTorch takes longer than they do.
+STARTS = (
+    (2, ("whole", "sharded", "not sharded")),
+    (2, ("sharded muon", "not sharded muon")),
+    (3, ("float64", "gradients")),
+    (4, ("whole", "groups")),
+)
+RunRanks = Callable[[str, int], list[dict[str, Tensor]]]
 
 
-def run_ranks(folder: Path, job: str, count: int) -> list[dict[str, Tensor]]:
-    """Return the results of this many processes that train together."""
-    line = [sys.executable, "-m", "tests.training.ranks.rank_program", job, str(folder), str(count), str(free_port())]
-    ended = subprocess.run(line, cwd=ROOT, capture_output=True, text=True, timeout=900, check=False)
-    assert ended.returncode == 0, ended.stderr
-    return [load_weights(folder / f"rank{rank}.pth") for rank in range(count)]
+@pytest.fixture(scope="module")
+def run_ranks(tmp_path_factory: pytest.TempPathFactory) -> RunRanks:
+    """Return the results of so many processes that do a job together."""
+    folders: dict[tuple[int, tuple[str, ...]], Path] = {}
+
+    def run(job: str, count: int) -> list[dict[str, Tensor]]:
+        start = next(start for start in STARTS if start[0] == count and job in start[1])
+        if start not in folders:
+            folders[start] = tmp_path_factory.mktemp("ranks")
+            line = [sys.executable, "-m", "tests.training.ranks.rank_program", str(folders[start]), str(count)]
+            ended = subprocess.run(
+                [*line, *start[1]], cwd=ROOT, capture_output=True, text=True, timeout=900, check=False
+            )
+            assert ended.returncode == 0, ended.stderr
+        return [load_weights(folders[start] / job / f"rank{rank}.pth") for rank in range(count)]
+
+    return run
 
 
 def largest_difference(a: dict[str, Tensor], b: dict[str, Tensor]) -> float:
@@ -58,22 +72,22 @@ def largest_difference(a: dict[str, Tensor], b: dict[str, Tensor]) -> float:
 @pytest.mark.parametrize(
     ("job", "count"), [("whole", 2), *(pytest.param(job, 4, marks=pytest.mark.slow) for job in ("whole", "groups"))]
 )
-def test_ranks_end_with_the_weights_of_one_process(tmp_path: Path, job: str, count: int) -> None:
-    several = run_ranks(tmp_path, job, count)
+def test_ranks_end_with_the_weights_of_one_process(run_ranks: RunRanks, job: str, count: int) -> None:
+    several = run_ranks(job, count)
     assert all(largest_difference(other, several[0]) == 0 for other in several)
     assert largest_difference(several[0], train(job, ALONE)) < 1e-5
 
 
 @pytest.mark.medium
-def test_up_to_rounding_ranks_do_exactly_what_one_process_does(tmp_path: Path) -> None:
-    several = run_ranks(tmp_path, "float64", 3)
+def test_up_to_rounding_ranks_do_exactly_what_one_process_does(run_ranks: RunRanks) -> None:
+    several = run_ranks("float64", 3)
     assert largest_difference(several[0], train("float64", ALONE)) < 1e-9
 
 
 @pytest.mark.medium
-def test_gradients_of_ranks_are_those_of_one_process(tmp_path: Path) -> None:
+def test_gradients_of_ranks_are_those_of_one_process(run_ranks: RunRanks) -> None:
     alone = train("gradients", ALONE)
-    together = run_ranks(tmp_path, "gradients", 3)
+    together = run_ranks("gradients", 3)
     for rank in together:
         for name, gradient in rank.items():
             torch.testing.assert_close(gradient, alone[name], rtol=1e-5, atol=1e-6)
@@ -81,8 +95,10 @@ def test_gradients_of_ranks_are_those_of_one_process(tmp_path: Path) -> None:
 
 @pytest.mark.medium
 @pytest.mark.parametrize("optimizer", ["", pytest.param(" muon", marks=pytest.mark.numeric)])
-def test_a_sharded_optimizer_does_what_each_rank_s_own_does_and_holds_a_part(tmp_path: Path, optimizer: str) -> None:
-    shared, own = run_ranks(tmp_path, f"sharded{optimizer}", 2), run_ranks(tmp_path, f"not sharded{optimizer}", 2)
+def test_a_sharded_optimizer_does_what_each_rank_s_own_does_and_holds_a_part(
+    run_ranks: RunRanks, optimizer: str
+) -> None:
+    shared, own = run_ranks(f"sharded{optimizer}", 2), run_ranks(f"not sharded{optimizer}", 2)
     held = [int(rank.pop("held")) for rank in (*shared, *own)]
     assert held[0] + held[1] == held[2] == held[3] and max(held[:2]) < 0.7 * held[2]
     assert all(largest_difference(rank, own[0]) == 0 for rank in shared)
