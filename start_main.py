@@ -107,9 +107,9 @@ def resumed_config(arguments: argparse.Namespace) -> Path | None:
 
 if __name__ == "__main__":
     if not before_imports(parse, see, loading="PyTorch").distributed:
-        from distributed.local.processes import prepare  # only now: --help needs nothing of it
+        from training.common.processes import prepare  # only now: --help needs nothing of it
 
-        prepare()  # they load it at the same time as this one does
+        prepare("distributed.local.preloaded")  # they load it at the same time as this one does
 
 from rich.console import Console
 

@@ -152,9 +152,9 @@ if __name__ == "__main__":
         loading="PyTorch",
     )
 
-    from distributed.local.processes import prepare  # only now: --help needs nothing of it
+    from training.common.processes import prepare  # only now: --help needs nothing of it
 
-    prepare()  # they load it at the same time as this one does
+    prepare("distributed.local.preloaded")  # they load it at the same time as this one does
 
 from rich.console import Console
 

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from engines.match_slice import MatchJob, MatchLine
+from engines.match_slice import MatchJob, MatchLine, play_match_job
 from engines.players import AnyPlayerSpec
 from engines.slices import play_jobs
 from games import Game
@@ -24,8 +24,6 @@ from training.common.intervals import wilson
 from training.evaluation.elo import PairResult, Rating, rate_players
 from training.evaluation.match import MatchResult
 from training.evaluation.strength import mean_return
-
-SLICE = "engines.match_slice"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -139,7 +137,7 @@ def play_pairs(
         )
         for begin, end in itertools.pairwise(bounds)
     ]
-    parts = play_jobs(SLICE, jobs, MatchLine(ended=0, moves=0), lambda lines: on_progress(total_of(lines)))
+    parts = play_jobs(play_match_job, jobs, MatchLine(ended=0, moves=0), lambda lines: on_progress(total_of(lines)))
     return Match(
         first=first.name,
         second=second.name,

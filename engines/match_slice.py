@@ -1,6 +1,6 @@
-"""A part of the games between two players of a benchmark, in a process of its own: ``python -m engines.match_slice``.
+"""A part of the games between two players of a benchmark, in a process of its own (``slices``).
 
-See ``slices``. Openings are those of the whole match, so that slices differ in them, however many there are.
+Openings are those of the whole match, so that slices differ in them, however many there are.
 """
 
 import time
@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from engines.players import AnyPlayerSpec, EngineSpec, PlayerSpec, make_player
-from engines.slices import JobMessage, JobStatus, ProgressReporter, answer
+from engines.slices import JobMessage, JobStatus, ProgressReporter, Report
 from games import Game, load_game
 from games.game import Actions, States
 from training.common.random import seed_stream
@@ -93,8 +93,8 @@ def timed_player(game: Game, spec: AnyPlayerSpec, seed: int, *, warm_up: int, st
     return TimedPlayer(player, time.perf_counter if elsewhere else time.process_time)
 
 
-def play_match_job(job: MatchJob) -> MatchLine:
-    """Play a job and report its progress on standard output; returns the line with its games."""
+def play_match_job(job: MatchJob, report: Report = lambda line: None) -> MatchLine:
+    """Play a job and report its progress; returns the line with its games."""
     game = load_game(job.game, **job.options)
     opened = opening_moves(game, job.match_pairs, job.opening_plies, job.seed)[
         job.first_pair : job.first_pair + job.pairs
@@ -104,7 +104,7 @@ def play_match_job(job: MatchJob) -> MatchLine:
             timed_player(game, spec, seed_stream(job.seed, side, job.first_pair), warm_up=job.pairs, stack=stack)
             for side, spec in (("first", job.first), ("second", job.second))
         )
-        reporter = ProgressReporter()
+        reporter = ProgressReporter(report)
 
         def line(states: States) -> MatchLine:
             wins, draws, losses = tally(game, states)
@@ -134,7 +134,3 @@ def play_match_job(job: MatchJob) -> MatchLine:
         scores=tuple(np.ravel(result.scores).tolist()),
         games=result.moves,
     )
-
-
-if __name__ == "__main__":
-    answer(MatchJob, play_match_job)

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from engines.players import ExpectimaxPlayer, PlayerSpec
-from engines.score_slice import ScoreJob, ScoreLine
+from engines.score_slice import ScoreJob, ScoreLine, play_score_job
 from engines.slices import play_jobs
 from games import CHANCE, Game
 from games.game import States
@@ -75,7 +75,7 @@ def play_scored(
         for first, last in itertools.pairwise(bounds)
     ]
     parts = play_jobs(
-        "engines.score_slice",
+        play_score_job,
         jobs,
         ScoreLine(ended=0, moves=0),
         lambda lines: on_progress(sum(line.ended for line in lines), sum(line.moves for line in lines)),

@@ -1,14 +1,11 @@
-"""A part of a one-player benchmark's games, in a process of its own: ``python -m engines.score_slice``.
-
-See ``slices``.
-"""
+"""A part of a one-player benchmark's games, in a process of its own (``slices``)."""
 
 import time
 from contextlib import ExitStack
 from typing import Any
 
 from engines.players import PlayerSpec, make_player
-from engines.slices import JobMessage, JobStatus, ProgressReporter, answer
+from engines.slices import JobMessage, JobStatus, ProgressReporter, Report
 from games import Game, load_game
 from training.evaluation.match import Player
 from training.evaluation.score import SIDE_BY_SIDE, ScoredGames, play_for_score
@@ -37,17 +34,14 @@ class ScoreLine(JobStatus):
     plies: tuple[int, ...] = ()
 
 
-def play_slice(job: ScoreJob) -> tuple[ScoredGames, float]:
-    """Play the games of a job after a warm-up; returns them and their seconds.
-
-    Tells the standard output how far it is.
-    """
+def play_slice(job: ScoreJob, report: Report) -> tuple[ScoredGames, float]:
+    """Play the games of a job after a warm-up and report their progress; returns them and their seconds."""
     game = load_game(job.game, **job.options)
     clock = time.perf_counter if job.spec.kind == "network" and pick_device("auto").type != "cpu" else time.process_time
     with ExitStack() as stack:
         player = make_player(game, job.spec, job.seed + job.first, stack)
         warm_up(game, player)
-        reporter, started = ProgressReporter(), clock()
+        reporter, started = ProgressReporter(report), clock()
         played = play_for_score(
             game,
             player,
@@ -77,12 +71,8 @@ def warm_up(game: Game, player: Player) -> None:
         return
 
 
-def play_score_job(job: ScoreJob) -> ScoreLine:
+def play_score_job(job: ScoreJob, report: Report = lambda line: None) -> ScoreLine:
     """Play a job; returns the line that has its games."""
-    played, seconds = play_slice(job)
+    played, seconds = play_slice(job, report)
     figures = {name: tuple(getattr(played, name).tolist()) for name in ("scores", "reached", "plies")}
     return ScoreLine(ended=job.games, moves=played.moves, complete=True, seconds=seconds, **figures)
-
-
-if __name__ == "__main__":
-    answer(ScoreJob, play_score_job)

@@ -1,27 +1,27 @@
 """Divides the games of a benchmark into slices, each played by its own process.
 
-Such a process is a module of this package, started with ``python -m``. It reads its job as JSON from the standard input
-and writes lines of JSON to the standard output: its progress, and in a last line marked as complete, the games.
+The processes are forked from a server that has imported PyTorch (training/common/processes.py), so the next match
+begins at once. Each sends lines through a pipe: its progress, and in a last line marked as complete, the games.
 """
 
-import os
 import selectors
-import subprocess
-import sys
-import tempfile
+import signal
 import time
+import traceback
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from pathlib import Path
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
 from types import TracebackType
 from typing import Generic, Self, TypeVar
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict
 
+from training.common.processes import start_process
 from training.networks.evaluator import use_threads
 
-PROJECT = Path(__file__).resolve().parents[1]
-ERROR_CHARACTERS = 2000  # characters of a failed process
+PRELOADED = "engines.preloaded"  # by the server of processes
+ERROR_CHARACTERS = 2000  # of a failed process
 REPORT_SECONDS = 0.5  # between two lines of a process's progress
 
 
@@ -47,16 +47,24 @@ AnyJob = TypeVar("AnyJob", bound=JobMessage)
 AnyLine = TypeVar("AnyLine", bound=JobStatus)
 
 
+Report = Callable[[JobStatus], None]
+Play = Callable[[AnyJob, Report], AnyLine]  # plays a job; returns the last line
+
+
 # In the process that has games played.
 
 
 def play_jobs(
-    module: str, jobs: Sequence[JobMessage], nothing: AnyLine, on_progress: Callable[[Sequence[AnyLine]], None]
+    play: Play[AnyJob, AnyLine],
+    jobs: Sequence[AnyJob],
+    nothing: AnyLine,
+    on_progress: Callable[[Sequence[AnyLine]], None],
 ) -> list[AnyLine]:
     """Play all jobs at once; returns the last line of each.
 
     Args:
-        module: the program that plays a job.
+        play: a function of a module that plays a job.
+        jobs: what is to be played.
         nothing: the line of a job that has not begun.
         on_progress: called with the latest line of each job whenever there is a new one.
 
@@ -64,7 +72,7 @@ def play_jobs(
         SliceFailed: a process ended before its games did.
     """
     with ExitStack() as stack, selectors.DefaultSelector() as selector:
-        children = [stack.enter_context(_Child(module, job, nothing)) for job in jobs]
+        children = [stack.enter_context(_Child(play, job, nothing)) for job in jobs]
         for child in children:
             selector.register(child.output, selectors.EVENT_READ, child)
         while selector.get_map():
@@ -75,82 +83,69 @@ def play_jobs(
         return [child.line for child in children]
 
 
-class _Child(Generic[AnyLine]):
+class _Child(Generic[AnyJob, AnyLine]):
     """A process that plays a job."""
 
-    def __init__(self, module: str, job: JobMessage, nothing: AnyLine) -> None:
-        self._module, self._job = module, job
+    def __init__(self, play: Play[AnyJob, AnyLine], job: AnyJob, nothing: AnyLine) -> None:
+        self._play, self._job = play, job
         self.line = nothing
-        self._text = b""
 
     def __enter__(self) -> Self:
-        self._errors = tempfile.TemporaryFile()
-        pipe = subprocess.PIPE
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", self._module], cwd=PROJECT, stdin=pipe, stdout=pipe, stderr=self._errors
-        )
-        assert self._process.stdin and self._process.stdout
-        self.output = self._process.stdout
-        self._process.stdin.write(self._job.model_dump_json().encode())
-        self._process.stdin.close()
+        self.output, theirs = Pipe(duplex=False)
+        with theirs:
+            self._process = start_process(
+                play_in_process, (self._play, self._job, theirs), preloaded=PRELOADED, name="slice", by=signal.SIGKILL
+            )
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._process.kill()
-        self._process.wait()
+        self._process.join()
         self.output.close()
-        self._errors.close()
 
     def listen(self) -> bool:
-        """Read new output; False at its end.
+        """Read the next line; False at the end.
 
         Raises:
-            SliceFailed: it has ended before its games did.
+            SliceFailed: the process has ended before its games did.
         """
-        data = os.read(self.output.fileno(), 2**16)
-        *lines, self._text = (self._text + data).split(b"\n")
         try:
-            for line in lines:
-                self.line = type(self.line).model_validate_json(line)
-        except ValidationError as error:
-            raise SliceFailed(f"a process said what cannot be understood: {error}") from error
-        if not data and (self._process.wait() != 0 or not self.line.complete):
-            raise SliceFailed(f"a process that played has failed: {self._last_words()}")
-        return bool(data)
-
-    def _last_words(self) -> str:
-        self._errors.seek(0)
-        return (
-            self._errors.read()[-ERROR_CHARACTERS:].decode(errors="replace").strip()
-            or f"exit code {self._process.returncode}"
-        )
+            said = self.output.recv()
+        except EOFError:
+            self._process.join()
+            if not self.line.complete:
+                raise SliceFailed(f"a process that played has failed: exit code {self._process.exitcode}") from None
+            return False
+        if isinstance(said, str):
+            raise SliceFailed(f"a process that played has failed: {said}")
+        self.line = said
+        return True
 
 
 # In the processes that play.
 
 
+def play_in_process(play: Play[AnyJob, AnyLine], job: AnyJob, output: Connection) -> None:
+    """Play a job on one core, and send its lines, or why it failed."""
+    use_threads(1)
+    try:
+        output.send(play(job, output.send))
+    except KeyboardInterrupt:  # Ctrl-C reaches all processes of a terminal: the program says what it means
+        return
+    except Exception:
+        output.send(traceback.format_exc()[-ERROR_CHARACTERS:].strip())
+
+
 class ProgressReporter:
     """Reports a job's progress at intervals."""
 
-    def __init__(self) -> None:
-        self._reported = time.monotonic()
+    def __init__(self, report: Report) -> None:
+        self._report, self._reported = report, time.monotonic()
 
     def maybe(self, line: Callable[[], JobStatus]) -> None:
-        """Write a line if a report is due."""
+        """Send a line if a report is due."""
         if time.monotonic() - self._reported >= REPORT_SECONDS:
             self._reported = time.monotonic()
-            write_line(line())
-
-
-def write_line(line: JobStatus) -> None:
-    """Write a line."""
-    sys.stdout.write(line.model_dump_json() + "\n")
-    sys.stdout.flush()
-
-
-def answer(kind: type[AnyJob], play: Callable[[AnyJob], JobStatus]) -> None:
-    """Play the job from standard input, and write its result."""
-    use_threads(1)
-    write_line(play(kind.model_validate_json(sys.stdin.read())))
+            self._report(line())

@@ -185,6 +185,10 @@ def see(arguments: argparse.Namespace) -> None:
 if __name__ == "__main__":
     before_imports(parse, see, loading="PyTorch")
 
+    from training.common.processes import prepare  # only now: --help needs nothing of it
+
+    prepare("engines.preloaded")  # it loads at the same time as this program
+
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.text import Text

@@ -11,9 +11,9 @@ from functools import partial
 from pathlib import Path
 
 from configs.schema import Settings
-from distributed.local.local import last_line
-from distributed.local.processes import Process, start_process
+from distributed.local.local import PRELOADED, last_line
 from training.common.logs import log_to
+from training.common.processes import Process, start_process
 from training.common.signals import leave_to_parent
 from training.networks.evaluator import count_gpus
 from training.ranks.meeting import LOCALHOST
@@ -45,7 +45,7 @@ def learner_ranks(settings: Settings, run_dir: Path, *, present: Ranks = ALONE) 
         )
     with tempfile.TemporaryDirectory() as folder:
         store = store_in(Path(folder), count)
-        start = partial(start_process, be_rank, by=signal.SIGKILL)
+        start = partial(start_process, be_rank, preloaded=PRELOADED, by=signal.SIGKILL)
         processes = {
             rank: start(
                 (rank_place(rank, count), device, Path(folder), log_of(run_dir, rank)),

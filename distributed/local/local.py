@@ -8,10 +8,10 @@ from functools import partial
 from pathlib import Path
 
 from configs.schema import Settings
-from distributed.local.processes import Process, start_process
 from distributed.local.worker_devices import CUDA_VISIBLE_DEVICES, Spread, spread_here
 from games import Game
 from training.common.logs import log_to
+from training.common.processes import Process, start_process
 from training.common.signals import leave_to_parent
 from training.networks.evaluator import use_threads
 from training.run.backend import FolderBackend, PendingBatch
@@ -22,6 +22,7 @@ from training.worker.worker_folder import Heartbeat
 
 log = logging.getLogger(__name__)
 
+PRELOADED = "distributed.local.preloaded"  # by the server of processes
 NICENESS = 5  # of workers: if cores are scarce, the learner comes first, because all workers wait for it in the end
 STOP_SECONDS = 20.0  # for a worker to deliver its games
 FIRST_TIME = "The search is compiled for this machine: once, in about a minute; from then on it starts in seconds."
@@ -154,7 +155,7 @@ class LocalProcesses(FolderBackend):
 
     def _start(self, name: str) -> None:
         arguments = (self._devices.get(name), self._target, self.folders[name].root)
-        self._processes[name] = start_process(be_worker, arguments, name=name)
+        self._processes[name] = start_process(be_worker, arguments, preloaded=PRELOADED, name=name)
         self._starts[name].append(time.monotonic())
 
     def _bury(self, name: str, exit_code: int | None) -> None:

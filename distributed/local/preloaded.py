@@ -1,13 +1,8 @@
-"""What the server of processes imports before it starts any of them (see ``processes``)."""
+"""What the server of processes imports before it starts workers and learner ranks (training/common/processes.py)."""
 
-import signal
+from training.common.processes import serve
 
-from distributed.local.processes import BLOCKED, end_with_starter
-
-# A closed terminal and the end of a system service signal every process at once. The server must outlive its processes,
-# whose exit codes it hands on. It ends when its parent does, even while it imports.
-signal.pthread_sigmask(signal.SIG_BLOCK, BLOCKED)
-end_with_starter(signal.SIGKILL)
+serve()
 
 import distributed.local.learner_ranks
 import distributed.local.local  # noqa: F401

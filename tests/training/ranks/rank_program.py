@@ -1,6 +1,7 @@
 """Small trainings by several ranks, for their tests.
 
-Start them by ``python -m tests.training.ranks.rank_program FOLDER RANKS JOB...``. Each rank of a job writes its final state to FOLDER/JOB, as a state dictionary.
+Start them by ``python -m tests.training.ranks.rank_program FOLDER RANKS JOB...``. Each rank of a job writes its final
+state to FOLDER/JOB, as a state dictionary.
 """
 
 import os

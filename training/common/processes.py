@@ -1,8 +1,9 @@
 """Processes of this machine that begin with everything imported and end with the process that started them.
 
-A server that has imported what they need (``preloaded``) forks each of them: a process starts in milliseconds instead
-of seconds, and they share the memory of all code. The server imports in the background, so a program that calls
-``prepare`` first loads PyTorch in the same time as the server does.
+A server that has imported what they need forks each of them: a process starts in milliseconds instead of seconds, and
+they share the memory of all code. The server imports in the background, so a program that calls ``prepare`` first loads
+PyTorch in the same time as the server does. A program has one server; what it imports is a module that begins with
+``serve`` (distributed/local/preloaded.py, engines/preloaded.py).
 
 This file is imported before everything that takes long to import: it needs only Python's standard library.
 """
@@ -23,30 +24,53 @@ from typing import Any, TypeAlias
 
 Process: TypeAlias = BaseProcess
 
-PRELOADED = ("distributed.local.preloaded",)
 ROOT = Path(__file__).resolve().parents[2]
 PR_SET_PDEATHSIG = 1
 BLOCKED = (signal.SIGHUP, signal.SIGTERM)  # by the server
 
 
-def prepare() -> None:
-    """Start the server if it does not run, and return at once: it imports while the caller does something else."""
-    multiprocessing.get_context("forkserver").set_forkserver_preload(list(PRELOADED))
+def prepare(preloaded: str) -> None:
+    """Start the server if it does not run, and return at once: it imports while the caller does something else.
+
+    Args:
+        preloaded: the module that it imports.
+    """
+    multiprocessing.get_context("forkserver").set_forkserver_preload([preloaded])
     path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
     # One thread for numpy's OpenBLAS, because a process with several threads must not be forked.
     with environment({**os.environ, "PYTHONPATH": path, "OPENBLAS_NUM_THREADS": "1"}):
         forkserver.ensure_running()
 
 
+def serve() -> None:
+    """Begin the server, in the module that it imports: it outlives what ends its processes, and ends with its parent.
+
+    A closed terminal and the end of a system service signal every process at once. The server must outlive its
+    processes, whose exit codes it hands on.
+    """
+    signal.pthread_sigmask(signal.SIG_BLOCK, BLOCKED)
+    end_with_starter(signal.SIGKILL)
+
+
 def start_process(
-    target: Callable[..., None], arguments: Sequence[Any], *, name: str, by: signal.Signals = signal.SIGTERM
+    target: Callable[..., None],
+    arguments: Sequence[Any],
+    *,
+    preloaded: str,
+    name: str,
+    by: signal.Signals = signal.SIGTERM,
 ) -> Process:
     """Start a process that calls ``target(*arguments)`` in this process's environment and folder.
 
-    When this process ends, however it does, the system sends the new one the signal ``by`` (Linux; elsewhere it must
-    notice by itself).
+    Args:
+        target: what it calls.
+        arguments: of the target.
+        preloaded: what the server imports if it does not run yet.
+        name: of the process.
+        by: the signal that the system sends it when this process ends, however it does (Linux; elsewhere it must
+            notice by itself).
     """
-    prepare()
+    prepare(preloaded)
     process = multiprocessing.get_context("forkserver").Process(
         target=_begin, args=(dict(os.environ), by, target, tuple(arguments)), name=name, daemon=True
     )
