@@ -128,6 +128,7 @@ from training.run.backend import SelfPlayBackend
 from training.run.following import follow_rank_zero
 from training.run.session import configured_game, event_logger, exit_code, make_run_folder, session
 from views import make_observers
+from views.charts import game_title
 from views.next_steps import next_steps
 from views.strength import strength_sentences
 
@@ -204,7 +205,9 @@ def train(
     """Run the Coach to its end, and print the summary; ``changed`` says what differs from the run's beginning."""
     if config != run_dir / "config.yaml":  # which is the run's own copy
         write_atomically(run_dir / FOLLOWED, str(config.resolve()).encode())
-    observers = make_observers(run_dir, name=settings.run.name, game=settings.game.name)
+    observers = make_observers(
+        run_dir, name=settings.run.name, game=game_title(settings.game.name, settings.game.options)
+    )
     log_event = event_logger(observers)
     for sentence in changed:
         log_event(sentence)

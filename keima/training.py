@@ -11,6 +11,7 @@ from training.common.reports import IterationReport, Observer
 from training.common.run_lock import RunLock
 from training.run.session import configured_game, event_logger, make_run_folder, session
 from views import make_observers
+from views.charts import game_title
 
 
 def train(
@@ -45,7 +46,9 @@ def train(
     settings, changed = with_begun_modules(settings, folder) if resume else (settings, [])
     configured_game(settings, path)
     make_run_folder(folder, resume=resume, option="run_dir")
-    observers = make_observers(folder, name=settings.run.name, game=settings.game.name, terminal=observer)
+    observers = make_observers(
+        folder, name=settings.run.name, game=game_title(settings.game.name, settings.game.options), terminal=observer
+    )
     log_event = event_logger(observers)
     for sentence in changed:
         log_event(sentence)

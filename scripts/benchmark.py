@@ -221,7 +221,7 @@ from engines.slices import SliceFailed
 from games import Game
 from training.common.files import write_atomically
 from training.common.random import seed_stream
-from views.charts import FILE_WIDTH, Column, percent, points, rate, table
+from views.charts import FILE_WIDTH, Column, game_title, percent, points, rate, table
 from views.rating_picture import rating_picture
 from views.standings import rated_players, returns_table, standings, standings_table
 
@@ -301,7 +301,7 @@ def measure_by_elo(
     rows = standings(me.name, matches, found)
     print_lines(standings_table(rows, anchor=anchor, width=width_of(console)), console)
     search = f"{network.num_simulations} simulations of {network.search.algorithm}"
-    about = f"{playable.game.name}, model {playable.model.model_version}, {search}"
+    about = f"{game_title(playable.game.name, playable.game.options)}, model {playable.model.model_version}, {search}"
     console.print(
         f"The network: {about}. Wins, draws, losses and score are its own. Elo: {anchor} is 0.", soft_wrap=True
     )
@@ -333,8 +333,9 @@ def measure_by_return(
     rungs = opponents(game, network, arguments, console)
     play_matches(game, [(Entrant(name="network", spec=network), rung) for rung in rungs], arguments, console, matches)
     print_lines(returns_table(matches, width_of(console)), console)
+    title = game_title(game.name, game.options)
     console.print(
-        f"The network: {game.name}, model {playable.model.model_version}, {network.num_simulations} simulations of "
+        f"The network: {title}, model {playable.model.model_version}, {network.num_simulations} simulations of "
         f"{network.search.algorithm}. It has each of the {game.num_players} seats once per opening, the opponent all "
         "others.",
         soft_wrap=True,

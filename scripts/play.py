@@ -167,6 +167,7 @@ from training.networks.evaluator import Evaluator
 from training.networks.model_file import Model
 from training.search.search import Search
 from views.boards import painted
+from views.charts import game_title
 
 EXAMPLES = 3  # of moves, shown to somebody who typed none
 WATCH_SECONDS = 0.3  # between two moves that are watched
@@ -323,7 +324,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return serve(make, long, evaluator, arguments.simulations)
     settings = SearchSettings(forced_playouts=False)
     search = Search(game, evaluator, settings, num_simulations=arguments.simulations, num_trees=1)
-    about = f"{game.name}, model {model.model_version}, {arguments.simulations} simulations a move"
+    title = game_title(game.name, game.options)
+    about = f"{title}, model {model.model_version}, {arguments.simulations} simulations a move"
     console.print(f"{about}. Type a move, or help.", soft_wrap=True)
     try:
         again = True

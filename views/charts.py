@@ -5,13 +5,15 @@ screen that is drawn again and again while the same cores play games.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from rich.cells import cell_len, set_cell_size
 from rich.text import Text
+
+from configs.own_modules import stem_of
 
 Row = TypeVar("Row")
 
@@ -20,6 +22,11 @@ GAP = 2  # blanks between columns
 FILE_WIDTH = 200  # columns of output that is not a terminal
 # Named colours that stay readable on dark and on light terminals.
 TITLE, FAINT, GOOD, NOTICE, BAD = "bold", "dim", "green", "magenta", "bold red"
+
+
+def game_title(name: str, options: Mapping[str, Any]) -> str:
+    """A game's name for people: that of a user's file without the digits of its content, OpenSpiel's of its games."""
+    return str(options["game"]) if name == "openspiel" else stem_of(name)
 
 
 def count(number: float) -> str:

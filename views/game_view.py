@@ -15,6 +15,7 @@ from training.data.ledger import Ledger, LedgerMismatch, read_ledger
 from training.data.receive import load_received
 from training.data.records import AGREED, RANDOM_MOVE, GameBatch, GameRecord
 from training.networks.predictions import Predict
+from views.charts import game_title
 
 SAMPLE_GAMES = 3  # shown for a run
 VIEW_BATCH = 64  # positions that a network evaluates at once
@@ -124,7 +125,7 @@ def view_game(game: Game, batch: GameBatch, index: int, *, number: int, predict:
         moments = moments if predict is None else _with_predictions(game, record, moments, predict)
         moments[-1] = _with_final_score(game, record, moments[-1])
     return GameView(
-        game=game.name,
+        game=game_title(game.name, game.options),
         number=number,
         worker=batch.worker,
         models=(int(record.first_model), int(record.last_model)),

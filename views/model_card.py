@@ -16,7 +16,7 @@ from training.common.files import write_atomically
 from training.common.reports import IterationReport
 from training.data.ledger import read_ledger
 from training.networks.model_file import save_safetensors
-from views.charts import duration
+from views.charts import duration, game_title
 from views.strength import strength_sentences
 
 ENDING = ".safetensors"
@@ -60,13 +60,14 @@ def card(run: Path, path: Path, playable: PlayableNetwork, rows: Rows, measured:
     """The card of the model in ``path``; ``measured`` are lines on its strength."""
     game, model = playable.game, playable.model
     numbers, version = sum(tensor.numel() for tensor in model.weights.values()), model.model_version
+    title = game_title(game.name, game.options)
     options = ", ".join(f"{key} {value}" for key, value in game.options.items())
     shape = ", ".join(f"{key} {value}" for key, value in model.description.network.items())
     settings = load_settings(run / SETTINGS).model_dump(mode="json", exclude_defaults=True, exclude=PRIVATE)  # type: ignore[arg-type]
     lines = [
         f"# {path.stem}",
         "",
-        f"A network for {game.name} ({options}): {shape}; {numbers:,} numbers in {path.stat().st_size:,} bytes.",
+        f"A network for {title} ({options}): {shape}; {numbers:,} numbers in {path.stat().st_size:,} bytes.",
         f"It plays by these rules alone. Model {version:,} of the run {run.resolve().name}.",
         "",
         "## Play",

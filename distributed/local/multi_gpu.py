@@ -24,6 +24,7 @@ from training.run.coach import Coach
 from training.run.session import event_logger, session
 from training.worker.spool import BATCH_GAMES
 from views import make_observers, shielded
+from views.charts import game_title
 from views.devices import DeviceLines
 
 RESTARTS = 1  # of a worker within ten minutes; after one more death the others play without it
@@ -76,7 +77,9 @@ def train_on_devices(
     titles = {slot.worker: slot.title for slot in slots}
     with RunLock(run_dir), logged_to(run_dir / "coach.log"), learner_ranks(settings, run_dir) as ranks:
         lines = DeviceLines(titles, say, epochs=settings.training.samples_per_position)
-        observers = make_observers(run_dir, name=settings.run.name, game=settings.game.name, terminal=lines)
+        observers = make_observers(
+            run_dir, name=settings.run.name, game=game_title(settings.game.name, settings.game.options), terminal=lines
+        )
         log_event = event_logger(observers)
 
         def make_backend(game: Game, run_id: str) -> SelfPlayBackend:

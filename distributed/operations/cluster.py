@@ -23,6 +23,7 @@ from distributed.ssh import ssh
 from games import Game
 from training.common.reports import ClusterReport, RemoteStanding
 from training.run.backend import PendingBatch
+from views.charts import game_title
 
 log = logging.getLogger(__name__)
 
@@ -66,7 +67,7 @@ class Cluster(Fleet):
             log_event(distributed.unused_weights)
         code = worker_requirements(distributed.worker_class, config=config)
         owner = owner_here(run_id, lease_seconds=distributed.lease_seconds)
-        title = f"{settings.run.name}: {game.name}"
+        title = f"{settings.run.name}: {game_title(game.name, game.options)}"
         self._requests = RequestInbox(control_folder, run=run_dir, config=config)
         self._status = StatusFile(status_folder, title=title)
         self._ended = False

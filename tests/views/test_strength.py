@@ -1,6 +1,9 @@
 """The results of an evaluation are worded the same everywhere; missing measurements are left out."""
 
+import pytest
+
 from training.common.reports import EvaluationReport
+from views.charts import game_title
 from views.strength import strength_fields, strength_pairs, strength_sentences
 
 MEASURED = EvaluationReport(
@@ -28,3 +31,26 @@ def test_figures_are_fields_pairs_and_sentences() -> None:
 def test_missing_measurements_are_left_out() -> None:
     nothing = EvaluationReport(model_version=3, num_simulations=128)
     assert strength_fields(nothing) == strength_pairs(nothing) == strength_sentences(nothing) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "title"),
+    [
+        ("go", {"size": 9}, "go"),
+        ("othello-1a2b3c4d5e6f", {"size": 6}, "othello"),
+        ("openspiel", {"game": "hex(board_size=5)"}, "hex(board_size=5)"),
+    ],
+)
+def test_people_read_a_game_s_own_name(name: str, options: dict[str, object], title: str) -> None:
+    assert game_title(name, options) == title
+
+
+def test_mean_returns_stand_where_ratings_do() -> None:
+    measured = EvaluationReport(
+        model_version=3, num_simulations=10, random_return=0.4, random_return_margin=0.1, earlier_return=-0.05
+    )
+    assert strength_fields(measured) == ["return vs random +0.40 ± 0.10", "vs earlier -0.05"]
+    assert strength_sentences(measured) == [
+        "Mean return +0.40 ± 0.10 against random players in all other seats",
+        "Mean return -0.05 against earlier versions in all other seats",
+    ]
