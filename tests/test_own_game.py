@@ -25,7 +25,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.trial
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_a_run_continues_with_its_copies_after_the_files_have_changed_and_moved(folder: Path) -> None:
     printed("start_main.py", "--config", "mine.yaml", "--smoke", "--run-dir", "run", cwd=folder, seconds=300)

@@ -12,8 +12,8 @@ from tests.sources import EXPERIMENTS, ROOT
 
 # Like quickstart except for their numbers; the tests of train_multi_gpu.py play chess, those of
 # train_parallel.py twenty48.
-SLOW = "chess", "config", "connect_four", "go7", "go9", "twenty48"
-SHOWN = "tic_tac_toe", "twenty48"  # a two-player game and a one-player game
+SLOW = "chess", "config", "connect_four", "go7", "go9", "tic_tac_toe", "twenty48"
+SHOWN = "quickstart", "twenty48"  # a two-player game and a one-player game
 LEFT_BY_LOCKS_AND_DATABASES = {"coach.lock", "run.db-shm", "run.db-wal"}
 
 

@@ -441,6 +441,7 @@ def test_dead_stones_are_removed_when_the_board_is_counted_as_it_stands() -> Non
 
 
 @needs_gnu_go
+@pytest.mark.slow
 def test_where_dead_stones_are_agreed_on_both_sides_count_the_same() -> None:
     """Black's two dead stones win the game as the board stands. Black continues to play instead of passing, in vain."""
     with good_engine("--rules", "chinese") as engine, careless(1, 1) as opponent:

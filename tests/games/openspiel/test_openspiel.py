@@ -306,11 +306,9 @@ def test_legal_actions_are_not_written_behind_a_short_array() -> None:
         raise_kept_error()
 
 
-@pytest.mark.trial
+@pytest.mark.slow
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize(
-    "name", ["hex(board_size=5)", *(pytest.param(name, marks=pytest.mark.slow) for name in TRAINED)]
-)
+@pytest.mark.parametrize("name", ["hex(board_size=5)", *TRAINED])
 def test_a_run_trains_on_a_game_of_openspiels(name: str, tmp_path: Path) -> None:
     settings = yaml.safe_load((PROJECT / "configs" / "tic_tac_toe.yaml").read_text(encoding="utf-8"))
     settings["game"] = {"name": "openspiel", "options": {"game": name} | CHECKED.get(name, {})}
