@@ -274,7 +274,7 @@ METRICS: tuple[Metric, ...] = (
     ),
     Metric(
         name="evaluation/random_return",
-        title="vs random",
+        title="Return",
         format=mean_return,
         help="mean return against random players in all other seats, with three and more players",
         margin="evaluation/random_return_margin",

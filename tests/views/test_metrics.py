@@ -26,7 +26,15 @@ def full_report() -> IterationReport:
         report,
         self_play=replace(report.self_play, score=scored.self_play.score),
         learner=replace(report.learner, spikes=spikes, generalization=found),
-        evaluation=replace(report.evaluation, score=scored.evaluation.score, accepted=True),
+        evaluation=replace(
+            report.evaluation,
+            score=scored.evaluation.score,
+            accepted=True,
+            random_return=0.4,
+            random_return_margin=0.1,
+            earlier_return=0.1,
+            earlier_return_margin=0.1,
+        ),
     )
 
 
