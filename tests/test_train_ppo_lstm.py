@@ -236,6 +236,7 @@ def rounds_of(folder: Path) -> list[int]:
     return [row["round"] for row in json.loads((folder / "training_stats.json").read_text())]
 
 
+@pytest.mark.slow
 def test_ctrl_c_ends_a_run_cleanly_and_it_can_be_resumed_from_there(tmp_path: Path) -> None:
     with begun(PROGRAM, *LONG, "--checkpoint-interval", 8, "--checkpoint-dir", tmp_path, cwd=tmp_path) as process:
         wait_for_checkpoint(tmp_path, process)

@@ -89,6 +89,7 @@ def test_each_process_of_a_machine_plays_is_shown_and_has_its_share(cluster: Dri
     assert sum(worker["share"] for worker in workers.values()) == pytest.approx(1.0, abs=1e-6)
 
 
+@pytest.mark.slow
 def test_stopping_a_machine_ends_all_its_processes_and_one_can_be_stopped_alone(cluster: Driver) -> None:
     host = cluster.hosts[2]
     assert cluster.connector("--stop", "worker3").returncode == 0

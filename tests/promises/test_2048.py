@@ -164,7 +164,7 @@ def test_the_snippet_trains_with_all_its_numbers(tmp_path: Path) -> None:
     assert epochs_of(run_snippet(tmp_path, {"epochs=100": "epochs=2"})) == [(32, 32), (32, 64)]
 
 
-@pytest.mark.trial
+@pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_a_run_of_the_command_line_leaves_the_checkpoint_that_the_next_one_starts_from(tmp_path: Path) -> None:
     fewer = (

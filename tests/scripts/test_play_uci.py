@@ -159,6 +159,7 @@ def talk(command: list[str], *lines: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, input=said, capture_output=True, text=True, timeout=PATIENCE, check=False)
 
 
+@pytest.mark.slow
 def test_invalid_input_is_reported_and_skipped(command: list[str]) -> None:
     answer = talk(
         command,

@@ -74,7 +74,9 @@ def some_positions(*, count: int, pieces: int, seed: int) -> list[str]:
 
 
 @pytest.mark.medium
-@pytest.mark.parametrize(("depth", "pieces", "count"), [(1, 14, 12), (2, 9, 3), (3, 5, 3)])
+@pytest.mark.parametrize(
+    ("depth", "pieces", "count"), [(1, 14, 12), pytest.param(2, 9, 8, marks=pytest.mark.slow), (3, 5, 3)]
+)
 def test_it_finds_the_same_as_a_plain_search(depth: int, pieces: int, count: int) -> None:
     for fen in some_positions(count=count, pieces=pieces, seed=depth):
         assert found(fen, depth) == plain_search(fen, depth), fen

@@ -253,7 +253,7 @@ def test_the_largest_possible_part_is_determined_beforehand_without_a_trace() ->
     assert all(parameter.grad is None for parameter in learner.network.parameters())
 
 
-@pytest.mark.trial
+@pytest.mark.slow
 def test_mixed_precision_learns_what_float32_learns() -> None:
     losses = []
     for mixed_precision in (False, True):

@@ -68,10 +68,8 @@ def largest_difference(a: dict[str, Tensor], b: dict[str, Tensor]) -> float:
     return max(float((a[name].double() - b[name].double()).abs().max()) for name in a)
 
 
-@pytest.mark.medium
-@pytest.mark.parametrize(
-    ("job", "count"), [("whole", 2), *(pytest.param(job, 4, marks=pytest.mark.slow) for job in ("whole", "groups"))]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("job", "count"), [("whole", 2), ("whole", 4), ("groups", 4)])
 def test_ranks_end_with_the_weights_of_one_process(run_ranks: RunRanks, job: str, count: int) -> None:
     several = run_ranks(job, count)
     assert all(largest_difference(other, several[0]) == 0 for other in several)
@@ -94,7 +92,9 @@ def test_gradients_of_ranks_are_those_of_one_process(run_ranks: RunRanks) -> Non
 
 
 @pytest.mark.medium
-@pytest.mark.parametrize("optimizer", ["", pytest.param(" muon", marks=pytest.mark.numeric)])
+@pytest.mark.parametrize(
+    "optimizer", [pytest.param("", marks=pytest.mark.slow), pytest.param(" muon", marks=pytest.mark.numeric)]
+)
 def test_a_sharded_optimizer_does_what_each_rank_s_own_does_and_holds_a_part(
     run_ranks: RunRanks, optimizer: str
 ) -> None:

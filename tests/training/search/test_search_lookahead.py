@@ -67,7 +67,7 @@ def test_a_search_to_the_end_knows_every_position_of_tic_tac_toe() -> None:
 
 
 @pytest.mark.medium
-@pytest.mark.parametrize("plies", [1, 2, 3, 4])
+@pytest.mark.parametrize("plies", [1, 2, 3, pytest.param(4, marks=pytest.mark.slow)])
 def test_it_agrees_with_plain_minimax_of_the_same_depth(plies: int) -> None:
     game = load_game("connect_four")
     states = positions(game, 40, plies)
