@@ -10,14 +10,12 @@ import time
 import traceback
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from multiprocessing import Pipe
-from multiprocessing.connection import Connection
 from types import TracebackType
-from typing import Generic, Self, TypeVar
+from typing import Generic, Protocol, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict
 
-from training.common.processes import start_process
+from training.common.processes import pipe, start_process
 from training.networks.evaluator import use_threads
 
 PRELOADED = "engines.preloaded"  # by the server of processes
@@ -48,6 +46,15 @@ AnyLine = TypeVar("AnyLine", bound=JobStatus)
 
 
 Report = Callable[[JobStatus], None]
+
+
+class Sender(Protocol):
+    """The end of a pipe to write to."""
+
+    def send(self, line: object) -> None:
+        """Send a line, or why there is none."""
+
+
 Play = Callable[[AnyJob, Report], AnyLine]  # plays a job; returns the last line
 
 
@@ -91,7 +98,7 @@ class _Child(Generic[AnyJob, AnyLine]):
         self.line = nothing
 
     def __enter__(self) -> Self:
-        self.output, theirs = Pipe(duplex=False)
+        self.output, theirs = pipe()
         with theirs:
             self._process = start_process(
                 play_in_process, (self._play, self._job, theirs), preloaded=PRELOADED, name="slice", by=signal.SIGKILL
@@ -127,7 +134,7 @@ class _Child(Generic[AnyJob, AnyLine]):
 # In the processes that play.
 
 
-def play_in_process(play: Play[AnyJob, AnyLine], job: AnyJob, output: Connection) -> None:
+def play_in_process(play: Play[AnyJob, AnyLine], job: AnyJob, output: Sender) -> None:
     """Play a job on one core, and send its lines, or why it failed."""
     use_threads(1)
     try:

@@ -18,6 +18,7 @@ import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from multiprocessing import forkserver
+from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -40,6 +41,11 @@ def prepare(preloaded: str) -> None:
     # One thread for numpy's OpenBLAS, because a process with several threads must not be forked.
     with environment({**os.environ, "PYTHONPATH": path, "OPENBLAS_NUM_THREADS": "1"}):
         forkserver.ensure_running()
+
+
+def pipe() -> tuple[Connection, Connection]:
+    """A pipe for objects: the end to read from, and the end to write to, which may be an argument of a process."""
+    return multiprocessing.Pipe(duplex=False)
 
 
 def serve() -> None:
