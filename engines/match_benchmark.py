@@ -65,9 +65,10 @@ class Match:
     @cached_property
     def result(self) -> PairResult:
         """Wins, draws and losses."""
-        wins, losses = int((self.scores > 0.5).sum()), int((self.scores < 0.5).sum())
-        draws = len(self.scores) - wins - losses
-        return PairResult(first=self.first, second=self.second, wins=wins, draws=draws, losses=losses)
+        counted = self._by_pair
+        return PairResult(
+            first=self.first, second=self.second, wins=counted.wins, draws=counted.draws, losses=counted.losses
+        )
 
     @property
     def score(self) -> float:
@@ -84,7 +85,11 @@ class Match:
     @property
     def mean_return(self) -> tuple[float, float | None]:
         """The first player's mean return, and half the width of its 95 % interval."""
-        return mean_return([MatchResult(scores=self.scores.reshape(-1, self.players))])
+        return mean_return([self._by_pair])
+
+    @property
+    def _by_pair(self) -> MatchResult:
+        return MatchResult(scores=self.scores.reshape(-1, self.players))
 
     @property
     def plies(self) -> float:

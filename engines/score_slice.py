@@ -71,7 +71,7 @@ def warm_up(game: Game, player: Player) -> None:
         return
 
 
-def play_score_job(job: ScoreJob, report: Report = lambda line: None) -> ScoreLine:
+def play_score_job(job: ScoreJob, report: Report) -> ScoreLine:
     """Play a job; returns the line that has its games."""
     played, seconds = play_slice(job, report)
     figures = {name: tuple(getattr(played, name).tolist()) for name in ("scores", "reached", "plies")}

@@ -11,11 +11,11 @@ import traceback
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from types import TracebackType
-from typing import Generic, Protocol, Self, TypeVar
+from typing import Generic, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict
 
-from training.common.processes import pipe, start_process
+from training.common.processes import Connection, pipe, start_process
 from training.networks.evaluator import use_threads
 
 PRELOADED = "engines.preloaded"  # by the server of processes
@@ -44,17 +44,7 @@ class JobStatus(JobMessage):
 AnyJob = TypeVar("AnyJob", bound=JobMessage)
 AnyLine = TypeVar("AnyLine", bound=JobStatus)
 
-
 Report = Callable[[JobStatus], None]
-
-
-class Sender(Protocol):
-    """The end of a pipe to write to."""
-
-    def send(self, line: object) -> None:
-        """Send a line, or why there is none."""
-
-
 Play = Callable[[AnyJob, Report], AnyLine]  # plays a job; returns the last line
 
 
@@ -134,7 +124,7 @@ class _Child(Generic[AnyJob, AnyLine]):
 # In the processes that play.
 
 
-def play_in_process(play: Play[AnyJob, AnyLine], job: AnyJob, output: Sender) -> None:
+def play_in_process(play: Play[AnyJob, AnyLine], job: AnyJob, output: Connection) -> None:
     """Play a job on one core, and send its lines, or why it failed."""
     use_threads(1)
     try:

@@ -286,22 +286,14 @@ def measure_by_elo(
     """Play against every opponent of the ladder, and print the ratings; returns the exit code."""
     me = Entrant(name="network", spec=network)
     rungs = opponents(playable.game, network, arguments, console)
-    matches, code = list[Match](), 0
-    try:
-        play_all(playable.game, [me, *rungs], arguments, console, matches)
-    except KeyboardInterrupt:
-        code = INTERRUPTED
-        console.print("Stopped. Games of a match that had not ended are not counted: the short ones end first.")
-    except SliceFailed as error:
-        code = 2
-        print(f"benchmark.py: {in_words(error)}", file=sys.stderr)
+    pairings = [*((me, rung) for rung in rungs), *pairwise(rungs)]
+    matches, code = play_matches(playable.game, pairings, arguments, console)
     if not matches:
         return code
     anchor, found = rungs[0].name, ratings(matches, rungs[0].name)
     rows = standings(me.name, matches, found)
     print_lines(standings_table(rows, anchor=anchor, width=width_of(console)), console)
-    search = f"{network.num_simulations} simulations of {network.search.algorithm}"
-    about = f"{game_title(playable.game.name, playable.game.options)}, model {playable.model.model_version}, {search}"
+    about = network_text(playable, network)
     console.print(
         f"The network: {about}. Wins, draws, losses and score are its own. Elo: {anchor} is 0.", soft_wrap=True
     )
@@ -329,21 +321,25 @@ def measure_by_return(
     playable: PlayableNetwork, network: NetworkSpec, arguments: argparse.Namespace, console: Console
 ) -> int:
     """Play against every opponent in all other seats, and print the mean returns; returns the exit code."""
-    game, matches = playable.game, list[Match]()
-    rungs = opponents(game, network, arguments, console)
-    play_matches(game, [(Entrant(name="network", spec=network), rung) for rung in rungs], arguments, console, matches)
+    game, me = playable.game, Entrant(name="network", spec=network)
+    pairings = [(me, rung) for rung in opponents(game, network, arguments, console)]
+    matches, code = play_matches(game, pairings, arguments, console)
+    if not matches:
+        return code
     print_lines(returns_table(matches, width_of(console)), console)
-    title = game_title(game.name, game.options)
     console.print(
-        f"The network: {title}, model {playable.model.model_version}, {network.num_simulations} simulations of "
-        f"{network.search.algorithm}. It has each of the {game.num_players} seats once per opening, the opponent all "
-        "others.",
+        f"The network: {network_text(playable, network)}. It has each of the {game.num_players} seats once per "
+        "opening, the opponent all others.",
         soft_wrap=True,
     )
     if arguments.save:
-        save(arguments, playable, {"kind": "returns", "matches": [match.as_dict() for match in matches]})
+        save(
+            arguments,
+            playable,
+            {"kind": "returns", "whole": code == 0, "matches": [match.as_dict() for match in matches]},
+        )
         console.print(f"All figures: {arguments.save / RESULTS_FILE}", soft_wrap=True)
-    return 0
+    return code
 
 
 def opponents(game: Game, network: NetworkSpec, arguments: argparse.Namespace, console: Console) -> list[Entrant]:
@@ -390,37 +386,38 @@ def named_levels(opponents: Sequence[str]) -> list[int]:
     return [int(name.removeprefix("stockfish-")) for name in opponents if name.removeprefix("stockfish-").isdecimal()]
 
 
-def play_all(
-    game: Game, entrants: Sequence[Entrant], arguments: argparse.Namespace, console: Console, matches: list[Match]
-) -> None:
-    """Play the first entrant against all others, and these against their neighbours; finished matches go to
-    ``matches``.
-    """
-    network, *rungs = entrants
-    play_matches(game, [*((network, rung) for rung in rungs), *pairwise(rungs)], arguments, console, matches)
+def network_text(playable: PlayableNetwork, network: NetworkSpec) -> str:
+    """What plays: the game, the model and its search."""
+    title, search = game_title(playable.game.name, playable.game.options), network.search.algorithm
+    return f"{title}, model {playable.model.model_version}, {network.num_simulations} simulations of {search}"
 
 
 def play_matches(
-    game: Game,
-    pairings: Sequence[tuple[Entrant, Entrant]],
-    arguments: argparse.Namespace,
-    console: Console,
-    matches: list[Match],
-) -> None:
-    """Play these matches; finished ones go to ``matches``."""
-    for number, (first, second) in enumerate(pairings):
-        with progress(f"{first.name} – {second.name}", arguments.games, console) as report:
-            match = play_pairs(
-                game,
-                first,
-                second,
-                games=arguments.games,
-                opening_plies=arguments.opening_plies,
-                seed=seed_stream(arguments.seed, "match", number),
-                processes=arguments.processes,
-                on_progress=lambda tally, report=report: report(tally.ended, tally.moves, so_far(tally)),  # type: ignore[misc]
-            )
-        matches.append(match)
+    game: Game, pairings: Sequence[tuple[Entrant, Entrant]], arguments: argparse.Namespace, console: Console
+) -> tuple[list[Match], int]:
+    """Play these matches until they end, Ctrl-C or a failure; returns those that ended, and the exit code."""
+    matches = list[Match]()
+    try:
+        for number, (first, second) in enumerate(pairings):
+            with progress(f"{first.name} – {second.name}", arguments.games, console) as report:
+                match = play_pairs(
+                    game,
+                    first,
+                    second,
+                    games=arguments.games,
+                    opening_plies=arguments.opening_plies,
+                    seed=seed_stream(arguments.seed, "match", number),
+                    processes=arguments.processes,
+                    on_progress=lambda tally, report=report: report(tally.ended, tally.moves, so_far(tally)),  # type: ignore[misc]
+                )
+            matches.append(match)
+    except KeyboardInterrupt:
+        console.print("Stopped. Games of a match that had not ended are not counted: the short ones end first.")
+        return matches, INTERRUPTED
+    except SliceFailed as error:
+        print(f"benchmark.py: {in_words(error)}", file=sys.stderr)
+        return matches, 2
+    return matches, 0
 
 
 def so_far(tally: Tally) -> str:

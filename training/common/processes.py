@@ -17,13 +17,13 @@ import sys
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from multiprocessing import forkserver
-from multiprocessing.connection import Connection
+from multiprocessing import connection, forkserver
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any, TypeAlias
 
 Process: TypeAlias = BaseProcess
+Connection: TypeAlias = connection.Connection
 
 ROOT = Path(__file__).resolve().parents[2]
 PR_SET_PDEATHSIG = 1

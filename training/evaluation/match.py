@@ -193,8 +193,8 @@ def scores_of(game: Game, states: States) -> NDArray[np.float64]:
 def tally(game: Game, states: States) -> tuple[int, int, int]:
     """The first player's wins, draws and losses so far in these games ``[pairs * players, S]``."""
     ended = query_all(game.rules.terminal, states).astype(np.bool_)
-    scores = scores_of(game, states).ravel()[ended]
-    return int((scores > 0.5).sum()), int((scores == 0.5).sum()), int((scores < 0.5).sum())
+    so_far = MatchResult(scores=scores_of(game, states).ravel()[ended])
+    return so_far.wins, so_far.draws, so_far.losses
 
 
 def openings(game: Game, count: int, plies: int, seed: int) -> States:
