@@ -8,22 +8,14 @@ import pytest
 
 from configs.load import load_settings
 from configs.own_modules import load_module
-from games import load_game
 from games.check import further_symmetries
 from games.check_against import check_against
 from games.contract import check_game
-from games.game import Game
 from games.perft import perft
-from tests.sources import ROOT
+from tests.own_game import EXAMPLES, example
 
-FOLDER = ROOT / "examples" / "games"
 OTHELLO_PERFT = [4, 12, 56, 244, 1_396, 8_200, 55_092]  # https://oeis.org/A124004
 RANDOM_GAMES = 30
-
-
-def example(name: str, **options: Any) -> Game:
-    """A game of the folder."""
-    return load_game(str(FOLDER / f"{name}.py"), **options)
 
 
 @pytest.mark.medium
@@ -45,7 +37,7 @@ def test_an_example_keeps_the_contract(name: str, options: dict[str, Any]) -> No
 
 
 @pytest.mark.medium
-@pytest.mark.parametrize("config", sorted(FOLDER.glob("*.yaml")), ids=lambda path: path.stem)
+@pytest.mark.parametrize("config", sorted(EXAMPLES.glob("*.yaml")), ids=lambda path: path.stem)
 def test_an_example_has_a_config_that_names_it(config: Any) -> None:
     settings = load_settings(config)
     build = load_module(settings.game.name).game

@@ -6,7 +6,7 @@ import pytest
 from games import load_game
 from games.game import Actions, Game, States
 from tests.games.dice_race import dice_race
-from tests.sources import ROOT
+from tests.own_game import three_in_line
 from training.evaluation.match import RandomPlayer, opening_moves, openings, play_from, play_match, states_after
 from training.evaluation.strength import mean_return
 
@@ -149,7 +149,7 @@ def test_openings_of_a_game_of_chance_are_possible_and_never_the_end() -> None:
 
 @pytest.fixture(scope="module")
 def three_players() -> Game:
-    return load_game(str(ROOT / "examples" / "games" / "three_player_connect_four.py"), rows=4, columns=4, winning=3)
+    return three_in_line()
 
 
 @pytest.mark.medium

@@ -7,7 +7,7 @@ import torch
 import keima
 from games.game import Game
 from tests.games.last_stone import solved
-from tests.sources import ROOT
+from tests.own_game import last_stone
 
 STONES = 9
 SEARCH = keima.SearchSettings(num_simulations=24, full_search_probability=1.0, opening_random_moves=2)
@@ -26,7 +26,7 @@ def play(game: Game, evaluator: keima.Evaluator, games: int, seed: int) -> list[
 @pytest.mark.trial
 def test_self_play_of_three_players_learns_the_values_of_a_solved_game() -> None:
     torch.manual_seed(1)
-    game = keima.load_game(str(ROOT / "tests" / "games" / "last_stone.py"), stones=STONES)
+    game = last_stone(STONES)
     network = keima.build_network(game, blocks=1, channels=16, global_pooling=False)
     learner = keima.Learner(network, device="cpu", batch_size=64, learning_rate=5e-3, warmup_steps=10, ema_decay=0.9)
     window = keima.ReplayWindow(game, capacity_positions=5_000)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from configs.schema import TrainingSettings
 from games import load_game
 from games.game import Game
-from tests.sources import ROOT
+from tests.own_game import three_in_line
 from tests.training.synthetic import synthetic_batch
 from training.data.records import FULL_SEARCH, RANDOM_MOVE, GameBatch
 from training.replay.replay import Batch, ReplayWindow, sampling_weights
@@ -151,7 +151,7 @@ def test_values_are_those_of_the_player_to_move(connect_four: Game) -> None:
 
 @pytest.mark.medium
 def test_among_three_players_the_values_are_their_returns_beginning_with_the_player_to_move() -> None:
-    game = load_game(str(ROOT / "examples" / "games" / "three_player_connect_four.py"), rows=4, columns=4, winning=3)
+    game = three_in_line()
     batch = synthetic_batch(game, games=20)
     targets = window_of(game, td_lambda=0.5).values_to_learn(batch)
     ends = np.cumsum(batch.lengths)

@@ -6,28 +6,26 @@ import numpy as np
 import pytest
 
 from configs.schema import SearchSettings
-from games import Game, load_game
+from games import Game
 from games.contract import check_game
 from tests.games.last_stone import solved
-from tests.sources import ROOT
+from tests.own_game import last_stone, three_in_line
 from tests.training.search.forest import Forest, naive_summary, random_states, same_shape, values_of
 from tests.training.search.naive_search import NaiveSearch, StubEvaluator, Undecided
 from training.search.search import Search
 from training.search.uct import UctPlayer
 
 STONES = 12
-LAST_STONE = str(ROOT / "tests" / "games" / "last_stone.py")
-THREE_IN_LINE = str(ROOT / "examples" / "games" / "three_player_connect_four.py")
 
 
 @pytest.fixture(scope="module")
 def heap() -> Game:
-    return load_game(LAST_STONE, stones=STONES)
+    return last_stone(STONES)
 
 
 @pytest.fixture(scope="module")
 def connect_three() -> Game:
-    return load_game(THREE_IN_LINE, rows=4, columns=4, winning=3)
+    return three_in_line()
 
 
 def blank(game: Game) -> Any:
