@@ -39,7 +39,9 @@ test:  ## Run every test that is not marked slow
 	$(OTHER_PROCESSOR) $(PYTEST) -q -m "numeric and not slow" tests/training
 	$(PYTEST) -m "not slow" --durations=25
 
-test-all: setup-dev  ## Run the slow tests too
+test-all:  ## Run the slow tests too
+	@scripts/debian_packages.sh $(DEBIAN_PACKAGES)
+	@$(MAKE) --no-print-directory setup-dev
 	$(PYTEST)
 
 check: setup-dev  ## Run the linters, the type checker and the fast tests

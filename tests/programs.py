@@ -1,6 +1,8 @@
 """Programs of the checkout, started as people start them."""
 
 import fcntl
+import importlib
+import io
 import os
 import pty
 import select
@@ -10,7 +12,7 @@ import sys
 import termios
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import chdir, contextmanager, redirect_stdout, suppress
 from pathlib import Path
 from typing import Self
 
@@ -123,6 +125,16 @@ def printed(program: str, *words: object, cwd: Path = ROOT, seconds: float = 280
     ended = run(program, *words, cwd=cwd, seconds=seconds)
     assert ended.returncode == 0, ended.stdout + ended.stderr
     return ended.stdout
+
+
+def called(program: str, *words: object, cwd: Path = ROOT) -> str:
+    """Call a program's ``main`` in this process and return what it prints; it must succeed. Nothing is imported again,
+    so it takes seconds less than a start.
+    """
+    module = importlib.import_module(program.removesuffix(".py").replace("/", "."))
+    with chdir(cwd), redirect_stdout(io.StringIO()) as said:
+        assert module.main([str(word) for word in words]) == 0, said.getvalue()
+    return said.getvalue()
 
 
 def command(program: str, *words: object) -> list[str]:

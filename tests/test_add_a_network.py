@@ -9,6 +9,7 @@ from tests.pages import commands, follow, page, write_files
 TEXT = page("add_a_network.md")
 
 
+@pytest.mark.slow
 @pytest.mark.trial
 def test_the_page_leads_from_its_file_to_a_run(tmp_path: Path) -> None:
     assert [path.name for path in write_files(TEXT, tmp_path)] == ["transformer.py", "transformer.yaml"]

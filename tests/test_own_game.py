@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+import start_main
 from configs.own_modules import stem_of
 from tests.own_game import own_game
 from tests.programs import printed, run
@@ -49,17 +50,18 @@ def test_a_run_continues_with_its_copies_after_the_files_have_changed_and_moved(
     assert "random" in printed("scripts/benchmark.py", "--run", folder / "elsewhere", *match, cwd=folder)
 
 
-@pytest.mark.trial
-def test_a_fault_in_the_game_ends_the_program_before_anything_is_written(folder: Path) -> None:
+def test_a_fault_in_the_game_ends_the_program_before_anything_is_written(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (folder / "mine.py").write_text("def game():\n    return size\n", encoding="utf-8")
-    refused = run("start_main.py", "--config", "mine.yaml", "--smoke", "--run-dir", "run", cwd=folder)
-    assert refused.returncode == 2
-    assert (
-        "mine.py, line 2: NameError: name 'size' is not defined" in refused.stderr and "Traceback" not in refused.stderr
-    )
+    words = ["--config", str(folder / "mine.yaml"), "--smoke", "--run-dir", str(folder / "run")]
+    assert start_main.main(words) == 2
+    said = capsys.readouterr().err
+    assert "mine.py, line 2: NameError: name 'size' is not defined" in said and "Traceback" not in said
     assert not (folder / "run").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.trial
 def test_every_program_that_trains_refuses_a_game_that_breaks_the_contract(folder: Path) -> None:
     rules = (folder / "mine.py").read_text(encoding="utf-8")

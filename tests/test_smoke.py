@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.programs import printed
+from tests.programs import called
 from tests.sources import EXPERIMENTS, ROOT
 
 # Like quickstart except for their numbers; the tests of train_multi_gpu.py play chess, those of
@@ -36,13 +36,11 @@ def listed_in_readme() -> set[str]:
 )
 def test_a_shipped_experiment_runs_with_smoke(config: Path, tmp_path: Path) -> None:
     folder = tmp_path / "run"
-    printed(
-        "start_main.py", "--config", config.relative_to(ROOT), "--smoke", "--run-dir", "run", cwd=tmp_path, seconds=500
-    )
+    called("start_main.py", "--config", config, "--smoke", "--run-dir", "run", cwd=tmp_path)
     assert {path.name for path in folder.iterdir()} - LEFT_BY_LOCKS_AND_DATABASES == listed_in_readme()
-    assert printed("scripts/audit.py", folder)
+    assert called("scripts/audit.py", folder)
     if config.stem in SHOWN:
-        assert printed("scripts/view_results.py", folder) and printed("scripts/watch_training.py", "--once", folder)
+        assert called("scripts/view_results.py", folder) and called("scripts/watch_training.py", "--once", folder)
 
 
 @pytest.mark.slow
@@ -53,11 +51,9 @@ def test_an_experiment_runs_with_a_spiking_network_and_reports_its_firing(tmp_pa
     settings["network"] |= {"type": "spiking", "time_steps": 2}
     config, folder = tmp_path / "spiking.yaml", tmp_path / "run"
     config.write_text(yaml.safe_dump(settings), encoding="utf-8")
-    told = printed(
-        "start_main.py", "--config", config.relative_to(ROOT), "--smoke", "--run-dir", "run", cwd=tmp_path, seconds=500
-    )
+    told = called("start_main.py", "--config", config, "--smoke", "--run-dir", "run", cwd=tmp_path)
     assert "synaptic" in told
     *_, last = json.loads((folder / "training_stats.json").read_text(encoding="utf-8"))
     assert 0 < last["learner"]["spikes"]["firing_rate"] < 1 and last["learner"]["spikes"]["synaptic_operations"] > 0
     assert b"learner/firing_rate" in b"".join(path.read_bytes() for path in (folder / "tensorboard").iterdir())
-    assert "Firing" in printed("scripts/view_results.py", folder)
+    assert "Firing" in called("scripts/view_results.py", folder)

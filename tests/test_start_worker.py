@@ -42,7 +42,10 @@ def wait_until(done: Callable[[], object], process: subprocess.Popen[str]) -> No
 
 
 @pytest.mark.trial
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize(
+    "number",
+    [signal.SIGTERM, *(pytest.param(number, marks=pytest.mark.slow) for number in (signal.SIGINT, signal.SIGHUP))],
+)
 def test_a_worker_plays_and_hands_over_its_games_when_asked_to_end(
     tmp_path: Path, begin: Open, number: signal.Signals
 ) -> None:

@@ -173,6 +173,7 @@ def test_smoke_shrinks_numbers_and_raises_none() -> None:
     assert lengths == [2, 5], "how long it takes stands"
 
 
+@pytest.mark.slow
 @pytest.mark.trial
 @pytest.mark.timeout(900)  # most of it compiling, the first time
 def test_a_run_starts_from_a_checkpoint_leaves_one_every_ten_epochs_ends_by_ctrl_c_and_resumes(here: Path) -> None:

@@ -141,6 +141,7 @@ def test_a_machine_deleted_from_the_config_hands_over_everything_and_the_others_
     four.wait(lambda: len(four.received()) > before + 5, "the others to play on")
 
 
+@pytest.mark.slow
 def test_a_machine_with_an_unknown_key_is_refused_until_the_remedy_is_applied(cluster: Driver) -> None:
     if NEW in cluster.workers():
         cluster.remove(cluster.hosts[3])
@@ -171,6 +172,7 @@ def test_a_machine_with_a_changed_key_is_refused_with_the_command_that_forgets_t
     assert shlex.join(["ssh-keygen", "-R", other.address]) in checked.stdout
 
 
+@pytest.mark.slow
 def test_the_connector_shows_restarts_stops_and_reads_the_workers_of_a_running_coach(cluster: Driver) -> None:
     host = cluster.hosts[2]
     checked = cluster.connector("--check")

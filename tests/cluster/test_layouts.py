@@ -57,6 +57,7 @@ def wait_for_games(cluster: Driver, *workers: str) -> None:
     )
 
 
+@pytest.mark.slow
 def test_all_play_a_users_own_game_which_came_with_their_assignments(cluster: Driver, driver: Driver) -> None:
     game = driver.output.parent / "mine.py"
     name = keep_module(game)

@@ -2,16 +2,21 @@
 
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from configs.schema import Settings, WorkerSettings
 from distributed.fleet.fleet import Fleet
+from distributed.local.local import play_in_folder
+from distributed.setup.machine import WorkerSlot, worker_place
 from distributed.setup.process_manager import ProcessManager, RemoteProcessManager
-from distributed.setup.release import PROJECT, worker_requirements
+from distributed.setup.release import PROJECT, WORKER_CLASS, worker_requirements
 from distributed.ssh.errors import Unreachable
 from distributed.ssh.transport import Completed, Entry, LocalTransport, Transport
 from tests.training.small_run import GAME, small_settings
+from training.common.processes import Process, start_process
+from training.worker.worker_folder import WorkerFolder
 
 OURS = ("configs", "distributed", "games", "scripts", "training", "requirements.txt", "start_worker.py")
 
@@ -82,6 +87,37 @@ class Cable(LocalTransport):
     def run(self, argv: Sequence[str], *, seconds: float = 5.0) -> Completed:
         self._network.check(self.worker, "run", " ".join(argv))
         return super().run(argv, seconds=max(seconds, 60.0))  # this machine may be busy with other tests
+
+
+class ForkedWorkers:
+    """A process manager whose workers are forked: they play for real, and need not import everything first."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._processes: dict[str, Process] = {}
+
+    def prepare(
+        self, transport: Transport, report: Callable[[str], None], go_on: Callable[[], bool]
+    ) -> tuple[WorkerSlot, ...]:
+        return (WorkerSlot(transport.worker),)
+
+    def start(self, transport: Transport, slot: WorkerSlot) -> None:
+        folder = WorkerFolder(self._root / transport.worker / worker_place(slot.name)).make()
+        play = partial(play_in_folder, worker_class=WORKER_CLASS)
+        self._processes[slot.name] = start_process(
+            play, (folder.root,), preloaded="distributed.local.preloaded", name=slot.name
+        )
+
+    def stop(self, transport: Transport, worker: str, *, seconds: float = 10.0) -> None:
+        if worker in self._processes:
+            self._processes[worker].terminate()
+            self._processes[worker].join(seconds)
+
+    def alive(self, transport: Transport, worker: str) -> bool:
+        return worker in self._processes and self._processes[worker].is_alive()
+
+    def tail(self, transport: Transport, worker: str) -> str:
+        return ""
 
 
 def fleet_settings(root: Path, **changes: Any) -> Settings:

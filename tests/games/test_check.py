@@ -108,6 +108,7 @@ def test_a_function_that_never_returns_is_told_with_its_line(tmp_path: Path) -> 
         examine_apart(file, {}, seconds=8)
 
 
+@pytest.mark.slow
 @pytest.mark.medium
 def test_a_kernel_that_never_returns_is_named(tmp_path: Path) -> None:
     file = mine(tmp_path, KERNELS.format(kernel="step", body="while state[2] >= 0: state[2] += 0"))

@@ -34,7 +34,6 @@ OPTIONS: dict[str, list[dict[str, Any]]] = {
         {"height": 2, "width": 2},
         {"height": 2, "width": 5},
         {"height": 4, "width": 3},
-        {"height": 5, "width": 5},
     ],
 }
 OURS = [name for name in GAMES if name != "openspiel"]  # tests/games/openspiel checks OpenSpiel's
@@ -47,6 +46,11 @@ GAMES_PLAYED = {"twenty48": 2, "chess": 4, "go": 8}  # instead of the default: t
 )
 def test_every_game_keeps_the_contract(name: str, options: dict[str, Any]) -> None:
     check_game(load_game(name, **options), games=GAMES_PLAYED.get(name, 24))
+
+
+@pytest.mark.slow
+def test_2048_keeps_the_contract_on_its_largest_board() -> None:
+    check_game(load_game("twenty48", height=5, width=5), games=2)
 
 
 @pytest.mark.medium

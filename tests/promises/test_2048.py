@@ -146,6 +146,7 @@ def alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parallel_zero, "spread_processes", inline)
 
 
+@pytest.mark.slow
 @pytest.mark.trial
 @pytest.mark.timeout(900)  # most of it compiling, the first time
 def test_the_snippet_trains_and_an_epoch_plays_exactly_its_games(tmp_path: Path) -> None:

@@ -171,6 +171,7 @@ def check_run(here: Path, said: str, *, iterations: int, games: int) -> None:
     assert written == {f"checkpoint_iter_{number}.pt" for number in range(10, iterations + 1, 10)}
 
 
+@pytest.mark.slow
 @pytest.mark.trial
 @pytest.mark.timeout(1200)  # most of it compiling, the first time
 def test_the_check_of_processes_prints_what_the_guide_shows(here: Path) -> None:
@@ -179,6 +180,7 @@ def test_the_check_of_processes_prints_what_the_guide_shows(here: Path) -> None:
     assert sorted(here.iterdir()) == before
 
 
+@pytest.mark.slow
 @pytest.mark.trial
 @pytest.mark.timeout(1200)
 def test_the_run_can_be_trained_watched_viewed_and_measured(here: Path) -> None:

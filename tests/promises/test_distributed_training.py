@@ -4,9 +4,8 @@ Where the guide's numbers would take too long:
 
 - each command that trains has ``--blocks 1 --channels 8`` appended, a network of 1x8 instead of 20x256; two commands
   have a slow form with nothing appended;
-- of the commands for one machine, ``make test`` types one of the launcher, one of Python that starts ranks and one
-  that does not; the slow form types all. In ``make test`` a free port is appended by ``--master-port``, because other
-  tests run at the same time;
+- of the commands for one machine, one test types one of the launcher, one of Python that starts ranks and one that
+  does not, with a free port appended by ``--master-port``; another types all;
 - ``tests/cluster/test_two_nodes.py`` types the commands for several machines on two hosts, with the first one's address
   instead of 192.168.1.100; here the first machine's line is typed where that address belongs to another machine.
 """
@@ -180,6 +179,7 @@ def trained(line: str, folder: Path, checkpoint: Path, *appended: str) -> str:
     return said
 
 
+@pytest.mark.slow
 @without_gpus
 def test_the_first_commands_train_one_after_the_other_each_in_its_own_folder(folder: Path) -> None:
     """The launcher's commands, and those of Python; only rank 0 prints."""

@@ -4,9 +4,8 @@ Where the guide's numbers would take too long:
 
 - each command has ``--episodes 16 --num-envs 4 --lstm-size 16 --window 32 --epochs 2`` appended, and the last value of
   an option counts; the command that resumes has ``--episodes 24`` or nothing appended instead;
-- ``make test`` types one command of one process, one of several and the one that resumes; the slow form types all of
-  them, in the guide's order;
-- in ``make test`` a free port is appended by ``--master-port``, because other tests run at the same time;
+- one test types a command of one process, one of several and the one that resumes, with a free port appended by
+  ``--master-port``; another types all of them, in the guide's order;
 - ``watch -n 1 nvidia-smi`` is not one of our programs.
 """
 
@@ -167,6 +166,7 @@ def follow_progress(folder: Path, until: str) -> str:
     return said
 
 
+@pytest.mark.slow
 @without_gpus
 def test_commands_train_one_after_the_other_and_the_newest_run_is_resumed(
     folder: Path, monkeypatch: pytest.MonkeyPatch

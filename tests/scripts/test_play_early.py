@@ -67,6 +67,7 @@ def loading(folder: Path, *words: object) -> Iterator[Loading]:
             process.kill()
 
 
+@pytest.mark.slow
 def test_gtp_answers_greetings_before_torch_is_loaded_and_the_rest_waits_in_order(tmp_path: Path) -> None:
     with loading(tmp_path, "--model", GO, "--gtp", "--simulations", 8) as engine:
         for line, answer in {

@@ -162,17 +162,13 @@ def test_answers_follow_the_protocol(command: list[str]) -> None:
         assert answer.startswith("? ") if wanted is None else answer == wanted, line
 
 
-def test_a_hopeless_game_is_resigned_on_request(command: list[str]) -> None:
-    answers = talk([*command, "--resign", "1"], *["genmove b", "genmove w"] * 3, "final_score")
+def test_resignation_and_the_rules_at_the_start_are_chosen_on_the_command_line(command: list[str]) -> None:
+    """A hopeless game is resigned on request; the rules are for programs without kata-set-rules."""
+    asked = ["kata-get-rules", "clear_board", "kata-get-rules", *["genmove b", "genmove w"] * 3, "final_score"]
+    first, _, later, *answers = talk([*command, "--rules", "chinese", "--resign", "1"], *asked)
+    assert first == later and '"friendlyPassOk":true' in first and '"whiteHandicapBonus":"N"' in first
     assert answers[4:] == ["= resign", "= resign", "= B+Resign"]
     assert "resign" not in "".join(answers[:4])
-
-
-def test_the_rules_at_the_start_are_chosen_on_the_command_line(command: list[str]) -> None:
-    """For programs without kata-set-rules."""
-    answers = talk([*command, "--rules", "chinese"], "kata-get-rules", "clear_board", "kata-get-rules")
-    assert answers[0] == answers[2]
-    assert '"friendlyPassOk":true' in answers[0] and '"whiteHandicapBonus":"N"' in answers[0]
 
 
 def test_all_commands_are_listed_and_known(engine: Program) -> None:
@@ -427,6 +423,7 @@ def begin(*players: Program) -> None:
             player.ask(line)
 
 
+@pytest.mark.slow
 @needs_gnu_go
 def test_dead_stones_are_removed_when_the_board_is_counted_as_it_stands() -> None:
     with good_engine() as engine, careless(1, 1) as opponent:

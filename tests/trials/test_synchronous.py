@@ -35,7 +35,7 @@ def play(folder: Path, build: Build, *, seed: int) -> dict[str, bytes]:
 
 
 @pytest.mark.trial
-@pytest.mark.parametrize("build", [in_this_process, in_two_processes])
+@pytest.mark.parametrize("build", [in_this_process, pytest.param(in_two_processes, marks=pytest.mark.slow)])
 def test_two_runs_with_the_same_seed_have_the_same_games_and_models_byte_for_byte(tmp_path: Path, build: Build) -> None:
     first = play(tmp_path / "first", build, seed=1)
     assert len(first) > 6

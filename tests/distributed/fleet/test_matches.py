@@ -164,7 +164,7 @@ def model_that(*, plays_blindly: bool, version: int) -> Model:
     return Model(description=describe_model(GAME, NETWORK, version), weights=weights)
 
 
-@pytest.mark.parametrize("is_better", [True, False])
+@pytest.mark.parametrize("is_better", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_gating_by_workers_reaches_the_same_verdict_as_local_gating(
     backend: LocalProcesses, tmp_path: Path, is_better: bool
 ) -> None:
@@ -198,7 +198,7 @@ def test_rating_games_are_played_by_workers(backend: LocalProcesses, tmp_path: P
     assert (remote.remote_games, remote.local_games) == (20, 0)
 
 
-@pytest.mark.parametrize("asynchronous", [True, False])
+@pytest.mark.parametrize("asynchronous", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_workers_play_a_run_s_evaluation_games_unless_every_byte_must_be_reproducible(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asynchronous: bool
 ) -> None:

@@ -14,7 +14,7 @@ from tests.training.small_run import GAME, model_bytes, small_settings
 from training.data.records import decode
 from training.run.backend import PendingBatch
 
-GAMES = 3_000  # seconds of play
+GAMES = 1_500  # seconds of play
 
 
 class Account:

@@ -107,6 +107,7 @@ def test_new_code_is_sent_and_the_environment_is_kept(root: Path, project: Path)
     assert runs(root) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.medium
 def test_checkouts_with_different_requirements_have_separate_environments_and_others_share_one(
     root: Path, project: Path, tmp_path: Path
@@ -250,6 +251,7 @@ def test_a_machine_that_fails_the_rehearsal_is_not_ready(root: Path, project: Pa
     assert run(root, project)[-1] == "ready: worker1"
 
 
+@pytest.mark.slow
 @pytest.mark.trial
 def test_a_machine_plays_with_our_real_code(root: Path) -> None:
     required = worker_requirements()

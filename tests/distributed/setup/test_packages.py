@@ -70,6 +70,7 @@ def bare(server: Sshd, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     end_all(server.folder / "keima")
 
 
+@pytest.mark.slow
 @needs_sshd
 @pytest.mark.trial
 def test_a_machine_without_an_interpreter_of_ours_is_set_up_when_it_is_connected(

@@ -209,10 +209,10 @@ class Naive:
 
 @pytest.mark.medium
 def test_it_agrees_with_the_simplest_implementation(game: Game) -> None:
-    play_beside(game, Naive, positions=10_000, seed=1)
+    play_beside(game, Naive, positions=4_000, seed=1)
 
 
 @pytest.mark.medium
 def test_it_agrees_with_open_spiel(game: Game) -> None:
     pyspiel = pytest.importorskip("pyspiel", reason="open_spiel is not installed")
-    play_beside(game, pyspiel.load_game("connect_four").new_initial_state, positions=10_000, seed=2)
+    play_beside(game, pyspiel.load_game("connect_four").new_initial_state, positions=4_000, seed=2)

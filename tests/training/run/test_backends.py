@@ -1,6 +1,7 @@
 """What every backend must do.
 
-The fleet plays on machines that are folders of this one; the cluster's own tests cover SSH.
+The fleet plays on machines that are folders of this one, with forked workers; the cluster's own tests cover SSH and how
+workers are started.
 """
 
 import time
@@ -11,7 +12,7 @@ import pytest
 
 from distributed.fleet.fleet import Fleet
 from distributed.local.local import LocalProcesses
-from tests.distributed.local_fleet import fleet_settings, open_fleet, worker_settings
+from tests.distributed.local_fleet import ForkedWorkers, fleet_settings, open_fleet, worker_settings
 from tests.training.small_run import GAME, model_bytes, small_settings
 from training.data.records import GameBatch, decode
 from training.data.verify import verify
@@ -31,7 +32,8 @@ def processes(root: Path, **changes: object) -> SelfPlayBackend:
 
 def fleet(root: Path, **changes: object) -> SelfPlayBackend:
     machines = [worker_settings("worker1"), worker_settings("worker2")]
-    return open_fleet(root, machines, settings=fleet_settings(root, **changes))
+    workers = ForkedWorkers(root / "hosts")
+    return open_fleet(root, machines, settings=fleet_settings(root, **changes), process_manager=lambda machine: workers)
 
 
 @pytest.fixture(

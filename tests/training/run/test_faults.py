@@ -2,6 +2,7 @@
 
 import sqlite3
 from collections.abc import Callable
+from itertools import cycle
 from pathlib import Path
 
 import pytest
@@ -40,23 +41,26 @@ FAULTS: dict[str, Callable[[bytes], bytes]] = {
 }
 
 
-@pytest.mark.parametrize("fault", FAULTS)
-def test_a_bad_batch_is_quarantined_and_the_run_continues(tmp_path: Path, fault: str) -> None:
+def test_each_bad_batch_is_quarantined_and_the_run_continues(tmp_path: Path) -> None:
     listener = Listener()
     with coaching(tmp_path, small_settings(tmp_path), listeners=[listener]) as coach:
         coach.start()
         coach.gather()
-        path = place(coach, "000000900-10-inline-0000", FAULTS[fault](a_received_batch(coach)))
+        placed = {
+            fault: place(coach, f"{900 + 10 * number:09}-10-inline-0000", damage(a_received_batch(coach)))
+            for number, (fault, damage) in enumerate(FAULTS.items())
+        }
         coach.poll_workers(ingest=True)
-        assert not path.exists()
+        assert not [fault for fault, path in placed.items() if path.exists()]
         assert "quarantine" in coach.progress_report().workers[0].error
         coach.run()
         assert coach.state.iteration == 2
         assert not coach.progress_report().workers[0].error  # good ones have arrived since
-        quarantined = [row for row in coach.ledger.batches() if row.state == "quarantined"]
-    assert [row.id for row in quarantined] == ["000000900-10-inline-0000"]
-    assert any("quarantine" in text for text in listener.events)
-    assert quarantine_path(tmp_path, quarantined[0].id).with_suffix(".reason").exists()
+        quarantined = {row.id for row in coach.ledger.batches() if row.state == "quarantined"}
+    assert quarantined == {path.stem for path in placed.values()}
+    for batch_id in quarantined:
+        assert any("quarantine" in text and batch_id in text for text in listener.events)
+        assert quarantine_path(tmp_path, batch_id).with_suffix(".reason").exists()
     assert not audit(tmp_path).problems
 
 
@@ -126,27 +130,28 @@ def test_an_unreadable_batch_delays_no_other(tmp_path: Path) -> None:
     assert sum("cannot be stored now" in text for text in listener.events) == 1
 
 
-@pytest.mark.parametrize("place", [0, -1], ids=["the first batch", "the last batch"])
-@pytest.mark.parametrize("damage", [lambda path: path.write_bytes(b"damaged"), Path.unlink], ids=["damaged", "gone"])
-def test_a_received_batch_that_was_damaged_is_left_out_and_the_run_continues(
-    tmp_path: Path, damage: Callable[[Path], object], place: int
+@pytest.mark.parametrize(("damaged", "gone"), [(0, -1), (-1, 0)], ids=["first and last", "last and first"])
+def test_received_batches_that_are_damaged_or_gone_are_left_out_and_the_run_continues(
+    tmp_path: Path, damaged: int, gone: int
 ) -> None:
     settings, listener = small_settings(tmp_path, run={"iterations": 3}), Listener()
     with coaching(tmp_path, settings) as coach:
         coach.start()
         coach.gather()
         coach.end()
-        row = coach.ledger.received_batches()[place]
-    path = tmp_path / "games" / f"{row.id}.games"
-    good = path.read_bytes()
-    damage(path)
+        rows = coach.ledger.received_batches()
+    paths = [tmp_path / "games" / f"{rows[place].id}.games" for place in (damaged, gone)]
+    good = {path: path.read_bytes() for path in paths}
+    paths[0].write_bytes(b"damaged")
+    paths[1].unlink()
     with coaching(tmp_path, settings, listeners=[listener]) as coach:
         assert coach.window.num_games < coach.state.total_games
         coach.run()
         assert coach.state.total_games == sum(row.games for row in coach.ledger.received_batches())
-    (problem,) = audit(tmp_path).problems
-    assert row.id in problem
-    path.write_bytes(good)
+    problems = audit(tmp_path).problems
+    assert len(problems) == 2 and all(path.stem in "".join(problems) for path in paths)
+    for path, data in good.items():
+        path.write_bytes(data)
     assert not audit(tmp_path).problems
 
 
@@ -165,13 +170,13 @@ def test_games_of_a_worker_of_an_earlier_session_are_collected(tmp_path: Path) -
     assert not audit(tmp_path).problems
 
 
-@pytest.mark.parametrize("heartbeat", [b"", b"{", b"\x00" * 100])
-def test_an_unreadable_heartbeat_does_not_matter(tmp_path: Path, heartbeat: bytes) -> None:
+def test_an_unreadable_heartbeat_does_not_matter(tmp_path: Path) -> None:
+    heartbeats = cycle([b"", b"{", b"\x00" * 100])
     with coaching(tmp_path, small_settings(tmp_path)) as coach:
         status = coach.backend.status
 
         def garble() -> object:
-            (tmp_path / "workers" / "inline" / "worker.json").write_bytes(heartbeat)
+            (tmp_path / "workers" / "inline" / "worker.json").write_bytes(next(heartbeats))
             return status()
 
         coach.backend.status = garble  # type: ignore[method-assign, assignment]
