@@ -28,7 +28,7 @@ setup:  ## Make .venv with what training needs
 	@scripts/setup.sh requirements.txt
 
 setup-dev:  # and with what the tests need
-	@scripts/setup.sh requirements.txt requirements-dev.txt
+	@scripts/setup.sh requirements.txt requirements-openspiel.txt requirements-dev.txt
 
 train: setup  ## Train the quickstart: Connect Four, about ten minutes on two cores
 	.venv/bin/python start_main.py --config configs/quickstart.yaml

@@ -370,7 +370,9 @@ class SSHConnector:
 
     def _required(self) -> WorkerRequirements:
         with _said():
-            return worker_requirements(self._settings().worker_class, root=self._root, config=self.config)
+            settings = load_settings(self.config)
+            worker_class, game = settings.distributed.worker_class, settings.game.name
+            return worker_requirements(worker_class, game=game, root=self._root, config=self.config)
 
     def _machine_of(self, name: str) -> WorkerSettings:
         """Return the machine with this name, or with the worker of this name."""

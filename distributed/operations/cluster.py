@@ -65,7 +65,7 @@ class Cluster(Fleet):
         distributed = settings.distributed
         if distributed.unused_weights:
             log_event(distributed.unused_weights)
-        code = worker_requirements(distributed.worker_class, config=config)
+        code = worker_requirements(distributed.worker_class, game=settings.game.name, config=config)
         owner = owner_here(run_id, lease_seconds=distributed.lease_seconds)
         title = f"{settings.run.name}: {game_title(game.name, game.options)}"
         self._requests = RequestInbox(control_folder, run=run_dir, config=config)

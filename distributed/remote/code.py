@@ -16,7 +16,7 @@ from distributed.remote.process import CommandFailed, elsewhere, locked, running
 
 FOLDERS = ("games", "training", "distributed")  # of code that a worker runs
 SUFFIXES = (".py", ".npz")
-FILES = ("start_worker.py", "requirements.txt", "scripts/setup.sh")
+FILES = ("start_worker.py", "requirements.txt", "requirements-openspiel.txt", "scripts/setup.sh")
 COMPLETE_MARK = ".whole"  # marks a complete release
 RELEASES = "releases"
 KEEP_RELEASES = 2

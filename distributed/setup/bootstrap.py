@@ -29,7 +29,7 @@ from distributed.setup.machine import (
     slot_environment,
     understood,
 )
-from distributed.setup.release import PROJECT, REQUIREMENTS, WorkerRequirements, pack_code, worker_requirements
+from distributed.setup.release import PROJECT, WorkerRequirements, pack_code, worker_requirements
 from distributed.setup.wheels import Wheel
 from distributed.ssh.errors import Refused, RemoteFailure
 from distributed.ssh.transport import Transport
@@ -110,7 +110,7 @@ def bootstrap_steps(
     lacking = [each for each in checked if each.what == "packages" and not each.ok]
     if lacking and own_python(machine) and found.python and found.python.environment:
         refuse(transport.worker, lacking, named=True)  # the user's own environment is theirs to change
-    sent = choose_wheels(transport, found, pip, root) if lacking else []
+    sent = choose_wheels(transport, found, pip, required, root) if lacking else []
     if lacking:
         refuse(transport.worker, [room_for_environment(found, machine, pip, sent)], named=True)
     if found.folder_of(required.code_hash) is None:
@@ -144,7 +144,9 @@ def send_code(transport: Transport, machine: WorkerSettings, required: WorkerReq
     return len(packed)
 
 
-def choose_wheels(transport: Transport, found: Probe, pip: PipSettings, root: Path) -> list[Wheel]:
+def choose_wheels(
+    transport: Transport, found: Probe, pip: PipSettings, required: WorkerRequirements, root: Path
+) -> list[Wheel]:
     """Return the wheels to send; none if the machine gets the packages from an index.
 
     Raises:
@@ -153,11 +155,9 @@ def choose_wheels(transport: Transport, found: Probe, pip: PipSettings, root: Pa
     if not pip.wheels:
         return []
     assert found.python is not None
-    requirements = (root / REQUIREMENTS).read_text(encoding="utf-8")
+    files = [root / name for name in required.files]
     try:
-        return wheels.fitting_wheels(
-            Path(pip.wheels), requirements, version=found.python.version, machine=found.machine
-        )
+        return wheels.fitting_wheels(Path(pip.wheels), files, version=found.python.version, machine=found.machine)
     except wheels.NoWheels as error:
         what, _, remedy = str(error).partition("; ")
         raise Refused(transport.worker, what, remedy) from error
@@ -196,8 +196,9 @@ def make_environment(
     folder = found.folder_of(required.code_hash)
     environment, shelf = required.environment, wheels_folder(required)
     yield from send_wheels(transport, sent, shelf)
-    transport.remove(f"{environment}/installed-{REQUIREMENTS}")  # this file says that the packages are installed
-    argv = ["sh", f"{folder}/scripts/setup.sh", REQUIREMENTS]
+    for name in required.files:
+        transport.remove(f"{environment}/installed-{name}")  # this file says that the packages are installed
+    argv = ["sh", f"{folder}/scripts/setup.sh", *required.files]
     env = {**pip.variables, **machine.env, "KEIMA_VENV": f"{found.root}/{environment}"}
     env |= {"KEIMA_WHEELS": f"{found.root}/{shelf}"} if sent else {}
     if found.python:

@@ -5,7 +5,9 @@ versions.
 import gzip
 import hashlib
 import io
+import sys
 import tarfile
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
@@ -16,6 +18,7 @@ from distributed.remote import code as remote_code
 PROJECT = Path(__file__).resolve().parents[2]
 WORKER_CLASS = "training.worker.Worker"
 REQUIREMENTS = "requirements.txt"
+OPENSPIEL_REQUIREMENTS = "requirements-openspiel.txt"  # in addition, for OpenSpiel's games
 ENVIRONMENTS = "environments"  # on a machine, each in a folder named by its requirements
 PACKAGES = ("numba", "numpy", "pydantic", "PyYAML", "safetensors", "torch", "zstandard")  # that a worker imports
 
@@ -28,38 +31,58 @@ class WorkerRequirements:
     extra: str = ""  # the module or package of the user's own worker class
     worker_class: str = WORKER_CLASS
     packages: dict[str, str] = field(default_factory=dict)  # versions by name
-    environment: str = f"{ENVIRONMENTS}/default"  # where bootstrap installs the packages
+    files: tuple[str, ...] = (REQUIREMENTS,)  # that name the packages
+    environment: str = f"{ENVIRONMENTS}/default"  # where bootstrap installs them
     connector: str = field(default_factory=connector)  # the command line of distributed/ssh_connector.py
 
 
 def worker_requirements(
-    worker_class: str = WORKER_CLASS, *, root: Path = PROJECT, config: Path | None = None
+    worker_class: str = WORKER_CLASS, *, game: str = "", root: Path = PROJECT, config: Path | None = None
 ) -> WorkerRequirements:
     """Return what runs here.
 
     Args:
         worker_class: the class that plays.
+        game: the name of the game that is played; OpenSpiel's need its package.
         root: the checkout.
         config: the settings file that lists the machines.
 
     Raises:
-        ValueError: the worker class is in no file beside the project's own.
+        ValueError: the worker class is in no file beside the project's own, or OpenSpiel is not installed here.
     """
     extra = own_module(worker_class, root)
     packages = {name: metadata.version(name) for name in PACKAGES}
+    files: tuple[str, ...] = (REQUIREMENTS,)
+    if game == "openspiel":
+        packages["open_spiel"] = openspiel_version()
+        files += (OPENSPIEL_REQUIREMENTS,)
     return WorkerRequirements(
         code_hash=worker_code_hash(root, worker_class),
         extra=extra,
         worker_class=worker_class,
         packages=packages,
-        environment=environment_folder(root),
+        files=files,
+        environment=environment_folder(root, files),
         connector=connector(config),
     )
 
 
-def environment_folder(root: Path = PROJECT) -> str:
+def openspiel_version() -> str:
+    """Return the version of OpenSpiel's package here.
+
+    Raises:
+        ValueError: it is not installed.
+    """
+    try:
+        return metadata.version("open_spiel")
+    except metadata.PackageNotFoundError as error:
+        remedy = f"{sys.executable} -m pip install -r {OPENSPIEL_REQUIREMENTS}"
+        raise ValueError(f"the config's game is OpenSpiel's, which is not installed here: run `{remedy}`") from error
+
+
+def environment_folder(root: Path = PROJECT, files: Sequence[str] = (REQUIREMENTS,)) -> str:
     """Return the folder of the environment: checkouts with the same requirements share it, and no others do."""
-    required = (root / REQUIREMENTS).read_bytes() if (root / REQUIREMENTS).is_file() else b""
+    required = b"".join((root / name).read_bytes() for name in files if (root / name).is_file())
     return f"{ENVIRONMENTS}/{hashlib.sha256(required).hexdigest()[:12]}"
 
 

@@ -32,12 +32,14 @@ class Wheel:
     size: int  # bytes
 
 
-def fitting_wheels(folder: Path, requirements: str, *, version: Sequence[int], machine: str) -> list[Wheel]:
+def fitting_wheels(
+    folder: Path, requirements: Sequence[Path], *, version: Sequence[int], machine: str
+) -> list[Wheel]:
     """Return the wheels of a folder that fit a machine, smallest first.
 
     Args:
         folder: on this machine.
-        requirements: the text of requirements.txt.
+        requirements: the files that name the packages.
         version: the version of the machine's Python.
         machine: the kind of its processor, as ``uname -m`` prints it.
 
@@ -53,21 +55,23 @@ def fitting_wheels(folder: Path, requirements: str, *, version: Sequence[int], m
         for path in wheels
         if (found := WHEEL_NAME.fullmatch(path.name))
     }
-    missing = [f"{name}=={pinned}" for name, pinned in PIN.findall(requirements) if (_plain(name), pinned) not in have]
+    pins = PIN.findall("\n".join(path.read_text(encoding="utf-8") for path in requirements))
+    missing = [f"{name}=={pinned}" for name, pinned in pins if (_plain(name), pinned) not in have]
     if missing:
         python = ".".join(map(str, version[:2]))
         what = f"{folder} has no wheels of {_few(missing)} for Python {python} on {machine}"
-        raise NoWheels(f"{what}; run here: {download(folder, version=version, machine=machine)}")
+        raise NoWheels(f"{what}; run here: {download(folder, requirements, version=version, machine=machine)}")
     return sorted((Wheel(path, path.stat().st_size) for path in wheels), key=lambda wheel: wheel.size)
 
 
-def download(folder: Path, *, version: Sequence[int], machine: str) -> str:
+def download(folder: Path, requirements: Sequence[Path], *, version: Sequence[int], machine: str) -> str:
     """Return the command that fills the folder, on this machine, for a machine of this kind."""
     command = "pip download --only-binary=:all:"
     if tuple(version[:2]) != sys.version_info[:2] or machine != platform.machine():
         command += f" --python-version {'.'.join(map(str, version[:2]))}"
         command += "".join(f" --platform {kind}_{machine}" for kind in PLATFORMS)
-    return f"{command} --dest {shlex.quote(str(folder))} --requirement requirements.txt pip"
+    files = " ".join(f"--requirement {path.name}" for path in requirements)
+    return f"{command} --dest {shlex.quote(str(folder))} {files} pip"
 
 
 def room_for(wheels: Iterable[Wheel]) -> int:

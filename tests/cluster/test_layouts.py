@@ -15,7 +15,7 @@ from tests.cluster.hosts import Host, running_hosts
 from tests.own_game import own_game
 from training.data.ledger import read_ledger
 
-pytestmark = [pytest.mark.trial, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.slow, pytest.mark.trial, pytest.mark.timeout(400)]
 
 SLOTS = ("worker3-1", "worker3-2")
 HEARTBEAT_SECONDS = 2.0
@@ -57,7 +57,6 @@ def wait_for_games(cluster: Driver, *workers: str) -> None:
     )
 
 
-@pytest.mark.slow
 def test_all_play_a_users_own_game_which_came_with_their_assignments(cluster: Driver, driver: Driver) -> None:
     game = driver.output.parent / "mine.py"
     name = keep_module(game)
@@ -90,7 +89,6 @@ def test_each_process_of_a_machine_plays_is_shown_and_has_its_share(cluster: Dri
     assert sum(worker["share"] for worker in workers.values()) == pytest.approx(1.0, abs=1e-6)
 
 
-@pytest.mark.slow
 def test_stopping_a_machine_ends_all_its_processes_and_one_can_be_stopped_alone(cluster: Driver) -> None:
     host = cluster.hosts[2]
     assert cluster.connector("--stop", "worker3").returncode == 0
@@ -103,7 +101,6 @@ def test_stopping_a_machine_ends_all_its_processes_and_one_can_be_stopped_alone(
     cluster.wait_until_all_play(4)
 
 
-@pytest.mark.slow
 def test_a_machine_whose_packets_are_dropped_becomes_offline_in_time_and_hands_over_its_spool_later(
     cluster: Driver,
 ) -> None:
@@ -125,7 +122,6 @@ def test_a_machine_whose_packets_are_dropped_becomes_offline_in_time_and_hands_o
     cluster.wait(lambda: spool <= {*cluster.received()}, "what was played meanwhile to be in the ledger")
 
 
-@pytest.mark.slow
 def test_a_worker_that_dies_at_once_is_given_up_with_its_log_until_the_fault_is_fixed(cluster: Driver) -> None:
     host = cluster.hosts[0]
     starts = f"{host.name}: its process has ended and is started again"
@@ -146,7 +142,6 @@ def test_a_worker_that_dies_at_once_is_given_up_with_its_log_until_the_fault_is_
     cluster.wait_until_all_play(4)
 
 
-@pytest.mark.slow
 def test_a_run_that_ends_asks_machines_that_were_away_once_more_for_their_games(cluster: Driver) -> None:
     cut_off = cluster.hosts[:2]  # the second one is behind the first
     cut_off[0].cut()
@@ -177,7 +172,6 @@ def begun_here(real_hosts: None, tmp_path: Path) -> Iterator[tuple[Driver, Host]
         yield made, hosts[0]
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(900)  # starts the program three times
 def test_a_run_started_on_this_machine_continues_with_machines_that_its_config_lists_later(
     begun_here: tuple[Driver, Host],
@@ -194,3 +188,14 @@ def test_a_run_started_on_this_machine_continues_with_machines_that_its_config_l
     assert cluster.received()[: len(before)] == before
     assert cluster.interrupt() == 128 + signal.SIGINT
     assert not cluster.audit().problems
+
+
+def test_machines_play_a_game_of_openspiel(real_hosts: None, tmp_path: Path) -> None:
+    pytest.importorskip("pyspiel", reason="open_spiel is not installed")
+    game = {"name": "openspiel", "options": {"game": "tic_tac_toe"}}
+    with running_hosts(2) as hosts, driven(tmp_path, hosts, in_config=2, bare=1, changes={"game": game}) as cluster:
+        cluster.start()
+        cluster.wait_until_all_play()
+        wait_for_games(cluster, "worker1", "worker2")
+        assert cluster.interrupt() == 130
+        assert not cluster.audit().problems

@@ -27,7 +27,7 @@ PYTHON_OF_TESTS = (
 INSTALL = f"""
 mkdir -p "$(dirname "$KEIMA_VENV")"
 echo ran >>"$KEIMA_VENV.runs"
-echo "Installing $1"
+for file; do echo "Installing $file"; done
 mkdir -p "$KEIMA_VENV/bin"
 {PYTHON_OF_TESTS}
 """
@@ -86,6 +86,18 @@ def test_a_bare_machine_becomes_one_that_can_play(root: Path, project: Path) -> 
         worker_requirements(root=project),
     )
     assert [finding for finding in checked if finding.fatal] == []
+
+
+@pytest.mark.medium
+def test_openspiel_is_installed_for_its_games_and_in_an_environment_of_its_own(root: Path, project: Path) -> None:
+    pytest.importorskip("pyspiel", reason="open_spiel is not installed")
+    (project / "requirements-openspiel.txt").write_text("open_spiel\n")
+    plain, required = (worker_requirements(game=game, root=project) for game in ("connect_four", "openspiel"))
+    assert plain.files == ("requirements.txt",) and "open_spiel" not in plain.packages
+    assert required.packages.keys() - plain.packages.keys() == {"open_spiel"}
+    reported = list(bootstrap_steps(LocalTransport(root, worker="worker1"), MACHINE, required=required, root=project))
+    assert {"Installing requirements.txt", "Installing requirements-openspiel.txt"} <= set(reported)
+    assert (root / required.environment).is_dir() and not (root / plain.environment).exists()
 
 
 @pytest.mark.medium

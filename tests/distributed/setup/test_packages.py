@@ -153,7 +153,7 @@ FILES = (
     "PyYAML-6.0.3-1-cp311-cp311-manylinux_2_28_x86_64.whl",
     "notes.txt",
 )
-NEEDED = "# what is needed\ntorch==2.13.0\nsafetensors==0.8.0\nPyYAML==6.0.3\n"
+NEEDED = "# what is needed\ntorch==2.13.0\nsafetensors==0.8.0\n", "PyYAML==6.0.3\n"
 
 
 @pytest.fixture
@@ -163,8 +163,17 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_only_wheels_for_the_machine_s_python_and_processor_are_sent_small_ones_first(folder: Path) -> None:
-    chosen = fitting_wheels(folder, NEEDED, version=(3, 11, 2), machine="x86_64")
+@pytest.fixture
+def needed(folder: Path) -> list[Path]:
+    """Files that name the packages."""
+    paths = [folder / "requirements.txt", folder / "requirements-more.txt"]
+    for path, text in zip(paths, NEEDED, strict=True):
+        path.write_text(text)
+    return paths
+
+
+def test_only_wheels_for_the_machine_s_python_and_processor_are_sent_small_ones_first(folder: Path, needed: list[Path]) -> None:
+    chosen = fitting_wheels(folder, needed, version=(3, 11, 2), machine="x86_64")
     assert [wheel.path.name for wheel in chosen] == [FILES[5], FILES[4], FILES[2], TORCH]
     assert wheels.room_for(chosen) == 4 * (995 + 996 + 998 + 1000)
 
@@ -177,15 +186,18 @@ def test_only_wheels_for_the_machine_s_python_and_processor_are_sent_small_ones_
         ((3, 11), "riscv64", "torch"),
     ],
 )
-def test_wheels_for_another_machine_do_not_count(folder: Path, version: tuple[int, int], kind: str, lacks: str) -> None:
+def test_wheels_for_another_machine_do_not_count(
+    folder: Path, needed: list[Path], version: tuple[int, int], kind: str, lacks: str
+) -> None:
     with pytest.raises(NoWheels, match=f"has no wheels of .*{lacks}.* for Python 3.{version[1]} on {kind}") as failed:
-        fitting_wheels(folder, NEEDED, version=version, machine=kind)
+        fitting_wheels(folder, needed, version=version, machine=kind)
     assert f"--platform manylinux_2_28_{kind}" in str(failed.value)
+    assert str(failed.value).endswith("--requirement requirements.txt --requirement requirements-more.txt pip")
 
 
-def test_a_missing_folder_contains_no_wheels(folder: Path) -> None:
+def test_a_missing_folder_contains_no_wheels(folder: Path, needed: list[Path]) -> None:
     with pytest.raises(NoWheels, match=r"has no wheels of torch==2.13.0, safetensors==0.8.0, PyYAML==6.0.3"):
-        fitting_wheels(folder / "nowhere", NEEDED, version=(3, 11), machine="x86_64")
+        fitting_wheels(folder / "nowhere", needed, version=(3, 11), machine="x86_64")
 
 
 # Space and failures.
