@@ -44,7 +44,7 @@ from games.playouts import play_randomly
 CHUNK_MOVES = 20_000  # between two readings of the clock
 RECORDED = 200  # games in which each kernel is timed
 INSTALL = (
-    "OpenSpiel is not installed, so only our own figures follow. To compare: make setup-dev, or pip install -r requirements-openspiel.txt"
+    "OpenSpiel is not installed, so only our own figures follow. To compare: make setup-dev, or pip install open_spiel"
 )
 
 

@@ -32,9 +32,7 @@ class Wheel:
     size: int  # bytes
 
 
-def fitting_wheels(
-    folder: Path, requirements: Sequence[Path], *, version: Sequence[int], machine: str
-) -> list[Wheel]:
+def fitting_wheels(folder: Path, requirements: Sequence[Path], *, version: Sequence[int], machine: str) -> list[Wheel]:
     """Return the wheels of a folder that fit a machine, smallest first.
 
     Args:

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from pydantic import Field, FiniteFloat, ValidationError
 from safetensors.torch import save
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 from games.game import CHANCE, Game
 from training.common.files import write_atomically
@@ -83,6 +84,22 @@ class Header(HeaderSection):
     tensors: Annotated[tuple[TensorEntry, ...], Field(max_length=100_000)]
 
 
+class _WithoutNormals(TorchFunctionMode):
+    """Within the block, no tensor is filled with normally distributed numbers.
+
+    On the device meta there is nothing to fill, and PyTorch would import its compiler for it, which takes longer than
+    everything else that a worker does before its first move.
+    """
+
+    def __torch_function__(
+        self, function: Callable[..., Any], types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        given = kwargs or {}
+        if function in (nn.init.normal_, Tensor.normal_):
+            return args[0] if args else given["tensor"]
+        return function(*args, **given)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Model:
     """A network's weights, with all that is needed to play with them."""
@@ -112,7 +129,8 @@ class Model:
         if isinstance(blocks, int) and blocks > len(self.weights):  # building them would take long
             raise CorruptModel(f"it has fewer tensors than blocks: {len(self.weights)}, and the network has {blocks}")
         try:
-            with torch.device("meta"):  # allocates nothing before names and shapes are checked
+            # Allocates nothing before names and shapes are checked.
+            with torch.device("meta"), _WithoutNormals():
                 network = build_network(game, **wanted.network)  # type: ignore[arg-type]
             network.load_state_dict(
                 {name: tensor.clone() if copy else tensor for name, tensor in self.weights.items()}, assign=True

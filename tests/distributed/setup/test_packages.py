@@ -172,7 +172,9 @@ def needed(folder: Path) -> list[Path]:
     return paths
 
 
-def test_only_wheels_for_the_machine_s_python_and_processor_are_sent_small_ones_first(folder: Path, needed: list[Path]) -> None:
+def test_only_wheels_for_the_machine_s_python_and_processor_are_sent_small_ones_first(
+    folder: Path, needed: list[Path]
+) -> None:
     chosen = fitting_wheels(folder, needed, version=(3, 11, 2), machine="x86_64")
     assert [wheel.path.name for wheel in chosen] == [FILES[5], FILES[4], FILES[2], TORCH]
     assert wheels.room_for(chosen) == 4 * (995 + 996 + 998 + 1000)

@@ -2,6 +2,8 @@ import hashlib
 import json
 import math
 import struct
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,7 @@ from hypothesis import strategies as st
 from safetensors.torch import save_file
 
 from games import Game
+from tests.sources import ROOT
 from tests.training.small_networks import CONNECT_FOUR, TIC_TAC_TOE, trained_network
 from training.networks.evaluator import Evaluator
 from training.networks.model_file import (
@@ -101,6 +104,25 @@ def test_a_received_model_builds_a_network_that_plays() -> None:
     got = decode_model(DATA)
     evaluate = Evaluator(got.build(CONNECT_FOUR), CONNECT_FOUR, device="cpu")
     check_canary(got, CONNECT_FOUR, evaluate)
+
+
+BUILD = """
+import sys
+from tests.training.small_run import GAME, NETWORK
+from training.networks.model_file import Model, describe_model
+from training.networks.network import build_network
+
+weights = build_network(GAME, **NETWORK).state_dict()
+assert "torch._dynamo" not in sys.modules
+built = Model(description=describe_model(GAME, NETWORK, 1), weights=weights).build(GAME).state_dict()
+assert all((built[name] == weights[name]).all() for name in weights) and built.keys() == weights.keys()
+assert "torch._dynamo" not in sys.modules
+"""
+
+
+@pytest.mark.medium
+def test_a_network_is_built_without_the_compiler_of_pytorch_whose_import_takes_seconds() -> None:
+    subprocess.run([sys.executable, "-c", BUILD], cwd=ROOT, check=True, timeout=120)
 
 
 def test_a_built_network_has_copies_of_the_weights() -> None:

@@ -37,7 +37,8 @@ pytestmark = pytest.mark.timeout(1000)
 # By how many ranks, and which trainings one start of the program does: importing PyTorch takes longer than they do.
 STARTS = (
     (2, ("whole", "sharded", "not sharded")),
-    (3, ("float64", "gradients", "sharded muon", "not sharded muon")),
+    (3, ("float64", "gradients")),
+    (2, ("sharded muon", "not sharded muon")),
     (4, ("whole", "groups")),
 )
 RunRanks = Callable[[str, int], list[dict[str, Tensor]]]
@@ -90,17 +91,14 @@ def test_gradients_of_ranks_are_those_of_one_process(run_ranks: RunRanks) -> Non
             torch.testing.assert_close(gradient, alone[name], rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.medium
-@pytest.mark.parametrize(
-    "optimizer", [pytest.param("", marks=pytest.mark.slow), pytest.param(" muon", marks=pytest.mark.numeric)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("optimizer", ["", " muon"])
 def test_a_sharded_optimizer_does_what_each_rank_s_own_does_and_holds_a_part(
     run_ranks: RunRanks, optimizer: str
 ) -> None:
-    count = 3 if optimizer else 2
-    shared, own = run_ranks(f"sharded{optimizer}", count), run_ranks(f"not sharded{optimizer}", count)
-    parts, wholes = ([int(rank.pop("held")) for rank in ranks] for ranks in (shared, own))
-    assert {sum(parts)} == set(wholes) and max(parts) < 0.7 * wholes[0]
+    shared, own = run_ranks(f"sharded{optimizer}", 2), run_ranks(f"not sharded{optimizer}", 2)
+    held = [int(rank.pop("held")) for rank in (*shared, *own)]
+    assert held[0] + held[1] == held[2] == held[3] and max(held[:2]) < 0.7 * held[2]
     assert all(largest_difference(rank, own[0]) == 0 for rank in shared)
 
 
