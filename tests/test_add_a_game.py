@@ -16,7 +16,7 @@ from training.data.ledger import read_ledger
 logger = logging.getLogger(__name__)
 
 TEXT = page("add_a_game.md")
-SHORT = {"--minutes 60": "--minutes 3", "worker1 alice": "worker1 {user}", "--games 20": "--games 2"}  # in the commands
+SHORT = {"--minutes 60": "--minutes 6", "--games 20": "--games 2"}  # in the commands
 MINUTES = 1.5  # of the first run, in place of what the config says
 
 

@@ -227,6 +227,7 @@ def test_a_killed_worker_is_restarted_and_reported(cluster: Driver) -> None:
     cluster.wait_until_all_play()
 
 
+@pytest.mark.slow
 def test_a_full_disk_is_an_error_with_its_remedy_and_recovers(cluster: Driver) -> None:
     host = cluster.hosts[2]
     host.fill_disk()

@@ -42,6 +42,8 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tools / "python3").write_text(f'#!/bin/sh\nexec {sys.executable} -S "$@"\n')
     (tools / "python3").chmod(0o700)
     monkeypatch.setenv("PATH", f"{tools}:/usr/bin:/bin")
+    # The tests of packages hand over compiled code.
+    monkeypatch.setattr("distributed.setup.compile_cache.pack_cache", lambda: b"")
     return setup_is(make_project(tmp_path / "ours"), INSTALL)
 
 
