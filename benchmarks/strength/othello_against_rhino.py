@@ -1,0 +1,103 @@
+"""Matches of a run's Othello network against Rhino, an independent program (GRhino; Debian: apt-get install grhino).
+
+    python benchmarks/strength/othello_against_rhino.py runs/othello
+    python benchmarks/strength/othello_against_rhino.py runs/othello --levels 1 3 --games 40 --simulations 400
+
+Rhino 0.16.1 searches by alpha-beta with an evaluation of patterns, plays the end exactly, and here has no book. It
+plays over the Go Text Protocol and checks every move by its own rules. Two games start from each opening of a few
+random moves, with colours swapped.
+"""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from configs.flags import whole
+from configs.load import load_settings
+from engines.engine_process import EngineFailed, ExternalPlayer
+from engines.gtp_client import COLORS, NEW_GAME, GtpClient
+from engines.ladder import find_program
+from engines.players import read_model
+from games import Game, load_game
+from games.game import Actions, States
+from training.common.intervals import wilson
+from training.evaluation.match import MatchResult, Player, SearchPlayer, opening_moves, play_from, states_after
+from training.evaluation.match_worker import search_for_strength
+from training.networks.model_heading import model_path_of_run
+
+LEVELS = range(1, 6)
+MOVE_SECONDS = 60.0
+
+
+class RhinoPlayer(ExternalPlayer):
+    """Rhino as a player. It passes as Keima's Othello does: who cannot move does nothing, and the other moves again."""
+
+    def __init__(self, game: Game, engine: GtpClient) -> None:
+        self._game, self._engine = game, engine
+        engine.ask("set_game Othello")
+
+    def follow(self, states: States, starts: States, moves: Sequence[Sequence[int]]) -> Actions:
+        """Its moves in ``states``, which came from ``starts``, where the game begins, by ``moves``."""
+        return np.array([self._choose(state, played) for state, played in zip(states, moves, strict=True)], np.int32)
+
+    def _choose(self, state: States, moves: Sequence[int]) -> int:
+        told, begun = [NEW_GAME], self._game.initial_state()
+        for move in moves:
+            told.append(f"play {COLORS[self._game.current_player(begun)]} {self._game.action_name(move)}")
+            self._game.play(begun, move)
+        told.append(f"genmove {COLORS[self._game.current_player(state)]}")
+        text = self._engine.ask(*told, seconds=MOVE_SECONDS)[-1].lower()
+        legal = {self._game.action_name(action): action for action in self._game.legal_actions(state).tolist()}
+        if text not in legal:
+            raise EngineFailed(f"{self._engine.name} answers {told[-1]!r} by {text!r}, which is no legal move there")
+        return legal[text]
+
+
+def match(game: Game, player: Player, path: Path, level: int, *, games: int, plies: int, seed: int) -> MatchResult:
+    """The games of a player against Rhino at a level."""
+    opened = opening_moves(game, games // 2, plies, seed)
+    with GtpClient([path, "--book=0", f"--level={level}"]) as engine:
+        return play_from(game, states_after(game, opened), player, RhinoPlayer(game, engine), seed=seed, opened=opened)
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("run", type=Path, help="a run's folder")
+    parser.add_argument("--version", type=whole(), help="the model's version (default: the newest accepted one)")
+    parser.add_argument("--levels", type=whole(), nargs="+", default=[1, 3], choices=LEVELS, help="(default: 1 3)")
+    parser.add_argument("--games", type=whole(2), default=40, help="for each level (default: 40)")
+    parser.add_argument("--simulations", type=whole(), default=100, help="of the network, a move (default: 100)")
+    parser.add_argument("--opening-plies", type=whole(), default=6, help="random moves per opening (default: 6)")
+    parser.add_argument("--seed", type=whole(), default=1, help="of the openings (default: 1)")
+    arguments = parser.parse_args()
+    path = find_program("gtp-rhino")
+    if path is None:
+        parser.error("Rhino is not here: install it (Debian: apt-get install grhino)")
+    model = read_model(model_path_of_run(arguments.run, arguments.version))
+    game = load_game(model.description.game, **model.description.options)
+    settings = load_settings(arguments.run / "config.yaml").search
+    search = search_for_strength(game, model, settings, num_simulations=arguments.simulations)
+    for level in arguments.levels:
+        found = match(
+            game,
+            SearchPlayer(search),
+            path,
+            level,
+            games=arguments.games,
+            plies=arguments.opening_plies,
+            seed=arguments.seed,
+        )
+        points, count = found.wins + found.draws / 2, found.scores.size
+        low, high = wilson(points, count)
+        counts = f"{found.wins} wins, {found.draws} draws, {found.losses} losses"
+        print(f"Rhino, level {level}: {counts}: {points / count:.1%} ({low:.1%} to {high:.1%})", flush=True)
+
+
+if __name__ == "__main__":
+    main()
