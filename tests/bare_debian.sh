@@ -40,6 +40,7 @@ for variable in ${!PIP_@}; do
 done
 export root user BIND=${BIND:-}
 unshare --mount --pid --fork --kill-child bash -euo pipefail -c '
+mount --bind "$root" "$root" # a mount of its own, so that tests can make namespaces in it
 mount --rbind /dev "$root/dev"
 mount -t proc proc "$root/proc"
 cp /etc/resolv.conf "$root/etc/resolv.conf"
