@@ -42,8 +42,10 @@ export root user BIND=${BIND:-}
 unshare --mount --pid --fork --kill-child bash -euo pipefail -c '
 mount --bind "$root" "$root" # a mount of its own, so that tests can make namespaces in it
 mount --rbind /dev "$root/dev"
+mount --rbind /sys "$root/sys"
 mount -t proc proc "$root/proc"
 cp /etc/resolv.conf "$root/etc/resolv.conf"
+echo "127.0.0.1 localhost" >"$root/etc/hosts" # which the installer of Debian writes
 for path in $BIND; do
     if [ -d "$path" ]; then mkdir -p "$root$path"; else install -D /dev/null "$root$path"; fi
     mount --bind -o ro "$path" "$root$path"

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from configs.cache import CACHE
 from configs.schema import WorkerSettings
 from distributed.remote.process import running, stop
 
@@ -85,10 +86,13 @@ def end_all(root: Path) -> None:
 
 
 @pytest.fixture
-def root(tmp_path: Path) -> Iterator[Path]:
-    """A machine's folder; nothing that is started there outlives the test."""
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A machine's folder, in an empty home; nothing that is started there outlives the test."""
     folder = tmp_path / "keima"
     folder.mkdir()
+    (tmp_path / "home").mkdir()
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))  # checkouts in the own home count as the machine's
+    monkeypatch.setenv("KEIMA_CACHE", str(CACHE))
     yield folder
     end_all(folder)
 
