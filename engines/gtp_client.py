@@ -79,7 +79,7 @@ class GtpClient(EngineProcess):
 
 
 class GtpPlayer(ExternalPlayer):
-    """A GTP engine as a player of Go.
+    """A GTP engine as a player of Go; for another game, override ``settings`` and ``movers``.
 
     Args:
         game: Go; the engine is sent its size and komi.
@@ -93,7 +93,15 @@ class GtpPlayer(ExternalPlayer):
 
     def __init__(self, game: Game, engine: GtpClient, *, seed: int, seconds: float) -> None:
         self._game, self._engine, self._seed, self._seconds = game, engine, seed, seconds
-        engine.ask(f"boardsize {game.options['size']}", f"komi {game.options['komi']:g}")
+        engine.ask(*self.settings())
+
+    def settings(self) -> list[str]:
+        """The commands that choose the game."""
+        return [f"boardsize {self._game.options['size']}", f"komi {self._game.options['komi']:g}"]
+
+    def movers(self, moves: Sequence[int]) -> list[int]:
+        """Who made each of ``moves``, and who moves next: 0 for the first player, or 1."""
+        return [number % 2 for number in range(len(moves) + 1)]
 
     def follow(self, states: States, starts: States, moves: Sequence[Sequence[int]]) -> Actions:
         """Its moves in ``states``, which came from ``starts``, where the game begins, by ``moves``.
@@ -108,11 +116,10 @@ class GtpPlayer(ExternalPlayer):
 
     def _choose(self, state: States, moves: Sequence[int]) -> int:
         texts = [self._game.action_name(action) for action in moves]
+        *colors, color = (COLORS[mover] for mover in self.movers(moves))
         asked = f"{self._engine.name}, asked for move {len(texts) + 1} of the game {' '.join(texts)}".rstrip()
         try:
-            text = self._engine.ask(
-                *self._told(moves, texts), f"genmove {COLORS[len(texts) % 2]}", seconds=self._seconds
-            )[-1]
+            text = self._engine.ask(*self._told(moves, texts, colors), f"genmove {color}", seconds=self._seconds)[-1]
         except EngineFailed as error:
             raise EngineFailed(f"{asked}: {error}") from error
         legal = {self._game.action_name(action).upper(): action for action in self._game.legal_actions(state).tolist()}
@@ -120,8 +127,9 @@ class GtpPlayer(ExternalPlayer):
             raise EngineFailed(f"{asked}: it answered {text!r}, which is no legal move there")
         return legal[text.upper()]
 
-    def _told(self, moves: Sequence[int], texts: Sequence[str]) -> list[str]:
+    def _told(self, moves: Sequence[int], texts: Sequence[str], colors: Sequence[str]) -> list[str]:
         """The commands that lead from an empty board to a position."""
         forget = [FORGET] if FORGET in self._engine.commands else []
         seed = [f"{SEED} {seed_stream(self._seed, *map(int, moves)) % SEEDS}"] if SEED in self._engine.commands else []
-        return [NEW_GAME, *forget, *seed, *(f"play {COLORS[number % 2]} {text}" for number, text in enumerate(texts))]
+        played = (f"play {color} {text}" for color, text in zip(colors, texts, strict=True))
+        return [NEW_GAME, *forget, *seed, *played]

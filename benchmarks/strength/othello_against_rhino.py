@@ -13,18 +13,14 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-import numpy as np
-
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from configs.flags import whole
 from configs.load import load_settings
-from engines.engine_process import EngineFailed, ExternalPlayer
-from engines.gtp_client import COLORS, NEW_GAME, GtpClient
+from engines.gtp_client import GtpClient, GtpPlayer
 from engines.ladder import find_program
 from engines.players import read_model
 from games import Game, load_game
-from games.game import Actions, States
 from training.common.intervals import wilson
 from training.evaluation.match import MatchResult, Player, SearchPlayer, opening_moves, play_from, states_after
 from training.evaluation.match_worker import search_for_strength
@@ -34,35 +30,29 @@ LEVELS = range(1, 6)
 MOVE_SECONDS = 60.0
 
 
-class RhinoPlayer(ExternalPlayer):
+class RhinoPlayer(GtpPlayer):
     """Rhino as a player. It passes as Keima's Othello does: who cannot move does nothing, and the other moves again."""
 
-    def __init__(self, game: Game, engine: GtpClient) -> None:
-        self._game, self._engine = game, engine
-        engine.ask("set_game Othello")
+    def settings(self) -> list[str]:
+        """See ``GtpPlayer``."""
+        return ["set_game Othello"]
 
-    def follow(self, states: States, starts: States, moves: Sequence[Sequence[int]]) -> Actions:
-        """Its moves in ``states``, which came from ``starts``, where the game begins, by ``moves``."""
-        return np.array([self._choose(state, played) for state, played in zip(states, moves, strict=True)], np.int32)
-
-    def _choose(self, state: States, moves: Sequence[int]) -> int:
-        told, begun = [NEW_GAME], self._game.initial_state()
+    def movers(self, moves: Sequence[int]) -> list[int]:
+        """See ``GtpPlayer``."""
+        state = self._game.initial_state()
+        found = [self._game.current_player(state)]
         for move in moves:
-            told.append(f"play {COLORS[self._game.current_player(begun)]} {self._game.action_name(move)}")
-            self._game.play(begun, move)
-        told.append(f"genmove {COLORS[self._game.current_player(state)]}")
-        text = self._engine.ask(*told, seconds=MOVE_SECONDS)[-1].lower()
-        legal = {self._game.action_name(action): action for action in self._game.legal_actions(state).tolist()}
-        if text not in legal:
-            raise EngineFailed(f"{self._engine.name} answers {told[-1]!r} by {text!r}, which is no legal move there")
-        return legal[text]
+            self._game.play(state, move)
+            found.append(self._game.current_player(state))
+        return found
 
 
 def match(game: Game, player: Player, path: Path, level: int, *, games: int, plies: int, seed: int) -> MatchResult:
     """The games of a player against Rhino at a level."""
     opened = opening_moves(game, games // 2, plies, seed)
     with GtpClient([path, "--book=0", f"--level={level}"]) as engine:
-        return play_from(game, states_after(game, opened), player, RhinoPlayer(game, engine), seed=seed, opened=opened)
+        rhino = RhinoPlayer(game, engine, seed=seed, seconds=MOVE_SECONDS)
+        return play_from(game, states_after(game, opened), player, rhino, seed=seed, opened=opened)
 
 
 def main() -> None:
