@@ -80,7 +80,7 @@ def openspiel_version() -> str:
         raise ValueError(f"the config's game is OpenSpiel's, which is not installed here: run `{remedy}`") from error
 
 
-def environment_folder(root: Path = PROJECT, files: Sequence[str] = (REQUIREMENTS,)) -> str:
+def environment_folder(root: Path, files: Sequence[str]) -> str:
     """Return the folder of the environment: checkouts with the same requirements share it, and no others do."""
     required = b"".join((root / name).read_bytes() for name in files if (root / name).is_file())
     return f"{ENVIRONMENTS}/{hashlib.sha256(required).hexdigest()[:12]}"

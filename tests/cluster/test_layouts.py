@@ -197,5 +197,5 @@ def test_machines_play_a_game_of_openspiel(real_hosts: None, tmp_path: Path) -> 
         cluster.start()
         cluster.wait_until_all_play()
         wait_for_games(cluster, "worker1", "worker2")
-        assert cluster.interrupt() == 130
+        assert cluster.interrupt() == 128 + signal.SIGINT
         assert not cluster.audit().problems

@@ -50,7 +50,7 @@ def test_every_game_keeps_the_contract(name: str, options: dict[str, Any]) -> No
 
 @pytest.mark.slow
 def test_2048_keeps_the_contract_on_its_largest_board() -> None:
-    check_game(load_game("twenty48", height=5, width=5), games=2)
+    check_game(load_game("twenty48", height=5, width=5), games=GAMES_PLAYED["twenty48"])
 
 
 @pytest.mark.medium

@@ -203,10 +203,12 @@ def test_invalid_input_is_reported_and_skipped(command: list[str]) -> None:
 
 
 def test_a_game_continues_after_a_draw_that_neither_side_claims(engine: chess.engine.SimpleEngine) -> None:
-    boards = [chess.Board(), chess.Board(FIFTY_MOVES), chess.Board(BARE_KINGS)]
-    for move in ["g1f3", "g8f6", "f3g1", "f6g8"] * 3:
-        boards[0].push_uci(move)
-    assert boards[0].is_repetition(4)
+    boards, repeated = [chess.Board(FIFTY_MOVES), chess.Board(BARE_KINGS)], chess.Board()
+    for times in (1, 2, 3):
+        for move in ("g1f3", "g8f6", "f3g1", "f6g8"):
+            repeated.push_uci(move)
+        assert repeated.is_repetition(times + 1)
+        boards.append(repeated.copy())
     for board in boards:
         assert engine.play(board, chess.engine.Limit(nodes=10)).move in board.legal_moves
 

@@ -37,8 +37,8 @@ pytestmark = pytest.mark.timeout(1000)
 # By how many ranks, and which trainings one start of the program does: importing PyTorch takes longer than they do.
 STARTS = (
     (2, ("whole", "sharded", "not sharded")),
-    (3, ("float64", "gradients")),
     (2, ("sharded muon", "not sharded muon")),
+    (3, ("float64", "gradients")),
     (4, ("whole", "groups")),
 )
 RunRanks = Callable[[str, int], list[dict[str, Tensor]]]
@@ -92,7 +92,7 @@ def test_gradients_of_ranks_are_those_of_one_process(run_ranks: RunRanks) -> Non
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("optimizer", ["", " muon"])
+@pytest.mark.parametrize("optimizer", ["", pytest.param(" muon", marks=pytest.mark.numeric)])
 def test_a_sharded_optimizer_does_what_each_rank_s_own_does_and_holds_a_part(
     run_ranks: RunRanks, optimizer: str
 ) -> None:
