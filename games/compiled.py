@@ -27,12 +27,14 @@ from typing import Any, TypeVar
 
 import numba
 import numpy as np
-from numba.core.caching import FunctionCache, UserProvidedCacheLocator
+from numba.core.caching import UserProvidedCacheLocator
 from numba.core.ccallback import CFunc
 from numba.core.errors import NumbaExperimentalFeatureWarning
 from numba.core.serialize import dumps
+from numba.core.sigutils import normalize_signature
 
 from configs.cache import CACHE, OWN_PACKAGE
+from games.shared_cache import SharedCache
 
 # Function values are documented, but numba warns at every use that they are experimental.
 warnings.simplefilter("ignore", NumbaExperimentalFeatureWarning)
@@ -105,7 +107,7 @@ class CacheByContent(UserProvidedCacheLocator):  # type: ignore[misc]
         return ""
 
 
-class CacheByCapture(FunctionCache):  # type: ignore[misc]
+class CacheByCapture(SharedCache):
     """Tells versions of one function apart by all that they refer to, in closures and globals.
 
     numba looks at closures only, and takes two functions in them for different in each process.
@@ -187,7 +189,7 @@ def _caching_in(folder: Path) -> Iterator[None]:
         numba.config.CACHE_DIR, numba.config.CACHE_LOCATOR_CLASSES = previous
 
 
-def _cache_by_capture(function: Callable[..., Any]) -> CacheByCapture:
+def _cache_of(function: Callable[..., Any], *, by_capture: bool) -> SharedCache:
     file, maker = _file_of(function), Path(function.__code__.co_filename).resolve()
     folder = cache_folder(
         file,
@@ -195,30 +197,28 @@ def _cache_by_capture(function: Callable[..., Any]) -> CacheByCapture:
         maker=maker if PROJECT in maker.parents and maker != file else None,
     )
     with _caching_in(folder):
-        return CacheByCapture(function)
+        return CacheByCapture(function) if by_capture else SharedCache(function)
 
 
-def _decorate(function: Callable[..., Any], decorator: Callable[..., Any]) -> Any:
-    file = _file_of(function)
-    if PROJECT in file.parents and not _is_own(function):
-        with _caching_in(cache_folder(file)):
-            return decorator(cache=True)(function)
-    dispatcher = decorator(cache=False)(function)
-    if _is_own(function) and dispatcher is not function:
-        dispatcher._cache = _cache_by_capture(function)
+def _is_cached(function: Callable[..., Any]) -> bool:
+    return _is_own(function) or PROJECT in _file_of(function).parents
+
+
+def _dispatcher(function: Callable[..., Any], **options: Any) -> Any:
+    dispatcher: Any = numba.njit(nogil=True, error_model="numpy", **options)(function)
+    if dispatcher is not function and _is_cached(function):  # it is the function under NUMBA_DISABLE_JIT
+        dispatcher._cache = _cache_of(function, by_capture=_is_own(function))
     return dispatcher
 
 
 def compiled(function: Function) -> Function:
     """Compile ``function`` on first use, without the GIL, and cache the machine code on disk."""
-    decorator = functools.partial(numba.njit, nogil=True, error_model="numpy")
-    return _decorate(function, decorator)
+    return _dispatcher(function)
 
 
 def lean(function: Function) -> Function:
     """Compile a ``function`` that allocates no array, without reference counting, to be called in hot loops."""
-    decorator = functools.partial(numba.njit, nogil=True, error_model="numpy", _nrt=False)
-    return _decorate(function, decorator)
+    return _dispatcher(function, _nrt=False)
 
 
 def inlined(function: Function) -> Function:
@@ -243,12 +243,7 @@ def kernel(signature: Any) -> Callable[[Function], Function]:
     """Compile a function of exactly this ``signature``, which can be passed to ``compiled`` functions as a value."""
 
     def decorate(function: Function) -> Function:
-        if numba.config.DISABLE_JIT:
-            return function
-        if _is_own(function):
-            return captured_kernel(signature, function)
-        decorator = functools.partial(numba.cfunc, signature)
-        return _decorate(function, decorator)
+        return _kernel(signature, function, by_capture=_is_own(function))
 
     return decorate
 
@@ -266,15 +261,20 @@ def captured_kernel(signature: Any, function: Callable[..., Any], *, counted: bo
     Raises:
         NumbaError: numba cannot compile it.
     """
+    return _kernel(signature, function, by_capture=True, counted=counted)
+
+
+def _kernel(signature: Any, function: Callable[..., Any], *, by_capture: bool, counted: bool = True) -> Any:
     if numba.config.DISABLE_JIT:
         return function
-    result: Any = CFunc(
-        function,
-        numba.core.sigutils.normalize_signature(signature),
-        locals={},
-        options={} if counted else {"_nrt": False},
-    )
-    if _is_own(function) or PROJECT in _file_of(function).parents:
-        result._cache = _cache_by_capture(function)
-    result.compile()
+    options = {} if counted else {"_nrt": False}
+    result: Any = CFunc(function, normalize_signature(signature), locals={}, options=options)
+    if not _is_cached(function):
+        result.compile()
+        return result
+    result._cache = _cache_of(function, by_capture=by_capture)
+    try:
+        result.compile()
+    finally:
+        result._cache.unlock()  # also if it cannot be compiled
     return result

@@ -53,12 +53,36 @@ print(*result, *kept, cache_folder(Path(functions.__file__).resolve()).name)
 """
 
 
+ALL_AT_ONCE = """
+import os, time
+import games.compiled
+from pathlib import Path
+Path(f"{os.getpid()}.ready").touch()
+while len(list(Path().glob("*.ready"))) < 3:
+    time.sleep(0.001)
+"""
+
+BROKEN = """
+from numba import types
+from numba.core.errors import NumbaError
+from games import functions
+from games.compiled import compiled, kernel
+
+for compile in (lambda: compiled(functions.broken)(1), lambda: kernel(types.int64(types.int64))(functions.broken)):
+    try:
+        compile()
+    except NumbaError:
+        print("broken", flush=True)
+"""
+
+
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
     """A small project next to this one that compiles in the same way."""
     games = tmp_path / "project" / "games"
     games.mkdir(parents=True)
-    shutil.copy(PROJECT / "games" / "compiled.py", games)
+    for name in ("compiled.py", "shared_cache.py"):
+        shutil.copy(PROJECT / "games" / name, games)
     (games / "__init__.py").touch()
     (games.parent / "configs").mkdir()
     shutil.copy(PROJECT / "configs" / "cache.py", games.parent / "configs")
@@ -69,16 +93,28 @@ def project(tmp_path: Path) -> Path:
 
 def run(project: Path, program: str, **environment: str) -> list[str]:
     """Return the words that ``program`` prints in a new process."""
-    command = [sys.executable, "-c", program]
+    with start(project, program, **environment) as process:
+        return finish(process)
+
+
+def start(project: Path, program: str, **environment: str) -> subprocess.Popen[str]:
+    """Start a new process of the project."""
     environment = {
         **os.environ,
         "KEIMA_CACHE": str(project.parent / "cache"),
         "PYTHONPATH": str(project),
         **environment,
     }
-    return subprocess.run(
-        command, cwd=project, env=environment, check=True, capture_output=True, text=True
-    ).stdout.split()
+    return subprocess.Popen(
+        [sys.executable, "-c", program], cwd=project, env=environment, stdout=subprocess.PIPE, text=True
+    )
+
+
+def finish(process: subprocess.Popen[str]) -> list[str]:
+    """Return the words that a process printed."""
+    words = process.communicate(timeout=120)[0].split()
+    assert process.returncode == 0
+    return words
 
 
 @pytest.mark.medium
@@ -86,6 +122,32 @@ def test_a_second_process_finds_the_machine_code_on_disk(project: Path) -> None:
     *first, folder = run(project, USE)
     assert first == ["22", "33", "0", "0", "0"]
     assert run(project, USE) == ["22", "33", "1", "1", "1", folder]
+
+
+@pytest.mark.medium
+def test_of_processes_that_begin_together_one_compiles_each_function(project: Path) -> None:
+    processes = [start(project, ALL_AT_ONCE + USE) for _ in range(3)]
+    kept = [finish(process)[2:-1] for process in processes]
+    assert [sorted(hits) for hits in zip(*kept, strict=True)] == [["0", "1", "1"]] * 3
+
+
+@pytest.mark.medium
+def test_nobody_waits_for_a_function_that_could_not_be_compiled(project: Path) -> None:
+    functions = project / "games" / "functions.py"
+    functions.write_text(FUNCTIONS + "\ndef broken(number):\n    return number.nothing\n")
+    again = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {BROKEN!r}], check=True, timeout=60)"
+    assert run(project, BROKEN + again) == ["broken"] * 4
+
+
+@pytest.mark.medium
+def test_where_files_cannot_be_locked_each_process_compiles(project: Path) -> None:
+    no_locks = """
+import errno, fcntl
+def lockf(*arguments):
+    raise OSError(errno.ENOLCK, "No locks available")
+fcntl.lockf = lockf
+"""
+    assert run(project, no_locks + USE)[:2] == ["22", "33"]
 
 
 @pytest.mark.medium

@@ -10,8 +10,8 @@ from numba.core import event
 from numba.core.dispatcher import Dispatcher
 
 from games.compiled import OWN, PROJECT, cache_folder
+from games.shared_cache import COMPILE, WAIT
 
-COMPILE = "numba:compile"  # numba's event: a function that is not in the cache is compiled
 COMPILED_PACKAGES = ("games", "training")
 
 
@@ -20,14 +20,16 @@ def report_compiling(report: Callable[[str], None]) -> Iterator[None]:
     """Within the block, call ``report`` for each part of the program being compiled: "compiling search (2 of up to 6)".
 
     A part is a folder or file below ``training`` or ``games``. The second number counts the uncompiled parts that are
-    imported by then.
+    imported by then. A part that another process is compiling is reported in the same way.
     """
     listener = _Listener(report)
-    event.register(COMPILE, listener)
+    for kind in (COMPILE, WAIT):
+        event.register(kind, listener)
     try:
         yield
     finally:
-        event.unregister(COMPILE, listener)
+        for kind in (COMPILE, WAIT):
+            event.unregister(kind, listener)
 
 
 class _Listener(event.Listener):  # type: ignore[misc]
@@ -38,7 +40,7 @@ class _Listener(event.Listener):  # type: ignore[misc]
 
     def on_start(self, event: Any) -> None:
         """Report the part of a function that is about to be compiled."""
-        part = part_of(event.data["dispatcher"].py_func.__module__)
+        part = part_of((event.data if event.kind == WAIT else event.data["dispatcher"].py_func).__module__)
         if not part or part in self._reported:
             return
         self._missing |= uncompiled_parts()

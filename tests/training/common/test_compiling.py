@@ -7,9 +7,12 @@ import sys
 from pathlib import Path
 
 import pytest
+from numba.core import event
 
+from games.shared_cache import WAIT
+from games.tic_tac_toe import tic_tac_toe
 from tests.sources import ROOT
-from training.common.compiling import part_of
+from training.common.compiling import part_of, report_compiling
 
 PLAY = """
 from training.common.compiling import report_compiling
@@ -38,6 +41,12 @@ def test_each_part_is_reported_once_if_it_was_never_compiled(tmp_path: Path) -> 
         assert (found := re.fullmatch(r"compiling ([a-z0-9 -]+) \((\d+) of up to (\d+)\)", part)), part
         assert int(found[2]) == number < int(found[3])  # parts that are not called also count
     assert told() == ["9 actions"]
+
+
+def test_what_another_process_compiles_is_reported_too() -> None:
+    reports: list[str] = []
+    with report_compiling(reports.append), event.trigger_event(WAIT, data=tic_tac_toe):
+        assert [report.split(" (")[0] for report in reports] == ["compiling tic tac toe"]
 
 
 def test_a_user_s_game_is_a_part_with_its_own_name() -> None:
