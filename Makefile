@@ -33,13 +33,12 @@ setup-dev:  # and with what the tests need
 train: setup  ## Train the quickstart: Connect Four, about ten minutes on two cores
 	.venv/bin/python start_main.py --config configs/quickstart.yaml
 
-# While the numeric tests run, the search is compiled, once: each of the later tests' processes would compile it.
+# The search is compiled beside the numeric tests, which do not need it. The other tests begin at once, and wait for it where they need it.
 test:  ## Run every test that is not marked slow
 	@scripts/debian_packages.sh $(DEBIAN_PACKAGES)
 	@$(MAKE) --no-print-directory setup-dev
-	@.venv/bin/python start_worker.py --rehearse tic_tac_toe & rehearsal=$$!; \
-	$(OTHER_PROCESSOR) $(PYTEST) --numprocesses=0 -q -m "numeric and not slow" $$(grep -rl 'mark\.numeric' tests/training --include='*.py') && \
-	wait $$rehearsal
+	@.venv/bin/python start_worker.py --rehearse tic_tac_toe & \
+	$(OTHER_PROCESSOR) $(PYTEST) --numprocesses=0 -q -m "numeric and not slow" $$(grep -rl 'mark\.numeric' tests/training --include='*.py')
 	$(PYTEST) -m "not slow" --durations=25
 
 test-all:  ## Run the slow tests too

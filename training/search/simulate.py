@@ -115,7 +115,7 @@ def search_step(
     """
     if not are_finite(logits, values):
         return UNSOUND
-    answered, waiting = 0, 0
+    answered = waiting = int(np.int64(0))  # for a literal 0, numba would compile what takes it once more
     for b in range(len(trees.searches)):
         answered = take_answers(trees, leaves, cache, b, logits, values, answered)
         waiting = find_leaves(rules, params, trees, states, streams, schedules, leaves, cache, b, waiting)

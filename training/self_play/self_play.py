@@ -286,7 +286,8 @@ def go_on(
     """
     if not are_finite(logits, values):
         return UNSOUND, 0
-    answered, asked, finished = 0, 0, 0
+    answered = asked = int(np.int64(0))  # for a literal 0, numba would compile what takes it once more
+    finished = 0
     for b in range(len(log.slots)):
         slot = log.slots[b]
         if slot.status != PLAYING:

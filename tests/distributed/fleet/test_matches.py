@@ -17,7 +17,7 @@ from tests.distributed.small_project import end_all
 from tests.training.small_run import GAME, NETWORK, model_bytes
 from training.data.ledger import open_ledger
 from training.evaluation.match import SearchPlayer
-from training.evaluation.match_worker import search_for_strength
+from training.evaluation.match_worker import play_order, search_for_strength
 from training.evaluation.orders import Contestant, MatchOrder
 from training.evaluation.remote_matches import MatchExecutors, MatchSpec, RemoteMatches
 from training.evaluation.strength import Strength
@@ -85,6 +85,8 @@ def play(remote: RemoteMatches, settings: Settings, poll: Callable[[], object]) 
         MatchSpec(first=contestants[2], second=second, pairs=PAIRS, seed=1, opening_plies=2, num_simulations=16)
         for second in (contestants[3], None)
     ]
+    for number, spec in enumerate(specs):  # compiles it here: a worker that compiled for too long would lose the order
+        play_order(GAME, MatchOrder(id=f"{number}", match_pairs=1, first_pair=0, **vars(spec) | {"pairs": 1}), player)
     with remote.deployed({contestants[version]: data for version, data in files.items()}):
         results = remote.play(specs, player, poll=lambda: (poll(), None)[1])
     for result in results:
