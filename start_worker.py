@@ -85,7 +85,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("--folder", type=Path, help="the worker folder; created if missing")
-    rehearsal = "play two random games of GAME instead, to test and compile everything"
+    rehearsal = "play a few games of GAME instead, to test and compile everything"
     what.add_argument("--rehearse", metavar="GAME", choices=GAMES, help=rehearsal)
     parser.add_argument(
         "--gpu",
@@ -144,20 +144,28 @@ def play(folder: Path, worker_class: str, *, one_core: bool) -> None:
 
 
 def rehearse(name: str) -> None:
-    """Play two games with an untrained network: that uses and compiles everything that a worker needs."""
+    """Play with an untrained network, with itself and against a random player: that uses and compiles everything that a
+    worker needs.
+    """
     from configs.schema import NetworkSettings, SearchSettings
     from games import load_game
+    from training.evaluation.match import RandomPlayer, SearchPlayer, play_match
     from training.networks.evaluator import Evaluator
     from training.networks.network import build_network
+    from training.search.search import Search
     from training.self_play.self_play import SelfPlay
 
     game = load_game(name)
     network = build_network(game, **NetworkSettings(blocks=1, channels=8).arguments())
     evaluator = Evaluator(network.eval(), game, max_batch=2)
-    self_play = SelfPlay(game, evaluator, SearchSettings(num_simulations=4, cheap_simulations=2), parallel_games=2)
+    settings = SearchSettings(num_simulations=4, cheap_simulations=2)
+    self_play = SelfPlay(game, evaluator, settings, parallel_games=2)
     self_play.begin([1, 2])
     while self_play.num_playing:
         self_play.advance()
+    if game.num_players > 1:
+        player = SearchPlayer(Search(game, evaluator, settings, num_simulations=4, num_trees=2))
+        play_match(game, player, RandomPlayer(game, 1), pairs=1, opening_plies=2, seed=1)
     log.info("rehearsal: games of %s have been played with %s", name, evaluator.describe())
 
 

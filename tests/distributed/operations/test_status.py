@@ -266,13 +266,13 @@ def test_a_reader_never_sees_a_half_written_status(tmp_path: Path) -> None:
     )
     assert reader.stdout is not None and reader.stdout.readline() == "reads\n"
     deadline, number = time.monotonic() + 1.5, 0
-    while time.monotonic() < deadline:
+    while number < 20 or time.monotonic() < deadline:
         number += 1
         write(number)
     (tmp_path / "enough").touch()
     reads, _ = reader.communicate(timeout=30)
     assert reader.returncode == 0
-    assert number > 20 and int(reads) > 100
+    assert int(reads) > number
 
 
 def test_a_time_is_short() -> None:
