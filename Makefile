@@ -6,9 +6,11 @@ PYTHON ?=
 TORCH_INDEX ?=
 # What the tests use beside Python. `make test` installs what is missing if it may (Debian, root); without it their tests are skipped.
 DEBIAN_PACKAGES := python3-venv git gnugo stockfish openssh-server openssh-client iproute2
+# And the browser that tests open pages in. Only `make test-all` installs it.
+BROWSER_PACKAGES := chromium chromium-driver
 # How many tests run beside each other: auto is one more than there are processors; 0 runs one after the other, in one process.
 TESTS_AT_ONCE ?= auto
-PACKAGES := configs games training engines views distributed zero keima scripts $(wildcard benchmarks/*/*.py examples/*.py *.py)
+PACKAGES := configs games training engines views web distributed zero keima scripts $(wildcard benchmarks/*/*.py examples/*.py *.py)
 
 # A file's tests run in one process, one after the other. Files begin in the order that tests/conftest.py puts them in.
 PYTEST := .venv/bin/python -m pytest --numprocesses=$(TESTS_AT_ONCE) --dist=loadfile --no-loadscope-reorder
@@ -42,7 +44,7 @@ test:  ## Run every test that is not marked slow
 	$(PYTEST) -m "not slow" --durations=25
 
 test-all:  ## Run the slow tests too
-	@scripts/debian_packages.sh $(DEBIAN_PACKAGES)
+	@scripts/debian_packages.sh $(DEBIAN_PACKAGES) $(BROWSER_PACKAGES)
 	@$(MAKE) --no-print-directory setup-dev
 	$(PYTEST)
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-ROOMS = ("configs", "games", "training", "engines", "views", "distributed", "zero", "keima")  # library code
+ROOMS = ("configs", "games", "training", "engines", "views", "web", "distributed", "zero", "keima")  # library code
 PROGRAMS = ("scripts", "benchmarks")
 EXPERIMENTS = sorted(  # the shipped settings of start_main.py
     path for path in (ROOT / "configs").glob("*.yaml") if path.stem not in ("ppo_lstm", "20x256")

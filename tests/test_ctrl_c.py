@@ -25,6 +25,7 @@ PROGRAMS: dict[str, Sequence[str]] = {  # valid calls: RUN is the folder of a ru
     "scripts/audit.py": ["RUN"],
     "scripts/benchmark.py": ["--run", "RUN"],
     "scripts/check_game.py": ["tic_tac_toe"],
+    "scripts/dashboard.py": ["RUN"],
     "scripts/make_perfect_play_positions.py": [],
     "scripts/play.py": ["--model", "models/go7.safetensors"],
     "scripts/train_multi_gpu.py": ["--save-dir", "NEW"],

@@ -15,6 +15,7 @@ from training.common.run_folder import STATS_NAME
 from views.files import EVENTS_FOLDER, METRICS_NAME, EventFile, MetricsFile, StatsFile, earlier_rows
 from views.live import LiveView, TerminalConsole
 from views.plain import PlainLines
+from views.progress_file import PROGRESS_NAME, ProgressFile
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -40,6 +41,7 @@ def make_observers(
         StatsFile(run_dir / STATS_NAME),
         MetricsFile(run_dir / METRICS_NAME),
         EventFile(run_dir / EVENTS_FOLDER),
+        ProgressFile(run_dir / PROGRESS_NAME),
         terminal or _terminal_observer(out, name=name, game=game, earlier=earlier),
     ]
     return [shielded(observer) for observer in observers]

@@ -60,7 +60,11 @@ class Browser:
 
     def show(self, page: Path) -> None:
         """Load a page from a file."""
-        self._post("/url", {"url": page.resolve().as_uri()})
+        self.visit(page.resolve().as_uri())
+
+    def visit(self, address: str) -> None:
+        """Load a page."""
+        self._post("/url", {"url": address})
 
     def found(self, script: str, *arguments: object) -> Any:
         """Return the result of a script in the page."""
@@ -86,11 +90,11 @@ class Browser:
         return [entry["message"] for entry in self._post("/se/log", {"type": "browser"})]
 
     def requests(self) -> list[str]:
-        """Return the addresses that pages from files have requested, including their own, since the last call."""
+        """Return the addresses that pages have requested, including their own, since the last call."""
         events = [json.loads(entry["message"])["message"] for entry in self._post("/se/log", {"type": "performance"})]
         asked = [event["params"] for event in events if event["method"] == "Network.requestWillBeSent"]
         return [
-            each["request"]["url"] for each in asked if each["documentURL"].startswith("file:")
+            each["request"]["url"] for each in asked if each["documentURL"].startswith(("file:", "http:"))
         ]  # not the browser's own first page
 
     def picture(self) -> bytes:

@@ -395,6 +395,7 @@ def test_observers_without_a_place_to_write_stop_nothing(tmp_path: Path, caplog:
         "StatsFile",
         "MetricsFile",
         "EventFile",
+        "ProgressFile",
     }
 
 

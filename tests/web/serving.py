@@ -1,0 +1,63 @@
+"""The dashboard as people start it, and requests of any shape to it."""
+
+import http.client
+import json
+import re
+import signal
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from email.message import Message
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from tests import programs
+
+SECONDS = 30.0  # for an answer
+
+
+@dataclass(frozen=True)
+class Dashboard:
+    """A running dashboard."""
+
+    address: str  # that it printed
+    port: int
+    token: str
+
+    def ask(
+        self, path: str, *, method: str = "GET", body: bytes | None = None, cookie: bool = True, **headers: str
+    ) -> "Answer":
+        """Send a request, by default with the cookie; ``headers`` replace what a browser would send."""
+        with closing(http.client.HTTPConnection("127.0.0.1", self.port, timeout=SECONDS)) as connection:
+            sent = {"Cookie": f"keima-{self.port}={self.token}"} if cookie else {}
+            connection.request(method, path, body, sent | headers)
+            answer = connection.getresponse()
+            return Answer(answer.status, answer.headers, answer.read())
+
+    def read(self, path: str) -> Any:
+        """Return the JSON at a path."""
+        answer = self.ask(path)
+        assert answer.status == 200, answer.body
+        return json.loads(answer.body)
+
+
+class Answer(NamedTuple):
+    """What the server has answered."""
+
+    status: int
+    headers: Message
+    body: bytes
+
+
+@contextmanager
+def dashboard(*runs: Path) -> Iterator[Dashboard]:
+    """Yield a dashboard of these runs, which ends by Ctrl-C with the block."""
+    with programs.begun("scripts/dashboard.py", "--no-browser", *runs) as process:
+        assert process.stdout
+        line = process.stdout.readline()
+        found = re.fullmatch(r"dashboard: (http://127\.0\.0\.1:(\d+)/\?token=(\S+))\n", line)
+        assert found, line + process.stdout.read()
+        yield Dashboard(found[1], int(found[2]), found[3])
+        process.send_signal(signal.SIGINT)
+        rest, _ = process.communicate(timeout=SECONDS)
+        assert "Traceback" not in rest, rest

@@ -1,0 +1,183 @@
+"""The dashboard in a real browser: over finished runs, a run that plays, and files that are wrong."""
+
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests import programs
+from tests.training.example_reports import evaluation, iteration, progress, worker
+from tests.training.small_run import small_settings
+from tests.views.browser import Browser, running_browser
+from tests.web.serving import Dashboard, dashboard
+from training.common.run_lock import RunLock
+from views import make_observers
+from views.files import METRICS_NAME
+from views.progress_file import PROGRESS_NAME, ProgressFile
+from web.run_reader import RunReader
+
+pytestmark = [
+    pytest.mark.trial,
+    pytest.mark.skipif(
+        not (shutil.which("chromedriver") and shutil.which("chromium")),
+        reason="needs the Debian packages chromium and chromium-driver",
+    ),
+]
+
+PATIENCE = 120.0  # seconds for a run to come so far
+ITERATIONS = 12
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    with running_browser(tmp_path_factory.mktemp("profile")) as made:
+        yield made
+
+
+def leave(folder: Path, *, seconds_each: float = 60.0) -> Path:
+    """Return the folder of a run that has ended after some iterations."""
+    folder.mkdir()
+    for observer in make_observers(folder, name=folder.name, game="connect_four"):
+        observer.progress(progress(ITERATIONS, workers=(worker(0),)))
+        for number in range(1, ITERATIONS + 1):
+            measured = evaluation(number) if number % 3 == 0 else None
+            observer.iteration(iteration(number, loss=2 / number, measured=measured, seconds_each=seconds_each))
+    return folder
+
+
+def visit(browser: Browser, served: Dashboard) -> None:
+    """Load the dashboard; earlier events are forgotten."""
+    browser.visit("about:blank")  # a page of a dashboard that has ended would go on complaining
+    browser.complaints()
+    browser.requests()
+    browser.visit(served.address)
+
+
+def until(found: Callable[[], Any], seconds: float = 30.0) -> Any:
+    """Return the first true result."""
+    deadline = time.monotonic() + seconds
+    while not (result := found()):
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    return result
+
+
+def labels(browser: Browser) -> list[str]:
+    """Return what the charts say to those who cannot see them."""
+    return list(browser.found("return [...document.querySelectorAll('figure')].map((each) => each.ariaLabel)"))
+
+
+def drawn(browser: Browser, *, charts: int) -> list[str]:
+    """Return the labels, once there are so many charts."""
+    until(lambda: len(labels(browser)) >= charts)
+    return labels(browser)
+
+
+def text(browser: Browser) -> str:
+    """Return all the text that is shown."""
+    return str(browser.found("return document.body.innerText"))
+
+
+def test_the_curves_are_those_of_the_run_and_nothing_else_is_requested(browser: Browser, tmp_path: Path) -> None:
+    with dashboard(leave(tmp_path / "first")) as served:
+        visit(browser, served)
+        shown = drawn(browser, charts=6)
+        assert any(label.startswith("Loss: all 0.167,") for label in shown), shown
+        assert "Elo: Elo 1.2K" in shown
+        assert "ended" not in text(browser) and "not running" in text(browser)
+        assert served.token not in browser.found("return location.href")
+        assert browser.complaints() == []
+        own = f"http://127.0.0.1:{served.port}/"
+        asked = browser.requests()
+        assert asked and all(address.startswith(own) for address in asked), asked
+        assert browser.found("return document.querySelectorAll('canvas').length") == len(shown)
+
+
+def test_runs_are_drawn_over_each_other_and_over_games(browser: Browser, tmp_path: Path) -> None:
+    with dashboard(leave(tmp_path / "first"), leave(tmp_path / "second", seconds_each=30.0)) as served:
+        visit(browser, served)
+        assert any("first all" in label and "second all" in label for label in drawn(browser, charts=6))
+        browser.click("#runs label:nth-of-type(1) input")
+        until(lambda: all("first" not in label for label in labels(browser)))
+        assert any(label.startswith("Loss: all") for label in labels(browser))
+        axes = (
+            "return [...document.querySelectorAll('.u-legend tr:first-child .u-label')].map((each) => each.textContent)"
+        )
+        assert set(browser.found(axes)) == {"minutes"}
+        browser.found("const axis = document.getElementById('axis'); axis.value = 'run/total_games'; axis.onchange()")
+        until(lambda: set(browser.found(axes)) == {"games"})
+        assert browser.complaints() == []
+
+
+def test_names_and_errors_of_workers_are_shown_as_text(browser: Browser, tmp_path: Path) -> None:
+    folder = leave(tmp_path / "<b>run<")
+    evil = "<img src=x onerror=\"document.title='taken'\"><script>document.title='taken'</script>"
+    workers = (replace(worker(0), name=evil, error=evil), replace(worker(1), state="x y <i>"))
+    ProgressFile(folder / PROGRESS_NAME).progress(progress(1, workers=workers))
+    with RunLock(folder), dashboard(folder) as served:
+        visit(browser, served)
+        until(lambda: evil in text(browser))
+        assert browser.found("return document.querySelectorAll('main img, main script, main b, main i').length") == 0
+        assert browser.found("return document.title") == "<b>run< · Keima"
+        assert browser.complaints() == []
+
+
+def config(folder: Path) -> Path:
+    """Write the settings of a run without end."""
+    settings = small_settings(
+        folder, run={"iterations": None}, training={"games_per_iteration": 40, "checkpoint_every": 1}
+    )
+    path = folder / "config.yaml"
+    path.write_text(yaml.safe_dump(settings.model_dump(mode="json")))
+    return path
+
+
+def play(folder: Path) -> AbstractContextManager[Any]:
+    """Start a run in ``folder / "live"``."""
+    return programs.begun("start_main.py", "--config", config(folder), "--run-dir", folder / "live")
+
+
+def test_a_run_is_followed_while_it_plays_and_when_it_ends(browser: Browser, tmp_path: Path) -> None:
+    folder = tmp_path / "live"
+    with play(tmp_path) as process:
+        until((folder / PROGRESS_NAME).exists, PATIENCE)
+        with dashboard(folder) as served:
+            visit(browser, served)
+            until(lambda: "local-1" in text(browser))
+            until(lambda: (folder / METRICS_NAME).exists() and len(RunReader(folder).curves()["figures"]) > 9, PATIENCE)
+            before = until(lambda: RunReader(folder).curves()["iterations"] >= 3 and labels(browser), PATIENCE)
+            until(lambda: labels(browser) != before, PATIENCE)
+            process.terminate()
+            process.wait(PATIENCE)
+            until(lambda: "not running" in text(browser))
+            last = RunReader(folder)
+            until(lambda: dict(last.state()["figures"])["Games"] in text(browser))
+            losses = last.curves()["figures"]["learner/loss"]
+            shown = next(label for label in labels(browser) if label.startswith("Loss: all"))
+            assert float(shown.split()[2].rstrip(",")) == pytest.approx(losses[-1], rel=0.01)
+            assert "Every game is accounted for" in text(browser)
+            shutil.rmtree(folder)
+            until(lambda: "is gone" in text(browser))
+            assert browser.complaints() == []
+
+
+def test_the_page_says_when_the_dashboard_has_ended(browser: Browser, tmp_path: Path) -> None:
+    with dashboard(leave(tmp_path / "first")) as served:
+        visit(browser, served)
+        drawn(browser, charts=6)
+    until(lambda: "No connection" in text(browser) or "has ended" in text(browser))
+
+
+@pytest.mark.parametrize("width", [360, 1300])
+def test_it_fits_a_phone_and_a_desk(browser: Browser, tmp_path: Path, width: int) -> None:
+    with dashboard(leave(tmp_path / "first")) as served:
+        browser.resize(width, 900)
+        visit(browser, served)
+        drawn(browser, charts=6)
+        until(lambda: browser.found("return document.documentElement.scrollWidth <= window.innerWidth"))

@@ -1,0 +1,102 @@
+"""The web application: a page, what it draws, and word of every change."""
+
+import json
+from collections.abc import AsyncIterator, Callable, Sequence
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any
+
+import anyio
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from web.run_reader import AXES, RunReader, chart_list
+
+ASSETS = Path(__file__).with_name("assets")
+TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
+PAGE = "dashboard.html"
+POLL_SECONDS = 1.0
+MOST_STREAMS = 32  # browsers that are told of changes at the same time
+SILENT_POLLS = 15  # then a comment, so that nothing between here and the browser takes the connection for dead
+
+
+def application(folders: Sequence[Path], *, ending: Callable[[], bool] = lambda: False) -> Starlette:
+    """The dashboard of these runs, in this order.
+
+    Args:
+        ending: whether the server is about to end, and waits for open streams.
+    """
+    runs = [RunReader(folder) for folder in folders]
+    overview = {
+        "runs": [{"name": run.name, "folder": str(run.folder)} for run in runs],
+        "axes": [{"figure": figure, "name": name} for figure, name in AXES.items()],
+        "charts": chart_list(),
+    }
+    streams = Streams(runs, ending)
+    return Starlette(
+        routes=[
+            Route("/", asset(ASSETS / PAGE)),
+            *(Route(f"/{path.name}", asset(path)) for path in ASSETS.iterdir() if path.suffix in TYPES),
+            Route("/api/runs", lambda request: JSONResponse(overview)),
+            Route("/api/runs/{number:int}/curves", of_run(runs, RunReader.curves)),
+            Route("/api/runs/{number:int}/state", of_run(runs, RunReader.state)),
+            Route("/api/changes", streams.answer),
+        ]
+    )
+
+
+def asset(path: Path) -> Callable[[Request], Response]:
+    """An endpoint that returns a file of the page."""
+    content, media_type = path.read_bytes(), TYPES[path.suffix]
+    return lambda request: Response(content, media_type=media_type)
+
+
+def of_run(runs: Sequence[RunReader], read: Callable[[RunReader], dict[str, Any]]) -> Callable[[Request], Response]:
+    """An endpoint that returns what ``read`` finds of the run whose number the address has."""
+
+    def endpoint(request: Request) -> Response:
+        number = request.path_params["number"]
+        if number >= len(runs):
+            return PlainTextResponse("There is no such run.\n", HTTPStatus.NOT_FOUND)
+        return JSONResponse(read(runs[number]))
+
+    return endpoint
+
+
+class Streams:
+    """Tells browsers which runs have changed, by server-sent events (WHATWG HTML, section 9.2)."""
+
+    def __init__(self, runs: Sequence[RunReader], ending: Callable[[], bool]) -> None:
+        self._runs, self._ending, self._open = runs, ending, 0
+
+    async def answer(self, request: Request) -> Response:
+        """Answer with a stream that lasts until the browser leaves, or the server ends."""
+        if self._open >= MOST_STREAMS:
+            return PlainTextResponse("Too many pages are open.\n", HTTPStatus.SERVICE_UNAVAILABLE)
+        return StreamingResponse(self._changes(), media_type="text/event-stream")
+
+    async def _changes(self) -> AsyncIterator[str]:
+        """First every run, then each run whose files change: ``{"run": 0, "curves": true, "state": true}``."""
+        self._open += 1
+        try:
+            seen: list[tuple[str, str]] = [("", "")] * len(self._runs)
+            silent = 0
+            while not self._ending():
+                found = await run_in_threadpool(lambda: [run.stamps() for run in self._runs])
+                changes = [
+                    {"run": number, "curves": now[0] != before[0], "state": now[1] != before[1]}
+                    for number, (now, before) in enumerate(zip(found, seen, strict=True))
+                    if now != before
+                ]
+                seen, silent = found, 0 if changes else silent + 1
+                for change in changes:
+                    yield f"data: {json.dumps(change)}\n\n"
+                if silent == SILENT_POLLS:
+                    silent = 0
+                    yield ": nothing new\n\n"
+                await anyio.sleep(POLL_SECONDS)
+        finally:
+            self._open -= 1
