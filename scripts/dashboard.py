@@ -34,6 +34,7 @@ from training.common.start import before_imports
 LOOPBACK = "127.0.0.1"
 TOKEN_BYTES = 24
 MOST_CONNECTIONS = 100
+LOWEST_PRIORITY = 19
 GRACE_SECONDS = 5  # for open pages to be told that the dashboard ends
 MOST_HEAD_BYTES = 16_384  # of a request's first line and headers
 
@@ -158,6 +159,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         where = f"cannot listen at {args.listen}, port {args.port}: " if isinstance(error, OSError) else ""
         print(f"dashboard: {where}{error.strerror if isinstance(error, OSError) else error}", file=sys.stderr)
         return 2
+    os.nice(LOWEST_PRIORITY)  # training goes first
     token, chosen = secrets.token_urlsafe(TOKEN_BYTES), opened.getsockname()[1]
     app = application(args.folders, ending=lambda: server.should_exit)
     for line in greeting(args.listen, chosen, token):

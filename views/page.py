@@ -18,7 +18,8 @@ from views.views import history
 from views.worker_charts import worker_charts
 
 TEMPLATE = Path(__file__).with_name("page.html")
-PLACEHOLDER = re.compile("@(TITLE|SUMMARY|CHARTS|TABLE|GAMES)@")
+VIEWER = {kind: TEMPLATE.with_name(f"games.{kind}") for kind in ("html", "css", "js")}  # steps through games
+PLACEHOLDER = re.compile("@(TITLE|STYLE|SUMMARY|CHARTS|TABLE|VIEWER|GAMES|SCRIPT)@")
 ROWS_SHOWN = 200  # of the table
 WORKERS_TITLE = "Workers, as each stood at the ends of iterations"
 
@@ -106,14 +107,17 @@ def filled(
         "CHARTS": "\n".join(drawn),
         "TABLE": table,
         # So nothing in the text can end the script that contains it.
-        "GAMES": json.dumps([_shown(view) for view in games], separators=(",", ":")).replace("<", "\\u003c"),
+        "GAMES": json.dumps([shown_game(view) for view in games], separators=(",", ":")).replace("<", "\\u003c"),
+        "VIEWER": VIEWER["html"].read_text(encoding="utf-8"),
+        "STYLE": VIEWER["css"].read_text(encoding="utf-8"),
+        "SCRIPT": VIEWER["js"].read_text(encoding="utf-8"),
     }
     # In one pass, so that a placeholder within a text is left alone.
     return PLACEHOLDER.sub(lambda mark: parts[mark[1]], TEMPLATE.read_text(encoding="utf-8"))
 
 
-def _shown(view: GameView) -> dict[str, Any]:
-    """The game for the page's script; a board that is drawn needs no text."""
+def shown_game(view: GameView) -> dict[str, Any]:
+    """The game for the script of games.js; a board that is drawn needs no text."""
     moments = [replace(moment, board="") if moment.cells else moment for moment in view.moments]
     return asdict(replace(view, moments=tuple(moments)))
 

@@ -1,6 +1,7 @@
 """The web application: a page, what it draws, and word of every change."""
 
 import json
+import re
 from collections.abc import AsyncIterator, Callable, Sequence
 from http import HTTPStatus
 from pathlib import Path
@@ -10,14 +11,18 @@ import anyio
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
-from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
+from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 
+from training.common.disk_words import in_words
+from views.game_view import recorded_game
+from views.page import VIEWER, shown_game
 from web.run_reader import AXES, RunReader, chart_list
 
 ASSETS = Path(__file__).with_name("assets")
-TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
-PAGE = "dashboard.html"
+TYPES = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
+PAGE, GAMES = "dashboard.html", "@GAMES@"
+GAME_NUMBER = re.compile("-?[0-9]{1,12}")
 POLL_SECONDS = 1.0
 MOST_STREAMS = 32  # browsers that are told of changes at the same time
 SILENT_POLLS = 15  # then a comment, so that nothing between here and the browser takes the connection for dead
@@ -36,13 +41,15 @@ def application(folders: Sequence[Path], *, ending: Callable[[], bool] = lambda:
         "charts": chart_list(),
     }
     streams = Streams(runs, ending)
+    files = (*ASSETS.iterdir(), VIEWER["css"], VIEWER["js"])
     return Starlette(
         routes=[
-            Route("/", asset(ASSETS / PAGE)),
-            *(Route(f"/{path.name}", asset(path)) for path in ASSETS.iterdir() if path.suffix in TYPES),
+            Route("/", page()),
+            *(Route(f"/{path.name}", asset(path)) for path in files if path.suffix in TYPES),
             Route("/api/runs", lambda request: JSONResponse(overview)),
             Route("/api/runs/{number:int}/curves", of_run(runs, RunReader.curves)),
             Route("/api/runs/{number:int}/state", of_run(runs, RunReader.state)),
+            Route("/api/runs/{number:int}/games/{game}", game_of(runs)),
             Route("/api/changes", streams.answer),
         ]
     )
@@ -52,6 +59,27 @@ def asset(path: Path) -> Callable[[Request], Response]:
     """An endpoint that returns a file of the page."""
     content, media_type = path.read_bytes(), TYPES[path.suffix]
     return lambda request: Response(content, media_type=media_type)
+
+
+def page() -> Callable[[Request], Response]:
+    """An endpoint that returns the page, with the part that shows games."""
+    text = (ASSETS / PAGE).read_text(encoding="utf-8").replace(GAMES, VIEWER["html"].read_text(encoding="utf-8"))
+    return lambda request: HTMLResponse(text)
+
+
+def game_of(runs: Sequence[RunReader]) -> Callable[[Request], Response]:
+    """An endpoint that returns a recorded game of a run, from 1 in order of receipt; -1 is the last one."""
+
+    def endpoint(request: Request) -> Response:
+        number, game = request.path_params["number"], request.path_params["game"]
+        if number >= len(runs) or not GAME_NUMBER.fullmatch(game):
+            return PlainTextResponse("There is no such game.\n", HTTPStatus.NOT_FOUND)
+        try:
+            return JSONResponse(shown_game(recorded_game(runs[number].folder, int(game))))
+        except (ValueError, OSError) as error:
+            return PlainTextResponse(f"{in_words(error)}\n", HTTPStatus.NOT_FOUND)
+
+    return endpoint
 
 
 def of_run(runs: Sequence[RunReader], read: Callable[[RunReader], dict[str, Any]]) -> Callable[[Request], Response]:

@@ -89,6 +89,7 @@ WRONG_ADDRESSES = (
         "/uPlot.LICENSE",
         "/app.py",
     ),
+    *(f"/api/runs/0/games/{number}" for number in ("0", "1", "-1", "x", "1.5", "--1", "9" * 13, "")),
     "/" + "a" * 3000,
 )
 

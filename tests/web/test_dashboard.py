@@ -17,8 +17,10 @@ from tests.training.small_run import small_settings
 from tests.views.browser import Browser, running_browser
 from tests.web.serving import Dashboard, dashboard
 from training.common.run_lock import RunLock
+from training.data.ledger import read_ledger
 from views import make_observers
 from views.files import METRICS_NAME
+from views.game_view import recorded_game
 from views.progress_file import PROGRESS_NAME, ProgressFile
 from web.run_reader import RunReader
 
@@ -143,6 +145,23 @@ def play(folder: Path) -> AbstractContextManager[Any]:
     return programs.begun("start_main.py", "--config", config(folder), "--run-dir", folder / "live")
 
 
+def step_through_the_last_game(browser: Browser, served: Dashboard, folder: Path) -> None:
+    """Step from the newest game's start to its end, and compare every board, move and value."""
+    with read_ledger(folder) as ledger:
+        total = sum(row.games for row in ledger.received_batches())
+    view = recorded_game(folder, total)
+    assert served.read(f"/api/runs/0/games/{total}") == served.read("/api/runs/0/games/-1")
+    until(lambda: browser.found("return document.getElementById('number').value") == str(total))
+    until(lambda: f"Position 1 of {len(view.moments)}." in text(browser))
+    for number, moment in enumerate(view.moments, 1):
+        said = str(browser.found("return document.getElementById('said').textContent"))
+        assert said.startswith(f"Position {number} of {len(view.moments)}.")
+        assert f"plays {moment.move}" in said if moment.move else view.result in said
+        assert browser.found("return document.getElementById('board').textContent") == moment.board
+        browser.click("#next")
+    assert not browser.found("return document.getElementById('newest').checked")  # it is not replaced by a newer one
+
+
 def test_a_run_is_followed_while_it_plays_and_when_it_ends(browser: Browser, tmp_path: Path) -> None:
     folder = tmp_path / "live"
     with play(tmp_path) as process:
@@ -162,7 +181,8 @@ def test_a_run_is_followed_while_it_plays_and_when_it_ends(browser: Browser, tmp
             shown = next(label for label in labels(browser) if label.startswith("Loss: all"))
             assert float(shown.split()[2].rstrip(",")) == pytest.approx(losses[-1], rel=0.01)
             assert "Every game is accounted for" in text(browser)
-            shutil.rmtree(folder)
+            step_through_the_last_game(browser, served, folder)
+            folder.rename(tmp_path / "elsewhere")
             until(lambda: "is gone" in text(browser))
             assert browser.complaints() == []
 

@@ -107,6 +107,7 @@ function keepOpen(holder, parts) {
 function showStates() {
   const shown = [...wanted].filter((number) => states.has(number));
   keepOpen(part("states"), shown.map(stateOf));
+  showChoice();
 }
 
 function showTables() {
@@ -117,6 +118,54 @@ function showTables() {
     made.append(element("summary", overview.runs[number].name + ": " + count + " iterations"), table(titles, rows));
     return made;
   }));
+}
+
+// Games.
+
+let shownGame = "";  // run and number of the game that is shown
+
+function gamesOf(number) {
+  return states.has(number) ? states.get(number).accounts.reduce((sum, row) => sum + row.received, 0) : 0;
+}
+
+function trouble(text) {
+  part("trouble").textContent = text;
+  part("trouble").hidden = !text;
+}
+
+async function showGame() {
+  // The game that is chosen, or the newest one unless a game is being stepped through with it.
+  const run = Number(part("played").value), total = gamesOf(run);
+  const number = part("newest").checked ? total : Math.min(Math.max(1, Math.floor(part("number").valueAsNumber) || 1), total);
+  if (!total || shownGame === run + "/" + number) return;
+  shownGame = run + "/" + number;
+  part("number").value = number;
+  try {
+    Games.show([await read("/api/runs/" + run + "/games/" + number)], part("games"));
+    trouble("");
+  } catch (error) {
+    trouble(String(error.message || error));
+  }
+}
+
+function showChoice() {
+  const played = [...wanted].filter(gamesOf), select = part("played");
+  part("choice").hidden = !played.length;
+  if (!played.length) return;
+  if (select.dataset.runs !== String(played)) {
+    const before = Number(select.value);
+    select.replaceChildren(...played.map((number) => {
+      const option = element("option", overview.runs[number].name);
+      option.value = number;
+      return option;
+    }));
+    select.dataset.runs = String(played);
+    if (played.includes(before)) select.value = before;
+  }
+  const total = gamesOf(Number(select.value));
+  part("total").textContent = "of " + total.toLocaleString("en");
+  part("number").max = total;
+  showGame();
 }
 
 // Curves.
@@ -316,6 +365,11 @@ async function begin() {
     part("axis").append(option);
   }
   part("axis").onchange = showCurves;
+  part("played").onchange = showChoice;
+  part("newest").onchange = showGame;
+  part("number").onchange = () => { part("newest").checked = false; showGame(); };
+  part("games").addEventListener("pointerdown", () => { part("newest").checked = false; });  // do not replace a game that is looked at
+  part("games").addEventListener("keydown", () => { part("newest").checked = false; });
   new ResizeObserver(() => {
     for (const {plot, figure} of drawn.values()) plot.setSize({width: figure.clientWidth, height: HEIGHT});
   }).observe(part("sections"));
