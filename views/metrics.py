@@ -313,6 +313,41 @@ METRICS: tuple[Metric, ...] = (
     ),
 )
 
+CHARTS = (
+    Chart(
+        title="Loss",
+        curves=(("all", "learner/loss"), ("policy", "learner/policy_loss"), ("value", "learner/value_loss")),
+        format="{:.3g}".format,
+    ),
+    Chart(
+        title="Policy: divergence from search, in nats",
+        curves=(
+            ("new positions", "learner/generalization_policy_new"),
+            ("learned positions", "learner/generalization_policy_learned"),
+        ),
+    ),
+    Chart(
+        title="Value: unexplained variance",
+        curves=(
+            ("new positions", "learner/generalization_value_new"),
+            ("learned positions", "learner/generalization_value_learned"),
+        ),
+    ),
+    Chart(title="Score", curves=(("self-play", "self_play/score_mean"), ("measured", "evaluation/score_mean"))),
+    Chart(title="Elo", curves=(("", "evaluation/elo"),)),
+    Chart(
+        title="Mean return",
+        curves=(("against random", "evaluation/random_return"), ("against earlier", "evaluation/earlier_return")),
+    ),
+    Chart(
+        title="Moves that throw away game value",
+        curves=(("search", "evaluation/search_error"), ("policy", "evaluation/policy_error")),
+    ),
+    Chart(title="Games per second", curves=(("", "self_play/games_per_second"),)),
+    Chart(title="Plies per game", curves=(("", "self_play/mean_plies"),), format=count),
+    Chart(title="Positions in the window", curves=(("", "run/window_positions"),)),
+)
+
 PPO_METRICS: tuple[Metric, ...] = (
     Metric(name="round", title="Round", format=str, help="round of acting and learning", rank=0),
     Metric(name="run/episodes_over", title="Episodes", format="{:,.0f}".format, help="episodes so far", rank=0),

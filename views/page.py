@@ -4,59 +4,22 @@ import html
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
 
 from training.common.reports import IterationReport
 from views.calibration import Bin
-from views.charts import Column, Row, count, percent
+from views.charts import Column, Row, percent
 from views.game_view import GameView
-from views.metrics import METRICS, Chart, metric_chart
+from views.metrics import CHARTS, METRICS, Chart, metric_chart
 from views.svg import ChartLayout, Series, laid_out, svg
+from views.viewer import VIEWER, shown_game
 from views.views import history
 from views.worker_charts import worker_charts
 
 TEMPLATE = Path(__file__).with_name("page.html")
-VIEWER = {kind: TEMPLATE.with_name(f"games.{kind}") for kind in ("html", "css", "js")}  # steps through games
 PLACEHOLDER = re.compile("@(TITLE|STYLE|SUMMARY|CHARTS|TABLE|VIEWER|GAMES|SCRIPT)@")
 ROWS_SHOWN = 200  # of the table
 WORKERS_TITLE = "Workers, as each stood at the ends of iterations"
-
-CHARTS = (
-    Chart(
-        title="Loss",
-        curves=(("all", "learner/loss"), ("policy", "learner/policy_loss"), ("value", "learner/value_loss")),
-        format="{:.3g}".format,
-    ),
-    Chart(
-        title="Policy: divergence from search, in nats",
-        curves=(
-            ("new positions", "learner/generalization_policy_new"),
-            ("learned positions", "learner/generalization_policy_learned"),
-        ),
-    ),
-    Chart(
-        title="Value: unexplained variance",
-        curves=(
-            ("new positions", "learner/generalization_value_new"),
-            ("learned positions", "learner/generalization_value_learned"),
-        ),
-    ),
-    Chart(title="Score", curves=(("self-play", "self_play/score_mean"), ("measured", "evaluation/score_mean"))),
-    Chart(title="Elo", curves=(("", "evaluation/elo"),)),
-    Chart(
-        title="Mean return",
-        curves=(("against random", "evaluation/random_return"), ("against earlier", "evaluation/earlier_return")),
-    ),
-    Chart(
-        title="Moves that throw away game value",
-        curves=(("search", "evaluation/search_error"), ("policy", "evaluation/policy_error")),
-    ),
-    Chart(title="Games per second", curves=(("", "self_play/games_per_second"),)),
-    Chart(title="Plies per game", curves=(("", "self_play/mean_plies"),), format=count),
-    Chart(title="Positions in the window", curves=(("", "run/window_positions"),)),
-)
 
 Rows = Sequence[IterationReport]
 
@@ -114,12 +77,6 @@ def filled(
     }
     # In one pass, so that a placeholder within a text is left alone.
     return PLACEHOLDER.sub(lambda mark: parts[mark[1]], TEMPLATE.read_text(encoding="utf-8"))
-
-
-def shown_game(view: GameView) -> dict[str, Any]:
-    """The game for the script of games.js; a board that is drawn needs no text."""
-    moments = [replace(moment, board="") if moment.cells else moment for moment in view.moments]
-    return asdict(replace(view, moments=tuple(moments)))
 
 
 def _list(summary: Sequence[tuple[str, str]]) -> str:

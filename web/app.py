@@ -15,8 +15,7 @@ from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, R
 from starlette.routing import Route
 
 from training.common.disk_words import in_words
-from views.game_view import recorded_game
-from views.page import VIEWER, shown_game
+from views.viewer import VIEWER, shown_game
 from web.run_reader import AXES, RunReader, chart_list
 
 ASSETS = Path(__file__).with_name("assets")
@@ -74,6 +73,8 @@ def game_of(runs: Sequence[RunReader]) -> Callable[[Request], Response]:
         number, game = request.path_params["number"], request.path_params["game"]
         if number >= len(runs) or not GAME_NUMBER.fullmatch(game):
             return PlainTextResponse("There is no such game.\n", HTTPStatus.NOT_FOUND)
+        from views.game_view import recorded_game  # compiled rules: 140 MB, for those who look at games
+
         try:
             return JSONResponse(shown_game(recorded_game(runs[number].folder, int(game))))
         except (ValueError, OSError) as error:

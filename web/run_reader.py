@@ -20,8 +20,7 @@ from training.data.ledger import Ledger, read_ledger
 from training.data.ledger_rows import WorkerAccount
 from views.charts import count, duration, game_title, games_so_far, percent, rate, time_left
 from views.files import METRICS_NAME
-from views.metrics import METRICS, Chart, Metric, columns
-from views.page import CHARTS
+from views.metrics import CHARTS, METRICS, Chart, Metric, columns
 from views.plain import figures_of
 from views.progress_file import PROGRESS_NAME, LiveState, UnreadableProgress, read_progress
 from views.views import MACHINES, WORKER_COLUMNS

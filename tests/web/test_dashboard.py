@@ -104,7 +104,7 @@ def test_the_curves_are_those_of_the_run_and_nothing_else_is_requested(browser: 
 def test_runs_are_drawn_over_each_other_and_over_games(browser: Browser, tmp_path: Path) -> None:
     with dashboard(leave(tmp_path / "first"), leave(tmp_path / "second", seconds_each=30.0)) as served:
         visit(browser, served)
-        assert any("first all" in label and "second all" in label for label in drawn(browser, charts=6))
+        until(lambda: any("first all" in label and "second all" in label for label in labels(browser)))
         browser.click("#runs label:nth-of-type(1) input")
         until(lambda: all("first" not in label for label in labels(browser)))
         assert any(label.startswith("Loss: all") for label in labels(browser))
@@ -151,6 +151,7 @@ def step_through_the_last_game(browser: Browser, served: Dashboard, folder: Path
         total = sum(row.games for row in ledger.received_batches())
     view = recorded_game(folder, total)
     assert served.read(f"/api/runs/0/games/{total}") == served.read("/api/runs/0/games/-1")
+    browser.click("#choice > summary")
     until(lambda: browser.found("return document.getElementById('number').value") == str(total))
     until(lambda: f"Position 1 of {len(view.moments)}." in text(browser))
     for number, moment in enumerate(view.moments, 1):

@@ -137,7 +137,7 @@ async function showGame() {
   // The game that is chosen, or the newest one unless a game is being stepped through with it.
   const run = Number(part("played").value), total = gamesOf(run);
   const number = part("newest").checked ? total : Math.min(Math.max(1, Math.floor(part("number").valueAsNumber) || 1), total);
-  if (!total || shownGame === run + "/" + number) return;
+  if (!part("choice").open || !total || shownGame === run + "/" + number) return;
   shownGame = run + "/" + number;
   part("number").value = number;
   try {
@@ -367,6 +367,7 @@ async function begin() {
   part("axis").onchange = showCurves;
   part("played").onchange = showChoice;
   part("newest").onchange = showGame;
+  part("choice").ontoggle = showGame;
   part("number").onchange = () => { part("newest").checked = false; showGame(); };
   part("games").addEventListener("pointerdown", () => { part("newest").checked = false; });  // do not replace a game that is looked at
   part("games").addEventListener("keydown", () => { part("newest").checked = false; });
