@@ -16,7 +16,7 @@ from starlette.routing import Route
 
 from training.common.disk_words import in_words
 from views.viewer import VIEWER, shown_game
-from web.run_reader import AXES, RunReader, chart_list
+from web.run_reader import AXES, UNREADABLE, RunReader, chart_list
 
 ASSETS = Path(__file__).with_name("assets")
 TYPES = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
@@ -77,7 +77,7 @@ def game_of(runs: Sequence[RunReader]) -> Callable[[Request], Response]:
 
         try:
             return JSONResponse(shown_game(recorded_game(runs[number].folder, int(game))))
-        except (ValueError, OSError) as error:
+        except UNREADABLE as error:
             return PlainTextResponse(f"{in_words(error)}\n", HTTPStatus.NOT_FOUND)
 
     return endpoint

@@ -6,6 +6,7 @@ progress.json and, read-only, from the ledger.
 
 import json
 import math
+import sqlite3
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -52,7 +53,7 @@ LEDGER_FILES = (LEDGER_NAME, f"{LEDGER_NAME}-wal")
 TABLE_ROWS = 50
 EVENTS_SHOWN = 50
 DIGITS = 6  # of a number in the curves
-
+UNREADABLE = (ValueError, OSError, sqlite3.Error)  # what reading a damaged run raises
 
 Figures = Mapping[str, float]
 
@@ -111,7 +112,7 @@ class RunReader:
         try:
             with read_ledger(self.folder) as ledger, ledger.one_moment():
                 found |= ledger_state(ledger)
-        except (ValueError, OSError) as error:
+        except UNREADABLE as error:
             problems.append(in_words(error))
         if live:
             found |= live_state(live, running=found["running"])

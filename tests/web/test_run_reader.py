@@ -2,6 +2,8 @@
 
 import json
 import math
+import sqlite3
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -149,3 +151,13 @@ def test_events_are_in_the_file_with_the_next_report(tmp_path: Path) -> None:
     written.progress(progress(1))
     found = read_progress(tmp_path / PROGRESS_NAME)
     assert (found.written, len(found.events), found.events[-1]) == (7.0, 100, (7.0, "event 149"))
+
+
+def test_a_ledger_that_is_damaged_within_is_told(tmp_path: Path) -> None:
+    with open_ledger(tmp_path, load_game("tic_tac_toe"), run_id="run") as ledger:
+        ledger.grant("local-0", 40)
+    path = tmp_path / "run.db"
+    with closing(sqlite3.connect(path)) as database:
+        database.execute("PRAGMA journal_mode = DELETE")
+        database.execute("DROP TABLE events")
+    assert any("events" in problem for problem in RunReader(tmp_path).state()["problems"])
