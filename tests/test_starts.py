@@ -28,6 +28,7 @@ MISSING: dict[str, Sequence[Sequence[object]]] = {  # calls that name missing fi
     "scripts/audit.py": ([NOWHERE],),
     "scripts/benchmark.py": (["--run", NOWHERE], ["--model", NOWHERE], ["--checkpoint", NOWHERE]),
     "scripts/check_game.py": (["nowhere.py"], ["nowhere"]),
+    "scripts/dashboard.py": ([NOWHERE],),
     "scripts/make_perfect_play_positions.py": (),
     "scripts/new_game.py": (),
     "scripts/play.py": (["--run", NOWHERE], ["--model", NOWHERE], ["--model", NOWHERE, "--gtp"]),
