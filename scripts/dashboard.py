@@ -27,6 +27,7 @@ if __name__ == "__main__":
 
     ends_at_once()
 
+from configs.flags import whole
 from training.common.run_folder import LEDGER_NAME, RUNS, run_folder
 from training.common.signals import interruptible
 from training.common.start import before_imports
@@ -37,13 +38,6 @@ MOST_CONNECTIONS = 100
 LOWEST_PRIORITY = 19
 GRACE_SECONDS = 5  # for open pages to be told that the dashboard ends
 MOST_HEAD_BYTES = 16_384  # of a request's first line and headers
-
-
-def port(text: str) -> int:
-    """A port number: 0 takes a free one."""
-    if not text.isdecimal() or int(text) > 65535:
-        raise argparse.ArgumentTypeError(f"{text} is no port: a number from 0 to 65535, where 0 takes a free one")
-    return int(text)
 
 
 def address(text: str) -> str:
@@ -60,7 +54,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "runs", nargs="*", metavar="RUN", help=f"folder of a run, or its name in {RUNS}/ (default: all)"
     )
-    parser.add_argument("--port", type=port, default=0, help="port to listen at (default: a free one)")
+    parser.add_argument("--port", type=whole(0, 65535), default=0, help="port to listen at (default: a free one)")
     parser.add_argument(
         "--listen",
         type=address,
@@ -137,9 +131,8 @@ def own_addresses() -> list[str]:
     return [f"[{each}]" if ":" in each else each for each in sorted(found)]
 
 
-def greeting(listen: str, port: int, token: str) -> list[str]:
+def greeting(link: str, listen: str, port: int) -> list[str]:
     """The lines that say how to open the dashboard."""
-    link = f"http://{hosts(listen, port)[0]}/?token={token}"
     lines = [f"dashboard: {link}"]
     if "SSH_CONNECTION" in os.environ and ip_address(listen).is_loopback:
         server = os.environ["SSH_CONNECTION"].split()[2]
@@ -161,13 +154,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
     os.nice(LOWEST_PRIORITY)  # training goes first
     token, chosen = secrets.token_urlsafe(TOKEN_BYTES), opened.getsockname()[1]
+    names = hosts(args.listen, chosen)
+    link = f"http://{names[0]}/?token={token}"
     app = application(args.folders, ending=lambda: server.should_exit)
-    for line in greeting(args.listen, chosen, token):
+    for line in greeting(link, args.listen, chosen):
         print(line, flush=True)
     if not args.no_browser and (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")):
-        webbrowser.open(f"http://{hosts(args.listen, chosen)[0]}/?token={token}")
+        webbrowser.open(link)
     config = uvicorn.Config(
-        Access(app, token=token, port=chosen, hosts=hosts(args.listen, chosen)),
+        Access(app, token=token, port=chosen, hosts=names),
         log_level="warning",
         access_log=False,
         limit_concurrency=MOST_CONNECTIONS,

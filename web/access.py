@@ -57,7 +57,8 @@ class Access:
                 message["headers"] += [(name.lower().encode(), text.encode()) for name, text in HEADERS.items()]
             await send(message)
 
-        answer = self._refusal(Request(scope)) or self._entrance(Request(scope)) or self._app
+        request = Request(scope)
+        answer = self._refusal(request) or self._entrance(request) or self._app
         await answer(scope, receive, send_guarded)
 
     def _refusal(self, request: Request) -> Response | None:

@@ -7,7 +7,6 @@ progress.json and, read-only, from the ledger.
 import json
 import math
 import sqlite3
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -106,9 +105,9 @@ class RunReader:
 
     def state(self) -> dict[str, Any]:
         """The state now, as the files have it."""
-        found: dict[str, Any] = {"name": self.name, "folder": str(self.folder), "running": self._is_running()}
         live, problems = self._live()
-        found |= {"game": "", "accounts": [], "events": [], "models": 0}
+        found: dict[str, Any] = {"name": self.name, "running": self._is_running()}
+        found |= {"game": "", "accounts": [], "events": []}
         try:
             with read_ledger(self.folder) as ledger, ledger.one_moment():
                 found |= ledger_state(ledger)
@@ -218,7 +217,6 @@ def ledger_state(ledger: Ledger) -> dict[str, Any]:
         "game": game_title(ledger.game, ledger.options),
         "accounts": [account_of(account) for account in accounts.values()],
         "events": [(when, f"{worker}: {text}" if worker else text) for _, worker, text, when in ledger.events()],
-        "models": len(ledger.models()),
     }
 
 
@@ -232,7 +230,7 @@ def account_of(account: WorkerAccount) -> dict[str, Any]:
 
 def live_state(live: LiveState, *, running: bool) -> dict[str, Any]:
     """What the Coach last said."""
-    report, age = live.report, max(0.0, time.time() - live.written)
+    report = live.report
     planned = "" if report.iterations is None else f" of {report.iterations:,}"
     figures = [
         ("Iteration", f"{report.iteration:,}{planned}"),
@@ -246,7 +244,6 @@ def live_state(live: LiveState, *, running: bool) -> dict[str, Any]:
     ]
     return {
         "phase": report.phase if running else "ended",
-        "age": round(age, 1),
         "games_so_far": games_so_far(report.games_here, report.games_wanted) if report.games_wanted > 0 else "",
         "figures": [[title, text] for title, text in figures if text],
         "cluster": figures_of(report),

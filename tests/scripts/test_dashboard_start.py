@@ -8,6 +8,8 @@ import pytest
 from scripts import dashboard
 from training.common.run_folder import LEDGER_NAME
 
+LINK = "http://127.0.0.1:8080/?token=secret"
+
 
 def refusal(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
     """Return the message with which the program refuses to start."""
@@ -53,11 +55,11 @@ def test_wrong_flags_are_refused(capsys: pytest.CaptureFixture[str], flag: str, 
 
 def test_over_ssh_it_says_how_to_forward_the_port(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("SSH_CONNECTION", raising=False)
-    assert not any("ssh -L" in line for line in dashboard.greeting("127.0.0.1", 8080, "secret"))
+    assert not any("ssh -L" in line for line in dashboard.greeting(LINK, "127.0.0.1", 8080))
     monkeypatch.setenv("SSH_CONNECTION", "192.0.2.7 50000 192.0.2.1 22")
     monkeypatch.setenv("USER", "ada")
-    lines = dashboard.greeting("127.0.0.1", 8080, "secret")
-    assert lines[0] == "dashboard: http://127.0.0.1:8080/?token=secret"
+    lines = dashboard.greeting(LINK, "127.0.0.1", 8080)
+    assert lines[0] == f"dashboard: {LINK}"
     assert any("ssh -L 8080:127.0.0.1:8080 ada@192.0.2.1" in line for line in lines)
 
 

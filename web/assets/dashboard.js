@@ -243,15 +243,19 @@ function spoken(chart, series) {
   return chart.title + ": " + series.map(({name, points}) => name + " " + compact.format(points.at(-1)[1])).join(", ");
 }
 
+function discard(title) {
+  if (!drawn.has(title)) return;
+  drawn.get(title).plot.destroy();
+  drawn.get(title).figure.remove();
+  drawn.delete(title);
+}
+
 function draw(chart, series, axis, holder, place) {
   const known = drawn.get(chart.title), shape = JSON.stringify([axis.name, series.map(({name, band}) => [name, band])]);
   if (known && known.shape === shape && known.figure.parentElement === holder) {
     known.plot.setData(dataOf(series), known.plot.scales.x.min === known.low && known.plot.scales.x.max === known.high);
   } else {
-    if (known) {
-      known.plot.destroy();
-      known.figure.remove();
-    }
+    discard(chart.title);
     const figure = element("figure"), caption = element("figcaption", chart.title);
     const help = chart.curves.map((curve) => curve.help).filter(Boolean).join("; ");
     if (help) caption.title = help;
@@ -285,22 +289,13 @@ function showCurves() {
     draw(chart, series, axis, charts, [...charts.children].filter((figure) => kept.has(figure)).length);
     kept.add(drawn.get(chart.title).figure);
   }
-  for (const [title, {plot, figure}] of drawn) {
-    if (kept.has(figure)) continue;
-    plot.destroy();
-    figure.remove();
-    drawn.delete(title);
-  }
+  for (const [title, {figure}] of drawn) if (!kept.has(figure)) discard(title);
   for (const section of [...part("sections").children]) if (!section.lastElementChild.children.length) section.remove();
   showTables();
 }
 
 function redraw() {
-  for (const {plot, figure} of drawn.values()) {
-    plot.destroy();
-    figure.remove();
-  }
-  drawn.clear();
+  [...drawn.keys()].forEach(discard);
   showCurves();
 }
 
