@@ -1,4 +1,4 @@
-"""The script that steps through recorded games, and what it is given. Imports nothing large."""
+"""The scripts that step through recorded games and draw charts, and what they are given. Imports nothing large."""
 
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -7,7 +7,14 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from views.game_view import GameView
 
-VIEWER = {kind: Path(__file__).with_name(f"games.{kind}") for kind in ("html", "css", "js")}
+VIEWS = Path(__file__).parent
+VIEWER = {kind: VIEWS / f"games.{kind}" for kind in ("html", "css", "js")}
+CHARTS = {  # the library comes first
+    "library css": VIEWS / "uplot" / "uPlot.min.css",
+    "library": VIEWS / "uplot" / "uPlot.iife.min.js",
+    "css": VIEWS / "charts.css",
+    "js": VIEWS / "charts.js",
+}
 
 
 def shown_game(view: "GameView") -> dict[str, Any]:

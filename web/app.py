@@ -15,8 +15,9 @@ from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, R
 from starlette.routing import Route
 
 from training.common.disk_words import in_words
-from views.viewer import VIEWER, shown_game
-from web.run_reader import AXES, UNREADABLE, RunReader, chart_list
+from views.run_charts import AXES
+from views.viewer import CHARTS, VIEWER, shown_game
+from web.run_reader import UNREADABLE, RunReader
 
 ASSETS = Path(__file__).with_name("assets")
 TYPES = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
@@ -37,10 +38,9 @@ def application(folders: Sequence[Path], *, ending: Callable[[], bool] = lambda:
     overview = {
         "runs": [{"name": run.name, "folder": str(run.folder)} for run in runs],
         "axes": [{"figure": figure, "name": name} for figure, name in AXES.items()],
-        "charts": chart_list(),
     }
     streams = Streams(runs, ending)
-    files = (*ASSETS.iterdir(), VIEWER["css"], VIEWER["js"])
+    files = (*ASSETS.iterdir(), VIEWER["css"], VIEWER["js"], *CHARTS.values())
     return Starlette(
         routes=[
             Route("/", page()),

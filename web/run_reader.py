@@ -5,9 +5,7 @@ progress.json and, read-only, from the ledger.
 """
 
 import json
-import math
 import sqlite3
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,43 +16,18 @@ from training.common.run_folder import LEDGER_NAME
 from training.common.run_lock import LOCK, is_held
 from training.data.ledger import Ledger, read_ledger
 from training.data.ledger_rows import WorkerAccount
-from views.charts import count, duration, game_title, games_so_far, percent, rate, time_left
+from views.charts import count, duration, game_title, games_so_far, rate, time_left
 from views.files import METRICS_NAME
-from views.metrics import CHARTS, METRICS, Chart, Metric, columns
+from views.metrics import METRICS, columns
 from views.plain import figures_of
 from views.progress_file import PROGRESS_NAME, LiveState, UnreadableProgress, read_progress
+from views.run_charts import Figures, run_charts
 from views.views import MACHINES, WORKER_COLUMNS
 
-LEARNING, HEALTH = "Learning", "Speed and time"
-HEALTH_CHARTS = (
-    *(chart for chart in CHARTS if chart.title in ("Games per second", "Plies per game", "Positions in the window")),
-    Chart(title="Network evaluations per second", curves=(("", "workers/evaluations_per_second"),), format=count),
-    Chart(title="Positions learned per second", curves=(("", "learner/samples_per_second"),), format=count),
-    Chart(
-        title="Seconds of an iteration",
-        curves=(
-            ("games", "self_play/seconds"),
-            ("learning", "learner/seconds"),
-            ("evaluation", "evaluation/seconds"),
-        ),
-        format=count,
-    ),
-)
-LEARNING_CHARTS = tuple(chart for chart in CHARTS if chart not in HEALTH_CHARTS)
-AXES = {  # what curves may be drawn over: figures, and their names
-    "run/seconds": "time",
-    "run/total_games": "games",
-    "run/total_positions": "positions",
-    "iteration": "iterations",
-}
-REACHED = "self_play/reached_"  # how the shares of games that reach a tile are called
 LEDGER_FILES = (LEDGER_NAME, f"{LEDGER_NAME}-wal")
 TABLE_ROWS = 50
 EVENTS_SHOWN = 50
-DIGITS = 6  # of a number in the curves
 UNREADABLE = (ValueError, OSError, sqlite3.Error)  # what reading a damaged run raises
-
-Figures = Mapping[str, float]
 
 
 @dataclass(frozen=True)
@@ -89,13 +62,10 @@ class RunReader:
         return repr(Stamp.of(self.folder / METRICS_NAME)), f"{live} {self._is_running()}"
 
     def curves(self) -> dict[str, Any]:
-        """The figures of all iterations by column, and the newest iterations as a table."""
+        """The charts, the figures of all iterations by column, and the newest iterations as a table."""
         rows = self._iterations()
-        names = [name for name in drawn_figures(rows) if any(name in row for row in rows)]
         shown = [column for column in columns(METRICS) if any(column.cell(row) for row in rows[-TABLE_ROWS:])]
-        return {
-            "figures": {name: [rounded(row.get(name)) for row in rows] for name in names},
-            "tiles": sorted({name for row in rows for name in row if name.startswith(REACHED)}, key=tile),
+        return run_charts(rows) | {
             "table": {
                 "titles": [{"title": column.title, "help": column.help} for column in shown],
                 "rows": [[column.cell(row) for column in shown] for row in rows[: -TABLE_ROWS - 1 : -1]],
@@ -161,53 +131,6 @@ def read_metrics(path: Path) -> list[Figures]:
             row["run/iteration"] = row["iteration"]
             rows.append({name: value for name, value in row.items() if type(value) in (int, float)})
     return rows
-
-
-def drawn_figures(rows: Sequence[Figures]) -> list[str]:
-    """The names of all figures that some curve shows, with their margins."""
-    margins = {metric.name: metric.margin for metric in METRICS}
-    names = [name for chart in (*LEARNING_CHARTS, *HEALTH_CHARTS) for _, name in chart.curves]
-    tiles = {name for row in rows for name in row if name.startswith(REACHED)}
-    return list(dict.fromkeys((*AXES, *names, *(margins[name] for name in names if margins.get(name)), *sorted(tiles))))
-
-
-def tile(name: str) -> int:
-    """The tile that a figure is about."""
-    return int(name.removeprefix(REACHED)) if name.removeprefix(REACHED).isdecimal() else 0
-
-
-def rounded(value: float | None) -> float | None:
-    """The number with few digits; None where there is none, for JSON has no other."""
-    return None if value is None or not math.isfinite(value) else float(f"{value:.{DIGITS}g}")
-
-
-def chart_list() -> list[dict[str, Any]]:
-    """The charts, section by section, as the page draws them."""
-    known = {metric.name: metric for metric in METRICS}
-    return [
-        {"section": section, **chart_of(chart, known)}
-        for section, charts in ((LEARNING, LEARNING_CHARTS), (HEALTH, HEALTH_CHARTS))
-        for chart in charts
-    ]
-
-
-def chart_of(chart: Chart, known: Mapping[str, Metric]) -> dict[str, Any]:
-    """A chart with the metrics, margins and help texts of its curves."""
-    metrics = [known.get(name) for _, name in chart.curves]
-    first = chart.format or (metrics[0].format if metrics[0] else None)
-    return {
-        "title": chart.title,
-        "unit": "share" if first is percent else "",
-        "curves": [
-            {
-                "name": name,
-                "figure": figure,
-                "margin": metric.margin if metric else "",
-                "help": metric.help if metric else "",
-            }
-            for (name, figure), metric in zip(chart.curves, metrics, strict=True)
-        ],
-    }
 
 
 def ledger_state(ledger: Ledger) -> dict[str, Any]:

@@ -86,7 +86,7 @@ WRONG_ADDRESSES = (
         "/..%2f..%2fetc%2fpasswd",
         "/%2e%2e/access.py",
         "//etc/passwd",
-        "/uPlot.LICENSE",
+        "/LICENSE",
         "/app.py",
     ),
     *(f"/api/runs/0/games/{number}" for number in ("0", "1", "-1", "x", "1.5", "--1", "9" * 13, "")),

@@ -1,10 +1,9 @@
 "use strict";
-const TIME = "run/seconds", COLOURS = 8, HEIGHT = 220, LIMIT = 4;  // runs that are drawn at first
+const LIMIT = 4;  // runs that are drawn at first
 const part = (id) => document.getElementById(id);
-const compact = new Intl.NumberFormat("en", {notation: "compact", maximumSignificantDigits: 3});
 const clock = new Intl.DateTimeFormat([], {month: "short", day: "numeric", hour: "2-digit", minute: "2-digit", second: "2-digit"});
 let overview = null;
-const curves = new Map(), states = new Map(), drawn = new Map(), wanted = new Set();
+const curves = new Map(), states = new Map(), wanted = new Set(), charts = Charts.within(part("sections"));
 
 function element(kind, text = "", className = "") {
   const made = document.createElement(kind);
@@ -170,133 +169,10 @@ function showChoice() {
 
 // Curves.
 
-function axisOf(numbers) {
-  const figure = part("axis").value, name = overview.axes.find((each) => each.figure === figure).name;
-  if (figure !== TIME) return {figure: figure, name: name, size: 1};
-  const longest = Math.max(...numbers.map((number) => curves.get(number).figures[TIME]?.at(-1) || 0));
-  return longest >= 7200 ? {figure: figure, name: "hours", size: 3600} : {figure: figure, name: "minutes", size: 60};
-}
-
-function chartsOf(numbers) {
-  const tiles = [...new Set(numbers.flatMap((number) => curves.get(number).tiles))].slice(-5);
-  const reached = tiles.map((figure) => ({name: figure.split("_").at(-1), figure: figure, margin: "", help: ""}));
-  const more = tiles.length ? [{section: "Learning", title: "Games that reach a tile", unit: "share", curves: reached}] : [];
-  return [...overview.charts.filter((chart) => chart.section === "Learning"), ...more, ...overview.charts.filter((chart) => chart.section !== "Learning")];
-}
-
-function plan(chart, numbers, axis) {
-  // The series of a chart, each with its points: one for each run and curve that has two points.
-  const found = [];
-  for (const number of numbers) {
-    const {figures} = curves.get(number), places = figures[axis.figure] || [];
-    for (const curve of chart.curves) {
-      const values = figures[curve.figure];
-      if (!values) continue;
-      const points = [];
-      places.forEach((place, i) => {
-        if (place === null || values[i] === null || (points.length && place / axis.size <= points.at(-1)[0])) return;
-        points.push([place / axis.size, values[i], (curve.margin && figures[curve.margin]?.[i]) || 0]);
-      });
-      if (points.length < 2) continue;
-      const name = [numbers.length > 1 ? overview.runs[number].name : "", curve.name].filter(Boolean).join(" ");
-      found.push({name: name || chart.title, points: points, band: Boolean(curve.margin)});
-    }
-  }
-  return found;
-}
-
-function colour(i) {
-  return getComputedStyle(document.documentElement).getPropertyValue("--c" + (i % COLOURS)).trim();
-}
-
-function options(chart, series, axis, width) {
-  const show = chart.unit === "share" ? (value) => (100 * value).toFixed(1) + " %" : (value) => compact.format(value);
-  const style = getComputedStyle(document.documentElement), ink = style.getPropertyValue("--faint").trim(), line = style.getPropertyValue("--line").trim();
-  const axes = {stroke: ink, grid: {stroke: line, width: 1}, ticks: {stroke: line, width: 1}, font: "11px system-ui"};
-  const value = (plot, number) => number === null || number === undefined ? "" : show(number);
-  const made = [{label: axis.name, value: (plot, number) => number === null || number === undefined ? "" : compact.format(number)}], bands = [];
-  series.forEach((each, i) => {
-    made.push({label: each.name, stroke: colour(i), width: 1.8, spanGaps: true, value: value, points: {show: each.points.length < 30}});
-    if (!each.band) return;
-    const edge = {stroke: "transparent", spanGaps: true, points: {show: false}, class: "edge"};
-    made.push({label: each.name + ": high", ...edge, value: value}, {label: each.name + ": low", ...edge, value: value});
-    bands.push({series: [made.length - 2, made.length - 1], fill: colour(i) + "2e"});
-  });
-  return {
-    width: width, height: HEIGHT, series: made, bands: bands,
-    scales: {x: {time: false}},
-    axes: [{...axes, values: (plot, ticks) => ticks.map((tick) => compact.format(tick)), label: axis.name, labelSize: 18, labelFont: "11px system-ui", size: 30},
-      {...axes, size: 58, values: (plot, ticks) => ticks.map(show)}],
-    cursor: {sync: {key: "charts", setSeries: false}},
-  };
-}
-
-function dataOf(series) {
-  return uPlot.join(series.map(({points, band}) => {
-    const columns = [points.map(([place]) => place), points.map(([, value]) => value)];
-    if (band) columns.push(points.map(([, value, margin]) => value + margin), points.map(([, value, margin]) => value - margin));
-    return columns;
-  }));
-}
-
-function spoken(chart, series) {
-  return chart.title + ": " + series.map(({name, points}) => name + " " + compact.format(points.at(-1)[1])).join(", ");
-}
-
-function discard(title) {
-  if (!drawn.has(title)) return;
-  drawn.get(title).plot.destroy();
-  drawn.get(title).figure.remove();
-  drawn.delete(title);
-}
-
-function draw(chart, series, axis, holder, place) {
-  const known = drawn.get(chart.title), shape = JSON.stringify([axis.name, series.map(({name, band}) => [name, band])]);
-  if (known && known.shape === shape && known.figure.parentElement === holder) {
-    known.plot.setData(dataOf(series), known.plot.scales.x.min === known.low && known.plot.scales.x.max === known.high);
-  } else {
-    discard(chart.title);
-    const figure = element("figure"), caption = element("figcaption", chart.title);
-    const help = chart.curves.map((curve) => curve.help).filter(Boolean).join("; ");
-    if (help) caption.title = help;
-    figure.append(caption);
-    figure.setAttribute("role", "group");
-    holder.append(figure);
-    drawn.set(chart.title, {plot: new uPlot(options(chart, series, axis, figure.clientWidth), dataOf(series), figure), shape: shape, figure: figure});
-  }
-  const now = drawn.get(chart.title), places = now.plot.data[0];
-  now.low = places[0];
-  now.high = places.at(-1);
-  now.plot.setLegend({idx: places.length - 1});
-  now.figure.setAttribute("aria-label", spoken(chart, series));
-  if (holder.children[place] !== now.figure) holder.insertBefore(now.figure, holder.children[place] || null);
-}
-
 function showCurves() {
-  const numbers = [...wanted].filter((number) => curves.has(number));
-  const axis = axisOf(numbers), kept = new Set();
-  for (const chart of chartsOf(numbers)) {
-    const series = plan(chart, numbers, axis);
-    if (!series.length) continue;
-    let section = [...part("sections").children].find((each) => each.dataset.name === chart.section);
-    if (!section) {
-      section = element("section");
-      section.dataset.name = chart.section;
-      section.append(element("h2", chart.section), element("div", "", "charts"));
-      part("sections").append(section);
-    }
-    const charts = section.lastElementChild;
-    draw(chart, series, axis, charts, [...charts.children].filter((figure) => kept.has(figure)).length);
-    kept.add(drawn.get(chart.title).figure);
-  }
-  for (const [title, {figure}] of drawn) if (!kept.has(figure)) discard(title);
-  for (const section of [...part("sections").children]) if (!section.lastElementChild.children.length) section.remove();
+  const runs = [...wanted].filter((number) => curves.has(number)).map((number) => ({...curves.get(number), name: overview.runs[number].name}));
+  charts.show(runs, overview.axes.find(({figure}) => figure === part("axis").value));
   showTables();
-}
-
-function redraw() {
-  [...drawn.keys()].forEach(discard);
-  showCurves();
 }
 
 // What is looked at, and what is new.
@@ -366,10 +242,6 @@ async function begin() {
   part("number").onchange = () => { part("newest").checked = false; showGame(); };
   part("games").addEventListener("pointerdown", () => { part("newest").checked = false; });  // do not replace a game that is looked at
   part("games").addEventListener("keydown", () => { part("newest").checked = false; });
-  new ResizeObserver(() => {
-    for (const {plot, figure} of drawn.values()) plot.setSize({width: figure.clientWidth, height: HEIGHT});
-  }).observe(part("sections"));
-  matchMedia("(prefers-color-scheme: dark)").onchange = redraw;
   document.title = overview.runs.map(({name}) => name).join(", ") + " · Keima";
   listen();
 }
