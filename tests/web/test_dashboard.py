@@ -92,7 +92,8 @@ def test_the_curves_are_those_of_the_run_and_nothing_else_is_requested(browser: 
         shown = drawn(browser, charts=6)
         assert any(label.startswith("Loss: all 0.167,") for label in shown), shown
         assert "Elo: Elo 1.2K" in shown
-        assert "ended" not in text(browser) and "not running" in text(browser)
+        until(lambda: "not running" in text(browser))  # states arrive after curves
+        assert "ended" not in text(browser)
         assert served.token not in browser.found("return location.href")
         assert browser.complaints() == []
         own = f"http://127.0.0.1:{served.port}/"
