@@ -9,6 +9,7 @@ import json
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
+from xml.etree import ElementTree
 
 import numpy as np
 from numpy.typing import NDArray
@@ -351,7 +352,24 @@ def _check_position(game: Game, state: States, moves: Moves) -> None:
     _check_returns(game, state, moves)
     _require(game.hash(state) == game.hash(before), game, "hash differs for equal states", FROM_STATE, moves)
     _require(game.render(state).strip(), game, "render gives no text", "return the board as text", moves)
+    if game.cells is not None:
+        cells = np.asarray(game.cells(state))
+        whole = cells.ndim == 2 and cells.dtype.kind in "iu"
+        _require(whole, game, "cells gives no board of whole numbers", "return an array [H, W]", moves)
+    if game.svg is not None:
+        drawing = game.svg(state)
+        _require(
+            is_svg(drawing), game, "svg gives no SVG", 'return text such as <svg viewBox="0 0 9 9">...</svg>', moves
+        )
     _require(np.array_equal(state, before), game, "looking at a state changes it", UNCHANGED, moves)
+
+
+def is_svg(drawing: Any) -> bool:
+    """Whether something is the text of an SVG element."""
+    try:
+        return isinstance(drawing, str) and ElementTree.fromstring(drawing).tag.rpartition("}")[2] == "svg"
+    except ElementTree.ParseError:
+        return False
 
 
 def _check_legal_actions(game: Game, state: States, moves: Moves) -> list[int]:

@@ -112,6 +112,12 @@ class Game:
     # writes 1 where a point is player 0's, -1 where it is player 1's, else 0.
     final_score: Any = None
     won_by_area: bool = False  # whether the owner of more points wins
+    # The board as whole numbers, row by row from the top, for pages that draw it: 0 is an empty cell, 1 a stone of the
+    # first player, -1 of the second; of three and more players, k of player k - 1. Other numbers are shown as they are.
+    cells: Callable[[States], NDArray[Any]] | None = None  # (state) -> [H, W]
+    # A drawing in SVG, in place of one of the cells. A click on an element with data-move="NAME" makes that move. Pages
+    # allow no scripts and no styles: colours are attributes, such as fill="#d33".
+    svg: Callable[[States], str] | None = None
 
     def __post_init__(self) -> None:
         """Fill in the defaults that depend on other fields; without chance, outcome_symmetries is ``[Y, 0]``."""

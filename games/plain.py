@@ -108,6 +108,7 @@ def plain_game(
     policy_planes: int | None = None,
     move_names: Sequence[str] | Callable[[int], str] | None = None,
     render: Callable[[Any], str] | None = None,
+    svg: Callable[[Any], str] | None = None,
     max_return: float = 1.0,
     most_legal_moves: int = 0,
     rules_version: int = 1,
@@ -126,6 +127,7 @@ def plain_game(
         policy_planes: how many times the moves go through the points before those that belong to none.
         move_names: the names of the moves, or a function that names one; by default ``c4`` for a point, else numbers.
         render: the text for a board; by default rows of ``.XO``.
+        svg: the drawing of a board for pages, as ``Game.svg`` says; by default a grid with its stones and numbers.
         max_return: in a game for one player, the highest score.
         most_legal_moves: in any position, for which searches reserve memory.
         rules_version: for games of the project; a file of one's own is named by its content.
@@ -171,6 +173,8 @@ def plain_game(
         action_name=names.__getitem__,
         parse_action=partial(_parsed, {name.casefold(): move for move, name in enumerate(names)}),
         render=lambda state: (render or drawn)(board_in(rules, state).copy()),
+        cells=(lambda state: board_in(rules, state).copy()) if board.shape == shape[1:] else None,
+        svg=(lambda state: svg(board_in(rules, state).copy())) if svg else None,
         most_legal_actions=most_legal_moves,
         max_return=max_return,
         plain=rules,

@@ -4,6 +4,7 @@ Bit ``3 * row + column`` is a cell. An action is a cell, 0 to 8.
 """
 
 import numpy as np
+from numpy.typing import NDArray
 
 from games.compiled import inlined
 from games.game import (
@@ -103,6 +104,13 @@ def render(state: States) -> str:
     return "\n".join(" ".join(cells[row * SIZE : (row + 1) * SIZE]) for row in range(SIZE))
 
 
+def cells(state: States) -> NDArray[np.int64]:
+    """The marks ``[3, 3]``; see ``Game.cells``."""
+    bits = np.arange(CELLS)
+    mine, taken = state[MOVER] >> bits & 1, state[STONES] >> bits & 1
+    return ((2 * mine - taken) * (1 - 2 * (state[PLY] & 1))).reshape(SIZE, SIZE)
+
+
 def parse_action(text: str) -> int:
     """Parse a cell from 1 to 9, row by row."""
     if text.strip() not in {str(cell + 1) for cell in range(CELLS)}:
@@ -134,4 +142,5 @@ def tic_tac_toe() -> Game:
         action_name=action_name,
         parse_action=parse_action,
         render=render,
+        cells=cells,
     )

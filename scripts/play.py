@@ -159,9 +159,10 @@ from configs.schema import SearchSettings
 from engines.line_reader import Partner, converse
 from engines.players import read_model
 from engines.resignation import Resignation
+from engines.table import Table, move_name, parse_move, player_name
 from engines.thinking import Thinker
-from games import CHANCE, Game, load_game
-from games.game import IllegalAction, States
+from games import Game, load_game
+from games.game import IllegalAction
 from training.networks.auxiliary_heads import predictions_of
 from training.networks.evaluator import Evaluator
 from training.networks.model_file import Model
@@ -187,94 +188,43 @@ HELP = {
 PLIES_PER_POINT = 10  # plies for each point, after which a game of the Go engine ends; people end it earlier
 
 
-class Table:
-    """A game in progress between a person and a network, or a one-player game that they play together.
+class Opponent:
+    """The network as a person's opponent, or partner in a one-player game.
 
     Args:
-        resign_below: the network gives up when its chance to win stays below this; see ``Resignation``.
+        resign_below: it gives up when its chance to win stays below this; see ``Resignation``.
     """
 
-    def __init__(
-        self, game: Game, search: Search, *, person: int, seed: int | None = None, resign_below: float = 0.0
-    ) -> None:
-        self.game, self.search, self.person = game, search, person
-        self.resigned: int | None = None  # who has given up
-        self._resignation = Resignation(resign_below)
-        self._random = np.random.default_rng(seed)
-        self.history: list[States] = [self._after_chance(game.initial_state())]
-        self.moves: list[str] = []
+    def __init__(self, search: Search, *, resign_below: float = 0.0) -> None:
+        self._search, self._resignation = search, Resignation(resign_below)
 
-    @property
-    def state(self) -> States:
-        """The position."""
-        return self.history[-1]
-
-    def play(self, action: int) -> None:
-        """Make a move; see ``Game.play``."""
-        self.moves.append(move_name(self.game, self.state, action))
-        state = self.state.copy()
-        self.game.play(state, action)
-        self.history.append(self._after_chance(state))
-
-    def _after_chance(self, state: States) -> States:
-        """The state after all chance events."""
-        while not self.game.terminal(state) and self.game.current_player(state) == CHANCE:
-            outcomes, chances = self.game.chance_outcomes(state)
-            self.game.play(state, int(self._random.choice(outcomes, p=chances / chances.sum(dtype=np.float64))))
-        return state
-
-    def undo(self) -> None:
-        """Undo the person's last move and the answer to it."""
-        while len(self.history) > 1:
-            self.history.pop()
-            self.moves.pop()
-            if self.game.current_player(self.state) == self.person:
-                return
-
-    def think(self) -> tuple[int, float]:
-        """The network's best action, and its expectation for the player to move."""
-        found = self.search.find(self.state[None])
+    def find_move(self, table: Table) -> tuple[int, float]:
+        """Its best action, and its expectation for the player to move."""
+        found = self._search.find(table.state[None])
         return int(found.actions[0]), float(found.values[0])
 
-    def answer(self) -> str:
-        """Let the network move or resign; returns the lines to print."""
-        action, value = self.think()
-        if self.game.num_players == 2 and self._resignation.wanted(value):
-            self.resigned = 1 - self.person
+    def answer(self, table: Table) -> str:
+        """Let it move or resign; returns the lines to print."""
+        game, player = table.game, table.game.current_player(table.state)
+        action, value = self.find_move(table)
+        if game.num_players == 2 and self._resignation.wanted(value):
+            table.resigned = player
             return "It resigns."
-        move = move_name(self.game, self.state, action)
-        if self.game.num_players == 2:
-            said = f"It plays {move} and expects to win {(1 + value) / 2:.0%}."
-        else:
-            said = f"Player {self.game.current_player(self.state) + 1} plays {move} and expects {value:+.2f}."
-        self.play(action)
-        return said
+        table.play(action)
+        if game.num_players == 2:
+            return f"It plays {table.moves[-1]} and expects to win {(1 + value) / 2:.0%}."
+        return f"{player_name(game, player)} plays {table.moves[-1]} and expects {value:+.2f}."
 
-    @property
-    def over(self) -> bool:
-        """Whether the game has ended or a player has resigned."""
-        return self.resigned is not None or self.game.terminal(self.state)
 
-    def board(self) -> Text:
-        """The board in colours, with the last move marked and named."""
-        now = self.game.render(self.state)
-        if self.game.num_players == 1:
-            return Text(now)
-        if not self.moves:
-            return painted(now)
-        mover = "you" if self.game.current_player(self.history[-2]) == self.person else "it"
-        return painted(now, self.game.render(self.history[-2])).append(f"\n\nLast move: {self.moves[-1]}, by {mover}")
-
-    def result(self) -> str:
-        """The result from the person's view."""
-        if self.resigned is not None and self.game.num_players > 1:
-            return "You resign: it wins." if self.resigned == self.person else "It resigns: you win!"
-        won = self.game.returns(self.state)[self.person]
-        if self.game.num_players == 1:
-            return f"The game is over: score {won:,.0f}."
-        if self.game.num_players > 2:
-            return f"The game is over: your return is {won:+g}."
-        return "You win!" if won > 0 else "You lose." if won < 0 else "A draw."
+def painted_board(table: Table) -> Text:
+    """The board in colours, with the last move marked and named."""
+    game, now = table.game, table.game.render(table.state)
+    if game.num_players == 1:
+        return Text(now)
+    if table.before is None:
+        return painted(now)
+    mover = "you" if game.current_player(table.before) == table.person else "it"
+    return painted(now, game.render(table.before)).append(f"\n\nLast move: {table.moves[-1]}, by {mover}")
 
 
 @interruptible
@@ -331,8 +281,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         again = True
         while again:
             person = 1 if arguments.second else 0
-            table = Table(game, search, person=person, seed=arguments.seed, resign_below=arguments.resign or 0.0)
-            again = play_at_terminal(table, console, watch=arguments.watch)
+            table = Table(game, person=person, seed=arguments.seed)
+            opponent = Opponent(search, resign_below=arguments.resign or 0.0)
+            again = play_at_terminal(table, opponent, console, watch=arguments.watch)
     except (KeyboardInterrupt, EOFError):
         console.print()
     return 0
@@ -384,17 +335,17 @@ def serve(make: Callable[..., Partner], game: Game, evaluator: Evaluator, simula
     return 0
 
 
-def play_at_terminal(table: Table, console: Console, *, watch: bool = False) -> bool:
+def play_at_terminal(table: Table, opponent: Opponent, console: Console, *, watch: bool = False) -> bool:
     """Play one game; returns whether another is wanted."""
     if watch:
-        watch_game(table, console)
+        watch_game(table, opponent, console)
     shown = None
     while not table.over:
         if table.state is not shown:
             shown = table.state
             print_board(table, console)
         if table.game.current_player(table.state) != table.person:
-            console.print(table.answer(), markup=False)
+            console.print(opponent.answer(table), markup=False)
             continue
         command = console.input("Your move: ").strip()
         match command.lower():
@@ -405,9 +356,9 @@ def play_at_terminal(table: Table, console: Console, *, watch: bool = False) -> 
             case "resign":
                 table.resigned = table.person
             case "watch" if table.game.num_players == 1:
-                watch_game(table, console)
+                watch_game(table, opponent, console)
             case _:
-                for line in obey(table, command):
+                for line in obey(table, opponent, command):
                     console.print(line, markup=False)
     if table.state is not shown:
         print_board(table, console)
@@ -417,14 +368,14 @@ def play_at_terminal(table: Table, console: Console, *, watch: bool = False) -> 
 
 def print_board(table: Table, console: Console) -> None:
     """Print the board between empty lines."""
-    console.print(Text("\n").append(table.board()).append("\n"), soft_wrap=True)
+    console.print(Text("\n").append(painted_board(table)).append("\n"), soft_wrap=True)
 
 
-def watch_game(table: Table, console: Console) -> None:
+def watch_game(table: Table, opponent: Opponent, console: Console) -> None:
     """Let the network play a one-player game to its end, at a readable speed."""
     while not table.game.terminal(table.state):
         print_board(table, console)
-        action, value = table.think()
+        action, value = opponent.find_move(table)
         console.print(f"It plays {table.game.action_name(action)}, {hope(table.game, value)}.", markup=False)
         table.play(action)
         time.sleep(WATCH_SECONDS if console.is_terminal else 0.0)
@@ -437,7 +388,7 @@ def hope(game: Game, value: float) -> str:
     return f"and expects you to win {(1 + value) / 2:.0%}" if game.num_players == 2 else f"and expects {value:+.2f}"
 
 
-def obey(table: Table, command: str) -> Iterator[str]:
+def obey(table: Table, opponent: Opponent, command: str) -> Iterator[str]:
     """Execute a typed line; yields the lines to print."""
     game = table.game
     match command.lower():
@@ -447,10 +398,10 @@ def obey(table: Table, command: str) -> Iterator[str]:
         case "undo":
             table.undo()
         case "hint":
-            action, value = table.think()
+            action, value = opponent.find_move(table)
             yield f"It would play {move_name(game, table.state, action)}, {hope(game, value)}."
         case "go" if game.num_players == 1:
-            action, value = table.think()
+            action, value = opponent.find_move(table)
             table.play(action)
             yield f"It plays {game.action_name(action)}, {hope(game, value)}."
         case _:
@@ -469,32 +420,6 @@ def examples(table: Table) -> str:
     """Some legal moves."""
     legal = np.random.default_rng(0).permutation(table.game.legal_actions(table.state))[:EXAMPLES]
     return ", ".join(move_name(table.game, table.state, int(action)) for action in legal)
-
-
-def move_name(game: Game, state: States, action: int) -> str:
-    """A move's name for people; in chess by the board's squares, although actions are named from the mover's view."""
-    if game.name == "chess":
-        from games.chess.notation import uci_of  # imported here, because it compiles chess
-
-        return uci_of(state, action)
-    return game.action_name(action)
-
-
-def parse_move(game: Game, state: States, text: str) -> int:
-    """The action with this ``move_name``.
-
-    Raises:
-        ValueError: it is no move.
-        IllegalAction: it is not legal here.
-    """
-    if game.name == "chess":
-        from games.chess.notation import action_of_uci
-
-        return action_of_uci(state, text.lower())
-    action = game.parse_action(text)
-    if action not in game.legal_actions(state):
-        raise IllegalAction(f"{text} is not legal here")
-    return action
 
 
 if __name__ == "__main__":

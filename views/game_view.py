@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from engines.table import move_name
 from games import CHANCE, Game, load_game
 from games.game import States
 from training.data.imported_games import last_state
@@ -16,6 +17,7 @@ from training.data.receive import load_received
 from training.data.records import AGREED, RANDOM_MOVE, GameBatch, GameRecord
 from training.networks.predictions import Predict
 from views.charts import game_title
+from views.drawn_board import Cells, drawn_board, kind_of, points_of
 
 SAMPLE_GAMES = 3  # shown for a run
 VIEW_BATCH = 64  # positions that a network evaluates at once
@@ -27,9 +29,11 @@ class PositionView:
 
     ply: int  # steps before it, chance outcomes included
     board: str  # as text
-    cells: tuple[tuple[int, ...], ...] = ()  # row by row, if the board has numbers in cells
+    cells: Cells = ()  # see ``DrawnBoard``
+    svg: str = ""
     player: int = 0
     move: str = ""  # that was played; empty at the end
+    points: tuple[int, ...] = ()  # that it was played on; see ``points_of``
     drawn: bool = False  # whether the move was drawn at random, rather than found by search
     outcomes: tuple[str, ...] = ()  # chance outcomes after the move
     value: float | None = (
@@ -37,6 +41,7 @@ class PositionView:
     )
     # The policy target: moves with their shares, largest first; empty after a cheap search.
     policy: tuple[tuple[str, float], ...] = ()
+    policy_points: tuple[tuple[int, ...], ...] = ()  # of the same moves
     score: float | None = None  # of a one-player game
     # By point, if the game is won by area: from 100, certainly player 0's, to -100.
     ownership: tuple[int, ...] = ()
@@ -48,6 +53,8 @@ class GameView:
     """A recorded game."""
 
     game: str
+    kind: str  # of board; see ``kind_of``
+    players: int
     number: int  # in the run, from 1, in the order of receipt
     worker: str
     models: tuple[int, int]  # that played the first move and the last
@@ -126,6 +133,8 @@ def view_game(game: Game, batch: GameBatch, index: int, *, number: int, predict:
         moments[-1] = _with_final_score(game, record, moments[-1])
     return GameView(
         game=game_title(game.name, game.options),
+        kind=kind_of(game),
+        players=game.num_players,
         number=number,
         worker=batch.worker,
         models=(int(record.first_model), int(record.last_model)),
@@ -188,10 +197,13 @@ def moments_of(game: Game, record: GameRecord) -> list[PositionView]:
                 **_board(game, state),
                 ply=ply,
                 player=game.current_player(state),
-                move=game.action_name(action),
+                move=move_name(game, state, action),
+                points=points_of(game, state, action),
                 drawn=bool(record.flags[ply] & RANDOM_MOVE),
                 value=float(record.root_values[ply]),
-                policy=_policy(game, record.policy_actions[entries].tolist(), record.policy_weights[entries].tolist()),
+                **_policy(
+                    game, state, record.policy_actions[entries].tolist(), record.policy_weights[entries].tolist()
+                ),
             )
         game.play(state, action)
     found += [_answered(waiting, outcomes)] if waiting else []
@@ -203,34 +215,18 @@ def _answered(moment: PositionView, outcomes: Sequence[str]) -> PositionView:
 
 
 def _board(game: Game, state: States) -> dict[str, Any]:
-    cells = _cells(game, state)
+    drawn = drawn_board(game, state)
+    score = float(game.returns(state)[0]) if game.num_players == 1 else None
+    return {"board": drawn.text, "cells": drawn.cells, "svg": drawn.svg, "score": score}
+
+
+def _policy(game: Game, state: States, actions: Sequence[int], weights: Sequence[int]) -> dict[str, Any]:
+    """The shares of moves, the largest first, and the points of these moves."""
+    total, order = sum(weights), sorted(range(len(actions)), key=lambda entry: -weights[entry])
     return {
-        "board": game.render(state),
-        "cells": tuple(map(tuple, cells.tolist())) if cells is not None else (),
-        "score": float(game.returns(state)[0]) if game.num_players == 1 else None,
+        "policy": tuple((move_name(game, state, actions[entry]), weights[entry] / total) for entry in order),
+        "policy_points": tuple(points_of(game, state, actions[entry]) for entry in order),
     }
-
-
-def _cells(game: Game, state: States) -> NDArray[Any] | None:
-    """The numbers of a board's cells, row by row; None for other boards.
-
-    Each game is imported, and compiled, only for its own boards.
-    """
-    if game.name == "twenty48":
-        from games.twenty48.rules import tiles
-
-        return tiles(state)
-    if game.name == "go":
-        from games.go.setup import stones
-
-        return stones(state)
-    return None
-
-
-def _policy(game: Game, actions: Sequence[int], weights: Sequence[int]) -> tuple[tuple[str, float], ...]:
-    total = sum(weights)
-    pairs = sorted(zip(actions, weights, strict=True), key=lambda pair: -pair[1])
-    return tuple((game.action_name(action), weight / total) for action, weight in pairs)
 
 
 def result_of(game: Game, record: GameRecord) -> str:

@@ -12,7 +12,7 @@ from views.charts import Column, Row, percent
 from views.game_view import GameView
 from views.metrics import CHARTS, METRICS, Chart, metric_chart
 from views.svg import ChartLayout, Series, laid_out, svg
-from views.viewer import VIEWER, shown_game
+from views.viewer import BOARDS, VIEWER, shown_game
 from views.views import history
 from views.worker_charts import worker_charts
 
@@ -72,8 +72,8 @@ def filled(
         # So nothing in the text can end the script that contains it.
         "GAMES": json.dumps([shown_game(view) for view in games], separators=(",", ":")).replace("<", "\\u003c"),
         "VIEWER": VIEWER["html"].read_text(encoding="utf-8"),
-        "STYLE": VIEWER["css"].read_text(encoding="utf-8"),
-        "SCRIPT": VIEWER["js"].read_text(encoding="utf-8"),
+        "STYLE": "".join(path.read_text(encoding="utf-8") for path in (BOARDS["css"], VIEWER["css"])),
+        "SCRIPT": "".join(path.read_text(encoding="utf-8") for path in (BOARDS["js"], VIEWER["js"])),
     }
     # In one pass, so that a placeholder within a text is left alone.
     return PLACEHOLDER.sub(lambda mark: parts[mark[1]], TEMPLATE.read_text(encoding="utf-8"))

@@ -16,7 +16,7 @@ from starlette.routing import Route
 
 from training.common.disk_words import in_words
 from views.run_charts import AXES
-from views.viewer import CHARTS, VIEWER, shown_game
+from views.viewer import BOARDS, CHARTS, VIEWER, shown_game
 from web.run_reader import UNREADABLE, RunReader
 
 ASSETS = Path(__file__).with_name("assets")
@@ -40,7 +40,7 @@ def application(folders: Sequence[Path], *, ending: Callable[[], bool] = lambda:
         "axes": [{"figure": figure, "name": name} for figure, name in AXES.items()],
     }
     streams = Streams(runs, ending)
-    files = (*ASSETS.iterdir(), VIEWER["css"], VIEWER["js"], *CHARTS.values())
+    files = (*ASSETS.iterdir(), *BOARDS.values(), VIEWER["css"], VIEWER["js"], *CHARTS.values())
     return Starlette(
         routes=[
             Route("/", page()),

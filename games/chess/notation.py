@@ -3,6 +3,7 @@
 import re
 
 import numpy as np
+from numpy.typing import NDArray
 
 from games.chess.board import (
     BY_CLOCK,
@@ -221,6 +222,16 @@ def square_name(square: int, *, black: bool = False) -> str:
     """The name of a square, such as e4; with ``black``, the square is seen by Black."""
     row, column = divmod(square ^ UPSIDE_DOWN if black else square, 8)
     return f"{FILES[column]}{8 - row}"
+
+
+def cells(state: States) -> NDArray[np.int64]:
+    """The pieces ``[8, 8]``, Black's home row first: 1 to 6 are White's pawn, knight, bishop, rook, queen and king,
+    negative numbers Black's.
+    """
+    found = np.zeros(64, np.int64)
+    for square, letter in pieces_of(state).items():
+        found[square] = (1 + list(PIECES).index(letter.lower())) * (1 if letter.isupper() else -1)
+    return found.reshape(8, 8)
 
 
 def parse_square(name: str) -> int:

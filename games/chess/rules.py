@@ -62,7 +62,7 @@ from games.chess.board import (
     swap_sides,
 )
 from games.chess.moves import MOST_MOVES, has_move, in_check, legal_actions, terminal
-from games.chess.notation import START_FEN, action_name, empty_row, parse_action, render, set_up
+from games.chess.notation import START_FEN, action_name, cells, empty_row, parse_action, render, set_up
 from games.compiled import inlined
 from games.game import Game, Planes, Returns, Rules, States, no_chance, observe_kernel, query_kernel, returns_kernel
 from games.intrinsics import byte_swap, lowest_bit
@@ -170,4 +170,5 @@ def chess(*, max_plies: int = 512, claim_draws: bool = True) -> Game:
         action_name=action_name,
         parse_action=parse_action,
         render=render,
+        cells=cells,
     )

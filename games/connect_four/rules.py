@@ -232,6 +232,12 @@ def render(state: States) -> str:
     return "\n".join([*lines, " ".join(str(column + 1) for column in range(COLUMNS))])
 
 
+def discs(state: States) -> NDArray[np.int64]:
+    """The discs ``[6, 7]``, the bottom row last; see ``Game.cells``."""
+    mine, taken = state[MOVER] >> BITS & 1, state[STONES] >> BITS & 1
+    return ((2 * mine - taken) * (1 - 2 * (state[PLY] & 1))).reshape(ROWS, COLUMNS)
+
+
 def parse_action(text: str) -> int:
     """Parse a column from 1 to 7."""
     if text.strip() not in {"1", "2", "3", "4", "5", "6", "7"}:
@@ -265,4 +271,5 @@ def connect_four() -> Game:
         parse_action=parse_action,
         render=render,
         final_score=final_score,
+        cells=discs,
     )

@@ -64,6 +64,7 @@ from games.go.board import (
     start_row,
     step,
 )
+from games.go.setup import stones
 from games.intrinsics import fields, lowest_bit
 
 SMALLEST, LARGEST = 5, 19
@@ -256,6 +257,11 @@ def render(state: States) -> str:
     return "\n".join(lines)
 
 
+def cells(state: States) -> NDArray[np.int64]:
+    """The stones ``[size, size]``: 1 is black, -1 white."""
+    return np.where(stones(state) == 2, -1, stones(state)).astype(np.int64)
+
+
 def _require_whole(name: str, value: Any, low: int, high: int) -> None:
     if not isinstance(value, int) or isinstance(value, bool):
         raise TypeError(f"{name} must be a whole number, not {value!r}")
@@ -311,4 +317,5 @@ def go(*, size: int = 9, komi: float = 7.0, suicide: bool = False, max_plies: in
         render=render,
         final_score=final_score,
         won_by_area=True,
+        cells=cells,
     )

@@ -373,6 +373,7 @@ def twenty48(*, height: int = 4, width: int = 4, planes: int = 16) -> Game:
         action_name=lambda action: ACTIONS[action],
         parse_action=parse_action,
         render=render,
+        cells=tiles,
         num_outcomes=2 * cells,
         outcome_symmetries=outcome_table(points),
         outcome_name=lambda outcome: outcome_name(height, width, outcome),

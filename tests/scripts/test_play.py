@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import cast
 
 import pytest
 import torch
@@ -185,12 +186,12 @@ def test_pieces_are_coloured_and_the_last_move_is_marked() -> None:
 
 def test_chess_moves_are_typed_and_named_by_the_board_s_squares() -> None:
     chess = load_game("chess")
-    table = play.Table(chess, None, person=1)  # type: ignore[arg-type]
+    table, opponent = play.Table(chess, person=1), cast(play.Opponent, None)
     table.play(play.parse_move(chess, table.state, "e2e4"))
-    assert list(play.obey(table, "E7E5")) == []
-    assert table.moves == ["e2e4", "e7e5"] and "Last move: e7e5, by you" in table.board().plain
-    assert "e9e5' is not a move" in next(iter(play.obey(table, "e9e5")))
-    assert "e2e4 is not legal here; " in next(iter(play.obey(table, "e2e4")))
+    assert list(play.obey(table, opponent, "E7E5")) == []
+    assert table.moves == ["e2e4", "e7e5"] and "Last move: e7e5, by you" in play.painted_board(table).plain
+    assert "e9e5' is not a move" in next(iter(play.obey(table, opponent, "e9e5")))
+    assert "e2e4 is not legal here; " in next(iter(play.obey(table, opponent, "e2e4")))
 
 
 def test_the_end_of_the_input_ends_the_program(

@@ -13,7 +13,6 @@ from rich.console import Console
 from games import CHANCE, Game, load_game
 from games.game import States
 from games.go.rules import score_lead
-from games.go.setup import stones
 from scripts.view_results import main as view_results
 from tests.training.example_reports import evaluation
 from tests.training.example_reports import iteration as iteration_for_two
@@ -25,6 +24,7 @@ from training.data.receive import Received, receive
 from training.data.records import GameBatch, encode
 from training.networks.auxiliary_heads import predictions_of
 from training.networks.network import build_network
+from views.drawn_board import cells_of
 from views.files import StatsFile
 from views.game_view import recorded_game, sample_games, view_game
 from views.page import page
@@ -96,7 +96,7 @@ def test_at_the_end_of_a_go_game_its_points_are_assigned_by_the_rules() -> None:
     assert 0 < np.count_nonzero(batch.resigned) < 6
     for index, state in enumerate(ends(batch, GO)):
         view = view_game(GO, batch, index, number=1)
-        assert np.array_equal(view.moments[-1].cells, stones(state))
+        assert np.array_equal(view.moments[-1].cells, cells_of(GO, state))
         assert not any(moment.ownership or moment.score_lead for moment in view.moments[:-1])
         if batch.resigned[index]:
             assert not view.moments[-1].ownership and view.moments[-1].score_lead is None

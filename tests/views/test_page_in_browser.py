@@ -47,14 +47,14 @@ const middle = (part) => {
   const box = part.getBoundingClientRect();
   return [(box.left + box.right) / 2, (box.top + box.bottom) / 2];
 };
-const all = (selector) => [...document.querySelectorAll('.goban ' + selector)];
+const all = (selector) => [...document.querySelectorAll('.board ' + selector)];
 const names = all('text:not(.share)').map((part) => [part.textContent, ...middle(part)]);
 const nearest = (place, axis, kind) =>
   names.filter(([name]) => kind.test(name)).sort((a, b) => Math.abs(a[axis] - place) - Math.abs(b[axis] - place))[0][0];
 const point = (part) => nearest(middle(part)[0], 1, /[A-Z]/) + nearest(middle(part)[1], 2, /[0-9]/);
-return {black: all('circle.black').map(point), white: all('circle.white').map(point), last: all('.last').map(point),
+return {black: all('circle.p1').map(point), white: all('circle.p2').map(point), last: all('.last').map(point),
   visits: all('.visits').map(point), texts: all('.share').map((part) => part.textContent),
-  owners: all('rect:not(.wood)').map((part) => [point(part), part.textContent])};"""
+  owners: all('rect.owner').map((part) => [point(part), part.textContent])};"""
 
 
 @pytest.fixture(scope="module")
@@ -161,7 +161,7 @@ def test_it_draws_stones_policy_and_ownership_on_a_go_board(browser: Browser, tm
     now, last = view.moments[2], view.moments[1].move
     drawn = browser.found(BOARD)
     assert [len(drawn[kind]) for kind in ("black", "white")] == [
-        np.count_nonzero(np.array(now.cells) == color) for color in (1, 2)
+        np.count_nonzero(np.array(now.cells) == color) for color in (1, -1)
     ]
     shares = {name: share for name, share in now.policy if name != "pass"}
     assert sorted(drawn["visits"]) == sorted(shares) and drawn["last"] == [last]
@@ -206,7 +206,7 @@ def test_its_slider_steps_through_a_game(browser: Browser, tmp_path: Path) -> No
 def test_it_plays_a_game_automatically_and_stops_at_its_end(browser: Browser, tmp_path: Path) -> None:
     view = game_for_two()
     show(browser, tmp_path, [view])
-    assert text_of(browser, "board") == view.moments[0].board
+    assert browser.found("return document.querySelectorAll('.board.connect_four .stone').length") == 0
     assert "Player 1 plays" in text_of(browser, "said")
     browser.press("End")
     after_keys(browser, "ArrowLeft", "ArrowLeft")
@@ -216,6 +216,9 @@ def test_it_plays_a_game_automatically_and_stops_at_its_end(browser: Browser, tm
     while text_of(browser, "run") == "stop":
         assert time.monotonic() < deadline
     assert position(browser) == len(view.moments)
+    end = np.array(view.moments[-1].cells)
+    discs = "return [1, 2].map((player) => document.querySelectorAll('.board .stone.p' + player).length)"
+    assert browser.found(discs) == [np.count_nonzero(end == 1), np.count_nonzero(end == -1)]
 
 
 def test_it_has_no_viewer_without_games(browser: Browser, tmp_path: Path) -> None:

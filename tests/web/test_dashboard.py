@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import yaml
 
@@ -146,6 +147,17 @@ def play(folder: Path) -> AbstractContextManager[Any]:
     return programs.begun("start_main.py", "--config", config(folder), "--run-dir", folder / "live")
 
 
+# The marks of a board of tic-tac-toe by point: 1 is the first player's, -1 the second's.
+MARKS = """
+const cells = [...document.querySelectorAll('#board .cell')].map((cell) => cell.getBoundingClientRect());
+const marks = [...document.querySelectorAll('#board .stone')].map((mark) => [mark.getBoundingClientRect(), mark]);
+return cells.map((cell) => {
+  const within = (box) => box.left > cell.left && box.right < cell.right && box.top > cell.top;
+  const found = marks.find(([box]) => within(box) && box.bottom < cell.bottom);
+  return found ? (found[1].classList.contains('p1') ? 1 : -1) : 0;
+});"""
+
+
 def step_through_the_last_game(browser: Browser, served: Dashboard, folder: Path) -> None:
     """Step from the newest game's start to its end, and compare every board, move and value."""
     with read_ledger(folder) as ledger:
@@ -159,7 +171,7 @@ def step_through_the_last_game(browser: Browser, served: Dashboard, folder: Path
         said = str(browser.found("return document.getElementById('said').textContent"))
         assert said.startswith(f"Position {number} of {len(view.moments)}.")
         assert f"plays {moment.move}" in said if moment.move else view.result in said
-        assert browser.found("return document.getElementById('board').textContent") == moment.board
+        assert browser.found(MARKS) == np.array(moment.cells).ravel().tolist()
         browser.click("#next")
     assert not browser.found("return document.getElementById('newest').checked")  # it is not replaced by a newer one
 
