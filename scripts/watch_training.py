@@ -71,6 +71,7 @@ if __name__ == "__main__":
 from rich.console import Console
 from rich.live import Live
 
+from training.common.file_stamp import FileStamp
 from training.common.reports import ProgressReport
 from training.common.run_lock import LOCK, is_held
 from views.charts import duration
@@ -105,17 +106,16 @@ class Stats:
         self.problem = ""
         self.unreadable = ""  # the problem, if it is one of permissions
         self.written = 0.0  # seconds since 1970
-        self._seen: tuple[int, int, int] | None = None
+        self._seen: FileStamp | None = None
 
     def poll(self) -> None:
         """Read the file if it has changed."""
         try:
-            status = self.path.stat()
-            seen = (status.st_ino, status.st_size, status.st_mtime_ns)
+            seen = FileStamp.of(self.path)
             if seen == self._seen:
                 return
             self._seen, self.rows, self.problem = seen, read_stats(self.path), ""
-            self.written = status.st_mtime
+            self.written = seen.written
         except FileNotFoundError:
             self._seen, self.problem = None, f"{self.path} is not there yet: it appears after the first iteration"
         except PermissionError:

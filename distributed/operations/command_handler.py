@@ -14,6 +14,7 @@ from distributed.fleet.worker_state import LOST_MARKS, Mark
 from distributed.operations.requests import Request, RequestInbox
 from distributed.operations.status import status_text
 from distributed.setup.worker_list import add_worker, remove_worker
+from training.common.file_stamp import stamp_of
 
 log = logging.getLogger(__name__)
 
@@ -75,7 +76,7 @@ class CommandHandler:
     ) -> None:
         self._fleet, self._config, self._requests, self._title = fleet, config, inbox, title
         self._log_event, self._clock = log_event, clock
-        self._read = _state_of(config)
+        self._read = stamp_of(config)
         self._first: _Reading | None = None  # of a changed file, until a second read agrees
         self._wanted: tuple[WorkerSettings, ...] = fleet.machines
         self._returning: set[str] = set()  # machines that left to come back with new settings, until they play
@@ -95,10 +96,10 @@ class CommandHandler:
 
     def _poll_config(self) -> None:
         """Read the file if it has changed, and follow it once two reads agree: one may see half of a write."""
-        state = _state_of(self._config)
-        if state == self._read and self._first is None:
+        stamp = stamp_of(self._config)
+        if stamp == self._read and self._first is None:
             return
-        self._read, first, self._first = state, self._first, self._reading()
+        self._read, first, self._first = stamp, self._first, self._reading()
         if self._first == first:
             self._take_up(self._first)
 
@@ -141,7 +142,7 @@ class CommandHandler:
 
     def _follow_now(self) -> None:
         """Follow the file, which this process has just written."""
-        self._read = _state_of(self._config)
+        self._read = stamp_of(self._config)
         self._take_up(self._reading())
         self._follow()
 
@@ -214,12 +215,3 @@ def _attempt(do: Callable[[], None]) -> list[str]:
     except (ValueError, OSError) as error:
         return [str(error)]
     return []
-
-
-def _state_of(path: Path) -> tuple[int, int, int] | None:
-    """Return a value that changes when the file does."""
-    try:
-        found = path.stat()
-    except OSError:
-        return None
-    return found.st_mtime_ns, found.st_size, found.st_ino

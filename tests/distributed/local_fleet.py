@@ -18,7 +18,10 @@ from tests.training.small_run import GAME, small_settings
 from training.common.processes import Process, start_process
 from training.worker.worker_folder import WorkerFolder
 
-OURS = ("configs", "distributed", "games", "scripts", "training", "requirements.txt", "start_worker.py")
+OURS = (
+    *("configs", "distributed", "games", "scripts", "training", "start_worker.py"),
+    *("requirements.txt", "requirements-openspiel.txt"),
+)
 
 
 def make_host(root: Path) -> Path:

@@ -239,9 +239,10 @@ class Ledger:
         with _transaction(self._db):
             self._note(kind, text, worker)
 
-    def events(self) -> list[tuple[str, str, str, float]]:
-        """All events in order: kind, worker, text, and the time in seconds since 1970."""
-        return list(self._db.execute("SELECT kind, worker, text, time FROM events ORDER BY number"))
+    def events(self, *, last: int = -1) -> list[tuple[str, str, str, float]]:
+        """All events, or the ``last`` ones, in order: kind, worker, text, and the time in seconds since 1970."""
+        newest = self._db.execute("SELECT kind, worker, text, time FROM events ORDER BY number DESC LIMIT ?", (last,))
+        return list(newest)[::-1]
 
     def add_match(self, first: str, second: str, *, wins: int, draws: int, losses: int, num_simulations: int) -> None:
         """Enter a match between two players, from the view of the first."""

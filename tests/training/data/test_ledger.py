@@ -369,6 +369,9 @@ def test_iterations_matches_ratings_and_events_are_kept(ledger: Ledger) -> None:
     assert ledger.ratings() == {"2": (320.0, 20.0), "random": (0.0, 0.0)}
     ledger.add_event("restarted", "it did not answer", worker="w1")
     assert ledger.events()[-1][:3] == ("restarted", "w1", "it did not answer")
+    ledger.add_event("note", "later")
+    assert [text for _, _, text, _ in ledger.events(last=1)] == ["later"]
+    assert ledger.events(last=2) == ledger.events()[-2:] and ledger.events(last=99) == ledger.events()
 
 
 def test_games_that_were_not_begun_can_be_taken_back(ledger: Ledger) -> None:
