@@ -417,6 +417,8 @@ class Fleet:
             decision=self._decisions.get(snapshot.name),
             refused=self._assignments.refusals.get(snapshot.name, ""),
             weight=self._weight(thread),
+            sent=thread.connection.snapshot.sent,
+            received=thread.connection.snapshot.received,
         )
 
     def _weight(self, thread: _ConnectionThread) -> float:

@@ -22,6 +22,9 @@ class WorkerView:
     weight: float  # from the config
     last_batch: float | None  # seconds since the last batch arrived; None before the first
     note: str  # what the user should know although it plays
+    sent: int = 0  # bytes of files to its machine so far
+    received: int = 0  # bytes of files from its machine
+    disk_free: int | None = None  # bytes, where its folder is; None: it has not said
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -52,7 +52,13 @@ class MachineSnapshot:
 
     workers: tuple[WorkerSnapshot, ...]
     inspected: bool  # the machine itself has listed its workers
-    transferred: int  # bytes of files in both directions so far
+    sent: int  # bytes of files to it so far
+    received: int  # bytes of files from it
+
+    @property
+    def transferred(self) -> int:
+        """Bytes of files in both directions so far."""
+        return self.sent + self.received
 
 
 class MachineConnection:
@@ -113,7 +119,7 @@ class MachineConnection:
         self._commands: deque[tuple[str, Restart | Stop | None]] = deque()  # None: take over
         self._leaving: Leaving | None = None
         self._transport: Transport | None = None
-        self._transferred = 0  # bytes, by earlier connections
+        self._sent = self._received = 0  # bytes, by earlier connections
         self._failures, self._retry_at, self._tried_at = 0, clock(), NEVER
         self._inspected = False
         self._workers = {name: self._remote_worker(WorkerSlot(name)) for name in expected_workers(machine, root)}
@@ -295,7 +301,8 @@ class MachineConnection:
 
     def _disconnect(self) -> None:
         if self._transport is not None:
-            self._transferred += self._transport.sent + self._transport.received
+            self._sent += self._transport.sent
+            self._received += self._transport.received
             self._transport.close()
             self._transport = None
 
@@ -335,9 +342,14 @@ class MachineConnection:
         self.snapshot = self._new_snapshot()
 
     def _new_snapshot(self) -> MachineSnapshot:
-        now = 0 if self._transport is None else self._transport.sent + self._transport.received
+        sent, received = (self._transport.sent, self._transport.received) if self._transport else (0, 0)
         snapshots = tuple(worker.snapshot() for worker in self._workers.values() if not worker.retired)
-        return MachineSnapshot(workers=snapshots, inspected=self._inspected, transferred=self._transferred + now)
+        return MachineSnapshot(
+            workers=snapshots,
+            inspected=self._inspected,
+            sent=self._sent + sent,
+            received=self._received + received,
+        )
 
 
 def expected_workers(machine: WorkerSettings, root: Path) -> list[str]:

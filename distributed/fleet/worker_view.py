@@ -18,6 +18,8 @@ def worker_view(
     decision: Decision | None,
     refused: str,
     weight: float,
+    sent: int,
+    received: int,
 ) -> WorkerView:
     """Return the view of a worker.
 
@@ -31,6 +33,8 @@ def worker_view(
         decision: the balancer's decision; None: there is none yet.
         refused: why its last batch was refused; empty: it was accepted.
         weight: the machine's weight in the config.
+        sent: bytes of files to the machine so far.
+        received: bytes of files from it.
     """
     heartbeat = snapshot.heartbeat
     plays = state.mark not in (Mark.ERROR, Mark.OFFLINE) and heartbeat is not None
@@ -51,4 +55,7 @@ def worker_view(
         weight=weight,
         last_batch=None if snapshot.last_batch is None else now - snapshot.last_batch,
         note="; ".join(note for note in notes if note),
+        sent=sent,
+        received=received,
+        disk_free=heartbeat.disk_free if heartbeat else None,
     )

@@ -17,11 +17,12 @@ from distributed.operations import status
 from distributed.operations.command_handler import CommandHandler
 from distributed.operations.requests import RequestInbox
 from distributed.operations.status import StatusFile
+from distributed.setup.machine import printable_start
 from distributed.setup.process_manager import RemoteProcessManager
 from distributed.setup.release import worker_requirements
 from distributed.ssh import ssh
 from games import Game
-from training.common.reports import ClusterReport, RemoteStanding
+from training.common.reports import ClusterReport, RemoteDetails, RemoteStanding
 from training.run.backend import PendingBatch
 from views.charts import game_title
 
@@ -115,7 +116,7 @@ class Cluster(Fleet):
 
 
 def cluster_report(view: FleetView) -> ClusterReport:
-    """Return what the terminal shows of a cluster."""
+    """Return what observers are told of a cluster."""
     return ClusterReport(
         active=view.active,
         total=view.total,
@@ -123,6 +124,18 @@ def cluster_report(view: FleetView) -> ClusterReport:
         network_mb_per_minute=view.network_mb_per_minute,
         standings={
             worker.name: RemoteStanding(mark=worker.mark.value, share=worker.share, last_batch=worker.last_batch)
+            for worker in view.workers
+        },
+        details={
+            worker.name: RemoteDetails(
+                machine=worker.machine,
+                since=worker.since,
+                reason=printable_start(worker.reason),
+                note=printable_start(worker.note),
+                sent=worker.sent,
+                received=worker.received,
+                disk_free=worker.disk_free,
+            )
             for worker in view.workers
         },
     )

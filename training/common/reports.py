@@ -6,7 +6,7 @@ touching training. Times are in seconds, rates per second, shares between 0 and 
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any, Protocol
 
 SMALLEST_DENOMINATOR = 1e-6  # smallest denominator of a ratio
@@ -38,6 +38,19 @@ class RemoteStanding:
 
 
 @dataclass(frozen=True, kw_only=True)
+class RemoteDetails:
+    """What else is known of a worker on another machine; iterations do not record it."""
+
+    machine: str
+    since: float  # seconds since its mark last changed
+    reason: str = ""  # why it is not Active, with the remedy; empty if it is
+    note: str = ""  # what there is to know although it plays
+    sent: int = 0  # bytes of files to its machine since the session began
+    received: int = 0  # bytes of files from its machine
+    disk_free: int | None = None  # bytes, where its folder is; None: it has not said
+
+
+@dataclass(frozen=True, kw_only=True)
 class ClusterReport:
     """All workers on other machines together."""
 
@@ -46,6 +59,7 @@ class ClusterReport:
     sync_seconds: float | None  # until all Active workers had the last model
     network_mb_per_minute: float  # megabytes (10^6 bytes), in both directions
     standings: dict[str, RemoteStanding]  # by worker
+    details: dict[str, RemoteDetails] = field(default_factory=dict)  # by worker
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -18,6 +18,7 @@ from typing import Any
 from configs.own_modules import is_own, keep_module
 from games import Game, load_game
 from training.common.compiling import report_compiling
+from training.common.disk_space import disk_free
 from training.common.files import remove_stale_parts
 from training.data.records import GameRecord
 from training.evaluation.orders import MatchOrder
@@ -321,6 +322,7 @@ class Worker:
                 "finished": self._first_game,
                 "order": self._orders.current.id if self._orders.current else "",
                 "note": (self._compiling or self.note)[:1000],
+                "disk_free": disk_free(self.folder.root),
             }
             | (_progress(self.playing, now) if self.playing else {})
         )

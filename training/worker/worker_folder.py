@@ -124,6 +124,7 @@ class Heartbeat(Message):
     evaluations_per_second: Rate = 0.0
     order: Text = ""  # id of the evaluation games that it plays now
     note: Text = ""
+    disk_free: Count | None = None  # bytes, where the folder is; None: unknown
 
 
 M = TypeVar("M", bound=Message)

@@ -109,6 +109,22 @@ def test_after_a_restart_no_file_is_removed_before_an_assignment_counts_it(machi
     assert machine.in_outbox() == []
 
 
+def test_the_bytes_sent_and_received_are_counted_over_several_connections(machine: Machine) -> None:
+    machine.play()
+    before = machine.connection.snapshot
+    machine.finish(0)
+    machine.step()
+    after = machine.connection.snapshot
+    assert before.sent > 0 and after.received > before.received
+    machine.network.cut.add(machine.connection.name)
+    machine.step()
+    machine.network.cut.clear()
+    machine.step(steps=3)
+    again = machine.connection.snapshot
+    assert again.sent >= after.sent and again.received >= after.received
+    assert again.transferred == again.sent + again.received
+
+
 def test_a_file_that_is_too_large_stays_where_it_is_and_a_placeholder_says_so(machine: Machine) -> None:
     machine.play()
     file = machine.finish(0)

@@ -5,6 +5,7 @@ import logging
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from rich.cells import cell_len
 
 from distributed.fleet.fleet_view import FleetView, WorkerView
 from distributed.fleet.worker_state import Mark
+from distributed.operations.cluster import cluster_report
 from distributed.operations.status import (
     JSON_NAME,
     TEXT_NAME,
@@ -22,6 +24,7 @@ from distributed.operations.status import (
     status_text,
     wrap,
 )
+from training.common.reports import RemoteDetails
 
 LONG = "writing ~/keima/workers/worker3/inbox/model-000011.model: No space left on device; free space on its disk " * 3
 
@@ -53,6 +56,19 @@ def fleet(*workers: WorkerView, **changes: Any) -> FleetView:
         "model_version": 12,
     }
     return FleetView(workers=workers, **{**values, **changes})
+
+
+def test_observers_are_told_all_that_the_status_says_of_a_worker() -> None:
+    ill = worker(
+        "b", Mark.ERROR, reason="its disk\nis full; free space", note="is being removed", machine="far", sent=7
+    )
+    told = cluster_report(fleet(worker("a", Mark.ACTIVE, disk_free=5), replace(ill, sent=7, received=9)))
+    assert (told.active, told.total, told.sync_seconds) == (1, 2, 1.24)
+    assert {name: standing.mark for name, standing in told.standings.items()} == {"a": "Active", "b": "Error"}
+    assert told.details["a"] == RemoteDetails(machine="a", since=75.0, disk_free=5)
+    assert told.details["b"] == RemoteDetails(
+        machine="far", since=75.0, reason="its disk is full; free space", note="is being removed", sent=7, received=9
+    )
 
 
 def text_of(view: FleetView) -> str:

@@ -101,6 +101,7 @@ def test_a_worker_plays_its_grant_and_then_waits(tmp_path: Path) -> None:
     for batch in main.batches():
         verify(batch, GAME)
     assert (main.heartbeat().state, main.heartbeat().finished) == ("waiting", 7)
+    assert (main.heartbeat().disk_free or 0) > 0
     main.assign(granted=9)
     main.play(worker)
     assert numbers(main.batches()) == list(range(9))
