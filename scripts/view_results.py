@@ -138,7 +138,7 @@ from views.metrics import METRICS
 from views.model_card import export_model
 from views.page import charts, page
 from views.png import picture
-from views.ppo_files import Round, read_rounds
+from views.ppo_rounds import Round, read_rounds
 from views.steps import keyboard, print_game, step_through
 from views.views import TRENDS, history, trends
 

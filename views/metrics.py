@@ -411,3 +411,15 @@ PPO_METRICS: tuple[Metric, ...] = (
         rank=0,
     ),
 )
+
+PPO_CHARTS = (
+    Chart(title="Reward per episode", curves=(("", "episodes/reward"),), format=rate),
+    Chart(title="Return per episode", curves=(("", "episodes/profit"),)),
+    Chart(title="Win rate", curves=(("", "episodes/win_rate"),)),
+    Chart(title="Trades closed per episode", curves=(("", "episodes/closed"),)),
+    Chart(title="Loss", curves=(("policy", "learning/policy_loss"), ("value", "learning/value_loss"))),
+    Chart(title="Entropy of the policy", curves=(("", "learning/entropy"),), format="{:.2f}".format),
+    Chart(title="KL divergence per round", curves=(("", "learning/approx_kl"),), format="{:.2g}".format),
+    Chart(title="Explained variance of the returns", curves=(("", "learning/explained_variance"),)),
+    Chart(title="Steps per second", curves=(("", "run/steps_per_second"),)),
+)

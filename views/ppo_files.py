@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -16,13 +15,10 @@ from training.ppo.worlds.trading import TradingMarkets
 from training.ppo.worlds.trading_kernels import NOTHING, TRADES
 from views.files import EventsWriter
 from views.metrics import PPO_METRICS
-from views.row_file import MODE, ROW_LIMIT, RowFile, rows_in
+from views.row_file import MODE, ROW_LIMIT, RowFile
 
 EPISODE_NAME = "last_episode.json"
 WRITE_SECONDS = 5.0  # between two writes of the last episode
-
-# A row of training_stats.json: "round", and each number of the report, or None, under "section/figure".
-Round = dict[str, Any]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,20 +42,6 @@ class LastEpisode:
 
 
 _EPISODE = TypeAdapter(LastEpisode)
-
-
-def read_rounds(path: Path) -> list[Round] | None:
-    """The rounds in a statistics file; None if it holds something else.
-
-    Raises:
-        OSError: it is missing or may not be read.
-    """
-    try:
-        rows = [json.loads(row) for row in rows_in(path)]
-    except (ValueError, RecursionError):
-        return None
-    whole = bool(rows) and all(isinstance(row, dict) and isinstance(row.get("round"), int) for row in rows)
-    return rows if whole else None
 
 
 def read_episode(folder: Path) -> LastEpisode | None:

@@ -6,10 +6,11 @@ from pathlib import Path
 from rich.text import Text
 
 from training.ppo.worlds.trading_kernels import LONG_CLOSED, LONG_OPENED, SHORT_CLOSED, SHORT_OPENED, TRADES
-from views.charts import FAINT, TITLE, count, duration, rate, table
-from views.metrics import PPO_METRICS, Chart, columns, metric_chart, money
+from views.charts import FAINT, TITLE, count, duration, table
+from views.metrics import PPO_CHARTS, PPO_METRICS, columns, metric_chart, money
 from views.page import as_html, filled
-from views.ppo_files import LastEpisode, Round, read_episode
+from views.ppo_files import LastEpisode, read_episode
+from views.ppo_rounds import Round
 from views.svg import ChartLayout, Marks, Series, laid_out
 from views.views import trends
 
@@ -28,17 +29,6 @@ Rounds = Sequence[Round]
 PPO_COLUMNS = columns(PPO_METRICS)
 SUMMARY_MEANS = ("episodes/reward", "episodes/profit", "episodes/win_rate")  # of the summary
 TRENDS = ("episodes/reward", "learning/entropy", "learning/value_loss")  # with a sparkline
-CHARTS = (
-    Chart(title="Reward per episode", curves=(("", "episodes/reward"),), format=rate),
-    Chart(title="Return per episode", curves=(("", "episodes/profit"),)),
-    Chart(title="Win rate", curves=(("", "episodes/win_rate"),)),
-    Chart(title="Trades closed per episode", curves=(("", "episodes/closed"),)),
-    Chart(title="Loss", curves=(("policy", "learning/policy_loss"), ("value", "learning/value_loss"))),
-    Chart(title="Entropy of the policy", curves=(("", "learning/entropy"),), format="{:.2f}".format),
-    Chart(title="KL divergence per round", curves=(("", "learning/approx_kl"),), format="{:.2g}".format),
-    Chart(title="Explained variance of the returns", curves=(("", "learning/explained_variance"),)),
-    Chart(title="Steps per second", curves=(("", "run/steps_per_second"),)),
-)
 
 
 def mean_at_end(rounds: Rounds, name: str) -> float | None:
@@ -68,7 +58,7 @@ def summary(rounds: Rounds, folder: Path, episode: LastEpisode | None) -> list[t
 def training_curves(rounds: Rounds) -> list[ChartLayout]:
     """All curves that have two points, over the steps of all environments."""
     steps = [row["run/total_steps"] for row in rounds]
-    return metric_chart(CHARTS, PPO_METRICS, rounds, steps, x_name="steps", show_x=count)
+    return metric_chart(PPO_CHARTS, PPO_METRICS, rounds, steps, x_name="steps", show_x=count)
 
 
 def episode_curves(episode: LastEpisode) -> list[ChartLayout]:

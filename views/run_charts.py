@@ -2,10 +2,16 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
 
 from views.charts import count, percent
-from views.metrics import CHARTS, METRICS, Chart, Metric
+from views.cost import core_hours
+from views.limits import time_shares
+from views.metrics import CHARTS, METRICS, PPO_CHARTS, PPO_METRICS, Chart, Metric
+
+if TYPE_CHECKING:
+    from views.calibration import Bin
 
 LEARNING, HEALTH = "Learning", "Speed and time"
 HEALTH_CHARTS = (
@@ -13,13 +19,13 @@ HEALTH_CHARTS = (
     Chart(title="Network evaluations per second", curves=(("", "workers/evaluations_per_second"),), format=count),
     Chart(title="Positions learned per second", curves=(("", "learner/samples_per_second"),), format=count),
     Chart(
-        title="Seconds of an iteration",
+        title="How the main node spends its time",
         curves=(
-            ("games", "self_play/seconds"),
-            ("learning", "learner/seconds"),
-            ("evaluation", "evaluation/seconds"),
+            ("waiting for games", "time/games"),
+            ("learning", "time/learning"),
+            ("measuring strength", "time/evaluating"),
         ),
-        format=count,
+        format=percent,
     ),
 )
 LEARNING_CHARTS = tuple(chart for chart in CHARTS if chart not in HEALTH_CHARTS)
@@ -28,9 +34,12 @@ AXES = {  # what curves may be drawn over: figures, and their names
     "run/total_games": "games",
     "run/total_positions": "positions",
     "iteration": "iterations",
+    "run/core_hours": "core hours",
+    "run/total_steps": "steps",
 }
 REACHED = "self_play/reached_"  # how the shares of games that reach a tile are called
 TILES_DRAWN = 5
+EXPECTED, WON, WON_MARGIN = "calibration/expected", "calibration/won", "calibration/won_margin"
 DIGITS = 6  # of a number in the curves
 
 Figures = Mapping[str, float]
@@ -42,19 +51,59 @@ def run_charts(rows: Sequence[Figures]) -> dict[str, Any]:
     Args:
         rows: the run's iterations, as ``metrics.jsonl`` has them.
     """
-    charts = chart_list(rows)
+    rows = with_time_and_cost(rows)
+    return drawn(chart_list(rows), rows)
+
+
+def with_time_and_cost(rows: Sequence[Figures]) -> list[Figures]:
+    """The rows with what follows from several of them: core hours, and how the main node spent each iteration."""
+    spent = [time_shares(pair) for pair in pairwise(rows)]
+    shares = [
+        {"time/games": each.games, "time/learning": each.learning, "time/evaluating": each.evaluating} if each else {}
+        for each in (None, *spent)
+    ]
+    costs = zip(rows, core_hours(rows), shares, strict=False)
+    return [{**row, "run/core_hours": hours, **share} for row, hours, share in costs]
+
+
+def ppo_charts(rounds: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """What charts.js draws of a PPO run; a round stands for an iteration.
+
+    Args:
+        rounds: the run's rounds, as its ``training_stats.json`` has them.
+    """
+    rows = [{**row, "iteration": row["round"]} for row in rounds]
+    health = [chart for chart in PPO_CHARTS if chart.title == "Steps per second"]
+    learning = [chart for chart in PPO_CHARTS if chart not in health]
+    return drawn(sections(((LEARNING, learning), (HEALTH, health)), PPO_METRICS), rows)
+
+
+def calibration_charts(bins: Sequence["Bin"]) -> dict[str, Any]:
+    """What charts.js draws of search's calibration, over ``axis``: the wins that were won, and those expected."""
+    chart = Chart(
+        title="Wins by what search expected", curves=(("won", WON), ("as expected", EXPECTED)), format=percent
+    )
+    known = Metric(name=WON, title="", format=percent, help="on the line, search is well calibrated", margin=WON_MARGIN)
+    rows = [{EXPECTED: each.expected, WON: each.won, WON_MARGIN: each.margin} for each in bins]
+    charts = sections((("Calibration", [chart]),), (known,))
+    return drawn(charts, rows) | {"axis": {"figure": EXPECTED, "name": "expected wins"}}
+
+
+def drawn(charts: list[dict[str, Any]], rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The charts with the figures that they need."""
     names = [name for name in figure_names(charts) if any(name in row for row in rows)]
     return {"charts": charts, "figures": {name: [rounded(row.get(name)) for row in rows] for name in names}}
 
 
 def chart_list(rows: Sequence[Figures]) -> list[dict[str, Any]]:
     """The charts of a run, section by section, also those that it has no figures for."""
-    known = {metric.name: metric for metric in METRICS}
-    return [
-        {"section": section, **chart_of(chart, known)}
-        for section, charts in ((LEARNING, (*LEARNING_CHARTS, *tile_charts(rows))), (HEALTH, HEALTH_CHARTS))
-        for chart in charts
-    ]
+    return sections(((LEARNING, (*LEARNING_CHARTS, *tile_charts(rows))), (HEALTH, HEALTH_CHARTS)), METRICS)
+
+
+def sections(parts: Sequence[tuple[str, Sequence[Chart]]], metrics: Sequence[Metric]) -> list[dict[str, Any]]:
+    """The charts of named sections, in order."""
+    known = {metric.name: metric for metric in metrics}
+    return [{"section": section, **chart_of(chart, known)} for section, charts in parts for chart in charts]
 
 
 def tile_charts(rows: Sequence[Figures]) -> list[Chart]:

@@ -1,6 +1,7 @@
 """The web application: a page, what it draws, and word of every change."""
 
 import json
+import math
 import re
 from collections.abc import AsyncIterator, Callable, Sequence
 from http import HTTPStatus
@@ -24,6 +25,7 @@ TYPES = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 PAGE, GAMES = "dashboard.html", "@GAMES@"
 GAME_NUMBER = re.compile("-?[0-9]{1,12}")
 POLL_SECONDS = 1.0
+KEPT_SECONDS = 60.0  # that a calibration is shown before it is computed again
 MOST_STREAMS = 32  # browsers that are told of changes at the same time
 SILENT_POLLS = 15  # then a comment, so that nothing between here and the browser takes the connection for dead
 
@@ -48,6 +50,7 @@ def application(folders: Sequence[Path], *, ending: Callable[[], bool] = lambda:
             Route("/api/runs", lambda request: JSONResponse(overview)),
             Route("/api/runs/{number:int}/curves", of_run(runs, RunReader.curves)),
             Route("/api/runs/{number:int}/state", of_run(runs, RunReader.state)),
+            Route("/api/runs/{number:int}/calibration", Calibrations(runs).answer),
             Route("/api/runs/{number:int}/games/{game}", game_of(runs)),
             Route("/api/changes", streams.answer),
         ]
@@ -95,11 +98,36 @@ def of_run(runs: Sequence[RunReader], read: Callable[[RunReader], dict[str, Any]
     return endpoint
 
 
+class Calibrations:
+    """Answers with the calibration of search, which takes seconds: one is computed at a time, and kept for a while."""
+
+    def __init__(self, runs: Sequence[RunReader]) -> None:
+        self._runs, self._one = runs, anyio.Lock()
+        self._known: dict[int, tuple[float, dict[str, Any]]] = {}
+
+    async def answer(self, request: Request) -> Response:
+        """Answer with a chart of the run's calibration."""
+        number = request.path_params["number"]
+        if number >= len(self._runs):
+            return PlainTextResponse("There is no such run.\n", HTTPStatus.NOT_FOUND)
+        async with self._one:
+            when, found = self._known.get(number, (-math.inf, {}))
+            if anyio.current_time() - when >= KEPT_SECONDS:
+                try:
+                    found = await run_in_threadpool(self._runs[number].calibration)
+                except UNREADABLE as error:
+                    return PlainTextResponse(f"{in_words(error)}\n", HTTPStatus.NOT_FOUND)
+                self._known[number] = anyio.current_time(), found
+        return JSONResponse(found)
+
+
 class Streams:
     """Tells browsers which runs have changed, by server-sent events (WHATWG HTML, section 9.2)."""
 
     def __init__(self, runs: Sequence[RunReader], ending: Callable[[], bool]) -> None:
         self._runs, self._ending, self._open = runs, ending, 0
+        self._found: list[tuple[str, str]] = []
+        self._polled, self._polling = -math.inf, anyio.Lock()
 
     async def answer(self, request: Request) -> Response:
         """Answer with a stream that lasts until the browser leaves, or the server ends."""
@@ -108,13 +136,15 @@ class Streams:
         return StreamingResponse(self._changes(), media_type="text/event-stream")
 
     async def _changes(self) -> AsyncIterator[str]:
-        """First every run, then each run whose files change: ``{"run": 0, "curves": true, "state": true}``."""
+        """First every run, then each run whose files change: ``{"run": 0, "curves": true, "state": true}``; at the
+        server's end, an event ``end``.
+        """
         self._open += 1
         try:
             seen: list[tuple[str, str]] = [("", "")] * len(self._runs)
             silent = 0
             while not self._ending():
-                found = await run_in_threadpool(lambda: [run.stamps() for run in self._runs])
+                found = await self._stamps()
                 changes = [
                     {"run": number, "curves": now[0] != before[0], "state": now[1] != before[1]}
                     for number, (now, before) in enumerate(zip(found, seen, strict=True))
@@ -127,5 +157,14 @@ class Streams:
                     silent = 0
                     yield ": nothing new\n\n"
                 await anyio.sleep(POLL_SECONDS)
+            yield "event: end\ndata:\n\n"
         finally:
             self._open -= 1
+
+    async def _stamps(self) -> list[tuple[str, str]]:
+        """The stamps of all runs, which all streams share: their files are asked once in a while, not once a stream."""
+        async with self._polling:
+            if anyio.current_time() - self._polled >= POLL_SECONDS / 2:
+                self._found = await run_in_threadpool(lambda: [run.stamps() for run in self._runs])
+                self._polled = anyio.current_time()
+            return self._found

@@ -1,51 +1,34 @@
 """A run's files as JSON: the curves of its iterations, and its state now.
 
 The files are read again only where they changed, and nothing is written. Curves come from metrics.jsonl, the state from
-progress.json and, read-only, from the ledger.
+progress.json and, read-only, from the ledger. A run of PPO has its rounds in training_stats.json, and no ledger.
 """
 
 import json
+import logging
 import sqlite3
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from training.common.disk_space import disk_free
 from training.common.disk_words import in_words
-from training.common.reports import WorkerReport
-from training.common.run_folder import LEDGER_NAME
+from training.common.file_stamp import FileStamp, stamp_of
+from training.common.run_folder import LEDGER_NAME, STATS_NAME
 from training.common.run_lock import LOCK, is_held
-from training.data.ledger import Ledger, read_ledger
-from training.data.ledger_rows import WorkerAccount
-from views.charts import count, duration, game_title, games_so_far, rate, time_left
+from training.data.ledger import read_ledger
 from views.files import METRICS_NAME
-from views.metrics import METRICS, columns
-from views.plain import figures_of
+from views.metrics import METRICS, PPO_METRICS, Metric, columns
+from views.ppo_rounds import Round, read_rounds
 from views.progress_file import PROGRESS_NAME, LiveState, UnreadableProgress, read_progress
-from views.run_charts import Figures, run_charts
-from views.views import MACHINES, WORKER_COLUMNS
+from views.run_charts import Figures, calibration_charts, ppo_charts, run_charts
+from web.run_state import last_figures, ledger_state, live_state, newest_events, ppo_state
+
+log = logging.getLogger(__name__)
 
 LEDGER_FILES = (LEDGER_NAME, f"{LEDGER_NAME}-wal")
 TABLE_ROWS = 50
-EVENTS_SHOWN = 50
 UNREADABLE = (ValueError, OSError, sqlite3.Error)  # what reading a damaged run raises
-
-
-@dataclass(frozen=True)
-class Stamp:
-    """What tells one content of a file from another; a missing file has none."""
-
-    file: int
-    size: int
-    changed: int
-
-    @staticmethod
-    def of(path: Path) -> "Stamp | None":
-        """The stamp of a file."""
-        try:
-            status = path.stat()
-        except OSError:
-            return None
-        return Stamp(status.st_ino, status.st_size, status.st_mtime_ns)
 
 
 class RunReader:
@@ -54,27 +37,36 @@ class RunReader:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.name = folder.resolve().name
-        self._read: tuple[Stamp | None, list[Figures]] = (None, [])
+        self._read: tuple[FileStamp | None, list[Figures]] = (None, [])
+        self._rounds_read: tuple[FileStamp | None, list[Round]] = (None, [])
 
     def stamps(self) -> tuple[str, str]:
         """What changes whenever the curves, and whenever the state, have changed."""
-        live = [Stamp.of(self.folder / name) for name in (PROGRESS_NAME, LOCK, *LEDGER_FILES)]
-        return repr(Stamp.of(self.folder / METRICS_NAME)), f"{live} {self._is_running()}"
+        live = [stamp_of(self.folder / name) for name in (PROGRESS_NAME, LOCK, *LEDGER_FILES)]
+        iterations = stamp_of(self.folder / METRICS_NAME) or stamp_of(self.folder / STATS_NAME)
+        return repr(iterations), f"{live} {self._is_running()} {'' if live[-2] else iterations}"
 
     def curves(self) -> dict[str, Any]:
         """The charts, the figures of all iterations by column, and the newest iterations as a table."""
+        if rounds := self._rounds():
+            return ppo_charts(rounds) | newest_rows(PPO_METRICS, rounds)
         rows = self._iterations()
-        shown = [column for column in columns(METRICS) if any(column.cell(row) for row in rows[-TABLE_ROWS:])]
-        return run_charts(rows) | {
-            "table": {
-                "titles": [{"title": column.title, "help": column.help} for column in shown],
-                "rows": [[column.cell(row) for column in shown] for row in rows[: -TABLE_ROWS - 1 : -1]],
-            },
-            "iterations": len(rows),
-        }
+        return run_charts(rows) | newest_rows(METRICS, rows)
+
+    def calibration(self) -> dict[str, Any]:
+        """The chart of search's calibration in the newest games. Loads the game's compiled rules.
+
+        Raises:
+            ValueError, OSError, sqlite3.Error: there is no such run, it is damaged, or this program does not play it.
+        """
+        from views.calibration import calibration_of  # compiled rules: 140 MB, for those who look at it
+
+        return calibration_charts(calibration_of(self.folder, log_event=log.warning))
 
     def state(self) -> dict[str, Any]:
         """The state now, as the files have it."""
+        if rounds := self._rounds():
+            return ppo_state(self.name, rounds, stamp_of(self.folder / STATS_NAME))
         live, problems = self._live()
         found: dict[str, Any] = {"name": self.name, "running": self._is_running()}
         found |= {"game": "", "accounts": [], "events": []}
@@ -83,12 +75,12 @@ class RunReader:
                 found |= ledger_state(ledger)
         except UNREADABLE as error:
             problems.append(in_words(error))
+        rows = self._iterations()
         if live:
-            found |= live_state(live, running=found["running"])
-            found["events"] = sorted([*found["events"], *live.events])
-        elif rows := self._iterations():
+            found |= live_state(live.report, rows, running=found["running"], disk_free=disk_free(self.folder))
+            found["events"] = newest_events(found["events"], live.events)
+        elif rows:
             found["figures"] = last_figures(rows[-1])
-        found["events"] = [[when, text] for when, text in found["events"][-EVENTS_SHOWN:]]
         return found | {"problems": problems}
 
     def _is_running(self) -> bool:
@@ -106,11 +98,38 @@ class RunReader:
 
     def _iterations(self) -> list[Figures]:
         path = self.folder / METRICS_NAME
-        seen, rows = Stamp.of(path), self._read[1]
+        seen, rows = stamp_of(path), self._read[1]
         if seen != self._read[0]:
             rows = read_metrics(path)
             self._read = seen, rows  # at once, for other threads
         return rows
+
+    def _rounds(self) -> list[Round]:
+        """The rounds of a PPO run, which has no ledger; none of another run."""
+        if (self.folder / LEDGER_NAME).exists():
+            return []
+        path = self.folder / STATS_NAME
+        seen, rounds = stamp_of(path), self._rounds_read[1]
+        if seen != self._rounds_read[0]:
+            try:
+                rounds = read_rounds(path) or []
+            except OSError:
+                rounds = []
+            self._rounds_read = seen, rounds
+        return rounds
+
+
+def newest_rows(metrics: Sequence[Metric], rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The last rows as a table, the newest first, and how many there are in all."""
+    last = rows[: -TABLE_ROWS - 1 : -1]
+    shown = [column for column in columns(metrics) if any(column.cell(row) for row in last)]
+    return {
+        "table": {
+            "titles": [{"title": column.title, "help": column.help} for column in shown],
+            "rows": [[column.cell(row) for column in shown] for row in last],
+        },
+        "iterations": len(rows),
+    }
 
 
 def read_metrics(path: Path) -> list[Figures]:
@@ -131,66 +150,3 @@ def read_metrics(path: Path) -> list[Figures]:
             row["run/iteration"] = row["iteration"]
             rows.append({name: value for name, value in row.items() if type(value) in (int, float)})
     return rows
-
-
-def ledger_state(ledger: Ledger) -> dict[str, Any]:
-    """What the ledger says: the game, each worker's account, and what happened."""
-    accounts = ledger.accounts()
-    return {
-        "game": game_title(ledger.game, ledger.options),
-        "accounts": [account_of(account) for account in accounts.values()],
-        "events": [(when, f"{worker}: {text}" if worker else text) for _, worker, text, when in ledger.events()],
-    }
-
-
-def account_of(account: WorkerAccount) -> dict[str, Any]:
-    """A worker's account; granted games are the sum of all others."""
-    return {
-        name: getattr(account, name)
-        for name in ("name", "granted", "received", "quarantined", "missing", "discarded", "outstanding")
-    }
-
-
-def live_state(live: LiveState, *, running: bool) -> dict[str, Any]:
-    """What the Coach last said."""
-    report = live.report
-    planned = "" if report.iterations is None else f" of {report.iterations:,}"
-    figures = [
-        ("Iteration", f"{report.iteration:,}{planned}"),
-        ("Elapsed", duration(report.seconds)),
-        ("Left", time_left(report.seconds_left) if running and report.seconds_left is not None else ""),
-        ("Games", f"{report.total_games:,}"),
-        ("Games/s", rate(report.games_per_second) if running else ""),
-        ("Evaluations/s", count(report.evaluations_per_second) if running else ""),
-        ("Window", f"{count(report.window_positions)} positions"),
-        ("Model", f"{report.model_version:,}"),
-    ]
-    return {
-        "phase": report.phase if running else "ended",
-        "games_so_far": games_so_far(report.games_here, report.games_wanted) if report.games_wanted > 0 else "",
-        "figures": [[title, text] for title, text in figures if text],
-        "cluster": figures_of(report),
-        "workers": [card_of(worker) for worker in report.workers],
-    }
-
-
-def last_figures(row: Figures) -> list[list[str]]:
-    """What the last iteration says of a run that has left no progress file."""
-    shown = (
-        ("Iteration", "iteration", count),
-        ("Elapsed", "run/seconds", duration),
-        ("Games", "run/total_games", count),
-    )
-    return [[title, show(row[name])] for title, name, show in shown if name in row]
-
-
-def card_of(worker: WorkerReport) -> dict[str, Any]:
-    """A worker: its mark, or its state on this machine, its figures, and what is wrong."""
-    shown = MACHINES if worker.standing else WORKER_COLUMNS
-    figures = [(column.title, column.cell(worker)) for column in shown[2:-1]]
-    return {
-        "name": worker.name,
-        "mark": worker.standing.mark if worker.standing else worker.state,
-        "figures": [[title, text] for title, text in figures if text],
-        "error": worker.error,
-    }

@@ -8,9 +8,8 @@ from tests.training import one_player
 from tests.training.example_reports import evaluation, iteration
 from training.common.reports import GeneralizationReport, IterationReport, SpikeReport
 from views.files import EventFile, scalars
-from views.metrics import CHARTS, METRICS, PPO_METRICS, figure
+from views.metrics import CHARTS, METRICS, PPO_CHARTS, PPO_METRICS, figure
 from views.page import page
-from views.ppo_results import CHARTS as PPO_CHARTS
 from views.views import TRENDS
 
 

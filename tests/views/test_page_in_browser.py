@@ -23,7 +23,8 @@ from training.networks.network import build_network
 from views import ppo_results
 from views.game_view import GameView, view_game
 from views.page import filled, page
-from views.ppo_files import read_episode, read_rounds
+from views.ppo_files import read_episode
+from views.ppo_rounds import read_rounds
 from views.svg import Series, laid_out
 
 pytestmark = pytest.mark.skipif(

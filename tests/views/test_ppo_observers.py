@@ -10,7 +10,8 @@ from training.ppo.reports import EpisodesReport, RoundReport
 from training.ppo.worlds.trading_kernels import NOTHING, TRADES
 from views.metrics import PPO_METRICS
 from views.ppo import episode_line
-from views.ppo_files import EPISODE_NAME, PPOStats, read_episode, read_rounds
+from views.ppo_files import EPISODE_NAME, PPOStats, read_episode
+from views.ppo_rounds import read_rounds
 
 
 def round_report(number: int, *, episodes_over: int = 100, world_size: int = 4) -> RoundReport:

@@ -6,19 +6,23 @@ import sqlite3
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from games import load_game
 from tests.training.example_reports import evaluation, iteration, progress, worker
-from training.common.reports import IterationReport, RemoteStanding
+from training.common.reports import ClusterReport, IterationReport, RemoteDetails, RemoteStanding, WorkerReport
+from training.common.run_folder import STATS_NAME
 from training.common.run_lock import RunLock
 from training.data.ledger import open_ledger
+from training.ppo.reports import EpisodesReport, RoundReport
 from views import make_observers
 from views.files import METRICS_NAME, scalars
 from views.metrics import METRICS
+from views.ppo_files import PPOStats
 from views.progress_file import PROGRESS_NAME, ProgressFile, UnreadableProgress, read_progress
-from views.run_charts import chart_list
+from views.run_charts import chart_list, with_time_and_cost
 from web.run_reader import RunReader
 
 
@@ -53,6 +57,7 @@ def test_the_curves_are_the_figures_of_the_reports(tmp_path: Path) -> None:
 def test_every_curve_of_the_page_has_a_figure_that_reports_have(tmp_path: Path) -> None:
     whole = iteration(1, measured=evaluation(1))
     known = {metric.name for metric in METRICS} | scalars(whole).keys()
+    known |= with_time_and_cost([scalars(iteration(1)), scalars(iteration(2))])[1].keys()
     for chart in chart_list([scalars(whole)]):
         for curve in chart["curves"]:
             assert curve["figure"] in known, chart["title"]
@@ -88,19 +93,149 @@ def test_the_state_is_what_the_coach_last_reported(tmp_path: Path) -> None:
     assert (state["running"], state["phase"]) == (True, "waiting for games")
     assert ["Iteration", "2 of 200"] in state["figures"]
     first, second = state["workers"]
-    assert (first["name"], first["mark"], first["error"]) == ("local-0", "playing", "")
-    assert (second["mark"], second["error"]) == ("error", "it died")
+    assert (first["name"], first["mark"], first["reason"]) == ("local-0", "playing", "")
+    assert (second["mark"], second["reason"]) == ("error", "it died")
     assert ["Games/s", "6.10"] in first["figures"]
 
 
-def test_a_worker_on_another_machine_has_its_mark_and_share(tmp_path: Path) -> None:
-    standing = RemoteStanding(mark="Syncing", share=0.25, last_batch=90.0)
-    ProgressFile(tmp_path / PROGRESS_NAME).progress(
-        replace(progress(1), workers=(replace(worker(3), standing=standing),))
+def cluster_state(folder: Path, *workers: WorkerReport, details: dict[str, RemoteDetails]) -> dict[str, Any]:
+    """Return the state of a running run with these workers on other machines."""
+    cluster = ClusterReport(
+        active=1, total=len(workers), sync_seconds=2.0, network_mb_per_minute=1.5, standings={}, details=details
     )
-    (card,) = RunReader(tmp_path).state()["workers"]
-    assert card["mark"] == "Syncing"
-    assert ["Share", "25.0 %"] in card["figures"] and ["Last batch", "1 min 30 s ago"] in card["figures"]
+    ProgressFile(folder / PROGRESS_NAME).progress(replace(progress(1), workers=workers, cluster=cluster))
+    with RunLock(folder):
+        return RunReader(folder).state()
+
+
+def test_a_worker_on_another_machine_has_its_mark_share_reason_and_traffic(tmp_path: Path) -> None:
+    standing = RemoteStanding(mark="Error", share=0.25, last_batch=90.0)
+    far = replace(worker(3), name="far-2", standing=standing)
+    details = RemoteDetails(
+        machine="far",
+        since=61.0,
+        reason="its disk is full; free space on its disk; soon",
+        note="plays in its own way",
+        sent=2_500_000,
+        received=3_200_000_000,
+        disk_free=0,
+    )
+    state = cluster_state(tmp_path, far, details={"far-2": details})
+    (card,) = state["workers"]
+    assert (card["mark"], card["machine"], card["since"]) == ("Error", "far", "1 min 01 s")
+    assert (card["reason"], card["remedy"]) == ("its disk is full", "free space on its disk; soon")
+    assert card["note"] == "plays in its own way"
+    for pair in (
+        ["Share", "25.0 %"],
+        ["Last batch", "1 min 30 s ago"],
+        ["Sent", "2.50 MB"],
+        ["Received", "3.20 GB"],
+        ["Disk free", "0.00 MB"],
+    ):
+        assert pair in card["figures"], pair
+    assert ["Network usage", "1.5 MB/min"] in state["cluster"]
+
+
+@pytest.mark.parametrize(
+    ("mark", "remedy"),
+    [("Syncing", "it plays as soon as this is done"), ("Offline", "--check"), ("Error", "--logs far"), ("Active", "")],
+)
+def test_every_mark_has_a_remedy_even_where_its_reason_names_none(tmp_path: Path, mark: str, remedy: str) -> None:
+    far = replace(worker(3), standing=RemoteStanding(mark=mark, share=0.0, last_batch=None))
+    reason = "" if mark == "Active" else "something happened"
+    details = {far.name: RemoteDetails(machine="far", since=1.0, reason=reason)}
+    (card,) = cluster_state(tmp_path, far, details=details)["workers"]
+    assert card["reason"] == reason and remedy in card["remedy"] and bool(card["remedy"]) == bool(reason)
+
+
+def test_models_that_are_on_their_way_are_counted(tmp_path: Path) -> None:
+    report = replace(progress(13, workers=(worker(0), replace(worker(1), model_version=13), worker(2, state="error"))))
+    ProgressFile(tmp_path / PROGRESS_NAME).progress(report)
+    with RunLock(tmp_path):
+        assert ["Model", "13, on its way to 1 of 2 workers"] in RunReader(tmp_path).state()["figures"]
+    assert ["Model", "13"] in RunReader(tmp_path).state()["figures"]
+
+
+def test_time_and_cost_are_those_of_the_iterations_and_of_the_time_since(tmp_path: Path) -> None:
+    reports = [
+        iteration(number, measured=evaluation(number), workers=(worker(0), worker(1)), seconds_each=3600.0)
+        for number in (1, 2)
+    ]
+    reader = leave(tmp_path, *reports)
+    now = replace(progress(3, workers=(worker(0), worker(1))), seconds=2.5 * 3600, seconds_left=60.0)
+    ProgressFile(tmp_path / PROGRESS_NAME).progress(now)
+    with RunLock(tmp_path):
+        state = reader.state()
+    assert state["time"] == [
+        ["Elapsed", "2 h 30 min"],
+        ["Left", "about 1 min 00 s left"],
+        ["Core hours of workers", "5.00 (2 now)"],
+        ["Core hours for 100 Elo", "2.00"],
+    ]
+    assert reader.curves()["figures"]["run/core_hours"] == [2.0, 4.0]
+    assert state["shares"].startswith("The main node waited for games 99.4 %, learned 0.6 %")
+    assert [limit["who"] for limit in state["limits"]] == ["workers"]
+
+
+def test_an_event_that_the_ledger_and_the_coach_both_tell_is_shown_once(tmp_path: Path) -> None:
+    said = ProgressFile(tmp_path / PROGRESS_NAME)
+    with open_ledger(tmp_path, load_game("tic_tac_toe"), run_id="run") as ledger:
+        ledger.grant("local-0", 40)
+        for number in range(60):
+            ledger.add_event("note", f"earlier {number}")
+        ledger.discard("local-0", 15, "the worker is gone")
+        said.event("15 games of worker local-0 are given up: the worker is gone")
+        ledger.withdraw("local-0", 5, "others play them")
+        said.event("5 games that worker local-0 will not play go to others")
+        ledger.discard("local-0", 2, "the worker is gone")
+    said.event("a line of the Coach alone")
+    said.progress(progress(1))
+    texts = [text for _, text in RunReader(tmp_path).state()["events"]]
+    assert len(texts) == 50
+    assert texts[-4:] == [
+        "15 games of worker local-0 are given up: the worker is gone",
+        "5 games that worker local-0 will not play go to others",
+        "local-0: 2 games given up: the worker is gone",
+        "a line of the Coach alone",
+    ]
+
+
+def test_a_run_of_ppo_has_its_own_charts_and_figures(tmp_path: Path) -> None:
+    file = PPOStats(tmp_path / STATS_NAME)
+    for number in (1, 2):
+        file.round(ppo_round(number))
+    reader = RunReader(tmp_path)
+    curves = reader.curves()
+    titles = {chart["title"]: chart for chart in curves["charts"]}
+    assert {"Reward per episode", "Entropy of the policy", "Steps per second"} <= titles.keys()
+    assert curves["figures"]["run/total_steps"] == [4000.0, 8000.0] and curves["figures"]["iteration"] == [1.0, 2.0]
+    assert curves["iterations"] == 2 and curves["table"]["rows"][0][0] == "2"
+    state = reader.state()
+    assert ["Round", "2"] in state["figures"] and ["Steps", "8,000"] in state["figures"]
+    assert not state["running"] and state["problems"] == [] and state["phase"].startswith("last round: ")
+    before = reader.stamps()
+    file.round(ppo_round(3))
+    after = reader.stamps()
+    assert before[0] != after[0] and before[1] != after[1]
+    assert reader.curves()["iterations"] == 3
+
+
+def ppo_round(number: int) -> RoundReport:
+    """Return a round in which one episode ended."""
+    return RoundReport(
+        round=number,
+        steps=4000,
+        total_steps=4000 * number,
+        episodes_over=number,
+        episodes_planned=10,
+        world_size=1,
+        seconds=2.0 * number,
+        steps_per_second=2000.0,
+        acting_share=0.5,
+        explained_variance=0.25,
+        learning={"entropy": 1.0, "policy_loss": 0.1, "value_loss": 0.5, "approx_kl": 0.01},
+        episodes=EpisodesReport(count=1, rewards=3.0, steps=500.0, figures={}),
+    )
 
 
 def test_accounts_and_events_are_those_of_the_ledger(tmp_path: Path) -> None:

@@ -1,5 +1,7 @@
 "use strict";
 const LIMIT = 4;  // runs that are drawn at first
+const CALIBRATION_MS = 60000;  // between two readings of it
+const ENDED = "The dashboard has ended: start scripts/dashboard.py again, and open its new address.";
 const part = (id) => document.getElementById(id);
 const clock = new Intl.DateTimeFormat([], {month: "short", day: "numeric", hour: "2-digit", minute: "2-digit", second: "2-digit"});
 let overview = null;
@@ -39,7 +41,22 @@ function table(titles, rows) {
   top.append(head);
   made.append(top, body);
   scroll.append(made);
-  return scroll;
+  return reachable(scroll, titles[0].title);
+}
+
+function reachable(region, name) {
+  // What scrolls can be reached and moved by the keyboard.
+  region.tabIndex = 0;
+  region.setAttribute("role", "region");
+  region.setAttribute("aria-label", name);
+  return region;
+}
+
+function list(figures, name) {
+  const made = figureList(figures);
+  made.className = "figures";
+  made.setAttribute("aria-label", name);
+  return made;
 }
 
 async function read(path) {
@@ -64,11 +81,26 @@ function accounts(rows) {
 }
 
 function card(worker) {
-  const made = element("article", "", "card " + worker.mark), head = element("header"), list = element("dl");
-  head.append(element("strong", worker.name), element("span", worker.mark));
-  for (const [title, text] of worker.figures) list.append(element("dt", title), element("dd", text));
-  made.append(head, list);
-  if (worker.error) made.append(element("p", worker.error));
+  const made = element("article", "", "card " + worker.mark), head = element("header"), figures = element("dl");
+  head.append(element("strong", worker.name + (worker.machine ? " on " + worker.machine : "")), element("span", worker.mark, "mark"));
+  for (const [title, text] of worker.figures) figures.append(element("dt", title), element("dd", text));
+  made.append(head, figures);
+  if (worker.reason) made.append(element("p", (worker.since ? "for " + worker.since + ": " : "") + worker.reason, "reason"));
+  if (worker.remedy) made.append(element("p", "Remedy: " + worker.remedy, "remedy"));
+  if (worker.note) made.append(element("p", worker.note, "faint"));
+  return made;
+}
+
+function limitsOf(state) {
+  // What limits the run now, and how the main node spends its time.
+  const made = element("section", "", "limits"), each = element("ul");
+  for (const {who, what, remedy} of state.limits) {
+    const line = element("li");
+    line.append(element("strong", who), ": " + what + ". ", element("span", "Remedy: " + remedy + ".", "faint"));
+    each.append(line);
+  }
+  made.append(element("h3", "What limits this run now"), each);
+  if (state.shares) made.append(element("p", state.shares, "faint"));
   return made;
 }
 
@@ -76,11 +108,11 @@ function stateOf(number) {
   const state = states.get(number), made = element("section");
   made.append(element("h2", state.game && state.game !== state.name ? state.name + " · " + state.game : state.name));
   for (const problem of state.problems) made.append(element("p", problem, "bad"));
-  const phase = state.running ? state.phase || "running" : "not running";
+  const phase = state.running ? state.phase || "running" : ["not running", state.phase !== "ended" && state.phase].filter(Boolean).join(" · ");
   made.append(element("p", [phase, state.running && state.games_so_far].filter(Boolean).join(" · "), state.running ? "good" : "faint"));
-  const list = figureList([...(state.figures || []), ...(state.cluster || []).map((text) => text.split(": "))]);
-  list.className = "figures";
-  made.append(list);
+  made.append(list([...(state.figures || []), ...(state.cluster || [])], "Figures"));
+  if (state.time) made.append(list(state.time, "Time and cost"));
+  if ((state.limits || []).length) made.append(limitsOf(state));
   if (state.running && (state.workers || []).length) {
     const cards = element("div", "", "cards");
     cards.append(...state.workers.map(card));
@@ -88,7 +120,7 @@ function stateOf(number) {
   }
   if (state.accounts.length) made.append(accounts(state.accounts));
   if (state.events.length) {
-    const events = element("details"), rows = element("ul", "", "events");
+    const events = element("details"), rows = reachable(element("ul", "", "events"), "Events");
     rows.append(...state.events.toReversed().map(([when, text]) => element("li", clock.format(1000 * when) + "  " + text)));
     events.append(element("summary", "Events: " + state.events.length), rows);
     made.append(events);
@@ -97,16 +129,21 @@ function stateOf(number) {
 }
 
 function keepOpen(holder, parts) {
-  // What was unfolded stays so when it is drawn again.
-  const open = [...holder.querySelectorAll("details")].map((each) => each.open);
+  // What was unfolded, scrolled or focused stays so when it is drawn again.
+  const [folds, regions, stops] = ["details", "[role=region]", "summary, [tabindex]"].map((kind) => () => [...holder.querySelectorAll(kind)]);
+  const open = folds().map((each) => each.open), scrolled = regions().map((each) => [each.scrollLeft, each.scrollTop]);
+  const focused = stops().indexOf(document.activeElement);
   holder.replaceChildren(...parts);
-  [...holder.querySelectorAll("details")].forEach((each, i) => { each.open = open[i] || false; });
+  folds().forEach((each, i) => { each.open = open[i] || false; });
+  regions().forEach((each, i) => { [each.scrollLeft, each.scrollTop] = scrolled[i] || [0, 0]; });
+  if (focused >= 0) stops()[focused]?.focus({preventScroll: true});
 }
 
 function showStates() {
   const shown = [...wanted].filter((number) => states.has(number));
   keepOpen(part("states"), shown.map(stateOf));
   showChoice();
+  showCalibration();
 }
 
 function showTables() {
@@ -117,6 +154,26 @@ function showTables() {
     made.append(element("summary", overview.runs[number].name + ": " + count + " iterations"), table(titles, rows));
     return made;
   }));
+}
+
+// How well search's expectations are calibrated; computed from recorded games, so only for those who look.
+
+const calibrations = Charts.within(part("calibrations"));
+let calibrated = 0;  // when it was read
+
+async function showCalibration() {
+  const numbers = [...wanted].filter(gamesOf), fold = part("calibration");
+  fold.hidden = !numbers.length;
+  if (!fold.open || !numbers.length || Date.now() - calibrated < CALIBRATION_MS) return;
+  calibrated = Date.now();
+  try {
+    const found = await Promise.all(numbers.map((number) => read("/api/runs/" + number + "/calibration")));
+    calibrations.show(found.map((each, i) => ({...each, name: overview.runs[numbers[i]].name})), found[0].axis);
+    const bare = found.every(({figures}) => !Object.keys(figures).length);
+    part("uncalibrated").textContent = bare ? "Only games for two players without chance have it, after some hundred games." : "";
+  } catch (error) {
+    part("uncalibrated").textContent = String(error.message || error);
+  }
 }
 
 // Games.
@@ -206,12 +263,16 @@ function listen() {
     const change = JSON.parse(message.data);
     waiting = waiting.then(() => update(change)).catch((error) => say(String(error.message || error)));
   };
-  source.onerror = () => say(source.readyState === EventSource.CLOSED
-    ? "The dashboard has ended: start scripts/dashboard.py again, and open its new address." : "No connection; trying again.");
+  source.addEventListener("end", () => {
+    source.close();
+    say(ENDED);
+  });
+  source.onerror = () => say(source.readyState === EventSource.CLOSED ? ENDED : "No connection; trying again.");
 }
 
 async function choose(number, on) {
   if (on) wanted.add(number); else wanted.delete(number);
+  calibrated = 0;
   const missing = {run: number, curves: on && !curves.has(number), state: on && !states.has(number)};
   await update(missing);
   showStates();
@@ -239,6 +300,7 @@ async function begin() {
   part("played").onchange = showChoice;
   part("newest").onchange = showGame;
   part("choice").ontoggle = showGame;
+  part("calibration").ontoggle = showCalibration;
   part("number").onchange = () => { part("newest").checked = false; showGame(); };
   part("games").addEventListener("pointerdown", () => { part("newest").checked = false; });  // do not replace a game that is looked at
   part("games").addEventListener("keydown", () => { part("newest").checked = false; });
