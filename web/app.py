@@ -30,7 +30,7 @@ MOST_STREAMS = 32  # browsers that are told of changes at the same time
 SILENT_POLLS = 15  # then a comment, so that nothing between here and the browser takes the connection for dead
 
 
-def application(folders: Sequence[Path], *, ending: Callable[[], bool] = lambda: False) -> Starlette:
+def application(folders: Sequence[Path], ending: Callable[[], bool] = lambda: False) -> Starlette:
     """The dashboard of these runs, in this order.
 
     Args:

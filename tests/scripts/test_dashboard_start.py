@@ -8,8 +8,6 @@ import pytest
 from scripts import dashboard
 from training.common.run_folder import LEDGER_NAME
 
-LINK = "http://127.0.0.1:8080/?token=secret"
-
 
 def refusal(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
     """Return the message with which the program refuses to start."""
@@ -51,21 +49,3 @@ def test_wrong_flags_are_refused(capsys: pytest.CaptureFixture[str], flag: str, 
     with pytest.raises(SystemExit, match="2"):
         dashboard.main([flag, value])
     assert value in capsys.readouterr().err
-
-
-def test_over_ssh_it_says_how_to_forward_the_port(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("SSH_CONNECTION", raising=False)
-    assert not any("ssh -L" in line for line in dashboard.greeting(LINK, "127.0.0.1", 8080))
-    monkeypatch.setenv("SSH_CONNECTION", "192.0.2.7 50000 192.0.2.1 22")
-    monkeypatch.setenv("USER", "ada")
-    lines = dashboard.greeting(LINK, "127.0.0.1", 8080)
-    assert lines[0] == f"dashboard: {LINK}"
-    assert any("ssh -L 8080:127.0.0.1:8080 ada@192.0.2.1" in line for line in lines)
-
-
-def test_browsers_may_use_the_names_of_the_address_that_it_listens_at() -> None:
-    assert dashboard.hosts("127.0.0.1", 1) == ["127.0.0.1:1", "localhost:1", "[::1]:1"]
-    assert dashboard.hosts("192.0.2.1", 1) == ["192.0.2.1:1"]
-    assert dashboard.hosts("::1", 1)[0] == "[::1]:1"
-    everywhere = dashboard.hosts("0.0.0.0", 1)
-    assert everywhere[0] == f"{socket.gethostname()}:1" and "localhost:1" in everywhere
