@@ -10,6 +10,7 @@ from ipaddress import ip_address
 from typing import TYPE_CHECKING
 
 from configs.flags import HIGHEST_PORT, whole
+from training.common.priority import give_way
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
 LOOPBACK = "127.0.0.1"
 TOKEN_BYTES = 24
 MOST_CONNECTIONS = 100
-LOWEST_PRIORITY = 19
 GRACE_SECONDS = 5  # for open pages to be told that the server ends
 MOST_HEAD_BYTES = 16_384  # of a request's first line and headers
 
@@ -116,11 +116,11 @@ def serve(
 
     from web.access import Access
 
+    give_way()  # training goes first
     try:
         opened = listener(args.listen, args.port)
     except OSError as error:
         raise OSError(f"cannot listen at {args.listen}, port {args.port}: {error.strerror}") from error
-    os.nice(LOWEST_PRIORITY)  # training goes first
     token, chosen = secrets.token_urlsafe(TOKEN_BYTES), opened.getsockname()[1]
     names = hosts(args.listen, chosen)
     link = f"http://{names[0]}{page}?token={token}"
