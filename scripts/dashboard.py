@@ -23,7 +23,7 @@ if __name__ == "__main__":
 
     ends_at_once()
 
-from training.common.run_folder import LEDGER_NAME, RUNS, run_folder
+from training.common.run_folder import RUNS, all_runs, run_folder
 from training.common.signals import interruptible
 from training.common.start import before_imports
 from web.server import add_server_flags, serve
@@ -37,9 +37,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     )
     add_server_flags(parser)
     args = parser.parse_args(argv)
-    args.folders = [run_folder(Path(run)) for run in args.runs] or sorted(
-        path.parent for path in RUNS.glob(f"*/{LEDGER_NAME}")
-    )
+    args.folders = [run_folder(Path(run)) for run in args.runs] or all_runs()
     return args
 
 

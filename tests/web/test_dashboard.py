@@ -205,7 +205,7 @@ def test_the_page_says_when_the_dashboard_has_ended(browser: Browser, tmp_path: 
     with dashboard(leave(tmp_path / "first")) as served:
         visit(browser, served)
         drawn(browser, charts=6)
-    until(lambda: "No connection" in text(browser) or "has ended" in text(browser))
+    until(lambda: "has ended" in text(browser))
 
 
 @pytest.mark.parametrize("width", [360, 1300])

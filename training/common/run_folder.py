@@ -12,6 +12,11 @@ def run_folder(given: Path) -> Path:
     return given if given.is_dir() else RUNS / given
 
 
+def all_runs() -> list[Path]:
+    """The folders of runs in ``RUNS``, sorted: those with a ledger, and those of PPO, which have statistics alone."""
+    return sorted({path.parent for name in (LEDGER_NAME, STATS_NAME) for path in RUNS.glob(f"*/{name}")})
+
+
 def stats_path(given: Path) -> Path:
     """The statistics file given by its path, its run's folder or its run's name."""
     folder = run_folder(given)
