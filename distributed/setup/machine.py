@@ -8,6 +8,7 @@ import functools
 import hashlib
 import io
 import json
+import re
 import secrets
 import zipfile
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from configs.schema import WorkerSettings
 from distributed.setup.release import PROJECT, WorkerRequirements
 from distributed.ssh.errors import Refused, RemoteFailure
-from distributed.ssh.transport import Completed, Transport
+from distributed.ssh.transport import REMEDIES, Completed, Transport
 from games import text as texts
 
 PYTHON = "python3"  # of a machine for which the config names none
@@ -33,6 +34,7 @@ CALL_SECONDS = 8.0
 PROBE_SECONDS = 30.0  # waking a GPU's driver takes several seconds
 # Answers of a machine on which our program has not run, so that it has not read and deleted the request.
 UNREAD = ("absent", "pythonless", "system")
+ERROR_NUMBER = re.compile(r"\[Errno (\d{1,4})\]")  # as Python writes it in file errors
 TEXT = 4000  # maximum characters of a text for one line
 
 # One line in plain POSIX shell, since the user's shell may be any. The first interpreter that is new enough runs
@@ -360,7 +362,13 @@ def call(
         raise RemoteFailure(transport.worker, text, remedy)
     if kind == "python":
         raise Refused(transport.worker, text, "repair it, or name another with `python:` in the config")
-    raise RemoteFailure(transport.worker, f"{command}: {text}")
+    raise RemoteFailure(transport.worker, f"{command}: {text}", disk_remedy(text))
+
+
+def disk_remedy(text: str) -> str:
+    """Return what to do about a file error of the remote program, from its number; empty for other failures."""
+    found = ERROR_NUMBER.search(text)
+    return REMEDIES.get(int(found[1]), "") if found else ""
 
 
 def _ask(

@@ -14,6 +14,7 @@ from distributed.setup.machine import (
     WorkerSlot,
     alive,
     call,
+    disk_remedy,
     find_answer,
     install_remote,
     log_name,
@@ -172,6 +173,19 @@ def test_a_worker_s_log_cannot_control_the_terminal(there: LocalTransport, root:
     (root / log_name("worker1")).write_text("one\n\x1b[2Jtwo\n")
     assert tail(there, "worker1") == "one\n[2Jtwo"
     assert tail(there, "worker2") == ""
+
+
+@pytest.mark.parametrize(
+    ("said", "remedy"),
+    [
+        ("PermissionError: [Errno 13] Permission denied: 'workers/worker1'", "give its user the right to write there"),
+        ("OSError: [Errno 28] No space left on device", "free space on its disk"),
+        ("FileNotFoundError: [Errno 2] No such file or directory: 'a'", ""),
+        ("ValueError: no number", ""),
+    ],
+)
+def test_a_file_error_there_has_the_remedy_of_its_number(said: str, remedy: str) -> None:
+    assert disk_remedy(said).startswith(remedy) and bool(disk_remedy(said)) == bool(remedy)
 
 
 def test_an_answer_is_found_in_the_output_of_a_noisy_login_shell() -> None:
