@@ -4,11 +4,21 @@ A worker process uses one core, or one GPU. What the learner uses beside them is
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 HOUR = 3600.0
 ELO, PROCESSES, EARLIER_PROCESSES = "evaluation/elo", "workers/processes", "workers/playing"
 
 Figures = Mapping[str, float]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cost:
+    """The core hours of a run's iterations."""
+
+    hours: float
+    per_100_elo: float | None  # of the whole run, which began as the random player at 0; None: nothing was gained
+    lately: float | None  # the same since half of the evaluations
 
 
 def core_hours(rows: Sequence[Figures]) -> list[float]:
@@ -31,17 +41,15 @@ def processes(row: Figures) -> float:
     return row.get(PROCESSES, row.get(EARLIER_PROCESSES, 0.0))
 
 
-def hours_per_100_elo(rows: Sequence[Figures]) -> tuple[float | None, float | None]:
-    """The core hours for each 100 Elo points: of the whole run, which began as the random player at 0, and since half
-    of the evaluations; None where nothing was gained.
-    """
+def cost_of(rows: Sequence[Figures]) -> Cost:
+    """What the iterations cost."""
     hours = core_hours(rows)
     rated = [(spent, row[ELO]) for spent, row in zip(hours, rows, strict=True) if ELO in row]
-    if not rated:
-        return None, None
-    whole = _per_100((0.0, 0.0), rated[-1])
-    recent = _per_100(rated[len(rated) // 2], rated[-1]) if len(rated) > 2 else None
-    return whole, recent
+    return Cost(
+        hours=hours[-1] if hours else 0.0,
+        per_100_elo=_per_100((0.0, 0.0), rated[-1]) if rated else None,
+        lately=_per_100(rated[len(rated) // 2], rated[-1]) if len(rated) > 2 else None,
+    )
 
 
 def _per_100(first: tuple[float, float], last: tuple[float, float]) -> float | None:

@@ -17,6 +17,7 @@ from training.common.file_stamp import FileStamp, stamp_of
 from training.common.run_folder import LEDGER_NAME, STATS_NAME
 from training.common.run_lock import LOCK, is_held
 from training.data.ledger import read_ledger
+from views.cost import Cost, cost_of
 from views.files import METRICS_NAME
 from views.metrics import METRICS, PPO_METRICS, Metric, columns
 from views.ppo_rounds import Round, read_rounds
@@ -37,7 +38,7 @@ class RunReader:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.name = folder.resolve().name
-        self._read: tuple[FileStamp | None, list[Figures]] = (None, [])
+        self._read: tuple[FileStamp | None, list[Figures], Cost] = (None, [], cost_of([]))
         self._rounds_read: tuple[FileStamp | None, list[Round]] = (None, [])
 
     def stamps(self) -> tuple[str, str]:
@@ -50,7 +51,7 @@ class RunReader:
         """The charts, the figures of all iterations by column, and the newest iterations as a table."""
         if rounds := self._rounds():
             return ppo_charts(rounds) | newest_rows(PPO_METRICS, rounds)
-        rows = self._iterations()
+        rows, _ = self._iterations()
         return run_charts(rows) | newest_rows(METRICS, rows)
 
     def calibration(self) -> dict[str, Any]:
@@ -75,9 +76,9 @@ class RunReader:
                 found |= ledger_state(ledger)
         except UNREADABLE as error:
             problems.append(in_words(error))
-        rows = self._iterations()
+        rows, cost = self._iterations()
         if live:
-            found |= live_state(live.report, rows, running=found["running"], disk_free=disk_free(self.folder))
+            found |= live_state(live.report, rows, cost, running=found["running"], disk_free=disk_free(self.folder))
             found["events"] = newest_events(found["events"], live.events)
         elif rows:
             found["figures"] = last_figures(rows[-1])
@@ -96,13 +97,14 @@ class RunReader:
         except (UnreadableProgress, OSError) as error:
             return None, [in_words(error)]
 
-    def _iterations(self) -> list[Figures]:
+    def _iterations(self) -> tuple[list[Figures], Cost]:
         path = self.folder / METRICS_NAME
-        seen, rows = stamp_of(path), self._read[1]
-        if seen != self._read[0]:
+        seen, (known, rows, cost) = stamp_of(path), self._read
+        if seen != known:
             rows = read_metrics(path)
-            self._read = seen, rows  # at once, for other threads
-        return rows
+            cost = cost_of(rows)
+            self._read = seen, rows, cost  # at once, for other threads
+        return rows, cost
 
     def _rounds(self) -> list[Round]:
         """The rounds of a PPO run, which has no ledger; none of another run."""

@@ -9,7 +9,7 @@ from training.common.reports import ProgressReport, RemoteDetails, WorkerReport
 from training.data.ledger import Ledger
 from training.data.ledger_rows import WorkerAccount
 from views.charts import Column, count, duration, game_title, games_so_far, percent, rate, time_left
-from views.cost import HOUR, core_hours, hours_per_100_elo
+from views.cost import HOUR, Cost
 from views.limits import NO_LONGER_PLAYS, limits, time_shares
 from views.plain import figures_of
 from views.run_charts import Figures
@@ -65,13 +65,14 @@ def is_same(recorded: Event, logged: Event) -> bool:
 
 
 def live_state(
-    report: ProgressReport, rows: Sequence[Figures], *, running: bool, disk_free: int | None
+    report: ProgressReport, rows: Sequence[Figures], cost: Cost, *, running: bool, disk_free: int | None
 ) -> dict[str, Any]:
     """What the Coach last said.
 
     Args:
         report: its report.
         rows: the iterations so far.
+        cost: of these iterations.
         running: whether the run still runs.
         disk_free: bytes on the run's disk; None: unknown.
     """
@@ -89,7 +90,7 @@ def live_state(
         "phase": report.phase if running else "ended",
         "games_so_far": games_so_far(report.games_here, report.games_wanted) if report.games_wanted > 0 else "",
         "figures": [[title, text] for title, text in figures if text],
-        "time": time_and_cost(report, rows, running=running),
+        "time": time_and_cost(report, rows, cost, running=running),
         "cluster": [text.split(": ", 1) for text in figures_of(report)],
         "shares": shares_of_time(rows) if running else "",
         "limits": [vars(each) for each in limits(report, rows, disk_free=disk_free)] if running else [],
@@ -104,27 +105,27 @@ def models_in_flight(report: ProgressReport) -> str:
     return f", on its way to {behind} of {len(playing)} workers" if behind else ""
 
 
-def time_and_cost(report: ProgressReport, rows: Sequence[Figures], *, running: bool) -> Pairs:
+def time_and_cost(report: ProgressReport, rows: Sequence[Figures], cost: Cost, *, running: bool) -> Pairs:
     """Elapsed time, time left, core hours, and those of 100 Elo points."""
     working = sum(worker.state not in NO_LONGER_PLAYS for worker in report.workers)
     since = max(0.0, report.seconds - rows[-1].get("run/seconds", 0.0)) if rows else report.seconds
-    hours = (core_hours(rows)[-1] if rows else 0.0) + working * since / HOUR
+    hours = cost.hours + working * since / HOUR
     left = time_left(report.seconds_left) if running and report.seconds_left is not None else ""
     found = [
         ("Elapsed", duration(report.seconds)),
         ("Left", left),
         ("Core hours of workers", f"{rate(hours)} ({working} now)" if running else rate(hours)),
-        ("Core hours for 100 Elo", cost_of_elo(rows)),
+        ("Core hours for 100 Elo", cost_of_elo(cost)),
     ]
     return [[title, text] for title, text in found if text]
 
 
-def cost_of_elo(rows: Sequence[Figures]) -> str:
+def cost_of_elo(cost: Cost) -> str:
     """What 100 Elo points took in the whole run, and lately; empty if nothing was gained."""
-    whole, lately = hours_per_100_elo(rows)
-    if whole is None:
+    if cost.per_100_elo is None:
         return ""
-    return rate(whole) if lately is None else f"{rate(whole)}, {rate(lately)} in the second half of the evaluations"
+    lately = "" if cost.lately is None else f", {rate(cost.lately)} in the second half of the evaluations"
+    return f"{rate(cost.per_100_elo)}{lately}"
 
 
 def shares_of_time(rows: Sequence[Figures]) -> str:

@@ -19,6 +19,7 @@ LOOPBACK = "127.0.0.1"
 TOKEN_BYTES = 24
 MOST_CONNECTIONS = 100
 GRACE_SECONDS = 5  # for open pages to be told that the server ends
+PRIORITY = 5  # the page takes less than a hundredth of a core, and should come within a second beside a busy run
 MOST_HEAD_BYTES = 16_384  # of a request's first line and headers
 
 
@@ -116,7 +117,7 @@ def serve(
 
     from web.access import Access
 
-    give_way()  # training goes first
+    give_way(PRIORITY)  # training goes first
     try:
         opened = listener(args.listen, args.port)
     except OSError as error:

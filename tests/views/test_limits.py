@@ -6,7 +6,7 @@ import pytest
 
 from tests.training.example_reports import progress, worker
 from training.common.reports import ClusterReport, ProgressReport, RemoteDetails
-from views.cost import core_hours, hours_per_100_elo
+from views.cost import core_hours, cost_of
 from views.limits import Limit, limits, time_shares
 
 Rows = list[dict[str, float]]
@@ -106,8 +106,9 @@ def test_the_cost_of_elo_is_told_for_the_whole_run_and_lately() -> None:
         {"run/seconds": 3600.0 * number, "workers/processes": 2.0} | ({} if elo is None else {"evaluation/elo": elo})
         for number, elo in enumerate(elos, 1)
     ]
-    whole, lately = hours_per_100_elo(found)
-    assert whole == pytest.approx(12 / 3.5)
-    assert lately == pytest.approx(2 / 0.5)
-    assert hours_per_100_elo(found[:1]) == (None, None)
-    assert hours_per_100_elo([{**found[1], "evaluation/elo": -5.0}]) == (None, None)
+    cost = cost_of(found)
+    assert cost.hours == pytest.approx(12.0)
+    assert cost.per_100_elo == pytest.approx(12 / 3.5)
+    assert cost.lately == pytest.approx(2 / 0.5)
+    for without in (found[:1], [{**found[1], "evaluation/elo": -5.0}], []):
+        assert (cost_of(without).per_100_elo, cost_of(without).lately) == (None, None)

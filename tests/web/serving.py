@@ -4,6 +4,7 @@ import http.client
 import json
 import re
 import signal
+import subprocess
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
@@ -49,15 +50,20 @@ class Answer(NamedTuple):
     body: bytes
 
 
+def printed_address(process: "subprocess.Popen[str]") -> Dashboard:
+    """Return the dashboard whose address the program prints next."""
+    assert process.stdout
+    line = process.stdout.readline()
+    found = re.fullmatch(r"dashboard: (http://127\.0\.0\.1:(\d+)/\?token=(\S+))\n", line)
+    assert found, line + process.stdout.read()
+    return Dashboard(found[1], int(found[2]), found[3])
+
+
 @contextmanager
 def dashboard(*runs: Path) -> Iterator[Dashboard]:
     """Yield a dashboard of these runs, which ends by Ctrl-C with the block."""
     with programs.begun("scripts/dashboard.py", "--no-browser", *runs) as process:
-        assert process.stdout
-        line = process.stdout.readline()
-        found = re.fullmatch(r"dashboard: (http://127\.0\.0\.1:(\d+)/\?token=(\S+))\n", line)
-        assert found, line + process.stdout.read()
-        yield Dashboard(found[1], int(found[2]), found[3])
+        yield printed_address(process)
         process.send_signal(signal.SIGINT)
         rest, _ = process.communicate(timeout=SECONDS)
         assert "Traceback" not in rest, rest

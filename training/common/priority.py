@@ -1,4 +1,4 @@
-"""Programs that give way to all others on their machine, so that they never slow a training run.
+"""Programs that give way to others on their machine, so that they do not slow a training run.
 
 Linux shares the processor between sessions first, where autogroups are on, as on most desktops and servers (sched(7)):
 a process with the lowest priority in a terminal of its own still gets as much as a whole training run in another one. A
@@ -23,10 +23,15 @@ AUTOGROUPS, OWN_GROUP = Path("/proc/sys/kernel/sched_autogroup_enabled"), Path("
 PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
-def give_way() -> None:
-    """Go on with the lowest priority, if need be in a child of this process. Call it before there are threads."""
-    os.nice(LOWEST_PRIORITY)
+def give_way(level: int = LOWEST_PRIORITY) -> None:
+    """Go on with a lower priority, if need be in a child of this process. Call it before there are threads.
+
+    Args:
+        level: from 1 to 19, the lowest. Against one other process that wants a core, 5 gets a quarter of it, 10 a
+            tenth, and 19 a seventieth.
+    """
     if not shares_by_session():
+        os.nice(level)
         return
     sys.stdout.flush()
     sys.stderr.flush()
@@ -37,9 +42,22 @@ def give_way() -> None:
     end_with_starter(signal.SIGTERM)
     if os.getppid() != starter:  # it has ended meanwhile
         os._exit(1)
-    os.setsid()
-    with suppress(OSError):  # its own session alone gives way less, but it does
-        OWN_GROUP.write_text(f"{LOWEST_PRIORITY}\n")
+    begin_session(level)
+
+
+def begin_session(level: int = LOWEST_PRIORITY) -> None:
+    """Give this process, which is a child of the program's, a session of its own with a lower priority.
+
+    Ctrl-C and a closed terminal no longer reach it; see ``end_with_starter`` for its end.
+
+    Args:
+        level: see ``give_way``.
+    """
+    with suppress(PermissionError):  # it has one
+        os.setsid()
+    os.nice(level)
+    with suppress(OSError):
+        OWN_GROUP.write_text(f"{level}\n")
 
 
 def shares_by_session() -> bool:
