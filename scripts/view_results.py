@@ -5,6 +5,7 @@
     python scripts/view_results.py runs/connect_four --game 17             step through game 17; -1 is the last one
     python scripts/view_results.py runs/connect_four --html report.html    a page with curves, tables and games
     python scripts/view_results.py runs/connect_four --png curves.png      the curves as a picture
+    python scripts/view_results.py runs/a runs/b --html report.html        several runs, their curves over each other
     python scripts/view_results.py runs/chess --pgn games.pgn              all self-play games, for chess programs
     python scripts/view_results.py runs/go9 --sgf games.sgf                all self-play games, for Go programs
     python scripts/view_results.py runs/go9 --export models/go9.safetensors    the newest model, with a model card
@@ -22,6 +23,7 @@ import re
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from operator import itemgetter
 from pathlib import Path
 
@@ -43,11 +45,16 @@ LAST_ITERATIONS = 20  # iterations shown
 
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
-    """The command line; ``path`` is the statistics file that it names."""
+    """The command line; ``paths`` are the statistics files that it names, and ``path`` is the first one."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     which = parser.add_mutually_exclusive_group(required=True)
     which.add_argument(
-        "run", nargs="?", type=Path, metavar="RUN", help="the run's folder, or its name if it is in runs/"
+        "runs",
+        nargs="*",
+        type=Path,
+        default=[],
+        metavar="RUN",
+        help="the run's folder, or its name if it is in runs/; several are compared with --html or --png",
     )
     which.add_argument("--training", type=Path, metavar="FILE", help="its training_stats.json, or the folder")
     parser.add_argument(
@@ -89,12 +96,17 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     args = parser.parse_args(argv)
     if args.benchmark and not args.export:
         parser.error("--benchmark needs --export")
-    args.path = stats_path(args.training or args.run)
+    if len(args.runs) > 1 and not (args.html or args.png):
+        parser.error("several runs are compared with --html FILE or --png FILE")
+    if len(args.runs) > 1 and (args.game is not None or args.svg or args.pgn or args.sgf or args.export):
+        parser.error("--game, --svg, --pgn, --sgf and --export are for one run")
+    args.paths = [stats_path(run) for run in args.runs or [args.training]]
+    args.path = args.paths[0]
     return args
 
 
 def see(args: argparse.Namespace) -> None:
-    """Check that the statistics file, or the run with games, exists.
+    """Check that the statistics files, or the run with games, exist.
 
     Raises:
         ValueError: it does not.
@@ -102,8 +114,10 @@ def see(args: argparse.Namespace) -> None:
     games = args.game is not None or args.pgn or args.sgf
     if games and args.path.name == STATS_NAME:
         read_ledger(args.path.parent).close()
-    elif not args.path.exists():
-        raise ValueError(f"{args.path} is not there: name a run's folder (it has the file after its first iteration)")
+        return
+    for path in args.paths:
+        if not path.exists():
+            raise ValueError(f"{path} is not there: name a run's folder (it has the file after its first iteration)")
 
 
 if __name__ == "__main__":
@@ -136,9 +150,10 @@ from views.game_export import games_as_pgn, games_as_sgf, write_games
 from views.game_view import game_of, recorded_game, sample_games
 from views.metrics import METRICS
 from views.model_card import export_model
-from views.page import charts, page
+from views.page import compared, page, report_charts
 from views.png import picture
 from views.ppo_rounds import Round, read_rounds
+from views.run_charts import AXES
 from views.steps import keyboard, print_game, step_through
 from views.views import TRENDS, history, trends
 
@@ -225,13 +240,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         return export_games(args.path.parent, pgn=args.pgn, sgf=args.sgf)
     try:
         see(args)
-        rounds = read_rounds(args.path)
-        rows = read_stats(args.path) if rounds is None else []
+        if len(args.paths) > 1:
+            return compare(args)
+        rounds, rows = read(args.path)
     except (OSError, ValueError) as error:
         print(f"view_results: {in_words(error)}", file=sys.stderr)
-        return 2
-    if not rounds and not rows:
-        print(f"view_results: {args.path} holds no iterations yet", file=sys.stderr)
         return 2
     if args.export:
         return export(args.path.parent, args.export, rows, args.benchmark)
@@ -251,6 +264,50 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
+def read(path: Path) -> tuple[list[Round], list[StatsRow]]:
+    """The rounds of a PPO run, or the iterations of any other; one of both is empty.
+
+    Raises:
+        ValueError: both are, or it is no statistics file.
+        OSError: it is missing or may not be read.
+    """
+    rounds = read_rounds(path)
+    rows = read_stats(path) if rounds is None else []
+    if not rounds and not rows:
+        raise ValueError(f"{path} holds no iterations yet")
+    return rounds or [], rows
+
+
+def compare(args: argparse.Namespace) -> int:
+    """Write several runs, whose curves lie over each other, to files; returns the exit code: 2 if that fails.
+
+    Raises:
+        ValueError: some run has no iterations, or only some are PPO runs.
+        OSError: a file is missing or may not be read.
+    """
+    found = [read(path) for path in args.paths]
+    of_ppo = [bool(rounds) for rounds, _ in found]
+    if any(of_ppo) and not all(of_ppo):
+        raise ValueError(f"{args.paths[of_ppo.index(True)]} is of a PPO run: compare it with others of its kind")
+    folders = [path.parent.resolve() for path in args.paths]
+    names = [folder.name for folder in folders]
+    names = names if len(set(names)) == len(names) else list(map(str, folders))
+    runs, summaries = [], []
+    for (rounds, rows), name, folder in zip(found, names, folders, strict=True):
+        drawn = ppo_results.charts(rounds, folder) if rounds else report_charts(name, rows, calibration(folder))
+        runs.append(replace(drawn, name=name))
+        summaries.append(ppo_results.summary(rounds, folder) if rounds else summary(rows, folder))
+    axes = ppo_results.AXES if all(of_ppo) else AXES
+    codes = []
+    if args.html:
+        codes.append(write(args.html, lambda: compared(runs, summaries, axes).encode(), PAGE_NOTE))
+    if args.png:
+        codes.append(
+            write(args.png, lambda: picture(" and ".join(names), runs, next(iter(axes.items()))), PICTURE_NOTE)
+        )
+    return max(codes)
+
+
 def print_rounds(args: argparse.Namespace, rounds: Sequence[Round]) -> int:
     """Print a PPO run, or write it to files; returns the exit code: 2 if a file cannot be written."""
     folder = args.path.parent
@@ -258,11 +315,7 @@ def print_rounds(args: argparse.Namespace, rounds: Sequence[Round]) -> int:
         page_written = (
             write(args.html, lambda: ppo_results.page(rounds, folder).encode(), PAGE_NOTE) if args.html else 0
         )
-        drawn = (
-            write(args.png, lambda: picture(folder.resolve().name, ppo_results.curves(rounds, folder)), PICTURE_NOTE)
-            if args.png
-            else 0
-        )
+        drawn = write(args.png, lambda: ppo_results.drawn(rounds, folder), PICTURE_NOTE) if args.png else 0
         return max(page_written, drawn)
     print_lines(lambda width: ppo_results.report(rounds, folder, last=args.last, width=width))
     return 0
@@ -374,7 +427,8 @@ def export_games(run_dir: Path, *, pgn: Path | None, sgf: Path | None) -> int:
 
 def write_picture(path: Path, rows: Sequence[StatsRow], run_dir: Path, bins: Sequence[Bin]) -> int:
     """Write the run's curves as a PNG file; returns the exit code: 2 if that fails."""
-    return write(path, lambda: picture(run_dir.resolve().name, charts(rows, bins)), PICTURE_NOTE)
+    name, over = run_dir.resolve().name, next(iter(AXES.items()))
+    return write(path, lambda: picture(name, [report_charts(name, rows, bins)], over), PICTURE_NOTE)
 
 
 if __name__ == "__main__":

@@ -119,3 +119,14 @@ def test_of_torchrun_s_ranks_only_the_first_speaks_unless_its_launcher_has(
         monkeypatch.setenv(SAID, said)
     before_imports(lambda _: Namespace(), loading="PyTorch")
     assert capsys.readouterr().err == ("train_distributed.py: loading PyTorch\n" if speaks else "")
+
+
+@pytest.mark.medium
+def test_drawing_and_event_libraries_are_imported_only_to_draw_and_to_write() -> None:
+    modules = "scripts.view_results, scripts.dashboard, start_main, start_worker, views.ppo, training.worker, keima"
+    imported = (
+        "sorted({name.partition('.')[0] for name in sys.modules} & {'matplotlib', 'PIL', 'tensorboard', 'google'})"
+    )
+    program = f"import sys, {modules}; print({imported})"
+    ended = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert ended.stdout == "[]\n"

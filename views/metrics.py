@@ -10,7 +10,6 @@ from typing import Any
 
 from training.common.reports import IterationReport
 from views.charts import BAD, GOOD, Column, count, duration, mean_return, percent, points, rate, rating
-from views.svg import ChartLayout, Series, laid_out
 
 Format = Callable[..., str]  # of a value, and of its margin if the metric has one
 Figures = Mapping[str, float | None]  # by name: a row of a PPO run's statistics
@@ -68,40 +67,6 @@ MetricRow = IterationReport | Figures
 def columns(metrics: Sequence[Metric]) -> tuple[Column[Any], ...]:
     """The columns of a table."""
     return tuple(metric.column() for metric in metrics if metric.rank is not None)
-
-
-def metric_chart(
-    charts: Sequence[Chart],
-    metrics: Sequence[Metric],
-    rows: Sequence[MetricRow],
-    places: Sequence[float],
-    *,
-    x_name: str,
-    show_x: Callable[[float], str] = "{:g}".format,
-) -> list[ChartLayout]:
-    """The charts over ``places``, one for each row, without those of which no curve has two points."""
-    known = {metric.name: metric for metric in metrics}
-
-    def series(name: str, metric: str) -> Series:
-        margin = known[metric].margin if metric in known else ""
-        shown = [(place, row) for place, row in zip(places, rows, strict=True) if figure(row, metric) is not None]
-        return Series(
-            name=name,
-            points=[(place, figure(row, metric) or 0.0) for place, row in shown],
-            margins=[figure(row, margin) or 0.0 for _, row in shown] if margin else (),
-        )
-
-    layouts = [
-        laid_out(
-            chart.title,
-            [series(name, metric) for name, metric in chart.curves],
-            x_name=x_name,
-            show=chart.format or known[chart.curves[0][1]].format,
-            show_x=show_x,
-        )
-        for chart in charts
-    ]
-    return [layout for layout in layouts if layout]
 
 
 def figure(row: MetricRow, name: str) -> float | None:

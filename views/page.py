@@ -1,90 +1,122 @@
-"""A run as one self-contained HTML page: curves over time, the table of iterations, and games to step through."""
+"""A run, or several over each other, as one self-contained HTML page: curves, the table of iterations, and games to
+step through.
+"""
 
 import html
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from training.common.reports import IterationReport
 from views.calibration import Bin
-from views.charts import Column, Row, percent
+from views.charts import Column, Row
+from views.files import scalars
 from views.game_view import GameView
-from views.metrics import CHARTS, METRICS, Chart, metric_chart
-from views.svg import ChartLayout, Series, laid_out, svg
-from views.viewer import BOARDS, VIEWER, shown_game
+from views.run_charts import AXES, RunCharts, calibration_charts, run_charts
+from views.viewer import BOARDS, CHARTS, VIEWER, shown_game
 from views.views import history
 from views.worker_charts import worker_charts
 
-TEMPLATE = Path(__file__).with_name("page.html")
-PLACEHOLDER = re.compile("@(TITLE|STYLE|SUMMARY|CHARTS|TABLE|VIEWER|GAMES|SCRIPT)@")
+TEMPLATE, SCRIPT = Path(__file__).with_name("page.html"), Path(__file__).with_name("page.js")
+STYLES = (CHARTS["library css"], CHARTS["css"], BOARDS["css"], VIEWER["css"])
+SCRIPTS = (CHARTS["library"], CHARTS["js"], BOARDS["js"], VIEWER["js"], SCRIPT)
+PLACEHOLDER = re.compile("@(TITLE|STYLE|SUMMARY|CURVES|TABLE|VIEWER|GAMES|LICENCE|SCRIPT)@")
 ROWS_SHOWN = 200  # of the table
-WORKERS_TITLE = "Workers, as each stood at the ends of iterations"
 
 Rows = Sequence[IterationReport]
+Summary = Sequence[tuple[str, str]]  # titles and texts
 
 
-def page(
-    title: str,
-    summary: Sequence[tuple[str, str]],
-    rows: Rows,
-    games: Sequence[GameView],
-    calibration: Sequence[Bin] = (),
-) -> str:
-    """The page.
+def page(title: str, summary: Summary, rows: Rows, games: Sequence[GameView], calibration: Sequence[Bin] = ()) -> str:
+    """The page of a run.
 
     Args:
         title: above all.
-        summary: what the run has reached, as titles and texts.
+        summary: what the run has reached.
         rows: its iterations.
         games: to step through.
         calibration: of what search expected in the newest games.
     """
-    sections = (
-        [("Curves", curves(rows, calibration)), (WORKERS_TITLE, worker_charts(rows, *time_unit(rows)))] if rows else []
-    )
-    return filled(title, summary, sections, as_html("Iterations", history(rows), rows) if rows else "", games)
+    runs = [report_charts(title, rows, calibration)] if rows else []
+    table = as_html("Iterations", history(rows), rows) if rows else ""
+    return filled(title, as_list(summary), runs, AXES, table, games)
+
+
+def compared(runs: Sequence[RunCharts], summaries: Sequence[Summary], axes: Mapping[str, str]) -> str:
+    """The page of several runs, whose curves lie over each other.
+
+    Args:
+        summaries: what each run has reached.
+        axes: what curves may be drawn over, as ``AXES``.
+    """
+    names = [run.name for run in runs]
+    return filled(" and ".join(names), side_by_side(names, summaries), runs, axes, "")
 
 
 def filled(
     title: str,
-    summary: Sequence[tuple[str, str]],
-    sections: Sequence[tuple[str, Sequence[ChartLayout]]],
+    summary: str,
+    runs: Sequence[RunCharts],
+    axes: Mapping[str, str],
     table: str,
     games: Sequence[GameView] = (),
 ) -> str:
-    """The page of a run of any kind.
+    """The page of runs of any kind.
 
     Args:
-        sections: curves, under headings; one without curves is left out.
+        summary: as HTML.
+        runs: what is drawn of them, over each other.
+        axes: what curves may be drawn over, as ``AXES``.
         table: as HTML.
     """
-    drawn = [
-        f'<h2>{html.escape(name)}</h2>\n<div class="charts">{"".join(map(svg, curves))}</div>'
-        for name, curves in sections
-        if curves
-    ]
+    choices = [{"figure": figure, "name": name} for figure, name in axes.items()]
     parts = {
         "TITLE": html.escape(title),
-        "SUMMARY": _list(summary),
-        "CHARTS": "\n".join(drawn),
+        "SUMMARY": summary,
+        "CURVES": as_script({"axes": choices, "runs": [run.as_json() for run in runs]}),
         "TABLE": table,
-        # So nothing in the text can end the script that contains it.
-        "GAMES": json.dumps([shown_game(view) for view in games], separators=(",", ":")).replace("<", "\\u003c"),
+        "GAMES": as_script([shown_game(view) for view in games]),
         "VIEWER": VIEWER["html"].read_text(encoding="utf-8"),
-        "STYLE": "".join(path.read_text(encoding="utf-8") for path in (BOARDS["css"], VIEWER["css"])),
-        "SCRIPT": "".join(path.read_text(encoding="utf-8") for path in (BOARDS["js"], VIEWER["js"])),
+        "STYLE": _joined(STYLES),
+        "LICENCE": CHARTS["licence"].read_text(encoding="utf-8"),
+        "SCRIPT": _joined(SCRIPTS),
     }
     # In one pass, so that a placeholder within a text is left alone.
     return PLACEHOLDER.sub(lambda mark: parts[mark[1]], TEMPLATE.read_text(encoding="utf-8"))
 
 
-def _list(summary: Sequence[tuple[str, str]]) -> str:
+def as_script(content: Any) -> str:
+    """The content as JSON in which nothing can end the script that contains it."""
+    return json.dumps(content, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
+
+
+def _joined(paths: Sequence[Path]) -> str:
+    return "\n".join(path.read_text(encoding="utf-8") for path in paths)
+
+
+def as_list(summary: Summary) -> str:
+    """What a run has reached, as HTML."""
     return (
         "<dl>"
         + "".join(f"<dt>{html.escape(title)}</dt><dd>{html.escape(text)}</dd>" for title, text in summary)
         + "</dl>"
     )
+
+
+def side_by_side(names: Sequence[str], summaries: Sequence[Summary]) -> str:
+    """What several runs have reached, a column for each, as HTML."""
+    titles = dict.fromkeys(title for summary in summaries for title, _ in summary)
+    texts = [dict(summary) for summary in summaries]
+    head = "".join(f"<th scope=col>{html.escape(name)}</th>" for name in ("", *names))
+    rows = "".join(
+        f"<tr><th scope=row>{html.escape(title)}</th>"
+        + "".join(f"<td>{html.escape(text.get(title, ''))}</td>" for text in texts)
+        + "</tr>"
+        for title in titles
+    )
+    return f'<div class="scroll"><table class="words"><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>'
 
 
 def as_html(heading: str, columns: Sequence[Column[Row]], rows: Sequence[Row]) -> str:
@@ -104,42 +136,19 @@ def as_html(heading: str, columns: Sequence[Column[Row]], rows: Sequence[Row]) -
     return f'<h2>{html.escape(heading)}</h2>{left_out}<div class="scroll">{body}</div>'
 
 
-def charts(rows: Rows, calibration: Sequence[Bin] = ()) -> list[ChartLayout]:
-    """All charts of a run."""
-    return [*curves(rows, calibration), *worker_charts(rows, *time_unit(rows))]
+def report_charts(name: str, rows: Rows, calibration: Sequence[Bin] = ()) -> RunCharts:
+    """All charts of a run.
 
-
-def time_unit(rows: Rows) -> tuple[float, str]:
-    """The unit of a run's time axis: its seconds and its name."""
-    return (3600.0, "hours") if rows[-1].seconds >= 7200 else (60.0, "minutes")
-
-
-def curves(rows: Rows, calibration: Sequence[Bin]) -> list[ChartLayout]:
-    """All curves that have two points."""
-    size, unit = time_unit(rows)
-    tiles = tuple((str(milestone), f"self_play/reached_{milestone}") for milestone in _milestones(rows)[-5:])
-    reached = (Chart(title="Games that reach a tile", curves=tiles, format=percent),) if tiles else ()
-    found = metric_chart(
-        (*CHARTS[:4], *reached, *CHARTS[4:]), METRICS, rows, [row.seconds / size for row in rows], x_name=unit
+    Args:
+        name: the run's name.
+        rows: its iterations, at least one.
+        calibration: of what search expected in the newest games.
+    """
+    found = run_charts(name, [scalars(row) | {"iteration": row.iteration} for row in rows])
+    wins = calibration_charts(name, calibration)
+    return RunCharts(
+        name=name,
+        charts=[*found.charts, *wins.charts],
+        figures={**found.figures, **wins.figures},
+        rows=worker_charts(rows),
     )
-    calibrated = calibration_chart(calibration)
-    return [*found, calibrated] if calibrated else found
-
-
-def calibration_chart(bins: Sequence[Bin]) -> ChartLayout | None:
-    """The actual wins over those that search expected: on the diagonal, search is well calibrated."""
-    points = [(each.expected, each.won) for each in bins]
-    found = Series(name="won", points=points, margins=[each.margin for each in bins])
-    even = Series(name="as expected", points=[(0.0, 0.0), (1.0, 1.0)])
-    share = "{:.0%}".format
-    return (
-        laid_out("Wins by what was expected", [found, even], x_name="expected", show=share, show_x=share)
-        if len(points) > 1
-        else None
-    )
-
-
-def _milestones(rows: Rows) -> list[int]:
-    """The milestones that some game has reached."""
-    parts = [part for row in rows if row.self_play.score for part in row.self_play.score.milestones]
-    return sorted({part.milestone for part in parts if part.share > 0})

@@ -1,113 +1,166 @@
-"""Curves as a PNG picture, for documents and messages."""
+"""Charts of runs as a PNG picture, for documents and messages, by matplotlib.
+
+matplotlib takes long to import, so only drawing imports it.
+"""
+
+from __future__ import annotations
 
 import io
-from collections.abc import Sequence
+import warnings
+from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import count as numbers
+from typing import TYPE_CHECKING
 
-from PIL import Image, ImageDraw, ImageFont
+from views.charts import count, percent
+from views.metrics import money
+from views.run_charts import TIME, Curve, DrawnChart, RowsChart, RunCharts, merged, time_unit
 
-from views.svg import (
-    BOTTOM_MARGIN,
-    HEIGHT,
-    LEFT_MARGIN,
-    LEGEND,
-    RIGHT_MARGIN,
-    WIDTH,
-    ChartLayout,
-    band,
-    legend_mark,
-    name_end,
-    places,
-    triangle,
-)
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
-CHART_COLUMNS, TITLE_HEIGHT, EDGE = 2, 34, 10  # charts in a row; the title's height; an outer margin
-SCALE, FINER = 2, 2  # pixels to a unit of the layout; drawn finer by so much and then reduced, which smooths the lines
-INK, FAINT_INK, PAPER, LINE = "#1c2430", "#64707f", "#ffffff", "#dde2e8"
-COLOURS = ("#1f6feb", "#d4691e", "#2a8f4f", "#8a4fbf", "#b3261e")  # as on the page
-BAND = 46  # its opacity, of 255
+COLUMNS, CHART_SIZE, TITLE_HEIGHT, DPI = 2, (4.6, 2.6), 0.4, 200  # charts in a row; inches, and pixels in one
+INK, FAINT_INK, PAPER, LINE = "#1c2430", "#5b6675", "#ffffff", "#dde2e8"
+COLOURS = ("#1f6feb", "#c2570c", "#1f7a3d", "#8a4fbf", "#b3261e", "#0f7a83", "#8a6100", "#b0307f")  # as in charts.css
+BAND = 0.18  # its opacity
+MOST_NAMES, HALF_BAR = 16, 0.36  # readable names of rows below each other; half of a bar's height, in rows
+FORMATS: dict[str, Callable[[float], str]] = {"share": percent, "money": money}
+STYLE = {
+    "axes.axisbelow": True,
+    "axes.edgecolor": LINE,
+    "axes.grid": True,
+    "axes.spines.right": False,
+    "axes.spines.top": False,
+    "axes.titlelocation": "left",
+    "axes.titlesize": 9,
+    "axes.titleweight": "bold",
+    "font.size": 7.5,
+    "grid.color": LINE,
+    "legend.frameon": False,
+    "lines.linewidth": 1.4,
+    "text.color": INK,
+    "text.parse_math": False,  # a dollar in a name is a dollar
+    "xtick.color": FAINT_INK,
+    "xtick.major.size": 0,
+    "ytick.color": FAINT_INK,
+    "ytick.major.size": 0,
+}
 
-
-class Surface:
-    """Draws in the units of a layout, relative to a movable corner."""
-
-    def __init__(self, width: int, height: int) -> None:
-        self._unit = SCALE * FINER
-        self._image = Image.new("RGB", (width * self._unit, height * self._unit), PAPER)
-        self._draw = ImageDraw.Draw(self._image, "RGBA")
-        self.corner = (0, 0)
-
-    def text(self, x: float, y: float, text: str, *, colour: str, size: int = 11, anchor: str = "ls") -> None:
-        """Text whose base line is at ``y``; ``anchor`` as Pillow has it."""
-        self._draw.text(
-            self._at((x, y)), text, fill=colour, font=ImageFont.load_default(size * self._unit), anchor=anchor
-        )
-
-    def line(self, points: Sequence[tuple[float, float]], *, colour: str, width: float) -> None:
-        """A line through all points."""
-        self._draw.line(
-            [self._at(point) for point in points], fill=colour, width=round(width * self._unit), joint="curve"
-        )
-
-    def area(self, points: Sequence[tuple[float, float]], *, colour: str) -> None:
-        """A filled, translucent area."""
-        self._draw.polygon([self._at(point) for point in points], fill=f"{colour}{BAND:02x}")
-
-    def shape(self, corners: Sequence[tuple[float, float]], *, colour: str, hollow: bool) -> None:
-        """A small filled or hollow shape."""
-        self._draw.polygon(
-            [self._at(corner) for corner in corners], fill=PAPER if hollow else colour, outline=colour, width=self._unit
-        )
-
-    def png(self) -> bytes:
-        """The picture as a file."""
-        out = io.BytesIO()
-        self._image.reduce(FINER).save(out, "PNG", optimize=True)
-        return out.getvalue()
-
-    def _at(self, point: tuple[float, float]) -> tuple[float, float]:
-        return (self.corner[0] + point[0]) * self._unit, (self.corner[1] + point[1]) * self._unit
+Line = tuple[str, Curve, list[tuple[float, float, float]]]  # name, curve, and its points: place, value, margin
 
 
-def picture(title: str, layouts: Sequence[ChartLayout]) -> bytes:
-    """All curves under a title, as a PNG file.
+def picture(title: str, runs: Sequence[RunCharts], axis: tuple[str, str]) -> bytes:
+    """All charts of runs over each other under a title, as a PNG file.
+
+    Args:
+        axis: the figure that curves are drawn over, and its name.
 
     Raises:
         ValueError: there are none.
     """
-    if not layouts:
+    charts = [(chart, lines_of(chart, runs, axis[0])) for chart in merged(runs)]
+    drawing = [partial(draw_curves, chart=chart, lines=lines, axis=axis) for chart, lines in charts if lines]
+    for run in runs:
+        owner = f"{run.name}: " if len(runs) > 1 else ""
+        drawing += [partial(draw_rows, chart=chart, title=f"{owner}{chart.title}") for chart in run.rows]
+    if not drawing:
         raise ValueError("there is nothing to draw: curves need two iterations")
-    columns = min(CHART_COLUMNS, len(layouts))
-    rows = -(-len(layouts) // columns)
-    surface = Surface(columns * WIDTH + 2 * EDGE, TITLE_HEIGHT + rows * HEIGHT + EDGE)
-    surface.text(LEFT_MARGIN + EDGE, TITLE_HEIGHT - 12, title, colour=INK, size=16)
-    for number, layout in enumerate(layouts):
-        surface.corner = EDGE + number % columns * WIDTH, TITLE_HEIGHT + number // columns * HEIGHT
-        draw_chart(surface, layout)
-    return surface.png()
+    columns = min(COLUMNS, len(drawing))
+    rows = -(-len(drawing) // columns)
+
+    def draw(figure: Figure) -> None:
+        figure.suptitle(title, x=0.01, ha="left", fontsize=12)
+        for place, draw_chart in enumerate(drawing, 1):
+            draw_chart(figure.add_subplot(rows, columns, place))
+
+    return as_png((columns * CHART_SIZE[0], rows * CHART_SIZE[1] + TITLE_HEIGHT), draw)
 
 
-def draw_chart(surface: Surface, layout: ChartLayout) -> None:
+def as_png(size: tuple[float, float], draw: Callable[[Figure], None]) -> bytes:
+    """What ``draw`` draws on a figure of so many inches, as a file; settings of the user's matplotlib do not matter."""
+    from matplotlib import style
+    from matplotlib.figure import Figure
+
+    out = io.BytesIO()
+    with style.context(["default", STYLE]), warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # a name may have letters that the font lacks
+        figure = Figure(figsize=size, dpi=DPI, layout="constrained")
+        draw(figure)
+        figure.savefig(out, format="png")
+    return out.getvalue()
+
+
+def lines_of(chart: DrawnChart, runs: Sequence[RunCharts], axis: str) -> list[Line]:
+    """The lines and marks of a chart, of each run; none if no line has two points."""
+    found: list[Line] = []
+    for number, run in enumerate(runs):
+        for curve in chart.curves if number == 0 else [each for each in chart.curves if not each.shared]:
+            points = points_of(curve, run, chart.over or axis)
+            if len(points) >= (1 if curve.mark else 2):
+                owner = run.name if len(runs) > 1 and not curve.shared else ""
+                found.append((" ".join(filter(None, (owner, curve.name))), curve, points))
+    return found if any(not curve.mark for _, curve, _ in found) else []
+
+
+def points_of(curve: Curve, run: RunCharts, axis: str) -> list[tuple[float, float, float]]:
+    """Place, value and margin wherever place and value are known."""
+    places, values = run.figures.get(axis, ()), run.figures.get(curve.figure, ())
+    margins = run.figures.get(curve.margin) or [None] * len(values)
+    return [
+        (place, value, margin or 0.0)
+        for place, value, margin in zip(places, values, margins, strict=False)
+        if place is not None and value is not None
+    ]
+
+
+def draw_curves(axes: Axes, *, chart: DrawnChart, lines: Sequence[Line], axis: tuple[str, str]) -> None:
     """One pair of axes with its curves."""
-    surface.text(LEFT_MARGIN, 14, layout.title, colour=INK, size=12)
-    for y, text in layout.values:
-        surface.line([(LEFT_MARGIN, y), (WIDTH - RIGHT_MARGIN, y)], colour=LINE, width=1)
-        surface.text(LEFT_MARGIN - 6, y + 4, text, colour=FAINT_INK, anchor="rs")
-    for x, text in layout.steps:
-        surface.text(x, HEIGHT - BOTTOM_MARGIN + 15, text, colour=FAINT_INK, anchor="ms")
-    surface.text(WIDTH - RIGHT_MARGIN, HEIGHT - 4, layout.x_name, colour=FAINT_INK, anchor="rs")
-    for number, filled in enumerate(layout.areas):
-        for outline in filled.outlines:
-            surface.shape(places(outline, layout), colour=COLOURS[filled.colour], hollow=False)
-        surface.text(name_end(number), LEGEND, filled.name, colour=COLOURS[filled.colour], anchor="rs")
-    for number, curve in enumerate(layout.curves):
-        colour = COLOURS[number % len(COLOURS)]
-        if edge := band(curve, layout):
-            surface.area(edge, colour=colour)
-        surface.line(places(curve.points, layout), colour=colour, width=1.8)
-        if curve.name:
-            surface.text(name_end(number), LEGEND, curve.name, colour=colour, anchor="rs")
-    for number, marks in enumerate(layout.marks):
-        colour = COLOURS[marks.colour]
-        for place in (*places(marks.points, layout), legend_mark(number)):
-            surface.shape(triangle(place, up=marks.up), colour=colour, hollow=marks.hollow)
-        surface.text(name_end(number), LEGEND, marks.name, colour=colour, anchor="rs")
+    last = max(points[-1][0] for _, _, points in lines)
+    size, unit = (1.0, chart.over_name or axis[1]) if chart.over or axis[0] != TIME else time_unit(last)
+    next_colour = numbers()
+    for name, curve, points in lines:
+        places, values = [place / size for place, _, _ in points], [value for _, value, _ in points]
+        colour = COLOURS[(next(next_colour) if curve.colour is None else curve.colour) % len(COLOURS)]
+        if curve.mark:
+            shape, filled = "^" if curve.mark == "up" else "v", PAPER if curve.hollow else colour
+            axes.scatter(places, values, marker=shape, s=20, color=filled, edgecolors=colour, label=name, zorder=3)
+            continue
+        axes.plot(places, values, color=colour, label=name)
+        if curve.margin:
+            low, high = ([value + sign * margin for _, value, margin in points] for sign in (-1, 1))
+            axes.fill_between(places, low, high, color=colour, alpha=BAND, linewidth=0)
+    _label(axes, chart.title, unit)
+    show, show_x = FORMATS.get(chart.unit, _short), FORMATS.get(chart.over_unit, _short)
+    axes.yaxis.set_major_formatter(lambda value, _: show(value))
+    axes.xaxis.set_major_formatter(lambda value, _: show_x(value))
+    if any(name for name, _, _ in lines):
+        axes.legend(fontsize=6.5)
+
+
+def draw_rows(axes: Axes, *, chart: RowsChart, title: str) -> None:
+    """A row for each of several things."""
+    size, unit = time_unit(chart.ends[-1])
+    edges = [0.0, *(end / size for end in chart.ends)]
+    for part in chart.parts:
+        for place, heights in enumerate(part.heights):
+            tops = [place + HALF_BAR * (1 - 2 * height / chart.most) for height in heights]
+            label = part.name if place == 0 else None
+            bottom, colour = place + HALF_BAR, COLOURS[part.colour]
+            axes.stairs(tops, edges, baseline=bottom, fill=True, color=colour, linewidth=0, label=label)
+    _label(axes, title, unit)
+    axes.set_ylim(len(chart.rows) - 0.5, -0.5)
+    named = range(0, len(chart.rows), -(-len(chart.rows) // MOST_NAMES))
+    axes.set_yticks(named, [chart.rows[place] for place in named])
+    if len(chart.parts) > 1:
+        axes.legend(fontsize=6.5, loc="lower right", bbox_to_anchor=(1.0, 1.0), ncols=len(chart.parts))
+
+
+def _label(axes: Axes, title: str, below: str) -> None:
+    axes.set_title(title)
+    axes.set_xlabel(below, loc="right", color=FAINT_INK)
+
+
+def _short(value: float) -> str:
+    """A number with at most four digits."""
+    return f"{value:,.4g}" if abs(value) < 9999.5 else count(value)

@@ -1,27 +1,32 @@
 """The results of a PPO run, as lines, curves, and a page."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from rich.text import Text
 
 from training.ppo.worlds.trading_kernels import LONG_CLOSED, LONG_OPENED, SHORT_CLOSED, SHORT_OPENED, TRADES
-from views.charts import FAINT, TITLE, count, duration, table
-from views.metrics import PPO_CHARTS, PPO_METRICS, columns, metric_chart, money
-from views.page import as_html, filled
+from views.charts import FAINT, TITLE, duration, table
+from views.metrics import PPO_METRICS, columns, money
+from views.page import as_html, as_list, filled
+from views.png import picture
 from views.ppo_files import LastEpisode, read_episode
 from views.ppo_rounds import Round
-from views.svg import ChartLayout, Marks, Series, laid_out
+from views.run_charts import AXES as ALL_AXES
+from views.run_charts import Curve, DrawnChart, RunCharts, ppo_charts, rounded
 from views.views import trends
 
 PART_AT_END = 10  # the summary's means are over the last tenth of the rounds
-GREEN, RED = 2, 4  # of the page's colours
+GREEN, RED = 2, 4  # colours of charts
 TRADE_MARKS = (  # purchases point upwards; closing trades are hollow
-    (TRADES[LONG_OPENED], GREEN, True, False),
-    (TRADES[LONG_CLOSED], GREEN, False, True),
-    (TRADES[SHORT_OPENED], RED, False, False),
-    (TRADES[SHORT_CLOSED], RED, True, True),
+    (TRADES[LONG_OPENED], GREEN, "up", False),
+    (TRADES[LONG_CLOSED], GREEN, "down", True),
+    (TRADES[SHORT_OPENED], RED, "down", False),
+    (TRADES[SHORT_CLOSED], RED, "up", True),
 )
+AXES = {"run/total_steps": "steps"} | ALL_AXES  # steps first
+EPISODE, BAR = "The last whole episode", "episode/bar"
 
 Rounds = Sequence[Round]
 
@@ -38,9 +43,9 @@ def mean_at_end(rounds: Rounds, name: str) -> float | None:
     return sum(last) / len(last) if last else None
 
 
-def summary(rounds: Rounds, folder: Path, episode: LastEpisode | None) -> list[tuple[str, str]]:
+def summary(rounds: Rounds, folder: Path) -> list[tuple[str, str]]:
     """The results of the run, as titles and texts."""
-    last = rounds[-1]
+    last, episode = rounds[-1], read_episode(folder)
     lines = [("Run", str(folder)), ("Episodes", f"{last['run/episodes_over']:,.0f} in {duration(last['run/seconds'])}")]
     lines.append(("Steps", f"{last['run/total_steps']:,.0f} of all worlds"))
     for metric in (metric for metric in PPO_METRICS if metric.name in SUMMARY_MEANS):
@@ -55,55 +60,49 @@ def summary(rounds: Rounds, folder: Path, episode: LastEpisode | None) -> list[t
     return lines
 
 
-def training_curves(rounds: Rounds) -> list[ChartLayout]:
-    """All curves that have two points, over the steps of all environments."""
-    steps = [row["run/total_steps"] for row in rounds]
-    return metric_chart(PPO_CHARTS, PPO_METRICS, rounds, steps, x_name="steps", show_x=count)
-
-
-def episode_curves(episode: LastEpisode) -> list[ChartLayout]:
-    """The account's worth, and its trades on the prices; empty for an episode of one bar."""
-
-    def series(name: str, values: Sequence[float]) -> Series:
-        return Series(name=name, points=[(float(bar), value) for bar, value in enumerate(values, 1)])
-
-    held = [episode.capital * close / episode.closes[0] for close in episode.closes]
+def episode_charts(episode: LastEpisode) -> tuple[list[DrawnChart], dict[str, list[float | None]]]:
+    """The account's worth, and its trades on the prices, with their figures; empty for an episode of one bar."""
+    if len(episode.closes) < 2:
+        return [], {}
+    kinds = {trade.kind for trade in episode.trades}
     marks = [
-        Marks(
-            name=kind,
-            points=[(trade.bar, trade.price) for trade in episode.trades if trade.kind == kind],
-            colour=colour,
-            up=up,
-            hollow=hollow,
-        )
-        for kind, colour, up, hollow in TRADE_MARKS
+        Curve(name=kind, figure=f"episode/{kind}", mark=mark, hollow=hollow, colour=colour)
+        for kind, colour, mark, hollow in TRADE_MARKS
+        if kind in kinds
     ]
-    drawn = [
-        laid_out(
-            "Worth",
-            [series("account", episode.worths), series("buy and hold", held)],
-            x_name="bar",
-            show="${:,.0f}".format,
-        ),
-        laid_out("Price", [series("", episode.closes)], x_name="bar", show="{:,.4g}".format, marks=marks),
+    worth = (Curve(name="account", figure="episode/worth"), Curve(name="buy and hold", figure="episode/held"))
+    price = (Curve(name="", figure="episode/price"), *marks)
+    charts = [
+        DrawnChart(section=EPISODE, title=title, unit=unit, curves=curves, over=BAR, over_name="bar")
+        for title, unit, curves in (("Worth", "money", worth), ("Price", "", price))
     ]
-    return [curve for curve in drawn if curve]
+    traded = {kind: {trade.bar: trade.price for trade in episode.trades if trade.kind == kind} for kind in kinds}
+    bars = range(1, len(episode.closes) + 1)
+    return charts, {
+        BAR: list(map(float, bars)),
+        "episode/worth": [rounded(worth) for worth in episode.worths],
+        "episode/held": [rounded(episode.capital * close / episode.closes[0]) for close in episode.closes],
+        "episode/price": [rounded(close) for close in episode.closes],
+        **{f"episode/{kind}": [rounded(prices.get(bar)) for bar in bars] for kind, prices in traded.items()},
+    }
 
 
-def curves(rounds: Rounds, folder: Path) -> list[ChartLayout]:
-    """All curves."""
-    episode = read_episode(folder)
-    return [*training_curves(rounds), *(episode_curves(episode) if episode else [])]
+def charts(rounds: Rounds, folder: Path) -> RunCharts:
+    """All charts."""
+    training, episode = ppo_charts(folder.resolve().name, rounds), read_episode(folder)
+    drawn, figures = episode_charts(episode) if episode else ([], {})
+    return replace(training, charts=[*drawn, *training.charts], figures={**figures, **training.figures})
 
 
 def page(rounds: Rounds, folder: Path) -> str:
     """The run as one self-contained page."""
-    episode = read_episode(folder)
-    drawn = episode_curves(episode) if episode else []
-    sections = [("The last whole episode", drawn), ("Training", training_curves(rounds))]
-    return filled(
-        folder.resolve().name, summary(rounds, folder, episode), sections, as_html("Rounds", PPO_COLUMNS, rounds)
-    )
+    name, table_of_rounds = folder.resolve().name, as_html("Rounds", PPO_COLUMNS, rounds)
+    return filled(name, as_list(summary(rounds, folder)), [charts(rounds, folder)], AXES, table_of_rounds)
+
+
+def drawn(rounds: Rounds, folder: Path) -> bytes:
+    """The run's charts as a PNG file."""
+    return picture(folder.resolve().name, [charts(rounds, folder)], next(iter(AXES.items())))
 
 
 def report(rounds: Rounds, folder: Path, *, last: int, width: int) -> list[Text]:
@@ -111,5 +110,5 @@ def report(rounds: Rounds, folder: Path, *, last: int, width: int) -> list[Text]
     lines = [Text(f"The last {last} of {len(rounds):,} rounds:", FAINT)] if len(rounds) > last else []
     lines += [*table(PPO_COLUMNS, rounds[-last:], width), Text()]
     lines += trends(TRENDS, PPO_METRICS, rounds, width)
-    titles = summary(rounds, folder, read_episode(folder))
+    titles = summary(rounds, folder)
     return [*lines, Text(), *(Text.assemble((f"{title:<20}", FAINT), (text, TITLE)) for title, text in titles)]

@@ -1,15 +1,19 @@
 """Ratings with their intervals as a PNG picture, the strongest at the top."""
 
+from __future__ import annotations
+
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from views.charts import rating
-from views.png import COLOURS, EDGE, FAINT_INK, INK, LINE, TITLE_HEIGHT, Surface
-from views.svg import Axis, bounds, ticks
+from views.png import COLOURS, FAINT_INK, INK, as_png
 
-WIDTH, ROW_HEIGHT, LEFT_MARGIN, RIGHT_MARGIN, FOOT = 720, 26, 200, 96, 30
-DOT, END = 3, 4  # half their heights
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+WIDTH, ROW_HEIGHT, EDGES = 7.2, 0.26, 0.9  # inches
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,29 +35,23 @@ def rating_picture(title: str, players: Sequence[RatedPlayer], *, anchor: str) -
     known = sorted((player for player in players if math.isfinite(player.margin)), key=lambda player: -player.elo)
     if not known:
         raise ValueError("there is nothing to draw: no ratings")
-    low, high = bounds([player.elo + sign * player.margin for player in known for sign in (-1, 1)])
-    across = Axis(low=low, high=high, start=LEFT_MARGIN, end=WIDTH - RIGHT_MARGIN)
-    bottom = TITLE_HEIGHT + ROW_HEIGHT * len(known)
-    surface = Surface(WIDTH, bottom + FOOT + EDGE)
-    surface.text(EDGE, TITLE_HEIGHT - 14, title, colour=INK, size=16)
-    for value in ticks(low, high):
-        x = across.place(value)
-        surface.line([(x, TITLE_HEIGHT), (x, bottom)], colour=LINE, width=1)
-        surface.text(x, bottom + 14, f"{value:g}", colour=FAINT_INK, anchor="ms")
-    surface.text(WIDTH - EDGE, bottom + FOOT, f"Elo with 95 % intervals; {anchor} is 0", colour=FAINT_INK, anchor="rs")
-    for number, player in enumerate(known):
-        draw_player(surface, player, across, TITLE_HEIGHT + ROW_HEIGHT * number + ROW_HEIGHT / 2)
-    return surface.png()
 
+    def draw(figure: Figure) -> None:
+        figure.suptitle(title, x=0.01, ha="left", fontsize=12)
+        axes = figure.add_subplot()
+        for place, player in enumerate(known):
+            colour = COLOURS[1] if player.marked else COLOURS[0]
+            axes.errorbar(player.elo, place, xerr=player.margin, fmt="o", color=colour, capsize=3, markersize=5)
+        axes.set_yticks(range(len(known)), [player.name for player in known])
+        for label, player in zip(axes.get_yticklabels(), known, strict=True):
+            label.set_color(INK if player.marked else FAINT_INK)
+        axes.set_ylim(len(known) - 0.5, -0.5)
+        axes.grid(axis="y", visible=False)
+        axes.set_xlabel(f"Elo with 95 % intervals; {anchor} is 0", loc="right", color=FAINT_INK)
+        figures = axes.secondary_yaxis("right")
+        figures.set_yticks(range(len(known)), [rating(player.elo, player.margin or None) for player in known])
+        for each in (axes, figures):
+            each.tick_params(axis="y", length=0)
+            each.spines[:].set_visible(False)
 
-def draw_player(surface: Surface, player: RatedPlayer, across: Axis, y: float) -> None:
-    """A player's line."""
-    colour = COLOURS[1] if player.marked else COLOURS[0]
-    x, first, last = (across.place(player.elo + offset) for offset in (0.0, -player.margin, player.margin))
-    surface.text(LEFT_MARGIN - 12, y + 4, player.name, colour=INK if player.marked else FAINT_INK, anchor="rs")
-    surface.line([(first, y), (last, y)], colour=colour, width=1.8)
-    for end in (first, last):
-        surface.line([(end, y - END), (end, y + END)], colour=colour, width=1.8)
-    surface.area([(x - DOT, y), (x, y - DOT), (x + DOT, y), (x, y + DOT)], colour=colour)
-    surface.line([(x, y - DOT), (x, y + DOT)], colour=colour, width=2 * DOT)
-    surface.text(WIDTH - EDGE, y + 4, rating(player.elo, player.margin or None), colour=INK, anchor="rs")
+    return as_png((WIDTH, ROW_HEIGHT * len(known) + EDGES), draw)

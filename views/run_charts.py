@@ -1,14 +1,15 @@
-"""The charts of a run and the figures that they draw, as JSON for charts.js."""
+"""The charts of a run and the figures that they draw: for charts.js as JSON, and for pictures."""
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from views.charts import count, percent
 from views.cost import core_hours
 from views.limits import time_shares
-from views.metrics import CHARTS, METRICS, PPO_CHARTS, PPO_METRICS, Chart, Metric
+from views.metrics import CHARTS, METRICS, PPO_CHARTS, PPO_METRICS, Chart, Format, Metric, money
 
 if TYPE_CHECKING:
     from views.calibration import Bin
@@ -29,8 +30,9 @@ HEALTH_CHARTS = (
     ),
 )
 LEARNING_CHARTS = tuple(chart for chart in CHARTS if chart not in HEALTH_CHARTS)
+TIME = "run/seconds"
 AXES = {  # what curves may be drawn over: figures, and their names
-    "run/seconds": "time",
+    TIME: "time",
     "run/total_games": "games",
     "run/total_positions": "positions",
     "iteration": "iterations",
@@ -39,20 +41,86 @@ AXES = {  # what curves may be drawn over: figures, and their names
 }
 REACHED = "self_play/reached_"  # how the shares of games that reach a tile are called
 TILES_DRAWN = 5
-EXPECTED, WON, WON_MARGIN = "calibration/expected", "calibration/won", "calibration/won_margin"
+EXPECTED, EVEN, WON, WON_MARGIN = (f"calibration/{name}" for name in ("expected", "even", "won", "won_margin"))
 DIGITS = 6  # of a number in the curves
+UNITS: dict[Format, str] = {percent: "share", money: "money"}
 
 Figures = Mapping[str, float]
 
 
-def run_charts(rows: Sequence[Figures]) -> dict[str, Any]:
-    """What charts.js draws of a run: its charts, and their figures by column.
+@dataclass(frozen=True, kw_only=True)
+class Curve:
+    """One figure over another, as a line or as marks."""
+
+    name: str  # empty: that of the chart
+    figure: str
+    margin: str = ""  # the figure with half the width of its interval
+    help: str = ""
+    mark: str = ""  # "up" or "down": triangles instead of a line
+    hollow: bool = False  # of triangles
+    colour: int | None = None  # None: the next one
+    shared: bool = False  # equal in all runs, and drawn once
+
+
+@dataclass(frozen=True, kw_only=True)
+class DrawnChart:
+    """Curves over one pair of axes."""
+
+    section: str  # the heading
+    title: str
+    curves: Sequence[Curve]
+    unit: str = ""  # of the values: "share", "money", or none
+    over: str = ""  # the figure of the axis below; empty: the one that is chosen for all
+    over_name: str = ""
+    over_unit: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RowsPart:
+    """What is drawn in one colour in the rows of a chart."""
+
+    name: str
+    colour: int
+    heights: Sequence[Sequence[float]]  # in each row, in each span of time; 0: nothing
+
+
+@dataclass(frozen=True, kw_only=True)
+class RowsChart:
+    """A row for each of several things over time."""
+
+    section: str  # the heading
+    title: str
+    rows: Sequence[str]  # their names, from the top
+    ends: Sequence[float]  # of the spans of time, in seconds; the first one begins at 0
+    most: float  # the height that fills a row
+    parts: Sequence[RowsPart]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunCharts:
+    """What is drawn of a run."""
+
+    name: str
+    charts: Sequence[DrawnChart]
+    figures: Mapping[str, Sequence[float | None]]  # columns of numbers; those over the same axis are equally long
+    rows: Sequence[RowsChart] = ()
+
+    def as_json(self) -> dict[str, Any]:
+        """The same for charts.js."""
+        charts, rows = [asdict(chart) for chart in self.charts], [asdict(chart) for chart in self.rows]
+        return {"name": self.name, "charts": charts, "figures": dict(self.figures), "rows": rows}
+
+
+def run_charts(name: str, rows: Sequence[Figures]) -> RunCharts:
+    """The charts of a run.
 
     Args:
-        rows: the run's iterations, as ``metrics.jsonl`` has them.
+        name: the run's name.
+        rows: its iterations, as ``metrics.jsonl`` has them.
     """
     rows = with_time_and_cost(rows)
-    return drawn(chart_list(rows), rows)
+    charts = chart_list(rows)
+    return RunCharts(name=name, charts=charts, figures=figures_of(charts, rows))
 
 
 def with_time_and_cost(rows: Sequence[Figures]) -> list[Figures]:
@@ -66,44 +134,47 @@ def with_time_and_cost(rows: Sequence[Figures]) -> list[Figures]:
     return [{**row, "run/core_hours": hours, **share} for row, hours, share in costs]
 
 
-def ppo_charts(rounds: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """What charts.js draws of a PPO run; a round stands for an iteration.
+def ppo_charts(name: str, rounds: Sequence[Mapping[str, Any]]) -> RunCharts:
+    """The charts of a PPO run; a round stands for an iteration.
 
     Args:
-        rounds: the run's rounds, as its ``training_stats.json`` has them.
+        name: the run's name.
+        rounds: its rounds, as its ``training_stats.json`` has them.
     """
     rows = [{**row, "iteration": row["round"]} for row in rounds]
     health = [chart for chart in PPO_CHARTS if chart.title == "Steps per second"]
     learning = [chart for chart in PPO_CHARTS if chart not in health]
-    return drawn(sections(((LEARNING, learning), (HEALTH, health)), PPO_METRICS), rows)
+    charts = [*described(LEARNING, learning, PPO_METRICS), *described(HEALTH, health, PPO_METRICS)]
+    return RunCharts(name=name, charts=charts, figures=figures_of(charts, rows))
 
 
-def calibration_charts(bins: Sequence["Bin"]) -> dict[str, Any]:
-    """What charts.js draws of search's calibration, over ``axis``: the wins that were won, and those expected."""
-    chart = Chart(
-        title="Wins by what search expected", curves=(("won", WON), ("as expected", EXPECTED)), format=percent
+def calibration_charts(name: str, bins: Sequence["Bin"]) -> RunCharts:
+    """The actual wins of a run over those that search expected: on the diagonal, search is well calibrated. Empty with
+    fewer than two bins.
+    """
+    if len(bins) < 2:
+        return RunCharts(name=name, charts=[], figures={})
+    won = Curve(name="won", figure=WON, margin=WON_MARGIN, help="on the line, search is well calibrated")
+    chart = DrawnChart(
+        section="Calibration",
+        title="Wins by what was expected",
+        unit="share",
+        curves=(won, Curve(name="as expected", figure=EVEN, shared=True)),
+        over=EXPECTED,
+        over_name="expected wins",
+        over_unit="share",
     )
-    known = Metric(name=WON, title="", format=percent, help="on the line, search is well calibrated", margin=WON_MARGIN)
-    rows = [{EXPECTED: each.expected, WON: each.won, WON_MARGIN: each.margin} for each in bins]
-    charts = sections((("Calibration", [chart]),), (known,))
-    return drawn(charts, rows) | {"axis": {"figure": EXPECTED, "name": "expected wins"}}
+    expected = [0.0, *(rounded(each.expected) for each in bins), 1.0]
+    actual = [None, *(rounded(each.won) for each in bins), None]
+    margins = [None, *(rounded(each.margin) for each in bins), None]
+    figures = {EXPECTED: expected, EVEN: expected, WON: actual, WON_MARGIN: margins}
+    return RunCharts(name=name, charts=[chart], figures=figures)
 
 
-def drawn(charts: list[dict[str, Any]], rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The charts with the figures that they need."""
-    names = [name for name in figure_names(charts) if any(name in row for row in rows)]
-    return {"charts": charts, "figures": {name: [rounded(row.get(name)) for row in rows] for name in names}}
-
-
-def chart_list(rows: Sequence[Figures]) -> list[dict[str, Any]]:
+def chart_list(rows: Sequence[Figures]) -> list[DrawnChart]:
     """The charts of a run, section by section, also those that it has no figures for."""
-    return sections(((LEARNING, (*LEARNING_CHARTS, *tile_charts(rows))), (HEALTH, HEALTH_CHARTS)), METRICS)
-
-
-def sections(parts: Sequence[tuple[str, Sequence[Chart]]], metrics: Sequence[Metric]) -> list[dict[str, Any]]:
-    """The charts of named sections, in order."""
-    known = {metric.name: metric for metric in metrics}
-    return [{"section": section, **chart_of(chart, known)} for section, charts in parts for chart in charts]
+    learning = described(LEARNING, (*LEARNING_CHARTS, *tile_charts(rows)), METRICS)
+    return [*learning, *described(HEALTH, HEALTH_CHARTS, METRICS)]
 
 
 def tile_charts(rows: Sequence[Figures]) -> list[Chart]:
@@ -114,32 +185,48 @@ def tile_charts(rows: Sequence[Figures]) -> list[Chart]:
     return [Chart(title="Games that reach a tile", curves=curves, format=percent)] if curves else []
 
 
-def chart_of(chart: Chart, known: Mapping[str, Metric]) -> dict[str, Any]:
-    """A chart with the metrics, margins and help texts of its curves."""
-    metrics = [known.get(name) for _, name in chart.curves]
-    first = chart.format or (metrics[0].format if metrics[0] else None)
-    return {
-        "title": chart.title,
-        "unit": "share" if first is percent else "",
-        "curves": [
-            {
-                "name": name,
-                "figure": figure,
-                "margin": metric.margin if metric else "",
-                "help": metric.help if metric else "",
-            }
-            for (name, figure), metric in zip(chart.curves, metrics, strict=True)
-        ],
-    }
+def described(section: str, charts: Sequence[Chart], metrics: Sequence[Metric]) -> list[DrawnChart]:
+    """The charts with the margins and help texts of their metrics, under one heading."""
+    known = {metric.name: metric for metric in metrics}
+    found = []
+    for chart in charts:
+        first = known.get(chart.curves[0][1])
+        shown = chart.format or (first.format if first else None)
+        curves = [_curve(name, figure, known.get(figure)) for name, figure in chart.curves]
+        unit = UNITS.get(shown, "") if shown else ""
+        found.append(DrawnChart(section=section, title=chart.title, unit=unit, curves=curves))
+    return found
 
 
-def figure_names(charts: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The names of the axes and of all figures that some curve shows, with their margins."""
-    curves = [curve for chart in charts for curve in chart["curves"]]
-    names = (*AXES, *(curve["figure"] for curve in curves), *(curve["margin"] for curve in curves))
-    return [name for name in dict.fromkeys(names) if name]
+def _curve(name: str, figure: str, metric: Metric | None) -> Curve:
+    return Curve(name=name, figure=figure, margin=metric.margin if metric else "", help=metric.help if metric else "")
+
+
+def figures_of(
+    charts: Sequence[DrawnChart], rows: Sequence[Mapping[str, float | None]]
+) -> dict[str, list[float | None]]:
+    """The columns of the axes and of all figures that some curve shows, with their margins, without empty ones."""
+    curves = [curve for chart in charts for curve in chart.curves]
+    names = dict.fromkeys((*AXES, *(curve.figure for curve in curves), *(curve.margin for curve in curves)))
+    columns = {name: [rounded(row.get(name)) for row in rows] for name in names if name}
+    return {name: column for name, column in columns.items() if any(value is not None for value in column)}
+
+
+def merged(runs: Sequence[RunCharts]) -> list[DrawnChart]:
+    """The charts of all runs; one that several runs have gets the curves of all."""
+    found: dict[str, DrawnChart] = {}
+    for chart in (chart for run in runs for chart in run.charts):
+        known = found.setdefault(chart.title, chart)
+        more = [curve for curve in chart.curves if curve not in known.curves]
+        found[chart.title] = replace(known, curves=[*known.curves, *more])
+    return list(found.values())
 
 
 def rounded(value: float | None) -> float | None:
     """The number with few digits; None where there is none, for JSON has no other."""
     return None if value is None or not math.isfinite(value) else float(f"{value:.{DIGITS}g}")
+
+
+def time_unit(seconds: float) -> tuple[float, str]:
+    """The unit of the time axis of a run that lasts so long: its seconds and its name."""
+    return (3600.0, "hours") if seconds >= 7200 else (60.0, "minutes")

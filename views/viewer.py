@@ -11,6 +11,7 @@ VIEWS = Path(__file__).parent
 VIEWER = {kind: VIEWS / f"games.{kind}" for kind in ("html", "css", "js")}
 BOARDS = {kind: VIEWS / f"boards.{kind}" for kind in ("css", "js")}  # the viewer draws with them
 CHARTS = {  # the library comes first
+    "licence": VIEWS / "uplot" / "LICENSE",
     "library css": VIEWS / "uplot" / "uPlot.min.css",
     "library": VIEWS / "uplot" / "uPlot.iife.min.js",
     "css": VIEWS / "charts.css",

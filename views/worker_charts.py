@@ -2,41 +2,28 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby
 
 from games.text import printable
 from training.common.reports import IterationReport, WorkerReport
 from views.charts import rate
-from views.svg import (
-    BOTTOM_MARGIN,
-    HEIGHT,
-    LEFT_MARGIN,
-    RIGHT_MARGIN,
-    TOP_MARGIN,
-    WIDTH,
-    Areas,
-    Axis,
-    ChartLayout,
-    ticks,
-)
+from views.run_charts import RowsChart, RowsPart, rounded
 
-BLUE, ORANGE, GREEN, PURPLE, RED = range(5)  # the page's colours
+TITLE = "Workers, as each stood at the ends of iterations"
+BLUE, ORANGE, GREEN, PURPLE, RED = range(5)  # colours of charts
 STATES = {  # a worker on another machine is shown by its mark
     **{"playing": GREEN, "evaluating": GREEN, "waiting": ORANGE, "error": RED, "ended": PURPLE},
     **{"Active": GREEN, "Syncing": ORANGE, "Error": RED, "Offline": PURPLE},
 }
 FAULT_STATES = {"error", "Error"}
-HALF_BAR = 0.36  # half of a bar's height, in rows
 MOST_SPANS = 200  # per row; more iterations are joined
-MOST_NAMES, MOST_LETTERS = 16, 10  # the most readable names below each other, and the room for a name's letters
+MOST_LETTERS = 10  # the room for a name
 
 
 @dataclass(frozen=True, kw_only=True)
 class Span:
     """The workers in a span of time, as reported at the ends of iterations."""
 
-    start: float
-    end: float
+    end: float  # in seconds
     iterations: Sequence[Mapping[str, WorkerReport]]  # by name
 
     def state(self, name: str) -> str:
@@ -52,69 +39,49 @@ class Span:
         )
 
 
-def worker_charts(rows: Sequence[IterationReport], unit: float, unit_name: str) -> list[ChartLayout]:
-    """The workers' states over time, and their games per second; empty if no worker is known.
-
-    Args:
-        rows: the run's iterations.
-        unit: of time, in seconds.
-        unit_name: what it is called.
-    """
+def worker_charts(rows: Sequence[IterationReport]) -> list[RowsChart]:
+    """The workers' states over time, and their games per second; empty if no worker is known."""
     names = list(dict.fromkeys(worker.name for row in rows for worker in row.workers))
     if not names or rows[-1].seconds <= 0:
         return []
-    spans = _spans(rows, unit)
-    boxes: dict[str, list[Sequence[tuple[float, float]]]] = {}
-    for place, name in enumerate(names):
-        for state, some in groupby(spans, key=lambda span: span.state(name)):
-            stretch = list(some)
-            boxes.setdefault(state, []).append(_hill(place, [(stretch[0].start, stretch[-1].end, 1.0)]))
-    boxes.pop("", None)
-    states = [Areas(name=state, outlines=boxes[state], colour=STATES.get(state, BLUE)) for state in boxes]
-    drawn = [_layout("Workers' states", names, spans, unit_name, states)]
-    rates = [[(span.start, span.end, span.rate(name)) for span in spans] for name in names]
-    most = max(height for row in rates for _, _, height in row)
+    spans = _spans(rows)
+    said = [[span.state(name) for span in spans] for name in names]
+    states = [
+        RowsPart(
+            name=state,
+            colour=STATES.get(state, BLUE),
+            heights=[[1.0 if each == state else 0.0 for each in row] for row in said],
+        )
+        for state in dict.fromkeys(each for row in said for each in row if each)
+    ]
+    drawn = [_chart("Workers' states", names, spans, 1.0, states)]
+    rates = [[rounded(span.rate(name)) or 0.0 for span in spans] for name in names]
+    most = max(height for row in rates for height in row)
     if most > 0:
-        hills = [
-            _hill(place, [(start, end, height / most) for start, end, height in row]) for place, row in enumerate(rates)
-        ]
-        played = Areas(name="", outlines=hills, colour=BLUE)
-        drawn.append(_layout(f"Games per second by worker, up to {rate(most)}", names, spans, unit_name, [played]))
+        played = RowsPart(name="games/s of all", colour=BLUE, heights=rates)
+        drawn.append(_chart(f"Games per second by worker, up to {rate(most)}", names, spans, most, [played]))
     return drawn
 
 
-def _spans(rows: Sequence[IterationReport], unit: float) -> list[Span]:
-    step, ends = -(-len(rows) // MOST_SPANS), [0.0, *(row.seconds / unit for row in rows)]
+def _spans(rows: Sequence[IterationReport]) -> list[Span]:
+    step = -(-len(rows) // MOST_SPANS)
     workers = [{worker.name: worker for worker in row.workers} for row in rows]
-    places = range(0, len(rows), step)
     return [
-        Span(start=ends[at], end=ends[min(at + step, len(rows))], iterations=workers[at : at + step]) for at in places
+        Span(end=rows[min(at + step, len(rows)) - 1].seconds, iterations=workers[at : at + step])
+        for at in range(0, len(rows), step)
     ]
 
 
-def _hill(place: int, steps: Sequence[tuple[float, float, float]]) -> list[tuple[float, float]]:
-    """The outline of a row; each step has a start, an end, and a share of the height."""
-    bottom = place + HALF_BAR
-    tops = [(x, bottom - 2 * HALF_BAR * share) for start, end, share in steps for x in (start, end)]
-    return [(steps[0][0], bottom), *tops, (steps[-1][1], bottom)]
-
-
-def _layout(
-    title: str, names: Sequence[str], spans: Sequence[Span], unit_name: str, areas: Sequence[Areas]
-) -> ChartLayout:
-    across = Axis(low=0.0, high=spans[-1].end, start=LEFT_MARGIN, end=WIDTH - RIGHT_MARGIN)
-    up = Axis(low=len(names) - 0.5, high=-0.5, start=HEIGHT - BOTTOM_MARGIN, end=TOP_MARGIN)
-    return ChartLayout(
+def _chart(
+    title: str, names: Sequence[str], spans: Sequence[Span], most: float, parts: Sequence[RowsPart]
+) -> RowsChart:
+    return RowsChart(
+        section=TITLE,
         title=title,
-        curves=(),
-        across=across,
-        up=up,
-        values=[
-            (up.place(place), _short(names[place])) for place in range(0, len(names), -(-len(names) // MOST_NAMES))
-        ],
-        steps=[(across.place(x), f"{x:g}") for x in ticks(across.low, across.high)],
-        x_name=unit_name,
-        areas=areas,
+        rows=[_short(name) for name in names],
+        ends=[rounded(span.end) or 0.0 for span in spans],
+        most=most,
+        parts=parts,
     )
 
 

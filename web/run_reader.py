@@ -50,9 +50,9 @@ class RunReader:
     def curves(self) -> dict[str, Any]:
         """The charts, the figures of all iterations by column, and the newest iterations as a table."""
         if rounds := self._rounds():
-            return ppo_charts(rounds) | newest_rows(PPO_METRICS, rounds)
+            return ppo_charts(self.name, rounds).as_json() | newest_rows(PPO_METRICS, rounds)
         rows, _ = self._iterations()
-        return run_charts(rows) | newest_rows(METRICS, rows)
+        return run_charts(self.name, rows).as_json() | newest_rows(METRICS, rows)
 
     def calibration(self) -> dict[str, Any]:
         """The chart of search's calibration in the newest games. Loads the game's compiled rules.
@@ -62,7 +62,8 @@ class RunReader:
         """
         from views.calibration import calibration_of  # compiled rules: 140 MB, for those who look at it
 
-        return calibration_charts(calibration_of(self.folder, log_event=log.warning))
+        bins = calibration_of(self.folder, log_event=log.warning)
+        return calibration_charts(self.name, bins).as_json()
 
     def state(self) -> dict[str, Any]:
         """The state now, as the files have it."""

@@ -1,12 +1,14 @@
+import json
 from pathlib import Path
+from typing import Any
 
 import pytest
-from PIL import Image, ImageColor
 
 from scripts.view_results import main
 from tests.programs import printed
 from tests.training.example_reports import evaluation, iteration, progress
 from tests.training.ppo.ppo_run import leave_a_run
+from tests.views.pictures import count_of, pixels
 from training.common.reports import EvaluationReport
 from training.common.run_folder import STATS_NAME
 from views.files import StatsFile
@@ -19,6 +21,11 @@ def write(run_dir: Path, evaluations: list[EvaluationReport | None]) -> None:
     observer.progress(progress(1, iterations=200))
     for number, measured in enumerate(evaluations, start=1):
         observer.iteration(iteration(number, measured=measured))
+
+
+def contained(page: str) -> Any:
+    """Return what a page draws."""
+    return json.loads(page.split('id="drawn">')[1].split("</script>")[0])
 
 
 def lines(capsys: pytest.CaptureFixture[str], *options: str) -> list[str]:
@@ -127,10 +134,9 @@ def test_the_curves_can_be_drawn_as_a_picture(tmp_path: Path, capsys: pytest.Cap
     write(tmp_path, [evaluation(number) for number in range(1, 6)])
     path = tmp_path / "curves.png"
     assert lines(capsys, "--training", str(tmp_path / STATS_NAME), "--png", str(path)) == [f"{path}: the run's curves"]
-    with Image.open(path) as picture:
-        assert picture.format == "PNG" and picture.width > 1500
-        colours = {colour for _, colour in picture.convert("RGB").getcolors(2**24) or []}
-    assert {ImageColor.getrgb(colour) for colour in COLOURS[:3]} <= colours, "there is a curve for each loss"
+    picture = pixels(path.read_bytes())
+    assert picture.shape[1] > 1500
+    assert all(count_of(colour, picture) > 100 for colour in COLOURS[:3]), "there is a curve for each loss"
 
 
 def test_page_and_picture_are_written_together(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -179,10 +185,10 @@ def test_a_ppo_run_becomes_a_page_and_a_picture(tmp_path: Path, capsys: pytest.C
         f"{picture}: the run's curves",
     ]
     text = page.read_text()
-    assert text.index("The last whole episode") < text.index("Training") < text.index("<h2>Rounds")
-    with Image.open(picture) as image:
-        colours = {colour for _, colour in image.convert("RGB").getcolors(2**24) or []}
-    assert {ImageColor.getrgb(COLOURS[2]), ImageColor.getrgb(COLOURS[4])} & colours, "trades are marked"
+    sections = [chart["section"] for chart in contained(text)["runs"][0]["charts"]]
+    assert sections[0] == "The last whole episode" and sections[-1] == "Speed and time" and "<h2>Rounds" in text
+    drawn = pixels(picture.read_bytes())
+    assert count_of(COLOURS[2], drawn) or count_of(COLOURS[4], drawn), "trades are marked"
 
 
 def test_a_ppo_run_without_its_episode_still_has_its_curves(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -190,4 +196,60 @@ def test_a_ppo_run_without_its_episode_still_has_its_curves(tmp_path: Path, caps
     (tmp_path / "last_episode.json").unlink()
     page = tmp_path / "report.html"
     lines(capsys, str(tmp_path), "--html", str(page))
-    assert "The last whole episode" not in page.read_text() and "Entropy" in page.read_text()
+    titles = [chart["title"] for chart in contained(page.read_text())["runs"][0]["charts"]]
+    assert "Worth" not in titles and "Entropy of the policy" in titles
+
+
+@pytest.mark.medium
+def test_several_runs_are_compared_on_one_page_and_in_one_picture(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, count in (("first", 3), ("second", 5)):
+        (tmp_path / name).mkdir()
+        write(tmp_path / name, [evaluation(number) for number in range(1, count + 1)])
+    page, picture = tmp_path / "report.html", tmp_path / "curves.png"
+    said = lines(capsys, str(tmp_path / "first"), str(tmp_path / "second"), "--html", str(page), "--png", str(picture))
+    assert said == [f"{page}: open it in a browser", f"{picture}: the run's curves"]
+    runs = contained(page.read_text())["runs"]
+    assert [(run["name"], len(run["figures"]["learner/loss"])) for run in runs] == [("first", 3), ("second", 5)]
+    assert "<th scope=row>Games</th><td>300, " in page.read_text()
+    assert count_of(COLOURS[5], pixels(picture.read_bytes())), "the second run's losses have the next colours"
+
+
+def test_runs_of_the_same_name_are_told_apart_by_their_folders(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folders = [tmp_path / place / "run" for place in "ab"]
+    for folder in folders:
+        folder.mkdir(parents=True)
+        write(folder, [None] * 2)
+    page = tmp_path / "report.html"
+    lines(capsys, *map(str, folders), "--html", str(page))
+    assert [run["name"] for run in contained(page.read_text())["runs"]] == list(map(str, folders))
+
+
+def test_runs_that_cannot_be_compared_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "games").mkdir()
+    write(tmp_path / "games", [None] * 2)
+    leave_a_run(tmp_path / "ppo")
+    games, ppo, page = str(tmp_path / "games"), str(tmp_path / "ppo"), str(tmp_path / "report.html")
+    assert main([games, ppo, "--html", page]) == 2
+    assert "is of a PPO run: compare it with others of its kind" in capsys.readouterr().err
+    assert main([games, str(tmp_path / "none"), "--html", page]) == 2
+    assert str(tmp_path / "none") in capsys.readouterr().err
+    for options in ([games, ppo], [games, ppo, "--html", page, "--game", "1"]):
+        with pytest.raises(SystemExit, match="2"):
+            main(options)
+        assert "several runs are compared with" in (said := capsys.readouterr().err) or "are for one run" in said
+    assert not Path(page).exists()
+
+
+@pytest.mark.medium
+def test_ppo_runs_are_compared_over_steps(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("first", "second"):
+        leave_a_run(tmp_path / name)
+    page = tmp_path / "report.html"
+    lines(capsys, str(tmp_path / "first"), str(tmp_path / "second"), "--html", str(page))
+    drawn = contained(page.read_text())
+    assert drawn["axes"][0] == {"figure": "run/total_steps", "name": "steps"}
+    assert [run["name"] for run in drawn["runs"]] == ["first", "second"]

@@ -5,10 +5,11 @@ import json
 import re
 import shutil
 import subprocess
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from urllib.request import ProxyHandler, Request, build_opener
 
 ELEMENT = "element-6066-11e4-a52e-4f735466cecf"  # WebDriver's name for a reference to one
@@ -19,12 +20,23 @@ KEYS = {
     "ArrowRight": "\ue014",
     "PageUp": "\ue00e",
     "PageDown": "\ue00f",
+    "Escape": "\ue00c",
 }
 SWITCHES = (
     *("headless", "no-sandbox", "disable-gpu", "disable-quic", "no-first-run", "disable-background-networking"),
     *("disable-component-update", "disable-sync", "disable-dev-shm-usage", "window-size=1100,1000"),
 )
 SECONDS = 60.0  # for one answer
+T = TypeVar("T")
+
+
+def until(found: Callable[[], T], seconds: float = 30.0) -> T:
+    """Return the first true result."""
+    deadline = time.monotonic() + seconds
+    while not (result := found()):
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    return result
 
 
 class Browser:
@@ -79,11 +91,35 @@ class Browser:
         element = self._post("/element", {"using": "css selector", "value": selector})[ELEMENT]
         self._post(f"/element/{element}/click", {})
 
+    def drag(self, selector: str, start: float, end: float) -> None:
+        """Press the mouse within the element that the selector finds, move, and release it: shares of its width."""
+        box = self.found("return document.querySelector(arguments[0]).getBoundingClientRect().toJSON()", selector)
+        middle = round(box["top"] + box["height"] / 2)
+        first, last = (round(box["left"] + share * box["width"]) for share in (start, end))
+        moves = [
+            {"type": "pointerMove", "x": x, "y": middle, "duration": 20} for x in (first, (first + last) // 2, last)
+        ]
+        self._point([moves[0], {"type": "pointerDown", "button": 0}, *moves[1:], {"type": "pointerUp", "button": 0}])
+
+    def double_click(self, selector: str) -> None:
+        """Click twice in the middle of the element that the selector finds."""
+        element = self._post("/element", {"using": "css selector", "value": selector})[ELEMENT]
+        clicks = [{"type": kind, "button": 0} for kind in ("pointerDown", "pointerUp")] * 2
+        self._point([{"type": "pointerMove", "origin": {ELEMENT: element}, "x": 0, "y": 0}, *clicks])
+
+    def _point(self, actions: list[dict[str, Any]]) -> None:
+        self._post("/actions", {"actions": [{"type": "pointer", "id": "mouse", "actions": actions}]})
+
     def press(self, key: str) -> None:
         """Press and release a key; it goes to the focused element."""
         value = KEYS.get(key, key)
         actions = [{"type": "keyDown", "value": value}, {"type": "keyUp", "value": value}]
         self._post("/actions", {"actions": [{"type": "key", "id": "keyboard", "actions": actions}]})
+
+    def dark(self, *, on: bool) -> None:
+        """Prefer the dark colours of pages, or no longer."""
+        feature = {"name": "prefers-color-scheme", "value": "dark" if on else "light"}
+        self._post("/goog/cdp/execute", {"cmd": "Emulation.setEmulatedMedia", "params": {"features": [feature]}})
 
     def complaints(self) -> list[str]:
         """Return the console's messages since the last call."""

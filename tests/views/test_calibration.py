@@ -14,7 +14,7 @@ from training.data.ledger import open_ledger
 from training.data.receive import Received, games_path, receive
 from training.data.records import RANDOM_MOVE, GameBatch, encode
 from views.calibration import bins_of, calibration_of
-from views.page import calibration_chart
+from views.run_charts import calibration_charts
 
 CONNECT_FOUR = load_game("connect_four")
 
@@ -89,10 +89,14 @@ def receive_all(folder: Path, game: Game, batch: GameBatch) -> Path:
 def test_a_run_s_games_are_found_and_damaged_ones_reported(tmp_path: Path) -> None:
     path, told = receive_all(tmp_path, CONNECT_FOUR, synthetic_batch(CONNECT_FOUR, games=60)), list[str]()
     bins = calibration_of(tmp_path, log_event=told.append)
-    assert len(bins) > 1 and not told and calibration_chart(bins)
+    assert len(bins) > 1 and not told
+    drawn = calibration_charts("run", bins)
+    (chart,) = drawn.charts
+    assert drawn.figures[chart.curves[0].figure] == [None, *(pytest.approx(each.won, rel=1e-5) for each in bins), None]
+    assert drawn.figures[chart.over][1:-1] == [pytest.approx(each.expected, rel=1e-5) for each in bins]
     path.write_bytes(b"")
     assert calibration_of(tmp_path, log_event=told.append) == [] and path.stem in told[0]
-    assert calibration_chart([]) is None
+    assert calibration_charts("run", []).charts == []
 
 
 def test_games_for_points_have_no_calibration(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """The page of a run in a real browser."""
 
+import json
 import shutil
 import time
 from collections.abc import Iterator, Sequence
@@ -15,17 +16,18 @@ from tests.training.example_reports import evaluation, iteration
 from tests.training.one_player import SMALL, random_batch
 from tests.training.ppo.ppo_run import leave_a_run
 from tests.training.synthetic import synthetic_batch
-from tests.views.browser import Browser, running_browser
+from tests.views.browser import Browser, running_browser, until
 from training.common.reports import GeneralizationReport, IterationReport, SpikeReport
 from training.common.run_folder import STATS_NAME
 from training.networks.auxiliary_heads import predictions_of
 from training.networks.network import build_network
 from views import ppo_results
+from views.files import METRICS_NAME, MetricsFile, scalars
 from views.game_view import GameView, view_game
-from views.page import filled, page
+from views.page import compared, page, report_charts
 from views.ppo_files import read_episode
 from views.ppo_rounds import read_rounds
-from views.svg import Series, laid_out
+from views.run_charts import AXES
 
 pytestmark = pytest.mark.skipif(
     not (shutil.which("chromedriver") and shutil.which("chromium")),
@@ -34,14 +36,31 @@ pytestmark = pytest.mark.skipif(
 
 CONNECT_FOUR, GO = load_game("connect_four"), load_game("go", size=5)
 SECONDS = 30.0  # for a game to play itself
-MARKS = """
-return [...document.querySelectorAll('svg')[1].querySelectorAll('polygon.mark')].map((mark) => {
-  let name = mark;
-  while (name.tagName !== 'text') name = name.nextElementSibling;
-  const box = mark.getBoundingClientRect();
-  const [x, y] = [(box.left + box.right) / 2, (box.top + box.bottom) / 2];
-  return {name: name.textContent, x: x, y: y, seen: getComputedStyle(mark).stroke};
-})"""  # of the second picture: their names, positions, and colours
+# Of the chart of that title: its names, values and whether they are shown, by the legend below it.
+LEGEND = """
+const figure = [...document.querySelectorAll('figure')].find((each) => each.firstChild.textContent === arguments[0]);
+const rows = figure ? [...figure.querySelectorAll('.u-legend tr')] : [];
+return rows.filter((row) => row.offsetParent).map((row) =>
+  [row.querySelector('.u-label').textContent, row.querySelector('.u-value').textContent]);"""
+FOCUS = """
+[...document.querySelectorAll('figure')].find((each) => each.firstChild.textContent === arguments[0]).focus();"""
+# Of the chart of that title: the place of the point that the cursor is on, by number, in pixels from the top, and the
+# colour in the middle of what is drawn there.
+POINT = """
+const figure = [...document.querySelectorAll('figure')].find((each) => each.firstChild.textContent === arguments[0]);
+const at = figure.querySelectorAll('.u-cursor-pt')[arguments[1]].getBoundingClientRect();
+const canvas = figure.querySelector('canvas'), box = canvas.getBoundingClientRect(), size = canvas.width / box.width;
+const [x, y] = [at.left + at.width / 2 - box.left, at.top + at.height / 2 - box.top];
+const ink = canvas.getContext('2d').getImageData(Math.round(size * x), Math.round(size * y), 1, 1);
+return [y, ...ink.data.slice(0, 3)];"""
+# Whether the first chart has a point of exactly this colour.
+DRAWN_IN = """
+const canvas = document.querySelector('canvas');
+const ink = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data;
+for (let i = 0; i < ink.length; i += 4) if (arguments[0].every((part, k) => part === ink[i + k])) return true;
+return false;"""
+TITLES = "return [...document.querySelectorAll('figcaption')].map((part) => part.textContent)"
+SIZES = {"K": 1e3, "M": 1e6, "%": 0.01}
 # Which objects are on which points of the board, by the names at the edge.
 BOARD = """
 const middle = (part) => {
@@ -106,7 +125,7 @@ def test_it_requests_nothing_and_the_console_is_silent(browser: Browser, tmp_pat
     browser.press("End")
     assert browser.complaints() == []
     assert browser.requests() == [(tmp_path / "page.html").as_uri()]
-    assert browser.found("return document.querySelectorAll('svg').length") >= 4
+    assert browser.found("return document.querySelectorAll('canvas').length") >= 4
 
 
 def test_injected_requests_are_refused(browser: Browser, tmp_path: Path) -> None:
@@ -240,33 +259,25 @@ def test_a_ppo_run_shows_its_account_and_its_trades_on_the_prices(browser: Brows
         "return [...document.querySelectorAll('h2')].filter((part) => part.offsetParent).map((part) => "
         "part.textContent)"
     )
-    assert headings == ["The last whole episode", "Training", "Rounds"]
-    titles = browser.found(
-        "return [...document.querySelectorAll('svg')].map((part) => part.getAttribute('aria-label'))"
-    )
-    assert titles[:3] == ["Worth", "Price", "Reward per episode"]
-    marks = browser.found(MARKS)
-    kinds = sorted({trade.kind for trade in episode.trades})
-    assert sorted({mark["name"] for mark in marks}) == kinds
-    # Each mark is one of its kind's trades or the legend's, and is placed by the price axis and the bars.
-    assert len(marks) == len(episode.trades) + len(kinds)
-    curve = browser.found(
-        "return document.querySelectorAll('svg')[1].querySelector('polyline').getBoundingClientRect().toJSON()"
-    )
-    opened = next(trade for trade in episode.trades if trade.kind == kinds[0])
-    drawn = next(mark for mark in marks if mark["name"] == opened.kind)
-    along = (opened.bar - 1) / (len(episode.closes) - 1)
-    assert abs(drawn["x"] - (curve["left"] + along * curve["width"])) < 3
-    assert drawn["seen"] != "rgba(0, 0, 0, 0)"
+    assert headings == ["The last whole episode", "Learning", "Speed and time", "Rounds"]
+    assert browser.found(TITLES)[:3] == ["Worth", "Price", "Reward per episode"]
+    kinds = {trade.kind for trade in episode.trades}
+    assert {name for name, _ in legend(browser, "Price")[2:]} == kinds
+    browser.found(FOCUS, "Price")
+    by_bar = {trade.bar: trade for trade in episode.trades}
+    for bar in range(len(episode.closes), 0, -1):
+        browser.press("ArrowLeft")
+        shown = until(lambda bar=bar: (found := legend(browser, "Price"))[0][1] == str(bar) and found)  # type: ignore[misc]
+        assert number(shown[1][1]) == pytest.approx(episode.closes[bar - 1], rel=0.006)
+        marked = {name: number(text) for name, text in shown[2:] if text}
+        trade = by_bar.get(bar)
+        assert marked == ({trade.kind: pytest.approx(trade.price, rel=0.006)} if trade else {})
+        if trade and trade.kind.startswith("opened"):
+            place = [name for name, _ in shown].index(trade.kind) - 1
+            colour = browser.found(POINT, "Price", place)[1:]
+            assert colour in ([31, 122, 61], [179, 38, 30]), "a filled triangle is drawn on the trade's bar and price"
 
 
-TEXTS = """
-return [...document.querySelectorAll('svg')].flatMap((drawn) => {
-  const parts = [...drawn.querySelectorAll('.title, .name')];
-  const texts = parts.map((part) => [part.textContent, part.getBoundingClientRect()]);
-  return texts.flatMap(([one, a], i) => texts.slice(i + 1).filter(([_, b]) =>
-    a.left < b.right && b.left < a.right && a.top < b.bottom && b.top < a.bottom).map(([other]) => [one, other]));
-});"""  # the titles and names of curves that overlap
 CUT = """
 return [...document.querySelectorAll('.scroll')].map((part) =>
   [part.scrollWidth - part.clientWidth, part.getBoundingClientRect().left]);"""
@@ -286,23 +297,133 @@ def everything(row: IterationReport) -> IterationReport:
     return replace(row, learner=replace(row.learner, spikes=spikes, generalization=new))
 
 
-def test_at_1280_pixels_no_title_overlaps_a_name_and_no_table_is_cut_off(browser: Browser, tmp_path: Path) -> None:
-    browser.resize(1280, 900)
+@pytest.mark.parametrize("width", [360, 1280])
+def test_no_table_is_cut_off_and_nothing_is_wider_than_the_window(browser: Browser, tmp_path: Path, width: int) -> None:
+    browser.resize(width, 900)
     rows = [everything(iteration(number, measured=evaluation(number))) for number in range(1, 200)]
-    show(browser, tmp_path, [], text=page("run", [("Run", "here")], rows, []))
-    assert browser.found(TEXTS) == []
-    curves = [Series(name=f"worker-{number}", points=[(0, 0), (1, number)]) for number in range(5)]
-    crowded = laid_out("The share of games that reach a milestone", curves, x_name="hours", show="{:g}".format)
-    assert crowded
-    show(browser, tmp_path, [], text=filled("run", [], [("Curves", [crowded])], ""))
-    assert browser.found(TEXTS) == []
-    show(browser, tmp_path, [], text=page("run", [("Run", "here")], rows, []))
-    tables = browser.found(CUT)
-    assert tables and all(cut <= 0 and left >= 0 for cut, left in tables)
-    assert browser.found("return document.documentElement.scrollWidth - document.documentElement.clientWidth") <= 0
     leave_a_run(tmp_path)
     rounds = read_rounds(tmp_path / STATS_NAME)
     assert rounds
-    show(browser, tmp_path, [], text=ppo_results.page(rounds, tmp_path))
-    assert browser.found(TEXTS) == []
-    assert all(cut <= 0 for cut, _ in browser.found(CUT))
+    for text in (page("run", [("Run", "here")], rows, []), ppo_results.page(rounds, tmp_path)):
+        show(browser, tmp_path, [], text=text)
+        tables = browser.found(CUT)
+        assert tables and (width < 1000 or all(cut <= 0 and left >= 0 for cut, left in tables))
+        until(lambda: browser.found("return document.documentElement.scrollWidth <= innerWidth"))
+    browser.resize(1100, 1000)
+
+
+def legend(browser: Browser, title: str) -> list[tuple[str, str]]:
+    """Return the names and values below the chart of that title, the axis first."""
+    return [(name.strip().removesuffix(":"), text) for name, text in browser.found(LEGEND, title)]
+
+
+def number(text: str) -> float:
+    """Return the number that is shown as, say, 12.3K or 4.5 %."""
+    size = SIZES.get(text[-1], 1.0)
+    return float(text.rstrip("KM%").replace("$", "").replace(",", "")) * size
+
+
+def metrics_of(folder: Path, rows: Sequence[IterationReport]) -> list[dict[str, float]]:
+    """Return what metrics.jsonl says of these iterations."""
+    file = MetricsFile(folder / METRICS_NAME)
+    for row in rows:
+        file.iteration(row)
+    return [json.loads(line) for line in (folder / METRICS_NAME).read_text().splitlines()]
+
+
+def losses(count: int, *, seconds_each: float = 60.0) -> list[IterationReport]:
+    return [
+        iteration(k, loss=2 / k, measured=evaluation(k) if k % 3 == 0 else None, seconds_each=seconds_each)
+        for k in range(1, count + 1)
+    ]
+
+
+def test_every_curve_has_the_figures_of_metrics_jsonl(browser: Browser, tmp_path: Path) -> None:
+    rows = losses(9)
+    written = metrics_of(tmp_path, rows)
+    show(browser, tmp_path, [], text=page("run", [], rows, []))
+    charts = report_charts("run", rows).charts
+    drawn = [chart for chart in charts if chart.title in browser.found(TITLES)]
+    assert {"Loss", "Elo", "Moves that throw away game value", "Games per second"} <= {chart.title for chart in drawn}
+    browser.found(FOCUS, "Loss")
+    tops = []
+    for row in reversed(written):
+        browser.press("ArrowLeft")
+        minutes = row["run/seconds"] / 60
+        until(lambda minutes=minutes: number(legend(browser, "Loss")[0][1]) == pytest.approx(minutes))  # type: ignore[misc]
+        for chart in drawn:
+            names = [curve.name or chart.title for curve in chart.curves]
+            figures = dict(zip(names, (curve.figure for curve in chart.curves), strict=True))
+            for name, text in legend(browser, chart.title)[1:]:
+                if text and figures[name] in row and legend(browser, chart.title)[0][1] == f"{minutes:g}":
+                    known = pytest.approx(row[figures[name]], rel=0.006, abs=6e-4)
+                    assert number(text) == known, (chart.title, name, minutes)
+        tops.append((row["learner/loss"], browser.found(POINT, "Loss", 0)[0]))
+    (low, bottom), (high, top) = tops[0], tops[-1]
+    assert top < bottom, "more is higher up"
+    for loss, place in tops:
+        assert place == pytest.approx(bottom + (loss - low) / (high - low) * (top - bottom), abs=1.5)
+
+
+def places_shown(browser: Browser, title: str) -> tuple[float, float]:
+    """Return the first and last place that the keys reach in a chart."""
+    browser.found(FOCUS, title)
+    ends = []
+    for key in ("ArrowRight", "ArrowLeft"):
+        last = ""
+        while (now := legend(browser, title)[0][1]) != last:
+            last = now
+            browser.press(key)
+            time.sleep(0.05)
+        ends.append(number(last))
+    return min(ends), max(ends)
+
+
+def test_dragging_enlarges_all_charts_and_a_double_click_shows_the_whole(browser: Browser, tmp_path: Path) -> None:
+    show(browser, tmp_path, [], text=page("run", [], losses(20), []))
+    assert places_shown(browser, "Games per second") == (1, 20)
+    browser.drag("figure:first-of-type .u-over", 0.3, 0.6)
+    first, last = places_shown(browser, "Games per second")
+    assert first == pytest.approx(1 + 0.3 * 19, abs=1.1) and last == pytest.approx(1 + 0.6 * 19, abs=1.1)
+    assert places_shown(browser, "Loss") == (first, last)
+    browser.double_click("figure:first-of-type .u-over")
+    assert places_shown(browser, "Games per second") == (1, 20)
+    browser.press("+")
+    narrow = places_shown(browser, "Loss")
+    assert narrow[1] - narrow[0] < 12
+    browser.press("Escape")
+    assert places_shown(browser, "Games per second") == (1, 20)
+    assert browser.complaints() == []
+
+
+def test_two_runs_lie_over_each_other_and_over_games(browser: Browser, tmp_path: Path) -> None:
+    rows = {"first": losses(6), "second": losses(9, seconds_each=30.0)}
+    summaries = [[("Games", "600")], [("Games", "900"), ("Elo", "<b>12</b>")]]
+    text = compared([report_charts(name, each) for name, each in rows.items()], summaries, AXES)
+    show(browser, tmp_path, [], text=text)
+    names = [name for name, _ in legend(browser, "Loss")]
+    assert names == ["minutes", *(f"{run} {curve}" for run in rows for curve in ("all", "policy", "value"))]
+    assert "<b>12</b>" in browser.found("return document.body.innerText")
+    select = "const axis = document.getElementById('axis'); axis.value = arguments[0]; axis.onchange()"
+    for figure, unit in (("run/total_games", "games"), ("iteration", "iterations"), ("run/seconds", "minutes")):
+        browser.found(select, figure)
+        assert legend(browser, "Loss")[0][0] == unit
+        places = [scalars(row) | {"iteration": row.iteration} for row in rows["second"]]
+        last = places[-1][figure] / (60 if unit == "minutes" else 1)
+        assert places_shown(browser, "Loss")[1] == pytest.approx(max(last, 6 if unit == "minutes" else 0), rel=0.006)
+    browser.click("#runs label:nth-of-type(1) input")
+    assert [name for name, _ in legend(browser, "Loss")] == ["minutes", "all", "policy", "value"]
+    assert browser.complaints() == [] and browser.requests() == [(tmp_path / "page.html").as_uri()]
+
+
+def test_curves_are_drawn_in_the_colours_of_a_dark_theme(browser: Browser, tmp_path: Path) -> None:
+    show(browser, tmp_path, [], text=page("run", [], losses(3), []))
+    light, dark = [31, 111, 235], [106, 167, 255]
+    assert browser.found(DRAWN_IN, light) and not browser.found(DRAWN_IN, dark)
+    browser.dark(on=True)
+    try:
+        until(lambda: browser.found(DRAWN_IN, dark))
+        assert not browser.found(DRAWN_IN, light)
+        assert browser.found("return getComputedStyle(document.body).backgroundColor") == "rgb(20, 24, 30)"
+    finally:
+        browser.dark(on=False)

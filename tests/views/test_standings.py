@@ -1,14 +1,14 @@
 """The table and the picture of ratings."""
 
-import io
 import math
 
 import numpy as np
 import pytest
-from PIL import Image
 
 from engines.match_benchmark import Match
+from tests.views.pictures import count_of, pixels
 from training.evaluation.elo import Rating
+from views.png import COLOURS
 from views.rating_picture import RatedPlayer, rating_picture
 from views.standings import rated_players, standings, standings_table
 
@@ -55,12 +55,11 @@ def test_the_table_has_all_players_the_strongest_first_from_the_network_s_view()
 def test_the_picture_has_a_line_for_every_player_with_a_known_rating() -> None:
     players = rated_players(standings("network", MATCHES, RATINGS), "random")
     assert [player.marked for player in players] == [False, True, False]
-    image, taller = (
-        Image.open(io.BytesIO(rating_picture("chess", shown, anchor="random")))
-        for shown in (players, [*players, RatedPlayer(name="depth-1", elo=900, margin=10)])
-    )
-    assert image.format == "PNG" and image.width == taller.width and image.height < taller.height
-    assert len(image.convert("RGB").getcolors(2**24) or []) > 10
+    more = [*players, RatedPlayer(name="$depth-1", elo=900, margin=10)]
+    image, taller = (pixels(rating_picture("chess", shown, anchor="random")) for shown in (players, more))
+    assert image.shape[1] == taller.shape[1] and image.shape[0] < taller.shape[0]
+    marks = [count_of(COLOURS[number], image) for number in (1, 0)]
+    assert 0 < marks[0] < marks[1], "the network is marked, all others are not"
 
 
 def test_a_picture_without_players_is_refused() -> None:

@@ -1,15 +1,15 @@
 """The rows of a run's workers over time."""
 
 from dataclasses import replace
+from itertools import groupby
 
 from tests.training.example_reports import iteration, worker
+from tests.views.pictures import count_of, pixels
 from training.common.reports import IterationReport, RemoteStanding, WorkerReport
-from views.page import page
-from views.png import picture
-from views.svg import LEFT_MARGIN, RIGHT_MARGIN, WIDTH, Areas, ChartLayout, places, svg
+from views.page import page, report_charts
+from views.png import COLOURS, picture
+from views.run_charts import RowsChart, RowsPart
 from views.worker_charts import FAULT_STATES, GREEN, MOST_SPANS, RED, worker_charts
-
-START, END = LEFT_MARGIN, WIDTH - RIGHT_MARGIN
 
 
 def run(*iterations: tuple[WorkerReport, ...]) -> list[IterationReport]:
@@ -17,62 +17,66 @@ def run(*iterations: tuple[WorkerReport, ...]) -> list[IterationReport]:
     return [iteration(number, workers=workers) for number, workers in enumerate(iterations, 1)]
 
 
-def stretches(layout: ChartLayout) -> dict[str, list[tuple[float, float]]]:
-    """Return from where to where something is drawn, as shares of the width, by its name."""
+def stretches(chart: RowsChart) -> dict[str, list[tuple[float, float]]]:
+    """Return from where to where something is drawn, as shares of the time, by its name."""
+    edges = [0.0, *chart.ends]
 
-    def ends(outline: object, areas: Areas) -> tuple[float, float]:
-        across = [x for x, _ in places(outline, layout)]  # type: ignore[arg-type]
-        return (min(across) - START) / (END - START), (max(across) - START) / (END - START)
+    def found(part: RowsPart) -> list[tuple[float, float]]:
+        places = []
+        for row in part.heights:
+            for height, group in groupby(range(len(row)), key=lambda span, row=row: row[span]):  # type: ignore[misc]
+                spans = list(group)
+                places += [(edges[spans[0]] / edges[-1], edges[spans[-1] + 1] / edges[-1])] if height else []
+        return places
 
-    return {areas.name: [ends(outline, areas) for outline in areas.outlines] for areas in layout.areas}
+    return {part.name: found(part) for part in chart.parts}
 
 
 def test_a_state_is_drawn_for_the_time_when_a_worker_had_it() -> None:
     first, second = worker(0), worker(1)
     rows = run((first,), (first, replace(second, state="waiting")), (replace(first, state="error"), second), (first,))
-    states, _ = worker_charts(rows, 60.0, "minutes")
+    states, _ = worker_charts(rows)
     assert stretches(states) == {
         "playing": [(0, 0.5), (0.75, 1), (0.5, 0.75)],
         "error": [(0.5, 0.75)],
         "waiting": [(0.25, 0.5)],
     }
-    assert [text for _, text in states.values] == ["local-0", "local-1"]
-    assert {areas.name: areas.colour for areas in states.areas}.items() >= {"playing": GREEN, "error": RED}.items()
+    assert states.rows == ["local-0", "local-1"]
+    assert {part.name: part.colour for part in states.parts}.items() >= {"playing": GREEN, "error": RED}.items()
 
 
 def test_a_worker_on_another_machine_is_shown_with_its_mark() -> None:
     gone = replace(worker(0), standing=RemoteStanding(mark="Offline", share=0.0, last_batch=None))
-    states, _ = worker_charts(run((worker(0),), (gone,)), 60.0, "minutes")
+    states, _ = worker_charts(run((worker(0),), (gone,)))
     assert stretches(states) == {"playing": [(0, 0.5)], "Offline": [(0.5, 1)]}
 
 
 def test_a_row_is_as_high_as_its_games_per_second() -> None:
     rows = run(*((replace(worker(0), games_per_second=rate), worker(1)) for rate in (12.2, 3.05)))
-    _, rates = worker_charts(rows, 60.0, "minutes")
+    _, rates = worker_charts(rows)
     assert rates.title == "Games per second by worker, up to 12.2"
-    (first, second) = [[y for _, y in outline] for outline in rates.areas[0].outlines]
-    heights = [[max(ys) - y for y in ys[1:-1:2]] for ys in (first, second)]
-    assert [[round(height / heights[0][0], 3) for height in row] for row in heights] == [[1, 0.25], [0.5, 0.5]]
+    assert rates.most == 12.2 and rates.parts[0].heights == [[12.2, 3.05], [6.1, 6.1]]
 
 
 def test_a_fault_is_visible_however_long_the_run_is() -> None:
     workers = [(replace(worker(0), state="error" if number == 777 else "playing"),) for number in range(1500)]
-    states, rates = worker_charts(run(*workers), 60.0, "minutes")
+    states, rates = worker_charts(run(*workers))
     assert set(stretches(states)) == {"playing", "error"} and "error" in FAULT_STATES
-    assert len(rates.areas[0].outlines[0]) <= 2 * MOST_SPANS + 2
+    assert len(rates.ends) == len(rates.parts[0].heights[0]) <= MOST_SPANS
 
 
-def test_many_workers_have_one_row_each_with_readable_names() -> None:
+def test_many_workers_have_one_row_each_with_short_names() -> None:
     names = [f"a-machine-with-a-long-name-{number}" for number in range(64)]
-    rows = run(*[tuple(replace(worker(), name=name) for name in names)] * 3)
-    states, _ = worker_charts(rows, 60.0, "minutes")
-    assert len(states.areas[0].outlines) == 64 and len(states.values) == 16
-    assert states.values[0][1] == "…ng-name-0"
-    assert "<b>" not in svg(worker_charts(run((replace(worker(), name="<b>"),)), 60.0, "minutes")[0])
+    states, _ = worker_charts(run(*[tuple(replace(worker(), name=name) for name in names)] * 3))
+    assert len(states.parts[0].heights) == len(states.rows) == 64
+    assert states.rows[0] == "…ng-name-0"
 
 
 def test_they_are_on_the_page_and_in_the_picture_unless_there_are_no_workers() -> None:
-    rows = run((worker(0),), (worker(0),))
-    assert "<h2>Workers, as each stood" in page("run", [], rows, []) and 'class="area c2"' in page("run", [], rows, [])
-    assert picture("run", worker_charts(rows, 60.0, "minutes")).startswith(b"\x89PNG")
-    assert worker_charts(run((), ()), 60.0, "minutes") == [] and "<h2>Workers" not in page("run", [], run((), ()), [])
+    rows = run((replace(worker(0), state="error"),), (replace(worker(0), name="<b>"),))
+    text = page("run", [], rows, [])
+    assert "Workers, as each stood" in text and "<b>" not in text
+    drawn = replace(report_charts("run", rows), charts=[])
+    assert count_of(COLOURS[RED], pixels(picture("run", [drawn], ("run/seconds", "time")))) > 1000
+    nobody = run((), ())
+    assert worker_charts(nobody) == [] and "Workers, as each stood" not in page("run", [], nobody, [])

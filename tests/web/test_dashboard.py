@@ -1,8 +1,7 @@
 """The dashboard in a real browser: over finished runs, a run that plays, and files that are wrong."""
 
 import shutil
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +14,7 @@ import yaml
 from tests import programs
 from tests.training.example_reports import evaluation, iteration, progress, worker
 from tests.training.small_run import small_settings
-from tests.views.browser import Browser, running_browser
+from tests.views.browser import Browser, running_browser, until
 from tests.web.serving import Dashboard, dashboard
 from training.common.run_lock import RunLock
 from training.data.ledger import read_ledger
@@ -60,15 +59,6 @@ def visit(browser: Browser, served: Dashboard) -> None:
     browser.complaints()
     browser.requests()
     browser.visit(served.address)
-
-
-def until(found: Callable[[], Any], seconds: float = 30.0) -> Any:
-    """Return the first true result."""
-    deadline = time.monotonic() + seconds
-    while not (result := found()):
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
-    return result
 
 
 def labels(browser: Browser) -> list[str]:

@@ -59,8 +59,8 @@ def test_every_curve_of_the_page_has_a_figure_that_reports_have(tmp_path: Path) 
     known = {metric.name for metric in METRICS} | scalars(whole).keys()
     known |= with_time_and_cost([scalars(iteration(1)), scalars(iteration(2))])[1].keys()
     for chart in chart_list([scalars(whole)]):
-        for curve in chart["curves"]:
-            assert curve["figure"] in known, chart["title"]
+        for curve in chart.curves:
+            assert curve.figure in known, chart.title
 
 
 def test_a_resumed_run_s_repeated_iterations_replace_the_earlier_ones(tmp_path: Path) -> None:

@@ -168,7 +168,7 @@ async function showCalibration() {
   calibrated = Date.now();
   try {
     const found = await Promise.all(numbers.map((number) => read("/api/runs/" + number + "/calibration")));
-    calibrations.show(found.map((each, i) => ({...each, name: overview.runs[numbers[i]].name})), found[0].axis);
+    calibrations.show(found.map((each, i) => ({...each, name: overview.runs[numbers[i]].name})), overview.axes[0]);
     const bare = found.every(({figures}) => !Object.keys(figures).length);
     part("uncalibrated").textContent = bare ? "Only games for two players without chance have it, after some hundred games." : "";
   } catch (error) {

@@ -17,7 +17,7 @@ from training.learning.learner import Learner
 from training.networks.network import build_network
 from training.replay.replay import ReplayWindow
 from views.files import StatsFile, read_stats, scalars
-from views.page import charts
+from views.page import report_charts
 from views.views import history
 
 COUNT = 48
@@ -112,8 +112,11 @@ def test_the_result_is_shown_everywhere_and_read_again(tmp_path: Path) -> None:
     }
     column = next(column for column in history([]) if column.title == "Overfit")
     assert (column.cell(row), column.cell(plain)) == ("+20 %", "")
-    titles = [chart.title for chart in charts([row, replace(row, iteration=4, seconds=300.0)])]
-    assert {"Policy: divergence from search, in nats", "Value: unexplained variance"} <= set(titles)
+    drawn = report_charts("run", [row, replace(row, iteration=4, seconds=300.0)])
+    assert drawn.figures["learner/generalization_policy_new"] == [0.3, 0.3]
+    titles = {curve.figure: chart.title for chart in drawn.charts for curve in chart.curves}
+    assert titles["learner/generalization_policy_new"] == "Policy: divergence from search, in nats"
+    assert titles["learner/generalization_value_new"] == "Value: unexplained variance"
     path = tmp_path / "training_stats.json"
     StatsFile(path).iteration(row)
     assert [read.learner and read.learner.generalization for read in read_stats(path)] == [found]
