@@ -7,7 +7,6 @@ later ones is dropped when that iteration is reported again.
 import json
 import math
 import time
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,9 +14,10 @@ from typing import Any
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from training.common.reports import IterationReport, ProgressReport
-from views.metrics import METRICS, Metric
+from views.appended_file import AppendedFile
+from views.metrics import METRICS
 from views.row_file import RowFile, rows_in
-from views.tensorboard import restart_event, scalars_event, version_event
+from views.tensorboard import EventsWriter
 
 METRICS_NAME = "metrics.jsonl"
 EVENTS_FOLDER = "tensorboard"
@@ -143,31 +143,11 @@ def _line(row: StatsRow) -> bytes:
     return _ROWS.dump_json([row])[1:-1]
 
 
-class _Appended:
-    """A file to which pieces are appended whole; a piece that cannot be written waits for the next call."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self._waiting = b""
-
-    def append(self, piece: bytes) -> None:
-        self._waiting += piece
-        with self.path.open("ab", buffering=0) as file:
-            end, left = file.tell(), self._waiting
-            try:
-                while left:
-                    left = left[file.write(left) :]
-            except OSError:
-                file.truncate(end)
-                raise
-        self._waiting = b""
-
-
 class MetricsFile(_Record):
     """Appends one flat JSON object per iteration to metrics.jsonl."""
 
     def __init__(self, path: Path) -> None:
-        self._file = _Appended(path)
+        self._file = AppendedFile(path)
         self._begun = False
 
     def iteration(self, report: IterationReport) -> None:
@@ -198,33 +178,6 @@ def _line_iteration(line: bytes) -> float:
         return int(json.loads(line)["iteration"]) if line.endswith(b"\n") else math.inf
     except (ValueError, KeyError, TypeError):
         return math.inf
-
-
-class EventsWriter:
-    """Writes numbers for TensorBoard, to a new file for each session, with the help texts of ``metrics``."""
-
-    def __init__(self, folder: Path, metrics: Sequence[Metric]) -> None:
-        self._folder = folder
-        self._help_texts = {metric.name: metric.help for metric in metrics}
-        self._described: set[str] = set()
-        self._file: _Appended | None = None
-
-    def write(self, step: int, figures: Mapping[str, float]) -> None:
-        """Append a step's figures; the first call makes TensorBoard forget that step and later ones of earlier
-        sessions.
-        """
-        if self._file is None:
-            self._file = self._begin(step)
-        new = {name: self._help_texts[name] for name in self._help_texts.keys() & figures.keys() - self._described}
-        self._file.append(scalars_event(time.time(), step, figures, new))
-        self._described |= new.keys()
-
-    def _begin(self, step: int) -> _Appended:
-        self._folder.mkdir(parents=True, exist_ok=True)
-        now = time.time_ns()
-        file = _Appended(self._folder / f"events.out.tfevents.{now // 10**9:010d}.{now % 10**9:09d}")
-        file.append(version_event(now / 1e9) + restart_event(now / 1e9, step))
-        return file
 
 
 class EventFile(_Record):

@@ -13,9 +13,9 @@ from training.common.files import FileTooLarge, read_limited, write_atomically
 from training.ppo.reports import RoundReport
 from training.ppo.worlds.trading import TradingMarkets
 from training.ppo.worlds.trading_kernels import NOTHING, TRADES
-from views.files import EventsWriter
 from views.metrics import PPO_METRICS
 from views.row_file import MODE, ROW_LIMIT, RowFile
+from views.tensorboard import EventsWriter
 
 EPISODE_NAME = "last_episode.json"
 WRITE_SECONDS = 5.0  # between two writes of the last episode

@@ -3,9 +3,6 @@ import json
 import logging
 import math
 import re
-import resource
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,13 +11,13 @@ import pytest
 from rich.console import Console
 
 from tests.training.example_reports import evaluation, iteration, progress, worker
+from tests.views.disk import full_disk
 from training.common.reports import ClusterReport, IterationReport, Observer, ProgressReport
 from training.common.run_folder import STATS_NAME
 from views import make_observers, shielded
-from views.files import METRICS_NAME, EventFile, MetricsFile, StatsFile, UnreadableStats, earlier_rows, read_stats
+from views.files import METRICS_NAME, MetricsFile, StatsFile, UnreadableStats, earlier_rows, read_stats
 from views.live import LiveView, TerminalConsole
 from views.plain import PlainLines
-from views.tensorboard import crc32c, restart_event, scalars_event, version_event
 
 
 def iterations_in(path: Path) -> list[int]:
@@ -33,17 +30,6 @@ def strict_json(text: str) -> Any:
         raise AssertionError(f"{constant} is no JSON")
 
     return json.loads(text, parse_constant=refuse)
-
-
-@contextmanager
-def full_disk(size: int) -> Iterator[None]:
-    """Let no file of this process grow beyond ``size`` bytes."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 class Failing:
@@ -231,42 +217,6 @@ def test_a_full_disk_neither_tears_nor_loses_a_line_of_metrics(tmp_path: Path) -
     assert iterations_in(path) == [1]
     observer.iteration(iteration(3))
     assert iterations_in(path) == [1, 2, 3]
-
-
-# TensorBoard
-
-
-def test_the_checksum_is_that_of_rfc_3720() -> None:
-    assert crc32c(bytes(32)) == 0x8A9136AA
-    assert crc32c(b"\xff" * 32) == 0x62A8AB43
-    assert crc32c(bytes(range(32))) == 0x46DD794E
-
-
-def test_events_have_the_bytes_that_tensorboard_itself_writes() -> None:
-    """The right-hand sides come from tensorboard 2.21: ``RecordWriter`` and its ``Event`` messages."""
-    assert (
-        version_event(1.5).hex() == "1800000000000000a37f4b2209000000000000f83f1a0d627261696e2e4576656e743a322a28646c"
-    )
-    assert restart_event(1.5, 300).hex() == "100000000000000095fbfe1809000000000000f83f10ac023a020801713b788a"
-    assert scalars_event(1.5, 7, {"learner/loss": 0.25, "é": -1.0}).hex() == (
-        "2d000000000000003c418afb09000000000000f83f10072a200a130a0c6c6561726e65722f6c6f7373150000803e0a090a02c3a915000080bfcc00954b"
-    )
-    assert scalars_event(1.5, 7, {"learner/loss": 0.25}, {"learner/loss": "total loss"}).hex() == (
-        "3d000000000000006049f1ec09000000000000f83f10072a300a2e0a0c6c6561726e65722f6c6f7373150000803e"
-        "4a190a090a077363616c6172731a0a746f74616c206c6f73732001ee196aad"
-    )
-
-
-def test_each_session_writes_its_own_event_file_that_purges_repeated_steps(tmp_path: Path) -> None:
-    first = EventFile(tmp_path / "tensorboard")
-    first.iteration(iteration(1))
-    first.iteration(iteration(2))
-    EventFile(tmp_path / "tensorboard").iteration(iteration(2))
-    older, newer = (path.read_bytes() for path in sorted((tmp_path / "tensorboard").iterdir()))
-    assert older.startswith(version_event(0.0)[:12])
-    assert older.count(b"learner/loss") == 2 and newer.count(b"learner/loss") == 1
-    restart = restart_event(0.0, 2)
-    assert restart[12 + 9 : -4] in newer  # without the checksums and the time
 
 
 # Lines
