@@ -86,6 +86,10 @@ class Browser:
         """Give the window this size, including its frame."""
         self._post("/window/rect", {"width": width, "height": height})
 
+    def command(self, name: str, **parameters: object) -> None:
+        """Give a command of the Chrome DevTools protocol."""
+        self._post("/goog/cdp/execute", {"cmd": name, "params": parameters})
+
     def click(self, selector: str) -> None:
         """Click in the middle of the element that the selector finds."""
         element = self._post("/element", {"using": "css selector", "value": selector})[ELEMENT]
