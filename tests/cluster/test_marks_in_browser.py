@@ -1,8 +1,7 @@
 """The dashboard of a cluster with a worker in each of the four marks, in a real browser."""
 
 import shutil
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -10,7 +9,7 @@ import pytest
 from distributed.operations.status import SYMBOLS
 from tests.cluster.driver import Driver, driven
 from tests.cluster.hosts import running_hosts
-from tests.views.browser import Browser, running_browser
+from tests.views.browser import Browser, running_browser, until
 from tests.web.serving import Dashboard, dashboard
 from views.charts import percent
 
@@ -64,15 +63,6 @@ def page(served: Dashboard, tmp_path_factory: pytest.TempPathFactory) -> Iterato
         browser.visit(served.address)
         until(lambda: len(cards(browser)) == len(ALL_MARKS))
         yield browser
-
-
-def until(found: Callable[[], Any], seconds: float = 60.0) -> Any:
-    """Return the first true result."""
-    deadline = time.monotonic() + seconds
-    while not (result := found()):
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
-    return result
 
 
 def cards(browser: Browser) -> dict[str, Any]:

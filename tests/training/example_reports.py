@@ -8,6 +8,7 @@ from training.common.reports import (
     SelfPlayReport,
     WorkerReport,
 )
+from training.ppo.reports import EpisodesReport, RoundReport
 
 
 def worker(number: int = 0, *, state: str = "playing", error: str = "") -> WorkerReport:
@@ -105,4 +106,22 @@ def progress(
         window_positions=2300 * number,
         model_version=number,
         workers=workers,
+    )
+
+
+def ppo_round(number: int) -> RoundReport:
+    """Return a round in which one episode ended."""
+    return RoundReport(
+        round=number,
+        steps=4000,
+        total_steps=4000 * number,
+        episodes_over=number,
+        episodes_planned=10,
+        world_size=1,
+        seconds=2.0 * number,
+        steps_per_second=2000.0,
+        acting_share=0.5,
+        explained_variance=0.25,
+        learning={"entropy": 1.0, "policy_loss": 0.1, "value_loss": 0.5, "approx_kl": 0.01},
+        episodes=EpisodesReport(count=1, rewards=3.0, steps=500.0, figures={}),
     )

@@ -123,7 +123,7 @@ class Browser:
     def dark(self, *, on: bool) -> None:
         """Prefer the dark colours of pages, or no longer."""
         feature = {"name": "prefers-color-scheme", "value": "dark" if on else "light"}
-        self._post("/goog/cdp/execute", {"cmd": "Emulation.setEmulatedMedia", "params": {"features": [feature]}})
+        self.command("Emulation.setEmulatedMedia", features=[feature])
 
     def complaints(self) -> list[str]:
         """Return the console's messages since the last call."""

@@ -11,9 +11,9 @@ import pytest
 
 from games import load_game
 from tests.training.example_reports import evaluation, iteration, progress, worker
-from tests.views.browser import Browser, running_browser
+from tests.views.browser import Browser, running_browser, until
 from tests.web.serving import Dashboard, dashboard
-from tests.web.test_dashboard import until, visit
+from tests.web.test_dashboard import visit
 from training.common.reports import ClusterReport, ProgressReport, RemoteDetails, RemoteStanding
 from training.common.run_lock import RunLock
 from training.data.ledger import open_ledger
@@ -150,7 +150,7 @@ def page(browser: Browser, served: Dashboard) -> Browser:
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_all_texts_and_curves_have_enough_contrast(page: Browser, scheme: str) -> None:
-    page.command("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
+    page.dark(on=scheme == "dark")
     page.found(UNFOLDED)
     background = page.found("return getComputedStyle(document.body).backgroundColor")
     assert (background == "rgb(255, 255, 255)") == (scheme == "light"), background
@@ -202,7 +202,7 @@ def test_a_phone_scrolls_in_one_direction_alone(page: Browser) -> None:
     page.command("Emulation.setDeviceMetricsOverride", **PHONE)
     try:
         page.found(UNFOLDED)
-        assert page.found("return window.innerWidth") == PHONE["width"]
+        until(lambda: page.found("return window.innerWidth") == PHONE["width"])  # wider content would enlarge it
         until(lambda: page.found("return document.documentElement.scrollWidth") <= PHONE["width"])
         parts = "[...document.querySelectorAll('.card, figure, .limits')]"
         assert 200 < page.found(f"return Math.max(...{parts}.map((each) => each.clientWidth))") < PHONE["width"]

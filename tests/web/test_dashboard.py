@@ -1,5 +1,6 @@
 """The dashboard in a real browser: over finished runs, a run that plays, and files that are wrong."""
 
+import re
 import shutil
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
@@ -11,16 +12,20 @@ import numpy as np
 import pytest
 import yaml
 
+from games import load_game
 from tests import programs
-from tests.training.example_reports import evaluation, iteration, progress, worker
+from tests.training.example_reports import evaluation, iteration, ppo_round, progress, worker
 from tests.training.small_run import small_settings
 from tests.views.browser import Browser, running_browser, until
 from tests.web.serving import Dashboard, dashboard
+from training.common.run_folder import LEDGER_NAME, STATS_NAME
 from training.common.run_lock import RunLock
-from training.data.ledger import read_ledger
+from training.data.ledger import open_ledger, read_ledger
 from views import make_observers
+from views.calibration import calibration_of
 from views.files import METRICS_NAME
 from views.game_view import recorded_game
+from views.ppo_files import PPOStats
 from views.progress_file import PROGRESS_NAME, ProgressFile
 from web.run_reader import RunReader
 
@@ -148,6 +153,17 @@ return cells.map((cell) => {
 });"""
 
 
+def see_the_calibration(browser: Browser, folder: Path) -> None:
+    """Unfold the calibration, and compare it with that of the run's games."""
+    bins = calibration_of(folder, log_event=pytest.fail)
+    assert len(bins) > 1
+    browser.click("#calibration > summary")
+    until(lambda: any(label.startswith("Wins by") for label in labels(browser)))
+    shown = next(label for label in labels(browser) if label.startswith("Wins by"))
+    won, expected = (float(figure) / 100 for figure in re.findall(r"([\d.]+) %", shown))
+    assert (won, expected) == pytest.approx((bins[-1].won, bins[-1].expected), abs=0.001), shown
+
+
 def step_through_the_last_game(browser: Browser, served: Dashboard, folder: Path) -> None:
     """Step from the newest game's start to its end, and compare every board, move and value."""
     with read_ledger(folder) as ledger:
@@ -185,6 +201,7 @@ def test_a_run_is_followed_while_it_plays_and_when_it_ends(browser: Browser, tmp
             shown = next(label for label in labels(browser) if label.startswith("Loss: all"))
             assert float(shown.split()[2].rstrip(",")) == pytest.approx(losses[-1], rel=0.01)
             assert "Every game is accounted for" in text(browser)
+            see_the_calibration(browser, folder)
             step_through_the_last_game(browser, served, folder)
             folder.rename(tmp_path / "elsewhere")
             until(lambda: "is gone" in text(browser))
@@ -205,3 +222,41 @@ def test_it_fits_a_phone_and_a_desk(browser: Browser, tmp_path: Path, width: int
         visit(browser, served)
         drawn(browser, charts=6)
         until(lambda: browser.found("return document.documentElement.scrollWidth <= window.innerWidth"))
+
+
+def test_damage_to_a_run_that_is_watched_is_told_and_forgotten_when_it_is_mended(
+    browser: Browser, tmp_path: Path
+) -> None:
+    folder = leave(tmp_path / "first")
+    with open_ledger(folder, load_game("connect_four")) as ledger:
+        ledger.grant("local-0", 40)
+    whole = {name: (folder / name).read_bytes() for name in (LEDGER_NAME, PROGRESS_NAME)}
+    with dashboard(folder) as served:
+        visit(browser, served)
+        until(lambda: "Every game is accounted for" in text(browser))
+        (folder / LEDGER_NAME).write_bytes(b"no database" * 1000)
+        until(lambda: "run.db cannot be read" in text(browser))
+        (folder / PROGRESS_NAME).write_bytes(b"{")
+        until(lambda: "is no progress file" in text(browser))
+        for name, content in whole.items():
+            (folder / name).write_bytes(content)
+        until(lambda: "Every game is accounted for" in text(browser) and "is no progress file" not in text(browser))
+        assert "cannot be read" not in text(browser)
+        assert browser.complaints() == []
+
+
+def test_a_run_of_ppo_is_shown_beside_another_run(browser: Browser, tmp_path: Path) -> None:
+    ppo = tmp_path / "market"
+    ppo.mkdir()
+    file = PPOStats(ppo / STATS_NAME)
+    for number in (1, 2, 3):
+        file.round(ppo_round(number))
+    with dashboard(leave(tmp_path / "first"), ppo) as served:
+        visit(browser, served)
+        until(lambda: "Reward per episode: market 3" in labels(browser))
+        assert any(label.startswith("Elo: first") for label in labels(browser))
+        until(lambda: "market · PPO" in text(browser))
+        assert "not running · last round: " in text(browser) and "12.0k" in text(browser)
+        file.round(ppo_round(4))
+        until(lambda: "16.0k" in text(browser))
+        assert browser.complaints() == []

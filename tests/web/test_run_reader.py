@@ -11,12 +11,11 @@ from typing import Any
 import pytest
 
 from games import load_game
-from tests.training.example_reports import evaluation, iteration, progress, worker
+from tests.training.example_reports import evaluation, iteration, ppo_round, progress, worker
 from training.common.reports import ClusterReport, IterationReport, RemoteDetails, RemoteStanding, WorkerReport
 from training.common.run_folder import STATS_NAME
 from training.common.run_lock import RunLock
 from training.data.ledger import open_ledger
-from training.ppo.reports import EpisodesReport, RoundReport
 from views import make_observers
 from views.files import METRICS_NAME, scalars
 from views.metrics import METRICS
@@ -218,24 +217,6 @@ def test_a_run_of_ppo_has_its_own_charts_and_figures(tmp_path: Path) -> None:
     after = reader.stamps()
     assert before[0] != after[0] and before[1] != after[1]
     assert reader.curves()["iterations"] == 3
-
-
-def ppo_round(number: int) -> RoundReport:
-    """Return a round in which one episode ended."""
-    return RoundReport(
-        round=number,
-        steps=4000,
-        total_steps=4000 * number,
-        episodes_over=number,
-        episodes_planned=10,
-        world_size=1,
-        seconds=2.0 * number,
-        steps_per_second=2000.0,
-        acting_share=0.5,
-        explained_variance=0.25,
-        learning={"entropy": 1.0, "policy_loss": 0.1, "value_loss": 0.5, "approx_kl": 0.01},
-        episodes=EpisodesReport(count=1, rewards=3.0, steps=500.0, figures={}),
-    )
 
 
 def test_accounts_and_events_are_those_of_the_ledger(tmp_path: Path) -> None:
