@@ -131,6 +131,7 @@ from views import make_observers
 from views.charts import game_title
 from views.next_steps import next_steps
 from views.strength import strength_sentences
+from views.trackers import require_trackers
 
 
 def begin(arguments: argparse.Namespace) -> int:
@@ -149,6 +150,7 @@ def lead(arguments: argparse.Namespace, path: Path, settings: Settings, ranks: R
     restarted = ranks.restarts > 0 and (run_dir / "run.db").exists()
     resume = arguments.resume or restarted
     settings, changed = with_begun_modules(settings, run_dir) if resume else (settings, [])
+    require_trackers(settings.run.trackers)
     configured_game(settings, path)  # before anything is written
     make_run_folder(run_dir, resume=resume)
     log_to(logging.FileHandler(run_dir / "coach.log", encoding="utf-8"))
@@ -206,7 +208,10 @@ def train(
     if config != run_dir / "config.yaml":  # which is the run's own copy
         write_atomically(run_dir / FOLLOWED, str(config.resolve()).encode())
     observers = make_observers(
-        run_dir, name=settings.run.name, game=game_title(settings.game.name, settings.game.options)
+        run_dir,
+        name=settings.run.name,
+        game=game_title(settings.game.name, settings.game.options),
+        trackers=settings.run.trackers,
     )
     log_event = event_logger(observers)
     for sentence in changed:

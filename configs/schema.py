@@ -73,6 +73,13 @@ class RunSettings(Section):
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 1
     iterations: Count | None = None
     minutes: Positive | None = None
+    trackers: Annotated[tuple[Literal["wandb", "mlflow"], ...], BeforeValidator(_tuple)] = ()
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if len(set(self.trackers)) < len(self.trackers):
+            raise ValueError("trackers: each at most once")
+        return self
 
 
 class GameSettings(Section):

@@ -12,6 +12,7 @@ from training.common.run_lock import RunLock
 from training.run.session import configured_game, event_logger, make_run_folder, session
 from views import make_observers
 from views.charts import game_title
+from views.trackers import require_trackers
 
 
 def train(
@@ -33,7 +34,8 @@ def train(
 
     Raises:
         ConfigError: a setting is invalid; the message names file, line and key.
-        ValueError: the folder already holds a run, or none to resume, or the config uses other machines.
+        ValueError: the folder already holds a run, or none to resume, or the config uses other machines, or a tracker
+            that is not installed.
         RunLocked: another process works on this run.
     """
     path = Path(config)
@@ -44,10 +46,15 @@ def train(
         )
     folder = Path(run_dir) if run_dir else Path(settings.run.directory) / settings.run.name
     settings, changed = with_begun_modules(settings, folder) if resume else (settings, [])
+    require_trackers(settings.run.trackers)
     configured_game(settings, path)
     make_run_folder(folder, resume=resume, option="run_dir")
     observers = make_observers(
-        folder, name=settings.run.name, game=game_title(settings.game.name, settings.game.options), terminal=observer
+        folder,
+        name=settings.run.name,
+        game=game_title(settings.game.name, settings.game.options),
+        terminal=observer,
+        trackers=settings.run.trackers,
     )
     log_event = event_logger(observers)
     for sentence in changed:

@@ -156,6 +156,7 @@ from training.common.files import write_atomically
 from training.run.session import exit_code, make_run_folder
 from views.live import TerminalConsole
 from views.next_steps import next_steps
+from views.trackers import require_trackers
 
 
 def read_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
@@ -272,6 +273,7 @@ def begin(arguments: argparse.Namespace) -> int:
     if arguments.save_dir is None:
         arguments.save_dir = Path("runs") / f"{arguments.document['game']['name']}-{time.strftime('%Y%m%d-%H%M%S')}"
     settings = settings_of(arguments, slots)
+    require_trackers(settings.run.trackers)
     make_run_folder(arguments.save_dir, resume=arguments.resume, option="--save-dir")
     if arguments.gpus:
         write_atomically(arguments.save_dir / SAVED_GPUS, arguments.gpus.encode())

@@ -10,19 +10,26 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TextIO, TypeVar, cast
 
-from training.common.reports import IterationReport, Observer
+from training.common.reports import IterationReport, Observer, report_event
 from training.common.run_folder import STATS_NAME
 from views.files import EVENTS_FOLDER, METRICS_NAME, EventFile, MetricsFile, StatsFile, earlier_rows
 from views.live import LiveView, TerminalConsole
 from views.plain import PlainLines
 from views.progress_file import PROGRESS_NAME, ProgressFile
+from views.trackers import Tracker
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
 def make_observers(
-    run_dir: Path, *, name: str, game: str, stream: TextIO | None = None, terminal: Observer | None = None
+    run_dir: Path,
+    *,
+    name: str,
+    game: str,
+    stream: TextIO | None = None,
+    terminal: Observer | None = None,
+    trackers: Sequence[str] = (),
 ) -> list[Observer]:
     """The observers of a new or resumed run; their failures never stop it.
 
@@ -32,6 +39,7 @@ def make_observers(
         game: the game's name, for people.
         stream: by default standard output; shows a live view if it is a capable terminal, else lines.
         terminal: an observer for people, instead of these.
+        trackers: that are also told, by name; see ``require_trackers``.
     """
     out = stream or sys.stdout
     if isinstance(out, io.TextIOWrapper):
@@ -44,7 +52,13 @@ def make_observers(
         ProgressFile(run_dir / PROGRESS_NAME),
         terminal or _terminal_observer(out, name=name, game=game, earlier=earlier),
     ]
-    return [shielded(observer) for observer in observers]
+    shown = [shielded(observer) for observer in observers]
+
+    def log_event(text: str) -> None:
+        logger.warning("%s", text)
+        report_event(shown, text)
+
+    return [*shown, *(shielded(Tracker(tracker, run_dir, log_event=log_event)) for tracker in trackers)]
 
 
 def _terminal_observer(stream: TextIO, *, name: str, game: str, earlier: Sequence[IterationReport]) -> Observer:

@@ -7,6 +7,7 @@ later ones is dropped when that iteration is reported again.
 import json
 import math
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -178,6 +179,26 @@ def _line_iteration(line: bytes) -> float:
         return int(json.loads(line)["iteration"]) if line.endswith(b"\n") else math.inf
     except (ValueError, KeyError, TypeError):
         return math.inf
+
+
+def read_metrics(path: Path) -> list[Mapping[str, float]]:
+    """The iterations in metrics.jsonl; lines that are no object of numbers, such as an incomplete last one, are left
+    out.
+    """
+    rows: list[Mapping[str, float]] = []
+    try:
+        lines = path.read_bytes().splitlines()
+    except OSError:
+        return []
+    for line in lines:
+        try:
+            row = json.loads(line)
+        except (ValueError, RecursionError):
+            continue
+        if isinstance(row, dict) and "iteration" in row:
+            row["run/iteration"] = row["iteration"]
+            rows.append({name: value for name, value in row.items() if type(value) in (int, float)})
+    return rows
 
 
 class EventFile(_Record):

@@ -10,6 +10,7 @@ import yaml
 from configs.load import load_settings
 from configs.own_modules import FOLDER as MODULES
 from configs.own_modules import copy_modules
+from configs.public import public_settings
 from configs.schema import SEED_ACCOUNTS
 from engines.network_loader import SETTINGS, PlayableNetwork, network_from_run
 from training.common.files import write_atomically
@@ -20,12 +21,6 @@ from views.charts import duration, game_title
 from views.strength import strength_sentences
 
 ENDING = ".safetensors"
-# Settings about places, which the card leaves out.
-PRIVATE = {
-    "run": {"directory"},
-    "distributed": True,
-    "training": {"window": {"seed_games"}},
-}
 PROTOCOLS = {"go": " --gtp", "chess": " --uci"}  # of graphical programs
 
 Rows = Sequence[IterationReport]
@@ -63,7 +58,7 @@ def card(run: Path, path: Path, playable: PlayableNetwork, rows: Rows, measured:
     title = game_title(game.name, game.options)
     options = ", ".join(f"{key} {value}" for key, value in game.options.items())
     shape = ", ".join(f"{key} {value}" for key, value in model.description.network.items())
-    settings = load_settings(run / SETTINGS).model_dump(mode="json", exclude_defaults=True, exclude=PRIVATE)  # type: ignore[arg-type]
+    settings = public_settings(load_settings(run / SETTINGS), defaults=False)
     lines = [
         f"# {path.stem}",
         "",

@@ -4,7 +4,6 @@ The files are read again only where they changed, and nothing is written. Curves
 progress.json and, read-only, from the ledger. A run of PPO has its rounds in training_stats.json, and no ledger.
 """
 
-import json
 import logging
 import sqlite3
 from collections.abc import Mapping, Sequence
@@ -18,7 +17,7 @@ from training.common.run_folder import LEDGER_NAME, STATS_NAME
 from training.common.run_lock import LOCK, is_held
 from training.data.ledger import read_ledger
 from views.cost import Cost, cost_of
-from views.files import METRICS_NAME
+from views.files import METRICS_NAME, read_metrics
 from views.metrics import METRICS, PPO_METRICS, Metric, columns
 from views.ppo_rounds import Round, read_rounds
 from views.progress_file import PROGRESS_NAME, LiveState, UnreadableProgress, read_progress
@@ -133,23 +132,3 @@ def newest_rows(metrics: Sequence[Metric], rows: Sequence[Mapping[str, Any]]) ->
         },
         "iterations": len(rows),
     }
-
-
-def read_metrics(path: Path) -> list[Figures]:
-    """The iterations in metrics.jsonl; lines that are no object of numbers, such as an incomplete last one, are left
-    out.
-    """
-    rows: list[Figures] = []
-    try:
-        lines = path.read_bytes().splitlines()
-    except OSError:
-        return []
-    for line in lines:
-        try:
-            row = json.loads(line)
-        except (ValueError, RecursionError):
-            continue
-        if isinstance(row, dict) and "iteration" in row:
-            row["run/iteration"] = row["iteration"]
-            rows.append({name: value for name, value in row.items() if type(value) in (int, float)})
-    return rows

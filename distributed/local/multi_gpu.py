@@ -78,7 +78,11 @@ def train_on_devices(
     with RunLock(run_dir), logged_to(run_dir / "coach.log"), learner_ranks(settings, run_dir) as ranks:
         lines = DeviceLines(titles, say, epochs=settings.training.samples_per_position)
         observers = make_observers(
-            run_dir, name=settings.run.name, game=game_title(settings.game.name, settings.game.options), terminal=lines
+            run_dir,
+            name=settings.run.name,
+            game=game_title(settings.game.name, settings.game.options),
+            terminal=lines,
+            trackers=settings.run.trackers,
         )
         log_event = event_logger(observers)
 

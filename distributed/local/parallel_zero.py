@@ -31,6 +31,7 @@ from training.run.backend import SelfPlayBackend
 from training.run.coach import Coach
 from training.run.session import event_logger, make_run_folder, session
 from views import make_observers, shielded
+from views.trackers import require_trackers
 
 __all__ = ["ParallelZeroTrainer", "trainer_settings"]
 
@@ -81,7 +82,9 @@ class ParallelZeroTrainer:
         self.epochs_before = epochs_before
         self.weights_file: Path | None = None
         self._make_observers = observers or (
-            lambda run_dir: make_observers(run_dir, name=run_dir.name, game=rules.name)
+            lambda run_dir: make_observers(
+                run_dir, name=run_dir.name, game=rules.name, trackers=self.settings.run.trackers
+            )
         )
 
     def train(
@@ -132,6 +135,7 @@ class ParallelZeroTrainer:
         document["self_play"]["workers"] = "auto" if self.num_workers is None else self.num_workers
         spread = spread_here(validated(document), per_gpu=self.workers_per_gpu)
         settings = with_workers(document, spread)
+        require_trackers(settings.run.trackers)
         make_run_folder(self.run_dir, resume=self.resume)
         with (
             RunLock(self.run_dir),
