@@ -123,7 +123,7 @@ function optionsOf(axis, series, more) {
     height: HEIGHT, series: [{label: axis.name, value: valueOf(axis.show)}, ...series], bands: more.bands || [],
     scales: {x: {time: false}, y: more.scale || {}},
     axes: [{...axes, values: (plot, ticks) => ticks.map(axis.show), label: axis.name, labelSize: 18, labelFont: "11px system-ui", size: 30}, {...axes, ...more.axis}],
-    cursor: {sync: {key: axis.figure, setSeries: false}, hover: {prox: more.reach || 0}},
+    cursor: {sync: {key: axis.figure, setSeries: false}, hover: {prox: more.reach || 0}, points: {fill: (plot, i) => plot.series[i].stroke(plot, i)}},
   };
 }
 

@@ -359,6 +359,8 @@ def test_every_curve_has_the_figures_of_metrics_jsonl(browser: Browser, tmp_path
                     known = pytest.approx(row[figures[name]], rel=0.006, abs=6e-4)
                     assert number(text) == known, (chart.title, name, minutes)
         tops.append((row["learner/loss"], browser.found(POINT, "Loss", 0)[0]))
+    under_cursor = "return getComputedStyle(document.querySelector('.u-cursor-pt')).backgroundColor"
+    assert browser.found(under_cursor) == "rgb(31, 111, 235)", "the point that the cursor is on has its curve's colour"
     (low, bottom), (high, top) = tops[0], tops[-1]
     assert top < bottom, "more is higher up"
     for loss, place in tops:
