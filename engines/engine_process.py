@@ -8,14 +8,11 @@ import selectors
 import subprocess
 import tempfile
 import time
-from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Self
-
-from games.game import Actions, States
 
 ANSWER_SECONDS = 20.0  # for an answer, beyond the time that the engine is given to think
 ERROR_CHARACTERS = 500  # characters of a failed engine
@@ -32,6 +29,7 @@ class EngineProcess:
         command: the program and its arguments.
         language: its protocol.
         seconds: for an answer, beyond the time that it is given to think.
+        environment: of the process; None: that of this one.
 
     Attributes:
         name: reported by the engine; until then, the name of its file.
@@ -40,7 +38,14 @@ class EngineProcess:
         EngineFailed: it cannot be started.
     """
 
-    def __init__(self, command: Sequence[str | Path], *, language: str, seconds: float = ANSWER_SECONDS) -> None:
+    def __init__(
+        self,
+        command: Sequence[str | Path],
+        *,
+        language: str,
+        seconds: float = ANSWER_SECONDS,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
         self._path, self._language, self._seconds = Path(command[0]), language, seconds
         self._rest, self._lines = b"", list[str]()
         self.name = self._path.name
@@ -48,7 +53,7 @@ class EngineProcess:
         self._files, self._errors = files, files.enter_context(tempfile.TemporaryFile())  # noqa: SIM115 (ended by close)
         pipe = subprocess.PIPE
         try:
-            self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=self._errors)
+            self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=self._errors, env=environment)
         except OSError as error:
             self._files.close()
             raise EngineFailed(f"{self._path} cannot be started: {error.strerror}") from error
@@ -105,23 +110,3 @@ class EngineProcess:
         return EngineFailed(
             f"{self._path} has ended with exit code {code} when it was told {command!r}{': ' + words if words else ''}"
         )
-
-
-class ExternalPlayer:
-    """A player whose moves are chosen by another program."""
-
-    def choose(self, states: States) -> Actions:
-        """Its moves in positions without a known history.
-
-        Raises:
-            EngineFailed: it does not answer, or its move is not legal.
-        """
-        return self.follow(states, states, [()] * len(states))
-
-    @abstractmethod
-    def follow(self, states: States, starts: States, moves: Sequence[Sequence[int]]) -> Actions:
-        """Its moves in ``states``, which came from ``starts`` by ``moves``.
-
-        Raises:
-            EngineFailed: it does not answer, or its move is not legal.
-        """

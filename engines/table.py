@@ -57,6 +57,11 @@ class Table:
         """The position before the last move."""
         return self._turns[-1][0] if self._turns else None
 
+    @property
+    def last_action(self) -> int | None:
+        """The action of the last move."""
+        return self.actions[self._turns[-1][1]] if self._turns else None
+
     def play(self, action: int) -> None:
         """Make a move.
 

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import numpy as np
 
-from engines.engine_process import ANSWER_SECONDS, EngineFailed, EngineProcess, ExternalPlayer
+from engines.engine_process import ANSWER_SECONDS, EngineFailed, EngineProcess
+from engines.external_player import ExternalPlayer
 from games import Game, IllegalAction
 from games.game import Actions, States
 

@@ -4,6 +4,7 @@
     python scripts/play.py --run runs/quickstart --second           it moves first
     python scripts/play.py --run runs/go9 --version 12 --simulations 800
     python scripts/play.py --run runs/twenty48 --watch              watch it play 2048
+    python scripts/play.py --run runs/quickstart --web              on a board in a browser
     python scripts/play.py --run runs/chess --uci                   a UCI engine, for chess programs such as Cute Chess
     python scripts/play.py --run runs/go9 --gtp                     a GTP engine, for Go programs such as Sabaki
     python scripts/play.py --model model-000012.model --uci         the same with a model's file
@@ -41,6 +42,7 @@ from training.common.disk_words import in_words
 from training.common.signals import interruptible
 from training.common.start import before_imports, reports_compiling, see_file
 from training.networks.model_heading import Heading, model_path_of_run, read_heading
+from web.server import add_server_flags, serve
 
 ENGINE_TITLE = "Keima"
 
@@ -70,8 +72,10 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
         "--rules", choices=NAMED_RULES, help="with --gtp: the rules at the start (default: tromp-taylor)"
     )
     engine = parser.add_mutually_exclusive_group()
+    engine.add_argument("--web", action="store_true", help="play in a browser, at the address that it prints")
     engine.add_argument("--uci", action="store_true", help="chess engine: speak UCI on standard input and output")
     engine.add_argument("--gtp", action="store_true", help="Go engine: speak GTP on standard input and output")
+    add_server_flags(parser.add_argument_group("with --web"))
     arguments = parser.parse_args(argv)
     if arguments.version is not None and not arguments.run:
         parser.error("--version selects a run's model: it needs --run")
@@ -105,6 +109,32 @@ def see_game(arguments: argparse.Namespace, game: str) -> None:
         raise ValueError(f"--uci: the Universal Chess Interface is for chess, and this model plays {game}")
     if arguments.gtp and game != "go":
         raise ValueError(f"--gtp: the Go Text Protocol is for go, and this model plays {game}")
+
+
+@interruptible
+def serve_page(arguments: argparse.Namespace) -> int:
+    """Let people play in a browser; returns the exit code."""
+    from starlette.applications import Starlette
+
+    from web.app import play_application
+    from web.limits import MOST_SIMULATIONS
+    from web.models import Models
+    from web.run_reader import RunReader
+
+    runs = [RunReader(arguments.run)] if arguments.run else []
+    models = Models(runs, [] if runs else [arguments.model])
+    chosen = f"run-0-{arguments.version}" if arguments.version is not None else ""
+    simulations = min(arguments.simulations, MOST_SIMULATIONS)
+
+    def make(ending: Callable[[], bool]) -> Starlette:
+        return play_application(models, chosen=chosen, simulations=simulations)
+
+    try:
+        serve(make, arguments, say=partial(print, flush=True), page="/play")
+    except OSError as error:
+        print(f"play.py: {error}", file=sys.stderr)
+        return 2
+    return 0
 
 
 def file_of(arguments: argparse.Namespace) -> Path:
@@ -149,7 +179,10 @@ def gtp_version(model_version: int) -> str:
 early: Early | None = None  # answers while this program loads
 
 if __name__ == "__main__":
-    early = greet(before_imports(parse, see, loading="PyTorch"))
+    given = before_imports(parse, see, loading="" if "--web" in sys.argv else "PyTorch")
+    if given.web:
+        sys.exit(serve_page(given))  # which does not load PyTorch
+    early = greet(given)
 
 import numpy as np
 from rich.console import Console
@@ -232,6 +265,8 @@ def painted_board(table: Table) -> Text:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the program; returns its exit code."""
     arguments = parse(argv)
+    if arguments.web:
+        return serve_page(arguments)
     console = Console(highlight=False)
     try:
         model = read_given_model(file_of(arguments))
@@ -252,7 +287,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if arguments.uci:
         from engines import uci  # which compiles chess
 
-        return serve(
+        return run_engine(
             partial(uci.UciEngine, game, name=uci_name(model.model_version)), game, evaluator, arguments.simulations
         )
     if arguments.gtp:
@@ -271,7 +306,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             resign_below=arguments.resign or 0.0,
             rules=rules,
         )
-        return serve(make, long, evaluator, arguments.simulations)
+        return run_engine(make, long, evaluator, arguments.simulations)
     settings = SearchSettings(forced_playouts=False)
     search = Search(game, evaluator, settings, num_simulations=arguments.simulations, num_trees=1)
     title = game_title(game.name, game.options)
@@ -311,7 +346,7 @@ def read_given_model(path: Path) -> Model:
         raise ValueError(str(error) if str(path) in str(error) else f"{path} is not a model file: {error}") from error
 
 
-def serve(make: Callable[..., Partner], game: Game, evaluator: Evaluator, simulations: int) -> int:
+def run_engine(make: Callable[..., Partner], game: Game, evaluator: Evaluator, simulations: int) -> int:
     """Run as an engine until the input ends; returns the exit code. Only protocol goes to standard output."""
     protocol: TextIO = sys.stdout
 

@@ -55,7 +55,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         "training/ppo",
         "engines",
     ),
-    "web": ("training/common", "training/data", "views"),
+    "web": ("training/common", "training/data", "training/networks", "training/search", "engines", "views"),
     "distributed/remote": (),
     "distributed/ssh": ("training/common",),
     "distributed/local": (*(f"training/{name}" for name in RUN), "training/run", "views"),

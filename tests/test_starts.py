@@ -31,7 +31,12 @@ MISSING: dict[str, Sequence[Sequence[object]]] = {  # calls that name missing fi
     "scripts/dashboard.py": ([NOWHERE],),
     "scripts/make_perfect_play_positions.py": (),
     "scripts/new_game.py": (),
-    "scripts/play.py": (["--run", NOWHERE], ["--model", NOWHERE], ["--model", NOWHERE, "--gtp"]),
+    "scripts/play.py": (
+        ["--run", NOWHERE],
+        ["--model", NOWHERE],
+        ["--model", NOWHERE, "--gtp"],
+        ["--model", NOWHERE, "--web"],
+    ),
     "scripts/train_multi_gpu.py": (["--save-dir", NOWHERE, "--resume"], ["--config", NOWHERE]),
     "scripts/view_results.py": ([NOWHERE], [NOWHERE, "--game", 1]),
     "scripts/watch_training.py": ([NOWHERE],),

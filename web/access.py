@@ -1,4 +1,4 @@
-"""Who may read the dashboard: requests with its token, for its own address, that cannot change anything.
+"""Who may use the web application: requests with its token, for its own address. Only moves in a game change anything.
 
 The address that the program prints carries the token; the first answer moves it into a cookie, so that it does not stay
 in the browser's history. Checking the name that a request was made for keeps out other sites whose names lead here (DNS
@@ -14,6 +14,10 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from web.limits import MOST_COMMAND_BYTES
+
+PAGES = ("/", "/play")  # that the token may be given to
+COMMANDS = "/api/play"  # the only address that takes POST
 MOST_ADDRESS_BYTES, MOST_HEADER_BYTES = 2000, 8192
 HEADERS = {
     "Content-Security-Policy": (
@@ -63,18 +67,24 @@ class Access:
 
     def _refusal(self, request: Request) -> Response | None:
         headers = request.headers
-        if request.method not in ("GET", "HEAD"):
-            return refusal(HTTPStatus.METHOD_NOT_ALLOWED, "The dashboard can only be read.\n", {"Allow": "GET, HEAD"})
+        commands = request.method == "POST" and request.url.path == COMMANDS
+        if request.method not in ("GET", "HEAD") and not commands:
+            return refusal(HTTPStatus.METHOD_NOT_ALLOWED, "This can only be read.\n", {"Allow": "GET, HEAD"})
         if len(request.scope["raw_path"]) + len(request.scope["query_string"]) > MOST_ADDRESS_BYTES:
             return refusal(HTTPStatus.REQUEST_URI_TOO_LONG, "The address is too long.\n")
         if sum(len(name) + len(value) for name, value in headers.raw) > MOST_HEADER_BYTES:
             return refusal(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, "The headers are too long.\n")
-        if headers.get("content-length", "0") != "0" or "transfer-encoding" in headers:
-            return refusal(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "A request has no content here.\n")
+        if commands and headers.getlist("content-type") != ["application/json"]:
+            return refusal(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "A command is JSON.\n")
+        size = headers.getlist("content-length") or ["0"]
+        if len(size) != 1 or not size[0].isdecimal() or "transfer-encoding" in headers:
+            return refusal(HTTPStatus.BAD_REQUEST, "A request says how long it is, once.\n")
+        if int(size[0].lstrip("0")[:6] or "0") > (MOST_COMMAND_BYTES if commands else 0):
+            return refusal(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "The request has too much content.\n")
         host = only(headers, "host")
         if host not in self._hosts:
             return refusal(HTTPStatus.MISDIRECTED_REQUEST, "The request was made for another server.\n")
-        if headers.getlist("origin") not in ([], [f"http://{host}"]):
+        if headers.getlist("origin") not in ([f"http://{host}"], *([] if commands else [[]])):
             return refusal(HTTPStatus.FORBIDDEN, "The request comes from another site.\n")
         return None
 
@@ -87,7 +97,7 @@ class Access:
             return refusal(HTTPStatus.UNAUTHORIZED, NO_TOKEN)
         if not self._is_token(given):
             return refusal(HTTPStatus.FORBIDDEN, f"The token is wrong. {NO_TOKEN}")
-        response = RedirectResponse("/", HTTPStatus.SEE_OTHER)
+        response = RedirectResponse(request.url.path if request.url.path in PAGES else "/", HTTPStatus.SEE_OTHER)
         response.set_cookie(self._cookie, self._token, httponly=True, samesite="lax")
         return response
 

@@ -3,7 +3,8 @@
 import json
 import math
 import re
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
@@ -12,12 +13,21 @@ import anyio
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response, StreamingResponse
+from starlette.responses import (
+    HTMLResponse,
+    JSONResponse,
+    PlainTextResponse,
+    RedirectResponse,
+    Response,
+    StreamingResponse,
+)
 from starlette.routing import Route
 
 from training.common.disk_words import in_words
 from views.run_charts import AXES
 from views.viewer import BOARDS, CHARTS, VIEWER, shown_game
+from web.models import Models, shipped_models
+from web.play import Play
 from web.run_reader import UNREADABLE, RunReader
 
 ASSETS = Path(__file__).with_name("assets")
@@ -31,30 +41,59 @@ SILENT_POLLS = 15  # then a comment, so that nothing between here and the browse
 
 
 def application(folders: Sequence[Path], ending: Callable[[], bool] = lambda: False) -> Starlette:
-    """The dashboard of these runs, in this order.
+    """The dashboard of these runs, in this order, where people can also play against their models.
 
     Args:
         ending: whether the server is about to end, and waits for open streams.
     """
     runs = [RunReader(folder) for folder in folders]
+    play = Play(Models(runs, shipped_models()))
+    return Starlette(routes=[*dashboard_routes(runs, ending), *assets(), *play.routes()], lifespan=until_closed(play))
+
+
+def play_application(models: Models, *, chosen: str, simulations: int) -> Starlette:
+    """The page where people play against these models, alone.
+
+    Args:
+        chosen: the name of the model that it proposes; empty: the first.
+        simulations: of a move, that it proposes.
+    """
+    play = Play(models, chosen=chosen, simulations=simulations)
+    home = Route("/", lambda request: RedirectResponse("/play"))
+    nothing = Route("/api/runs", lambda request: JSONResponse({"runs": []}))
+    return Starlette(routes=[home, nothing, *assets(), *play.routes()], lifespan=until_closed(play))
+
+
+def until_closed(play: Play) -> Callable[[Starlette], AbstractAsyncContextManager[None]]:
+    """The life of an application, after which ``play`` is closed."""
+
+    @asynccontextmanager
+    async def life(app: Starlette) -> AsyncIterator[None]:
+        yield
+        await run_in_threadpool(play.close)
+
+    return life
+
+
+def dashboard_routes(runs: Sequence[RunReader], ending: Callable[[], bool]) -> Iterator[Route]:
+    """What shows runs."""
     overview = {
         "runs": [{"name": run.name, "folder": str(run.folder)} for run in runs],
         "axes": [{"figure": figure, "name": name} for figure, name in AXES.items()],
     }
-    streams = Streams(runs, ending)
+    yield Route("/", page())
+    yield Route("/api/runs", lambda request: JSONResponse(overview))
+    yield Route("/api/runs/{number:int}/curves", of_run(runs, RunReader.curves))
+    yield Route("/api/runs/{number:int}/state", of_run(runs, RunReader.state))
+    yield Route("/api/runs/{number:int}/calibration", Calibrations(runs).answer)
+    yield Route("/api/runs/{number:int}/games/{game}", game_of(runs))
+    yield Route("/api/changes", Streams(runs, ending).answer)
+
+
+def assets() -> Iterator[Route]:
+    """The scripts, styles and pictures of all pages."""
     files = (*ASSETS.iterdir(), *BOARDS.values(), VIEWER["css"], VIEWER["js"], *CHARTS.values())
-    return Starlette(
-        routes=[
-            Route("/", page()),
-            *(Route(f"/{path.name}", asset(path)) for path in files if path.suffix in TYPES),
-            Route("/api/runs", lambda request: JSONResponse(overview)),
-            Route("/api/runs/{number:int}/curves", of_run(runs, RunReader.curves)),
-            Route("/api/runs/{number:int}/state", of_run(runs, RunReader.state)),
-            Route("/api/runs/{number:int}/calibration", Calibrations(runs).answer),
-            Route("/api/runs/{number:int}/games/{game}", game_of(runs)),
-            Route("/api/changes", streams.answer),
-        ]
-    )
+    yield from (Route(f"/{path.name}", asset(path)) for path in files if path.suffix in TYPES)
 
 
 def asset(path: Path) -> Callable[[Request], Response]:

@@ -31,7 +31,7 @@ def address(text: str) -> str:
         raise argparse.ArgumentTypeError(f"{text} is no IP address, such as 192.168.1.20") from error
 
 
-def add_server_flags(parser: argparse.ArgumentParser) -> None:
+def add_server_flags(parser: argparse._ActionsContainer) -> None:
     """Add what says where to listen."""
     parser.add_argument(
         "--port", type=whole(0, HIGHEST_PORT), default=0, help="port to listen at (default: a free one)"
@@ -85,9 +85,9 @@ def own_addresses() -> list[str]:
     return [f"[{each}]" if ":" in each else each for each in sorted(found)]
 
 
-def greeting(link: str, listen: str, port: int) -> list[str]:
+def greeting(what: str, link: str, listen: str, port: int) -> list[str]:
     """The lines that say how to open the application."""
-    lines = [f"dashboard: {link}"]
+    lines = [f"{what}: {link}"]
     if "SSH_CONNECTION" in os.environ and ip_address(listen).is_loopback:
         server = os.environ["SSH_CONNECTION"].split()[2]
         user = os.environ.get("USER", "USER")
@@ -126,7 +126,7 @@ def serve(
     names = hosts(args.listen, chosen)
     link = f"http://{names[0]}{page}?token={token}"
     app = make(lambda: server.should_exit)
-    for line in greeting(link, args.listen, chosen):
+    for line in greeting("dashboard" if page == "/" else "play", link, args.listen, chosen):
         say(line)
     if not args.no_browser and (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")):
         webbrowser.open(link)

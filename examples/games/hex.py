@@ -48,6 +48,28 @@ def planes(board, player):
     return board == player, board == -player, player == 1
 
 
+COLOURS = {0: "#e9edf2", 1: "#c0392b", -1: "#2456a6"}
+
+
+def svg(board):
+    """The rhombus of hexagons; the first player is red, and connects the red sides."""
+    size, cells = len(board), []
+    for row in range(size):
+        for column in range(size):
+            x, y = 20 * column + 10 * row + 24, 17.3 * row + 24
+            corners = ((0, -11.5), (10, -5.8), (10, 5.8), (0, 11.5), (-10, 5.8), (-10, -5.8))
+            points = " ".join(f"{x + right:g},{y + down:.1f}" for right, down in corners)
+            fill, name = COLOURS[int(board[row, column])], f"{chr(97 + column)}{row + 1}"
+            cells.append(f'<polygon points="{points}" fill="{fill}" stroke="#555" data-move="{name}"/>')
+    wide, last = 30 * size + 30, 17.3 * size + 17
+    sides = {
+        1: f"M14 9H{20 * size + 14}M{10 * size + 14} {last + 8:.1f}H{wide - 16}",
+        -1: f"M4 16L{10 * size} {last:.1f}M{20 * size + 16} 16L{30 * size + 16} {last:.1f}",
+    }
+    lines = "".join(f'<path d="{way}" stroke="{COLOURS[who]}" stroke-width="4"/>' for who, way in sides.items())
+    return f'<svg viewBox="0 0 {wide} {last + 15:.0f}">{"".join(cells)}{lines}</svg>'
+
+
 def game(size=7, swap=False):
     """Hex on a rhombus; with ``swap``, the last move takes over the first stone."""
     if not 3 <= size <= 19:
@@ -85,4 +107,5 @@ def game(size=7, swap=False):
         moves=points + swap,
         symmetries=turned,
         max_plies=points + swap,
+        svg=svg,
     )

@@ -6,7 +6,7 @@ import re
 import signal
 import subprocess
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass
 from email.message import Message
 from pathlib import Path
@@ -50,20 +50,25 @@ class Answer(NamedTuple):
     body: bytes
 
 
-def printed_address(process: "subprocess.Popen[str]") -> Dashboard:
-    """Return the dashboard whose address the program prints next."""
+def printed_address(process: "subprocess.Popen[str]", page: str = "/") -> Dashboard:
+    """Return the server whose address the program prints next; it leads to ``page``."""
     assert process.stdout
     line = process.stdout.readline()
-    found = re.fullmatch(r"dashboard: (http://127\.0\.0\.1:(\d+)/\?token=(\S+))\n", line)
+    found = re.fullmatch(rf"\w+: (http://127\.0\.0\.1:(\d+){page}\?token=(\S+))\n", line)
     assert found, line + process.stdout.read()
     return Dashboard(found[1], int(found[2]), found[3])
 
 
-@contextmanager
-def dashboard(*runs: Path) -> Iterator[Dashboard]:
+def dashboard(*runs: Path) -> AbstractContextManager[Dashboard]:
     """Yield a dashboard of these runs, which ends by Ctrl-C with the block."""
-    with programs.begun("scripts/dashboard.py", "--no-browser", *runs) as process:
-        yield printed_address(process)
+    return server("scripts/dashboard.py", *runs)
+
+
+@contextmanager
+def server(program: str, *arguments: object, page: str = "/") -> Iterator[Dashboard]:
+    """Yield the server that a program starts, which ends by Ctrl-C with the block; its address leads to ``page``."""
+    with programs.begun(program, "--no-browser", *arguments) as process:
+        yield printed_address(process, page)
         process.send_signal(signal.SIGINT)
         rest, _ = process.communicate(timeout=SECONDS)
         assert "Traceback" not in rest, rest

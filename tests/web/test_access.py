@@ -43,7 +43,8 @@ def test_every_answer_keeps_the_page_to_itself(served: Dashboard) -> None:
         assert headers["Cache-Control"] == "no-store" and "Server" not in headers
 
 
-PATHS = ("/", "/api/runs", "/api/runs/0/curves", "/api/runs/0/state", "/api/changes", "/dashboard.js", "/nothing")
+PAGES = ("/", "/play", "/dashboard.js", "/nothing")
+PATHS = (*PAGES, "/api/runs", "/api/runs/0/curves", "/api/runs/0/state", "/api/changes")
 CHANGES = [
     *({"cookie": False, "method": "GET", **each} for each in ({}, {"Cookie": "keima-1=x"}, {"Cookie": "a" * 9000})),
     *({"method": method} for method in ("POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "CONNECT", "BREW")),

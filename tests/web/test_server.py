@@ -11,10 +11,10 @@ LINK = "http://127.0.0.1:8080/?token=secret"
 
 def test_over_ssh_it_says_how_to_forward_the_port(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("SSH_CONNECTION", raising=False)
-    assert not any("ssh -L" in line for line in server.greeting(LINK, "127.0.0.1", 8080))
+    assert not any("ssh -L" in line for line in server.greeting("dashboard", LINK, "127.0.0.1", 8080))
     monkeypatch.setenv("SSH_CONNECTION", "192.0.2.7 50000 192.0.2.1 22")
     monkeypatch.setenv("USER", "ada")
-    lines = server.greeting(LINK, "127.0.0.1", 8080)
+    lines = server.greeting("dashboard", LINK, "127.0.0.1", 8080)
     assert lines[0] == f"dashboard: {LINK}"
     assert any("ssh -L 8080:127.0.0.1:8080 ada@192.0.2.1" in line for line in lines)
 
