@@ -130,6 +130,7 @@ def test_the_output_can_be_drawn_as_a_picture_of_a_terminal(tmp_path: Path, caps
     assert "<script" not in drawn and "url(http" not in drawn
 
 
+@pytest.mark.medium
 def test_the_curves_can_be_drawn_as_a_picture(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write(tmp_path, [evaluation(number) for number in range(1, 6)])
     path = tmp_path / "curves.png"
@@ -139,12 +140,14 @@ def test_the_curves_can_be_drawn_as_a_picture(tmp_path: Path, capsys: pytest.Cap
     assert all(count_of(colour, picture) > 100 for colour in COLOURS[:3]), "there is a curve for each loss"
 
 
+@pytest.mark.medium
 def test_page_and_picture_are_written_together(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write(tmp_path, [None] * 3)
     assert main([str(tmp_path), "--html", str(tmp_path / "page.html"), "--png", str(tmp_path / "curves.png")]) == 0
     assert (tmp_path / "page.html").exists() and (tmp_path / "curves.png").exists()
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(
     ("count", "name", "words"), [(1, "curves.png", "curves need two iterations"), (2, "no/curves.png", "curves.png")]
 )

@@ -249,6 +249,7 @@ def test_it_has_no_viewer_without_games(browser: Browser, tmp_path: Path) -> Non
     assert not browser.found(hidden)
 
 
+@pytest.mark.medium
 def test_a_ppo_run_shows_its_account_and_its_trades_on_the_prices(browser: Browser, tmp_path: Path) -> None:
     leave_a_run(tmp_path)
     rounds, episode = read_rounds(tmp_path / STATS_NAME), read_episode(tmp_path)
@@ -297,6 +298,7 @@ def everything(row: IterationReport) -> IterationReport:
     return replace(row, learner=replace(row.learner, spikes=spikes, generalization=new))
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("width", [360, 1280])
 def test_no_table_is_cut_off_and_nothing_is_wider_than_the_window(browser: Browser, tmp_path: Path, width: int) -> None:
     browser.resize(width, 900)
@@ -338,6 +340,7 @@ def losses(count: int, *, seconds_each: float = 60.0) -> list[IterationReport]:
     ]
 
 
+@pytest.mark.medium
 def test_every_curve_has_the_figures_of_metrics_jsonl(browser: Browser, tmp_path: Path) -> None:
     rows = losses(9)
     written = metrics_of(tmp_path, rows)
@@ -381,6 +384,7 @@ def places_shown(browser: Browser, title: str) -> tuple[float, float]:
     return min(ends), max(ends)
 
 
+@pytest.mark.medium
 def test_dragging_enlarges_all_charts_and_a_double_click_shows_the_whole(browser: Browser, tmp_path: Path) -> None:
     show(browser, tmp_path, [], text=page("run", [], losses(20), []))
     assert places_shown(browser, "Games per second") == (1, 20)
@@ -398,6 +402,7 @@ def test_dragging_enlarges_all_charts_and_a_double_click_shows_the_whole(browser
     assert browser.complaints() == []
 
 
+@pytest.mark.medium
 def test_two_runs_lie_over_each_other_and_over_games(browser: Browser, tmp_path: Path) -> None:
     rows = {"first": losses(6), "second": losses(9, seconds_each=30.0)}
     summaries = [[("Games", "600")], [("Games", "900"), ("Elo", "<b>12</b>")]]
@@ -418,6 +423,7 @@ def test_two_runs_lie_over_each_other_and_over_games(browser: Browser, tmp_path:
     assert browser.complaints() == [] and browser.requests() == [(tmp_path / "page.html").as_uri()]
 
 
+@pytest.mark.medium
 def test_curves_are_drawn_in_the_colours_of_a_dark_theme(browser: Browser, tmp_path: Path) -> None:
     show(browser, tmp_path, [], text=page("run", [], losses(3), []))
     light, dark = [31, 111, 235], [106, 167, 255]

@@ -52,6 +52,7 @@ def test_the_table_has_all_players_the_strongest_first_from_the_network_s_view()
     assert "87.5 % (" in lines[3] and lines[3].endswith("40 0.10")
 
 
+@pytest.mark.medium
 def test_the_picture_has_a_line_for_every_player_with_a_known_rating() -> None:
     players = rated_players(standings("network", MATCHES, RATINGS), "random")
     assert [player.marked for player in players] == [False, True, False]

@@ -3,6 +3,8 @@
 from dataclasses import replace
 from itertools import groupby
 
+import pytest
+
 from tests.training.example_reports import iteration, worker
 from tests.views.pictures import count_of, pixels
 from training.common.reports import IterationReport, RemoteStanding, WorkerReport
@@ -72,6 +74,7 @@ def test_many_workers_have_one_row_each_with_short_names() -> None:
     assert states.rows[0] == "…ng-name-0"
 
 
+@pytest.mark.medium
 def test_they_are_on_the_page_and_in_the_picture_unless_there_are_no_workers() -> None:
     rows = run((replace(worker(0), state="error"),), (replace(worker(0), name="<b>"),))
     text = page("run", [], rows, [])
