@@ -45,6 +45,7 @@ from training.networks.model_heading import Heading, model_path_of_run, read_hea
 from web.server import add_server_flags, serve
 
 ENGINE_TITLE = "Keima"
+USUAL_SIMULATIONS = 400
 
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
@@ -56,7 +57,9 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--version", type=whole(), help="with --run: the model's version (default: the newest accepted one)"
     )
-    parser.add_argument("--simulations", type=whole(), default=400, help="simulations per move (default: 400)")
+    parser.add_argument(
+        "--simulations", type=whole(), help="simulations per move (default: 400; with --web two seconds)"
+    )
     parser.add_argument("--second", action="store_true", help="let the network move first")
     parser.add_argument("--watch", action="store_true", help="watch it play a one-player game to the end")
     parser.add_argument(
@@ -77,6 +80,8 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     engine.add_argument("--gtp", action="store_true", help="Go engine: speak GTP on standard input and output")
     add_server_flags(parser.add_argument_group("with --web"))
     arguments = parser.parse_args(argv)
+    if arguments.simulations is None and not arguments.web:
+        arguments.simulations = USUAL_SIMULATIONS
     if arguments.version is not None and not arguments.run:
         parser.error("--version selects a run's model: it needs --run")
     if arguments.uci and arguments.resign is not None:
@@ -124,7 +129,7 @@ def serve_page(arguments: argparse.Namespace) -> int:
     runs = [RunReader(arguments.run)] if arguments.run else []
     models = Models(runs, [] if runs else [arguments.model])
     chosen = f"run-0-{arguments.version}" if arguments.version is not None else ""
-    simulations = min(arguments.simulations, MOST_SIMULATIONS)
+    simulations = arguments.simulations and min(arguments.simulations, MOST_SIMULATIONS)
 
     def make(ending: Callable[[], bool]) -> Starlette:
         return play_application(models, chosen=chosen, simulations=simulations)

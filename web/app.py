@@ -51,12 +51,12 @@ def application(folders: Sequence[Path], ending: Callable[[], bool] = lambda: Fa
     return Starlette(routes=[*dashboard_routes(runs, ending), *assets(), *play.routes()], lifespan=until_closed(play))
 
 
-def play_application(models: Models, *, chosen: str, simulations: int) -> Starlette:
+def play_application(models: Models, *, chosen: str, simulations: int | None) -> Starlette:
     """The page where people play against these models, alone.
 
     Args:
         chosen: the name of the model that it proposes; empty: the first.
-        simulations: of a move, that it proposes.
+        simulations: of a move, that it proposes; None: it proposes a time.
     """
     play = Play(models, chosen=chosen, simulations=simulations)
     home = Route("/", lambda request: RedirectResponse("/play"))

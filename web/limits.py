@@ -1,6 +1,6 @@
 """What a visitor of ``/play`` may ask of the server."""
 
-USUAL_SIMULATIONS = 400  # of a move, proposed
+USUAL_SECONDS = 2.0  # for a move, proposed: beside a training run, simulations take long
 MOST_SIMULATIONS = 10_000
 MOST_SECONDS = 30.0  # for a move, whatever the simulations
 MOST_GAMES = 64  # in progress, one for each visitor; the one that was longest untouched makes room

@@ -25,7 +25,7 @@ from starlette.routing import Route
 
 from engines.engine_process import EngineFailed, EngineProcess
 from web.access import COMMANDS
-from web.limits import MOST_ENGINES, MOST_GAMES, MOST_SECONDS, MOST_SIMULATIONS, MOST_WAITING, USUAL_SIMULATIONS
+from web.limits import MOST_ENGINES, MOST_GAMES, MOST_SECONDS, MOST_SIMULATIONS, MOST_WAITING, USUAL_SECONDS
 from web.models import Models
 
 PAGE = Path(__file__).with_name("assets") / "play.html"
@@ -135,10 +135,10 @@ class Play:
     Args:
         models: that can be chosen.
         chosen: the one that the page proposes; empty: the first.
-        simulations: of a move, that the page proposes.
+        simulations: of a move, that the page proposes; None: it proposes a time.
     """
 
-    def __init__(self, models: Models, *, chosen: str = "", simulations: int = USUAL_SIMULATIONS) -> None:
+    def __init__(self, models: Models, *, chosen: str = "", simulations: int | None = None) -> None:
         self._models, self._chosen, self._simulations = models, chosen, simulations
         self._games: OrderedDict[str, PlayedGame] = OrderedDict()  # by visitor, who was there last at the end
         self._engines: dict[str, ThinkingProcess] = {}  # by the model's path, the one that was asked last at the end
@@ -165,9 +165,11 @@ class Play:
 
     async def _list(self, request: Request) -> Response:
         models = [model.shown() for model in await run_in_threadpool(self._models.listed)]
-        limits = {"simulations": MOST_SIMULATIONS, "seconds": MOST_SECONDS, "usual": self._simulations}
+        limits = {"simulations": MOST_SIMULATIONS, "seconds": MOST_SECONDS}
+        usual = {"simulations": self._simulations, "seconds": USUAL_SECONDS}
         playing = request.cookies.get(VISITOR, "") in self._games
-        return JSONResponse({"models": models, "chosen": self._chosen, "limits": limits, "playing": playing})
+        offer = {"models": models, "chosen": self._chosen, "limits": limits, "usual": usual, "playing": playing}
+        return JSONResponse(offer)
 
     async def _file(self, request: Request) -> Response:
         game = self._games.get(request.cookies.get(VISITOR, ""))

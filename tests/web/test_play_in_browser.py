@@ -61,6 +61,7 @@ def visit(browser: Browser, served: Dashboard) -> None:
 def begin(browser: Browser, *, person: str = "0", simulations: int = 4) -> dict[str, Any]:
     """Choose a side and a strength, and begin; returns the view."""
     browser.found("document.getElementById('person').value = arguments[0]", person)
+    browser.found("const unit = document.getElementById('unit'); unit.value = 'simulations'; unit.onchange()")
     browser.found("document.getElementById('limit').value = arguments[0]", simulations)
     browser.click("#setup button")
     return settled(browser)

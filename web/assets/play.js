@@ -248,8 +248,15 @@ async function start() {
   showModels();
   showSides();
   part("model").onchange = showSides;
-  part("limit").value = offer.limits.usual;
-  part("unit").onchange = () => { part("limit").value = part("unit").value === "seconds" ? 2 : 400; part("limit").step = part("unit").value === "seconds" ? 0.1 : 1; part("limit").min = part("limit").step; };
+  const usual = {simulations: offer.usual.simulations || 400, seconds: offer.usual.seconds};
+  const propose = () => {
+    const unit = part("unit").value;
+    part("limit").step = part("limit").min = unit === "seconds" ? 0.1 : 1;
+    part("limit").value = usual[unit];
+  };
+  part("unit").value = offer.usual.simulations ? "simulations" : "seconds";
+  propose();
+  part("unit").onchange = propose;
   part("setup").onsubmit = (event) => { event.preventDefault(); begin(); };
   part("typed").onsubmit = (event) => {
     event.preventDefault();
