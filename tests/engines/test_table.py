@@ -25,6 +25,7 @@ def test_undo_takes_the_person_s_last_move_back_with_the_answer() -> None:
 def test_a_game_goes_on_from_its_actions() -> None:
     first = Table(SMALL, person=0, seed=1)
     for _ in range(5):
+        assert SMALL.current_player(first.state) != CHANCE
         first.play(int(SMALL.legal_actions(first.state)[0]))
     again = Table(SMALL, person=0, actions=first.actions, seed=2)
     assert (again.state == first.state).all() and again.moves == first.moves

@@ -9,7 +9,7 @@ import pytest
 import torch
 from rich.console import Console
 
-from games import CHANCE, load_game
+from games import load_game
 from scripts import play
 from tests.training.one_player import SMALL
 from tests.training.small_run import GAME, NETWORK, model_bytes
@@ -280,16 +280,6 @@ def test_a_person_plays_a_one_player_game_with_hints(
     said = played(capsys, run_of_2048)
     assert "It would play " in said and "Another game?" in said
     assert said.count("Your move:") == 8
-
-
-def test_nature_moves_automatically(run_of_2048: Path) -> None:
-    table = play.Table(SMALL, None, person=0, seed=1)  # type: ignore[arg-type]
-    for _ in range(5):
-        assert SMALL.current_player(table.state) != CHANCE
-        table.play(int(SMALL.legal_actions(table.state)[0]))
-    positions = len(table.history)
-    table.undo()
-    assert len(table.history) == positions - 1
 
 
 def test_the_network_cannot_begin_a_one_player_game(run_of_2048: Path, capsys: pytest.CaptureFixture[str]) -> None:
