@@ -222,3 +222,22 @@ def test_wandb_has_every_figure_also_in_the_next_session(tmp_path: Path, monkeyp
     assert {run["host"] for run in runs} == {"keima"} and "environment" not in {record["type"] for record in records}
     config = next(run["config"]["update"] for run in runs)
     assert config["search"]["num_simulations"] and "distributed" not in config and "directory" not in config["run"]
+
+
+@with_wandb
+@pytest.mark.trial
+@pytest.mark.timeout(600)
+def test_after_a_run_is_killed_the_rest_is_sent(tmp_path: Path) -> None:
+    program = f"""
+import os, pathlib, signal
+from tests.views.test_trackers import Run
+run = Run(pathlib.Path({str(tmp_path)!r}), "wandb")
+run.play(1, 3)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+    environment = {**os.environ, "WANDB_MODE": "offline"}
+    ended = subprocess.run([sys.executable, "-c", program], cwd=ROOT, env=environment, check=False)
+    assert ended.returncode == -signal.SIGKILL
+    until(lambda: [record for record in told_to_wandb(tmp_path) if record["type"] == "exit"], PATIENCE)
+    steps = [record["history"]["item"]["_step"] for record in told_to_wandb(tmp_path) if record["type"] == "history"]
+    assert steps == [1, 2, 3]
