@@ -39,6 +39,7 @@ class RunReader:
         self.name = folder.resolve().name
         self._read: tuple[FileStamp | None, list[Figures], Cost] = (None, [], cost_of([]))
         self._rounds_read: tuple[FileStamp | None, list[Round]] = (None, [])
+        self._curves: tuple[str, dict[str, Any]] = ("", {})
 
     def stamps(self) -> tuple[str, str]:
         """What changes whenever the curves, and whenever the state, have changed."""
@@ -48,6 +49,13 @@ class RunReader:
 
     def curves(self) -> dict[str, Any]:
         """The charts, the figures of all iterations by column, and the newest iterations as a table."""
+        stamp, (known, found) = self.stamps()[0], self._curves
+        if stamp != known:
+            found = self._new_curves()
+            self._curves = stamp, found
+        return found
+
+    def _new_curves(self) -> dict[str, Any]:
         if rounds := self._rounds():
             return ppo_charts(self.name, rounds).as_json() | newest_rows(PPO_METRICS, rounds)
         rows, _ = self._iterations()

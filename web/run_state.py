@@ -110,7 +110,7 @@ def time_and_cost(report: ProgressReport, rows: Sequence[Figures], cost: Cost, *
     working = sum(worker.state not in NO_LONGER_PLAYS for worker in report.workers)
     since = max(0.0, report.seconds - rows[-1].get("run/seconds", 0.0)) if rows else report.seconds
     hours = cost.hours + working * since / HOUR
-    left = time_left(report.seconds_left) if running and report.seconds_left is not None else ""
+    left = time_left(report.seconds_left).removesuffix(" left") if running and report.seconds_left is not None else ""
     found = [
         ("Elapsed", duration(report.seconds)),
         ("Left", left),

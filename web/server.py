@@ -54,7 +54,8 @@ def listener(host: str, port: int) -> socket.socket:
         OSError: the port is in use, or the address is not this machine's.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    opened = socket.socket(family, socket.SOCK_STREAM)
+    # With its protocol named, asyncio sends answers at once (TCP_NODELAY); else the body waits 40 ms after the headers.
+    opened = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         opened.bind((host, port))

@@ -11,8 +11,10 @@ Segments with the dashboard and without it alternate; without, the dashboard's p
 neighboring segments are a pair, and pairs take turns in which comes first. The figures are medians of the pairs'
 ratios, with over without, and their 95 % intervals (of the median, by order statistics):
 
-    evaluations      positions that the workers' networks evaluated, per second, from their heartbeats
-    processor        processor time that the run received, in all its processes
+    evaluations      positions that the workers' networks evaluated, per second, from their heartbeats; pairs in which
+                     the workers paused are left out
+    processor        processor time that the run received, in all its processes; steadier, because how many evaluations
+                     a segment has also depends on when the learner works
     dashboard        processor time that the dashboard takes, in % of a core
 
 The run is busy with all cores, so what the dashboard took would be missing there.
@@ -249,6 +251,7 @@ def report(run: int, folder: Path, arguments: argparse.Namespace) -> None:
     print(f"{'':12} {'with':>10} {'without':>10} {'ratio':>7}  95 % interval")
     for name in ("evaluations", "processor"):
         values = [(getattr(shown, name), getattr(alone, name)) for shown, alone in found]
+        values = [pair for pair in values if all(pair)]  # workers pause when their games wait for the learner
         ratio, low, high = median_interval([shown / alone for shown, alone in values])
         shown, alone = (statistics.median(each) for each in zip(*values, strict=True))
         print(f"{name:12} {shown:10,.2f} {alone:10,.2f} {ratio:7.4f}  {low:.4f} to {high:.4f}")

@@ -11,6 +11,8 @@ workers, and a ledger with their accounts and as many events as iterations. The 
     new report    the state, after progress.json was replaced
     browser       a headless Chromium, from the address to all charts and cards drawn; if it is installed
     memory        of the server's processes together, at the end (proportional set size: shared memory counts in parts)
+
+After each time stands the server's processor time, which tells more on a machine that is busy with other work.
 """
 
 import argparse
@@ -21,14 +23,16 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from http.client import HTTPConnection
 from pathlib import Path
+from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
+from benchmarks.speed.dashboard_beside import family, processor_seconds
 from configs.flags import whole
 from games import load_game
 from tests.training.example_reports import evaluation, iteration, progress, worker
@@ -42,7 +46,7 @@ from views.files import METRICS_NAME, MetricsFile
 from views.progress_file import PROGRESS_NAME, ProgressFile
 
 SECONDS = 60.0  # for an answer
-REPEATS = 9
+REPEATS = 15
 CHARTS = 8  # at least, that the page draws
 
 
@@ -73,11 +77,24 @@ def invented_run(folder: Path, workers: int, iterations: int) -> None:
             ledger.add_event("note", f"event {number} of the run", worker=all_workers[number % workers].name)
 
 
-def seconds(work: Callable[[], object]) -> float:
-    """How long this takes."""
-    began = time.perf_counter()
-    work()
-    return time.perf_counter() - began
+class Taken(NamedTuple):
+    """What something took."""
+
+    seconds: float
+    processor: float  # seconds, of the server
+
+    def __str__(self) -> str:
+        return f"{self.seconds:7.3f} s, processor {self.processor:6.3f} s"
+
+
+def taken(server: Sequence[int], work: Callable[[], object], repeats: int = 1) -> Taken:
+    """What this takes: the median time of several calls, and the mean processor time."""
+    before, times = processor_seconds(server), []
+    for _ in range(repeats):
+        began = time.perf_counter()
+        work()
+        times.append(time.perf_counter() - began)
+    return Taken(statistics.median(times), (processor_seconds(server) - before) / repeats)
 
 
 class Page:
@@ -108,8 +125,7 @@ class Page:
 
 def memory(pid: int) -> float:
     """The memory of a process and its children, in MB."""
-    found = [pid, *(int(text) for text in Path(f"/proc/{pid}/task/{pid}/children").read_text().split())]
-    rollups = [Path(f"/proc/{each}/smaps_rollup").read_text() for each in found]
+    rollups = [Path(f"/proc/{each}/smaps_rollup").read_text() for each in family(pid)]
     return sum(int(size) for text in rollups for size in re.findall(r"(?m)^Pss: +(\d+) kB", text)) / 1e3
 
 
@@ -138,26 +154,27 @@ def main() -> None:
         line = [sys.executable, "scripts/dashboard.py", "--no-browser", str(folder)]
         began = time.perf_counter()
         with RunLock(folder), subprocess.Popen(line, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
-            served = printed_address(process)
-            print(f"start       {time.perf_counter() - began:6.2f} s")
-            measure(Page(served), folder)
+            served, server = printed_address(process), family(process.pid)
+            print(f"start       {Taken(time.perf_counter() - began, processor_seconds(server))}")
+            measure(Page(served), folder, server)
             if shutil.which("chromium") and shutil.which("chromedriver"):
-                print(f"browser     {in_browser(served, Path(scratch), arguments.workers):6.2f} s")
+                print(f"browser     {in_browser(served, Path(scratch), arguments.workers):7.3f} s")
             print(f"memory      {memory(process.pid):6.0f} MB")
             process.terminate()
 
 
-def measure(page: Page, folder: Path) -> None:
+def measure(page: Page, folder: Path, server: Sequence[int]) -> None:
     """Print the times of the page's requests."""
-    first = seconds(page.load)
-    print(f"first load  {first:6.2f} s, {page.received / 1e6:.1f} MB")
-    print(f"next load   {statistics.median(seconds(page.load) for _ in range(REPEATS)):6.2f} s")
+    first = taken(server, page.load)
+    print(f"first load  {first}, {page.received / 1e6:.1f} MB")
+    print(f"next load   {taken(server, page.load, REPEATS)}")
     file = folder / PROGRESS_NAME
-    times = []
-    for _ in range(REPEATS):
-        write_atomically(file, file.read_bytes())
-        times.append(seconds(lambda: page.get("/api/runs/0/state")))
-    print(f"new report  {1000 * statistics.median(times):6.0f} ms")
+
+    def report() -> None:
+        write_atomically(file, file.read_bytes(), durable=False)
+        page.get("/api/runs/0/state")
+
+    print(f"new report  {taken(server, report, REPEATS)}")
 
 
 if __name__ == "__main__":

@@ -1,5 +1,7 @@
 """What the web application tells of several runs, and when."""
 
+import asyncio
+import socket
 from contextlib import closing
 from http.client import HTTPConnection
 from pathlib import Path
@@ -14,6 +16,7 @@ from tests.web.serving import SECONDS, dashboard
 from views import make_observers
 from web.app import Streams
 from web.run_reader import RunReader
+from web.server import listener
 
 STREAMS = 10
 
@@ -52,6 +55,22 @@ def test_open_pages_share_one_poll_of_the_files(tmp_path: Path) -> None:
     told = anyio.run(first_lines)
     assert told == ['data: {"run": 0, "curves": true, "state": true}\n\n'] * STREAMS
     assert 1 <= reader.asked <= STREAMS // 2
+
+
+def test_answers_are_sent_at_once() -> None:
+    async def sent_at_once() -> int:
+        with listener("127.0.0.1", 0) as opened:
+            accepted = asyncio.get_running_loop().create_future()
+            server = await asyncio.start_server(lambda _, writer: accepted.set_result(writer), sock=opened)
+            _, client = await asyncio.open_connection(*opened.getsockname())
+            writer = await accepted
+            found = int(writer.get_extra_info("socket").getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
+            for each in (writer, client):
+                each.close()
+            server.close()
+            return found
+
+    assert asyncio.run(sent_at_once())
 
 
 @pytest.mark.medium

@@ -167,7 +167,7 @@ def test_time_and_cost_are_those_of_the_iterations_and_of_the_time_since(tmp_pat
         state = reader.state()
     assert state["time"] == [
         ["Elapsed", "2 h 30 min"],
-        ["Left", "about 1 min 00 s left"],
+        ["Left", "about 1 min 00 s"],
         ["Core hours of workers", "5.00 (2 now)"],
         ["Core hours for 100 Elo", "2.00"],
     ]
