@@ -1,0 +1,85 @@
+"""Take the documentation's pictures of the dashboard: a headless Chromium shows real runs.
+
+    .venv/bin/python tests/screenshots.py runs/connect_four [RUN ...] [--out docs/images]
+
+A run that still plays also shows its workers. The pictures, each under 200 kB: the page in light and in dark colours,
+on a phone, and a game of the first run, half-way.
+"""
+
+import argparse
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from tests.views.browser import Browser, running_browser, until
+from tests.web.serving import dashboard
+
+DESK = {"width": 1280, "height": 1230, "deviceScaleFactor": 1, "mobile": False}
+PHONE = {"width": 390, "height": 844, "deviceScaleFactor": 2, "mobile": True}
+GAME_HEIGHT = 720
+MOST_BYTES = 200_000
+CHARTS = 6  # at least, that a page has drawn
+
+
+def shown(browser: Browser, address: str, *, dark: bool, screen: Mapping[str, object]) -> None:
+    """Load the page, and wait until it has drawn its charts for this screen."""
+    browser.command("Emulation.setDeviceMetricsOverride", **screen)
+    browser.command("Emulation.setScrollbarsHidden", hidden=True)
+    browser.dark(on=dark)
+    browser.visit(address)
+    until(lambda: browser.found("return document.querySelectorAll('figure').length") >= CHARTS)
+    until(lambda: browser.found("return document.documentElement.scrollWidth <= innerWidth"))
+    until(lambda: browser.found("return !document.getAnimations().length"))
+
+
+def taken(browser: Browser, path: Path) -> None:
+    """Write what the window shows.
+
+    Raises:
+        SystemExit: the picture is too large.
+    """
+    data = browser.picture()
+    if len(data) > MOST_BYTES:
+        raise SystemExit(f"screenshots.py: {path} would have {len(data):,} bytes, more than {MOST_BYTES:,}")
+    path.write_bytes(data)
+    print(f"{path}: {len(data):,} bytes")
+
+
+def step_to_the_middle(browser: Browser) -> None:
+    """Unfold the games, and step to the first full search in the second half of the newest one."""
+    browser.click("#choice > summary")
+    until(lambda: "Position 1 of" in str(browser.found("return document.getElementById('said').textContent")))
+    positions = int(str(browser.found("return document.getElementById('said').textContent")).split()[3].rstrip("."))
+    for step in range(1, positions):
+        browser.click("#next")
+        if step >= positions // 2 and browser.found("return document.getElementById('policy').children.length"):
+            break
+    browser.found("document.getElementById('choice').scrollIntoView()")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Take all pictures; returns the exit code."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="folder of a run")
+    parser.add_argument("--out", type=Path, default=ROOT / "docs" / "images", help="folder for the pictures")
+    args = parser.parse_args(argv)
+    with (
+        dashboard(*args.runs) as served,
+        tempfile.TemporaryDirectory() as profile,
+        running_browser(Path(profile)) as browser,
+    ):
+        for name, dark, screen in (("light", False, DESK), ("dark", True, DESK), ("phone", False, PHONE)):
+            shown(browser, served.address, dark=dark, screen=screen)
+            taken(browser, args.out / f"dashboard-{name}.png")
+        shown(browser, served.address, dark=False, screen=DESK | {"height": GAME_HEIGHT})
+        step_to_the_middle(browser)
+        taken(browser, args.out / "dashboard-game.png")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
