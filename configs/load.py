@@ -23,7 +23,10 @@ from configs.schema import Settings
 
 SIZE_LIMIT = 256 * 1024  # bytes of YAML
 DEEP = re.compile(r"([\[{]\s*){50}")  # the YAML library takes quadratic time for these
-SECRET: Any = {"distributed": {"workers": {"__all__": {"key_path", "env"}}, "pip": True}}  # left out of a run's folder
+PRIVATE = {"key_path", "env"}  # of a worker
+SECRET: Any = {  # left out of a run's folder
+    "distributed": {"defaults": PRIVATE, "workers": {"__all__": PRIVATE}, "pip": True}
+}
 OWN_NAMES = (("game", "name"), ("network", "type"))  # settings that can name a user's own file
 Keys = tuple[str | int, ...]  # the keys that lead to a setting
 S = TypeVar("S", bound=BaseModel)

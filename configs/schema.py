@@ -8,13 +8,23 @@ machine where it starts.
 import ipaddress
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationInfo,
+    WrapValidator,
+    model_validator,
+)
 
 from configs.commands import connector
+from configs.hosts import EXAMPLE, hosts_of
 from configs.own_modules import NAME as OWN_NAME
 from configs.own_modules import is_own, keep_module
 
@@ -27,6 +37,7 @@ NotNegative = Annotated[float, Field(ge=0)]
 Plies = Annotated[int, Field(ge=0, le=20)]
 Scalar = bool | int | float | str
 SEED_ACCOUNTS = {"chess": "pgn-files", "go": "sgf-files"}  # by game: the ledger's account of training.window.seed_games
+MOST_NAMED = 12  # names in one message
 SEED_FILES = {"chess": (".pgn", ".pgn.zst"), "go": (".sgf",)}  # by game: endings of these files
 
 
@@ -342,20 +353,15 @@ def first_label(host: str) -> str:
     return re.sub("[:%]", "-", host).strip("-")  # fe80::1%eth0: an address with its link
 
 
-class WorkerSettings(Section):
-    """One machine that plays games, reached over SSH with a key; passwords are not supported.
+class WorkerDefaults(Section):
+    """What a worker has that does not say otherwise. None means: as in ``~/.ssh/config`` and the agent."""
 
-    None means: as in ``~/.ssh/config`` and the agent.
-    """
-
-    host: Host
     user: User | None = None  # finally: the name of the local user
     key_path: Line | None = None  # private key file on the main node
     gpu_id: CountOrZero = 0  # a worker without a GPU plays on its CPU
     gpu_ids: Annotated[tuple[CountOrZero, ...], Field(min_length=1), BeforeValidator(_tuple)] | None = (
         None  # a process each
     )
-    name: Name = ""
     processes: Auto | Annotated[int, Field(ge=1, le=1024)] = "auto"  # without a GPU; auto: one per core
     port: Annotated[int, Field(ge=1, le=65_535)] | None = None  # finally: 22
     directory: Line = "~/keima"  # on the worker
@@ -363,6 +369,18 @@ class WorkerSettings(Section):
     proxy_jump: Line | None = None  # [user@]host[:port], as ssh has it
     parallel_games: Auto | Count = "auto"
     env: dict[Variable, Line] = {}
+    group: Name | None = None  # a name for several workers, in commands
+
+
+class WorkerSettings(WorkerDefaults):
+    """One machine that plays games, reached over SSH with a key; passwords are not supported.
+
+    In a list of workers, ``hosts`` instead of ``host`` stands for one such machine per host; see ``machines_of``.
+    """
+
+    host: Host
+    hosts: Annotated[None, Field(exclude=True)] = None
+    name: Name = ""
 
     @model_validator(mode="before")
     @classmethod
@@ -370,6 +388,54 @@ class WorkerSettings(Section):
         if isinstance(values, dict) and "name" not in values and isinstance(values.get("host"), str):
             return {**values, "name": first_label(values["host"])}
         return values
+
+    def over(self, defaults: WorkerDefaults) -> Self:
+        """This machine in a list with these defaults."""
+        return self.model_validate(_with_defaults(self.model_dump(exclude_unset=True), defaults))
+
+
+def _with_defaults(values: dict[str, Any], defaults: WorkerDefaults) -> dict[str, Any]:
+    """An entry's values, and the defaults of those that it leaves out; ``gpu_id`` also replaces ``gpu_ids``."""
+    given = defaults.model_dump(exclude_unset=True)
+    if "gpu_id" in values:
+        given.pop("gpu_ids", None)
+    return {**given, **values}
+
+
+def machines_of(
+    entry: Any, validate: Callable[[Any], WorkerSettings], info: ValidationInfo
+) -> tuple[WorkerSettings, ...]:
+    """The machines of an entry in a list of workers: one, or one for each of its ``hosts``.
+
+    Raises:
+        ValueError: the entry has no valid hosts.
+    """
+    if not isinstance(entry, dict):
+        return (validate(entry),)
+    values = _with_defaults(entry, info.data.get("defaults", WorkerDefaults()))
+    hosts = values.pop("hosts", None)
+    if hosts is None:
+        host = values.get("host")
+        if isinstance(host, str) and "[" in host:
+            raise ValueError(f"a range is written as `hosts`, not `host`: hosts: {host}")
+        return (validate(values),)
+    if not isinstance(hosts, str):
+        raise ValueError(f"expected hosts {EXAMPLE}, found {hosts!r}")
+    for key in ("host", "name"):
+        if values.get(key):
+            raise ValueError(f"`{key}` does not go with `hosts`: each machine is named after its host")
+    return tuple(validate({**values, "host": host}) for host in hosts_of(hosts))
+
+
+def listed(names: Sequence[str]) -> str:
+    """Names in words; of many, the first."""
+    more = len(names) - MOST_NAMED
+    return f"{', '.join(names[:MOST_NAMED])} and {more} more" if more > 0 else ", ".join(names) or "none"
+
+
+def _flat(several: Any) -> tuple[WorkerSettings, ...]:
+    """The machines of all entries, one after the other."""
+    return tuple(machine for machines in several for machine in machines)
 
 
 def _could_be_confused(workers: tuple[WorkerSettings, ...]) -> Iterator[tuple[str, str]]:
@@ -406,7 +472,12 @@ class DistributedSettings(Section):
     """Self-play on other machines over SSH."""
 
     enabled: bool = False
-    workers: Annotated[tuple[WorkerSettings, ...], BeforeValidator(_tuple)] = ()
+    defaults: WorkerDefaults = WorkerDefaults()
+    workers: Annotated[
+        tuple[Annotated[WorkerSettings, WrapValidator(machines_of)], ...],
+        BeforeValidator(_tuple),
+        AfterValidator(_flat),
+    ] = ()
     compression: bool = True
     batch_size: Annotated[int, Field(ge=1, le=10_000)] = 100  # games per transfer
     sync_interval: Count = 50  # games between model syncs
@@ -428,8 +499,10 @@ class DistributedSettings(Section):
         twice = sorted(name for name, count in names.items() if count > 1)
         if twice:
             raise ValueError(
-                f"workers: names must be unique, but several are called {', '.join(twice)}; give each a `name`"
+                f"workers: names must be unique, but several are called {listed(twice)}; give each a `name`"
             )
+        for group in sorted({worker.group for worker in self.workers if worker.group} & names.keys()):
+            raise ValueError(f"workers: {group} is the name of a group and of a worker; rename one of them")
         for first, second in _could_be_confused(self.workers):
             remedy = f"give one another `name`, or give {first} `processes: 1`"
             raise ValueError(f"workers: a process of {first} could have the name of machine {second}; {remedy}")
@@ -452,7 +525,7 @@ class DistributedSettings(Section):
         """
         names = {worker.name for worker in self.workers}
         unused = ", ".join(sorted(self.worker_weights.keys() - names))
-        known = ", ".join(sorted(names)) or "none"
+        known = listed(sorted(names))
         return unused and f"distributed.worker_weights: no worker is called {unused}; the workers are: {known}"
 
 

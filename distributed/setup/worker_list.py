@@ -13,11 +13,13 @@ from typing import Any
 
 import yaml
 
+from configs.hosts import hosts_of, without_host
 from configs.load import ConfigError, load_settings
-from configs.schema import Settings, WorkerSettings
+from configs.schema import Settings, WorkerSettings, listed
 from training.common.files import write_atomically
 
 PLAIN_SCALAR = re.compile(r"(?!(?:true|false|null)$)(?:[a-z/]|~/)[\w.~/@-]*|\d+(\.\d+){3}", re.IGNORECASE | re.ASCII)
+NULL = ("", "~", "null", "Null", "NULL")
 Node = yaml.Node
 Edit = Callable[[str], str]
 
@@ -27,22 +29,21 @@ class CannotEdit(ValueError):
 
 
 def add_worker(path: Path, machine: WorkerSettings) -> None:
-    """Append a machine to ``distributed.workers``, without settings that have their default.
+    """Append a machine to ``distributed.workers``, without settings that it has by default.
 
     Raises:
         ConfigError: the file is invalid, or would be with this machine.
         CannotEdit: see there.
         OSError: the file cannot be written.
     """
-    values = {
-        key: value for key, value in machine.model_dump(mode="json", exclude_defaults=True).items() if value is not None
-    }
-    default_name = WorkerSettings(host=machine.host).name
-    if values.get("name") == default_name:
-        del values["name"]
+    defaults = load_settings(path).distributed.defaults
+    without = WorkerSettings(host=machine.host).over(defaults).model_dump(mode="json")
+    given = machine.model_dump(mode="json", exclude_unset=True, exclude_none=True)
+    values = {"host": machine.host} | {key: value for key, value in given.items() if value != without[key]}
+    added = WorkerSettings.model_validate(values).over(defaults).model_dump(mode="json")
 
     def wanted(settings: dict[str, Any]) -> None:
-        settings["distributed"]["workers"] += [machine.model_dump(mode="json")]
+        settings["distributed"]["workers"] += [added]
 
     _change(
         path,
@@ -53,7 +54,8 @@ def add_worker(path: Path, machine: WorkerSettings) -> None:
 
 
 def remove_worker(path: Path, name: str) -> None:
-    """Remove a machine from ``distributed.workers``, and its weight from ``distributed.worker_weights``.
+    """Remove a machine from ``distributed.workers``, also out of a range of hosts, and its weight from
+    ``distributed.worker_weights``.
 
     Raises:
         ValueError: there is no such machine.
@@ -61,17 +63,22 @@ def remove_worker(path: Path, name: str) -> None:
         CannotEdit: see there.
         OSError: the file cannot be written.
     """
-    names = [worker.name for worker in load_settings(path).distributed.workers]
+    workers = load_settings(path).distributed.workers
+    names = [worker.name for worker in workers]
     if name not in names:
-        raise ValueError(f"{path} has no worker {name}; its workers are: {', '.join(names) or 'none'}")
+        raise ValueError(f"{path} has no worker {name}; its workers are: {listed(names)}")
     index = names.index(name)
+    host = workers[index].host
 
     def wanted(settings: dict[str, Any]) -> None:
         del settings["distributed"]["workers"][index]
         settings["distributed"]["worker_weights"].pop(name, None)
 
     _change(
-        path, lambda text: _without_worker(text, index, name), wanted, by_hand=f"remove {name} from distributed.workers"
+        path,
+        lambda text: _without_worker(text, index, name, host),
+        wanted,
+        by_hand=f"remove {name} from distributed.workers",
     )
 
 
@@ -170,20 +177,43 @@ def _value(value: Any) -> str:
 # Removing.
 
 
-def _without_worker(text: str, index: int, name: str) -> str:
-    text = _without(text, "workers", lambda number, key: number == index)
+def _without_worker(text: str, index: int, name: str, host: str) -> str:
+    entries = [_hosts(node) for node in _listed_workers(text)]
+    counts = [len(hosts_of(hosts.value)) if hosts else 1 for hosts in entries]
+    entry = next(number for number in range(len(counts)) if sum(counts[: number + 1]) > index)
+    hosts = entries[entry]
+    if hosts is None or counts[entry] == 1:
+        text = _without(text, "workers", lambda number, key: number == entry)
+    else:
+        text = _without_host(text, hosts, host)
     return _without(text, "worker_weights", lambda number, key: key == name)
+
+
+def _listed_workers(text: str) -> list[Node]:
+    section = _section(text)
+    workers = next(pair[1] for pair in section.value if pair[0].value == "workers")
+    assert isinstance(workers, yaml.SequenceNode)
+    return workers.value
+
+
+def _hosts(entry: Node) -> yaml.ScalarNode | None:
+    """The range of hosts of an entry; None if it is for one ``host``."""
+    pairs = entry.value if isinstance(entry, yaml.MappingNode) else []
+    found = next((value for key, value in pairs if key.value == "hosts"), None)
+    return found if isinstance(found, yaml.ScalarNode) and found.value not in NULL else None
+
+
+def _without_host(text: str, hosts: yaml.ScalarNode, host: str) -> str:
+    shorter = without_host(hosts.value, host)
+    if shorter is None:
+        raise CannotEdit(f"{host} is one of {hosts.value}, which cannot be written without it")
+    quote = hosts.style if hosts.style in ("'", '"') else ""
+    return text[: hosts.start_mark.index] + quote + shorter + quote + text[hosts.end_mark.index :]
 
 
 def _without(text: str, setting: str, chosen: Callable[[int, str], bool]) -> str:
     """Return the text without the list or mapping entry of the section ``distributed`` that ``chosen`` selects."""
-    section = _mapping(
-        next(
-            pair[1]
-            for pair in _mapping(yaml.compose(text, Loader=yaml.SafeLoader)).value
-            if pair[0].value == "distributed"
-        )
-    )
+    section = _section(text)
     node = next((pair[1] for pair in section.value if pair[0].value == setting), None)
     if not isinstance(node, yaml.CollectionNode):
         return text
@@ -224,6 +254,12 @@ def _between(text: str, entries: list[tuple[Node, Node]], begin: int, beyond: in
 
 
 # Positions.
+
+
+def _section(text: str) -> yaml.MappingNode:
+    """The section ``distributed``, which the text must have."""
+    top = _mapping(yaml.compose(text, Loader=yaml.SafeLoader))
+    return _mapping(next(pair[1] for pair in top.value if pair[0].value == "distributed"))
 
 
 def _mapping(node: Node | None) -> yaml.MappingNode:

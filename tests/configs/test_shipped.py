@@ -89,7 +89,8 @@ def test_every_key_of_a_shipped_file_is_explained(path: Path) -> None:
 
 def test_the_reference_file_explains_every_setting() -> None:
     explained = keys(REFERENCE)
-    assert not set(known_keys()) - explained.keys()
+    defaults = {key.replace(".workers.", ".defaults.") for key in explained if key.startswith("distributed.workers.")}
+    assert not set(known_keys()) - explained.keys() - defaults
     assert explained.keys() - set(known_keys()) == {"game.options.size", "game.options.komi"}
 
 
@@ -116,5 +117,6 @@ def test_the_example_workers_of_the_reference_file_are_valid_when_uncommented(tm
     path = tmp_path / "config.yaml"
     path.write_text(with_examples(REFERENCE), encoding="utf-8")
     distributed = load_settings(path, overrides={"distributed.enabled": True}).distributed
-    assert [worker.name for worker in distributed.workers] == ["worker1", "worker2"]
+    names = [worker.name for worker in distributed.workers]
+    assert names == ["worker1", "worker2", *(f"node{number:02}" for number in range(1, 41))]
     assert distributed.workers[1].gpu_ids == (0, 1)

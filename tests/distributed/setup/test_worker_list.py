@@ -196,6 +196,44 @@ def test_a_weight_on_its_own_line_is_also_removed(tmp_path: Path) -> None:
     assert load_settings(path).distributed.worker_weights == {}
 
 
+RANGES = """\
+distributed:
+  defaults: {user: me, processes: 4}
+  workers:
+    # the lab
+    - hosts: node[01-40].lab  # all of them
+      group: lab
+    - {hosts: "gpu[1-2]", port: 2222}  # with GPUs
+    - host: attic.lab
+"""
+
+
+def test_machines_can_be_removed_from_a_range(tmp_path: Path) -> None:
+    path = settings_file(tmp_path, RANGES)
+    for name in ("node07", "gpu1", "attic", "node40"):
+        remove_worker(path, name)
+    assert path.read_text() == TOP + RANGES.replace("[01-40]", "[01-06,08-39]").replace("[1-2]", "[2]").replace(
+        "    - host: attic.lab\n", ""
+    )
+    remove_worker(path, "gpu2")
+    assert "gpu" not in path.read_text()
+
+
+def test_a_machine_is_added_without_what_the_defaults_say(tmp_path: Path) -> None:
+    path = settings_file(tmp_path, RANGES)
+    add_worker(path, machine(user="me", port=22))
+    add_worker(path, machine("other", user="you", processes="auto"))
+    added = "    - host: new.example.com\n      port: 22\n    - host: other\n      user: you\n      processes: auto\n"
+    assert path.read_text() == TOP + RANGES + added
+    new, other = load_settings(path).distributed.workers[-2:]
+    assert (new.user, new.processes, other.user, other.processes) == ("me", 4, "you", "auto")
+
+
+def test_a_host_that_a_range_cannot_leave_out_is_removed_by_hand(tmp_path: Path) -> None:
+    path = settings_file(tmp_path, "distributed:\n  workers:\n    - hosts: r[1-2]n[1-2]\n")
+    refused(path, CannotEdit, lambda: remove_worker(path, "r1n2"), r"r1n2 is one of r\[1-2\]n\[1-2\].*by hand")
+
+
 def refused(path: Path, kind: type[Exception], change: Any, match: str) -> None:
     before = path.read_bytes()
     with pytest.raises(kind, match=match) as caught:
