@@ -166,7 +166,7 @@ def test_commands_from_elsewhere_are_refused(served: Dashboard) -> None:
 def test_visitors_beyond_the_bound_are_told_that_the_server_is_busy(served: Dashboard) -> None:
     names = [f"visitor-{number}" for number in range(16)]
     for name in names:
-        told(served, NEW | {"person": 1, "simulations": None, "seconds": 1.0}, name)
+        told(served, NEW | {"person": 1, "simulations": None, "seconds": 0.3}, name)
     found: list[int] = []
     command = json.dumps({"do": "answer", "ply": 0}).encode()
     threads = [

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 from games import load_game
-from tests.own_game import EXAMPLES
 from tests.views.browser import Browser, running_browser, until
 from tests.web.serving import Dashboard, server
 from tests.web.small_models import GAMES, before_a_promotion, small_model
@@ -213,11 +212,12 @@ def position_after(folder: Path, actions: list[int]) -> dict[str, Any]:
     return view
 
 
-def test_the_page_fits_a_phone(browser: Browser, tmp_path: Path) -> None:
-    with opened(browser, small_model(tmp_path, str(EXAMPLES / "hex.py"))):
-        browser.resize(390, 800)
-        try:
-            begin(browser)
-            assert browser.found("return document.documentElement.scrollWidth <= window.innerWidth")
-        finally:
-            browser.resize(1100, 1000)
+def test_the_page_fits_a_phone(browser: Browser, tic_tac_toe: Dashboard) -> None:
+    browser.resize(390, 800)
+    try:
+        visit(browser, tic_tac_toe)
+        begin(browser)
+        browser.click("#thinks")
+        assert browser.found("return document.documentElement.scrollWidth <= window.innerWidth")
+    finally:
+        browser.resize(1100, 1000)
