@@ -217,9 +217,10 @@ def onlooker(served: Dashboard, scratch: Path, *, browser: bool) -> Iterator[lis
         with program(__file__, CLIENT, served.port, served.token) as client:
             yield [client.pid]
         return
+    others = family(os.getpid())
     with running_browser(scratch / "profile") as page:
         page.visit(served.address)
-        yield family(os.getpid())[1:]
+        yield [pid for pid in family(os.getpid()) if pid not in others]
 
 
 def main() -> None:
