@@ -3,7 +3,7 @@
     .venv/bin/python tests/screenshots.py runs/connect_four [RUN ...] [--out docs/images]
 
 A run that still plays also shows its workers. The pictures, each under 200 kB: the page in light and in dark colours,
-on a phone, and a game of the first run, half-way.
+on a phone, a game of the first run, half-way, and a game of Go against a shipped network.
 """
 
 import argparse
@@ -22,6 +22,7 @@ DESK = {"width": 1280, "height": 1230, "deviceScaleFactor": 1, "mobile": False}
 PHONE = {"width": 390, "height": 844, "deviceScaleFactor": 2, "mobile": True}
 GAME_HEIGHT = 720
 MOST_BYTES = 200_000
+PATIENCE = 300.0  # seconds for the network, beside a run
 CHARTS = 6  # at least, that a page has drawn
 
 
@@ -61,6 +62,20 @@ def step_to_the_middle(browser: Browser) -> None:
     browser.found("document.getElementById('choice').scrollIntoView()")
 
 
+def play_go(browser: Browser) -> None:
+    """Begin a game of Go against the shipped 9 x 9 network, and show what it thinks after two moves of each side."""
+    until(lambda: browser.found("return offer !== null && !busy"))
+    go9 = "offer.models.find((model) => model.title.startsWith('go9')).name"
+    browser.found(f"const select = document.getElementById('model'); select.value = {go9}; select.onchange()")
+    browser.click("#setup button")
+    played = "return view && !busy && view.moves.length === arguments[0]"
+    for moves, point in ((0, 40), (2, 22)):
+        until(lambda moves=moves: browser.found(played, moves), PATIENCE)  # type: ignore[misc]
+        browser.click(f'#board [data-point="{point}"]')
+    until(lambda: browser.found(played, 4), PATIENCE)
+    browser.click("#thinks")
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Take all pictures; returns the exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -78,6 +93,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         shown(browser, served.address, dark=False, screen=DESK | {"height": GAME_HEIGHT})
         step_to_the_middle(browser)
         taken(browser, args.out / "dashboard-game.png")
+        browser.visit(served.address.split("?")[0] + "play")
+        play_go(browser)
+        taken(browser, args.out / "play.png")
     return 0
 
 

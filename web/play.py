@@ -113,7 +113,11 @@ class ThinkingProcess(EngineProcess):
         super().__init__(
             [sys.executable, str(ENGINE), path], language="JSON", seconds=LOADING_SECONDS, environment=environment
         )
-        loaded = json.loads(self._line("load", "the network", self._deadline(0.0)))
+        try:
+            loaded = json.loads(self._line("load", "the network", self._deadline(0.0)))
+        except EngineFailed:
+            self.close()
+            raise
         if "error" in loaded:
             self.close()
             raise UnreadableModel(loaded["error"])

@@ -1,4 +1,4 @@
-"""Requests to a running Coach, as files in a folder, because Keima opens no ports.
+"""Requests to a running Coach, as files in a folder, because a run opens no ports.
 
 A client writes ``<id>.request``. The Coach takes the request by renaming it to ``<id>.taken``, and answers with
 ``<id>.answer``. So each request is carried out at most once, and a client that stops waiting knows whether it was
