@@ -5,6 +5,10 @@
     python distributed/ssh_connector.py --bootstrap worker1   install the code and its environment, and verify them
     python distributed/ssh_connector.py --add HOST USER       add a machine; a running Coach uses it within seconds
     python distributed/ssh_connector.py --status              show the state of all workers
+    python distributed/ssh_connector.py --gather-logs DIR     copy the logs of all workers into DIR
+
+--check, --status, --bootstrap, --logs and --gather-logs take the names of workers, machines and groups; without names
+they mean all workers. They connect to several machines at once.
 
 In scripts: from distributed.ssh_connector import SSHConnector; SSHConnector().add_worker("new_worker.com", "username")
 
@@ -16,8 +20,9 @@ import argparse
 import logging
 import re
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+import time
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -41,6 +46,9 @@ from training.common.signals import interruptible
 from training.common.start import before_imports, say_on_stderr, see_file
 
 LOG_LINES = 40
+AT_ONCE = 16  # connections
+LOG_MEGABYTES = 8  # of one gathered log
+MOST_IN_FULL = 12  # checked machines; beyond that, a machine that is ready takes one line
 
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
@@ -52,9 +60,9 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
         allow_abbrev=False,
     )
     what = parser.add_mutually_exclusive_group(required=True)
-    what.add_argument("--check", action="store_true", help="check every machine, and show what to fix")
+    what.add_argument("--check", nargs="*", metavar="NAME", help="check machines, and show what to fix")
     what.add_argument(
-        "--status", action="store_true", help="show the workers, as the Coach or else the machines report them"
+        "--status", nargs="*", metavar="NAME", help="show the workers, as the Coach or else the machines report them"
     )
     what.add_argument("--restart", metavar="NAME", help="end and restart a worker, or all of a machine")
     what.add_argument("--stop", metavar="NAME", help="end a worker, or all of a machine, until --restart")
@@ -72,9 +80,18 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
         help="remove a machine from the settings and the running Coach; no finished game is lost",
     )
     what.add_argument(
-        "--bootstrap", metavar="NAME", help="install the code and its environment on a machine, and verify them"
+        "--bootstrap",
+        nargs="*",
+        metavar="NAME",
+        help="install the code and its environment on machines, and verify them",
     )
-    what.add_argument("--logs", metavar="NAME", help="show the end of a worker's log")
+    what.add_argument("--logs", nargs="*", metavar="NAME", help="show the ends of workers' logs")
+    what.add_argument(
+        "--gather-logs",
+        nargs="+",
+        metavar=("DIR", "NAME"),
+        help="copy the logs of workers to this machine: into a new folder in DIR for each machine",
+    )
     parser.add_argument(
         "--config",
         type=settings_file,
@@ -89,6 +106,20 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--lines", type=whole(), default=LOG_LINES, help="with --logs: number of lines (default: %(default)s)"
     )
+    parser.add_argument(
+        "--at-once",
+        type=whole(1, 256),
+        default=AT_ONCE,
+        metavar="N",
+        help="the most machines to be connected to at a time (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--log-megabytes",
+        type=whole(1, 15),
+        default=LOG_MEGABYTES,
+        metavar="N",
+        help="with --gather-logs: the end of a larger log is copied (default: %(default)s)",
+    )
     parser.add_argument("--name", help="with --add: the machine's name (default: the first label of its host)")
     parser.add_argument(
         "--port",
@@ -101,7 +132,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
         parser.error("--add takes HOST, or HOST and USER")
     if not arguments.add and (arguments.name or arguments.port or arguments.key_path):
         parser.error("--name, --port and --key-path go with --add")
-    if arguments.wheels and not arguments.bootstrap:
+    if arguments.wheels and arguments.bootstrap is None:
         parser.error("--wheels goes with --bootstrap")
     return arguments
 
@@ -123,17 +154,19 @@ from pydantic import ValidationError
 from rich.console import Console
 
 from configs.load import ConfigError, load_settings
-from configs.schema import DistributedSettings, WorkerSettings
+from configs.schema import DistributedSettings, WorkerSettings, listed
 from distributed.operations import requests as control
 from distributed.operations import status
 from distributed.setup import machine as remote
-from distributed.setup.bootstrap import bootstrap
+from distributed.setup.bootstrap import POLL_SECONDS, bootstrap_steps
 from distributed.setup.check import Finding, findings, in_the_way, worker_slots
+from distributed.setup.logs import gather_logs
 from distributed.setup.release import PROJECT, WorkerRequirements, worker_requirements
 from distributed.setup.worker_list import add_worker, remove_worker
 from distributed.ssh import ssh
-from distributed.ssh.errors import ClusterError, Unreachable
+from distributed.ssh.errors import ClusterError, RemoteFailure, Unreachable
 from distributed.ssh.transport import Transport
+from training.common.threads import in_parallel
 
 log = logging.getLogger(__name__)
 
@@ -158,6 +191,50 @@ class Checked:
 
 
 @dataclass(frozen=True)
+class Progress:
+    """A line about work on a machine that goes on."""
+
+    machine: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of a command on a machine: its result, or why it failed."""
+
+    machine: str
+    ok: bool
+    text: str
+    may_pass: bool = False  # it failed there at a step, which another attempt may get over
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """A machine that a command is about, and which of its workers are meant: ``names``, or all if that is empty."""
+
+    machine: WorkerSettings
+    names: frozenset[str]
+
+    def slots_of(self, every: Sequence[remote.WorkerSlot]) -> tuple[remote.WorkerSlot, ...]:
+        """The slots that are meant.
+
+        Raises:
+            NotDone: the machine has no worker of a name.
+        """
+        unknown = sorted(self.names - {slot.name for slot in every})
+        if unknown:
+            known = listed([slot.name for slot in every])
+            raise NotDone(f"{self.machine.name} has no worker {unknown[0]}; its workers are: {known}")
+        return tuple(slot for slot in every if not self.names or slot.name in self.names)
+
+    @property
+    def pattern(self) -> str:
+        """A pattern of the names of the workers that are meant."""
+        names = "|".join(map(re.escape, sorted(self.names)))
+        return names or rf"{re.escape(self.machine.name)}(?:-[1-9][0-9]{{0,3}})?"
+
+
+@dataclass(frozen=True)
 class _There:
     """A connected machine, and the slots that are meant."""
 
@@ -166,6 +243,9 @@ class _There:
     probe: remote.Probe
     required: WorkerRequirements
     slots: tuple[remote.WorkerSlot, ...]
+
+
+Steps = Generator[str, None, str]  # yields lines about the progress, and returns the result
 
 
 class SSHConnector:
@@ -244,7 +324,7 @@ class SSHConnector:
         if answer is not None:
             return self._reported(answer)
         lines = []
-        with self._at(name) as there:
+        with self._at_worker(name) as there:
             for slot in there.slots:
                 remote.stop(there.transport, slot.name, python=there.machine.python)
                 started = remote.start(
@@ -259,7 +339,7 @@ class SSHConnector:
         if answer is not None:
             return self._reported(answer)
         lines = []
-        with self._at(name) as there:
+        with self._at_worker(name) as there:
             for slot in there.slots:
                 stopped = remote.stop(there.transport, slot.name, python=there.machine.python)
                 ended = "had to be killed" if stopped.killed else "has handed over and ended"
@@ -274,27 +354,45 @@ class SSHConnector:
             raise NotDone(f"no Coach is running that could take it over; start one with: {start}")
         return self._reported(answer)
 
-    def status(self) -> str:
-        """Return the state of all workers, from the running Coach, or else from the machines themselves."""
-        answer = self._asked(control.Request(command="status"), any_config=True)
+    def status(self, names: Sequence[str] = ()) -> str:
+        """Return the state of workers, from the running Coach, or else from the machines themselves; see ``chosen``."""
+        answer = self.status_of_coach(names)
         if answer is not None:
             return answer
+        return "\n".join(
+            [self.about_status(), *(found.text for found in self._in_order(names, self.status_of_machines(names)))]
+        )
+
+    def status_of_coach(self, names: Sequence[str] = ()) -> str | None:
+        """Return the state of workers from the running Coach; None if none is running."""
+        about = {"workers": tuple(names)} if names else {}
+        return self._asked(control.Request.model_validate({"command": "status", **about}), any_config=True)
+
+    def status_of_machines(self, names: Sequence[str] = (), *, at_once: int = AT_ONCE) -> Iterator[Outcome]:
+        """Yield each machine's own word about its workers, as it comes."""
+        required, connect = self._required(), self._way()
+
+        def ask(chosen: Chosen) -> Steps:
+            yield from ()
+            with _at(chosen, required, connect) as there:
+                return "\n".join(self._state_line(there, slot) for slot in there.slots)
+
+        for event in self._on_each(names, ask, at_once):
+            if isinstance(event, Outcome):
+                yield event if event.ok else Outcome(event.machine, False, f"  {event.text}")
+
+    def _state_line(self, there: _There, slot: remote.WorkerSlot) -> str:
+        alive = remote.alive(there.transport, slot.name, python=there.machine.python)
+        return f"  {slot.name}: {f'runs, as process {alive.pid}' if alive.running else 'does not run'}"
+
+    def about_status(self) -> str:
+        """Return the heading above the machines' own words."""
         lines = [f"No Coach is running. What the machines in {self.config} say:"]
         if since := status.stale_since(self._status_folder):
             lines[:0] = [
                 f"{self._status_folder / status.TEXT_NAME} is stale: the Coach that wrote it was killed after {since}."
             ]
-        for found in self._settings().workers:
-            try:
-                with self._at(found.name) as there:
-                    for slot in there.slots:
-                        alive = remote.alive(there.transport, slot.name, python=found.python)
-                        lines.append(
-                            f"  {slot.name}: {f'runs, as process {alive.pid}' if alive.running else 'does not run'}"
-                        )
-            except NotDone as error:
-                lines.append(f"  {error}")
-        return "\n".join(lines if len(lines) > 1 else [*lines, "  there are none: --add HOST USER adds one"])
+        return "\n".join(lines if self._settings().workers else [*lines, "  there are none: --add HOST USER adds one"])
 
     def _reported(self, text: str) -> str:
         self._log_event(text)
@@ -318,11 +416,79 @@ class SSHConnector:
 
     # Commands that act on the machines, whether a Coach runs or not.
 
-    def check(self) -> Iterator[Checked]:
-        """Check all machines, one after the other."""
-        required = self._required()
-        for found in self._settings().workers:
-            yield self._checked(found, required)
+    def chosen(self, names: Sequence[str] = ()) -> list[Chosen]:
+        """Return the machines that names mean, in the order of the settings.
+
+        Args:
+            names: of groups, machines, or single workers such as worker1-2; without any, all machines are meant.
+
+        Raises:
+            NotDone: there is no worker and no group of a name.
+        """
+        machines = self._settings().workers
+        meant: dict[str, set[str] | None] = {} if names else {machine.name: None for machine in machines}
+        for name in names:
+            whole = [machine.name for machine in machines if name in (machine.group, machine.name)]
+            base = re.sub(r"-[1-9][0-9]*$", "", name)
+            part = [machine.name for machine in machines if machine.name == base]
+            if not whole and not part:
+                groups = sorted({machine.group for machine in machines if machine.group})
+                also = f"; its groups are: {listed(groups)}" if groups else ""
+                known = listed([machine.name for machine in machines])
+                raise NotDone(f"{self.config} has no worker {name}; its workers are: {known}{also}")
+            meant |= dict.fromkeys(whole)
+            for machine in part if not whole else []:
+                some = meant.setdefault(machine, set())
+                if some is not None:
+                    some.add(name)
+        return [Chosen(machine, frozenset(meant[machine.name] or ())) for machine in machines if machine.name in meant]
+
+    def check(self, names: Sequence[str] = (), *, at_once: int = AT_ONCE) -> Iterator[Checked]:
+        """Check machines, several at once; yield each when it is done. See ``chosen``."""
+        required, connect = self._required(), self._way()
+
+        def look(chosen: Chosen) -> Iterator[Checked]:
+            yield _checked(chosen.machine, required, connect)
+
+        for _, checked in in_parallel(look, self.chosen(names), at_once=at_once):
+            yield checked
+
+    def bootstrap_all(
+        self, names: Sequence[str] = (), *, wheels: Path | None = None, at_once: int = AT_ONCE
+    ) -> Iterator[Progress | Outcome]:
+        """Install the code and its environment on machines, several at once, and verify both; see ``chosen``.
+
+        Args:
+            names: which machines.
+            wheels: a folder of packages to send, instead of what the settings say.
+            at_once: the most machines in work at a time.
+        """
+        required, pip, connect = self._required(), self._settings().pip, self._way()
+        pip = pip.model_copy(update={"wheels": str(wheels)}) if wheels else pip
+
+        def install(chosen: Chosen) -> Steps:
+            found = chosen.machine
+            with _said(), closing(connect(found)) as transport:
+                for line in bootstrap_steps(transport, found, required=required, pip=pip, root=self._root):
+                    if line:
+                        yield line
+                    else:
+                        time.sleep(POLL_SECONDS)
+            return f"{found.name} is ready to play"
+
+        # Machines that share a home disturb each other: those that then fail find the work done in another attempt.
+        disturbed, succeeded = list[Outcome](), False
+        for event in self._on_each(names, install, at_once):
+            if isinstance(event, Outcome) and event.may_pass:
+                disturbed.append(event)
+            else:
+                succeeded |= isinstance(event, Outcome) and event.ok
+                yield event
+        if succeeded and disturbed:
+            yield from (Progress(each.machine, f"is tried once more: {each.text}") for each in disturbed)
+            yield from self._on_each([each.machine for each in disturbed], install, at_once)
+        else:
+            yield from disturbed
 
     def bootstrap_worker(self, name: str, *, report: Callable[[str], None], wheels: Path | None = None) -> str:
         """Install the code and its environment on a machine, and verify both.
@@ -332,37 +498,81 @@ class SSHConnector:
             report: called with each line about the progress.
             wheels: a folder of packages to send, instead of what the settings say.
         """
-        with _said(), self._connected(self._machine_of(name)) as (found, transport):
-            pip = self._settings().pip
-            pip = pip.model_copy(update={"wheels": str(wheels)}) if wheels else pip
-            bootstrap(transport, found, report=report, required=self._required(), pip=pip, root=self._root)
-        return f"{found.name} is ready to play"
+        return _result_of(self.bootstrap_all([name], wheels=wheels), report)
+
+    def logs_of(
+        self, names: Sequence[str] = (), *, lines: int = LOG_LINES, at_once: int = AT_ONCE
+    ) -> Iterator[Progress | Outcome]:
+        """Read the last lines of workers' logs, on several machines at once; see ``chosen``."""
+        required, connect = self._required(), self._way()
+
+        def read(chosen: Chosen) -> Steps:
+            yield from ()
+            with _at(chosen, required, connect) as there:
+                return "\n\n".join(self._log_end(there, slot, lines) for slot in there.slots)
+
+        return self._on_each(names, read, at_once)
 
     def logs(self, name: str, *, lines: int = LOG_LINES) -> str:
         """Return the last lines of a worker's log, or of the logs of all workers of a machine."""
-        with self._at(name) as there:
-            found = there.machine
-            texts = {
-                slot.name: remote.tail(there.transport, slot.name, lines=lines, python=found.python)
-                for slot in there.slots
-            }
-        parts = [
-            f"==> {found.directory}/{remote.log_name(worker)} <==\n{text or '(nothing yet)'}"
-            for worker, text in texts.items()
-        ]
-        return "\n\n".join(parts)
+        return _result_of(self.logs_of([name], lines=lines), lambda line: None)
 
-    def _checked(self, found: WorkerSettings, required: WorkerRequirements) -> Checked:
-        connected: tuple[Finding, ...] = ()
-        try:
-            with self._connected(found) as (_, transport):
-                connected = tuple(connection_findings(None))
-                probed = remote.probe(transport, found, required)
-                return Checked(found, (*connected, *findings(probed, found, required)))
-        except ClusterError as error:
-            if connected:
-                return Checked(found, (*connected, Finding("machine", False, True, error.what, error.remedy)))
-            return Checked(found, tuple(connection_findings(error)))
+    def _log_end(self, there: _There, slot: remote.WorkerSlot, lines: int) -> str:
+        text = remote.tail(there.transport, slot.name, lines=lines, python=there.machine.python)
+        return f"==> {there.machine.directory}/{remote.log_name(slot.name)} <==\n{text or '(nothing yet)'}"
+
+    def gather_logs(
+        self,
+        folder: Path,
+        names: Sequence[str] = (),
+        *,
+        megabytes: int = LOG_MEGABYTES,
+        at_once: int = AT_ONCE,
+    ) -> Iterator[Progress | Outcome]:
+        """Copy workers' logs into ``folder``, from several machines at once; see ``chosen``.
+
+        Args:
+            folder: gets a new folder for each machine; a machine that has one already fails, and nothing is changed.
+            names: which workers.
+            megabytes: of a log that has more, the end is copied.
+            at_once: the most machines in work at a time.
+        """
+        connect, most = self._way(), megabytes * 10**6
+
+        def copy(chosen: Chosen) -> Steps:
+            yield from ()
+            found = chosen.machine
+            with _said(), closing(connect(found)) as transport:
+                got = gather_logs(transport, found.name, folder, most=most, processes=chosen.pattern)
+            cut = f"; only the ends of {listed(got.cut)}" if got.cut else ""
+            files = f"{got.files} {'file' if got.files == 1 else 'files'}"
+            return f"{found.name}: {files}, {got.size / 1000:.0f} kB, in {folder / found.name}{cut}"
+
+        return self._on_each(names, copy, at_once)
+
+    def _on_each(
+        self, names: Sequence[str], act: Callable[[Chosen], Steps], at_once: int
+    ) -> Iterator[Progress | Outcome]:
+        """Do something on several machines at once, and yield what is said as it is said; each ends with an Outcome."""
+
+        def attempt(chosen: Chosen) -> Iterator[Progress | Outcome]:
+            name, steps = chosen.machine.name, act(chosen)
+            while True:
+                try:
+                    yield Progress(name, next(steps))
+                except StopIteration as ended:
+                    return (yield Outcome(name, True, ended.value))
+                except NotDone as error:
+                    may_pass = type(error.__cause__) is RemoteFailure
+                    return (yield Outcome(name, False, str(error), may_pass))
+
+        for _, event in in_parallel(attempt, self.chosen(names), at_once=at_once):
+            yield event
+
+    def _in_order(self, names: Sequence[str], outcomes: Iterator[Outcome]) -> list[Outcome]:
+        """Return outcomes in the order of the settings."""
+        found = {outcome.machine: outcome for outcome in outcomes}
+        return [found[chosen.machine.name] for chosen in self.chosen(names)]
 
     def _settings(self) -> DistributedSettings:
         with _said():
@@ -374,40 +584,64 @@ class SSHConnector:
             worker_class, game = settings.distributed.worker_class, settings.game.name
             return worker_requirements(worker_class, game=game, root=self._root, config=self.config)
 
-    def _machine_of(self, name: str) -> WorkerSettings:
-        """Return the machine with this name, or with the worker of this name."""
-        workers = {worker.name: worker for worker in self._settings().workers}
-        found = workers.get(name) or workers.get(re.sub(r"-[1-9][0-9]*$", "", name))
-        if found is None:
-            raise NotDone(f"{self.config} has no worker {name}; its workers are: {', '.join(workers) or 'none'}")
-        return found
-
-    @contextmanager
-    def _connected(self, found: WorkerSettings) -> Iterator[tuple[WorkerSettings, Transport]]:
-        """Connect to a machine; raises ClusterError."""
+    def _way(self) -> Connect:
+        """Return what opens a transport to a machine as the settings have it, and raises ClusterError."""
         settings = self._settings()
-        connect = self._connect or partial(
+        return self._connect or partial(
             ssh.connect, host_key_policy=settings.host_key_policy, login_seconds=settings.login_seconds
         )
-        transport = connect(found)
-        try:
-            yield found, transport
-        finally:
-            transport.close()
 
     @contextmanager
-    def _at(self, name: str) -> Iterator[_There]:
-        """Connect to a machine and yield it with the slots that ``name`` means: all of them, or one."""
-        with _said(), self._connected(self._machine_of(name)) as (found, transport):
-            required = self._required()
+    def _at_worker(self, name: str) -> Iterator[_There]:
+        """Connect to the one machine that ``name`` means."""
+        (chosen, *more) = self.chosen([name])
+        if more:
+            raise NotDone(f"{name} is a group; name one of its workers: {listed([chosen.machine.name, *_names(more)])}")
+        with _at(chosen, self._required(), self._way()) as there:
+            yield there
+
+
+@contextmanager
+def _at(chosen: Chosen, required: WorkerRequirements, connect: Connect) -> Iterator[_There]:
+    """Connect to a machine and yield it with the slots that are meant."""
+    with _said(), closing(connect(chosen.machine)) as transport:
+        probed = remote.probe(transport, chosen.machine, required)
+        slots = chosen.slots_of(worker_slots(probed, chosen.machine))
+        yield _There(chosen.machine, transport, probed, required, slots)
+
+
+def _checked(found: WorkerSettings, required: WorkerRequirements, connect: Connect) -> Checked:
+    connected: tuple[Finding, ...] = ()
+    try:
+        with closing(connect(found)) as transport:
+            connected = tuple(connection_findings(None))
             probed = remote.probe(transport, found, required)
-            every = worker_slots(probed, found)
-            meant = tuple(slot for slot in every if name in (found.name, slot.name))
-            if not meant:
-                raise NotDone(
-                    f"{found.name} has no worker {name}; its workers are: {', '.join(slot.name for slot in every)}"
-                )
-            yield _There(found, transport, probed, required, meant)
+            return Checked(found, (*connected, *findings(probed, found, required)))
+    except ClusterError as error:
+        if connected:
+            return Checked(found, (*connected, Finding("machine", False, True, error.what, error.remedy)))
+        return Checked(found, tuple(connection_findings(error)))
+
+
+def _names(several: Sequence[Chosen]) -> list[str]:
+    return [chosen.machine.name for chosen in several]
+
+
+def _result_of(events: Iterator[Progress | Outcome], report: Callable[[str], None]) -> str:
+    """Return the results on the machines as one text.
+
+    Raises:
+        NotDone: it failed on one of them.
+    """
+    texts = []
+    for event in events:
+        if isinstance(event, Progress):
+            report(event.text)
+        elif event.ok:
+            texts.append(event.text)
+        else:
+            raise NotDone(event.text)
+    return "\n".join(texts)
 
 
 @contextmanager
@@ -453,19 +687,36 @@ def main(argv: Sequence[str] | None = None, *, make: Callable[[Path | None], SSH
     console = Console(highlight=False, emoji=False)
     show = partial(console.print, markup=False, soft_wrap=True)
     try:
-        machines = make(arguments.config)
-        if arguments.check:
-            say_on_stderr(f"checking the machines of {machines.config}")
-            return show_findings(machines, show)
-        show(run_command(machines, arguments, show))
+        return run_command(make(arguments.config), arguments, show)
     except NotDone as error:
         Console(stderr=True, highlight=False, emoji=False).print(str(error), style="red", markup=False, soft_wrap=True)
         return 1
+
+
+def run_command(machines: SSHConnector, arguments: argparse.Namespace, show: Callable[[str], None]) -> int:
+    """Carry out the command line; return the exit code."""
+    at_once = arguments.at_once
+    if arguments.check is not None:
+        say_on_stderr(f"checking the machines of {machines.config}")
+        return show_findings(machines, show, arguments.check, at_once=at_once)
+    if arguments.status is not None:
+        return show_status(machines, show, arguments.status, at_once=at_once)
+    if arguments.bootstrap is not None:
+        events = machines.bootstrap_all(arguments.bootstrap, wheels=arguments.wheels, at_once=at_once)
+        return show_outcomes(machines, arguments.bootstrap, events, show, done="ready")
+    if arguments.logs is not None:
+        events = machines.logs_of(arguments.logs, lines=arguments.lines, at_once=at_once)
+        return show_outcomes(machines, arguments.logs, events, show, done="read")
+    if arguments.gather_logs:
+        folder, *names = arguments.gather_logs
+        events = machines.gather_logs(Path(folder), names, megabytes=arguments.log_megabytes, at_once=at_once)
+        return show_outcomes(machines, names, events, show, done="gathered")
+    show(_changed(machines, arguments))
     return 0
 
 
-def run_command(machines: SSHConnector, arguments: argparse.Namespace, show: Callable[[str], None]) -> str:
-    """Carry out the command line; return the result."""
+def _changed(machines: SSHConnector, arguments: argparse.Namespace) -> str:
+    """Carry out a command about one worker; return the result."""
     if arguments.restart:
         return machines.restart_worker(arguments.restart)
     if arguments.stop:
@@ -474,36 +725,99 @@ def run_command(machines: SSHConnector, arguments: argparse.Namespace, show: Cal
         return machines.take_over_worker(arguments.takeover)
     if arguments.remove:
         return machines.remove_worker(arguments.remove)
-    if arguments.bootstrap:
-        return machines.bootstrap_worker(arguments.bootstrap, report=show, wheels=arguments.wheels)
-    if arguments.logs:
-        return machines.logs(arguments.logs, lines=arguments.lines)
-    if arguments.add:
-        host, *user = arguments.add
-        return machines.add_worker(host, *user, name=arguments.name, port=arguments.port, key_path=arguments.key_path)
-    return machines.status()
+    host, *user = arguments.add
+    return machines.add_worker(host, *user, name=arguments.name, port=arguments.port, key_path=arguments.key_path)
 
 
-def show_findings(machines: SSHConnector, show: Callable[[str], None]) -> int:
+def show_outcomes(
+    machines: SSHConnector,
+    names: Sequence[str],
+    events: Iterator[Progress | Outcome],
+    show: Callable[[str], None],
+    *,
+    done: str,
+) -> int:
+    """Show what comes of a command on each machine as it happens, then a summary; return 1 unless all succeeded.
+
+    Args:
+        machines: the machines.
+        names: which of them are meant.
+        events: what comes.
+        show: shows a line.
+        done: what the machines are on which it succeeded.
+
+    Raises:
+        NotDone: only one machine is meant, and it failed there.
+    """
+    order = _names(machines.chosen(names))
+    if not order:
+        raise NotDone(f"{machines.config} lists no workers: --add HOST USER adds one")
+    if len(order) == 1:
+        show(_result_of(events, show))
+        return 0
+    succeeded: dict[str, bool] = {}
+    for event in events:
+        if isinstance(event, Progress):
+            show(f"{event.machine}: {event.text}")
+            continue
+        succeeded[event.machine] = event.ok
+        show(f"{'✓' if event.ok else '✗'} {event.text}")
+    return show_summary(show, order, succeeded, done=done, failed="failed")
+
+
+def show_summary(
+    show: Callable[[str], None], order: Sequence[str], succeeded: dict[str, bool], *, done: str, failed: str
+) -> int:
+    """Show on which machines a command succeeded and failed; return 1 if it failed on any."""
+    show("")
+    for what, ok in ((done, True), (failed, False)):
+        names = [name for name in order if succeeded.get(name) is ok]
+        if names:
+            show(f"{what}{f' ({len(names)} of {len(order)})' if len(order) > MOST_IN_FULL else ''}: {', '.join(names)}")
+    return 0 if all(succeeded.values()) else 1
+
+
+def show_status(machines: SSHConnector, show: Callable[[str], None], names: Sequence[str], *, at_once: int) -> int:
+    """Show the state of workers; without a Coach, return 1 if a machine does not answer."""
+    answer = machines.status_of_coach(names)
+    if answer is not None:
+        show(answer)
+        return 0
+    show(machines.about_status())
+    failed = 0
+    for outcome in machines.status_of_machines(names, at_once=at_once):
+        show(outcome.text)
+        failed += not outcome.ok
+    if failed:
+        show(f"{failed} of {len(machines.chosen(names))} machines do not answer or cannot be asked")
+    return 1 if failed else 0
+
+
+def show_findings(
+    machines: SSHConnector, show: Callable[[str], None], names: Sequence[str] = (), *, at_once: int = AT_ONCE
+) -> int:
     """Show the findings on each machine, with remedies; return 1 unless all can play."""
-    ready: list[str] = []
-    wanting: list[str] = []
-    for checked in machines.check():
-        show(f"{checked.machine.name} ({checked.machine.host})")
-        for finding in checked.findings:
+    order = _names(machines.chosen(names))
+    if not order:
+        show(f"{machines.config} lists no workers: --add HOST USER adds one")
+        return 1
+    ready: dict[str, bool] = {}
+    for checked in machines.check(names, at_once=at_once):
+        ready[checked.machine.name] = checked.ready
+        show_checked(checked, show, in_full=len(order) <= MOST_IN_FULL)
+    return show_summary(show, order, ready, done="ready", failed="not ready")
+
+
+def show_checked(checked: Checked, show: Callable[[str], None], *, in_full: bool) -> None:
+    """Show the findings on one machine; unless ``in_full``, only those that are not as they should be."""
+    heading = f"{checked.machine.name} ({checked.machine.host})"
+    show(heading if in_full else f"{'✓' if checked.ready else '✗'} {heading}")
+    for finding in checked.findings:
+        if in_full or not finding.ok:
             sign = "✓" if finding.ok else "✗" if finding.fatal else "!"
             show(f"  {sign} {finding.what:9}  {finding.text}")
             if finding.remedy and not finding.ok:
                 show(f"{'':14}-> {finding.remedy}")
-        (ready if checked.ready else wanting).append(checked.machine.name)
-    if not ready and not wanting:
-        show(f"{machines.config} lists no workers: --add HOST USER adds one")
-        return 1
-    show("")
-    show(
-        "\n".join(f"{what}: {', '.join(names)}" for what, names in (("ready", ready), ("not ready", wanting)) if names)
-    )
-    return 1 if wanting else 0
 
 
 if __name__ == "__main__":

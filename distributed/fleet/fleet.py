@@ -6,7 +6,6 @@ the connections use only their own connection and its mirrors.
 """
 
 import logging
-import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -28,6 +27,7 @@ from distributed.ssh.transport import Transport
 from games import Game
 from training.common.files import read_limited
 from training.common.reports import ClusterReport
+from training.common.threads import SteppingThread, guard
 from training.evaluation.orders import Contestant
 from training.evaluation.remote_matches import MatchExecutors
 from training.networks.model_file import content_sha256
@@ -45,32 +45,13 @@ DRAIN_SECONDS = 120.0  # for a removed machine to finish its games
 SHARES_SECONDS = 60.0  # between two log lines about shares
 
 
-class _ConnectionThread:
+class _ConnectionThread(SteppingThread):
     """A connection and the thread that steps it."""
 
     def __init__(self, connection: MachineConnection) -> None:
+        super().__init__(f"connection-{connection.name}", connection.step, lambda: connection.done)
         self.connection = connection
         self.leaving = False
-        self._wake = threading.Event()
-        self._thread = threading.Thread(target=self._run, name=f"connection-{connection.name}", daemon=True)
-
-    def start(self) -> None:
-        self._thread.start()
-
-    def wake(self) -> None:
-        """Step the connection now."""
-        self._wake.set()
-
-    def join(self, seconds: float) -> bool:
-        """Wait for the thread to end; return whether it has."""
-        self._thread.join(max(0.0, seconds))
-        return not self._thread.is_alive()
-
-    def _run(self) -> None:
-        while not self.connection.done:
-            delay = self.connection.step()
-            self._wake.wait(delay)
-            self._wake.clear()
 
 
 class Fleet:
@@ -117,7 +98,7 @@ class Fleet:
         self._threads: dict[str, _ConnectionThread] = {}  # by machine
         self._places: dict[str, _ConnectionThread] = {}  # by worker
         self._published: PublishedModel | None = None
-        self._push = ModelPush(deltas=settings.distributed.compression, guard=threading.Lock())
+        self._push = ModelPush(deltas=settings.distributed.compression, guard=guard())
         self._metrics, self._shares_logged = NetworkMetrics(clock()), clock()
         self._balance, self._decisions = Balance(), dict[str, Decision]()
         self._earlier_traffic = 0  # bytes, of machines that have left

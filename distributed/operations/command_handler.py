@@ -2,13 +2,14 @@
 
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
 from configs.commands import connector
 from configs.load import ConfigError, load_settings
-from configs.schema import DistributedSettings, WorkerSettings
+from configs.schema import DistributedSettings, WorkerSettings, listed
 from distributed.fleet.fleet_view import FleetView
 from distributed.fleet.worker_state import LOST_MARKS, Mark
 from distributed.operations.requests import Request, RequestInbox
@@ -107,7 +108,8 @@ class CommandHandler:
         """Carry out a request; return the answer. ValueError and OSError say what is wrong with it."""
         match request.command:
             case "status":
-                return status_text(self._fleet.view(), title=self._title, when=time.strftime("%Y-%m-%d %H:%M:%S"))
+                view = part_of(self._fleet.view(), request.workers, self._fleet.machines)
+                return status_text(view, title=self._title, when=time.strftime("%Y-%m-%d %H:%M:%S"))
             case "restart":
                 self._fleet.restart(request.worker)
                 return f"{request.worker} is being restarted; watch it in distributed/status.txt"
@@ -206,6 +208,26 @@ class CommandHandler:
         going = [name for name in changed if name not in idle][: max(0, room)]
         self._returning.update(going)
         return idle | set(going)
+
+
+def part_of(view: FleetView, names: Sequence[str], machines: Sequence[WorkerSettings]) -> FleetView:
+    """Return the view with those workers alone that names mean, and the totals of all; without names, all of it.
+
+    Args:
+        view: the whole fleet.
+        names: of groups, machines and workers.
+        machines: have the groups.
+
+    Raises:
+        ValueError: there is no worker and no group of a name.
+    """
+    groups = {machine.name: machine.group for machine in machines}
+    known = {worker.name: {worker.name, worker.machine, groups.get(worker.machine)} for worker in view.workers}
+    for name in names:
+        if not any(name in each for each in known.values()):
+            raise ValueError(f"there is no worker {name}; the workers are: {listed(list(known))}")
+    meant = tuple(worker for worker in view.workers if not names or known[worker.name] & set(names))
+    return replace(view, workers=meant)
 
 
 def _attempt(do: Callable[[], None]) -> list[str]:

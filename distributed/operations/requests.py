@@ -52,6 +52,7 @@ class Request(_Message):
 
     command: Literal["status", "restart", "stop", "takeover", "add", "remove"]
     worker: str = Field(default="", max_length=100)  # the worker that it is about
+    workers: tuple[str, ...] = ()  # of status: which workers, machines and groups; empty: all
     machine: WorkerSettings | None = None  # to be added
 
     @model_validator(mode="after")

@@ -5,6 +5,7 @@ one.
 import json
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -55,8 +56,13 @@ class Desktop:
         self.config.write_text(yaml.safe_dump({**top, "distributed": {"workers": workers}}, sort_keys=False))
 
     def connector(self, config: Path | None = None) -> SSHConnector:
-        folders = {"control_folder": self.control, "status_folder": self.folder}
-        return SSHConnector(config or self.config, **folders, root=self.project, seconds=10.0)
+        return SSHConnector(
+            config or self.config,
+            control_folder=self.control,
+            status_folder=self.folder,
+            root=self.project,
+            seconds=10.0,
+        )
 
     def types(self, *argv: str) -> int:
         return main(list(argv), make=self.connector)
@@ -214,7 +220,7 @@ def test_an_unreachable_machine_is_named_with_the_remedy(
         assert desktop.types(command, "worker1") == 1
         said = capsys.readouterr().err
         assert said.startswith("worker1: nothing listens at 127.0.0.1") and "start sshd there" in said
-    assert desktop.types("--status") == 0
+    assert desktop.types("--status") == 1
     assert "worker1: nothing listens" in capsys.readouterr().out
 
 
@@ -230,6 +236,140 @@ def test_the_settings_limit_the_wait_for_a_login(
         assert desktop.types("--check") == 1
         assert time.monotonic() - began < 20  # the default is 30
     assert "does not answer as an SSH server does" in capsys.readouterr().out
+
+
+# Many machines at once.
+
+
+@pytest.fixture
+def lab(desktop: Desktop, server: Sshd, there: Path, user: Path) -> Desktop:
+    """Twenty machines of a group, which are one; a machine that is off; and another one."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        closed = free.getsockname()[1]
+    ssh_config = f"Host node* attic\n  HostName 127.0.0.1\n  Port {server.port}\n"
+    (user / ".ssh" / "config").write_text(f"{ssh_config}Host off\n  HostName 127.0.0.1\n  Port {closed}\n")
+    user_name = at(server).user
+    desktop.config.write_text(
+        "run: {name: cluster, iterations: 1}\ngame: {name: tic_tac_toe}\ndistributed:\n"
+        f"  defaults: {{user: {user_name}, python: {sys.executable}, directory: {there}, processes: 1}}\n"
+        "  workers:\n    - {hosts: 'node[01-20].lab', group: lab}\n    - host: off\n    - host: attic\n"
+    )
+    return desktop
+
+
+NODES = [f"node{number:02}" for number in range(1, 21)]
+
+
+@needs_sshd
+@pytest.mark.medium
+def test_many_machines_are_checked_at_once_with_what_is_wrong_and_a_summary(
+    lab: Desktop, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert lab.types("--check", "--at-once", "8") == 1
+    lines = capsys.readouterr().out.splitlines()
+    headings = sorted(line for line in lines if line[0:1] in ("✓", "✗"))
+    assert headings == sorted([*(f"✗ {name} ({name}.lab)" for name in NODES), "✗ attic (attic)", "✗ off (off)"])
+    assert not [line for line in lines if "login" in line]  # what is as it should be is left out
+    assert sum("✗ code" in line for line in lines) == 21
+    assert sum("✗ reachable" in line for line in lines) == 1
+    assert lines[-1] == f"not ready (22 of 22): {', '.join([*NODES, 'off', 'attic'])}"
+
+
+@needs_sshd
+@pytest.mark.medium
+def test_groups_machines_and_workers_can_be_named(lab: Desktop, capsys: pytest.CaptureFixture[str]) -> None:
+    connector = lab.connector()
+    named = {
+        (): [*NODES, "off", "attic"],
+        ("lab",): NODES,
+        ("attic", "node07"): ["node07", "attic"],
+        ("node03-1", "attic"): ["node03", "attic"],
+    }
+    for names, machines in named.items():
+        assert [chosen.machine.name for chosen in connector.chosen(names)] == machines
+    assert [set(chosen.names) for chosen in connector.chosen(["node03-1", "attic"])] == [{"node03-1"}, set()]
+    assert [set(chosen.names) for chosen in connector.chosen(["node03-1", "lab"])] == [set()] * 20
+    assert lab.types("--status", "attic", "cellar") == 1
+    assert capsys.readouterr().err.startswith(f"{lab.config} has no worker cellar; its workers are: node01, ")
+    with pytest.raises(NotDone, match="its groups are: lab"):
+        connector.chosen(["cellar"])
+    with pytest.raises(NotDone, match=r"lab is a group; name one of its workers: node01, .* and 8 more"):
+        connector.restart_worker("lab")
+
+
+@needs_sshd
+@pytest.mark.medium
+def test_without_a_coach_each_machine_says_its_state_and_those_that_do_not_answer_fail(
+    lab: Desktop, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert lab.types("--status") == 1
+    said = capsys.readouterr().out
+    assert all(f"  {name}: does not run" in said for name in [*NODES, "attic"])
+    assert "  off: nothing listens" in said and said.endswith("1 of 22 machines do not answer or cannot be asked\n")
+    assert lab.types("--status", "lab") == 0
+    assert lab.connector().status(["attic"]).splitlines()[1:] == ["  attic: does not run"]
+
+
+@needs_sshd
+@pytest.mark.medium
+def test_logs_are_gathered_into_a_folder_for_each_machine_and_nothing_is_overwritten(
+    lab: Desktop, there: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    logs, gathered = there / "logs", tmp_path / "gathered"
+    logs.mkdir(parents=True)
+    for name in ("worker_node01.log", "worker_node01.log.1", "worker_node01-2.log", "worker_node02.log", "other.log"):
+        (logs / name).write_text(f"the log {name}\n")
+    (logs / "bootstrap.log").write_text("begin\n" + "x" * 10**6 + "end\n")
+    assert lab.types("--gather-logs", str(gathered), "node01", "node02", "off", "--log-megabytes", "1") == 1
+    said = capsys.readouterr().out
+    assert f"✓ node02: 2 files, 1000 kB, in {gathered}/node02; only the ends of bootstrap.log" in said
+    assert "✗ off: nothing listens" in said
+    assert said.endswith("\ngathered: node01, node02\nfailed: off\n")
+    found = {str(path.relative_to(gathered)): path.read_text() for path in gathered.rglob("*") if path.is_file()}
+    ends = [found.pop(f"{name}/bootstrap.log") for name in ("node01", "node02")]
+    assert [(len(text), text[-5:]) for text in ends] == [(10**6, "xend\n")] * 2
+    assert found == {
+        f"node{number}/{name}": f"the log {name}\n"
+        for number, names in {
+            "01": ["worker_node01.log", "worker_node01.log.1", "worker_node01-2.log"],
+            "02": ["worker_node02.log"],
+        }.items()
+        for name in names
+    }
+    (gathered / "node01" / "worker_node01.log").write_text("notes\n")
+    assert lab.types("--gather-logs", str(gathered), "node01") == 1
+    assert f"{gathered}/node01 is there already" in capsys.readouterr().err
+    assert (gathered / "node01" / "worker_node01.log").read_text() == "notes\n"
+
+
+@needs_sshd
+@pytest.mark.trial
+def test_several_machines_are_bootstrapped_at_once_even_if_they_share_a_home(
+    lab: Desktop, there: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert lab.types("--bootstrap", "node01", "off", "attic") == 1
+    said = capsys.readouterr().out
+    assert "node01: found " in said and "attic: found " in said  # each step, with its machine
+    assert "✓ node01 is ready to play" in said and "✓ attic is ready to play" in said
+    assert "✗ off: nothing listens" in said
+    assert said.endswith("\nready: node01, attic\nfailed: off\n")
+    assert lab.types("--logs", "node01", "attic") == 0
+    said = capsys.readouterr().out
+    assert f"==> {there}/logs/worker_node01.log <==\n(nothing yet)" in said and "worker_attic.log" in said
+
+
+def test_ctrl_c_ends_a_check_of_machines_that_do_not_answer(desktop: Desktop, user: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        port = silent.getsockname()[1]
+        desktop.list_workers(*(WorkerSettings(host="127.0.0.1", name=f"worker{n}", port=port) for n in range(1, 9)))
+        argv = [sys.executable, str(PROGRAM), "--check", "--config", str(desktop.config), "--at-once", "4"]
+        process = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        connections = [silent.accept()[0] for _ in range(4)]  # as many as are allowed
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=20)
+        for connection in connections:
+            connection.close()
+    assert (process.returncode, out, err) == (130, "", f"checking the machines of {desktop.config}\n")
 
 
 # Without a Coach: the settings file.
@@ -343,6 +483,7 @@ Ask = Callable[[SSHConnector], str]
         (lambda c: c.remove_worker("worker1"), {"command": "remove", "worker": "worker1"}),
         (lambda c: c.take_over_worker("worker1"), {"command": "takeover", "worker": "worker1"}),
         (lambda c: c.status(), {"command": "status"}),
+        (lambda c: c.status(["lab"]), {"command": "status", "workers": ["lab"]}),
         (
             lambda c: c.add_worker("new_worker.com", "username"),
             {"command": "add", "machine": {"host": "new_worker.com", "user": "username", "name": "new_worker"}},
@@ -459,6 +600,8 @@ def test_its_help_names_every_command() -> None:
         "--remove",
         "--bootstrap",
         "--logs",
+        "--gather-logs",
+        "--at-once",
         "--config",
     ):
         assert command in said

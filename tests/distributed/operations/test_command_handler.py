@@ -121,6 +121,18 @@ def test_the_status_is_read_from_the_status_file(coach: Coach, folder: Path) -> 
     assert "Workers active: 0/2" in asked(coach, folder, Request(command="status")).text
 
 
+def test_the_status_of_some_workers_is_shown_by_their_names_and_groups(
+    coach: Coach, folder: Path, config: Path
+) -> None:
+    group = WorkerSettings(host="node1", group="lab")
+    assert asked(coach, folder, Request(command="add", machine=group)).ok
+    coach.fleet.marks = dict.fromkeys(["worker1", "worker2", "node1"], Mark.ACTIVE)
+    shown = asked(coach, folder, Request(command="status", workers=("worker1", "lab"))).text
+    assert "worker1" in shown and "node1" in shown and "worker2" not in shown
+    refused = asked(coach, folder, Request(command="status", workers=("cellar",)))
+    assert not refused.ok and refused.text.startswith("there is no worker cellar; the workers are: worker1, worker2")
+
+
 def test_an_added_machine_plays_and_stays_in_the_settings(coach: Coach, folder: Path, config: Path) -> None:
     answer = asked(coach, folder, Request(command="add", machine=WorkerSettings(host="new.example.com", user="you")))
     assert answer.ok

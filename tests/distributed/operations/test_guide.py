@@ -1,14 +1,21 @@
 """docs/operations.md and docs/promises.md agree with the code and the tests."""
 
 import ast
+import os
 import re
+import shlex
+import shutil
+import subprocess
+from pathlib import Path
 
 import pytest
 
+import start_main
 from configs.schema import DistributedSettings, WorkerSettings
 from distributed import ssh_connector
 from distributed.operations.status import SYMBOLS
 from tests.sources import ROOT, python_files, relative, tree
+from training.common.run_folder import LEDGER_NAME
 
 GUIDE = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
 PROMISES = (ROOT / "docs" / "promises.md").read_text(encoding="utf-8")
@@ -68,6 +75,53 @@ def test_every_command_is_in_the_guide(capsys: pytest.CaptureFixture[str]) -> No
 def test_every_setting_of_the_cluster_is_in_the_guide() -> None:
     settings = {*DistributedSettings.model_fields, *WorkerSettings.model_fields}
     assert not {name for name in settings if f"`{name}" not in GUIDE}
+
+
+def connector_commands() -> list[list[str]]:
+    """Return the arguments of the guide's calls of the connector."""
+    calls = re.findall(r"^python distributed/ssh_connector.py (.*)$", GUIDE, re.MULTILINE)
+    return [shlex.split(call, comments=True) for call in calls]
+
+
+@pytest.mark.parametrize("arguments", connector_commands(), ids=" ".join)
+def test_every_command_of_the_guide_can_be_typed(arguments: list[str]) -> None:
+    ssh_connector.parse(arguments)
+
+
+def unit() -> str:
+    """Return the guide's systemd unit."""
+    (found,) = re.findall(r"^```ini\n(.*?)^```$", GUIDE, re.MULTILINE | re.DOTALL)
+    return str(found)
+
+
+@pytest.mark.parametrize("begun", [False, True])
+def test_the_unit_and_the_tmux_line_begin_a_run_and_the_unit_continues_it(tmp_path: Path, begun: bool) -> None:
+    python = tmp_path / ".venv" / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    python.write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')
+    python.chmod(0o755)
+    (tmp_path / "runs" / "lab").mkdir(parents=True)
+    if begun:
+        (tmp_path / "runs" / "lab" / LEDGER_NAME).touch()
+    (line,) = re.findall(r"^ExecStart=(.*)$", unit(), re.MULTILINE)
+    (in_tmux,) = re.findall(r"^tmux new-session .*? '(.*)'$", GUIDE, re.MULTILINE)
+    for command, resumes in ((shlex.split(line.replace("$$", "$")), begun), (["sh", "-c", in_tmux], False)):
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True, timeout=20)
+        program, *arguments = done.stdout.split()
+        parsed = start_main.parse(arguments)
+        assert (program, parsed.distributed, parsed.run_dir) == ("start_main.py", True, Path("runs/lab"))
+        assert parsed.resume is resumes
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="no systemd-analyze on this machine")
+def test_the_unit_is_valid(tmp_path: Path) -> None:
+    (tmp_path / "keima").mkdir()
+    file = tmp_path / "keima.service"
+    file.write_text(unit())
+    env = {**os.environ, "HOME": str(tmp_path), "XDG_RUNTIME_DIR": str(tmp_path)}
+    argv = ["systemd-analyze", "--user", "verify", str(file)]
+    done = subprocess.run(argv, env=env, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout + done.stderr) == (0, "")
 
 
 def test_every_mark_is_in_the_guide() -> None:

@@ -1,0 +1,70 @@
+"""Work on many items in threads, at most so many at once."""
+
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from training.common.threads import in_parallel
+
+
+def test_each_item_is_worked_on_once_and_everything_that_is_yielded_arrives_in_its_order() -> None:
+    def work(item: int) -> Iterator[str]:
+        yield f"{item} begins"
+        yield f"{item} ends"
+
+    said = list(in_parallel(work, range(20), at_once=4))
+    assert len(said) == 40
+    for item in range(20):
+        assert [text for of, text in said if of == item] == [f"{item} begins", f"{item} ends"]
+
+
+def test_as_many_are_in_work_at_once_as_is_allowed_and_no_more() -> None:
+    together, lock, at_work, most = threading.Barrier(3, timeout=20), threading.Lock(), set[int](), list[int]()
+
+    def work(item: int) -> Iterator[int]:
+        with lock:
+            at_work.add(item)
+            most.append(len(at_work))
+        together.wait()  # breaks unless three are here at once
+        with lock:
+            at_work.remove(item)
+        yield item
+
+    assert sorted(item for item, _ in in_parallel(work, range(12), at_once=3)) == list(range(12))
+    assert max(most) == 3
+
+
+def test_nothing_is_begun_for_nothing() -> None:
+    assert list(in_parallel(lambda item: iter([item]), [], at_once=3)) == []
+
+
+def test_an_error_reaches_the_caller_and_ends_the_work() -> None:
+    begun = []
+
+    def work(item: int) -> Iterator[int]:
+        begun.append(item)
+        raise ValueError(f"item {item} is bad")
+        yield item
+
+    with pytest.raises(ValueError, match="item 0 is bad"):
+        list(in_parallel(work, range(5), at_once=1))
+    assert begun == [0]
+
+
+def test_if_the_caller_stops_listening_no_further_item_is_begun() -> None:
+    begun, go_on = [], threading.Event()
+
+    def work(item: int) -> Iterator[int]:
+        begun.append(item)
+        yield item
+        go_on.wait(20)
+
+    results = in_parallel(work, range(5), at_once=1)
+    assert next(results) == (0, 0)
+    before = threading.active_count()
+    results.close()  # type: ignore[attr-defined]
+    go_on.set()
+    while threading.active_count() >= before:
+        pass
+    assert begun == [0]

@@ -1,0 +1,100 @@
+"""Threads: for the connections to other machines, where each waits on its own. Nothing else uses threads."""
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from queue import Empty, SimpleQueue
+from typing import TypeVar
+
+WAIT_SECONDS = 0.2  # a signal that arrives just before a wait begins does not end that wait
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+def guard() -> AbstractContextManager[object]:
+    """A lock, to be held by one thread at a time."""
+    return threading.Lock()
+
+
+class SteppingThread:
+    """A thread that calls ``step`` again and again, and ends with the process.
+
+    Args:
+        name: the thread's name.
+        step: does some work and returns for how many seconds to wait then.
+        done: returns whether to end.
+    """
+
+    def __init__(self, name: str, step: Callable[[], float], done: Callable[[], bool]) -> None:
+        self._step, self._done = step, done
+        self._wake = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+
+    def start(self) -> None:
+        """Begin."""
+        self._thread.start()
+
+    def wake(self) -> None:
+        """Step now."""
+        self._wake.set()
+
+    def join(self, seconds: float) -> bool:
+        """Wait for the thread to end; return whether it has."""
+        self._thread.join(max(0.0, seconds))
+        return not self._thread.is_alive()
+
+    def _run(self) -> None:
+        while not self._done():
+            delay = self._step()
+            self._wake.wait(delay)
+            self._wake.clear()
+
+
+def in_parallel(work: Callable[[T], Iterator[R]], items: Sequence[T], *, at_once: int) -> Iterator[tuple[T, R]]:
+    """Yield what ``work`` yields for each item, with the item, as it comes.
+
+    The threads end with the process, so that an interrupted caller need not wait for them. After an error, or if the
+    caller stops listening, no further item is begun.
+
+    Args:
+        work: is called in another thread.
+        items: what to work on, in this order.
+        at_once: the most items in work at a time.
+
+    Raises:
+        Exception: what ``work`` raised first.
+    """
+    said: SimpleQueue[tuple[T, R] | BaseException | None] = SimpleQueue()  # None: a thread has ended
+    left, lock, stopped = iter(items), threading.Lock(), threading.Event()
+
+    def serve() -> None:
+        try:
+            while not stopped.is_set():
+                with lock:
+                    item = next(left)
+                for each in work(item):
+                    said.put((item, each))
+        except StopIteration:
+            said.put(None)
+        except BaseException as error:
+            said.put(error)
+        else:
+            said.put(None)
+
+    threads = min(at_once, len(items))
+    for number in range(threads):
+        threading.Thread(target=serve, name=f"parallel-{number}", daemon=True).start()
+    try:
+        while threads:
+            try:
+                found = said.get(timeout=WAIT_SECONDS)
+            except Empty:
+                continue
+            if isinstance(found, BaseException):
+                raise found
+            if found is None:
+                threads -= 1
+            else:
+                yield found
+    finally:
+        stopped.set()
