@@ -2,6 +2,7 @@
 
 import re
 import shutil
+import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from dataclasses import replace
@@ -213,6 +214,21 @@ def test_the_page_says_when_the_dashboard_has_ended(browser: Browser, tmp_path: 
         visit(browser, served)
         drawn(browser, charts=6)
     until(lambda: "has ended" in text(browser))
+
+
+def test_a_hidden_page_asks_for_nothing_and_catches_up_when_it_is_looked_at(browser: Browser, tmp_path: Path) -> None:
+    folder = leave(tmp_path / "first")
+    with RunLock(folder), dashboard(folder) as served:
+        visit(browser, served)
+        drawn(browser, charts=6)
+        browser.found("Object.defineProperty(document, 'hidden', {value: true, configurable: true})")
+        time.sleep(1.5)  # what had been asked before
+        browser.requests()
+        ProgressFile(folder / PROGRESS_NAME).progress(replace(progress(17), phase="resting"))
+        time.sleep(2.5)  # more than twice the time between two looks at the files
+        assert browser.requests() == [] and "resting" not in text(browser)
+        browser.found("delete document.hidden; document.dispatchEvent(new Event('visibilitychange'))")
+        until(lambda: "resting" in text(browser))
 
 
 @pytest.mark.parametrize("width", [360, 1300])

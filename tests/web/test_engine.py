@@ -7,7 +7,7 @@ import pytest
 
 from games import load_game
 from tests.web.small_models import GAMES, before_a_promotion, small_model
-from web.engine import Thinking, answered
+from web.engine import MOST_NODES, Thinking, answered
 
 pytestmark = pytest.mark.medium
 GAME: dict[str, Any] = {"person": 0, "actions": [], "resigned": None, "simulations": 16, "seconds": None}
@@ -55,9 +55,8 @@ def test_every_game_is_played_to_its_end_by_person_and_network(folder: Path, gam
 
 def test_a_search_may_be_limited_by_time(folder: Path) -> None:
     network = thinking(folder, "connect_four")
-    long = asked(network, "hint", simulations=None, seconds=1.0)["view"]["thought"]
-    short = asked(network, "hint", simulations=None, seconds=0.05)["view"]["thought"]
-    assert long["simulations"] > short["simulations"] > 0
+    found = asked(network, "hint", simulations=None, seconds=0.3)["view"]["thought"]
+    assert found["seconds"] >= 0.3 or found["simulations"] >= MOST_NODES
     alone = thinking(folder, "twenty48")
     assert asked(alone, "hint", simulations=None, seconds=0.2)["view"]["thought"]["simulations"] >= 32
 

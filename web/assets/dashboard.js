@@ -257,12 +257,20 @@ function say(text) {
 
 function listen() {
   const source = new EventSource("/api/changes");
+  const missed = new Map();  // what has changed in each run while the page was hidden
   let waiting = Promise.resolve();
+  const take = (change) => { waiting = waiting.then(() => update(change)).catch((error) => say(String(error.message || error))); };
   source.onopen = () => say("");
   source.onmessage = (message) => {
-    const change = JSON.parse(message.data);
-    waiting = waiting.then(() => update(change)).catch((error) => say(String(error.message || error)));
+    const {run, curves, state} = JSON.parse(message.data), before = missed.get(run) || {};
+    const change = {run: run, curves: curves || before.curves, state: state || before.state};
+    if (document.hidden) missed.set(run, change); else take(change);
   };
+  document.addEventListener("visibilitychange", () => {
+    if (document.hidden) return;
+    [...missed.values()].forEach(take);
+    missed.clear();
+  });
   source.addEventListener("end", () => {
     source.close();
     say(ENDED);
