@@ -118,11 +118,11 @@ def serve(
 
     from web.access import Access
 
-    give_way(PRIORITY)  # training goes first
     try:
         opened = listener(args.listen, args.port)
     except OSError as error:
         raise OSError(f"cannot listen at {args.listen}, port {args.port}: {error.strerror}") from error
+    give_way(PRIORITY)  # training goes first; only now, for the program that was started goes on in a child
     token, chosen = secrets.token_urlsafe(TOKEN_BYTES), opened.getsockname()[1]
     names = hosts(args.listen, chosen)
     link = f"http://{names[0]}{page}?token={token}"

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.programs import heed_ctrl_c
 from tests.sources import ROOT
 
 pytestmark = pytest.mark.medium
@@ -46,6 +47,7 @@ def begun(text: str) -> Iterator["subprocess.Popen[str]"]:
         stdout=subprocess.PIPE,
         text=True,
         start_new_session=True,
+        preexec_fn=heed_ctrl_c,
     ) as process:
         try:
             yield process
