@@ -46,7 +46,7 @@ from training.common.signals import interruptible
 from training.common.start import before_imports, say_on_stderr, see_file
 
 LOG_LINES = 40
-AT_ONCE = 16  # connections
+AT_ONCE = 8  # connections: by default, an sshd, such as a gateway's, drops some of more than 10 that log in at once
 LOG_MEGABYTES = 8  # of one gathered log
 MOST_IN_FULL = 12  # checked machines; beyond that, a machine that is ready takes one line
 
