@@ -188,9 +188,17 @@ def install_remote(transport: Transport) -> str:
     """Put our program on the machine unless it is there; return its name."""
     program, name = remote_program()
     folder, _, file = name.rpartition("/")
-    if file not in {entry.name for entry in transport.names(folder)}:
-        transport.put(program, name)
+    if not _has(transport, folder, file):
+        try:
+            transport.put(program, name)
+        except OSError:  # machines that share a home may put it there at the same time
+            if not _has(transport, folder, file):
+                raise
     return name
+
+
+def _has(transport: Transport, folder: str, file: str) -> bool:
+    return file in {entry.name for entry in transport.names(folder)}
 
 
 @functools.cache

@@ -265,6 +265,7 @@ NODES = [f"node{number:02}" for number in range(1, 21)]
 def test_many_machines_are_checked_at_once_with_what_is_wrong_and_a_summary(
     lab: Desktop, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    lab.connector().status(["attic"])  # its program is there, in the home that all of these share
     assert lab.types("--check", "--at-once", "8") == 1
     lines = capsys.readouterr().out.splitlines()
     headings = sorted(line for line in lines if line[0:1] in ("✓", "✗"))
@@ -302,6 +303,7 @@ def test_groups_machines_and_workers_can_be_named(lab: Desktop, capsys: pytest.C
 def test_without_a_coach_each_machine_says_its_state_and_those_that_do_not_answer_fail(
     lab: Desktop, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    lab.connector().status(["attic"])  # its program is there, in the home that all of these share
     assert lab.types("--status") == 1
     said = capsys.readouterr().out
     assert all(f"  {name}: does not run" in said for name in [*NODES, "attic"])
