@@ -15,7 +15,7 @@ from training.data.imported_games import last_state
 from training.data.ledger import Ledger, LedgerMismatch, read_ledger
 from training.data.receive import load_received
 from training.data.records import AGREED, RANDOM_MOVE, GameBatch, GameRecord
-from training.networks.predictions import Predict
+from training.networks.predictions import Predict, Predictions
 from views.charts import game_title
 from views.drawn_board import Cells, drawn_board, kind_of, points_of
 
@@ -156,15 +156,8 @@ def _with_predictions(
         some = states[first : first + VIEW_BATCH]
         predictions = predict(np.stack([game.observe(state) for state in some]))
         for row, (state, moment) in enumerate(zip(some, moments[first : first + VIEW_BATCH], strict=True)):
-            sign = 1 - 2 * game.current_player(state)
-            ownership = () if predictions.ownership is None else _hundredths(sign * predictions.ownership[row])
-            found.append(
-                replace(
-                    moment,
-                    ownership=ownership,
-                    score_lead=None if predictions.score_leads is None else sign * float(predictions.score_leads[row]),
-                )
-            )
+            ownership, score_lead = foreseen(game, state, predictions, row)
+            found.append(replace(moment, ownership=ownership, score_lead=score_lead))
     return found
 
 
@@ -172,9 +165,24 @@ def _with_final_score(game: Game, record: GameRecord, moment: PositionView) -> P
     """The last position with its final score, if the game was played out."""
     if record.resigned:
         return moment
+    ownership, score_lead = counted(game, last_state(game, record.actions))
+    return replace(moment, ownership=ownership, score_lead=score_lead)
+
+
+def foreseen(game: Game, state: States, predictions: Predictions, row: int = 0) -> tuple[tuple[int, ...], float | None]:
+    """Who will own each point of a position, in percent, and player 0's lead in points, as row ``row`` of predictions
+    has it; empty and None for what is not predicted.
+    """
+    sign, owned, leads = 1 - 2 * game.current_player(state), predictions.ownership, predictions.score_leads
+    ownership = () if owned is None else _hundredths(sign * owned[row])
+    return ownership, None if leads is None else sign * float(leads[row])
+
+
+def counted(game: Game, state: States) -> tuple[tuple[int, ...], float]:
+    """Who owns each point of a last position by the rules, in percent, and player 0's lead in points."""
     ownership = np.empty(game.point_symmetries.shape[1], np.int32)
-    score_lead = game.final_score(last_state(game, record.actions), ownership) / 2
-    return replace(moment, ownership=_hundredths(ownership), score_lead=score_lead)
+    score_lead = game.final_score(state, ownership) / 2
+    return _hundredths(ownership), score_lead
 
 
 def _hundredths(shares: NDArray[Any]) -> tuple[int, ...]:

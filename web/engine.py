@@ -37,6 +37,7 @@ from training.search.analysis import Analysis, MoveAnalysis
 from training.search.search import Search
 from views.charts import game_title
 from views.drawn_board import drawn_board, drops, kind_of, points_of
+from views.game_view import counted, foreseen
 from views.saved_game import saved_game
 from web.limits import MOST_SECONDS, MOST_SIMULATIONS
 
@@ -179,26 +180,19 @@ def by_player(game: Game, mover: int, value: Any) -> list[float]:
     return found
 
 
-def hundredths(shares: NDArray[Any]) -> list[int]:
-    """Shares in percent."""
-    return [int(each) for each in np.rint(100.0 * shares)]
-
-
 def ownership_of(thinking: Thinking, table: Table) -> Answer:
     """In a game won by area, who owns or will own each point, in percent, and player 0's lead in points."""
     game, state = thinking.game, table.state
     if not game.won_by_area:
         return {}
     if game.terminal(state):
-        owners = np.empty(game.point_symmetries.shape[1], np.int32)
-        lead = game.final_score(state, owners) / 2
-        return {"ownership": hundredths(owners), "score_lead": lead}
+        ownership, lead = counted(game, state)
+        return {"ownership": list(ownership), "score_lead": lead}
     if thinking.predict is None:
         return {}
-    predictions, sign = thinking.predict(game.observe(state)[None]), 1 - 2 * game.current_player(state)
-    owned, leads = predictions.ownership, predictions.score_leads
-    found: Answer = {} if owned is None else {"ownership": hundredths(sign * owned[0])}
-    return found | ({} if leads is None else {"score_lead": sign * float(leads[0])})
+    expected, expected_lead = foreseen(game, state, thinking.predict(game.observe(state)[None]))
+    found: Answer = {"ownership": list(expected)} if expected else {}
+    return found | ({} if expected_lead is None else {"score_lead": expected_lead})
 
 
 def shown(thinking: Thinking, table: Table, thought: Answer | None) -> Answer:

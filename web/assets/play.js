@@ -204,7 +204,8 @@ function show() {
 
 function showSides() {
   const chosen = offer.models.find((model) => model.name === part("model").value), before = part("person").value;
-  const names = seats.get(part("model").value) || {go: ["Black", "White"], chess: ["White", "Black"], twenty48: ["Player 1"]}[chosen && chosen.game] || ["Player 1", "Player 2"];
+  const usual = chosen && chosen.game === "twenty48" ? [0] : [0, 1];
+  const names = seats.get(part("model").value) || usual.map((player) => Boards.playerName(chosen && chosen.game, player));
   const sides = [...names.map((name, i) => [String(i), name]), ["watch", "watch"]];
   part("person").replaceChildren(...sides.map(([value, name]) => {
     const option = element("option", name);
