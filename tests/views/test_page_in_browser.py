@@ -131,7 +131,7 @@ def test_it_requests_nothing_and_the_console_is_silent(browser: Browser, tmp_pat
 def test_injected_requests_are_refused(browser: Browser, tmp_path: Path) -> None:
     text = page("run", [], [], []).replace("</body>", '<img src="picture.png"></body>')
     show(browser, tmp_path, [], text=text)
-    assert any("Content Security Policy" in said for said in browser.complaints())
+    until(lambda: any("Content Security Policy" in said for said in browser.complaints()))  # written after the load
 
 
 def test_it_steps_through_a_game_of_2048(browser: Browser, tmp_path: Path) -> None:
