@@ -50,6 +50,7 @@ from distributed.fleet.fleet import Fleet
 from distributed.operations.cluster import cluster_report
 from distributed.operations.status import StatusFile
 from distributed.setup.machine import WorkerSlot, worker_place
+from distributed.setup.process_manager import ProcessStatus
 from distributed.ssh.transport import LocalTransport, Transport
 from games import Game
 from training.common.reports import ClusterReport
@@ -111,9 +112,9 @@ class NobodyStarts:
         except FileNotFoundError:
             return True
 
-    def alive(self, transport: Transport, worker: str) -> bool:
-        """Return True."""
-        return True
+    def alive(self, transport: Transport, worker: str) -> ProcessStatus:
+        """Return that it runs."""
+        return ProcessStatus(running=True)
 
     def tail(self, transport: Transport, worker: str) -> str:
         """Return nothing: there is no log."""

@@ -343,7 +343,8 @@ class Fleet:
     def _place(self) -> None:
         """Update which workers there are, and which of them may be granted games.
 
-        A worker that has been lost for longer than a lease gets no games until it is back.
+        A worker that has been lost, or has waited in a scheduler's queue, for longer than a lease gets no games until
+        it is back.
         """
         self._places = {snapshot.name: thread for thread, snapshot in self._snapshots()}
         for worker in self._assignments.workers:
@@ -351,7 +352,11 @@ class Fleet:
                 self._assignments.close_account(worker)
         lease, now = self._settings.distributed.lease_seconds, self._clock()
         states = {snapshot.name: self._state(thread, snapshot) for thread, snapshot in self._snapshots()}
-        lost = {worker for worker, state in states.items() if state.mark in LOST_MARKS and now - state.since > lease}
+        lost = {
+            worker
+            for worker, state in states.items()
+            if (state.mark in LOST_MARKS or state.waits) and now - state.since > lease
+        }
         self.workers = tuple(worker for worker in self._places if worker not in lost) or tuple(self._places)
 
     def _snapshots(self) -> list[tuple[_ConnectionThread, WorkerSnapshot]]:

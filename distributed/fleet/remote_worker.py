@@ -329,7 +329,8 @@ class RemoteWorker:
     def _carried_out(self, action: Do, transport: Transport) -> Event:
         match action:
             case Do.ASK:
-                return ProcessFound(self._process_manager.alive(transport, self.name))
+                found = self._process_manager.alive(transport, self.name)
+                return ProcessFound(found.running, waits=found.waits, start=found.start, error=found.error)
             case Do.START:
                 again = self.state.starts or self.state.talks  # the latter: an earlier session started it
                 self._log_event(

@@ -106,9 +106,12 @@ class Sent:
 
 @dataclass(frozen=True)
 class ProcessFound:
-    """Whether the worker's process runs."""
+    """Whether the worker's process runs; the fields are those of ``ProcessStatus``."""
 
     running: bool
+    waits: str = ""
+    start: str = ""
+    error: str = ""
 
 
 @dataclass(frozen=True)
@@ -170,6 +173,9 @@ class WorkerState:
     busy: str = ""
     running: bool | None = None  # its process; None: unknown
     asked: float = NEVER  # when that was last checked
+    waits: str = ""  # what its process waits for
+    start: str = ""  # which start of its process is running
+    process_error: str = ""  # what is wrong with its process; one that has ended is then not started again
     stopped: bool = False  # by the user
     again: bool = False  # the running process is to be ended and another one started
     starts: tuple[float, ...] = ()  # times of the process's starts, within the window
@@ -244,21 +250,47 @@ def _taken(state: WorkerState, event: Event, now: float, timing: Timing) -> Work
             return _listened(state, event, now)
         case Sent(version):
             return replace(state, sent_version=version)
-        case ProcessFound(running):
-            return replace(state, running=running, asked=now, again=state.again and running)
+        case ProcessFound():
+            return _found(state, event, now)
         case Began():
             starts = tuple(start for start in state.starts if now - start < timing.restart_window)
             return replace(
-                state, running=True, asked=now, starts=(*starts, now), heard=now, talks=False, state="", error=""
+                _silent(state, now), running=True, asked=now, starts=(*starts, now), waits="", process_error=""
             )
         case Tailed(text):
             return replace(state, log=text)
         case Restart():
             return replace(
-                state, stopped=False, given_up=False, log="", starts=(), refusal="", again=state.running is not False
+                state,
+                stopped=False,
+                given_up=False,
+                log="",
+                starts=(),
+                refusal="",
+                process_error="",
+                again=state.running is not False,
             )
         case Stop():
             return replace(state, stopped=True)
+
+
+def _found(state: WorkerState, found: ProcessFound, now: float) -> WorkerState:
+    """Process what the process manager says. Somebody else may have ended the process and started another one."""
+    other = bool(found.waits or (state.start and found.start and found.start != state.start))
+    return replace(
+        _silent(state, now) if other else state,
+        running=found.running,
+        asked=now,
+        again=state.again and found.running,
+        waits=found.waits,
+        start=found.start or state.start,
+        process_error=found.error,
+    )
+
+
+def _silent(state: WorkerState, now: float) -> WorkerState:
+    """Return the state with a new process, which has not sent a heartbeat yet."""
+    return replace(state, heard=now, talks=False, state="", error="")
 
 
 def _listened(state: WorkerState, heard: HeartbeatSeen, now: float) -> WorkerState:
@@ -276,6 +308,8 @@ def _listened(state: WorkerState, heard: HeartbeatSeen, now: float) -> WorkerSta
         state=heard.state,
         error=heard.error,
         model_version=heard.model_version,
+        waits="",
+        process_error="" if state.running else state.process_error,
     )
 
 
@@ -288,13 +322,16 @@ def _decide(state: WorkerState, now: float, timing: Timing) -> tuple[WorkerState
         return state, (Do.ASK,)
     if state.running:
         frozen = (
-            state.talks and state.state not in SILENT_STATES and not state.busy and silence >= timing.frozen_seconds
+            state.talks
+            and state.state not in SILENT_STATES
+            and not (state.busy or state.process_error)
+            and silence >= timing.frozen_seconds
         )
         if state.stopped or state.again or frozen:
             return state, (Do.STOP,)
         doubtful = silence >= timing.ask_seconds or state.state == "ended"
         return state, (Do.ASK,) if doubtful and now - state.asked >= timing.ask_seconds else ()
-    if state.stopped:
+    if state.stopped or state.process_error:
         return state, ()
     if not state.given_up:
         recent = [start for start in state.starts if now - start < timing.restart_window]
@@ -324,6 +361,8 @@ def _marked(state: WorkerState, now: float, timing: Timing) -> tuple[Mark, str]:
 
 def _marked_by_process(state: WorkerState, silence: float, timing: Timing) -> tuple[Mark, str]:
     """Return the mark of a worker whose machine is connected."""
+    if state.process_error:
+        return Mark.ERROR, state.process_error
     if state.given_up:
         times = f"ended {timing.restarts + 1} times in {timing.restart_window / 60:.0f} minutes"
         return Mark.ERROR, f"{times}; put it right and --restart it; its log ends: {state.log or '(not fetched yet)'}"
@@ -332,7 +371,7 @@ def _marked_by_process(state: WorkerState, silence: float, timing: Timing) -> tu
     if not state.running:
         return Mark.SYNCING, "starting"
     if not state.talks or state.state in SILENT_STATES:
-        return Mark.SYNCING, state.state or "starting"
+        return Mark.SYNCING, state.state or state.waits or "starting"
     if silence >= timing.offline_seconds:
         return Mark.OFFLINE, "its process runs, but its heartbeat has stopped"
     if state.state == "error":

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
@@ -17,6 +18,16 @@ Report = Callable[[str], None]
 FIXED_BY_BOOTSTRAP = {"python", "packages", "code"}
 TAIL_LINES = 12
 STOP_SECONDS = 10.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProcessStatus:
+    """A worker's process, as its process manager knows it."""
+
+    running: bool  # or it will run without being started again, such as a job in a queue
+    waits: str = ""  # what it waits for, if it is in a queue
+    start: str = ""  # differs between two starts by somebody else, such as a scheduler; empty: nobody else starts it
+    error: str = ""  # what is wrong; a process that does not run is then not started again before the user wants it
 
 
 class ProcessManager(Protocol):
@@ -37,7 +48,7 @@ class ProcessManager(Protocol):
     def stop(self, transport: Transport, worker: str, *, seconds: float = STOP_SECONDS) -> None:
         """End a worker, if it runs, after it has delivered its finished games."""
 
-    def alive(self, transport: Transport, worker: str) -> bool:
+    def alive(self, transport: Transport, worker: str) -> ProcessStatus:
         """Return whether a worker runs."""
 
     def tail(self, transport: Transport, worker: str) -> str:
@@ -102,9 +113,9 @@ class RemoteProcessManager:
         """See ``ProcessManager``."""
         remote.stop(transport, worker, seconds=seconds, python=self._machine.python, coach=self._coach)
 
-    def alive(self, transport: Transport, worker: str) -> bool:
+    def alive(self, transport: Transport, worker: str) -> ProcessStatus:
         """See ``ProcessManager``."""
-        return remote.alive(transport, worker, python=self._machine.python).running
+        return ProcessStatus(running=remote.alive(transport, worker, python=self._machine.python).running)
 
     def tail(self, transport: Transport, worker: str) -> str:
         """See ``ProcessManager``."""

@@ -10,7 +10,7 @@ from configs.schema import Settings, WorkerSettings
 from distributed.fleet.fleet import Fleet
 from distributed.local.local import PRELOADED, play_in_folder
 from distributed.setup.machine import WorkerSlot, worker_place
-from distributed.setup.process_manager import ProcessManager, RemoteProcessManager
+from distributed.setup.process_manager import ProcessManager, ProcessStatus, RemoteProcessManager
 from distributed.setup.release import PROJECT, WORKER_CLASS, worker_requirements
 from distributed.ssh.errors import Unreachable
 from distributed.ssh.transport import Completed, Entry, LocalTransport, Transport
@@ -114,8 +114,8 @@ class ForkedWorkers:
             self._processes[worker].terminate()
             self._processes[worker].join(seconds)
 
-    def alive(self, transport: Transport, worker: str) -> bool:
-        return worker in self._processes and self._processes[worker].is_alive()
+    def alive(self, transport: Transport, worker: str) -> ProcessStatus:
+        return ProcessStatus(running=worker in self._processes and self._processes[worker].is_alive())
 
     def tail(self, transport: Transport, worker: str) -> str:
         return ""

@@ -12,6 +12,7 @@ from distributed.fleet.machine_connection import MachineConnection
 from distributed.fleet.ownership import Claimant
 from distributed.fleet.worker_state import Mark
 from distributed.setup.machine import WorkerSlot
+from distributed.setup.process_manager import ProcessStatus
 from distributed.ssh.errors import RemoteFailure
 from distributed.ssh.transport import Transport
 from tests.distributed.local_fleet import Network, fleet_settings, worker_settings
@@ -82,8 +83,8 @@ class Machine:
         self.running.discard(worker)
         self.stopped.append(worker)
 
-    def alive(self, transport: Transport, worker: str) -> bool:
-        return worker in self.running
+    def alive(self, transport: Transport, worker: str) -> ProcessStatus:
+        return ProcessStatus(running=worker in self.running)
 
     def tail(self, transport: Transport, worker: str) -> str:
         return "Segmentation fault"

@@ -15,6 +15,7 @@ import pytest
 from distributed.fleet.fleet import Fleet
 from distributed.fleet.worker_state import Mark
 from distributed.setup.machine import WorkerSlot
+from distributed.setup.process_manager import ProcessStatus
 from distributed.ssh.errors import Refused, Unreachable
 from distributed.ssh.transport import Transport
 from tests.distributed.local_fleet import Network, fleet_settings, open_fleet, worker_settings
@@ -50,8 +51,8 @@ class StandIn:
     def stop(self, transport: Transport, worker: str, *, seconds: float = 10.0) -> None:
         self.running.discard(worker)
 
-    def alive(self, transport: Transport, worker: str) -> bool:
-        return worker in self.running
+    def alive(self, transport: Transport, worker: str) -> ProcessStatus:
+        return ProcessStatus(running=worker in self.running)
 
     def tail(self, transport: Transport, worker: str) -> str:
         return "nothing"

@@ -228,6 +228,51 @@ def test_a_restart_first_ends_the_running_process_even_if_the_machine_comes_back
     assert story.then(Began(), Tick()).actions == ()
 
 
+def test_a_process_in_a_queue_is_syncing_for_the_reason_that_the_queue_names_however_long_it_takes() -> None:
+    story = Story().then(Connected(), ProcessFound(False), Sent(1), Began())
+    story.then(ProcessFound(True, waits="waits for node3"), after=3.0)
+    assert (story.mark, story.state.reason) == (Mark.SYNCING, "waits for node3")
+    for _ in range(100):
+        assert story.then(ProcessFound(True, waits="waits for node3"), after=100.0).actions == ()
+    story.then(ProcessFound(True, start="1"), after=3.0)
+    assert (story.mark, story.state.reason) == (Mark.SYNCING, "starting")
+    assert story.then(beat(1), beat(2), after=30.0).mark is Mark.ACTIVE
+
+
+def test_a_process_that_a_scheduler_starts_elsewhere_is_syncing_and_neither_offline_nor_ended_as_frozen() -> None:
+    story = playing().then(ProcessFound(True, start="1"), beat(3, "ended"))
+    story.then(ProcessFound(True, waits="preempted"), after=2.0)
+    assert (story.mark, story.state.reason) == (Mark.SYNCING, "preempted")
+    assert story.then(ProcessFound(True, start="2"), after=500.0).mark is Mark.SYNCING
+    assert story.then(ProcessFound(True, start="2"), after=100.0).actions == ()
+    assert story.mark is Mark.SYNCING
+    assert story.then(beat(1, pid=8), after=5.0).mark is Mark.ACTIVE
+
+
+def test_a_process_that_was_started_again_between_two_checks_has_yet_to_talk() -> None:
+    story = playing().then(ProcessFound(True, start="1"))
+    assert story.mark is Mark.ACTIVE
+    assert story.then(ProcessFound(True, start="2"), after=3.0).mark is Mark.SYNCING
+
+
+def test_a_process_that_must_not_be_started_again_is_in_error_until_the_user_restarts_it() -> None:
+    story = playing().then(ProcessFound(False, error="cancelled"))
+    assert (story.mark, story.state.reason, story.actions) == (Mark.ERROR, "cancelled", ())
+    story.then(beat(3, "ended"), Tick(), after=500.0)
+    assert (story.mark, story.actions) == (Mark.ERROR, ())
+    assert story.then(Restart()).actions == (Do.START,)
+    assert story.then(Began()).mark is Mark.SYNCING
+
+
+def test_a_queue_that_does_not_answer_is_an_error_until_it_does_or_the_worker_talks() -> None:
+    story = playing().then(ProcessFound(True, error="no answer"), after=3.0)
+    assert (story.mark, story.state.reason) == (Mark.ERROR, "no answer")
+    assert story.then(ProcessFound(True, error="no answer"), after=500.0).actions == ()
+    assert story.then(beat(3)).mark is Mark.ACTIVE
+    story.then(ProcessFound(True, error="no answer"), after=3.0).then(ProcessFound(True), beat(4), after=3.0)
+    assert story.mark is Mark.ACTIVE
+
+
 EVENTS = st.one_of(
     st.sampled_from(
         [
@@ -239,7 +284,12 @@ EVENTS = st.one_of(
             Busy("busy"),
             Busy(),
             ProcessFound(True),
+            ProcessFound(True, start="1"),
+            ProcessFound(True, start="2"),
+            ProcessFound(True, waits="in a queue"),
+            ProcessFound(True, error="the queue does not answer"),
             ProcessFound(False),
+            ProcessFound(False, error="cancelled"),
         ]
     ),
     st.sampled_from([Began(), Tailed("log"), Restart(), Stop(), Tick(), Sent(1), Sent(2)]),
@@ -274,7 +324,7 @@ def test_active_means_connected_running_heard_from_recently_and_up_to_date(
     for now, _, _, state, _ in states_of(history):
         if state.mark is Mark.ACTIVE and state.connected:
             assert state.running and state.talks and now - state.heard < TIMING.offline_seconds
-            assert not (state.failure or state.refusal or state.given_up or state.busy)
+            assert not (state.failure or state.refusal or state.given_up or state.busy or state.waits)
             assert state.model_version == state.sent_version
         elif state.mark is Mark.ACTIVE:
             assert now - state.heard < TIMING.offline_seconds
@@ -297,7 +347,7 @@ def test_nothing_is_done_without_a_connection_and_nothing_is_started_needlessly(
         assert len(actions) <= 1
         assert state.connected or not actions
         if actions == (Do.START,):
-            assert state.running is False and not state.stopped and not state.given_up
+            assert state.running is False and not (state.stopped or state.given_up or state.process_error)
             recent = [start for start in state.starts if now - start < TIMING.restart_window]
             assert len(recent) <= TIMING.restarts
         if actions == (Do.STOP,):
