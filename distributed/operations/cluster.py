@@ -5,10 +5,9 @@ Everything here runs in the Coach's thread, each time it collects batches.
 
 import logging
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 
-from configs.schema import Settings
+from configs.schema import DistributedSettings, Settings, WorkerSettings
 from distributed.fleet.fleet import Fleet
 from distributed.fleet.fleet_view import FleetView
 from distributed.fleet.ownership import Claimant, owner_here
@@ -18,15 +17,56 @@ from distributed.operations.command_handler import CommandHandler
 from distributed.operations.requests import RequestInbox
 from distributed.operations.status import StatusFile
 from distributed.setup.machine import printable_start
-from distributed.setup.process_manager import RemoteProcessManager
-from distributed.setup.release import worker_requirements
+from distributed.setup.machine_source import MachineSources
+from distributed.setup.process_manager import ProcessManager, RemoteProcessManager
+from distributed.setup.release import WorkerRequirements, worker_requirements
 from distributed.ssh import ssh
+from distributed.ssh.transport import Transport
 from games import Game
 from training.common.reports import ClusterReport, RemoteDetails, RemoteStanding
 from training.run.backend import PendingBatch
 from views.charts import game_title
 
 log = logging.getLogger(__name__)
+
+
+class SshMachines:
+    """The machines of the config's list as a ``MachineSource``.
+
+    Args:
+        config: the file with the list.
+        settings: what it says about the cluster.
+        required: the code and packages that the machines must have.
+        coach: the Coach that their workers play for.
+    """
+
+    def __init__(
+        self, config: Path, settings: DistributedSettings, *, required: WorkerRequirements, coach: str
+    ) -> None:
+        self.title = str(config)
+        self._settings, self._required, self._coach = settings, required, coach
+
+    def machines(self) -> tuple[WorkerSettings, ...]:
+        """See ``MachineSource``."""
+        return self._settings.workers
+
+    def connect(self, machine: WorkerSettings) -> Transport:
+        """See ``MachineSource``."""
+        policy, seconds = self._settings.host_key_policy, self._settings.login_seconds
+        return ssh.connect(machine, host_key_policy=policy, login_seconds=seconds)
+
+    def process_manager(self, machine: WorkerSettings) -> ProcessManager:
+        """See ``MachineSource``."""
+        return RemoteProcessManager(
+            machine,
+            required=self._required,
+            bootstrap=self._settings.bootstrap,
+            pip=self._settings.pip,
+            coach=self._coach,
+        )
+
+    def close(self) -> None:
+        """See ``MachineSource``."""
 
 
 class Cluster(Fleet):
@@ -71,6 +111,7 @@ class Cluster(Fleet):
         title = f"{settings.run.name}: {game_title(game.name, game.options)}"
         self._requests = RequestInbox(control_folder, run=run_dir, config=config)
         self._status = StatusFile(status_folder, title=title)
+        self._sources = MachineSources(SshMachines(config, distributed, required=code, coach=owner.coach))
         self._ended = False
         super().__init__(
             root,
@@ -78,20 +119,14 @@ class Cluster(Fleet):
             game=game,
             settings=settings,
             run_id=run_id,
-            connect=partial(
-                ssh.connect, host_key_policy=distributed.host_key_policy, login_seconds=distributed.login_seconds
-            ),
-            process_manager=partial(
-                RemoteProcessManager,
-                required=code,
-                bootstrap=distributed.bootstrap,
-                pip=distributed.pip,
-                coach=owner.coach,
-            ),
+            connect=self._sources.connect,
+            process_manager=self._sources.process_manager,
             claimant=Claimant(owner=owner, takeover=takeover, connector=code.connector),
             log_event=log_event,
         )
-        self._commands = CommandHandler(self, config, inbox=self._requests, title=title, log_event=log_event)
+        self._commands = CommandHandler(
+            self, config, inbox=self._requests, title=title, sources=self._sources, log_event=log_event
+        )
 
     def collect(self) -> list[PendingBatch]:
         """See ``SelfPlayBackend``; also carries out requests, follows the config, and updates the status."""
@@ -110,6 +145,7 @@ class Cluster(Fleet):
         if self._ended:
             return
         super().close()
+        self._sources.close()
         self._ended = True
         self._status.close(self.view())
         self._requests.close()

@@ -14,6 +14,7 @@ from distributed.fleet.fleet_view import FleetView
 from distributed.fleet.worker_state import LOST_MARKS, Mark
 from distributed.operations.requests import Request, RequestInbox
 from distributed.operations.status import status_text
+from distributed.setup.machine_source import MachineSources
 from distributed.setup.worker_list import add_worker, remove_worker
 from training.common.file_stamp import stamp_of
 
@@ -61,6 +62,7 @@ class CommandHandler:
         config: the file whose ``distributed.workers`` play.
         inbox: where requests arrive.
         title: the title of the status.
+        sources: where machines come from that are not in the file; None: there are none.
         log_event: called with each line for the log.
         clock: a monotonic clock in seconds.
     """
@@ -72,10 +74,12 @@ class CommandHandler:
         *,
         inbox: RequestInbox,
         title: str = "",
+        sources: MachineSources | None = None,
         log_event: Callable[[str], None] = log.warning,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._fleet, self._config, self._requests, self._title = fleet, config, inbox, title
+        self._sources = sources
         self._log_event, self._clock = log_event, clock
         self._read = stamp_of(config)
         self._first: _Reading | None = None  # of a changed file, until a second read agrees
@@ -170,13 +174,17 @@ class CommandHandler:
         problems = []
         have = {machine.name: machine for machine in self._fleet.machines}
         wanted = {machine.name: machine for machine in self._wanted}
+        if self._sources:
+            others, taken = self._sources.others(wanted)
+            wanted.update({machine.name: machine for machine in others})
+            problems += taken
         going = self._may_go(have, wanted)
         for name in have:
             if name in going or name not in wanted:
                 why = (
                     "its settings have changed: it leaves and comes back"
                     if name in wanted
-                    else f"it is no longer in {self._config}"
+                    else f"it is no longer in {self._sources.title(name) if self._sources else self._config}"
                 )
                 self._log_event(f"{name}: {why}")
                 problems += _attempt(lambda name=name: self._fleet.remove(name))  # type: ignore[misc]

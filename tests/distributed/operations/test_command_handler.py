@@ -11,6 +11,8 @@ from distributed.fleet.fleet_view import FleetView, WorkerView
 from distributed.fleet.worker_state import Mark
 from distributed.operations.command_handler import CommandHandler
 from distributed.operations.requests import Request, RequestAnswer, RequestInbox, ask_coach
+from distributed.setup.machine_source import MachineSources
+from tests.distributed.listed_machines import ListedMachines
 from tests.distributed.operations.test_requests import CONFIG, beside, config, folder, inbox
 
 __all__ = ["config", "folder", "inbox"]
@@ -86,8 +88,14 @@ class Coach:
         self.now = 0.0
         self.events: list[str] = []
         self.fleet = Fleet(*(WorkerSettings(host=f"worker{n}.example.com", user="me") for n in range(1, machines + 1)))
+        self.seats = ListedMachines("Seats")
         self.handler = CommandHandler(
-            self.fleet, config, inbox=inbox, log_event=self.events.append, clock=lambda: self.now
+            self.fleet,
+            config,
+            inbox=inbox,
+            sources=MachineSources(ListedMachines(str(config)), [self.seats]),
+            log_event=self.events.append,
+            clock=lambda: self.now,
         )
 
     def cycle(self, *, times: int = 1) -> None:
@@ -171,6 +179,25 @@ def test_a_machine_added_to_the_file_joins(coach: Coach, config: Path) -> None:
     config.write_text(CONFIG + "    - host: worker3\n")
     coach.cycle(times=2)
     assert coach.fleet.commands == ["add worker3"]
+
+
+def test_machines_of_another_source_join_and_leave_as_it_lists_them(coach: Coach, config: Path) -> None:
+    coach.seats.listed = [WorkerSettings(host="seat-1"), WorkerSettings(host="seat-2")]
+    coach.cycle()
+    del coach.seats.listed[0]
+    coach.cycle(times=2)
+    assert coach.fleet.commands == ["add seat-1", "add seat-2", "remove seat-1"]
+    assert coach.events == ["seat-1: it is no longer in Seats"]
+    config.write_text(CONFIG + "    - host: worker3\n")
+    coach.cycle(times=3)
+    assert coach.fleet.commands[3:] == ["add worker3"]
+
+
+def test_a_machine_of_another_source_with_a_name_of_the_file_is_reported_and_not_used(coach: Coach) -> None:
+    coach.seats.listed = [WorkerSettings(host="worker1.elsewhere.com")]
+    coach.cycle(times=3)
+    assert coach.fleet.commands == []
+    assert len(coach.events) == 1 and "worker1 of Seats is not used" in coach.events[0]
 
 
 def test_a_half_written_file_sends_no_machine_away(coach: Coach, config: Path) -> None:
