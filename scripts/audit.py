@@ -6,7 +6,8 @@
 
 For every worker, granted = received + quarantined + missing + discarded + outstanding. Quarantined games were rejected
 (quarantine/ has the reason), missing games are in no batch although later ones are, discarded games were given up, and
-outstanding games are still to come.
+outstanding games are still to come. "Core h" are core hours: the processor time that the worker has used, up to the last
+iteration.
 
 The audit also checks that every received batch has a file with the right SHA-256 whose games follow the rules, that
 every file in games/ is in the ledger, that no game is in two batches, that every model has its file, and that the
@@ -77,10 +78,13 @@ from training.data.ledger_rows import QUARANTINED, RECEIVED, BatchRow, ModelRow,
 from training.data.receive import MAX_BYTES, SUFFIX, games_path
 from training.data.records import CorruptBatch, decode
 from training.data.verify import verify
+from views.charts import rate
+from views.cost import hours_of_workers
 from views.game_view import game_of
 
 MAX_CHECKED_BYTES = 2**34
 SETTLE_SECONDS = 3.0  # within this time a running Coach enters a new file in the ledger
+CORE_HOURS = "core_hours"
 AUDITED_COLUMNS = ("granted", "received", "quarantined", "missing", "discarded", "outstanding")  # of a worker's account
 
 
@@ -92,6 +96,7 @@ class LedgerSnapshot:
     batches: list[BatchRow]
     models: list[ModelRow]
     damage: list[str]
+    core_hours: dict[str, float]  # by worker; up to the last iteration
 
     @property
     def received(self) -> list[BatchRow]:
@@ -132,7 +137,9 @@ def audit(folder: Path, *, quick: bool = False) -> Audit:
     return Audit(
         run=str(folder),
         workers=[
-            {"name": worker.name} | {name: getattr(worker, name) for name in AUDITED_COLUMNS}
+            {"name": worker.name}
+            | {name: getattr(worker, name) for name in AUDITED_COLUMNS}
+            | {CORE_HOURS: snapshot.core_hours.get(worker.name, 0.0)}
             for worker in snapshot.workers
         ],
         batches=len(snapshot.received),
@@ -154,7 +161,13 @@ def read_snapshot(ledger: Ledger) -> LedgerSnapshot:
             batches=ledger.batches(),
             models=ledger.models(),
             damage=ledger.damage(),
+            core_hours=hours_of_workers([said_hours(report) for report in ledger.iterations()]),
         )
+
+
+def said_hours(iteration: dict[str, Any]) -> dict[str, float]:
+    """The core hours of each worker at the end of an iteration; those of earlier versions did not say."""
+    return {worker["name"]: worker.get(CORE_HOURS, 0.0) for worker in iteration.get("workers", ())}
 
 
 def game_to_replay(ledger: Ledger) -> Game:
@@ -357,12 +370,14 @@ def print_audit(found: Audit) -> None:
     """Print the result as a table."""
     console = Console(highlight=False, markup=False)
     table = Table(box=None, header_style="dim", pad_edge=False)
-    table.add_column("Worker")
+    table.add_column("Worker", overflow="fold", min_width=6)
     for name in AUDITED_COLUMNS:
         table.add_column(name.capitalize(), justify="right", no_wrap=True)
-    sums = {name: sum(worker[name] for worker in found.workers) for name in AUDITED_COLUMNS}
+    table.add_column("Core h", justify="right", no_wrap=True)
+    sums = {name: sum(worker[name] for worker in found.workers) for name in (*AUDITED_COLUMNS, CORE_HOURS)}
     for worker in [*found.workers, {"name": "Total"} | sums]:
-        table.add_row(printable(worker["name"]), *(f"{worker[name]:,}" for name in AUDITED_COLUMNS))
+        counts = (f"{worker[name]:,}" for name in AUDITED_COLUMNS)
+        table.add_row(printable(worker["name"]), *counts, rate(worker[CORE_HOURS]))
     console.print(table)
     checked = "replayed by the rules" if found.replayed else "not replayed"
     lines = [

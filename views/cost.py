@@ -1,6 +1,6 @@
 """What a run costs: the core hours of its workers, in all and for each Elo point.
 
-A worker process uses one core, or one GPU. What the learner uses beside them is not counted.
+Workers measure the processor time that they use. What the learner uses beside them is not counted.
 """
 
 from collections.abc import Mapping, Sequence
@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 HOUR = 3600.0
 ELO, PROCESSES, EARLIER_PROCESSES = "evaluation/elo", "workers/processes", "workers/playing"
+CORE_HOURS = "workers/core_hours"
 
 Figures = Mapping[str, float]
 
@@ -22,17 +23,38 @@ class Cost:
 
 
 def core_hours(rows: Sequence[Figures]) -> list[float]:
-    """The hours that worker processes had run by the end of each iteration.
+    """The core hours that the workers had used by the end of each iteration.
+
+    Workers that have left are no longer in a row, so its sum may fall; what they have used still counts.
 
     Args:
-        rows: the iterations' figures, as metrics.jsonl has them; earlier versions counted only workers that played.
+        rows: the iterations' figures, as metrics.jsonl has them. Earlier versions have no processor time: one core for
+            each process is assumed there; the earliest counted only those that played.
     """
-    hours, total, before = list[float](), 0.0, 0.0
+    hours, total, before, used = list[float](), 0.0, 0.0, 0.0
     for row in rows:
         seconds = row.get("run/seconds", before)
-        total += processes(row) * max(seconds - before, 0.0) / HOUR
+        if CORE_HOURS in row:
+            total += max(row[CORE_HOURS] - used, 0.0)
+            used = row[CORE_HOURS]
+        else:
+            total += processes(row) * max(seconds - before, 0.0) / HOUR
         hours.append(total)
         before = seconds
+    return hours
+
+
+def hours_of_workers(rows: Sequence[Figures]) -> dict[str, float]:
+    """The core hours of each worker.
+
+    Args:
+        rows: what each worker said at the end of each iteration; it begins again at 0 if its folder was deleted.
+    """
+    hours, last = dict[str, float](), dict[str, float]()
+    for name, said in ((name, said) for row in rows for name, said in row.items()):
+        before = last.get(name, 0.0)
+        hours[name] = hours.get(name, 0.0) + (said - before if said >= before else said)
+        last[name] = said
     return hours
 
 

@@ -75,6 +75,7 @@ def scalars(report: IterationReport) -> dict[str, float]:
         "playing": sum(worker["state"] in ("playing", "evaluating") for worker in workers),
         "processes": sum(worker["state"] not in ("error", "ended") for worker in workers),
         "evaluations_per_second": sum(worker["evaluations_per_second"] for worker in workers),
+        "core_hours": sum(worker.get("core_hours", 0.0) for worker in workers),
     }
     figures = {f"{section}/{name}": value for section, values in sections.items() for name, value in values.items()}
     return {

@@ -9,7 +9,7 @@ from training.common.reports import ProgressReport, RemoteDetails, WorkerReport
 from training.data.ledger import Ledger
 from training.data.ledger_rows import WorkerAccount
 from views.charts import Column, count, duration, game_title, games_so_far, percent, rate, time_left
-from views.cost import HOUR, Cost
+from views.cost import CORE_HOURS, Cost
 from views.limits import NO_LONGER_PLAYS, limits, time_shares
 from views.plain import figures_of
 from views.run_charts import Figures
@@ -108,8 +108,8 @@ def models_in_flight(report: ProgressReport) -> str:
 def time_and_cost(report: ProgressReport, rows: Sequence[Figures], cost: Cost, *, running: bool) -> Pairs:
     """Elapsed time, time left, core hours, and those of 100 Elo points."""
     working = sum(worker.state not in NO_LONGER_PLAYS for worker in report.workers)
-    since = max(0.0, report.seconds - rows[-1].get("run/seconds", 0.0)) if rows else report.seconds
-    hours = cost.hours + working * since / HOUR
+    used = sum(worker.core_hours for worker in report.workers)
+    hours = cost.hours + max(0.0, used - (rows[-1].get(CORE_HOURS, 0.0) if rows else 0.0))
     left = time_left(report.seconds_left).removesuffix(" left") if running and report.seconds_left is not None else ""
     found = [
         ("Elapsed", duration(report.seconds)),
@@ -150,6 +150,7 @@ def card_of(worker: WorkerReport, details: RemoteDetails | None) -> dict[str, An
     """A worker: its mark, or its state on this machine, its figures, what is wrong, and the remedy."""
     shown: Sequence[Column[WorkerReport]] = MACHINES if worker.standing else WORKER_COLUMNS
     figures = [(column.title, column.cell(worker)) for column in shown[2:-1]]
+    figures += [("Core hours", rate(worker.core_hours) if worker.core_hours else "")]
     if details:
         figures += [
             ("Sent", size(details.sent)),

@@ -25,6 +25,7 @@ class WorkerView:
     sent: int = 0  # bytes of files to its machine so far
     received: int = 0  # bytes of files from its machine
     disk_free: int | None = None  # bytes, where its folder is; None: it has not said
+    core_hours: float = 0.0  # of the processor, by all its processes for the run
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,3 +39,8 @@ class FleetView:
     sync_seconds: float | None  # from the last model's publication until all Active workers had it; None before that
     network_mb_per_minute: float  # megabytes (10^6 bytes) in both directions
     model_version: int  # the newest version
+
+    @property
+    def core_hours(self) -> float:
+        """The core hours of all workers."""
+        return sum(worker.core_hours for worker in self.workers)

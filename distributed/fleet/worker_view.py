@@ -58,4 +58,5 @@ def worker_view(
         sent=sent,
         received=received,
         disk_free=heartbeat.disk_free if heartbeat else None,
+        core_hours=heartbeat.core_hours if heartbeat else 0.0,
     )

@@ -15,7 +15,7 @@ from distributed.fleet.fleet_view import FleetView, WorkerView
 from distributed.fleet.worker_state import Mark
 from distributed.setup.machine import printable_start
 from training.common.files import read_limited, write_atomically
-from views.charts import cluster_figures
+from views.charts import cluster_figures, rate
 
 log = logging.getLogger(__name__)
 
@@ -106,7 +106,11 @@ def local_time(seconds: float) -> str:
 
 def status_values(view: FleetView) -> dict[str, Any]:
     """Return the view for JSON; times are in seconds, ``sync_seconds`` and ``last_batch`` may be null."""
-    return {**vars(view), "workers": [{**vars(worker), "mark": worker.mark.value} for worker in view.workers]}
+    return {
+        **vars(view),
+        "core_hours": view.core_hours,
+        "workers": [{**vars(worker), "mark": worker.mark.value} for worker in view.workers],
+    }
 
 
 def status_text(view: FleetView, *, title: str, when: str) -> str:
@@ -128,6 +132,7 @@ def _header(view: FleetView, title: str, when: str) -> list[str]:
         _left(_cut(f"Keima  {title}", TEXT_WIDTH - cell_len(when) - 2), TEXT_WIDTH - cell_len(when)) + when,
         _left(games, half) + active,
         _left(sync, half) + network,
+        f"Core hours: {rate(view.core_hours)}",
     ]
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from games import Game, load_game
 from scripts import audit
-from tests.programs import printed
+from tests.programs import called, printed
 from tests.training.synthetic import synthetic_batch
 from training.common.files import sha256_hex
 from training.data.ledger import Ledger, open_ledger
@@ -75,6 +75,15 @@ def run(tmp_path: Path, game: Game) -> Path:
     return folder
 
 
+def test_the_core_hours_of_workers_are_told_with_those_of_one_that_has_left(run: Path, game: Game) -> None:
+    with open_ledger(run, game) as ledger:
+        ledger.add_iteration(1, {"workers": [{"name": "one", "core_hours": 1.5}, {"name": "another"}]})
+        ledger.add_iteration(2, {"workers": [{"name": "another", "core_hours": 0.25}]})
+    hours = {worker["name"]: worker["core_hours"] for worker in audit.audit(run).workers}
+    assert hours == {"another": 0.25, "one": 1.5}
+    assert "1.75" in called("scripts/audit.py", run)
+
+
 def write_checkpoint(folder: Path, number: int, **coach: int) -> None:
     path = folder / "checkpoints" / f"checkpoint-{number:06d}"
     path.mkdir(parents=True)
@@ -91,8 +100,8 @@ def change(folder: Path, statement: str) -> None:
 def test_a_ledger_that_balances_is_shown_with_its_sums(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert audit.main([str(run)]) == 0
     lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
-    assert lines[0] == "Worker Granted Received Quarantined Missing Discarded Outstanding"
-    assert lines[1:4] == ["another 10 10 0 0 0 0", "one 50 20 0 0 5 25", "Total 60 30 0 0 5 25"]
+    assert lines[0] == "Worker Granted Received Quarantined Missing Discarded Outstanding Core h"
+    assert lines[1:4] == ["another 10 10 0 0 0 0 0.00", "one 50 20 0 0 5 25 0.00", "Total 60 30 0 0 5 25 0.00"]
     assert re.fullmatch(r"Received batches: 3 \(30 games, \d+ positions; replayed by the rules\)", lines[5])
     assert lines[6] == "Models: 1"
     assert lines[-1] == f"The ledger of {run} balances."
@@ -111,6 +120,7 @@ def test_json_is_available_for_programs(run: Path, capsys: pytest.CaptureFixture
         "missing": 0,
         "discarded": 5,
         "outstanding": 25,
+        "core_hours": 0.0,
     }
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from tests.training.example_reports import progress, worker
 from training.common.reports import ClusterReport, ProgressReport, RemoteDetails
-from views.cost import core_hours, cost_of
+from views.cost import core_hours, cost_of, hours_of_workers
 from views.limits import Limit, limits, time_shares
 
 Rows = list[dict[str, float]]
@@ -98,6 +98,16 @@ def test_core_hours_are_those_of_all_worker_processes() -> None:
     )
     assert found == pytest.approx([4.0, 6.0, 6.0])
     assert core_hours([]) == []
+
+
+def test_measured_processor_time_counts_and_stays_counted_when_a_worker_leaves() -> None:
+    used = (1.0, 3.0, 2.0, 2.5)
+    rows = [{"run/seconds": 100.0, "workers/processes": 9.0, "workers/core_hours": hours} for hours in used]
+    assert core_hours(rows) == pytest.approx([1.0, 3.0, 3.0, 3.5])
+
+
+def test_a_worker_whose_folder_was_deleted_keeps_the_hours_it_had_used() -> None:
+    assert hours_of_workers([{"a": 1.0, "b": 0.5}, {"a": 2.0}, {"a": 0.25, "b": 0.5}]) == {"a": 2.25, "b": 0.5}
 
 
 def test_the_cost_of_elo_is_told_for_the_whole_run_and_lately() -> None:

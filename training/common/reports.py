@@ -25,6 +25,7 @@ class WorkerReport:
     outstanding: int  # games granted to it and not yet received
     waiting: int = 0  # of these, the ones in its outbox
     error: str = ""
+    core_hours: float = 0.0  # of the processor, by all its processes for the run
     standing: "RemoteStanding | None" = None  # of a worker on another machine
 
 

@@ -41,6 +41,7 @@ def worker_report(
         outstanding=account.outstanding,
         waiting=max(0, end - account.next_game),
         error=heartbeat.error if heartbeat else "",
+        core_hours=heartbeat.core_hours if heartbeat else 0.0,
         standing=standing,
     )
 

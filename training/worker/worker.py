@@ -38,6 +38,7 @@ log = logging.getLogger(__name__)
 POLL_SECONDS = 0.3  # between two reads of the assignment, while there is something to play
 BEAT_SECONDS = 1.0
 IDLE_SECONDS = 0.05  # and while there is nothing
+PROCESSOR_TIME_SECONDS = 10.0  # between two writes of the processor time to the disk
 RETRY_SECONDS = 2.0  # after the disk has refused finished games
 
 
@@ -68,6 +69,8 @@ class Worker:
         self._polled = -POLL_SECONDS
         self._played = False  # in the last cycle
         self._beaten = -BEAT_SECONDS
+        self._earlier_seconds = 0.0  # of the processor, by earlier processes for this run
+        self._processor_time_kept = clock()
         self._models = ModelInbox(self.folder)
         self._orders = OrderPlayer(self.folder, self._poll_from_match)
 
@@ -192,6 +195,7 @@ class Worker:
         """
         if not self._run_id or (self.assignment is None and assignment.run_id != self._run_id):
             self._run_id = self.folder.owner_run() or assignment.run_id
+            self._earlier_seconds = self.folder.read_processor_seconds(self._run_id)
         ours = assignment.run_id == self._run_id
         refusal = (
             f"the assignment is refused: it is of run {assignment.run_id}, and this worker plays for run {self._run_id}"
@@ -323,11 +327,15 @@ class Worker:
                 "order": self._orders.current.id if self._orders.current else "",
                 "note": (self._compiling or self.note)[:1000],
                 "disk_free": disk_free(self.folder.root),
+                "processor_seconds": self._earlier_seconds + time.process_time(),
             }
             | (_progress(self.playing, now) if self.playing else {})
         )
         try:
             self.folder.write_heartbeat(heartbeat)
+            if now - self._processor_time_kept >= PROCESSOR_TIME_SECONDS or state == "ended":
+                self._processor_time_kept = now
+                self.folder.write_processor_seconds(self._run_id, heartbeat.processor_seconds)
         except OSError as error:
             log.warning("the heartbeat cannot be written: %s", error)
 

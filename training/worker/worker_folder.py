@@ -10,6 +10,7 @@
                <coach>.owner         the owner of the folder, where several Coaches could reach it
       spool                          finished games that wait for their batch (``training.worker.spool``)
       worker.json                    the worker's heartbeat; the worker replaces it
+      processor_time.json            the processor time of all its processes for the run
       worker.lock                    held while a worker process runs: one process per folder
 
 The worker plays until it has delivered ``granted`` games in all: those in the outbox plus ``delivered``, which the main
@@ -125,6 +126,18 @@ class Heartbeat(Message):
     order: Text = ""  # id of the evaluation games that it plays now
     note: Text = ""
     disk_free: Count | None = None  # bytes, where the folder is; None: unknown
+    processor_seconds: Rate = 0.0  # used in this folder for the run, by this process and earlier ones
+
+    @property
+    def core_hours(self) -> float:
+        """The same in core hours."""
+        return self.processor_seconds / 3600
+
+
+class ProcessorTime(Message):
+    """What the processes of a worker have used for a run."""
+
+    seconds: Rate
 
 
 M = TypeVar("M", bound=Message)
@@ -179,6 +192,18 @@ class WorkerFolder:
     def forget_heartbeat(self) -> None:
         """Remove the heartbeat of an earlier process."""
         (self.root / "worker.json").unlink(missing_ok=True)
+
+    def write_processor_seconds(self, run_id: str, seconds: float) -> None:
+        """Keep the processor time that this folder's processes have used for a run."""
+        used = ProcessorTime(run_id=run_id, worker=self.root.name, seconds=seconds)
+        write_atomically(self.root / "processor_time.json", used.model_dump_json().encode(), durable=False)
+
+    def read_processor_seconds(self, run_id: str) -> float:
+        """The processor time that earlier processes have used for a run; 0 if that is unknown."""
+        with suppress(BrokenMessage):
+            used = _read(self.root / "processor_time.json", ProcessorTime)
+            return used.seconds if used and used.run_id == run_id else 0.0
+        return 0.0
 
     def batches(self) -> list[Path]:
         """The batches in the outbox, oldest first."""

@@ -161,7 +161,7 @@ def test_fifty_workers_fit_on_a_screen_with_the_reasons_of_trouble() -> None:
 def test_each_of_fifty_workers_in_trouble_takes_one_line() -> None:
     text = text_of(fleet(*(worker(f"worker{number}", Mark.OFFLINE, reason=LONG) for number in range(50))))
     assert text.count("⚪ Offline") == text.count("for 1m: writing") == 50
-    assert text.count("\n") <= 54
+    assert text.count("\n") <= 55
 
 
 def test_shortened_names_can_still_be_told_apart() -> None:
@@ -203,6 +203,14 @@ def test_the_end_of_a_run_is_visible(tmp_path: Path) -> None:
     StatusFile(tmp_path, title="go").close(fleet())
     assert "ended 2" in (tmp_path / TEXT_NAME).read_text()
     assert json.loads((tmp_path / JSON_NAME).read_text())["ended"]
+
+
+def test_the_status_has_the_core_hours_of_each_worker_and_of_all(tmp_path: Path) -> None:
+    view = fleet(worker("worker1", core_hours=1.25), worker("worker2", Mark.OFFLINE, core_hours=0.5))
+    assert "Core hours: 1.75" in text_of(view)
+    StatusFile(tmp_path, title="go").show(lambda: view)
+    values = json.loads((tmp_path / JSON_NAME).read_text())
+    assert values["core_hours"] == 1.75 and [each["core_hours"] for each in values["workers"]] == [1.25, 0.5]
 
 
 def test_the_status_shows_its_time_and_how_often_it_is_written(tmp_path: Path) -> None:
@@ -261,7 +269,7 @@ print("reads", flush=True)
 while not path.with_name("enough").exists():
     text = path.read_text()
     first, last = text.split()[1], text.split()[-1]
-    assert text.endswith("\\n") and text.count("\\n") == 204 and f"end-{first}" == last, text
+    assert text.endswith("\\n") and text.count("\\n") == 205 and f"end-{first}" == last, text
     reads += 1
     if reads == 101:
         path.with_name("plenty").touch()

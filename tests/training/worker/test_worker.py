@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import time
 from pathlib import Path
 from typing import Any
 
@@ -385,6 +386,18 @@ def test_the_heartbeat_names_the_process_and_its_counts(tmp_path: Path) -> None:
     assert (first.pid, first.run_id, first.worker, first.model_version) == (os.getpid(), "run", "w", 1)
     assert main.heartbeat().beat > first.beat
     assert main.heartbeat().evaluations > 0
+
+
+def test_the_processor_time_of_earlier_processes_for_the_run_counts(tmp_path: Path) -> None:
+    main = Main(tmp_path, granted=5)
+    main.play(main.worker(), seconds=20.0)
+    used = main.heartbeat().processor_seconds
+    assert used > 0
+    main.play(main.worker(), seconds=20.0)  # stands for another process: its own time is at least as long
+    assert main.heartbeat().processor_seconds >= 2 * used
+    main.assign(run_id="another")
+    main.play(main.worker(), seconds=20.0)
+    assert main.heartbeat().processor_seconds <= time.process_time()
 
 
 def test_delivered_games_make_room_only_in_the_outbox(tmp_path: Path) -> None:
