@@ -156,12 +156,14 @@ def test_models_that_are_on_their_way_are_counted(tmp_path: Path) -> None:
 
 
 def test_time_and_cost_are_those_of_the_iterations_and_of_the_time_since(tmp_path: Path) -> None:
+    def two(hours: float) -> tuple[WorkerReport, ...]:
+        return tuple(replace(worker(index), core_hours=hours) for index in (0, 1))
+
     reports = [
-        iteration(number, measured=evaluation(number), workers=(worker(0), worker(1)), seconds_each=3600.0)
-        for number in (1, 2)
+        iteration(number, measured=evaluation(number), workers=two(number), seconds_each=3600.0) for number in (1, 2)
     ]
     reader = leave(tmp_path, *reports)
-    now = replace(progress(3, workers=(worker(0), worker(1))), seconds=2.5 * 3600, seconds_left=60.0)
+    now = replace(progress(3, workers=two(2.5)), seconds=2.5 * 3600, seconds_left=60.0)
     ProgressFile(tmp_path / PROGRESS_NAME).progress(now)
     with RunLock(tmp_path):
         state = reader.state()
