@@ -51,9 +51,13 @@ class LedgerUnbalanced(ValueError):
 class Ledger:
     """The ledger of one run, from ``open_ledger`` or ``read_ledger``. Not thread-safe."""
 
-    def __init__(self, folder: Path, connection: sqlite3.Connection) -> None:
+    def __init__(self, folder: Path, connection: sqlite3.Connection, *, writes: bool = False) -> None:
         self.folder = folder
         self._db = connection
+        self._kept: dict[str, WorkerAccount] | None = None  # all accounts, of the only writer; else read each time
+        self._stale: set[str] = set()  # workers whose kept accounts a write may have changed
+        if writes:
+            self._kept = {account.name: account for account in self._accounts("ORDER BY name", ())}
         facts = dict(connection.execute("SELECT key, value FROM run"))
         self.run_id: str = facts["run_id"]
         self.game: str = facts["game"]
@@ -100,7 +104,7 @@ class Ledger:
         for worker, more in games.items():
             if more < 0:
                 raise LedgerUnbalanced(f"worker {worker}: a grant of {more} games is negative")
-        with _transaction(self._db):
+        with self._changing(*games):
             for worker, more in games.items():
                 self._know(worker)
                 self._db.execute("UPDATE workers SET granted = granted + ? WHERE name = ?", (more, worker))
@@ -114,7 +118,7 @@ class Ledger:
         outstanding = self.account(worker).outstanding
         if not 0 <= games <= outstanding:
             raise LedgerUnbalanced(f"worker {worker}: {games} games cannot be withdrawn, {outstanding} are outstanding")
-        with _transaction(self._db):
+        with self._changing(worker):
             self._db.execute("UPDATE workers SET granted = granted - ? WHERE name = ?", (games, worker))
             self._note("withdrawn", f"{games} games that it had not begun were taken back: {reason}", worker)
         return self.account(worker).granted
@@ -130,18 +134,26 @@ class Ledger:
         outstanding = self.account(worker).outstanding
         if not 0 <= games <= outstanding:
             raise LedgerUnbalanced(f"worker {worker}: {games} games cannot be discarded, {outstanding} are outstanding")
-        with _transaction(self._db):
+        with self._changing(worker):
             self._db.execute("UPDATE workers SET discarded = discarded + ? WHERE name = ?", (games, worker))
             self._note("discarded", f"{games} games given up: {reason}", worker)
 
     def account(self, worker: str) -> WorkerAccount:
         """The account of ``worker``; all zero for an unknown one."""
-        found = self._accounts("WHERE name = ?", (worker,))
-        return found[0] if found else WorkerAccount(name=worker)
+        if self._kept is None or worker in self._stale:
+            return self._stored(worker)
+        return self._kept.get(worker) or WorkerAccount(name=worker)
 
-    def accounts(self) -> dict[str, WorkerAccount]:
-        """The accounts of all workers of this run, by name."""
-        return {account.name: account for account in self._accounts("ORDER BY name", ())}
+    def accounts(self) -> Mapping[str, WorkerAccount]:
+        """The accounts of all workers of this run, by name; the same object as long as none of them changes."""
+        if self._kept is None:
+            return {account.name: account for account in self._accounts("ORDER BY name", ())}
+        if self._stale:
+            renewed = self._kept | {worker: self._stored(worker) for worker in self._stale if self._is_known(worker)}
+            if len(renewed) > len(self._kept):
+                renewed = dict(sorted(renewed.items()))
+            self._kept, self._stale = renewed, set()
+        return self._kept
 
     def workers(self) -> list[str]:
         """The names of all workers of this run, sorted."""
@@ -191,7 +203,7 @@ class Ledger:
         refusal = self.refusal(row.worker, row.first_game or 0, row.games)
         if refusal:
             raise LedgerUnbalanced(refusal)
-        with _transaction(self._db):
+        with self._changing(row.worker):
             sequence = self._add_batch(row)
         return sequence
 
@@ -200,7 +212,7 @@ class Ledger:
 
         Its games count as quarantined if it has a place in its worker's sequence.
         """
-        with _transaction(self._db):
+        with self._changing(row.worker):
             self._know(row.worker)
             sequence = self._add_batch(row)
             self._note("quarantined", f"batch {row.id}: {row.reason}", row.worker)
@@ -268,6 +280,23 @@ class Ledger:
             player: (elo, margin) for player, elo, margin in self._db.execute("SELECT player, elo, margin FROM ratings")
         }
 
+    @contextmanager
+    def _changing(self, *workers: str) -> Iterator[None]:
+        """A transaction that may change the accounts of these workers, which are then read again, also after an
+        error.
+        """
+        self._stale.update(workers)
+        with _transaction(self._db):
+            yield
+
+    def _is_known(self, worker: str) -> bool:
+        return bool(self._db.execute("SELECT 1 FROM workers WHERE name = ?", (worker,)).fetchone())
+
+    def _stored(self, worker: str) -> WorkerAccount:
+        """The account as the file has it now, also within a transaction."""
+        found = self._accounts("WHERE name = ?", (worker,))
+        return found[0] if found else WorkerAccount(name=worker)
+
     def _accounts(self, where: str, values: tuple[object, ...]) -> list[WorkerAccount]:
         rows = self._db.execute(f"SELECT {', '.join(ACCOUNT_COLUMNS)} FROM workers {where}", values)
         return [WorkerAccount(**dict(zip(ACCOUNT_COLUMNS, row, strict=True))) for row in rows]
@@ -319,7 +348,7 @@ def open_ledger(folder: Path, game: "Game", *, run_id: str | None = None) -> Led
         if _format(connection) == 0:
             _begin(connection, game, run_id or secrets.token_hex(8))
             sync_folder(folder)
-        ledger = _checked(folder, connection)
+        ledger = _checked(folder, connection, writes=True)
         ours = (game.name, game.options, game.rules_version)
         theirs = (ledger.game, ledger.options, ledger.rules_version)
         if ours != theirs:
@@ -381,7 +410,7 @@ def _begin(connection: sqlite3.Connection, game: "Game", run_id: str) -> None:
         connection.execute(f"PRAGMA user_version = {FORMAT}")
 
 
-def _checked(folder: Path, connection: sqlite3.Connection) -> Ledger:
+def _checked(folder: Path, connection: sqlite3.Connection, *, writes: bool = False) -> Ledger:
     number = _format(connection)
     if number == 0:
         raise NoSuchRun(f"{folder} is not the folder of a run: {FILE} is empty")
@@ -389,7 +418,7 @@ def _checked(folder: Path, connection: sqlite3.Connection) -> Ledger:
         raise LedgerMismatch(
             f"{folder / FILE} has format {number}, this program writes format {FORMAT}: use the version that started it"
         )
-    return Ledger(folder, connection)
+    return Ledger(folder, connection, writes=writes)
 
 
 def _title(name: str, options: dict[str, Any], rules_version: int) -> str:

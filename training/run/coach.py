@@ -35,17 +35,19 @@ from training.learning.generalization import generalization
 from training.learning.learner import Learner
 from training.networks.model_file import MAX_MODEL_BYTES, Model, decode_model, describe_model, encode_model
 from training.replay.replay import ReplayWindow
-from training.run.backend import PendingBatch, SelfPlayBackend
+from training.run.backend import SelfPlayBackend
 from training.run.bounds import Bounds, CoachState, window_capacity
 from training.run.fingerprint import fingerprint
 from training.run.granting import Granting
+from training.run.pending_batch import PendingBatch
 from training.run.summary import merge_reports, phase_of_all, worker_reports
 from training.run.tally import IterationTally
 from training.worker.worker_folder import last_ends
 
 log = logging.getLogger(__name__)
 
-PROGRESS_SECONDS = 1.0
+PROGRESS_SECONDS = 1.0  # between two reports of progress, or more with many workers:
+REPORTED_WORKERS = 400  # a second: a report has every worker, and should take little of the time
 WAIT_SECONDS = 0.1
 STEPS_BETWEEN_POLLS, SECONDS_BETWEEN_POLLS = 8, 0.5  # in training, whichever is less
 T = TypeVar("T")
@@ -336,7 +338,7 @@ class Coach:
         if ingest:
             taken = self.ingest(self._granting.in_turn(waiting))
             self.grant(waiting)
-        self.report_if_due(PROGRESS_SECONDS)
+        self.report_if_due(max(PROGRESS_SECONDS, len(self.backend.workers) / REPORTED_WORKERS))
         return taken > 0
 
     def grant(self, waiting: Sequence[PendingBatch]) -> None:

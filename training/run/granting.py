@@ -1,12 +1,14 @@
 """Grant games to workers: enough that none waits, few enough that none is played in vain."""
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 from configs.schema import Settings
 from training.data.ledger import Ledger
 from training.data.ledger_rows import WorkerAccount
-from training.run.backend import PendingBatch, SelfPlayBackend
+from training.run.backend import SelfPlayBackend
+from training.run.pending_batch import PendingBatch
 from training.worker.worker_folder import Heartbeat
 
 log = logging.getLogger(__name__)
@@ -17,6 +19,38 @@ GRACE_SECONDS = 10.0  # a worker must be idle for this long before its outstandi
 
 class NobodyPlays(RuntimeError):
     """All workers have failed for good: no more games will arrive."""
+
+
+@dataclass(frozen=True)
+class _Outstanding(Mapping[str, int]):
+    """The outstanding games of each worker, computed only when asked for."""
+
+    workers: Sequence[str]
+    accounts: Mapping[str, WorkerAccount]
+
+    def __getitem__(self, worker: str) -> int:
+        return self.accounts[worker].outstanding if worker in self.accounts else 0
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.workers)
+
+    def __len__(self) -> int:
+        return len(self.workers)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Seen:
+    """What the last search for lost games saw."""
+
+    status: Mapping[str, Heartbeat | None]
+    accounts: Mapping[str, WorkerAccount]
+    workers: Sequence[str]
+    full: set[str]  # workers with batches in their outboxes
+
+    def is_still(self, now: "_Seen") -> bool:
+        """Whether nothing has changed since; heartbeats and accounts are compared as objects, which is quick."""
+        same = self.status is now.status and self.accounts is now.accounts
+        return same and self.full == now.full and self.workers == now.workers
 
 
 class Granting:
@@ -44,6 +78,9 @@ class Granting:
         self._idle: dict[
             str, tuple[float, int]
         ] = {}  # worker -> since when it has had nothing to do, and its beat then
+        self._seen: _Seen | None = None
+        self._sent: dict[str, WorkerAccount] = {}  # the accounts that the backend has, of its workers
+        self._sent_of: Mapping[str, WorkerAccount] | None = None  # all accounts, when they were sent
 
     def restore(self) -> None:
         """Send all workers their accounts; call it before they start."""
@@ -67,21 +104,19 @@ class Granting:
             )
         accounts = self._ledger.accounts()
         if self._training.asynchronous:
-            outstanding = {worker: accounts[worker].outstanding if worker in accounts else 0 for worker in workers}
             behind = games_here >= BACKLOG_ITERATIONS * self._training.games_per_iteration
-            missing = self._backend.share_out(outstanding, 0 if behind else self._ahead)
+            missing = self._backend.share_out(_Outstanding(workers, accounts), 0 if behind else self._ahead)
         else:
             to_come = sum(account.outstanding for account in accounts.values())  # including workers that left
             left = self._training.games_per_iteration - games_here - to_come
             missing = {
                 worker: left // len(workers) + (number < left % len(workers)) for number, worker in enumerate(workers)
             }
-        granted = {worker: missing[worker] for worker in workers if missing.get(worker, 0) > 0}
+        granted = {worker: missing[worker] for worker in workers if missing.get(worker, 0) > 0} if missing else {}
         if granted:
             self._ledger.grant_all(granted)
             accounts = self._ledger.accounts()
-        for worker in workers:
-            self._send_account(accounts.get(worker) or WorkerAccount(name=worker))
+        self._send_accounts(workers, accounts)
 
     def give_up_lost(self, batches: Sequence[PendingBatch]) -> None:
         """Give up games that will never arrive: of workers that are gone, and of idle workers with nothing left.
@@ -91,9 +126,16 @@ class Granting:
         Args:
             batches: all batches in the outboxes.
         """
-        full = {batch.worker for batch in batches}
-        status, workers = self._backend.status(), set(self._backend.workers)
-        for worker, account in self._ledger.accounts().items():
+        seen = _Seen(
+            status=self._backend.status(),
+            accounts=self._ledger.accounts(),
+            workers=self._backend.workers,
+            full={batch.worker for batch in batches},
+        )
+        if not self._idle and self._seen and self._seen.is_still(seen):
+            return
+        self._seen, status, full, workers = seen, seen.status, seen.full, set(seen.workers)
+        for worker, account in seen.accounts.items():
             outstanding = account.outstanding
             if outstanding <= 0 or worker in full:
                 self._idle.pop(worker, None)
@@ -131,5 +173,16 @@ class Granting:
         self._ledger.discard(worker, games, reason)
         self._log_event(f"{games} games of worker {worker} are given up: {reason}")
 
+    def _send_accounts(self, workers: Sequence[str], accounts: Mapping[str, WorkerAccount]) -> None:
+        """Send the accounts that have changed since they were sent."""
+        if accounts is self._sent_of and self._sent.keys() == set(workers):
+            return
+        self._sent = {worker: self._sent[worker] for worker in workers if worker in self._sent}
+        for worker in workers:
+            if worker not in self._sent or accounts.get(worker, self._sent[worker]) is not self._sent[worker]:
+                self._send_account(accounts.get(worker) or WorkerAccount(name=worker))
+        self._sent_of = accounts
+
     def _send_account(self, account: WorkerAccount) -> None:
         self._backend.grant(account.name, granted=account.granted, delivered=account.next_game)
+        self._sent[account.name] = account

@@ -394,3 +394,23 @@ def test_no_more_games_can_be_taken_back_than_are_outstanding(ledger: Ledger, ga
     with pytest.raises(LedgerUnbalanced, match="30 are outstanding"):
         ledger.withdraw("w1", games, "others play them")
     assert ledger.account("w1").granted == 50
+
+
+def test_accounts_are_the_same_object_until_one_of_them_changes(ledger: Ledger) -> None:
+    ledger.grant_all({"w2": 5, "w1": 7})
+    before = ledger.accounts()
+    assert list(before) == ["w1", "w2"] and ledger.accounts() is before
+    ledger.grant("w2", 1)
+    after = ledger.accounts()
+    assert after is not before and (before["w2"].granted, after["w2"].granted) == (5, 6)
+    assert after["w1"] is before["w1"]
+
+
+def test_an_account_is_as_the_file_has_it_after_a_write_that_failed(ledger: Ledger) -> None:
+    ledger.grant("w1", 5)
+    ledger.accounts()
+    ledger._db.execute("PRAGMA query_only = ON")
+    with pytest.raises(sqlite3.Error):
+        ledger.grant("w1", 1)
+    ledger._db.execute("PRAGMA query_only = OFF")
+    assert ledger.account("w1").granted == ledger.accounts()["w1"].granted == 5

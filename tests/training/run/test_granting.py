@@ -7,8 +7,8 @@ import pytest
 
 from tests.training.small_run import GAME, small_settings
 from training.data.ledger import Ledger, open_ledger
-from training.run.backend import PendingBatch
 from training.run.granting import GRACE_SECONDS, Granting, NobodyPlays
+from training.run.pending_batch import PendingBatch
 from training.worker.worker_folder import Heartbeat
 
 
@@ -188,3 +188,20 @@ def test_accounts_are_published_before_anything_is_granted(tmp_path: Path) -> No
     desk.ledger.grant("a", 12)
     desk.granting.restore()
     assert desk.actors.accounts == {"a": (12, 0), "b": (0, 0)}
+
+
+def test_accounts_are_sent_only_when_they_have_changed_and_to_workers_that_come_back(tmp_path: Path) -> None:
+    desk = Desk(tmp_path, "a", "b")
+    desk.granting.grant(0)
+    desk.actors.accounts.clear()
+    desk.granting.grant(0)
+    assert desk.actors.accounts == {}
+    desk.ledger.discard("b", 10, "for the test")
+    desk.granting.grant(0)
+    assert desk.actors.accounts == {"b": (50, 0)}
+    desk.actors.workers = ("b",)
+    desk.granting.grant(0)
+    desk.actors.accounts.clear()
+    desk.actors.workers = ("a", "b")
+    desk.granting.grant(0)
+    assert desk.actors.accounts == {"a": (40, 0)}
