@@ -6,8 +6,8 @@
 
 For every worker, granted = received + quarantined + missing + discarded + outstanding. Quarantined games were rejected
 (quarantine/ has the reason), missing games are in no batch although later ones are, discarded games were given up, and
-outstanding games are still to come. "Core h" are core hours: the processor time that the worker has used, up to the last
-iteration.
+outstanding games are still to come. "Core h" are core hours: the processor time that the worker has used, up to the
+last iteration.
 
 The audit also checks that every received batch has a file with the right SHA-256 whose games follow the rules, that
 every file in games/ is in the ledger, that no game is in two batches, that every model has its file, and that the
@@ -73,9 +73,10 @@ from rich.table import Table
 from games import Game
 from games.text import printable
 from training.common.files import PART, read_limited, sha256_hex
+from training.data.batch_file import MAX_BATCH_BYTES, SUFFIX
 from training.data.ledger import Ledger
 from training.data.ledger_rows import QUARANTINED, RECEIVED, BatchRow, ModelRow, WorkerAccount
-from training.data.receive import MAX_BYTES, SUFFIX, games_path
+from training.data.receive import games_path
 from training.data.records import CorruptBatch, decode
 from training.data.verify import verify
 from views.charts import rate
@@ -306,7 +307,7 @@ def check_file(path: Path, size: int, sha256: str, limit: int) -> tuple[bytes, s
 
 def check_batch(ledger: Ledger, row: BatchRow, game: Game | None) -> Iterator[str]:
     """The problems of a received batch."""
-    data, problem = check_file(games_path(ledger.folder, row.id), row.bytes, row.sha256, MAX_BYTES)
+    data, problem = check_file(games_path(ledger.folder, row.id), row.bytes, row.sha256, MAX_BATCH_BYTES)
     if problem or game is None:
         yield from [problem] if problem else []
         return

@@ -52,6 +52,7 @@ from training.networks.model_file import (
     expand_delta,
     load_safetensors,
     load_weights,
+    model_in,
     open_model,
     seal,
     sha256_of,
@@ -174,11 +175,11 @@ def spoil_model(random: Random, data: bytes) -> bytes:
 
 
 def read_model(data: bytes) -> object:
-    return open_model(data).model().build(GAME)
+    return model_in(open_model(data)).build(GAME)
 
 
 def read_delta(data: bytes) -> object:
-    return expand_delta(data, base_model()).model()
+    return model_in(expand_delta(data, base_model()))
 
 
 # Messages and files of a run.

@@ -96,7 +96,7 @@ EVERYWHERE = ("configs", "games")
 # Files that other rooms may not import, and the file through which they get the contents.
 DOORS = {
     f"training/networks/{name}.py": "training/networks/model_file.py"
-    for name in ("model_codec", "model_delta", "model_weights", "weights_file")
+    for name in ("model_codec", "model_weights", "weights_file")
 }
 
 

@@ -34,7 +34,8 @@ from tests.training.small_networks import FixedWindow
 from training.learning.learner import Learner
 from training.networks.model_file import Model, content_sha256, describe_model, encode_model, save_safetensors
 from training.networks.network import build_network
-from training.worker.model_push import InboxFile, ModelInbox, ModelPush, PublishedModel
+from training.worker.model_inbox import ModelInbox
+from training.worker.model_push import InboxFile, ModelPush, PublishedModel
 from training.worker.worker_folder import WorkerFolder
 
 GAME = load_game("tic_tac_toe")  # the game hardly changes the network's size, and steps are fast

@@ -21,8 +21,7 @@ from distributed.setup.machine import printable_start, worker_place
 from distributed.ssh.errors import RemoteFailure
 from distributed.ssh.transport import Entry, Transport
 from training.common.files import FileTooLarge, sync_folder, write_atomically
-from training.data.receive import MAX_BYTES
-from training.data.records import CorruptBatch, run_in_header
+from training.data.batch_file import MAX_BATCH_BYTES
 from training.evaluation.orders import MAX_RESULT_BYTES, Contestant
 from training.worker.model_push import ModelPush, PublishedModel
 from training.worker.worker_folder import (
@@ -202,7 +201,7 @@ class Mirror:
             if fetched and clock() >= until:
                 self.more = True
                 break
-            if self._fetch_one(transport, entry.name, MAX_BYTES) and entry.name not in self._strangers:
+            if self._fetch_one(transport, entry.name, MAX_BATCH_BYTES) and entry.name not in self._strangers:
                 self._fetched.add(entry.name)
                 came(entry.name)
                 fetched += 1
@@ -252,6 +251,8 @@ class Mirror:
         """Return whether a batch is of another run, if its name, from an earlier version, does not say."""
         if TAGGED.search(name):
             return False
+        from training.data.records import CorruptBatch, run_in_header  # only now: it imports numba
+
         try:
             return run_in_header(data) != self.run_id
         except CorruptBatch:

@@ -14,7 +14,8 @@ from training.common.logs import log_to
 from training.common.processes import Process, start_process
 from training.common.signals import leave_to_parent
 from training.networks.evaluator import use_threads
-from training.run.backend import FolderBackend, PendingBatch
+from training.run.backend import FolderBackend
+from training.run.pending_batch import PendingBatch
 from training.self_play.tuning import search_is_compiled
 from training.worker.spool import salvage_if_left
 from training.worker.worker_class import load_worker_class

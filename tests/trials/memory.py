@@ -21,7 +21,7 @@ from tests.training.run.coaching import coaching
 from tests.training.small_run import GAME, small_settings
 from tests.training.synthetic import synthetic_batch
 from training.data.records import encode
-from training.run.backend import PendingBatch
+from training.run.pending_batch import PendingBatch
 from training.worker.worker_folder import Heartbeat, batch_name
 
 BATCH_GAMES = 100

@@ -19,13 +19,12 @@ from training.common.files import (
     sync_folder,
     write_atomically,
 )
+from training.data.batch_file import MAX_BATCH_BYTES, SUFFIX
 from training.data.ledger import Ledger
 from training.data.ledger_rows import QUARANTINED, RECEIVED, BatchRow
-from training.data.records import BatchLimits, CorruptBatch, GameBatch, decode
+from training.data.records import CorruptBatch, GameBatch, decode
 from training.data.verify import verify
 
-SUFFIX = ".games"
-MAX_BYTES = BatchLimits().max_bytes
 BATCH_ID = re.compile(r"[a-z0-9-]{1,80}")  # becomes a file name, also on file systems that ignore case
 MAX_QUARANTINED_FILES = 200
 MAX_QUARANTINED_BYTES = 256 * 2**20
@@ -127,7 +126,7 @@ def load_received(folder: Path, row: BatchRow) -> GameBatch:
         OSError: the file is missing or unreadable.
     """
     path = games_path(folder, row.id)
-    data = read_limited(path, MAX_BYTES)
+    data = read_limited(path, MAX_BATCH_BYTES)
     if sha256_hex(data) != row.sha256:
         raise CorruptBatch(f"{path} has changed since it was received")
     return decode(data)
@@ -144,7 +143,7 @@ def load_if_intact(folder: Path, row: BatchRow, *, log_event: Callable[[str], No
 
 def _fetched(fetch: Fetch) -> tuple[bytes, str]:
     try:
-        return fetch(MAX_BYTES), ""
+        return fetch(MAX_BATCH_BYTES), ""
     except FileTooLarge as error:
         return b"", str(error)
 
@@ -225,7 +224,7 @@ def _is_received(ledger: Ledger, batch_id: str) -> bool:
 def _recovered(ledger: Ledger, game: Game, path: Path) -> Receipt:
     """Receive a file that is already in games/; a rejected one moves to quarantine/."""
     try:
-        worker = decode(read_limited(path, MAX_BYTES)).worker
+        worker = decode(read_limited(path, MAX_BATCH_BYTES)).worker
     except (CorruptBatch, FileTooLarge):
         worker = UNKNOWN_WORKER
     receipt = receive(ledger, game, worker=worker, batch_id=path.stem, fetch=lambda limit: read_limited(path, limit))

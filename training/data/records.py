@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from games.game import MOST_PLAYERS
+from training.data.batch_file import MAX_BATCH_BYTES
 from training.data.columns import (
     compress,
     decompress,
@@ -59,7 +60,7 @@ class BatchLimits:
     entries.
     """
 
-    max_bytes: int = 16 * 2**20  # the whole file
+    max_bytes: int = MAX_BATCH_BYTES
     max_header_bytes: int = 16 * 2**10
     max_games: int = 10_000
     max_positions: int = 1_000_000

@@ -1,87 +1,49 @@
-"""Model files: small transfer files for workers, and safetensors on disk.
-
-A transfer file has the magic, the format number (16 bits), the header's length (32 bits), the header (JSON: the game
-and network, the names, shapes and types of the tensors, the canary), one zstd frame with all weights (see
-``training.networks.model_weights``), and the SHA-256 of head and unpacked weights, which identifies the model.
+"""Models with their weights: as transfer files for workers (``model_content``), and as safetensors on disk.
 
 ``decode_model`` checks everything. The canary, the answers of the sender's network for a few positions, shows whether
 the receiver's rules, network and processor give the same answers.
 """
 
-import hashlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 import safetensors
 import torch
 from numpy.typing import NDArray
-from pydantic import Field, FiniteFloat, ValidationError
+from pydantic import ValidationError
 from safetensors.torch import save
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from games.game import CHANCE, Game
 from training.common.files import write_atomically
-from training.data.records import DIGEST_BYTES
-from training.networks.model_heading import METADATA, MODEL_MAGIC, MODEL_PREFIX
-from training.networks.model_weights import (
+from training.networks.model_content import (
+    FORMAT,
     LIMITS,
+    Canary,
+    Content,
     CorruptModel,
-    HeaderName,
-    HeaderSection,
+    Description,
+    Header,
     ModelLimits,
-    TensorEntry,
-    WordRows,
-    entry_for,
-    from_words,
-    one_thread,
-    pack,
+    open_model,
     require,
-    to_words,
-    unpack,
+    seal,
+    sha256_of,
 )
+from training.networks.model_heading import METADATA, MODEL_MAGIC, MODEL_PREFIX
+from training.networks.model_weights import entry_for, from_words, one_thread, to_words
 from training.networks.network import build_network
 from training.networks.policy_value import network_of
 
-FORMAT = 2
-MAX_MODEL_BYTES = LIMITS.max_bytes
 CANARY_POSITIONS = 4
 CANARY_ACTIONS = 16
 LARGEST_CANARY_VALUE = 0.99999  # larger values are compared as this one: their logits are not precise
 
 NetworkFunction = Callable[[NDArray[np.float32]], tuple[NDArray[np.float32], NDArray[np.float32]]]
-
-
-HeaderNumber = Annotated[int, Field(ge=0, lt=2**53)]
-HeaderScalar = bool | Annotated[int, Field(ge=-4096, le=4096)] | Annotated[float, Field(ge=-4096, le=4096)] | HeaderName
-
-
-class Description(HeaderSection):
-    """A model's game, network and version."""
-
-    game: HeaderName
-    options: Annotated[dict[HeaderName, HeaderScalar], Field(max_length=100)]
-    rules_version: HeaderNumber
-    network: Annotated[dict[HeaderName, HeaderScalar], Field(max_length=100)]  # the arguments of ``build_network``
-    model_version: HeaderNumber
-
-
-class Canary(HeaderSection):
-    """A network's answers for ``canary_positions``."""
-
-    values: tuple[FiniteFloat, ...]  # [N * V]
-    policy_logits: tuple[tuple[FiniteFloat, ...], ...]  # [N, up to CANARY_ACTIONS]
-
-
-class Header(HeaderSection):
-    """The header of a transfer file."""
-
-    model: Description
-    canary: Canary
-    tensors: Annotated[tuple[TensorEntry, ...], Field(max_length=100_000)]
 
 
 class _WithoutNormals(TorchFunctionMode):
@@ -142,23 +104,14 @@ class Model:
         return network
 
 
-@dataclass(frozen=True, kw_only=True)
-class Content:
-    """The unpacked content of a model file: header and weights agree with each other and with the limits."""
+def model_in(content: Content) -> Model:
+    """The model in a file's content, with its weights in float32.
 
-    head: bytes  # all bytes before the weights
-    header: Header
-    words: WordRows  # the weights
-    sha256: str  # of both, in hexadecimal: identifies the model
-
-    def model(self) -> Model:
-        """The model, with its weights in float32.
-
-        Raises:
-            CorruptModel: weights are not finite.
-        """
-        weights = from_words(self.words, self.header.tensors)
-        return Model(description=self.header.model, weights=weights, canary=self.header.canary)
+    Raises:
+        CorruptModel: weights are not finite.
+    """
+    weights = from_words(content.words, content.header.tensors)
+    return Model(description=content.header.model, weights=weights, canary=content.header.canary)
 
 
 def describe_model(game: Game, network: Mapping[str, Any], model_version: int) -> Description:
@@ -194,69 +147,13 @@ def encode_model(
     return seal(Content(head=head, header=header, words=words, sha256=sha256_of(head, words)), compressed=compressed)
 
 
-def seal(content: Content, *, compressed: bool = True) -> bytes:
-    """The file with this content."""
-    return b"".join((content.head, pack(content.words, compressed=compressed), bytes.fromhex(content.sha256)))
-
-
-def content_sha256(data: bytes) -> str:
-    """The hash that identifies the model in a file, as stored there; ``open_model`` checks it."""
-    return data[-DIGEST_BYTES:].hex()
-
-
 def decode_model(data: bytes, *, limits: ModelLimits = LIMITS) -> Model:
     """The model in a file's bytes, with its weights in float32.
 
     Raises:
         CorruptModel: the file is damaged, of another format, over the limits, or its parts contradict each other.
     """
-    return open_model(data, limits=limits).model()
-
-
-def open_model(data: bytes, *, limits: ModelLimits = LIMITS) -> Content:
-    """The content of a file's bytes.
-
-    Raises:
-        CorruptModel: the file is damaged, of another format, over the limits, or its parts contradict each other.
-    """
-    require(len(data) <= limits.max_bytes, f"{len(data):,} bytes are more than the {limits.max_bytes:,} allowed")
-    require(len(data) >= MODEL_PREFIX.size + DIGEST_BYTES, f"{len(data)} bytes are too few for a model")
-    end = MODEL_PREFIX.size + MODEL_PREFIX.unpack_from(data)[2]
-    head, frame = data[:end], memoryview(data)[end:-DIGEST_BYTES]
-    header = parse_header(head, limits)
-    words = unpack(frame, header.tensors, limits)
-    content = Content(head=head, header=header, words=words, sha256=sha256_of(head, words))
-    require(content.sha256 == content_sha256(data), "the checksum does not match: the file was changed in transfer")
-    return content
-
-
-def sha256_of(head: bytes, words: Iterable[NDArray[Any]]) -> str:
-    """The hash that identifies the model with this head and these weights."""
-    digest = hashlib.sha256(head)
-    for row in words:
-        digest.update(row.data)
-    return digest.hexdigest()
-
-
-def parse_header(head: bytes, limits: ModelLimits) -> Header:
-    """The header in the bytes before the weights.
-
-    Raises:
-        CorruptModel: it is damaged, of another format, or over the limits.
-    """
-    magic, number, length = MODEL_PREFIX.unpack_from(head)
-    require(magic == MODEL_MAGIC, "it does not begin like a model")
-    older = "the program that wrote it" if number < FORMAT else "this program"
-    require(number == FORMAT, f"it has format {number}, and this program reads format {FORMAT}: update {older}")
-    require(
-        length <= limits.max_header_bytes and len(head) == MODEL_PREFIX.size + length,
-        f"a header of {length:,} bytes does not fit",
-    )
-    try:
-        return Header.model_validate_json(head[MODEL_PREFIX.size :])
-    except ValidationError as error:
-        first = error.errors()[0]
-        raise CorruptModel(f"the header is wrong at {'.'.join(map(str, first['loc']))}: {first['msg']}") from error
+    return model_in(open_model(data, limits=limits))
 
 
 def canary_positions(game: Game, count: int = CANARY_POSITIONS) -> NDArray[np.float32]:

@@ -12,10 +12,19 @@ from numpy.typing import NDArray
 
 from games.compiled import compiled
 from training.data.columns import from_planes
-from training.data.records import DIGEST_BYTES
-from training.networks.model_codec import FORMAT, Content, content_sha256, parse_header, sha256_of
-from training.networks.model_heading import MODEL_MAGIC, MODEL_PREFIX
-from training.networks.model_weights import LIMITS, WORD_TYPES, ModelLimits, pack, require, unpacked
+from training.networks.model_content import (
+    FORMAT,
+    LIMITS,
+    WORD_TYPES,
+    Content,
+    ModelLimits,
+    pack,
+    parse_header,
+    require,
+    sha256_of,
+    unpacked,
+)
+from training.networks.model_heading import DIGEST_BYTES, MODEL_MAGIC, MODEL_PREFIX, content_sha256
 
 DELTA_MAGIC = b"KEIMADL\n"
 EXPONENT_BITS = {"bfloat16": 7, "float16": 10}  # the number of bits below the exponent

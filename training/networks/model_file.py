@@ -1,33 +1,40 @@
 """Model files: the one module through which the rest of the program reads and writes them.
 
-- ``model_codec``: small transfer files with a canary for workers, and safetensors on disk.
-- ``model_delta``: one model as its difference from another.
-- ``model_weights``: the packing of weights in both.
+- ``model_codec``: models with their weights, as small transfer files for workers and as safetensors on disk.
+- ``model_content``: the content of a transfer file, without torch.
+- ``model_delta``: one model as its difference from another, without torch.
+- ``model_weights``: weights as the words of a transfer file.
 - ``weights_file``: state dictionaries and trees of tensors as files of PyTorch.
 
-``model_heading`` tells which model a file holds without importing torch, so programs import it directly.
+``model_heading`` tells which model a file holds without importing torch, so programs import it directly; so does
+whoever sends models but has no network (``training.worker.model_push``) with the two others that do without.
 """
 
 from training.networks.model_codec import (
     CANARY_POSITIONS,
-    MAX_MODEL_BYTES,
-    Canary,
-    Content,
     Model,
     canary_positions,
     check_canary,
-    content_sha256,
     decode_model,
     describe_model,
     encode_model,
     load_safetensors,
-    open_model,
+    model_in,
     save_safetensors,
+)
+from training.networks.model_content import (
+    MAX_MODEL_BYTES,
+    Canary,
+    Content,
+    CorruptModel,
+    ModelLimits,
+    TensorEntry,
+    open_model,
     seal,
     sha256_of,
 )
 from training.networks.model_delta import encode_delta, expand_delta
-from training.networks.model_weights import CorruptModel, ModelLimits, TensorEntry
+from training.networks.model_heading import content_sha256
 from training.networks.weights_file import (
     CorruptWeights,
     load_weights,
@@ -57,6 +64,7 @@ __all__ = [
     "expand_delta",
     "load_safetensors",
     "load_weights",
+    "model_in",
     "open_model",
     "read_tree",
     "save_safetensors",

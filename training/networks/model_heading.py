@@ -1,4 +1,4 @@
-"""Finds a model's file and reads its heading, without importing torch."""
+"""Finds a model's file and reads its heading and its hash, without importing torch."""
 
 import json
 import struct
@@ -9,6 +9,7 @@ from training.data.ledger import read_ledger
 
 MODEL_MAGIC = b"KEIMAMD\n"  # of transfer files
 MODEL_PREFIX = struct.Struct("<8sHI")  # magic, format number, length of the header
+DIGEST_BYTES = 32  # at the end of a transfer file: the SHA-256 of head and unpacked weights
 SAFETENSORS_LENGTH = struct.Struct("<Q")  # of the header of a safetensors file
 METADATA = "keima"  # the key of our metadata in a safetensors file
 MAX_HEADER_BYTES = 2**24  # bytes of a header
@@ -33,6 +34,11 @@ def model_path_of_run(run: Path, version: int | None) -> Path:
     if not rows:
         raise ValueError(f"{run} has no {'accepted model yet' if version is None else f'model {version}'}")
     return run / rows[-1].path
+
+
+def content_sha256(data: bytes) -> str:
+    """The hash that identifies the model in a transfer file, as stored there; ``open_model`` checks it."""
+    return data[-DIGEST_BYTES:].hex()
 
 
 def read_heading(path: Path) -> Heading | None:

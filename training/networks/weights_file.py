@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from training.common.files import FileTooLarge, read_limited, write_atomically
-from training.networks.model_weights import LIMITS
+from training.networks.model_content import LIMITS
 
 ZIP = b"PK"  # the first bytes of PyTorch's files
 

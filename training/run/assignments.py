@@ -8,15 +8,27 @@ import secrets
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, Protocol
 
 from configs.schema import Settings
-from games import Game
 from training.evaluation.orders import Contestant, MatchOrder
 from training.worker.worker_folder import Assignment, Heartbeat
 
 LEASES_PER_LEASE = 20  # a lease is renewed this many times before it would expire ...
 RENEW_SECONDS = 5.0  # ... and at least at this interval
 SAME_PARALLEL_GAMES = 64  # in synchronous mode, instead of a measured number: it decides the order of finished games
+
+
+class GameChoice(Protocol):
+    """Which game is played, such as a ``Game``; a process that only names it need not compile it."""
+
+    @property
+    def name(self) -> str:
+        """Of a shipped game, or of a user's own file."""
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """Of the game."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,7 +62,7 @@ class AssignmentBook:
         self,
         workers: Iterable[str] = (),
         *,
-        game: Game,
+        game: GameChoice,
         settings: Settings,
         run_id: str,
         clock: Callable[[], float] = time.monotonic,

@@ -6,35 +6,25 @@ backend.
 """
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
 from configs.schema import Settings
 from games import Game
-from training.common.files import read_limited, remove_stale_parts, write_atomically
+from training.common.files import remove_stale_parts, write_atomically
 from training.common.reports import ClusterReport
 from training.evaluation.orders import Contestant
 from training.evaluation.remote_matches import MatchExecutors
 from training.networks.model_file import content_sha256
 from training.run.assignments import AssignmentBook
 from training.run.folder_matches import FolderMatches
+from training.run.pending_batch import PendingBatch, batch_in
 from training.worker.spool import salvage_if_left
 from training.worker.worker_class import load_worker_class
 from training.worker.worker_folder import BrokenMessage, Heartbeat, WorkerFolder, is_of_run
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, kw_only=True)
-class PendingBatch:
-    """A batch in a worker's outbox."""
-
-    worker: str
-    batch_id: str
-    fetch: Callable[[int], bytes]  # (limit) -> the file; raises FileTooLarge, OSError
 
 
 class SelfPlayBackend(Protocol):
@@ -54,7 +44,10 @@ class SelfPlayBackend(Protocol):
         """
 
     def grant(self, worker: str, *, granted: int, delivered: int) -> None:
-        """Let ``worker`` play up to ``granted`` games in all, of which ``delivered`` are stored here."""
+        """Let ``worker`` play up to ``granted`` games in all, of which ``delivered`` are stored here.
+
+        The backend remembers this, also for a worker that leaves and comes back.
+        """
 
     def share_out(self, outstanding: Mapping[str, int], ahead: int) -> dict[str, int]:
         """Return how many more games to grant each worker now, so that ``ahead`` games per worker are outstanding.
@@ -83,8 +76,8 @@ class SelfPlayBackend(Protocol):
             refused: why the batch is in quarantine (empty: it is not). The worker shows it until a good batch comes.
         """
 
-    def status(self) -> dict[str, Heartbeat | None]:
-        """Return the last heartbeat of each worker, including the failed ones."""
+    def status(self) -> Mapping[str, Heartbeat | None]:
+        """Return the last heartbeat of each worker, including the failed ones; a new mapping whenever one changes."""
 
     def cluster(self) -> ClusterReport | None:
         """Return the state of the cluster; None if this machine plays."""
@@ -150,7 +143,7 @@ class FolderBackend:
             if self.assignments.is_due(name) or name in self._unwritten:
                 self.assign(name)
         return [
-            PendingBatch(worker=outbox.parent.name, batch_id=path.stem, fetch=partial(read_limited, path))
+            batch_in(self.root, outbox.parent.name, path.stem)
             for outbox in sorted(self.root.glob("*/outbox"))
             for path in WorkerFolder(outbox.parent).batches()
             if is_of_run(path.name, self.assignments.run_id)
@@ -161,7 +154,7 @@ class FolderBackend:
         self.assignments.record_receipt(batch.worker, batch.batch_id, refused)
         self.grant(batch.worker, granted=self.assignments.account(batch.worker).granted, delivered=delivered)
         if batch.worker not in self._unwritten:  # else the worker does not know yet: released at the next call
-            (WorkerFolder(self.root / batch.worker).outbox / f"{batch.batch_id}.games").unlink(missing_ok=True)
+            (WorkerFolder(self.root / batch.worker).outbox / batch.file_name).unlink(missing_ok=True)
 
     def status(self) -> dict[str, Heartbeat | None]:
         """See ``SelfPlayBackend``; an unreadable heartbeat counts as none."""

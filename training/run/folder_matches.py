@@ -2,11 +2,14 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from training.common.files import FileTooLarge, read_limited
 from training.evaluation.orders import MAX_RESULT_BYTES, RESULT_SUFFIX, Contestant, MatchOrder
-from training.evaluation.remote_matches import Sign
 from training.run.assignments import AssignmentBook
+
+if TYPE_CHECKING:  # the fleet's process imports no compiled rules
+    from training.evaluation.remote_matches import Sign
 
 
 class FolderMatches:
@@ -29,7 +32,7 @@ class FolderMatches:
         assign: Callable[[str], None],
         send_players: Callable[[Mapping[Contestant, bytes]], None],
         able: Callable[[], list[str]],
-        status: Callable[[], Mapping[str, Sign | None]],
+        status: Callable[[], Mapping[str, "Sign | None"]],
     ) -> None:
         self._root, self._book = root, book
         self._assign, self._send_players, self._able, self._status = assign, send_players, able, status
@@ -70,6 +73,6 @@ class FolderMatches:
         """See ``MatchExecutors``."""
         return self._able()
 
-    def status(self) -> Mapping[str, Sign | None]:
+    def status(self) -> Mapping[str, "Sign | None"]:
         """See ``MatchExecutors``."""
         return self._status()

@@ -27,7 +27,7 @@ from training.networks.model_file import CANARY_POSITIONS, Model, check_canary
 from training.search.puct import Evaluate
 from training.self_play.self_play import SelfPlay
 from training.self_play.tuning import AUTO_SIZES, in_parts, known_parallel_games, search_is_compiled
-from training.worker.model_push import ModelInbox
+from training.worker.model_inbox import ModelInbox
 from training.worker.playing import Playing, games_handed_over
 from training.worker.spool import salvage
 from training.worker.worker_folder import Assignment, BrokenMessage, Heartbeat, WorkerFolder, end_of_batch, is_of_run

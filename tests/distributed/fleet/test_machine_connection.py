@@ -13,7 +13,7 @@ from distributed.fleet.worker_state import Mark
 from tests.distributed.fleet.connected_machine import NAME, Machine, disk_full_for, full
 from tests.training.small_run import GAME, NETWORK
 from training.common.files import FileTooLarge, read_limited, sha256_hex
-from training.data.receive import MAX_BYTES
+from training.data.batch_file import MAX_BATCH_BYTES
 from training.evaluation.orders import Contestant, MatchOrder
 from training.networks.model_file import Model, describe_model, encode_model
 from training.networks.network import build_network
@@ -128,11 +128,11 @@ def test_the_bytes_sent_and_received_are_counted_over_several_connections(machin
 def test_a_file_that_is_too_large_stays_where_it_is_and_a_placeholder_says_so(machine: Machine) -> None:
     machine.play()
     file = machine.finish(0)
-    os.truncate(machine.folder().outbox / file, MAX_BYTES + 5)
+    os.truncate(machine.folder().outbox / file, MAX_BATCH_BYTES + 5)
     received = machine.connection.snapshot.transferred
     machine.step()
     with pytest.raises(FileTooLarge):
-        read_limited(machine.mirror().outbox / file, MAX_BYTES)
+        read_limited(machine.mirror().outbox / file, MAX_BATCH_BYTES)
     assert machine.connection.snapshot.transferred - received < 10_000
     (machine.mirror().outbox / file).unlink()
     machine.assign()

@@ -12,7 +12,7 @@ from distributed.local.local import LocalProcesses
 from tests.distributed.local.short_lived import PATIENCE, write_device
 from tests.training.small_run import GAME, model_bytes, small_settings
 from training.data.records import decode
-from training.run.backend import PendingBatch
+from training.run.pending_batch import PendingBatch
 
 GAMES = 1_500  # seconds of play
 

@@ -19,6 +19,7 @@ from training.common import files
 from training.common.files import read_limited, sha256_hex
 from training.data import ledger as ledger_module
 from training.data import receive
+from training.data.batch_file import MAX_BATCH_BYTES
 from training.data.ledger import Ledger, open_ledger
 from training.data.receive import (
     AlreadyHave,
@@ -202,7 +203,7 @@ def test_an_id_never_becomes_another_path(ledger: Ledger, game: Game, batch_id: 
 def test_a_file_that_is_too_large_is_not_read(ledger: Ledger, game: Game, tmp_path: Path) -> None:
     path = tmp_path / "batch-a.games"
     with path.open("wb") as file:
-        file.truncate(receive.MAX_BYTES + 1)
+        file.truncate(MAX_BATCH_BYTES + 1)
     receipt = receive.receive(
         ledger, game, worker="w1", batch_id="batch-a", fetch=lambda limit: read_limited(path, limit)
     )

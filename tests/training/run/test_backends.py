@@ -1,22 +1,28 @@
 """What every backend must do.
 
-The fleet plays on machines that are folders of this one, with forked workers; the cluster's own tests cover SSH and how
-workers are started.
+The fleet plays on machines that are folders of this one, with forked workers, in this process and in one of its own.
+The cluster's tests cover SSH and how workers are started.
 """
 
+import json
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from distributed.fleet.fleet import Fleet
+from distributed.fleet.fleet_client import FleetClient
 from distributed.local.local import LocalProcesses
+from tests.distributed.hosted_fleet import LOWER, PLAYS, open_client
 from tests.distributed.local_fleet import ForkedWorkers, fleet_settings, open_fleet, worker_settings
 from tests.training.small_run import GAME, model_bytes, small_settings
+from training.common.files import write_atomically
 from training.data.records import GameBatch, decode
 from training.data.verify import verify
-from training.run.backend import FolderBackend, InlineBackend, PendingBatch, SelfPlayBackend
+from training.run.backend import FolderBackend, InlineBackend, SelfPlayBackend
+from training.run.pending_batch import PendingBatch
 
 Open = Callable[..., SelfPlayBackend]
 PATIENCE = 120.0  # seconds, most of them for a cold compile cache
@@ -36,9 +42,16 @@ def fleet(root: Path, **changes: object) -> SelfPlayBackend:
     return open_fleet(root, machines, settings=fleet_settings(root, **changes), process_manager=lambda machine: workers)
 
 
-@pytest.fixture(
-    params=[inline, pytest.param(processes, marks=pytest.mark.trial), pytest.param(fleet, marks=pytest.mark.trial)]
-)
+def hosted(root: Path, **changes: Any) -> SelfPlayBackend:
+    machines = [worker_settings(name).model_dump() for name in ("worker1", "worker2")]
+    changes["distributed"] = {"workers": machines, **changes.get("distributed", {})}
+    return open_client(root, PLAYS, settings=fleet_settings(root, **changes))
+
+
+TRIALS = [pytest.param(backend, marks=pytest.mark.trial) for backend in (processes, fleet, hosted)]
+
+
+@pytest.fixture(params=[inline, *TRIALS])
 def open_backend(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Open]:
     opened: list[SelfPlayBackend] = []
 
@@ -96,7 +109,6 @@ def test_workers_deliver_exactly_their_granted_games(open_backend: Open) -> None
 @pytest.mark.medium
 def test_games_that_a_worker_has_not_begun_are_taken_back_and_may_be_granted_again(open_backend: Open) -> None:
     backend = open_backend()
-    assert isinstance(backend, FolderBackend | Fleet)
     backend.publish(1, model_bytes(1))
     worker = backend.workers[0]
     backend.grant(worker, granted=100_000, delivered=0)
@@ -106,7 +118,7 @@ def test_games_that_a_worker_has_not_begun_are_taken_back_and_may_be_granted_aga
         backend.collect()
         time.sleep(0.02)
     assert backend.withdrawn() == {}
-    backend.lower(worker, 1)
+    lower(backend, worker, 1)
     while not (unstarted := backend.withdrawn()):
         assert time.monotonic() < deadline, backend.status()
         backend.collect()
@@ -118,9 +130,17 @@ def test_games_that_a_worker_has_not_begun_are_taken_back_and_may_be_granted_aga
     take_all(backend, {worker: left + 10})
 
 
+def lower(backend: SelfPlayBackend, worker: str, games: int) -> None:
+    if isinstance(backend, FleetClient):
+        write_atomically(backend.root.parent / LOWER, json.dumps({worker: games}).encode())
+        return
+    assert isinstance(backend, FolderBackend | Fleet)
+    backend.lower(worker, games)
+
+
 def test_every_worker_is_granted_the_games_missing_from_those_ahead(open_backend: Open) -> None:
     backend = open_backend()
-    if isinstance(backend, Fleet):
+    if isinstance(backend, Fleet | FleetClient):
         pytest.skip("its shares follow the measured speeds: see the tests of the balancer")
     shares = backend.share_out(dict.fromkeys(backend.workers, 15), 40)
     assert sum(shares.values()) == 25 * len(backend.workers)
@@ -212,5 +232,5 @@ def test_finished_games_are_handed_over_at_the_end(open_backend: Open) -> None:
 
 
 def small_settings_root(backend: SelfPlayBackend) -> Path:
-    assert isinstance(backend, FolderBackend | Fleet)
+    assert isinstance(backend, FolderBackend | Fleet | FleetClient)
     return backend.root

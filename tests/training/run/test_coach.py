@@ -9,9 +9,9 @@ from tests.training.run.coaching import FakeEvaluation, Listener, coaching, inli
 from tests.training.small_run import small_settings
 from training.data.ledger import read_ledger
 from training.networks.model_file import content_sha256
-from training.run.backend import PendingBatch
 from training.run.coach import Coach
 from training.run.fingerprint import fingerprint
+from training.run.pending_batch import PendingBatch
 
 
 @pytest.mark.medium

@@ -10,10 +10,11 @@ import pytest
 from scripts.audit import audit
 from tests.training.run.coaching import Listener, coaching
 from tests.training.small_run import small_settings
+from training.data.batch_file import MAX_BATCH_BYTES
 from training.data.ledger import LedgerMismatch, read_ledger
-from training.data.receive import MAX_BYTES, quarantine_path
-from training.run.backend import PendingBatch
+from training.data.receive import quarantine_path
 from training.run.coach import Coach
+from training.run.pending_batch import PendingBatch
 from training.worker.worker_folder import WorkerFolder
 
 pytestmark = pytest.mark.medium
@@ -35,7 +36,7 @@ FAULTS: dict[str, Callable[[bytes], bytes]] = {
     "empty": lambda good: b"",
     "truncated": lambda good: good[: len(good) // 2],
     "flipped": lambda good: good[:200] + bytes([good[200] ^ 1]) + good[201:],
-    "oversized": lambda good: bytes(MAX_BYTES + 1),
+    "oversized": lambda good: bytes(MAX_BATCH_BYTES + 1),
     "other version": lambda good: good[:8] + b"\x09\x00" + good[10:],
     "another batch": lambda good: good,
 }

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from tests.training.small_run import GAME, NETWORK
 from tests.training.worker.test_worker import Main
-from training.networks.model_codec import FORMAT
+from training.networks import model_delta
+from training.networks.model_content import FORMAT
 from training.networks.model_file import (
     Content,
     CorruptModel,
@@ -31,8 +32,8 @@ from training.networks.model_file import (
 )
 from training.networks.model_heading import MODEL_MAGIC, MODEL_PREFIX
 from training.networks.network import build_network
-from training.worker import model_push
-from training.worker.model_push import ModelInbox, ModelPush, PublishedModel, WholeModelNeeded, asks_for_whole
+from training.worker.model_inbox import ModelInbox
+from training.worker.model_push import ModelPush, PublishedModel, WholeModelNeeded, asks_for_whole
 from training.worker.worker_folder import WorkerFolder
 
 
@@ -147,7 +148,7 @@ def test_a_delta_is_made_once_for_all_workers_while_the_others_wait(monkeypatch:
         made.append(model.header.model.model_version)
         return encode_delta(model, base)
 
-    monkeypatch.setattr(model_push, "encode_delta", count)
+    monkeypatch.setattr(model_delta, "encode_delta", count)
     push = ModelPush(guard=Guard())
     files = [push.file_for(NINE, base) for _ in range(50) for base in (SEVEN, EIGHT, None)]
     assert len(made) == 2 and len({file.name for file in files}) == 3
