@@ -117,7 +117,7 @@ from configs.load import ConfigError, load_settings, shrink, with_begun_modules
 from configs.schema import Settings
 from distributed.local.learner_ranks import learner_ranks
 from distributed.local.local import spread_processes
-from distributed.operations.cluster import Cluster
+from distributed.operations.cluster_client import open_cluster_client
 from games import Game
 from training.common.files import write_atomically
 from training.common.logs import log_also_to, log_to
@@ -220,7 +220,7 @@ def train(
     def make_backend(game: Game, run_id: str) -> SelfPlayBackend:
         if settings.distributed.enabled:
             log_for_all()
-            return Cluster(
+            return open_cluster_client(
                 run_dir / "workers",
                 config=config,
                 run_dir=run_dir,

@@ -1,15 +1,16 @@
-"""Measure the load that 1, 10, 100 and 500 workers with 100 games per second in all put on one Coach.
+"""Measure the load that 1, 10, 100 and 500 workers with 100 games per second in all put on one Coach and its fleet.
 
-    python benchmarks/cluster/coach_load.py [--workers 1 10 100 500] [--games-per-second 100] [--seconds 20]
-        [--batch 100] [--flush 30] [--game go]
+    python benchmarks/cluster/coach_load.py [--workers 1 10 100 500] [--seats 1] [--round-trip 0]
+        [--games-per-second 100] [--seconds 20] [--batch 100] [--flush 30] [--game go]
 
-Real parts: the Coach with its polls, grants, replay window and ledger on this machine's disk; the fleet with a
-connection and a thread for every machine, and its status.txt; every file that is transferred. Each game is replayed
-through the rules before it counts. The workers are simulated by one more process. It reads their assignments, writes a
-heartbeat for each of them once a second, and puts prepared games into the outboxes at a steady rate, in batches of
---batch games or after --flush seconds, as real workers do. The machines are folders in memory (real ones have disks of
-their own), reached by ``LocalTransport`` instead of SSH, so the figures exclude encryption. Nothing is trained: the
-rest of the processor is the learner's.
+Real parts: the Coach with its polls, grants, replay window, reports and ledger on this machine's disk; the fleet in its
+own process, with a connection and a thread for every machine, and its status.txt; every file that is transferred. Each
+game is replayed through the rules before it counts. The workers are simulated by one more process. It reads their
+assignments, writes a heartbeat for each of them once a second, and puts prepared games into the outboxes at a steady
+rate, in batches of --batch games or after --flush seconds, as real workers do. The machines, with --seats workers each,
+are folders in memory (real ones have disks of their own), reached by ``LocalTransport`` instead of SSH, with a pause of
+--round-trip seconds for each call, so the figures exclude encryption. Nothing is trained: the rest of the Coach's
+processor time is the learner's.
 
 Each count of workers has its own Coach process and is measured for --seconds after all are Active. The columns:
 
@@ -17,12 +18,14 @@ Each count of workers has its own Coach process and is measured for --seconds af
     behind           games in outboxes at the end of that time that were not in the ledger yet
     latency          seconds from the outbox to the ledger: the median, and the 95th percentile. A connection polls its
                      machine once a second, so half a second is the minimum
-    CPU              user and system time of the Coach's process, all its threads: % of one core, and milliseconds per
-                     game taken
-    poll             milliseconds of one poll (taking games in, renewing grants, updating the status): the median and
-                     the longest
-    polls/s          there is a pause of 0.1 s after a poll that took nothing in
-    threads, memory  of the Coach's process, at the end; MB in all, most of it torch and the compiled rules
+    Coach            user and system time of the Coach's process: % of one core, with all games that it receives, and
+                     without what receiving them takes (unpacking, replaying, storing): polls, grants and reports
+    fleet            the same of the fleet's process, all its threads: % of one core
+    poll             milliseconds of one poll of the Coach (taking games in, granting, reporting): median and longest
+    age              seconds since the workers wrote the heartbeats that the Coach has: the youngest, and the oldest of
+                     any worker at any time
+    lost             times that a worker, all of which are well, was shown as Offline or in Error
+    memory           MB of the Coach, most of it torch and the compiled rules, and of the fleet
     start            seconds from the first poll until all workers were Active
 
 Afterwards the workers are stopped. Every delivered game must be in the ledger once, or the program fails.
@@ -37,34 +40,31 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from benchmarks.cluster.simulated_workers import SIMULATED_GAMES, STOP_FILE, worker_name
+from benchmarks.cluster.simulated_fleet import FACTORY, HOSTS, ROUND_TRIP, SEATS, machine_name
+from benchmarks.cluster.simulated_workers import SIMULATED_GAMES
 from configs.flags import number, whole
 from configs.schema import Settings
-from distributed.fleet.fleet import Fleet
-from distributed.operations.cluster import cluster_report
-from distributed.operations.status import StatusFile
-from distributed.setup.machine import WorkerSlot, worker_place
-from distributed.setup.process_manager import ProcessStatus
-from distributed.ssh.transport import LocalTransport, Transport
+from distributed.fleet.fleet_client import FleetClient
+from distributed.fleet.ownership import owner_here
 from games import Game
-from training.common.reports import ClusterReport
 from training.common.run_folder import LEDGER_NAME
 from training.networks.evaluator import use_threads
-from training.run.backend import PendingBatch
 from training.run.coach import WAIT_SECONDS, Coach
+from training.run.pending_batch import PendingBatch
 from training.run.run import open_coach
-from training.worker.worker_folder import MAX_JSON_BYTES
 
 AHEAD_SECONDS = 5.0  # of play that a worker is granted in advance, besides two batches, so that it never waits
-READY_SECONDS = 120.0  # all workers must be Active by then
+READY_SECONDS = 300.0  # all workers must be Active by then
 SIMULATOR = Path(__file__).with_name("simulated_workers.py")
 MEMORY_FOLDER = Path("/dev/shm")
+LOST = ("Offline", "Error")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,75 +77,29 @@ class LoadResult:
     behind: int  # games
     latency: float  # seconds, median
     latency_95: float
-    cpu: float  # share of one core
-    cpu_a_game: float  # seconds
+    cpu: float  # of the Coach: share of one core
+    own_cpu: float  # without receiving games
+    fleet_cpu: float
     poll: float  # seconds, median
     poll_max: float
-    polls: float  # a second
-    threads: int
+    age_min: float  # seconds
+    age_max: float
+    lost: int
     memory: float  # bytes
+    fleet_memory: float
     start: float  # seconds
 
 
-class NobodyStarts:
-    """A process manager for workers that are already running."""
+class MeasuringCoach(Coach):
+    """A Coach that measures the processor time for receiving games."""
 
-    def prepare(
-        self, transport: Transport, log_event: Callable[[str], None], go_on: Callable[[], bool]
-    ) -> tuple[WorkerSlot, ...]:
-        """Return one worker per machine."""
-        return (WorkerSlot(transport.worker),)
+    receiving = 0.0  # seconds
 
-    def start(self, transport: Transport, slot: WorkerSlot) -> None:
-        """Do nothing."""
-
-    def stop(self, transport: Transport, worker: str, *, seconds: float = 10.0) -> None:
-        """Signal the worker, and wait until it has delivered its games."""
-        transport.put(b"", STOP_FILE)
-        until = time.monotonic() + seconds
-        while time.monotonic() < until and not self._has_ended(transport, worker):
-            time.sleep(0.1)
-
-    def _has_ended(self, transport: Transport, worker: str) -> bool:
-        try:
-            return b'"ended"' in transport.get(f"{worker_place(worker)}/worker.json", MAX_JSON_BYTES)
-        except FileNotFoundError:
-            return True
-
-    def alive(self, transport: Transport, worker: str) -> ProcessStatus:
-        """Return that it runs."""
-        return ProcessStatus(running=True)
-
-    def tail(self, transport: Transport, worker: str) -> str:
-        """Return nothing: there is no log."""
-        return ""
-
-
-class SimulatedCluster(Fleet):
-    """The fleet of ``distributed.operations.cluster.Cluster``, without SSH and without requests."""
-
-    def __init__(self, root: Path, hosts: Path, *, game: Game, settings: Settings, run_id: str) -> None:
-        self._status = StatusFile(root.parent, title="benchmark")
-        super().__init__(
-            root,
-            settings.distributed.workers,
-            game=game,
-            settings=settings,
-            run_id=run_id,
-            connect=lambda machine: LocalTransport(hosts / machine.name, worker=machine.name),
-            process_manager=lambda machine: NobodyStarts(),
-            log_event=lambda text: None,
-        )
-
-    def collect(self) -> list[PendingBatch]:
-        """See ``Fleet``."""
-        batches = super().collect()
-        self._status.show(self.view)
-        return batches
-
-    def cluster(self) -> ClusterReport:
-        """See ``Cluster``."""
-        return cluster_report(self.view())
+    def ingest_batch(self, batch: PendingBatch) -> None:
+        """See ``Coach``."""
+        before = time.process_time()
+        super().ingest_batch(batch)
+        self.receiving += time.process_time() - before
 
 
 def settings_for(arguments: argparse.Namespace, count: int) -> Settings:
@@ -163,10 +117,44 @@ def settings_for(arguments: argparse.Namespace, count: int) -> Settings:
             "evaluation": {"every": 0},
             "distributed": {
                 "batch_size": arguments.batch,
-                "workers": [{"host": worker_name(number)} for number in range(count)],
+                "workers": [{"host": machine_name(number)} for number in range(count // arguments.seats)],
             },
         }
     )
+
+
+def open_fleet(
+    run_dir: Path, hosts: Path, arguments: argparse.Namespace, settings: Settings, game: Game, run_id: str
+) -> FleetClient:
+    """Return a fleet of simulated machines in its own process."""
+    return FleetClient(
+        run_dir / "workers",
+        factory=FACTORY,
+        config=run_dir / "config.yaml",
+        run_dir=run_dir,
+        game=game,
+        settings=settings,
+        run_id=run_id,
+        owner=owner_here(run_id, lease_seconds=settings.distributed.lease_seconds),
+        options={HOSTS: str(hosts), ROUND_TRIP: str(arguments.round_trip), SEATS: str(arguments.seats)},
+        log_event=lambda text: None,
+    )
+
+
+@contextmanager
+def simulated_workers(
+    hosts: Path, arguments: argparse.Namespace, count: int, offered: Path
+) -> Iterator["subprocess.Popen[bytes]"]:
+    """Yield the process of ``count`` simulated workers, which writes what they deliver to ``offered``."""
+    line = [sys.executable, SIMULATOR, hosts, "--machines", count // arguments.seats, "--seats", arguments.seats]
+    line += ["--games-per-second", arguments.games_per_second, "--game", arguments.game]
+    with offered.open("w") as output:
+        simulator = subprocess.Popen([*map(str, line)], stdout=output)
+    try:
+        yield simulator
+    finally:
+        simulator.kill()
+        simulator.wait()
 
 
 def measure_load(arguments: argparse.Namespace, count: int, run_dir: Path, hosts: Path) -> LoadResult:
@@ -175,30 +163,28 @@ def measure_load(arguments: argparse.Namespace, count: int, run_dir: Path, hosts
     settings = settings_for(arguments, count)
     (run_dir / "workers").mkdir()
 
-    def make_backend(game: Game, run_id: str) -> SimulatedCluster:
-        return SimulatedCluster(run_dir / "workers", hosts, game=game, settings=settings, run_id=run_id)
+    def make_backend(game: Game, run_id: str) -> FleetClient:
+        return open_fleet(run_dir, hosts, arguments, settings, game, run_id)
 
-    with (run_dir / "offered").open("w") as offered:
-        line = [sys.executable, SIMULATOR, hosts, "--workers", count, "--games-per-second", arguments.games_per_second]
-        simulator = subprocess.Popen([*map(str, line), "--game", arguments.game], stdout=offered)
-    try:
+    with simulated_workers(hosts, arguments, count, run_dir / "offered") as simulator:
         coach = open_coach(run_dir, settings, make_backend=make_backend, observers=())
+        coach.__class__ = MeasuringCoach
+        assert isinstance(coach, MeasuringCoach)
         figures = measured_figures(coach, seconds=arguments.seconds, count=count, simulator=simulator)
         coach.end()
         coach.ledger.close()
         simulator.wait(30)
-    finally:
-        simulator.kill()
-        simulator.wait()
     return with_ledger(run_dir, figures, count)
 
 
 def measured_figures(
-    coach: Coach, *, seconds: float, count: int, simulator: "subprocess.Popen[bytes]"
+    coach: MeasuringCoach, *, seconds: float, count: int, simulator: "subprocess.Popen[bytes]"
 ) -> dict[str, float]:
     """Poll repeatedly, as a Coach does that waits for games, and return the figures."""
     begun = time.monotonic()
     coach.start()
+    fleet = coach.backend
+    assert isinstance(fleet, FleetClient)
 
     def poll() -> float:
         if simulator.poll() is not None:
@@ -210,30 +196,81 @@ def measured_figures(
             time.sleep(WAIT_SECONDS)
         return took
 
-    while (report := coach.backend.cluster()) is None or report.active < count:
+    while (report := fleet.cluster()) is None or report.active < count:
         if time.monotonic() > begun + READY_SECONDS:
             raise SystemExit(
                 f"after {READY_SECONDS:.0f} s, {report.active if report else 0} of {count} workers are Active"
             )
         poll()
     start = time.monotonic() - begun
-    since, then, cpu = time.time(), time.monotonic(), time.process_time()
-    polls = []
+    since, then, polls, watch = time.time(), time.monotonic(), list[float](), Watch(fleet)
+    cpu, receiving, fleet_cpu = time.process_time(), coach.receiving, cpu_of(fleet.process_id)
     while time.monotonic() < then + seconds:
         polls.append(poll())
-    took, cpu = time.monotonic() - then, time.process_time() - cpu
-    status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
+        watch.look()
+    took, cpu = time.monotonic() - then, time.process_time() - cpu - watch.cpu
     return {
         "since": since,
         "until": time.time(),
         "cpu": cpu / took,
+        "own_cpu": (cpu - (coach.receiving - receiving)) / took,
+        "fleet_cpu": (cpu_of(fleet.process_id) - fleet_cpu) / took,
         "poll": statistics.median(polls),
         "poll_max": max(polls),
-        "polls": len(polls) / took,
-        "threads": int(status["Threads"]),
-        "memory": int(status["VmRSS"].split()[0]) * 1024,
+        "age_min": min(watch.ages),
+        "age_max": max(watch.ages),
+        "lost": watch.lost,
+        "memory": memory_of(os.getpid()),
+        "fleet_memory": memory_of(fleet.process_id),
         "start": start,
     }
+
+
+class Watch:
+    """Watches the heartbeats and marks that the Coach has.
+
+    Args:
+        fleet: the fleet.
+
+    Attributes:
+        ages: of heartbeats, in seconds.
+        lost: how often a worker was no longer well.
+        cpu: the processor time for watching, in seconds.
+    """
+
+    def __init__(self, fleet: FleetClient) -> None:
+        self.ages: list[float] = []
+        self.lost, self.cpu = 0, 0.0
+        self._fleet = fleet
+        self._well: set[str] = set()
+        self._at = 0.0
+
+    def look(self) -> None:
+        """Look, once a second."""
+        if time.monotonic() < self._at:
+            return
+        self._at = time.monotonic() + 1.0
+        before, report = time.process_time(), self._fleet.cluster()
+        now = time.time()
+        written = [heartbeat.evaluations / 1000 for heartbeat in self._fleet.status().values() if heartbeat]
+        self.ages += [now - max(written), now - min(written)]
+        lost = {name for name, each in report.standings.items() if each.mark in LOST} if report else set()
+        well = report.standings.keys() - lost if report else set[str]()
+        self.lost += len(self._well & lost)
+        self._well = well
+        self.cpu += time.process_time() - before
+
+
+def cpu_of(process: int | None) -> float:
+    """Return the processor time of a process in seconds."""
+    values = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    return (int(values[11]) + int(values[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def memory_of(process: int | None) -> int:
+    """Return the resident memory of a process in bytes."""
+    status = dict(line.split(":", 1) for line in Path(f"/proc/{process}/status").read_text().splitlines())
+    return int(status["VmRSS"].split()[0]) * 1024
 
 
 def with_ledger(run_dir: Path, figures: dict[str, float], count: int) -> LoadResult:
@@ -265,24 +302,24 @@ def with_ledger(run_dir: Path, figures: dict[str, float], count: int) -> LoadRes
         behind=sum(games for name, when, games in offered if when < until <= received[name]),
         latency=statistics.median(latencies),
         latency_95=statistics.quantiles(latencies, n=20)[-1],
-        cpu_a_game=figures["cpu"] * seconds / taken,
         **figures,  # type: ignore[arg-type]
     )
 
 
 TABLE_HEAD = (
-    "workers   offered     taken  behind  latency s     CPU          poll ms          polls  threads  memory  start\n"
-    "          games/s   games/s   games  median 95 %    %  ms/game   median  longest    /s              MB      s"
+    "workers  offered    taken behind  latency s   Coach %    fleet    poll ms      age s    lost  memory MB   start\n"
+    "         games/s  games/s  games median 95 %  all   own      %  median   max   min   max      Coach fleet     s"
 )
 
 
 def row(result: LoadResult) -> str:
     """Return a line of the table."""
     return (
-        f"{result.workers:7d} {result.offered:9.1f} {result.taken:9.1f} {result.behind:7d}  "
-        f"{result.latency:6.2f} {result.latency_95:4.2f} {result.cpu:4.0%} {result.cpu_a_game * 1e3:8.2f} "
-        f"{result.poll * 1e3:8.1f} {result.poll_max * 1e3:8.0f} {result.polls:5.1f} "
-        f"{result.threads:8d} {result.memory / 1e6:7.0f} {result.start:6.1f}"
+        f"{result.workers:7d}{result.offered:9.1f}{result.taken:9.1f}{result.behind:7d} "
+        f"{result.latency:6.2f}{result.latency_95:5.2f}{100 * result.cpu:5.1f}{100 * result.own_cpu:6.2f}"
+        f"{100 * result.fleet_cpu:7.1f}{result.poll * 1e3:8.1f}{result.poll_max * 1e3:6.0f}"
+        f"{result.age_min:6.1f}{result.age_max:6.1f}{result.lost:6d}"
+        f"{result.memory / 1e6:7.0f}{result.fleet_memory / 1e6:6.0f}{result.start:6.1f}"
     )
 
 
@@ -295,6 +332,10 @@ def main() -> None:
         nargs="+",
         default=[1, 10, 100, 500],
         help="numbers of workers, measured one after the other",
+    )
+    parser.add_argument("--seats", type=whole(), default=1, help="workers on each machine")
+    parser.add_argument(
+        "--round-trip", type=number(least=0), default=0.0, help="seconds that each call to a machine takes"
     )
     parser.add_argument("--games-per-second", type=number(above=0), default=100.0, help="of all workers together")
     parser.add_argument(
@@ -328,6 +369,7 @@ def main() -> None:
         arguments.batch,
     ]
     given += ["--flush", arguments.flush, "--game", arguments.game]
+    given += ["--seats", arguments.seats, "--round-trip", arguments.round_trip]
     for count in arguments.workers:
         with tempfile.TemporaryDirectory() as run_dir:
             subprocess.run(

@@ -1,8 +1,9 @@
 """Simulate all workers of ``benchmarks/cluster/coach_load.py``, which starts this program, in one process.
 
-    python benchmarks/cluster/simulated_workers.py FOLDER --workers 100 --games-per-second 100 --game go
+    python benchmarks/cluster/simulated_workers.py FOLDER --machines 100 --seats 1 --games-per-second 100 --game go
 
-FOLDER has a folder for each machine: worker1, worker2 and so on. Nothing is played: prepared games are delivered at the
+FOLDER has a folder for each machine: machine1, machine2 and so on. A heartbeat has the time, in milliseconds since
+1970, instead of a number of evaluations. Nothing is played: prepared games are delivered at the
 given rate, up to the number granted. One line is printed per batch: its name, the time, and its number of games.
 """
 
@@ -19,6 +20,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
+from benchmarks.cluster.simulated_fleet import STOP_FILE, machine_name, worker_names
 from configs.flags import number, whole
 from games import Game, load_game
 from tests.training.synthetic import synthetic_batch
@@ -31,7 +33,6 @@ from training.worker.worker_folder import Assignment, Heartbeat, WorkerFolder, b
 SIMULATED_GAMES: dict[str, dict[str, Any]] = {"connect_four": {}, "go": {"size": 9}}
 READY_GAMES = 200  # prepared once and delivered repeatedly, under other numbers
 PARALLEL_GAMES = 32  # that each worker reports
-STOP_FILE = "stop"  # in a machine's folder: stands for the signal that stops a real worker
 
 
 class SimulatedWorker:
@@ -135,6 +136,7 @@ class SimulatedWorker:
                 begun=min(finished + PARALLEL_GAMES, granted),
                 finished=finished,
                 parallel_games=PARALLEL_GAMES,
+                evaluations=round(time.time() * 1000),
                 games_per_second=self.rate,
                 speed=self.rate,
             )
@@ -142,15 +144,19 @@ class SimulatedWorker:
         self.ended = end
 
 
-def run_workers(hosts: Path, count: int, games_per_second: float, game: Game) -> None:
+def run_workers(hosts: Path, machines: int, seats: int, games_per_second: float, game: Game) -> None:
     """Run all workers until all have been stopped; print a line for each delivered batch."""
     ready = synthetic_batch(game, games=READY_GAMES, num_simulations=64, full_share=0.25)
     games = [ready.game_record(index) for index in range(READY_GAMES)]
-    shares = np.random.default_rng(1).random((count, 3))
-    rate, workers = games_per_second / count, []
+    names = [
+        (machine_name(index), name) for index in range(machines) for name in worker_names(machine_name(index), seats)
+    ]
+    shares = np.random.default_rng(1).random((len(names), 3))
+    rate, workers = games_per_second / len(names), []
     due: list[tuple[float, int, float]] = []  # the time, the worker, and the seconds until the next time
     for index, (share, poll, beat) in enumerate(shares):
-        root = hosts / worker_name(index) / "workers" / worker_name(index)
+        machine, name = names[index]
+        root = hosts / machine / "workers" / name
         workers.append(SimulatedWorker(root, rate=rate, share=share, games=games, game=game))
         due.append((time.monotonic() + poll * POLL_SECONDS, index, POLL_SECONDS))
         due.append((time.monotonic() + beat * BEAT_SECONDS, index, BEAT_SECONDS))
@@ -168,21 +174,17 @@ def run_workers(hosts: Path, count: int, games_per_second: float, game: Game) ->
             print(json.dumps(batch), flush=True)
 
 
-def worker_name(number: int) -> str:
-    """Return the name of a worker, numbered from 1."""
-    return f"worker{number + 1}"
-
-
 def main() -> None:
     """Run all workers."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path, help="of the machines' folders")
-    parser.add_argument("--workers", type=whole(), default=1)
+    parser.add_argument("--machines", type=whole(), default=1)
+    parser.add_argument("--seats", type=whole(), default=1, help="workers on each machine")
     parser.add_argument("--games-per-second", type=number(above=0), default=100.0, help="of all workers together")
     parser.add_argument("--game", choices=sorted(SIMULATED_GAMES), default="go")
     arguments = parser.parse_args()
     game = load_game(arguments.game, **SIMULATED_GAMES[arguments.game])
-    run_workers(arguments.folder, arguments.workers, arguments.games_per_second, game)
+    run_workers(arguments.folder, arguments.machines, arguments.seats, arguments.games_per_second, game)
 
 
 if __name__ == "__main__":

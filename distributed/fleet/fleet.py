@@ -7,13 +7,14 @@ the connections use only their own connection and its mirrors.
 
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 from configs.schema import Settings, WorkerSettings
 from distributed.fleet.balancer import Balance, Decision, WorkerLoad, balance_games
+from distributed.fleet.fleet_messages import MachineInFleet
 from distributed.fleet.fleet_view import FleetView, WorkerView
 from distributed.fleet.machine_connection import MachineConnection
 from distributed.fleet.mirror import waiting_files
@@ -24,16 +25,13 @@ from distributed.fleet.worker_state import LOST_MARKS, Mark, Restart, Stop, Work
 from distributed.fleet.worker_view import worker_view
 from distributed.setup.process_manager import ProcessManager
 from distributed.ssh.transport import Transport
-from games import Game
-from training.common.files import read_limited
 from training.common.reports import ClusterReport
 from training.common.threads import SteppingThread, guard
 from training.evaluation.orders import Contestant
-from training.evaluation.remote_matches import MatchExecutors
-from training.networks.model_file import content_sha256
-from training.run.assignments import AssignmentBook
-from training.run.backend import PendingBatch
+from training.networks.model_heading import content_sha256
+from training.run.assignments import AssignmentBook, GameChoice, GamesAccount
 from training.run.folder_matches import FolderMatches
+from training.run.pending_batch import PendingBatch, pending_batches
 from training.worker.model_push import ModelPush, PublishedModel
 from training.worker.worker_folder import Heartbeat
 
@@ -67,10 +65,12 @@ class Fleet:
         process_manager: returns what starts and stops the workers of a machine.
         claimant: the owner of the workers; by default this process.
         log_event: called in the Coach's thread with each line for the log.
+        arrived: called there with the worker and the file when games have arrived.
         clock: a monotonic clock in seconds.
 
     Attributes:
         workers: the workers that may be granted games.
+        marks: the mark of each worker at the last step.
     """
 
     def __init__(
@@ -78,20 +78,23 @@ class Fleet:
         root: Path,
         machines: Sequence[WorkerSettings],
         *,
-        game: Game,
+        game: GameChoice,
         settings: Settings,
         run_id: str,
         connect: Callable[[WorkerSettings], Transport],
         process_manager: Callable[[WorkerSettings], ProcessManager],
         claimant: Claimant | None = None,
         log_event: Callable[[str], None] = log.warning,
+        arrived: Callable[[str, str], None] = lambda worker, file: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.root = root
         self.workers: tuple[str, ...] = ()
+        self.marks: dict[str, Mark] = {}
         self._assignments = AssignmentBook(game=game, settings=settings, run_id=run_id, clock=clock)
         self._settings = settings
         self._connect, self._process_manager, self._log_event, self._clock = connect, process_manager, log_event, clock
+        self._arrived = arrived
         self._claimant = claimant or Claimant(
             owner=owner_here(run_id, lease_seconds=settings.distributed.lease_seconds)
         )
@@ -101,6 +104,7 @@ class Fleet:
         self._push = ModelPush(deltas=settings.distributed.compression, guard=guard())
         self._metrics, self._shares_logged = NetworkMetrics(clock()), clock()
         self._balance, self._decisions = Balance(), dict[str, Decision]()
+        self._told: dict[str, GamesAccount] = {}  # the accounts that the Coach has set, also of workers that have left
         self._earlier_traffic = 0  # bytes, of machines that have left
         self._waiting = waiting_files(root, run_id)  # worker -> files in its mirror's outbox
         for machine in machines:
@@ -124,6 +128,7 @@ class Fleet:
 
     def grant(self, worker: str, *, granted: int, delivered: int) -> None:
         """See ``SelfPlayBackend``."""
+        self._told[worker] = GamesAccount(granted=granted, delivered=delivered)
         if worker not in self._places:
             return
         is_new = not self._has_account(worker)
@@ -160,29 +165,25 @@ class Fleet:
         """See ``SelfPlayBackend``."""
         return self._assignments.withdrawn(self.status)
 
-    def collect(self) -> list[PendingBatch]:
-        """See ``SelfPlayBackend``."""
+    def step(self) -> None:
+        """Process everything that has happened since the last call, and renew the leases that are due."""
         self._process_news()
         for worker in self._assignments.workers:
             if self._assignments.is_due(worker):
                 self._assign(worker)
-        return [
-            PendingBatch(
-                worker=worker,
-                batch_id=name.removesuffix(".games"),
-                fetch=partial(read_limited, self.root / worker / "outbox" / name),
-            )
-            for worker in sorted(self._waiting)
-            for name in sorted(self._waiting[worker])
-        ]
+
+    def collect(self) -> list[PendingBatch]:
+        """See ``SelfPlayBackend``."""
+        self.step()
+        return pending_batches(self.root, self._waiting)
 
     def release(self, batch: PendingBatch, *, delivered: int, refused: str = "") -> None:
         """See ``SelfPlayBackend``; the worker's copy is deleted after its assignment counts the games."""
         self._assignments.record_receipt(batch.worker, batch.batch_id, refused)
-        if self._has_account(batch.worker):  # else nothing is assigned before the Coach has set the account
-            granted = self._assignments.account(batch.worker).granted
-            self.grant(batch.worker, granted=granted, delivered=delivered)
-        (self.root / batch.worker / "outbox" / (name := f"{batch.batch_id}.games")).unlink(missing_ok=True)
+        if batch.worker in self._told:  # else nothing is assigned before the Coach has set the account
+            self.grant(batch.worker, granted=self._told[batch.worker].granted, delivered=delivered)
+        name = batch.file_name
+        (self.root / batch.worker / "outbox" / name).unlink(missing_ok=True)
         self._waiting.get(batch.worker, set()).discard(name)
 
     def status(self) -> dict[str, Heartbeat | None]:
@@ -202,14 +203,14 @@ class Fleet:
         """See ``SelfPlayBackend``."""
         return None
 
-    def match_executors(self) -> MatchExecutors:
+    def match_executors(self) -> FolderMatches:
         """See ``SelfPlayBackend``."""
         return FolderMatches(
             self.root,
             self._assignments,
             assign=self._assign,
             send_players=self._send_players,
-            able=lambda: list(self._loads()),
+            able=self.able,
             status=self.status,
         )
 
@@ -307,6 +308,25 @@ class Fleet:
         """The machines that are not being removed."""
         return tuple(thread.connection.machine for thread in self._threads.values() if not thread.leaving)
 
+    def machines_now(self) -> tuple[MachineInFleet, ...]:
+        """Return all machines, with what users have asked for, so that another fleet can go on with them."""
+        return tuple(
+            MachineInFleet(
+                machine=thread.connection.machine,
+                leaving=thread.leaving,
+                stopped=tuple(each.name for each in thread.connection.snapshot.workers if each.state.stopped),
+            )
+            for thread in self._threads.values()
+        )
+
+    def take_up(self, machines: Iterable[MachineInFleet]) -> None:
+        """Go on with what users have asked of another fleet's machines, which this one has been given."""
+        for each in machines:
+            for worker in each.stopped:
+                self.stop(worker)
+            if each.leaving:
+                self.remove(each.machine.name)
+
     def view(self) -> FleetView:
         """Return the state of the whole fleet, for display."""
         self._measure()
@@ -330,6 +350,7 @@ class Fleet:
             while thread.connection.arrived:
                 worker, file = thread.connection.arrived.popleft()
                 self._waiting.setdefault(worker, set()).add(file)
+                self._arrived(worker, file)
             while thread.connection.news:
                 self._log_event(thread.connection.news.popleft())
             if done and not self._assignments.is_stopped:
@@ -350,8 +371,13 @@ class Fleet:
         for worker in self._assignments.workers:
             if worker not in self._places:
                 self._assignments.close_account(worker)
+        for worker in self._places.keys() & self._told.keys() - set(self._assignments.workers):  # it has come back
+            account = self._told[worker]
+            self._assignments.set_account(worker, granted=account.granted, delivered=account.delivered)
+            self._assign(worker)
         lease, now = self._settings.distributed.lease_seconds, self._clock()
         states = {snapshot.name: self._state(thread, snapshot) for thread, snapshot in self._snapshots()}
+        self.marks = {worker: state.mark for worker, state in states.items()}
         lost = {
             worker
             for worker, state in states.items()
@@ -367,6 +393,10 @@ class Fleet:
     def _state(self, thread: _ConnectionThread, snapshot: WorkerSnapshot) -> WorkerState:
         """Return a worker's state now: a connection that waits for a silent machine cannot update it."""
         return seen_at(snapshot.state, self._clock(), timing=thread.connection.timing)
+
+    def able(self) -> list[str]:
+        """Return the workers that can play now."""
+        return list(self._loads())
 
     def _last_heartbeat(self, worker: str) -> Heartbeat | None:
         snapshots = self._places[worker].connection.snapshot.workers

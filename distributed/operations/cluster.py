@@ -1,16 +1,17 @@
 """The fleet of start_main.py: reached over SSH, shown in status.txt, and controlled by requests and by the config file.
 
-Everything here runs in the Coach's thread, each time it collects batches.
+Everything here runs in the main thread of the fleet's process (``distributed/fleet/fleet_process.py``), at each step.
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from configs.schema import DistributedSettings, Settings, WorkerSettings
 from distributed.fleet.fleet import Fleet
+from distributed.fleet.fleet_messages import MachineInFleet, Opening
 from distributed.fleet.fleet_view import FleetView
-from distributed.fleet.ownership import Claimant, owner_here
+from distributed.fleet.ownership import Claimant, Owner
 from distributed.operations import requests as control
 from distributed.operations import status
 from distributed.operations.command_handler import CommandHandler
@@ -22,9 +23,8 @@ from distributed.setup.process_manager import ProcessManager, RemoteProcessManag
 from distributed.setup.release import WorkerRequirements, worker_requirements
 from distributed.ssh import ssh
 from distributed.ssh.transport import Transport
-from games import Game
 from training.common.reports import ClusterReport, RemoteDetails, RemoteStanding
-from training.run.backend import PendingBatch
+from training.run.assignments import GameChoice
 from views.charts import game_title
 
 log = logging.getLogger(__name__)
@@ -79,14 +79,17 @@ class Cluster(Fleet):
         game: the game they play.
         settings: the run's settings.
         run_id: the run's id.
+        owner: the Coach, which holds the lock of ``control_folder``.
         takeover: whether to take over workers of other Coaches at the first contact.
+        machines: those of an earlier process of this Coach; None: those of the settings.
         log_event: called with each line for the log.
+        arrived: called with the worker and the file when games have arrived.
         control_folder: where requests arrive.
         status_folder: where status.txt is written.
 
     Raises:
-        RunLocked: another Coach uses this checkout's workers.
         ValueError: the worker class cannot be sent to the workers.
+        OSError: the control folder or the mirrors cannot be written.
     """
 
     def __init__(
@@ -95,27 +98,29 @@ class Cluster(Fleet):
         *,
         config: Path,
         run_dir: Path,
-        game: Game,
+        game: GameChoice,
         settings: Settings,
         run_id: str,
+        owner: Owner,
         takeover: bool = False,
+        machines: Sequence[MachineInFleet] | None = None,
         log_event: Callable[[str], None] = log.warning,
+        arrived: Callable[[str, str], None] = lambda worker, file: None,
         control_folder: Path = control.CONTROL_FOLDER,
         status_folder: Path = status.STATUS_FOLDER,
     ) -> None:
         distributed = settings.distributed
-        if distributed.unused_weights:
+        if distributed.unused_weights and machines is None:
             log_event(distributed.unused_weights)
         code = worker_requirements(distributed.worker_class, game=settings.game.name, config=config)
-        owner = owner_here(run_id, lease_seconds=distributed.lease_seconds)
         title = f"{settings.run.name}: {game_title(game.name, game.options)}"
-        self._requests = RequestInbox(control_folder, run=run_dir, config=config)
+        self._requests = RequestInbox(control_folder, run=run_dir, config=config, coach=owner.pid)
         self._status = StatusFile(status_folder, title=title)
         self._sources = MachineSources(SshMachines(config, distributed, required=code, coach=owner.coach))
         self._ended = False
         super().__init__(
             root,
-            distributed.workers,
+            [each.machine for each in machines] if machines is not None else distributed.workers,
             game=game,
             settings=settings,
             run_id=run_id,
@@ -123,18 +128,29 @@ class Cluster(Fleet):
             process_manager=self._sources.process_manager,
             claimant=Claimant(owner=owner, takeover=takeover, connector=code.connector),
             log_event=log_event,
+            arrived=arrived,
         )
+        self.take_up(machines or ())
         self._commands = CommandHandler(
-            self, config, inbox=self._requests, title=title, sources=self._sources, log_event=log_event
+            self,
+            config,
+            inbox=self._requests,
+            title=title,
+            sources=self._sources,
+            log_event=log_event,
+            reread=machines is not None,
         )
 
-    def collect(self) -> list[PendingBatch]:
-        """See ``SelfPlayBackend``; also carries out requests, follows the config, and updates the status."""
-        batches = super().collect()
+    def step(self) -> None:
+        """See ``Fleet``; also carries out requests, follows the config, and updates the status."""
+        super().step()
         if not self._ended:
             self._commands.step()
             self._status.show(self.view)
-        return batches
+
+    def machines_now(self) -> tuple[MachineInFleet, ...]:
+        """See ``Fleet``; without the machines of other sources, which list them again."""
+        return tuple(each for each in super().machines_now() if self._sources.lists(each.machine.name))
 
     def cluster(self) -> ClusterReport:
         """See ``SelfPlayBackend``."""
@@ -149,6 +165,27 @@ class Cluster(Fleet):
         self._ended = True
         self._status.close(self.view())
         self._requests.close()
+
+
+def open_cluster(opening: Opening, *, log_event: Callable[[str], None], arrived: Callable[[str, str], None]) -> Cluster:
+    """Build the fleet in its process: see ``distributed.fleet.fleet_process.Factory``.
+
+    Raises:
+        ValueError, OSError: see ``Cluster``.
+    """
+    return Cluster(
+        opening.root,
+        config=opening.config,
+        run_dir=opening.run_dir,
+        game=opening.game,
+        settings=opening.settings,
+        run_id=opening.run_id,
+        owner=opening.owner,
+        takeover=opening.takeover,
+        machines=opening.machines,
+        log_event=log_event,
+        arrived=arrived,
+    )
 
 
 def cluster_report(view: FleetView) -> ClusterReport:

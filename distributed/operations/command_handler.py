@@ -64,6 +64,7 @@ class CommandHandler:
         title: the title of the status.
         sources: where machines come from that are not in the file; None: there are none.
         log_event: called with each line for the log.
+        reread: whether to read the file at once: it may have changed before.
         clock: a monotonic clock in seconds.
     """
 
@@ -76,12 +77,13 @@ class CommandHandler:
         title: str = "",
         sources: MachineSources | None = None,
         log_event: Callable[[str], None] = log.warning,
+        reread: bool = False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._fleet, self._config, self._requests, self._title = fleet, config, inbox, title
         self._sources = sources
         self._log_event, self._clock = log_event, clock
-        self._read = stamp_of(config)
+        self._read = None if reread else stamp_of(config)
         self._first: _Reading | None = None  # of a changed file, until a second read agrees
         self._wanted: tuple[WorkerSettings, ...] = fleet.machines
         self._returning: set[str] = set()  # machines that left to come back with new settings, until they play

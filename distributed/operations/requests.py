@@ -94,23 +94,23 @@ class RequestInbox:
         folder: where requests are written.
         run: the run's folder.
         config: the file whose workers the Coach follows.
+        coach: the Coach's process, which holds the folder's lock; None: this process, which takes it.
 
     Raises:
         RunLocked: another Coach uses this checkout's workers.
         OSError: the folder cannot be created or written.
     """
 
-    def __init__(self, folder: Path = CONTROL_FOLDER, *, run: Path, config: Path) -> None:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self.folder = folder
-        lock = _locked(folder)
-        self._lock: RunLock | None = lock
-        facts = CoachFacts(pid=os.getpid(), run=str(run.absolute()), config=str(config.absolute()))
+    def __init__(self, folder: Path = CONTROL_FOLDER, *, run: Path, config: Path, coach: int | None = None) -> None:
+        self.folder, self._is_open = folder, True
+        self._lock = take_control(folder) if coach is None else None
+        facts = CoachFacts(pid=coach or os.getpid(), run=str(run.absolute()), config=str(config.absolute()))
         try:
             write_atomically(folder / COACH, facts.model_dump_json().encode())
             _sweep(folder)
         except OSError:
-            lock.close()
+            if self._lock:
+                self._lock.close()
             raise
 
     def pending(self) -> list[Pending]:
@@ -164,11 +164,12 @@ class RequestInbox:
 
     def close(self) -> None:
         """Stop answering."""
-        if self._lock:
+        if self._is_open:
             with suppress(OSError):
                 (self.folder / COACH).unlink()
-            self._lock.close()
-            self._lock = None
+            if self._lock:
+                self._lock.close()
+        self._is_open = False
 
 
 def ask_coach(
@@ -240,7 +241,14 @@ def complaint(error: ValidationError) -> str:
     return "; ".join(problems).replace("Value error, ", "")
 
 
-def _locked(folder: Path) -> RunLock:
+def take_control(folder: Path = CONTROL_FOLDER) -> RunLock:
+    """Take the lock that shows that a Coach runs.
+
+    Raises:
+        RunLocked: another Coach uses this checkout's workers.
+        OSError: the folder cannot be created or written.
+    """
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     deadline = time.monotonic() + LOCK_SECONDS
     while True:
         try:

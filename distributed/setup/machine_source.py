@@ -68,6 +68,10 @@ class MachineSources:
                     found.append(machine)
         return found, problems
 
+    def lists(self, name: str) -> bool:
+        """Return whether a machine is of the config's list."""
+        return name not in self._whose
+
     def title(self, name: str) -> str:
         """Return the title of the source of the machine with this name."""
         return self._of(name).title

@@ -296,6 +296,23 @@ def freeze_coach(scene: Scene, host: Host) -> Iterator[Sign | None]:
     _signal([scene.driver.process.pid], signal.SIGCONT)
 
 
+@fault(MAIN, lasts=False, weight=3)
+def kill_fleet(scene: Scene, host: Host) -> Iterator[Sign | None]:
+    """The Coach must start another process for the fleet."""
+    before = scene.driver.fleet_processes()
+    _signal(before, signal.SIGKILL)
+    yield lambda: scene.driver.fleet_processes() not in ([], before)
+
+
+@fault(MAIN, lasts=True)
+def freeze_fleet(scene: Scene, host: Host) -> Iterator[Sign | None]:
+    """After a minute the Coach replaces the process; a shorter pause must do no harm."""
+    frozen = scene.driver.fleet_processes()
+    _signal(frozen, signal.SIGSTOP)
+    yield None
+    _signal(frozen, signal.SIGCONT)
+
+
 @fault(MAIN, lasts=True)
 def fill_main_disk(scene: Scene, host: Host) -> Iterator[Sign | None]:
     scene.fill_main_disk()

@@ -18,7 +18,7 @@ CHEAP = (
     "nonsense_heartbeats",
     "worker_clock",
 )
-DEAR = ("kill_worker", "delete_folder", "kill_coach", "damage_games", "fill_main_disk")
+DEAR = ("kill_worker", "delete_folder", "kill_coach", "kill_fleet", "damage_games", "fill_main_disk")
 
 
 @pytest.mark.slow  # tests/cluster has each fault by itself

@@ -19,7 +19,7 @@ from distributed.setup.release import pack_code
 from games.compiled import CACHE
 from scripts.audit import Audit, audit
 from tests.cluster.hosts import Host, Hosts
-from tests.cluster.processes import command_line, state
+from tests.cluster.processes import command_line, parent, pids, state
 from tests.sources import ROOT
 from tests.training.small_run import small_settings
 from training.data.ledger import read_ledger
@@ -28,6 +28,7 @@ FOLDERS = ("configs", "distributed", "engines", "games", "scripts", "training", 
 FILES = ("start_main.py", "start_worker.py", "requirements.txt")
 LEFT = shutil.ignore_patterns("control", "status.txt", "status.json", "__pycache__")
 WORKER_CLASS = "custom_worker.CustomWorker"
+FLEET = "distributed.fleet.fleet_process"  # in the command line of the fleet's process
 BROKEN = "broken"  # a file in a machine's home: while it exists, every worker dies as soon as it is started
 PAUSE_SECONDS = "PAUSE_SECONDS"  # an environment variable: the pause of a worker between two steps of its games
 # Slow enough for six processes on two cores, and slow enough that every worker has games in progress when a fault
@@ -310,6 +311,11 @@ class Driver:
     def audit(self) -> Audit:
         """Return the audit of the run."""
         return audit(self.run_dir)
+
+    def fleet_processes(self) -> list[int]:
+        """Return the fleet's process of the running program: one, or none while it is replaced."""
+        ours = [pid for pid in pids() if self.process and parent(pid) == self.process.pid]
+        return [pid for pid in ours if FLEET in command_line(pid) and state(pid) not in "ZX"]
 
     def worker_processes(self, host: Host) -> list[int]:
         """Return the worker processes of a host, by their ids on this machine."""

@@ -34,6 +34,10 @@ class RunLock:
         os.ftruncate(self._file, 0)
         os.pwrite(self._file, f"{os.getpid()}\n".encode(), 0)
 
+    def fileno(self) -> int:
+        """The lock's file descriptor: a process that inherits it holds the lock too, until both have ended."""
+        return self._file
+
     def close(self) -> None:
         """Release the lock."""
         os.close(self._file)

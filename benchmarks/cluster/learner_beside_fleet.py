@@ -1,0 +1,148 @@
+"""Measure how much a fleet of many workers slows down the learner of its Coach.
+
+    python benchmarks/cluster/learner_beside_fleet.py [--machines 25] [--seats 16] [--round-trip 0.02] [--rounds 10]
+        [--seconds 8] [--games-per-second 20] [--blocks 4] [--channels 64]
+
+The Coach trains a network on one thread, and polls its workers between steps as it always does. Fleet, machines and
+workers are those of ``coach_load.py``: the fleet in its own process, simulated workers in another. In every second
+round both processes are stopped and the Coach does not poll, so the learner is alone on this machine. The figure is the
+ratio of samples per second beside the fleet and alone, round by round. The first two seconds of a round do not count.
+
+The fleet and the simulated workers need a core of their own: with fewer than two cores the figure means nothing.
+"""
+
+import argparse
+import os
+import signal
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from benchmarks.cluster.coach_load import MEMORY_FOLDER, READY_SECONDS, open_fleet, settings_for, simulated_workers
+from configs.flags import number, whole
+from configs.schema import Settings
+from distributed.fleet.fleet_client import FleetClient
+from games import Game
+from training.networks.evaluator import use_threads
+from training.run.coach import SECONDS_BETWEEN_POLLS, STEPS_BETWEEN_POLLS, Coach
+from training.run.run import open_coach
+
+WARM_UP_SECONDS = 2.0  # of each round
+FIRST_GAMES = 200  # before the first round
+
+
+def learning_settings(arguments: argparse.Namespace) -> Settings:
+    """Return the settings of a run that trains a network of some size."""
+    values = settings_for(arguments, arguments.machines * arguments.seats).model_dump()
+    values["network"] |= {"blocks": arguments.blocks, "channels": arguments.channels}
+    values["training"] |= {"batch_size": 128, "device": "cpu"}
+    return Settings.model_validate(values)
+
+
+def prepare(coach: Coach, count: int) -> None:
+    """Wait until all workers are Active and the window has games.
+
+    Raises:
+        SystemExit: that takes too long.
+    """
+    deadline = time.monotonic() + READY_SECONDS
+    coach.start()
+    while (report := coach.backend.cluster()) is None or report.active < count or coach.window.num_games < FIRST_GAMES:
+        if time.monotonic() > deadline:
+            raise SystemExit(f"after {READY_SECONDS:.0f} s, {report.active if report else 0} of {count} are Active")
+        if not coach.poll_workers(ingest=True):
+            time.sleep(0.1)
+
+
+def samples_per_second(coach: Coach, seconds: float, *, polls: bool) -> float:
+    """Train for a while, and return the samples per second after the first seconds."""
+    samples, begun, until = 0, 0.0, time.monotonic() + seconds
+    warm = time.monotonic() + WARM_UP_SECONDS
+    while time.monotonic() < until:
+        if not begun and time.monotonic() >= warm:
+            samples, begun = 0, time.monotonic()
+        report = coach.learner.train(
+            coach.window, STEPS_BETWEEN_POLLS, coach.settings.run.seed, progress=0.0, seconds=SECONDS_BETWEEN_POLLS
+        )
+        samples += report.samples
+        if polls:
+            coach.poll()
+    return samples / (time.monotonic() - begun)
+
+
+@contextmanager
+def stopped(*processes: int) -> Iterator[None]:
+    """Within the block, these processes stand still."""
+    for process in processes:
+        os.kill(process, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        for process in processes:
+            os.kill(process, signal.SIGCONT)
+
+
+def measure(arguments: argparse.Namespace, run_dir: Path, hosts: Path) -> None:
+    """Measure and print."""
+    use_threads(1)
+    settings, count = learning_settings(arguments), arguments.machines * arguments.seats
+    (run_dir / "workers").mkdir()
+
+    def make_backend(game: Game, run_id: str) -> FleetClient:
+        return open_fleet(run_dir, hosts, arguments, settings, game, run_id)
+
+    with simulated_workers(hosts, arguments, count, run_dir / "offered") as simulator:
+        coach = open_coach(run_dir, settings, make_backend=make_backend, observers=())
+        prepare(coach, count)
+        assert isinstance(coach.backend, FleetClient) and coach.backend.process_id
+        fleet, ratios = coach.backend.process_id, []
+        for round_number in range(arguments.rounds):
+            with stopped(fleet, simulator.pid):
+                alone = samples_per_second(coach, arguments.seconds, polls=False)
+            beside = samples_per_second(coach, arguments.seconds, polls=True)
+            ratios.append(beside / alone)
+            print(f"{round_number + 1:3d}  {alone:8.0f}  {beside:8.0f}  {ratios[-1]:6.3f}", flush=True)
+        coach.end()
+        coach.ledger.close()
+    middle = statistics.median(ratios)
+    print(f"median ratio {middle:.3f}; quartiles {' to '.join(f'{each:.3f}' for each in quartiles(ratios))}")
+
+
+def quartiles(values: list[float]) -> tuple[float, float]:
+    """Return the first and the third quartile."""
+    low, _, high = statistics.quantiles(values, n=4)
+    return low, high
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--machines", type=whole(), default=25)
+    parser.add_argument("--seats", type=whole(), default=16, help="workers on each machine")
+    parser.add_argument(
+        "--round-trip", type=number(least=0), default=0.02, help="seconds that each call to a machine takes"
+    )
+    parser.add_argument("--rounds", type=whole(least=2), default=10)
+    parser.add_argument("--seconds", type=number(above=WARM_UP_SECONDS), default=8.0, help="of each half of a round")
+    parser.add_argument("--games-per-second", type=number(above=0), default=20.0, help="of all workers together")
+    parser.add_argument("--blocks", type=whole(), default=4, help="of the network")
+    parser.add_argument("--channels", type=whole(), default=64, help="of the network")
+    arguments = parser.parse_args()
+    arguments.batch, arguments.flush, arguments.game = 100, 30.0, "go"
+    print(f"{arguments.machines} x {arguments.seats} workers, {len(os.sched_getaffinity(0))} cores; samples/s")
+    print("round    alone    beside   ratio")
+    with (
+        tempfile.TemporaryDirectory() as run_dir,
+        tempfile.TemporaryDirectory(dir=MEMORY_FOLDER if MEMORY_FOLDER.is_dir() else None) as hosts,
+    ):
+        measure(arguments, Path(run_dir), Path(hosts))
+
+
+if __name__ == "__main__":
+    main()
