@@ -6,10 +6,12 @@ import io
 import logging
 import os
 import re
+import secrets
 import shlex
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import PurePosixPath
 from typing import Literal
 
@@ -18,13 +20,19 @@ import scp
 from configs.schema import WorkerSettings
 from distributed.ssh.errors import Refused, RemoteFailure, Unreachable
 from distributed.ssh.transport import (
+    SEND_SECONDS,
+    STREAM_CHUNK,
     Completed,
     Entry,
+    Stream,
+    StreamEnded,
     check_readable,
     checked_name,
     failure,
     in_folder,
+    nothing,
     shell_line,
+    stream_line,
     whole_files,
 )
 from distributed.ssh.wire import (
@@ -48,6 +56,7 @@ BIG = 2**20  # bytes; from here on SCP is faster than SFTP, and resuming an inte
 MODELS = (".model", ".delta")  # these go by SCP whatever their size: 4 ms more for a small one, once per iteration
 MOST_OUTPUT = 16 * 2**20  # bytes of a program's output
 POLL_SECONDS = 0.05  # interval for reading a program's stderr while stdout is silent
+MOST_CONNECTIONS = 3  # to one machine: where a server allows one session each, for files, the agent and other programs
 NOISY = (
     "its shell prints text in sessions without a terminal: put `case $- in *i*) ;; *) return ;; esac` first in its "
     "~/.bashrc (or what its shell reads instead), or `Subsystem sftp internal-sftp` in its sshd_config"
@@ -78,9 +87,10 @@ def connect(
         Unreachable: it does not answer.
         Refused: it is another machine than the known one, or rejects the login, or the settings are invalid.
     """
-    chain = reach(machine, host_key_policy=host_key_policy, seconds=seconds, login_seconds=login_seconds)
+    further = partial(reach, machine, host_key_policy=host_key_policy, seconds=seconds, login_seconds=login_seconds)
+    chain = further()
     try:
-        return SshTransport(machine, chain, seconds=seconds)
+        return SshTransport(machine, chain, further=further, seconds=seconds)
     except BaseException:
         close(chain)
         raise
@@ -89,8 +99,17 @@ def connect(
 class SshTransport:
     """A ``Transport`` over a connection that ``connect`` has made."""
 
-    def __init__(self, machine: WorkerSettings, chain: Sequence[Connection], *, seconds: float = 5.0) -> None:
+    def __init__(
+        self,
+        machine: WorkerSettings,
+        chain: Sequence[Connection],
+        *,
+        further: Callable[[], Sequence[Connection]],
+        seconds: float = 5.0,
+    ) -> None:
         """Take over a connection, and those that it goes through; answers are awaited for at most ``seconds``.
+
+        ``further`` makes another connection, for a server that allows too few sessions on one.
 
         Raises:
             Unreachable: the connection was lost.
@@ -99,7 +118,9 @@ class SshTransport:
         self.worker = machine.name
         self.sent = 0
         self.received = 0
-        self._chain = chain
+        self.meanwhile: Callable[[], None] = nothing
+        self._chains = [chain]
+        self._further, self._seconds = further, seconds
         self._scp_works = True
         self._closed = False
         try:
@@ -116,8 +137,7 @@ class SshTransport:
                 remedy = "put `Subsystem sftp internal-sftp` into its sshd_config, and restart its sshd"
                 raise Refused(self.worker, f"it offers no SFTP ({error})", remedy) from error
             raise Unreachable(self.worker, "the connection was lost while it was made") from error
-        for connection in chain:
-            connection.wait_for(seconds)
+        self._bound(chain)
         self._channel.settimeout(seconds)
         if WINDOWS.search(chain[-1].remote_version) or DRIVE.match(home):
             remedy = "run an SSH server in WSL 2 there and name its `port`, or use another machine"
@@ -131,7 +151,8 @@ class SshTransport:
     def put(self, data: bytes, name: str, *, durable: bool = True) -> None:
         """See ``Transport``. Large files and models go by SCP; others, or if SCP does not work, by SFTP."""
         path = f"{self._root}/{checked_name(name)}"
-        part = path + PART
+        # Only a large file is continued. Machines that share a home may put the same small one at the same time.
+        part = path + (PART if len(data) >= BIG else f".{secrets.token_hex(4)}{PART}")
         with self._translated(f"writing {path}"):
             start = self._begun(data, name + PART) if len(data) >= BIG else 0
             with self._opened(part, "r+" if start else "w") as file:
@@ -159,7 +180,7 @@ class SshTransport:
             found = file.stat()
             size = found.st_size or 0
             check_readable(self.worker, path, found.st_mode or 0, size, limit)
-            data = read_all(self._sftp, file, size)
+            data = read_all(self._sftp, file, size, self.meanwhile)
             self.received += len(data)
             if len(data) != size:
                 raise OSError("it has changed while it was read")
@@ -185,18 +206,68 @@ class SshTransport:
         """See ``Transport``."""
         deadline = time.monotonic() + seconds
         with self._translated(f"running {argv[0]}"):
-            channel = self._chain[-1].open_session()
+            channel = self._session()
             try:
                 channel.exec_command(f"/bin/sh -c {shlex.quote(shell_line(self._root, argv))}")
                 return in_folder(self.worker, self._root, self._drained(channel, argv[0], deadline, seconds))
             finally:
                 channel.close()
 
+    def open(self, argv: Sequence[str]) -> Stream:
+        """See ``Transport``."""
+        with self._translated(f"running {argv[0]}"):
+            channel = self._session()
+            channel.exec_command(f"/bin/sh -c {shlex.quote(stream_line(self._root, argv))}")
+            return SshStream(self, channel)
+
     def close(self) -> None:
         """See ``Transport``."""
         if not self._closed:
             self._closed = True
-            close(self._chain)
+            for chain in self._chains:
+                close(chain)
+
+    def send(self, channel: Channel, data: bytes) -> None:
+        """Send bytes to a stream's program."""
+        with self._translated("talking to its program"):
+            self._check_lasts(channel)
+            channel.settimeout(SEND_SECONDS)
+            channel.sendall(data)
+
+    def receive(self, channel: Channel, seconds: float) -> bytes:
+        """Return bytes of a stream's program, as ``Stream.receive`` does."""
+        with self._translated("listening to its program"):
+            channel.settimeout(max(seconds, 0.0))
+            try:
+                data = channel.recv(STREAM_CHUNK)
+            except TimeoutError:
+                return b""
+            if not data:
+                self._check_lasts(channel)
+            return data
+
+    def _check_lasts(self, channel: Channel) -> None:
+        """Raise StreamEnded if the program has ended; a lost connection looks the same, and the next call tells."""
+        if channel.closed or channel.eof_received:
+            if not self._alive():
+                raise EOFError("the connection was lost")
+            raise StreamEnded(self.worker, "its program has ended")
+
+    def _session(self) -> Channel:
+        """Open a session for a program, on a further connection if the server allows no more on the last one."""
+        while True:
+            try:
+                return self._chains[-1][-1].open_session()
+            except NoSession:
+                if len(self._chains) == MOST_CONNECTIONS:
+                    raise
+            chain = self._further()
+            self._chains.append(chain)
+            self._bound(chain)
+
+    def _bound(self, chain: Sequence[Connection]) -> None:
+        for connection in chain:
+            connection.wait_for(self._seconds)
 
     def _too_few_sessions(self, error: NoSession) -> Refused:
         remedy = "set `MaxSessions 10` in its sshd_config (10 is what it is without that line), and restart its sshd"
@@ -242,6 +313,7 @@ class SshTransport:
 
     def _count(self, size: int) -> None:
         self.sent += size
+        self.meanwhile()
 
     def _send_by_scp(self, data: bytes, path: str) -> bool:
         """Send the data by SCP into the existing file; return False if SCP does not work here."""
@@ -251,10 +323,13 @@ class SshTransport:
 
         def progress(_name: bytes, _size: int, sent: int) -> None:
             self.sent = before + sent
+            self.meanwhile()
 
-        client = scp.SCPClient(self._chain[-1], socket_timeout=self._chain[-1].seconds, progress=progress)
+        client = scp.SCPClient(self._chains[-1][-1], socket_timeout=self._seconds, progress=progress)
         try:
             client.putfo(io.BytesIO(data), path, mode="0600", size=len(data))
+        except NoSession as error:  # SFTP needs none
+            return self._without_scp(error.text)
         except scp.SCPException as error:
             client.channel.close()
             said = str(error)
@@ -263,11 +338,14 @@ class SshTransport:
             for number in (errno.ENOSPC, errno.EDQUOT):
                 if os.strerror(number) in said:
                     raise OSError(number, os.strerror(number)) from error
-            self._scp_works = False
             self.sent = before
-            log.info("%s: SCP does not work there (%s), so SFTP is used", self.worker, said.strip())
-            return False
+            return self._without_scp(said)
         return True
+
+    def _without_scp(self, why: str) -> bool:
+        self._scp_works = False
+        log.info("%s: SCP does not work there (%s), so SFTP is used", self.worker, why.strip())
+        return False
 
     def _sync(self, file: SftpFile) -> None:
         """Flush the file, or folder, to the disk."""
@@ -317,7 +395,9 @@ class SshTransport:
     def _alive(self) -> bool:
         """Return whether the connection shows no sign of loss; a lost one may not show it."""
         return (
-            not self._closed and not self._channel.closed and all(connection.is_active() for connection in self._chain)
+            not self._closed
+            and not self._channel.closed
+            and all(connection.is_active() for chain in self._chains for connection in chain)
         )
 
     @contextmanager
@@ -328,7 +408,7 @@ class SshTransport:
         try:
             yield
         except (RemoteFailure, FileTooLarge):
-            raise
+            raise  # StreamEnded among them
         except Unreachable:
             self.close()
             raise
@@ -351,3 +431,22 @@ class SshTransport:
             raise RemoteFailure(
                 self.worker, f"{doing}: its answer makes no sense ({type(error).__name__}: {error})"
             ) from error
+
+
+class SshStream:
+    """A ``Stream`` on a channel of its own."""
+
+    def __init__(self, transport: SshTransport, channel: Channel) -> None:
+        self._transport, self._channel = transport, channel
+
+    def send(self, data: bytes) -> None:
+        """See ``Stream``."""
+        self._transport.send(self._channel, data)
+
+    def receive(self, seconds: float) -> bytes:
+        """See ``Stream``."""
+        return self._transport.receive(self._channel, seconds)
+
+    def close(self) -> None:
+        """See ``Stream``."""
+        self._channel.close()

@@ -2,11 +2,12 @@
 
 import errno
 import os
+import select
 import shlex
 import signal
 import stat
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -24,6 +25,9 @@ REMEDIES = {
 }
 NO_FOLDER = 121  # exit code of a shell that cannot enter its folder
 NO_FOLDER_SAID = "@@no folder"
+SEND_SECONDS = 5.0  # for a lasting program to take what it is sent
+END_SECONDS = 1.0  # for it to end when its input does
+STREAM_CHUNK = 2**16  # bytes
 
 
 @dataclass(frozen=True)
@@ -43,6 +47,39 @@ class Completed:
     stderr: bytes
 
 
+class StreamEnded(RemoteFailure):
+    """A lasting program has ended, although its machine may be well."""
+
+
+class Stream(Protocol):
+    """A lasting program on a machine: bytes go to its standard input and come from its standard output.
+
+    It is told of our end by the end of its input. What it says on standard error is dropped.
+    """
+
+    def send(self, data: bytes) -> None:
+        """Send all of ``data``.
+
+        Raises:
+            StreamEnded: the program has ended.
+            Unreachable: it does not take them, or the connection was lost.
+        """
+        ...
+
+    def receive(self, seconds: float) -> bytes:
+        """Return some bytes as soon as there are any; none after ``seconds`` without any.
+
+        Raises:
+            StreamEnded: the program has ended, and everything that it said was returned.
+            Unreachable: the connection was lost.
+        """
+        ...
+
+    def close(self) -> None:
+        """End its input, and do not wait for the program."""
+        ...
+
+
 class Transport(Protocol):
     """A machine's folder, and the programs that can be run in it.
 
@@ -53,8 +90,17 @@ class Transport(Protocol):
     """
 
     worker: str  # the machine's name
-    sent: int  # bytes of files so far
-    received: int
+    meanwhile: Callable[[], None]  # called now and then during long transfers, in the caller's thread; raises nothing
+
+    @property
+    def sent(self) -> int:
+        """Bytes of files sent so far."""
+        ...
+
+    @property
+    def received(self) -> int:
+        """Bytes of files received so far."""
+        ...
 
     def put(self, data: bytes, name: str, *, durable: bool = True) -> None:
         """Write ``data`` to the file ``name``, with the folders that it needs. Readers see the old file or the whole
@@ -99,8 +145,15 @@ class Transport(Protocol):
         """
         ...
 
+    def open(self, argv: Sequence[str]) -> Stream:
+        """Begin a program in the folder that lasts until it is closed, at most as long as this connection.
+
+        A missing program, or a folder that cannot be entered, ends the stream.
+        """
+        ...
+
     def close(self) -> None:
-        """Disconnect at once; programs there continue to run."""
+        """Disconnect at once; programs that ``run`` has begun continue to run."""
         ...
 
 
@@ -112,7 +165,9 @@ class LocalTransport:
         self.worker = worker
         self.sent = 0
         self.received = 0
+        self.meanwhile: Callable[[], None] = nothing
         self._root = root.expanduser().absolute()
+        self._streams: list[LocalStream] = []
 
     def put(self, data: bytes, name: str, *, durable: bool = True) -> None:
         """See ``Transport``; always durable."""
@@ -169,8 +224,73 @@ class LocalTransport:
         code = program.returncode
         return in_folder(self.worker, str(self._root), Completed(code if code >= 0 else 128 - code, stdout, stderr))
 
+    def open(self, argv: Sequence[str]) -> Stream:
+        """See ``Transport``."""
+        with _translated(self.worker, f"running {argv[0]}"):
+            self._streams.append(LocalStream(self.worker, ["/bin/sh", "-c", stream_line(str(self._root), argv)]))
+        return self._streams[-1]
+
     def close(self) -> None:
         """See ``Transport``."""
+        for stream in self._streams:
+            stream.close()
+
+
+class LocalStream:
+    """A ``Stream`` of this machine, in a session of its own, so that Ctrl-C does not reach it."""
+
+    def __init__(self, worker: str, line: Sequence[str]) -> None:
+        self._worker = worker
+        pipe, nothing_said = subprocess.PIPE, subprocess.DEVNULL
+        self._program = subprocess.Popen(
+            line, stdin=pipe, stdout=pipe, stderr=nothing_said, bufsize=0, start_new_session=True
+        )
+        assert self._program.stdin and self._program.stdout
+        self._input, self._output = self._program.stdin, self._program.stdout
+        os.set_blocking(self._input.fileno(), False)
+
+    def send(self, data: bytes) -> None:
+        """See ``Stream``."""
+        left = memoryview(data)
+        while left:
+            if self._input.closed or not _ready(self._input.fileno(), select.POLLOUT, SEND_SECONDS):
+                raise Unreachable(self._worker, f"its program takes nothing for {SEND_SECONDS:g} s")
+            try:
+                left = left[os.write(self._input.fileno(), left) :]
+            except BrokenPipeError as error:
+                raise StreamEnded(self._worker, "its program has ended") from error
+
+    def receive(self, seconds: float) -> bytes:
+        """See ``Stream``."""
+        if self._output.closed:
+            raise Unreachable(self._worker, "the connection is closed")
+        if not _ready(self._output.fileno(), select.POLLIN, seconds):
+            return b""
+        data = os.read(self._output.fileno(), STREAM_CHUNK)
+        if not data:
+            raise StreamEnded(self._worker, "its program has ended")
+        return data
+
+    def close(self) -> None:
+        """See ``Stream``."""
+        self._input.close()
+        self._output.close()
+        try:
+            self._program.wait(END_SECONDS)
+        except subprocess.TimeoutExpired:
+            with suppress(ProcessLookupError):
+                os.killpg(self._program.pid, signal.SIGKILL)
+            self._program.wait()
+
+
+def _ready(descriptor: int, event: int, seconds: float) -> bool:
+    poll = select.poll()
+    poll.register(descriptor, event)
+    return bool(poll.poll(max(0.0, seconds) * 1000))
+
+
+def nothing() -> None:
+    """Do nothing."""
 
 
 def checked_name(name: str) -> str:
@@ -192,9 +312,18 @@ def shell_line(root: str, argv: Sequence[str]) -> str:
     The shell stays, to report a program that was killed: 128 + n. A shell that is killed itself looks like a lost
     connection.
     """
+    return f"{_enter(root)}; {shlex.join(argv)} </dev/null; exit $?"
+
+
+def stream_line(root: str, argv: Sequence[str]) -> str:
+    """Return the command line of a ``Stream``'s program, which takes the place of the shell."""
+    return f"{_enter(root)}; exec {shlex.join(argv)} 2>/dev/null"
+
+
+def _enter(root: str) -> str:
     folder = shlex.quote(root)
-    enter = f"LC_ALL=C mkdir -p {folder} && cd {folder} || {{ echo '{NO_FOLDER_SAID}' >&2; exit {NO_FOLDER}; }}"
-    return f"umask 077; {enter}; {shlex.join(argv)} </dev/null; exit $?"
+    failed = f"{{ echo '{NO_FOLDER_SAID}' >&2; exit {NO_FOLDER}; }}"
+    return f"umask 077; LC_ALL=C mkdir -p {folder} && cd {folder} || {failed}"
 
 
 def in_folder(worker: str, root: str, done: Completed) -> Completed:
@@ -217,7 +346,12 @@ def whole_files(entries: Sequence[tuple[str, int, int]]) -> list[Entry]:
     Names are not trusted: they may come from another machine.
     """
     good = [(name, size) for name, mode, size in entries if stat.S_ISREG(mode) and not name.endswith(PART)]
-    return [Entry(name, size) for name, size in sorted(good) if "/" not in name and name != ".." and name.isprintable()]
+    return [Entry(name, size) for name, size in sorted(good) if listable(name)]
+
+
+def listable(name: str) -> bool:
+    """Return whether a name that another machine has listed can be one of a file in that folder."""
+    return "/" not in name and name not in ("", ".", "..") and name.isprintable()
 
 
 def check_readable(worker: str, path: str, mode: int, size: int, limit: int) -> None:

@@ -34,6 +34,7 @@ from distributed.ssh import host_keys
 from distributed.ssh.errors import ClusterError, Refused, Unreachable
 from distributed.ssh.proxy import Proxy
 from distributed.ssh.route import Hop, Options, config_text, route
+from training.common.threads import turn
 
 CHUNK = 32 * 2**10  # bytes in one SFTP request, which every server accepts
 IN_FLIGHT = 64  # requests; together they fill the window that servers give a channel
@@ -49,6 +50,7 @@ AGENT_SECONDS = 5.0  # for its list of keys; a signature may wait for a user's c
 SIGNING_SHARE = 0.8  # of the time for a login, so that the message can name the agent
 SESSION_SECONDS = 1.0  # a server that allows few sessions may still count one that we have closed
 SESSION_POLL = 0.05
+MOST_LOGINS = 8  # at a time by way of one machine: from 10 on, sshd drops some (MaxStartups 10:30:100)
 PUBLIC = ("ssh-", "ecdsa-", "sk-")  # the start of a public key's file
 # What a lost connection may raise.
 CONNECTION_ERRORS = (EOFError, TimeoutError, ConnectionError, paramiko.SSHException, AssertionError)
@@ -127,17 +129,28 @@ def reach(
         Refused: it is another machine than the known one, or rejects the login, or the settings are invalid.
     """
     logging.getLogger("paramiko").setLevel(logging.CRITICAL)  # it logs whatever it raises, with a traceback
+    hops = route(machine, _lookup(machine.name))
     chain: list[Connection] = []
     try:
-        for hop in route(machine, _lookup(machine.name)):
-            with _connecting(machine.name, hop, chain):
-                chain.append(_opened(hop, chain, seconds, login_seconds))
-                _check_host(machine.name, hop, chain, accept_new=host_key_policy == "accept-new")
-                _log_in(machine.name, hop, chain[-1])
+        with _turn(machine.name, hops[0], login_seconds):
+            for hop in hops:
+                with _connecting(machine.name, hop, chain):
+                    chain.append(_opened(hop, chain, seconds, login_seconds))
+                    _check_host(machine.name, hop, chain, accept_new=host_key_policy == "accept-new")
+                    _log_in(machine.name, hop, chain[-1])
         return chain
     except BaseException:
         close(chain)
         raise
+
+
+@contextmanager
+def _turn(worker: str, first: Hop, seconds: float) -> Iterator[None]:
+    """Wait until few enough connections through this first machine are being made; sshd drops more than 10."""
+    with turn(first.command or f"{first.host}:{first.port}", MOST_LOGINS, seconds) as came:
+        if not came:
+            raise Unreachable(worker, f"{MOST_LOGINS} other connections through {first.name} are still being made")
+        yield
 
 
 def _lookup(worker: str) -> Callable[[str], Options]:
@@ -479,11 +492,12 @@ def create(sftp: SftpClient, path: str) -> SftpFile:
     return SftpFile(sftp, message.get_binary(), "w", -1)
 
 
-def read_all(sftp: SftpClient, file: SftpFile, size: int) -> bytes:
-    """Return the first ``size`` bytes of a file, or as many as there are."""
+def read_all(sftp: SftpClient, file: SftpFile, size: int, meanwhile: Callable[[], None]) -> bytes:
+    """Return the first ``size`` bytes of a file, or as many as there are; ``meanwhile`` is called with each request."""
     answers = _Answers(sftp)
     for offset in range(0, size, CHUNK):
         answers.ask(CMD_READ, file.handle, int64(offset), min(CHUNK, size - offset))
+        meanwhile()
     return answers.data()
 
 

@@ -31,10 +31,10 @@ UsePAM no
 StrictModes no
 PasswordAuthentication no
 KbdInteractiveAuthentication no
-MaxStartups 100
 LogLevel VERBOSE
 SetEnv HOME={home} {environment}
 {more}
+MaxStartups 100
 Subsystem sftp {sftp}
 """
 

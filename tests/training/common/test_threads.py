@@ -1,11 +1,11 @@
-"""Work on many items in threads, at most so many at once."""
+"""Work in threads, at most so many at once."""
 
 import threading
 from collections.abc import Iterator
 
 import pytest
 
-from training.common.threads import in_parallel
+from training.common.threads import in_parallel, turn
 
 
 def test_each_item_is_worked_on_once_and_everything_that_is_yielded_arrives_in_its_order() -> None:
@@ -68,3 +68,12 @@ def test_if_the_caller_stops_listening_no_further_item_is_begun() -> None:
     while threading.active_count() >= before:
         pass
     assert begun == [0]
+
+
+def test_at_most_so_many_threads_have_their_turn_under_one_name() -> None:
+    with turn("one", 2, 0.0) as first, turn("one", 2, 0.0) as second, turn("another", 2, 0.0) as other:
+        assert first and second and other
+        with turn("one", 2, 0.01) as third:
+            assert not third
+    with turn("one", 2, 0.0) as again, turn("one", 2, 0.0) as and_again:
+        assert again and and_again
