@@ -4,7 +4,8 @@
 
 ``distributed/setup/machine.py`` packs these files into one program and puts it there. The answer is one line on
 standard output, ``@@NONCE {"ok": ...}`` or ``@@NONCE {"failed": text, "kind": ...}``, whatever else a shell prints. It
-runs on Python 3.9 and newer, so that an old Python can report its version.
+runs on Python 3.9 and newer, so that an old Python can report its version. The command ``serve`` answers any number of
+commands (``serve.py``).
 """
 
 from __future__ import annotations
@@ -18,8 +19,10 @@ from typing import Any
 
 from distributed.remote.code import unpack_cache, unpack_release
 from distributed.remote.inspection import inspect, probe
+from distributed.remote.look import link
 from distributed.remote.owner import give_way, own, start_owned, stop_owned
 from distributed.remote.process import CommandFailed, alive, tail
+from distributed.remote.serve import serve
 
 COMMANDS: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
     "probe": probe,
@@ -29,31 +32,44 @@ COMMANDS: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
     "own": own,
     "give_way": give_way,
     "tail": tail,
+    "link": link,
     "unpack": unpack_release,
     "unpack_cache": unpack_cache,
 }
 
 
 def main(argv: list[str]) -> int:
-    """Carry out one command and print the answer."""
+    """Carry out one command and print the answer, or serve."""
     nonce, command, text = argv
     os.umask(0o077)
+    if command == "serve":
+        return serve(nonce, answer_to)
     try:
         request = json.loads(text)
         if isinstance(request, dict) and "request" in request:  # a private request is in a file
             path = Path(request["request"])
             request = json.loads(path.read_text())
             path.unlink()
-        answer: dict[str, Any] = {"ok": inspect(request) if command == "inspect" else COMMANDS[command](request)}
-    except CommandFailed as error:
-        answer = {"failed": str(error), "kind": error.kind}
-    except Exception as error:
-        answer = {
-            "failed": f"{type(error).__name__}: {error}",
-            "kind": "disk" if isinstance(error, OSError) else "failed",
-        }
+        answer = answer_to(command, request)
+    except (OSError, ValueError) as error:
+        answer = failed(error)
     sys.stdout.write(f"\n@@{nonce} {json.dumps(answer)}\n")
     return 0
+
+
+def answer_to(command: str, request: Any) -> dict[str, Any]:
+    """Carry out one command; return what is answered."""
+    try:
+        return {"ok": inspect(request) if command == "inspect" else COMMANDS[command](request)}
+    except Exception as error:
+        return failed(error)
+
+
+def failed(error: Exception) -> dict[str, Any]:
+    """Return the answer that reports an error."""
+    if isinstance(error, CommandFailed):
+        return {"failed": str(error), "kind": error.kind}
+    return {"failed": f"{type(error).__name__}: {error}", "kind": "disk" if isinstance(error, OSError) else "failed"}
 
 
 if __name__ == "__main__":

@@ -20,7 +20,6 @@ from distributed.setup.machine import (
     Started,
     Tail,
     call,
-    install_remote,
     own_python,
     printable_start,
     probe,
@@ -30,6 +29,7 @@ from distributed.setup.machine import (
     understood,
 )
 from distributed.setup.release import PROJECT, WorkerRequirements, pack_code, worker_requirements
+from distributed.setup.remote_program import install_remote
 from distributed.setup.wheels import Wheel
 from distributed.ssh.errors import Refused, RemoteFailure
 from distributed.ssh.transport import Transport

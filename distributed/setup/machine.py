@@ -1,53 +1,32 @@
 """What the main node does on a worker's machine: check it, start and stop its workers, read their logs.
 
 Everything uses one small program on that machine, ``distributed/remote/remote.py``, which is put there at the first
-contact under the name of its content. Each call is one command of bounded duration, and every answer is validated.
+contact under the name of its content. Each call is one command of bounded duration, and every answer is validated. Over
+an ``AgentTransport`` all calls share one process there and one channel.
 """
 
-import functools
-import hashlib
-import io
 import json
 import re
 import secrets
-import zipfile
 from dataclasses import dataclass
 from typing import Annotated, Any, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from configs.schema import WorkerSettings
-from distributed.setup.release import PROJECT, WorkerRequirements
+from distributed.setup.agent import LOG_IN, AgentTransport
+from distributed.setup.release import WorkerRequirements
+from distributed.setup.remote_program import PYTHON, PYTHONS, VENV_PYTHON, install_remote, launch_line
 from distributed.ssh.errors import Refused, RemoteFailure
 from distributed.ssh.transport import REMEDIES, Completed, Transport
 from games import text as texts
 
-PYTHON = "python3"  # of a machine for which the config names none
-PYTHONS = (PYTHON, *(f"python3.{minor}" for minor in range(14, 10, -1)))  # as scripts/setup.sh looks for them
-VENV_PYTHON = ".venv/bin/python"  # of a clone, and of earlier versions
-REMOTE_PROGRAM = (
-    "__init__.py",
-    *(f"remote/{name}.py" for name in ("__init__", "remote", "code", "inspection", "owner", "process")),
-)
-MAIN = "import sys\n\nfrom distributed.remote.remote import main\n\nsys.exit(main(sys.argv[1:]))\n"
 CALL_SECONDS = 8.0
 PROBE_SECONDS = 30.0  # waking a GPU's driver takes several seconds
 # Answers of a machine on which our program has not run, so that it has not read and deleted the request.
 UNREAD = ("absent", "pythonless", "system")
 ERROR_NUMBER = re.compile(r"\[Errno (\d{1,4})\]")  # as Python writes it in file errors
 TEXT = 4000  # maximum characters of a text for one line
-
-# One line in plain POSIX shell, since the user's shell may be any. The first interpreter that is new enough runs
-# the program.
-LAUNCH = (
-    "program=$1; nonce=$2; command=$3; request=$4; shift 4; "
-    'say() { echo "@@$nonce {\\"failed\\": \\"${2:-$1}\\", \\"kind\\": \\"$1\\"}"; exit 0; }; '
-    'system=$(uname -s 2>/dev/null); case $system in Linux|"") ;; *) say system "$system";; esac; '
-    '[ -f "$program" ] || say absent; '
-    'for python in "$@"; do case $python in "~/"*) python=$HOME/${python#"~/"};; esac; '
-    'if "$python" -c "import sys; sys.exit(sys.version_info < (3, 9))" >/dev/null 2>&1; '
-    'then exec "$python" -I "$program" "$nonce" "$command" "$request"; fi; done; say pythonless'
-)
 
 
 def printable_start(text: str) -> str:
@@ -149,6 +128,12 @@ class Alive(RemoteAnswer):
     code: int | None = None
 
 
+class Linked(RemoteAnswer):
+    """Whether a file could be linked."""
+
+    linked: bool
+
+
 class Tail(RemoteAnswer):
     """The end of a log, and the log's size."""
 
@@ -182,35 +167,6 @@ def release_folder(code_hash: str) -> str:
 def own_python(machine: WorkerSettings) -> str | None:
     """Return the interpreter that the user has chosen, if any."""
     return machine.python if machine.python != PYTHON else None
-
-
-def install_remote(transport: Transport) -> str:
-    """Put our program on the machine unless it is there; return its name."""
-    program, name = remote_program()
-    folder, _, file = name.rpartition("/")
-    if not _has(transport, folder, file):
-        try:
-            transport.put(program, name)
-        except OSError:  # machines that share a home may put it there at the same time
-            if not _has(transport, folder, file):
-                raise
-    return name
-
-
-def _has(transport: Transport, folder: str, file: str) -> bool:
-    return file in {entry.name for entry in transport.names(folder)}
-
-
-@functools.cache
-def remote_program() -> tuple[bytes, str]:
-    """Return the remote program as one file that Python runs, and its name."""
-    packed = io.BytesIO()
-    with zipfile.ZipFile(packed, "w") as archive:  # not compressed: a bare Python may lack zlib
-        for name in REMOTE_PROGRAM:
-            archive.writestr(zipfile.ZipInfo(f"distributed/{name}"), (PROJECT / "distributed" / name).read_bytes())
-        archive.writestr(zipfile.ZipInfo("__main__.py"), MAIN)
-    content = packed.getvalue()
-    return content, f".remote/{hashlib.sha256(content).hexdigest()[:16]}.pyz"
 
 
 def probe(transport: Transport, machine: WorkerSettings, required: WorkerRequirements) -> Probe:
@@ -319,6 +275,16 @@ def tail(transport: Transport, worker: str, *, lines: int = 20, python: str = PY
     return "\n".join(printable_start(line) for line in found.text.splitlines())
 
 
+def link(transport: Transport, source: str, worker: str, name: str, *, coach: str) -> bool:
+    """Hard-link a file of the machine into the inbox of a worker of this Coach; return whether that is possible.
+
+    Raises:
+        ClusterError: see ``call``.
+    """
+    request = {"source": source, "place": worker_place(worker), "target": name, "coach": coach}
+    return understood(transport, Linked, call(transport, "link", request)).linked
+
+
 def call(
     transport: Transport,
     command: str,
@@ -329,6 +295,8 @@ def call(
     private: bool = False,
 ) -> Any:
     """Carry out one command of ``distributed/remote/remote.py``; the program is put there first if it is missing.
+
+    Over an ``AgentTransport``, the running agent carries it out, whatever ``python`` and ``private`` say.
 
     Args:
         transport: to the machine.
@@ -347,6 +315,15 @@ def call(
     if answer.get("kind") == "absent":
         install_remote(transport)
         answer = _ask(transport, command, request, python, seconds, private)
+    return result(transport, command, request, answer, python=python)
+
+
+def result(transport: Transport, command: str, request: dict[str, Any], answer: dict[str, Any], *, python: str) -> Any:
+    """Return the result in an answer of ``distributed/remote/remote.py``.
+
+    Raises:
+        Refused, RemoteFailure: as ``call``.
+    """
     if "ok" in answer:
         return answer["ok"]
     kind, text = str(answer.get("kind")), printable_start(str(answer.get("failed")))
@@ -382,15 +359,14 @@ def disk_remedy(text: str) -> str:
 def _ask(
     transport: Transport, command: str, request: dict[str, Any], python: str, seconds: float, private: bool
 ) -> dict[str, Any]:
+    if isinstance(transport, AgentTransport):
+        return transport.ask(command, request, seconds=seconds)
     nonce = secrets.token_hex(8)
     text, name = json.dumps(request), f".remote/requests/{nonce}.json"
     if private:
         transport.put(text.encode(), name)
         text = json.dumps({"request": name})
-    interpreters = dict.fromkeys([python, *PYTHONS, VENV_PYTHON])
-    done = transport.run(
-        ["sh", "-c", LAUNCH, "keima", remote_program()[1], nonce, command, text, *interpreters], seconds=seconds
-    )
+    done = transport.run(launch_line(nonce, command, text, python=python), seconds=seconds)
     answer = find_answer(transport.worker, done, nonce)
     if private and answer.get("kind") in UNREAD:
         transport.remove(name)
@@ -412,8 +388,7 @@ def find_answer(worker: str, done: Completed, nonce: str) -> dict[str, Any]:
     except (IndexError, ValueError, RecursionError):
         pass
     said = printable_start((done.stderr or done.stdout)[-TEXT:].decode("utf-8", "replace"))[-300:] or "nothing"
-    remedy = "log in there by ssh and check how its shell runs commands"
-    raise RemoteFailure(worker, f"a command gave no answer, but ended with {done.code} and said: {said}", remedy)
+    raise RemoteFailure(worker, f"a command gave no answer, but ended with {done.code} and said: {said}", LOG_IN)
 
 
 def understood(transport: Transport, kind: type[A], answer: Any) -> A:

@@ -8,10 +8,12 @@ from typing import Protocol
 
 from configs.schema import PipSettings, WorkerSettings
 from distributed.setup import machine as remote
+from distributed.setup.agent import AgentTransport
 from distributed.setup.bootstrap import NO_PIP_SETTINGS, bootstrap_steps
 from distributed.setup.check import Finding, findings, in_the_way, refuse, worker_slots
-from distributed.setup.machine import Probe, WorkerSlot
+from distributed.setup.machine import Probe, WorkerSlot, worker_place
 from distributed.setup.release import PROJECT, WorkerRequirements
+from distributed.setup.remote_program import install_remote
 from distributed.ssh.transport import Transport
 
 Report = Callable[[str], None]
@@ -84,7 +86,7 @@ class RemoteProcessManager:
     def prepare(self, transport: Transport, report: Report, go_on: Callable[[], bool]) -> tuple[WorkerSlot, ...]:
         """See ``ProcessManager``."""
         report("checking the machine")
-        remote.install_remote(transport)
+        install_remote(transport)
         found, wrong = self._inspect(transport)
         if wrong and self._bootstrap and go_on() and {finding.what for finding in wrong} <= FIXED_BY_BOOTSTRAP:
             for line in bootstrap_steps(
@@ -115,7 +117,9 @@ class RemoteProcessManager:
 
     def alive(self, transport: Transport, worker: str) -> ProcessStatus:
         """See ``ProcessManager``."""
-        return ProcessStatus(running=remote.alive(transport, worker, python=self._machine.python).running)
+        seen = transport.running.get(worker_place(worker)) if isinstance(transport, AgentTransport) else None
+        running = remote.alive(transport, worker, python=self._machine.python).running if seen is None else seen
+        return ProcessStatus(running=running)
 
     def tail(self, transport: Transport, worker: str) -> str:
         """See ``ProcessManager``."""

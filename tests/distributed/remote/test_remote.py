@@ -14,8 +14,8 @@ import pytest
 from distributed.remote.code import code_hash, unpack_release
 from distributed.remote.inspection import processor
 from distributed.remote.process import CommandFailed, boot_id, claim, let_go, process_stat, running, stop
-from distributed.setup.machine import remote_program
 from distributed.setup.release import pack_code, worker_code_hash
+from distributed.setup.remote_program import remote_program
 from tests.distributed.small_project import ask, make_project, root, wait_until
 from tests.sources import ROOT, imported_modules
 

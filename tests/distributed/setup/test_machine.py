@@ -16,7 +16,6 @@ from distributed.setup.machine import (
     call,
     disk_remedy,
     find_answer,
-    install_remote,
     log_name,
     probe,
     start,
@@ -25,6 +24,7 @@ from distributed.setup.machine import (
     worker_place,
 )
 from distributed.setup.release import WorkerRequirements, worker_code_hash
+from distributed.setup.remote_program import install_remote
 from distributed.ssh.errors import Refused, RemoteFailure
 from distributed.ssh.transport import Completed, LocalTransport
 from tests.distributed.small_project import make_project, root, settings, wait_until

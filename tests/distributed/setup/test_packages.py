@@ -21,9 +21,10 @@ from distributed.setup.bootstrap import (
     room_for_environment,
     wheels_folder,
 )
-from distributed.setup.machine import call, install_remote, probe
+from distributed.setup.machine import call, probe
 from distributed.setup.process_manager import RemoteProcessManager
 from distributed.setup.release import worker_requirements
+from distributed.setup.remote_program import install_remote
 from distributed.setup.wheels import NoWheels, fitting_wheels
 from distributed.ssh.errors import Refused, RemoteFailure
 from distributed.ssh.ssh import connect

@@ -4,6 +4,7 @@ import os
 import shutil
 import signal
 import socket
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -12,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from distributed.setup.agent import AgentTransport
 from distributed.setup.machine import call
 from distributed.ssh.errors import ClusterError, Refused, RemoteFailure, Unreachable
 from distributed.ssh.ssh import SshTransport, connect
@@ -124,7 +126,9 @@ def test_a_noisy_account_with_internal_sftp_works_without_scp(server: Sshd) -> N
         assert transport.get("a", LIMIT) == data
     assert transport.run(["echo", "here"]).stdout.endswith(b"here\n")
     assert transport.sent == 2 * len(data)
-    transport.close()
+    agent = AgentTransport(transport, python=sys.executable)
+    assert call(agent, "alive", {"place": "workers/worker1"})["running"] is False
+    agent.close()
 
 
 def test_a_machine_without_scp_gets_its_files_by_sftp(tmp_path: Path, user: Path) -> None:
@@ -194,21 +198,45 @@ def test_a_folder_that_cannot_be_made_is_reported(server: Sshd) -> None:
     transport.close()
 
 
+def test_a_server_that_allows_no_session_is_refused_with_the_remedy(tmp_path: Path, user: Path) -> None:
+    with running_sshd(tmp_path / "server", user, more="MaxSessions 0") as server:
+        refused = refusal(server.worker())
+        assert "too few sessions" in refused.what and "MaxSessions 10" in refused.remedy
+
+
 @pytest.mark.medium
-@pytest.mark.parametrize("most", [0, 1, 2, 3])
-def test_a_server_that_allows_one_session_at_a_time_is_refused_with_the_remedy(
-    tmp_path: Path, user: Path, most: int
+@pytest.mark.parametrize(("most", "logins"), [(1, 3), (2, 2), (3, 1)])
+def test_a_server_that_allows_few_sessions_is_logged_into_more_than_once(
+    tmp_path: Path, user: Path, most: int, logins: int
 ) -> None:
     with running_sshd(tmp_path / "server", user, more=f"MaxSessions {most}") as server:
-        if most < 2:
-            refused = refusal(server.worker())
-            assert "too few sessions" in refused.what and "MaxSessions 10" in refused.remedy
-            return
-        transport = connect(server.worker(), host_key_policy="strict")
-        for number in range(20):
+        transport = AgentTransport(connect(server.worker(), host_key_policy="strict"), python=sys.executable)
+        for number in range(10):
+            assert call(transport, "alive", {"place": "workers/worker1"})["running"] is False
             transport.put(bytes(2**20), f"{number}.model")
             assert transport.run(["ls", f"{number}.model"]).code == 0
         transport.close()
+        assert server.log.count("Accepted publickey") == logins
+
+
+@pytest.mark.medium
+def test_only_a_few_connections_by_way_of_one_machine_are_made_at_a_time(
+    tmp_path: Path, user: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("distributed.ssh.wire.MOST_LOGINS", 2)
+    reached: list[int] = []
+
+    def reach_it(number: int) -> None:
+        reach(server.worker())
+        reached.append(number)
+
+    with running_sshd(tmp_path / "server", user, more="MaxStartups 5:100:5") as server:
+        threads = [threading.Thread(target=reach_it, args=(number,)) for number in range(12)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert len(reached) == 12
 
 
 def test_windows_is_refused_by_name(tmp_path: Path, user: Path) -> None:
@@ -259,7 +287,30 @@ def test_a_full_disk_is_reported_as_full_and_nothing_is_lost(
     transport.close()
 
 
-# Interrupted files
+# The same file from two sides, and interrupted ones
+
+
+@pytest.mark.medium
+def test_machines_that_share_a_home_may_be_sent_the_same_small_file_at_once(server: Sshd) -> None:
+    data, failed = os.urandom(50_000), list[ClusterError]()
+
+    def put_often() -> None:
+        transport = connect(server.worker(), host_key_policy="strict")
+        try:
+            for _ in range(30):
+                transport.put(data, ".remote/program")
+        except ClusterError as error:
+            failed.append(error)
+        transport.close()
+
+    threads = [threading.Thread(target=put_often) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failed
+    assert [path.name for path in (server.folder / "keima/.remote").iterdir()] == ["program"]
+    assert (server.folder / "keima/.remote/program").read_bytes() == data
 
 
 @pytest.mark.medium
