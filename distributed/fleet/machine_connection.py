@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from configs.schema import Settings, WorkerSettings
+from distributed.fleet.look import LookRequest, glance_request, look_at_workers, seen
 from distributed.fleet.mirror import RUN_MARK, Mirror
 from distributed.fleet.ownership import Claim, Claimant, owner_here
 from distributed.fleet.remote_worker import DesiredState, Leaving, RemoteWorker, WorkerSnapshot, reason
@@ -31,9 +32,10 @@ from distributed.fleet.worker_state import (
     TurnedDown,
     retry_after,
 )
+from distributed.setup.agent import AgentTransport
 from distributed.setup.machine import WorkerSlot
 from distributed.setup.process_manager import ProcessManager
-from distributed.ssh.errors import Refused, RemoteFailure, Unreachable
+from distributed.ssh.errors import ClusterError, Refused, RemoteFailure, Unreachable
 from distributed.ssh.transport import Transport
 from training.evaluation.orders import Contestant
 from training.worker.model_push import ModelPush, PublishedModel
@@ -44,6 +46,11 @@ log = logging.getLogger(__name__)
 SLOW_RETRY_SECONDS = 60.0  # after a refusal: somebody has to change something first
 UNREACHABLE_SECONDS = 15.0  # for an unreachable machine to come back when it is to be left
 LEAVING_POLL_SECONDS = 0.3
+LOOK_AGE_SECONDS = 1.0  # of a look that is recent enough before a file is sent
+LOOK_BYTES = (2**16, 2**20, 2**22)  # bytes of games that a look may bring: at least, at first, at most
+LONG_LOOK_SECONDS = 1.0  # a look that takes longer brings less the next time
+
+Asked = list[tuple[RemoteWorker, LookRequest]]  # of one look
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,7 +125,10 @@ class MachineConnection:
         self._push = push or ModelPush()
         self._commands: deque[tuple[str, Restart | Stop | None]] = deque()  # None: take over
         self._leaving: Leaving | None = None
-        self._transport: Transport | None = None
+        self._transport: AgentTransport | None = None
+        self._looked_at = NEVER
+        self._look_bytes = LOOK_BYTES[1]
+        self._posted: tuple[int, Asked] | None = None  # a look whose answer has not come yet
         self._sent = self._received = 0  # bytes, by earlier connections
         self._failures, self._retry_at, self._tried_at = 0, clock(), NEVER
         self._inspected = False
@@ -189,20 +199,97 @@ class MachineConnection:
                 self._feed_all(Tick())
                 return min(self._poll_seconds, self._retry_at - self._clock())
             self._tried_at = self._clock()
-            self._transport = self._connect()
+            self._transport = AgentTransport(self._connect(), python=self.machine.python)
+            self._transport.meanwhile = self._look_meanwhile
             self._make_ready(self._transport)
-        for worker in list(self._workers.values()):
-            if not worker.ended:
-                worker.poll(
-                    self._transport,
-                    lambda worker=worker: self._desired(worker.name),  # type: ignore[misc]
-                    beside=self._holder,
-                    is_turn=lambda worker=worker: self._is_turn(worker),  # type: ignore[misc]
-                )
+        self._exchange(self._transport)
         if self._leaving:
             self._end_workers(self._leaving, self._transport)
             return LEAVING_POLL_SECONDS
         return 0.0 if any(worker.mirror.more for worker in self._workers.values()) else self._poll_seconds
+
+    def _exchange(self, transport: AgentTransport) -> None:
+        """Exchange everything with all workers, in the order that loses nothing: a look reads what the Coach has taken
+        and then what it wants, puts that, and then removes; what no look carries follows, and the assignment that
+        counts on it goes with another look.
+        """
+        workers = [worker for worker in self._workers.values() if not worker.ended]
+        for worker in workers:
+            worker.begin(lambda worker=worker: self._desired(worker.name))  # type: ignore[misc]
+        self._look(transport, workers)
+        self._look(transport, [worker for worker in workers if worker.moved])
+        for worker in workers:
+            worker.attempt(lambda worker=worker: worker.fetch_large(transport))  # type: ignore[misc]
+        if sent := [worker for worker in workers if worker.has_to_send()]:
+            for worker in sent:
+                self._send(worker, transport, workers)
+            self._look(transport, workers)
+        for worker in workers:
+            worker.attempt(
+                lambda worker=worker: worker.act(  # type: ignore[misc]
+                    transport, is_turn=lambda: self._is_turn(worker)
+                )
+            )
+            worker.finish()
+
+    def _send(self, worker: RemoteWorker, transport: AgentTransport, workers: list[RemoteWorker]) -> None:
+        """Send a worker what no look carries, after a recent look: another Coach may have taken the folder."""
+        if self._clock() - self._looked_at >= LOOK_AGE_SECONDS:
+            self._look(transport, workers)
+        if worker.has_to_send():
+            worker.attempt(lambda: worker.send(transport, self._holder))
+
+    # Looks.
+
+    def _look(self, transport: AgentTransport, workers: list[RemoteWorker]) -> None:
+        """Look at workers whose folders are ours, or have games of ours; others are claimed first."""
+        for worker in workers:
+            worker.attempt(lambda worker=worker: worker.claim(transport))  # type: ignore[misc]
+        asked = [(worker, request) for worker in workers if (request := worker.request())]
+        if not asked:
+            return
+        if self._posted:
+            transport.drop(self._posted[0])
+            self._posted = None
+        began, limit = time.monotonic(), self._look_bytes
+        requests = [request for _, request in asked]
+        looks = look_at_workers(transport, requests, limit=limit, python=self.machine.python)
+        self._pace_looks(time.monotonic() - began, full=any(look.files for look in looks))
+        for (worker, _), look in zip(asked, looks, strict=True):
+            worker.attempt(
+                lambda worker=worker, look=look: worker.take(look, limit=limit, machine=self.name)  # type: ignore[misc]
+            )
+        self._looked_at = self._clock()
+        self._renew_snapshot()
+
+    def _pace_looks(self, seconds: float, *, full: bool) -> None:
+        """Let looks bring fewer bytes of games on a slow link, since heartbeats wait for them."""
+        least, _, most = LOOK_BYTES
+        if seconds > LONG_LOOK_SECONDS:
+            self._look_bytes = max(least, self._look_bytes // 2)
+        elif full and seconds < LONG_LOOK_SECONDS / 4:
+            self._look_bytes = min(most, self._look_bytes * 2)
+
+    def _look_meanwhile(self) -> None:
+        """Keep all heartbeats fresh during a long transfer or command, without waiting for answers."""
+        transport = self._transport
+        try:
+            if transport is None or self._clock() - self._looked_at < self._poll_seconds:
+                return
+            if self._posted is None:
+                asked = [(worker, request) for worker in self._workers.values() if (request := worker.glance())]
+                if asked:
+                    number = transport.post("look", glance_request([request for _, request in asked]))
+                    self._posted = number, asked
+            elif (reply := transport.posted(self._posted[0])) is not None:
+                (_, asked), self._posted = self._posted, None
+                looks = seen(transport, [request for _, request in asked], *reply, python=self.machine.python)
+                for (worker, _), look in zip(asked, looks, strict=True):
+                    worker.note(look, machine=self.name)
+                self._looked_at = self._clock()
+                self._renew_snapshot()
+        except (ClusterError, OSError):
+            self._posted = None  # the next look tells
 
     def _take_commands(self) -> None:
         while self._commands:
@@ -212,7 +299,7 @@ class MachineConnection:
                     worker.feed(event) if event else worker.mirror.claim.take_over()
             self._failures, self._retry_at = 0, self._clock()
 
-    def _make_ready(self, transport: Transport) -> None:
+    def _make_ready(self, transport: AgentTransport) -> None:
         """Prepare the machine, and learn which workers it has."""
         slots = self._process_manager.prepare(transport, self._busy_with, lambda: self._leaving is None)
         for slot in slots:
@@ -277,11 +364,11 @@ class MachineConnection:
         """Whether the run is ending."""
         return self._leaving is not None and not self._leaving.drain
 
-    def _end_workers(self, leaving: Leaving, transport: Transport) -> None:
+    def _end_workers(self, leaving: Leaving, transport: AgentTransport) -> None:
         """End each worker that has no work or no time left."""
         for worker in self._workers.values():
             if not worker.ended and not worker.goes_on(leaving):
-                worker.end(transport, leaving)
+                worker.end(transport, leaving, lambda worker=worker: self._look(transport, [worker]))  # type: ignore[misc]
         if all(worker.ended for worker in self._workers.values()):
             self._disconnect()
             self._feed_all(Lost("the machine has been left"))
@@ -304,7 +391,7 @@ class MachineConnection:
             self._sent += self._transport.sent
             self._received += self._transport.received
             self._transport.close()
-            self._transport = None
+            self._transport = self._posted = None
 
     def _retry_seconds(self) -> float:
         return retry_after(self._failures, draw=self._draw(), timing=self.timing)

@@ -1,7 +1,8 @@
 """One worker's folder on its machine, its mirror on the main node, and the files that are copied between them.
 
 The Coach reads and writes the mirror. Models and the assignment go to the worker; the heartbeat, finished games and
-results of evaluation games come back. The worker deletes results itself. A file of games is deleted from the worker's
+results of evaluation games come back. A look (``look.py``) carries everything but models and large files. The worker
+deletes results itself. A file of games is deleted from the worker's
 outbox only after two things: the Coach has removed it from the mirror's outbox, because the games are in the ledger;
 and the assignment on the worker counts the games as delivered. Whatever is interrupted is repeated: a file that is
 fetched twice has the same name and content.
@@ -15,18 +16,18 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from configs.own_modules import source_of
+from distributed.fleet.look import Look, LookRequest
 from distributed.fleet.ownership import Claim
 from distributed.remote.owner import LABEL, STRANGER
-from distributed.setup.machine import printable_start, worker_place
+from distributed.setup.machine import disk_remedy, link, printable_start, worker_place
 from distributed.ssh.errors import RemoteFailure
-from distributed.ssh.transport import Entry, Transport
+from distributed.ssh.transport import Transport
 from training.common.files import FileTooLarge, sync_folder, write_atomically
 from training.data.batch_file import MAX_BATCH_BYTES
 from training.evaluation.orders import MAX_RESULT_BYTES, Contestant
 from training.worker.model_push import ModelPush, PublishedModel
 from training.worker.worker_folder import (
     BATCH_NAME,
-    MAX_JSON_BYTES,
     TAGGED,
     Assignment,
     Heartbeat,
@@ -34,11 +35,11 @@ from training.worker.worker_folder import (
     is_of_run,
 )
 
+GAMES = ".games"
 RUN_MARK = "run_id"  # the file in a mirror that names its run
 FAST_LINK = 70e6  # bytes per second; on faster links, decoding a delta takes longer than sending the whole model
 LARGE_MODEL_BYTES = 4 * 2**20  # bytes of a model whose transfer time shows the link's speed
-FETCH_SECONDS = 2.0  # for one fetch; heartbeats wait meanwhile
-CHECK_SECONDS = 1.0  # the maximum age of a check of the folder's owner, when a file is put there or deleted
+FETCH_SECONDS = 2.0  # for the large files of one worker; then the next look is due
 
 
 class Mirror:
@@ -54,13 +55,12 @@ class Mirror:
         model: the model on the worker, as the assignment there has it.
         sent: the assignment on the worker.
         waiting: the number of files still to be fetched.
-        more: whether the last fetch ran out of time.
+        more: whether another look would bring more games at once.
     """
 
     def __init__(self, worker: str, *, root: Path, run_id: str, claim: Claim) -> None:
         self.worker, self.claim = worker, claim
         self._at = worker_place(worker)  # the source of games: its folder, or the one in which ours are set aside
-        self._checked = float("-inf")  # when the folder was last seen to be ours, by this machine's clock
         self._strangers: set[str] = set()  # batches of other runs, by their content alone
         self.folder = open_mirror(root, worker, run_id)
         self.run_id = run_id
@@ -68,19 +68,25 @@ class Mirror:
         self.sent: Assignment | None = None
         self.waiting = 0
         self.more = False
-        self._heard = False  # there was a heartbeat at the last poll
+        self._stamp = ""  # of the last heartbeat; empty: there was none
+        self._unreadable = ""  # why that cannot be understood
+        self._asked: tuple[Assignment | None, tuple[str, ...]] = (None, ())  # what the last look was to put and remove
         self._whole = True  # the model was sent as the whole file
         self._rate = 0.0  # bytes per second of the last large model; 0: unknown
         self._modules: set[str] = set()  # the users' own files that are on the worker
         self._players: set[Contestant] = set()  # the models of evaluation games that are on the worker
         self._results: set[str] = set()  # the results of evaluation games that have been fetched
-        self._fetched: set[str] = set()
-        self._free: list[str] = []  # files that the Coach has taken and the worker may delete
+        self._fetched: set[str] = set()  # files in the worker's outbox that have been fetched
+        self._large: list[str] = []  # files in the worker's outbox that no look brings
 
     @property
     def is_empty(self) -> bool:
-        """Whether the worker's outbox was empty at the last poll, or had only files that may be deleted."""
-        return self.waiting == 0 and not self._fetched - set(self._free)
+        """Whether the worker's outbox was empty at the last look, or had only files that may be deleted."""
+        return self.waiting == 0 and not self._fetched & self._kept()
+
+    def _kept(self) -> set[str]:
+        """Return the files that the Coach has not taken yet."""
+        return {path.name for path in self.folder.outbox.iterdir()}
 
     def claim_folder(self, transport: Transport, end_worker: Callable[[], object], *, python: str) -> None:
         """Make sure that the worker's folder is ours; a worker of another run is ended if allowed, and its games are
@@ -92,7 +98,6 @@ class Mirror:
         """
         if self.claim.take(transport, end_worker, python=python):
             self._forget_all()
-        self._checked = time.monotonic()
 
     def release(self, transport: Transport) -> None:
         """Give up the worker's folder.
@@ -106,31 +111,125 @@ class Mirror:
     def _forget_all(self) -> None:
         """Assume nothing about the files on the worker."""
         self.model = self.sent = None
-        self._heard = False
+        self._stamp = self._unreadable = ""
         self._modules.clear()
         self._players.clear()
 
-    def read_heartbeat(self, transport: Transport) -> Heartbeat | None:
-        """Return the worker's heartbeat, if there is one and it is of this run.
+    # Looks.
+
+    def request(self, wanted: Callable[[], Assignment | None], *, unassigned: bool) -> LookRequest:
+        """Return what the next look is to do here: put the assignment, and remove what the Coach has taken.
+
+        Args:
+            wanted: returns the assignment that the worker is to have now; None: none, or it must wait for files.
+            unassigned: whether files may be removed although no assignment counts them: no process plays there.
+        """
+        lost = self.claim.is_lost  # then only our games are of interest, where they were set aside
+        self._at = self.claim.aside if lost else worker_place(self.worker)
+        kept = self._kept()
+        assignment = None if lost else wanted()  # read after what the Coach has taken, so that it counts these games
+        counted = lost or unassigned or assignment is not None
+        put = self._as_sent(assignment) if assignment is not None else None
+        if put == self.sent:
+            put = None
+        self._asked = put, tuple(sorted(self._fetched - kept)) if counted else ()
+        ordered = {order.file_name for order in self.sent.matches} if self.sent else set()
+        self._results &= ordered
+        return LookRequest(
+            place=self._at,
+            coach="" if lost else self.claim.owner.coach,
+            seen=self._stamp,
+            assignment=put.model_dump_json(indent=1) if put else None,
+            remove=self._asked[1],
+            have=sorted(self._fetched | self._strangers | kept),
+            want=[] if lost else sorted(ordered - self._results),
+        )
+
+    def glance(self) -> LookRequest:
+        """Return a request that changes nothing."""
+        return LookRequest(place=worker_place(self.worker), coach=self.claim.owner.coach, seen=self._stamp)
+
+    def take(self, found: Look, *, limit: int, machine: str, came: Callable[[str], None]) -> int:
+        """Take what a look has brought; return how many files of games came.
+
+        Args:
+            found: what the look by the last ``request`` has shown.
+            limit: the bytes of files that it could bring.
+            machine: the machine's name.
+            came: called with the name of each file of games.
 
         Raises:
-            ClusterError: it could not be read.
+            Moved: the folder is no longer ours.
+            ClusterError: something was not possible there, or a file could not be stored; the next look tries again.
         """
-        try:
-            text = transport.get(f"{worker_place(self.worker)}/worker.json", MAX_JSON_BYTES)
-            heartbeat = Heartbeat.model_validate(json.loads(text))
-        except FileNotFoundError:
-            if self._heard:  # the folder was deleted
-                self._forget_all()
-            return None
-        except (FileTooLarge, ValidationError, ValueError, RecursionError) as error:
-            raise RemoteFailure(
-                transport.worker, f"its heartbeat cannot be understood: {printable_start(str(error))[:300]}"
-            ) from error
-        self._heard = True
-        return heartbeat if heartbeat.run_id == self.run_id else None
+        if found.failed:
+            raise RemoteFailure(machine, found.failed, disk_remedy(found.failed))
+        put, removed = self._asked
+        if found.mine and not found.wrong:
+            self._fetched -= set(removed)
+            if put is not None:
+                self.sent = put
+                self._players &= set(put.players)  # the worker deletes what its assignment does not name
+        if self._at == worker_place(self.worker):
+            self.claim.check(found.mine, (entry.name for entry in found.entries), machine=machine)
+        if found.wrong:
+            raise RemoteFailure(machine, found.wrong, disk_remedy(found.wrong))
+        return self._take_files(found, limit, machine, came)
 
-    def fetch(
+    def heartbeat(self, found: Look, *, machine: str) -> Heartbeat | None:
+        """Return the worker's heartbeat, if it has changed and is of this run.
+
+        Raises:
+            RemoteFailure: it cannot be understood.
+        """
+        if not found.mine or found.failed:
+            return None
+        if not found.stamp and self._stamp:  # the folder was deleted
+            self._forget_all()
+        if found.heartbeat is not None or found.unreadable:
+            self._unreadable = found.unreadable
+        self._stamp, heartbeat = found.stamp, None
+        if found.heartbeat is not None:
+            try:
+                heartbeat = Heartbeat.model_validate(json.loads(found.heartbeat))
+            except (ValidationError, ValueError, RecursionError) as error:
+                self._unreadable = printable_start(str(error))[:300]
+        if self._unreadable:
+            raise RemoteFailure(machine, f"its heartbeat cannot be understood: {self._unreadable}")
+        return heartbeat if heartbeat and heartbeat.run_id == self.run_id else None
+
+    def _take_files(self, found: Look, limit: int, machine: str, came: Callable[[str], None]) -> int:
+        self.more = False
+        sizes = {entry.name: entry.size for entry in found.entries}
+        self._strangers &= sizes.keys()
+        kept = self._kept()
+        ours = [name for name in sizes if BATCH_NAME.fullmatch(name) and is_of_run(name, self.run_id)]
+        games = sorted(name for name in ours if name not in self._strangers)
+        self._fetched = (self._fetched | kept) & {*games}
+        missing = [name for name in games if name not in self._fetched]
+        count = 0
+        for name in [name for name in missing if name in found.files]:
+            self._store(name, found.files[name], machine, MAX_BATCH_BYTES)
+            count += self._count(name, came)
+        ordered = {order.file_name for order in self.sent.matches} if self.sent else set()
+        for name in sorted((ordered - self._results) & sizes.keys() & found.files.keys()):
+            self._store(name, found.files[name], machine, MAX_RESULT_BYTES)
+            self._results.add(name)
+        missing = [name for name in missing if name not in self._fetched | self._strangers]
+        results = sorted((ordered - self._results) & sizes.keys())
+        self._large = [name for name in [*missing, *results] if sizes[name] > limit or name in found.unread]
+        self.waiting = len(missing)
+        self.more = not {*missing} <= {*self._large}
+        return count
+
+    def _count(self, name: str, came: Callable[[str], None]) -> int:
+        if name in self._strangers:
+            return 0
+        self._fetched.add(name)
+        came(name)
+        return 1
+
+    def fetch_large(
         self,
         transport: Transport,
         *,
@@ -138,103 +237,55 @@ class Mirror:
         seconds: float = FETCH_SECONDS,
         clock: Callable[[], float] = time.monotonic,
     ) -> int:
-        """Fetch finished games, oldest first, for about ``seconds``; return how many files came.
+        """Fetch files that no look brings, oldest first, for about ``seconds``; return how many files of games came.
 
         Args:
             transport: to the machine.
-            came: called with the name of each file.
+            came: called with the name of each file of games.
             seconds: the time limit; at least one file is fetched.
             clock: a monotonic clock in seconds.
 
         Raises:
-            ClusterError: a file could not be fetched or stored; the next call tries again.
+            ClusterError: a file could not be fetched or stored; the next look tries again.
         """
-        self._at = worker_place(self.worker)
-        found = self._listed(transport)
-        self._fetch_results(transport, {entry.name for entry in found})
-        return self._fetch_batches(transport, found, came, seconds, clock)
-
-    def fetch_aside(
-        self, transport: Transport, *, came: Callable[[str], None], clock: Callable[[], float] = time.monotonic
-    ) -> int:
-        """Fetch our games that were set aside when another Coach took the worker, as ``fetch`` does."""
-        self._at = self.claim.aside
-        return self._fetch_batches(transport, transport.names(f"{self._at}/outbox"), came, FETCH_SECONDS, clock)
-
-    def _listed(self, transport: Transport) -> list[Entry]:
-        """List the worker's outbox, which also shows its owner.
-
-        Raises:
-            Moved: the folder is no longer ours.
-        """
-        found = transport.names(f"{worker_place(self.worker)}/outbox")
-        self.claim.check(transport, (entry.name for entry in found))
-        self._checked = time.monotonic()
-        return found
-
-    def _check(self, transport: Transport) -> None:
-        """Make sure that the folder is still ours before a file is put there or deleted; recent listings count."""
-        if time.monotonic() - self._checked > CHECK_SECONDS:
-            self._listed(transport)
-
-    def _fetch_batches(
-        self,
-        transport: Transport,
-        found: list[Entry],
-        came: Callable[[str], None],
-        seconds: float,
-        clock: Callable[[], float],
-    ) -> int:
-        until = clock() + seconds
-        names = {entry.name for entry in found}
-        self._strangers &= names
-        ours = [entry for entry in found if BATCH_NAME.fullmatch(entry.name) and is_of_run(entry.name, self.run_id)]
-        entries = [entry for entry in ours if entry.name not in self._strangers]
-        there = {entry.name for entry in entries}
-        here = {name for name in there if (self.folder.outbox / name).exists()}
-        self._fetched = (self._fetched & there) | here
-        self._free = sorted(self._fetched - here)
-        missing = [entry for entry in entries if entry.name not in self._fetched]
-        self.waiting, self.more = len(missing), False
-        fetched = 0
-        for entry in missing:
-            if fetched and clock() >= until:
+        until, count = clock() + seconds, 0
+        while self._large:
+            name = self._large.pop(0)
+            is_result = not name.endswith(GAMES)
+            if self._fetch_one(transport, name, MAX_RESULT_BYTES if is_result else MAX_BATCH_BYTES):
+                self._results |= {name} if is_result else set()
+                count += 0 if is_result else self._count(name, came)
+            self.waiting -= 0 if is_result else 1
+            if self._large and clock() >= until:
                 self.more = True
                 break
-            if self._fetch_one(transport, entry.name, MAX_BATCH_BYTES) and entry.name not in self._strangers:
-                self._fetched.add(entry.name)
-                came(entry.name)
-                fetched += 1
-            self.waiting -= 1
-        return fetched
-
-    def _fetch_results(self, transport: Transport, there: set[str]) -> None:
-        """Fetch the results of evaluation games that were ordered."""
-        ordered = {order.file_name for order in self.sent.matches} if self.sent else set()
-        self._results &= ordered
-        for name in sorted(ordered & there - self._results):
-            if self._fetch_one(transport, name, MAX_RESULT_BYTES):
-                self._results.add(name)
+        return count
 
     def _fetch_one(self, transport: Transport, name: str, limit: int) -> bool:
-        """Copy a file from the worker's outbox to the mirror's; return False if it no longer exists.
-
-        A file that is too large is replaced by an empty one of excessive size, which the receiver refuses for its size.
-        """
-        path = self.folder.outbox / name
+        """Copy a file from the worker's outbox to the mirror's; return False if it no longer exists."""
         try:
             data = transport.get(f"{self._at}/outbox/{name}", limit)
         except FileNotFoundError:
             return False
         except FileTooLarge:
             data = None
-        if data is not None and name.endswith(".games") and self._is_stranger(name, data):
+        self._store(name, data, transport.worker, limit)
+        return True
+
+    def _store(self, name: str, data: bytes | None, machine: str, limit: int) -> None:
+        """Store a file in the mirror's outbox, unless it is a batch of another run.
+
+        A file that is too large, without data, is replaced by an empty one of excessive size, which the receiver
+        refuses for its size.
+        """
+        path = self.folder.outbox / name
+        if data is not None and name.endswith(GAMES) and self._is_stranger(name, data):
             self._strangers.add(name)
-            return True
+            return
         try:
             if data is not None:
                 write_atomically(path, data)
-                return True
+                return
             part = self.folder.root / f"{name}.part"
             with part.open("wb") as file:
                 file.truncate(limit + 1)
@@ -242,10 +293,7 @@ class Mirror:
             sync_folder(path.parent)
         except OSError as error:
             what = f"{name} is there, but cannot be kept here on the main node: {error.strerror or error}"
-            raise RemoteFailure(
-                transport.worker, what, "free space on the main node's disk; it is then fetched"
-            ) from error
-        return True
+            raise RemoteFailure(machine, what, "free space on the main node's disk; it is then fetched") from error
 
     def _is_stranger(self, name: str, data: bytes) -> bool:
         """Return whether a batch is of another run, if its name, from an earlier version, does not say."""
@@ -258,22 +306,7 @@ class Mirror:
         except CorruptBatch:
             return False  # the receiver reports what is wrong
 
-    def forget(self, transport: Transport, *, counted: bool) -> None:
-        """Delete from the worker what the Coach has taken.
-
-        Args:
-            transport: to the machine.
-            counted: the worker's assignment, read after the last ``fetch``, counts these games, or no process plays
-                there.
-
-        Raises:
-            ClusterError: a file could not be deleted; the next call tries again.
-        """
-        while counted and self._free:
-            if self._at == worker_place(self.worker):
-                self._check(transport)
-            transport.remove(f"{self._at}/outbox/{self._free[0]}")
-            self._fetched.discard(self._free.pop(0))
+    # What a look does not carry.
 
     def send_model(
         self, transport: Transport, model: PublishedModel, *, push: ModelPush, played: int | None, beside: str | None
@@ -290,7 +323,6 @@ class Mirror:
         Raises:
             ClusterError: it did not arrive; what did arrive is not sent again.
         """
-        self._check(transport)
         name = self.folder.model_path(model.version).name
         self._whole = True
         if not (beside and self._link(transport, beside, name, name)):
@@ -327,7 +359,6 @@ class Mirror:
         Raises:
             ClusterError: one did not arrive.
         """
-        self._check(transport)
         for player in wanted.players:
             if player not in players or player in self._players:
                 continue
@@ -339,41 +370,37 @@ class Mirror:
 
     def _link(self, transport: Transport, worker: str, name: str, new: str) -> bool:
         """Hard-link a file of an inbox on the machine into this worker's inbox; return whether that worked."""
-        make = 'mkdir -p -m 700 "${2%/*}" && ln -f "$1" "$2"'
-        files = [f"{worker_place(worker)}/inbox/{name}", f"{worker_place(self.worker)}/inbox/{new}"]
-        return transport.run(["sh", "-c", make, "keima", *files]).code == 0
+        source = f"{worker_place(worker)}/inbox/{name}"
+        return link(transport, source, self.worker, new, coach=self.claim.owner.coach)
 
-    def send_assignment(self, transport: Transport, wanted: Assignment) -> None:
-        """Replace the worker's assignment if it differs. It names only models that are on the worker.
+    def has_modules(self, wanted: Assignment) -> bool:
+        """Return whether the users' own files that ``wanted`` names are on the worker."""
+        return self._modules >= {*wanted.modules}
+
+    def send_modules(self, transport: Transport, wanted: Assignment) -> None:
+        """Put the users' own files that ``wanted`` names into the worker's inbox.
 
         Raises:
-            ClusterError: it did not arrive.
+            ClusterError: one did not arrive.
         """
-        assert self.model is not None
-        able = {None, *self._players}
-        changes = {
-            "model_version": self.model.version,
-            "model_sha256": self.model.sha256,
-            "players": tuple(player for player in wanted.players if player in able),
-            "matches": tuple(order for order in wanted.matches if order.first in able and order.second in able),
-        }
-        assignment = wanted.model_copy(update=changes)
-        if assignment != self.sent:
-            self._check(transport)
-            self._send_modules(transport, assignment)
-            transport.put(
-                assignment.model_dump_json(indent=1).encode(), f"{worker_place(self.worker)}/inbox/assignment.json"
-            )
-            self.sent = assignment
-            self._players &= set(assignment.players)  # the worker deletes what its assignment does not name
-
-    def _send_modules(self, transport: Transport, assignment: Assignment) -> None:
-        """Put the users' own files that the assignment names into the worker's inbox."""
-        for name in assignment.modules:
+        for name in wanted.modules:
             if name not in self._modules:
                 path = self.folder.module_path(name).name
                 transport.put(source_of(name), f"{worker_place(self.worker)}/inbox/{path}")
                 self._modules.add(name)
+
+    def _as_sent(self, wanted: Assignment) -> Assignment:
+        """Return the assignment with only those models that are on the worker."""
+        assert self.model is not None
+        able = {None, *self._players}
+        return wanted.model_copy(
+            update={
+                "model_version": self.model.version,
+                "model_sha256": self.model.sha256,
+                "players": tuple(player for player in wanted.players if player in able),
+                "matches": tuple(order for order in wanted.matches if order.first in able and order.second in able),
+            }
+        )
 
 
 def open_mirror(root: Path, worker: str, run_id: str) -> WorkerFolder:

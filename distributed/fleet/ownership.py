@@ -163,23 +163,22 @@ class Claim:
         """Take the worker from any owner at the next contact."""
         self._takeover, self._ask_at = True, 0.0
 
-    def check(self, transport: Transport, names: Iterable[str]) -> None:
-        """Check by the names in its outbox that the folder is the claimed one and holds nothing of other runs.
+    def check(self, mine: bool, names: Iterable[str], *, machine: str) -> None:
+        """Check what a look has shown: the folder is the claimed one and holds nothing of other runs.
+
+        Args:
+            mine: whether its owner's record is this Coach's.
+            names: the files in its outbox.
+            machine: the machine's name.
 
         Raises:
             Moved: it is another folder, or holds games of another run, perhaps from a worker that was slow to end.
         """
-        found = list(names)
-        if not all(is_of_run(name, self.owner.run_id) for name in found):
-            raise Moved(
-                transport.worker, f"{worker_place(self._worker)} holds games of another run", "they are set aside"
-            )
-        if [name for name in found if name.endswith(OWNER)] != [self.owner.file_name]:
-            raise Moved(
-                transport.worker,
-                f"{worker_place(self._worker)} was deleted, or taken over by another Coach",
-                "it is checked again",
-            )
+        if not mine:
+            text = f"{worker_place(self._worker)} was deleted, or taken over by another Coach"
+            raise Moved(machine, text, "it is checked again")
+        if not all(is_of_run(name, self.owner.run_id) for name in names):
+            raise Moved(machine, f"{worker_place(self._worker)} holds games of another run", "they are set aside")
 
     def take(self, transport: Transport, end_worker: Callable[[], object], *, python: str) -> bool:
         """Enter this Coach as the owner and move away what belongs to other runs.

@@ -1,10 +1,11 @@
-"""One worker of a connected machine: what each poll exchanges with it, and how its process is managed."""
+"""One worker of a connected machine: its part of each look, what is sent to it, and how its process is managed."""
 
 import logging
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from distributed.fleet.look import Look, LookRequest
 from distributed.fleet.mirror import Mirror
 from distributed.fleet.ownership import Moved, Owner, Taken
 from distributed.fleet.worker_state import (
@@ -25,8 +26,9 @@ from distributed.fleet.worker_state import (
     advance,
     new_worker_state,
 )
-from distributed.setup.machine import PYTHON, WorkerSlot
+from distributed.setup.machine import WorkerSlot
 from distributed.setup.process_manager import ProcessManager
+from distributed.setup.remote_program import PYTHON
 from distributed.ssh.errors import ClusterError, Refused, RemoteFailure, Unreachable
 from distributed.ssh.transport import Transport
 from training.evaluation.orders import Contestant
@@ -93,6 +95,8 @@ class RemoteWorker:
         retired: whether the machine no longer has this worker.
         claimed: whether its folder has been claimed in this connection.
         ended: whether nothing remains to be done with it.
+        moved: whether its folder was found not to be ours in this step, and is to be claimed again.
+        error: what was not possible in this step.
     """
 
     def __init__(
@@ -113,6 +117,10 @@ class RemoteWorker:
         self.retired = False
         self.claimed = False
         self.ended = False
+        self.moved = False
+        self.error: RemoteFailure | None = None
+        self._desired: Callable[[], DesiredState | None] = lambda: None
+        self._unreadable: RemoteFailure | None = None  # its heartbeat
         self._heartbeat: Heartbeat | None = None
         self._last_batch: float | None = None
         self._model_since = self._model_sent = clock()
@@ -150,70 +158,44 @@ class RemoteWorker:
             )
         return actions
 
-    def poll(
-        self,
-        transport: Transport,
-        wanted: Callable[[], DesiredState | None],
-        *,
-        beside: Callable[[str], str | None],
-        is_turn: Callable[[], bool],
-    ) -> None:
-        """Do whatever is due now.
+    # A step: ``begin``, ``claim``, ``request`` and ``take`` for each look, ``send``, ``act``, ``finish``.
 
-        Args:
-            transport: to the machine.
-            wanted: returns what the worker is to have; called when it is time to send it.
-            beside: returns another worker of the machine that has the model with this SHA-256, if there is one.
-            is_turn: returns whether the worker's process may be started now.
+    def begin(self, desired: Callable[[], DesiredState | None]) -> None:
+        """Begin a step; ``desired`` returns what the worker is to have, and is called when it is time to send it."""
+        self._desired, self.moved, self.error = desired, False, None
+
+    def attempt(self, action: Callable[[], object]) -> None:
+        """Do something; what is wrong with this worker alone goes into its state.
 
         Raises:
-            Unreachable, Refused: the machine cannot be used. All other errors are in the worker's state.
+            Unreachable, Refused: the machine cannot be used.
         """
         try:
-            self._exchange(transport, wanted, beside, is_turn)
+            action()
         except (Unreachable, Refused):
             raise
-        except Taken as error:
-            if self._logged_owner != error.owner:
-                self._log_event(str(error))
-            self._logged_owner = error.owner
-            self.feed(ActionFailed(reason(error)))
         except RemoteFailure as error:
-            if isinstance(error, Moved):
-                self.claimed = False
-            if self.state.failure != reason(error):
-                self._log_event(str(error))
-            self.feed(ActionFailed(reason(error)))
-        else:
-            self._logged_owner = None
-            self.feed(Worked())
+            self._fail(error)
 
-    def _exchange(
-        self,
-        transport: Transport,
-        wanted: Callable[[], DesiredState | None],
-        beside: Callable[[str], str | None],
-        is_turn: Callable[[], bool],
-    ) -> None:
-        """Exchange everything, in the order that loses nothing: fetch, read what the Coach wants, send it, then forget.
+    def _fail(self, error: RemoteFailure) -> None:
+        self.error = error
+        owner = error.owner if isinstance(error, Taken) else None
+        if isinstance(error, Moved):
+            self.claimed = False
+        if self._logged_owner != owner if owner else self.state.failure != reason(error):
+            self._log_event(str(error))
+        self._logged_owner = owner or self._logged_owner
+        self.feed(ActionFailed(reason(error)))
 
-        An unreadable heartbeat does not stop this: if its process has died, only a new process writes a better one.
+    def claim(self, transport: Transport) -> None:
+        """Claim the worker's folder, unless it is ours.
+
+        Raises:
+            Taken: another Coach has it; looks then bring the games that it has set aside for us.
+            ClusterError: it could not be done.
         """
-        if not self.claimed:
-            self._claim_folder(transport)
-        failure = self._read_heartbeat(transport)
-        self._fetch(transport)
-        desired = None if self.retired else wanted()
-        if desired:
-            self._send_players(desired, transport)
-            self._send_desired(desired, transport, beside)
-        self.mirror.forget(transport, counted=desired is not None or (self.retired and self.state.running is False))
-        self._act(transport, may_start=lambda: desired is not None and is_turn())
-        if failure:
-            raise failure
-
-    def _claim_folder(self, transport: Transport) -> None:
-        """Claim the worker's folder; while another Coach has it, fetch the games that it has set aside for us."""
+        if self.claimed:
+            return
         try:
             self.mirror.claim_folder(
                 transport, lambda: self._process_manager.stop(transport, self.name), python=self._python
@@ -221,23 +203,78 @@ class RemoteWorker:
             self.claimed = True
         except Taken:
             self.feed(ProcessFound(False))  # no process of ours
-            if self.mirror.fetch_aside(
-                transport, came=lambda file: self._arrived((self.name, file)), clock=self._clock
-            ):
-                self._last_batch = self._clock()
-            self.mirror.forget(transport, counted=True)
             raise
 
-    def _read_heartbeat(self, transport: Transport) -> RemoteFailure | None:
-        """Process the heartbeat; return the error if it cannot be read."""
+    def request(self) -> LookRequest | None:
+        """Return what the next look is to do here; None: nothing, as the folder is not ours."""
+        if not self.claimed and not self.mirror.claim.is_lost:
+            return None
+        return self.mirror.request(self._assignment, unassigned=self.retired and self.state.running is False)
+
+    def glance(self) -> LookRequest | None:
+        """Return a request that changes nothing; None: the folder is not ours."""
+        return self.mirror.glance() if self.claimed and not self.ended else None
+
+    def _assignment(self) -> Assignment | None:
+        """Return the assignment for the next look; None: there is none, or it must wait for files.
+
+        It does not wait for a model's transfer, unless all games are played with one model.
+        """
+        desired = self._wanted()
+        if desired is None or self.mirror.model is None or (desired.sync_interval == 0 and self._is_due(desired)):
+            return None
+        wanted = desired.assignment
+        complete = self.mirror.has_players(wanted, desired.players) and self.mirror.has_modules(wanted)
+        return wanted if complete else None
+
+    def _wanted(self) -> DesiredState | None:
+        return None if self.retired else self._desired()
+
+    def take(self, found: Look, *, limit: int, machine: str) -> None:
+        """Take what a look has shown. A folder that is not ours is left, and claimed again the first time.
+
+        Raises:
+            RemoteFailure: something was not possible there or here; the next look tries again.
+        """
+        if not self.mirror.claim.is_lost:
+            self.note(found, machine=machine)
         try:
-            if heartbeat := self.mirror.read_heartbeat(transport):
-                self._note(heartbeat)
-        except Refused:
-            raise
+            count = self.mirror.take(found, limit=limit, machine=machine, came=self._came)
+        except Moved:
+            if self.moved:
+                raise
+            self.moved, self.claimed = True, False
+            return
+        if count:
+            self._last_batch = self._clock()
+
+    def _came(self, file: str) -> None:
+        self._arrived((self.name, file))
+
+    def note(self, found: Look, *, machine: str) -> None:
+        """Process the heartbeat, if the look shows it.
+
+        An unreadable heartbeat stops nothing: if its process has died, only a new process writes a better one.
+        """
+        if not found.mine or found.failed:
+            return
+        try:
+            heartbeat = self.mirror.heartbeat(found, machine=machine)
+            self._unreadable = None
         except RemoteFailure as error:
-            return error
-        return None
+            self._unreadable = error
+        else:
+            if heartbeat:
+                self._note(heartbeat)
+
+    def fetch_large(self, transport: Transport) -> None:
+        """Fetch the files that no look brings.
+
+        Raises:
+            ClusterError: one could not be fetched; the next step tries again.
+        """
+        if self.mirror.fetch_large(transport, came=self._came, clock=self._clock):
+            self._last_batch = self._clock()
 
     def _note(self, heartbeat: Heartbeat) -> None:
         before = self.state.model_version
@@ -257,49 +294,52 @@ class RemoteWorker:
         if self._finished_then is None and self.state.talks and model and heartbeat.model_version == model.version:
             self._finished_then = heartbeat.finished
 
-    def _fetch(self, transport: Transport) -> None:
-        """Fetch finished games. A deleted folder is created again; a folder that another Coach has taken is left."""
-        try:
-            self._fetch_all(transport)
-        except Moved:
-            self.claimed = False
-            self._claim_folder(transport)
-            self._fetch_all(transport)
-
-    def _fetch_all(self, transport: Transport) -> None:
-        if self.mirror.fetch(transport, came=lambda file: self._arrived((self.name, file)), clock=self._clock):
-            self._last_batch = self._clock()
-
     # What is sent.
 
-    def _send_desired(self, desired: DesiredState, transport: Transport, beside: Callable[[str], str | None]) -> None:
-        """Send the assignment, and the newest model when it is due."""
-        due = self._is_due(desired)
-        if self.mirror.model and not (due and desired.sync_interval == 0):
-            self.mirror.send_assignment(transport, desired.assignment)  # assignments do not wait for a model's transfer
-        if not due:
+    def has_to_send(self) -> bool:
+        """Return whether models or modules are due, which no look carries."""
+        desired = self._wanted() if self.claimed and not self.error else None
+        return desired is not None and (
+            self._is_due(desired)
+            or not self.mirror.has_players(desired.assignment, desired.players)
+            or not self.mirror.has_modules(desired.assignment)
+        )
+
+    def send(self, transport: Transport, beside: Callable[[str], str | None]) -> None:
+        """Send models and modules; the next look puts the assignment that names them.
+
+        Args:
+            transport: to the machine.
+            beside: returns another worker of the machine that has the model with this SHA-256, if there is one.
+
+        Raises:
+            ClusterError: something did not arrive; what did arrive is not sent again.
+        """
+        desired = self._wanted()
+        if desired is None:
             return
-        self.feed(Busy(f"model {desired.model.version} is being sent"))
+        if not self.mirror.has_players(desired.assignment, desired.players):
+            self._report("models of evaluation games are being sent")
+            self.mirror.send_players(transport, desired.assignment, desired.players)
+        self.mirror.send_modules(transport, desired.assignment)
+        if self._is_due(desired):
+            self._report(f"model {desired.model.version} is being sent")
+            self._send_model(desired, transport, beside)
+        self.feed(Busy())
+
+    def _report(self, busy: str) -> None:
+        self.feed(Busy(busy))
         self._changed()
+
+    def _send_model(self, desired: DesiredState, transport: Transport, beside: Callable[[str], str | None]) -> None:
         model, heartbeat = desired.model, self._heartbeat
         again = model.sha256 == self.mirror.sha256
         played = heartbeat.model_version if heartbeat and self.state.talks and not again else None
         self.mirror.send_model(
             transport, model, push=desired.push, played=played, beside=None if again else beside(model.sha256)
         )
-        self.mirror.send_assignment(transport, desired.assignment)
         self._finished_then, self._model_sent = None, self._clock()
-        self.feed(Sent(desired.model.version))
-        self.feed(Busy())
-
-    def _send_players(self, desired: DesiredState, transport: Transport) -> None:
-        """Send the models of evaluation games before the assignment names them."""
-        if self.mirror.has_players(desired.assignment, desired.players):
-            return
-        self.feed(Busy("models of evaluation games are being sent"))
-        self._changed()
-        self.mirror.send_players(transport, desired.assignment, desired.players)
-        self.feed(Busy())
+        self.feed(Sent(model.version))
 
     def _is_due(self, desired: DesiredState) -> bool:
         """Return whether to send this model now: the worker has none, idles, or has played enough with the last one."""
@@ -318,13 +358,36 @@ class RemoteWorker:
 
     # Its process.
 
-    def _act(self, transport: Transport, *, may_start: Callable[[], bool]) -> None:
-        """Carry out the actions that the worker's state asks for, and those that follow from them."""
+    def act(self, transport: Transport, *, is_turn: Callable[[], bool]) -> None:
+        """Carry out the actions that the worker's state asks for, and those that follow from them.
+
+        Args:
+            transport: to the machine.
+            is_turn: returns whether the worker's process may be started now.
+
+        Raises:
+            ClusterError: an action failed.
+        """
+        if self.error or not self.claimed:
+            return
+
+        def may_start() -> bool:
+            desired = self._wanted()
+            return desired is not None and is_turn()
+
         actions = self.feed(Tick())
         for _ in range(MOST_ROUNDS):
             if not actions or (actions[0] is Do.START and not may_start()):
                 return
             actions = self.feed(self._carried_out(actions[0], transport))
+
+    def finish(self) -> None:
+        """End a step: report what was not possible in it, or that all was."""
+        if self._unreadable and self.claimed and not self.error:
+            self._fail(self._unreadable)
+        if not self.error:
+            self._logged_owner = None
+            self.feed(Worked())
 
     def _carried_out(self, action: Do, transport: Transport) -> Event:
         match action:
@@ -373,8 +436,13 @@ class RemoteWorker:
         heard = sent is not None and sent.granted == heartbeat.granted
         return not (idle and heard and self.mirror.is_empty)
 
-    def end(self, transport: Transport, leaving: Leaving) -> None:
+    def end(self, transport: Transport, leaving: Leaving, look: Callable[[], None]) -> None:
         """End the worker and fetch what it delivers.
+
+        Args:
+            transport: to the machine.
+            leaving: when all must be done.
+            look: looks at this worker once more.
 
         Raises:
             ClusterError: the machine could not be used.
@@ -387,10 +455,13 @@ class RemoteWorker:
         )
         self.feed(Stop())
         self.feed(ProcessFound(False))
-        until = self._clock() + LAST_FETCH_SECONDS
-        self._fetch(transport)
-        while self.mirror.more and self._clock() < until:
-            self._fetch(transport)
+        until, more = self._clock() + LAST_FETCH_SECONDS, True
+        while more:
+            look()
+            if self.error:
+                raise self.error
+            self.fetch_large(transport)
+            more = self.mirror.more and self._clock() < until
         if self.mirror.waiting:
             self._log_event(
                 f"{self.name}: there was no time for the last {self.mirror.waiting} files of games, they stay there"

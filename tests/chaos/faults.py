@@ -13,15 +13,16 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.chaos.forgery import damage, damaged, forged, other_heartbeats, plant
+from tests.chaos.forgery import broken_agents, damage, damaged, forged, other_heartbeats, plant
 from tests.chaos.scene import CLOCK, Scene, Sign
 from tests.cluster.driver import ACTIVE, END_SECONDS
 from tests.cluster.hosts import Host
-from tests.cluster.processes import state
+from tests.cluster.processes import command_line, state
 
 Act = Callable[[Scene, Host], AbstractContextManager[Sign | None]]
 # What a fault affects; one of each at a time, so that they combine.
 MACHINE, WORKER, MAIN = "machine", "worker", "main"
+AGENT = ".pyz "  # in the command line of our program on a host
 CLOCK_JUMPS = (-1e9, -86_400.0, -60.0, 60.0, 86_400.0, 1e9)  # seconds
 SLOW_MBIT = 0.3
 SECOND_SECONDS = 180.0  # in which another Coach has started and reached the machines
@@ -112,6 +113,32 @@ def end_sessions(scene: Scene, host: Host) -> Iterator[Sign | None]:
     host.kill_sshd()
     host.start_sshd()
     yield None
+
+
+@fault(MACHINE, lasts=False, weight=3)
+def kill_agent(scene: Scene, host: Host) -> Iterator[Sign | None]:
+    """The agent is killed; another one is begun on the same connection."""
+    host.kill(AGENT)
+    yield None
+
+
+@fault(MACHINE, lasts=True)
+def freeze_agent(scene: Scene, host: Host) -> Iterator[Sign | None]:
+    """The agent is stopped for ever, as on a disk that hangs; the machine is connected again, with another agent."""
+    frozen = _agents(host)
+    _signal(frozen, signal.SIGSTOP)
+    yield (lambda: bool(set(_agents(host)) - set(frozen))) if frozen else None
+    _signal(frozen, signal.SIGCONT)
+
+
+@fault(MACHINE, lasts=True)
+def broken_agent(scene: Scene, host: Host) -> Iterator[Sign | None]:
+    """Every agent there says what it must not: garbage, half a frame, a frame without end, or that it is another
+    version.
+    """
+    with broken_agents(scene, host):
+        host.kill(AGENT)
+        yield scene.is_lost(host)
 
 
 @fault(MACHINE, lasts=True, weight=1)
@@ -364,6 +391,10 @@ def second_coach(scene: Scene, host: Host) -> Iterator[Sign | None]:
 
 
 # What they share.
+
+
+def _agents(host: Host) -> list[int]:
+    return [pid for pid in host.pids() if AGENT in command_line(pid) and state(pid) not in "ZX"]
 
 
 def _signal(pids: list[int], number: int) -> None:

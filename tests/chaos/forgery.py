@@ -13,6 +13,30 @@ from tests.cluster.hosts import Host
 from tests.training.data.forging import pack, put_together, take_apart, unpack
 
 FORGED_HEARTBEAT = "forged-heartbeat"
+# In place of our program on a machine: what an agent may say after the mark, and whether it then ends.
+BROKEN_AGENT = """import os, sys, time
+mark = b"@@" + sys.argv[1].encode() + b" "
+hello = b'{"program": "' + os.path.basename(sys.argv[0]).encode() + b'"}'
+greeting = mark + b"%08x%08x" % (len(hello), 0) + hello
+said = {
+    "garbage": greeting + os.urandom(5000),
+    "half a frame": greeting + mark + b"00000f00000000000[0, {",
+    "half a frame and its end": greeting + mark + b"00000f0000000000[0, {",
+    "a frame without end": greeting + mark + b"fffffff000000000[",
+    "another version": greeting.replace(hello, hello[:-3] + b'x"}'),
+    "nothing": b"",
+}[KIND]
+os.write(1, said)
+time.sleep(0 if KIND.endswith("its end") else 600)
+"""
+BROKEN_KINDS = (
+    "garbage",
+    "half a frame",
+    "half a frame and its end",
+    "a frame without end",
+    "another version",
+    "nothing",
+)
 
 
 def damaged(scene: Scene, data: bytes) -> bytes:
@@ -91,3 +115,16 @@ def other_heartbeats(scene: Scene, host: Host, changes: dict[str, object]) -> It
     finally:
         host.kill(FORGED_HEARTBEAT)
         path.unlink(missing_ok=True)
+
+
+@contextmanager
+def broken_agents(scene: Scene, host: Host) -> Iterator[None]:
+    """Have a host's agents, from the next one on, say what no agent says."""
+    program = BROKEN_AGENT.replace("KIND", repr(scene.chance.choice(BROKEN_KINDS))).encode()
+    found = {path: path.read_bytes() for path in (host.home / "keima" / ".remote").glob("*.pyz")}
+    for path in found:
+        with suppress(OSError):  # a full disk
+            path.write_bytes(program)
+    yield
+    for path, content in found.items():
+        path.write_bytes(content)

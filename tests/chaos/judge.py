@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
+from distributed.remote.serve import IDLE_SECONDS
 from tests.chaos.report import Health
 from tests.chaos.scene import Scene, orphans
 from tests.cluster.driver import ACTIVE, Driver, in_time
@@ -94,6 +95,9 @@ class Judge:
         if code != 128 + signal.SIGINT:
             self._say(f"the Coach ended with exit code {code} after Ctrl-C")
         driver.poll()
+        deadline = time.monotonic() + in_time(IDLE_SECONDS)  # an agent whose connection was cut notices it so late
+        while orphans(scene.hosts) and time.monotonic() < deadline:
+            time.sleep(0.5)
         for left in orphans(scene.hosts):
             self._say(f"left over: {left}")
         if "\nTraceback" in driver.output.read_text(errors="replace"):  # otherwise it is quoted from a worker's log

@@ -1,10 +1,11 @@
 """A cluster whose machines are folders of this one: real worker processes, and a network that can be cut."""
 
+import json
 import sys
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from configs.schema import Settings, WorkerSettings
 from distributed.fleet.fleet import Fleet
@@ -13,7 +14,7 @@ from distributed.setup.machine import WorkerSlot, worker_place
 from distributed.setup.process_manager import ProcessManager, ProcessStatus, RemoteProcessManager
 from distributed.setup.release import PROJECT, WORKER_CLASS, worker_requirements
 from distributed.ssh.errors import Unreachable
-from distributed.ssh.transport import Completed, Entry, LocalTransport, Transport
+from distributed.ssh.transport import Completed, Entry, LocalTransport, Stream, Transport
 from tests.training.small_run import GAME, small_settings
 from training.common.processes import Process, start_process
 from training.worker.worker_folder import WorkerFolder
@@ -41,20 +42,35 @@ class Network:
     fail.
     """
 
+    opened: ClassVar[list["Network"]] = []
+
     def __init__(self, root: Path) -> None:
+        self.opened.append(self)
         self.root = root
         self.cut: set[str] = set()
         self.failing: dict[
             str, Callable[[str, str], None]
         ] = {}  # machine -> is called with the operation and the file's name
         self.connections: list[str] = []
+        self.cables: list[Cable] = []
         self.done: list[tuple[str, str, str]] = []  # (machine, operation, file)
 
     def connect(self, machine: WorkerSettings) -> Transport:
         self.connections.append(machine.name)
         self.check(machine.name, "connect", "")
         host = self.root / machine.name
-        return Cable(self, machine.name, host if host.exists() else make_host(host))
+        self.cables.append(Cable(self, machine.name, host if host.exists() else make_host(host)))
+        return self.cables[-1]
+
+    def close(self) -> None:
+        """End the agents of connections that nobody has closed."""
+        for cable in self.cables:
+            cable.close()
+
+    @property
+    def looks(self) -> list[str]:
+        """The folders of the workers that were looked at, a line for each look."""
+        return [file for _, what, file in self.done if what == "look"]
 
     def check(self, machine: str, what: str, file: str) -> None:
         if machine in self.cut:
@@ -90,6 +106,36 @@ class Cable(LocalTransport):
     def run(self, argv: Sequence[str], *, seconds: float = 5.0) -> Completed:
         self._network.check(self.worker, "run", " ".join(argv))
         return super().run(argv, seconds=max(seconds, 60.0))  # this machine may be busy with other tests
+
+    def open(self, argv: Sequence[str]) -> Stream:
+        self._network.check(self.worker, "open", argv[6])
+        return Wire(self._network, self.worker, super().open(argv))
+
+
+class Wire:
+    """What goes to an agent; what its looks put and remove is recorded like the files of the cable."""
+
+    def __init__(self, network: Network, worker: str, inner: Stream) -> None:
+        self._network, self._worker, self._inner = network, worker, inner
+
+    def send(self, data: bytes) -> None:
+        _, command, request = json.loads(data[data.index(b"[") :])
+        if command == "look":
+            self._network.check(self._worker, command, " ".join(each["place"] for each in request["workers"]))
+            for each in request["workers"]:
+                if each["assignment"] is not None:
+                    self._network.check(self._worker, "put", f"{each['place']}/inbox/assignment.json")
+                for name in each["remove"]:
+                    self._network.check(self._worker, "remove", f"{each['place']}/outbox/{name}")
+        else:
+            self._network.check(self._worker, command, str(request.get("place")))
+        self._inner.send(data)
+
+    def receive(self, seconds: float) -> bytes:
+        return self._inner.receive(seconds)
+
+    def close(self) -> None:
+        self._inner.close()
 
 
 class ForkedWorkers:

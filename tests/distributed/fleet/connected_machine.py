@@ -13,7 +13,6 @@ from distributed.fleet.ownership import Claimant
 from distributed.fleet.worker_state import Mark
 from distributed.setup.machine import WorkerSlot
 from distributed.setup.process_manager import ProcessStatus
-from distributed.ssh.errors import RemoteFailure
 from distributed.ssh.transport import Transport
 from tests.distributed.local_fleet import Network, fleet_settings, worker_settings
 from tests.training.small_run import GAME
@@ -150,14 +149,6 @@ class Machine:
 
     def in_mirror(self) -> list[str]:
         return [path.name for path in self.mirror().batches()]
-
-
-def disk_full_for(what: str) -> Callable[[str, str], None]:
-    def check(done: str, file: str) -> None:
-        if done == what:
-            raise RemoteFailure(NAME, "No space left on device", "free space on its disk")
-
-    return check
 
 
 def full(*arguments: object, **options: object) -> None:

@@ -1,6 +1,7 @@
 """The connection to one machine, step by step: what is copied when, and which model a worker plays with."""
 
 import os
+import time
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ from distributed.fleet import mirror
 from distributed.fleet.mirror import waiting_files
 from distributed.fleet.remote_worker import ASKED_SECONDS
 from distributed.fleet.worker_state import Mark
-from tests.distributed.fleet.connected_machine import NAME, Machine, disk_full_for, full
+from tests.distributed.fleet.connected_machine import NAME, Machine, full
 from tests.training.small_run import GAME, NETWORK
 from training.common.files import FileTooLarge, read_limited, sha256_hex
 from training.data.batch_file import MAX_BATCH_BYTES
@@ -62,13 +63,15 @@ def test_no_file_is_removed_while_the_assignment_cannot_be_written(machine: Mach
     machine.play()
     file = machine.finish(0)
     machine.step()
-    machine.network.failing[NAME] = disk_full_for("put")
+    in_the_way = machine.folder().inbox / "assignment.json"
+    in_the_way.unlink()
+    in_the_way.mkdir()
     machine.assign(delivered=10)
     (machine.mirror().outbox / file).unlink()
     machine.step(steps=3)
     assert machine.in_outbox() == [file]
-    assert machine.mark() is Mark.ERROR and "free space" in machine.reason
-    machine.network.failing.clear()
+    assert machine.mark() is Mark.ERROR and "Is a directory" in machine.reason
+    in_the_way.rmdir()
     machine.beat(model_version=1)
     machine.step()
     assert machine.in_outbox() == []
@@ -357,3 +360,143 @@ def test_a_player_model_that_was_dropped_is_sent_again_when_needed(machine: Mach
             (machine.folder().inbox / opponent.file_name).unlink()  # as the worker does
     assert machine.assignment().players == (opponent,)
     assert (machine.folder().inbox / opponent.file_name).read_bytes() == b"guest"
+
+
+# Looks.
+
+SEATS = ("worker1-1", "worker1-2", "worker1-3", "worker1-4")
+
+
+@pytest.fixture
+def seats(tmp_path: Path) -> Machine:
+    """A machine with several workers, which play."""
+    machine = Machine(tmp_path, slots=SEATS)
+    machine.step()
+    machine.play(*SEATS)
+    machine.network.done.clear()
+    return machine
+
+
+def done(machine: Machine) -> list[tuple[str, str]]:
+    """Return what was done since the last call, each with the file's name."""
+    found = [(what, file.rpartition("/")[2]) for _, what, file in machine.network.done]
+    machine.network.done.clear()
+    return found
+
+
+def test_one_look_a_step_serves_all_workers_of_a_machine(seats: Machine) -> None:
+    for name in SEATS:
+        seats.beat(name, model_version=1)
+    seats.step()
+    (looked,) = seats.network.looks
+    assert {*looked.split()} >= {f"workers/{name}" for name in SEATS}
+    assert [what for what, _ in done(seats)] == ["look"]
+    files = {name: seats.finish(0, name) for name in SEATS}
+    seats.step()
+    assert dict(seats.connection.arrived) == files
+    assert [what for what, _ in done(seats)] == ["look"]
+    for name in SEATS:
+        seats.assign(name, granted=200, delivered=10)
+        (seats.mirror(name).outbox / files[name]).unlink()
+    seats.step()
+    assert [what for what, _ in done(seats)] == ["look", *["put", "remove"] * 4]
+    assert [seats.assignment(name).delivered for name in SEATS] == [10] * 4
+    assert not any(seats.folder(name).batches() for name in SEATS)
+
+
+def test_a_model_for_all_workers_costs_one_transfer_a_link_each_and_two_looks(seats: Machine) -> None:
+    for name in SEATS:
+        seats.beat(name, model_version=1, state="waiting")
+    seats.publish(2)
+    seats.step()
+    model = seats.folder().model_path(2).name
+    assert done(seats) == [
+        ("look", SEATS[-1]),
+        ("put", model),
+        *[("link", name) for name in SEATS[1:]],
+        ("look", SEATS[-1]),
+        *[("put", "assignment.json")] * 4,
+    ]
+    assert {seats.assignment(name).model_version for name in SEATS} == {2}
+
+
+def test_many_small_files_come_with_few_looks_and_large_ones_each_by_itself(seats: Machine) -> None:
+    small = [seats.finish(10 * number, SEATS[0], data=bytes(100)) for number in range(30)]
+    large = seats.finish(300, SEATS[0], data=bytes(2**22 + 1))
+    seats.step(steps=2)
+    assert [file for _, file in seats.connection.arrived] == [*small, large]
+    assert done(seats) == [("look", SEATS[-1]), ("get", large), ("look", SEATS[-1])]
+    assert seats.connection.snapshot.received >= 30 * 100 + 2**22
+
+
+def test_a_backlog_larger_than_a_look_may_bring_is_fetched_without_a_pause(seats: Machine) -> None:
+    for name in SEATS:
+        for number in range(3):
+            seats.finish(10 * number, name, data=bytes(2**19))
+    delays = []
+    while len(seats.connection.arrived) < 12:
+        seats.now += 0.1
+        delays.append(seats.connection.step())
+        assert len(delays) < 12
+    assert delays[:-1] == [0.0] * (len(delays) - 1) and delays[-1] > 0
+    assert {what for what, _ in done(seats)} == {"look"}
+
+
+def test_what_is_wrong_with_one_worker_s_folder_concerns_that_worker_alone(seats: Machine) -> None:
+    inbox = seats.folder(SEATS[1]).inbox
+    (inbox / "assignment.json").unlink()
+    (inbox / "assignment.json").mkdir()
+    (seats.folder(SEATS[2]).root / "worker.json").write_bytes(b"{")
+    file = seats.finish(0, SEATS[0])
+    for name in SEATS:
+        seats.assign(name, granted=200)
+    seats.beat(SEATS[0], model_version=1)
+    seats.beat(SEATS[3], model_version=1)
+    seats.step()
+    marks = [worker.state.mark for worker in seats.connection.snapshot.workers]
+    assert marks == [Mark.ACTIVE, Mark.ERROR, Mark.ERROR, Mark.ACTIVE]
+    assert list(seats.connection.arrived) == [(SEATS[0], file)]
+    assert [seats.assignment(name).granted for name in (SEATS[0], *SEATS[2:])] == [200] * 3
+
+
+def test_heartbeats_of_all_workers_stay_fresh_while_one_is_sent_a_large_model(seats: Machine) -> None:
+    heard: list[set[int]] = []
+
+    def beats() -> set[int]:
+        return {worker.heartbeat.beat for worker in seats.connection.snapshot.workers[1:] if worker.heartbeat}
+
+    def slowly(what: str, file: str) -> None:
+        """Let ten seconds pass during the transfer of the model."""
+        while what == "put" and "model-" in file and len(heard) < 10:
+            seats.now += 1.0
+            for name in SEATS[1:]:
+                seats.beat(name, model_version=1, finished=len(heard))
+            last, until = beats(), time.monotonic() + 10
+            while beats() == last:
+                assert time.monotonic() < until
+                seats.network.cables[-1].meanwhile()
+            heard.append(beats())
+            marks = {worker.state.mark for worker in seats.connection.snapshot.workers[1:]}
+            assert marks == {Mark.ACTIVE}
+
+    for name in SEATS:
+        seats.beat(name, model_version=1, finished=0)
+    seats.step()
+    seats.beat(SEATS[0], model_version=1, finished=50)
+    seats.network.failing[NAME] = slowly
+    seats.publish(2)
+    seats.step()
+    assert len(heard) == 10 and seats.assignment(SEATS[0]).model_version == 2
+
+
+def test_a_killed_agent_costs_nothing_but_another_one(seats: Machine) -> None:
+    stream = seats.network.cables[-1]._streams[-1]
+    stream._program.kill()
+    stream._program.wait()
+    for name in SEATS:
+        seats.beat(name, model_version=1)
+    file = seats.finish(0, SEATS[3])
+    seats.step()
+    assert list(seats.connection.arrived) == [(SEATS[3], file)]
+    assert {worker.state.mark for worker in seats.connection.snapshot.workers} == {Mark.ACTIVE}
+    assert [what for what, _ in done(seats)] == ["look", "open", "look"] and len(seats.network.connections) == 1

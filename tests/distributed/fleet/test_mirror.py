@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from configs.own_modules import keep_module
-from distributed.fleet.ownership import Claim
+from distributed.fleet.look import Look
+from distributed.ssh.errors import RemoteFailure
 from distributed.ssh.transport import Transport
 from tests.distributed.fleet.connected_machine import NAME, Machine
 from training.common.files import sha256_hex
@@ -22,7 +23,6 @@ class Folder:
         self.machine = Machine(root)
         self.machine.play()
         self.mirror = self.machine.connection._workers[NAME].mirror
-        self.claim: Claim = self.mirror.claim
         self.cable: Transport = self.machine.connection._transport  # type: ignore[assignment]
 
     def puts(self) -> list[str]:
@@ -52,32 +52,37 @@ def test_a_user_s_game_is_sent_once_and_before_the_assignment_that_names_it(fold
     (tmp_path / "othello.py").write_text("answer = 42\n")
     name = keep_module(tmp_path / "othello.py")
     before = len(folder.puts())
+    wanted = folder.machine.assignment().model_copy(update={"modules": (name,)})
     for lease in ("one", "two"):
-        wanted = folder.machine.assignment().model_copy(update={"modules": (name,), "lease": lease})
-        folder.mirror.send_assignment(folder.cable, wanted)
+        folder.machine.connection.assign(NAME, wanted.model_copy(update={"lease": lease}))
+        folder.machine.step()
     assert folder.puts()[before:] == [f"{name}.py", "assignment.json", "assignment.json"]
     assert folder.machine.folder().module_path(name).read_text() == "answer = 42\n"
 
 
-def test_nothing_is_sent_to_a_folder_that_another_run_has_taken(
-    folder: Folder, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def taken(*arguments: object) -> None:
-        raise RuntimeError("it is another's now")
-
-    monkeypatch.setattr(folder.mirror, "_checked", float("-inf"))
-    monkeypatch.setattr(folder.claim, "check", taken)
-    before = len(folder.puts())
-    with pytest.raises(RuntimeError):
-        folder.mirror.send_players(folder.cable, folder.wants(*MODELS), MODELS)
-    assert len(folder.puts()) == before
-
-
 def test_the_number_of_received_files_is_reported(folder: Folder) -> None:
-    came: list[str] = []
     for first in (0, 10, 20):
         file = f"{batch_name('run', NAME, first, 10, f'{first:016x}')}.games"
         (folder.machine.folder().outbox / file).write_bytes(b"games")
-    assert folder.mirror.fetch(folder.cable, came=came.append) == len(came) == 3
+    folder.machine.step()
+    assert len(folder.machine.connection.arrived) == 3
     assert (folder.mirror.waiting, folder.mirror.more) == (0, False)
-    assert folder.mirror.fetch(folder.cable, came=came.append) == 0
+    folder.machine.step()
+    assert len(folder.machine.connection.arrived) == 3
+
+
+def test_a_full_disk_there_is_an_error_with_the_remedy(folder: Folder) -> None:
+    full = Look(
+        failed="OSError: [Errno 28] No space left on device",
+        mine=True,
+        wrong="",
+        stamp="",
+        heartbeat=None,
+        unreadable="",
+        running=None,
+        entries=(),
+        files={},
+        unread=(),
+    )
+    with pytest.raises(RemoteFailure, match="free space on its disk"):
+        folder.mirror.take(full, limit=0, machine=NAME, came=list[str]().append)

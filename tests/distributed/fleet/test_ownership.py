@@ -1,6 +1,7 @@
 """Two Coaches that meet on one machine: who owns the worker, what the other one may do, and where the games go."""
 
 import json
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -9,9 +10,11 @@ from typing import Any
 import pytest
 
 from distributed.fleet import ownership
+from distributed.fleet.look import look_at_workers
 from distributed.fleet.ownership import ASK_SECONDS, Claimant, owner_here
 from distributed.fleet.worker_state import Mark
 from distributed.remote.process import claim
+from distributed.setup.agent import AgentTransport
 from distributed.ssh.errors import Unreachable
 from tests.distributed.fleet.connected_machine import NAME, Machine
 from tests.training.small_networks import CONNECT_FOUR
@@ -285,20 +288,30 @@ def test_the_worker_of_an_earlier_version_is_left_alone_as_long_as_its_lease_is_
     assert second.stopped == [NAME] and second.started == [NAME]
 
 
-def test_a_folder_that_changes_hands_during_an_exchange_receives_nothing_more(
-    coaches: Callable[..., tuple[Coach, Coach]], monkeypatch: pytest.MonkeyPatch
+def test_a_look_at_a_folder_that_has_changed_hands_touches_nothing(
+    coaches: Callable[..., tuple[Coach, Coach]],
 ) -> None:
     first, second = coaches()
     first.play()
+    file = first.finish(0)
+    first.step()
+    (first.mirror().outbox / file).unlink()  # it is in the ledger, and may be deleted there
+    mirror, wanted = first.connection._workers[NAME].mirror, first.assignment()
     second.want()
+    second.step()
     second.connection.take_over(NAME)
     second.step(steps=2)
-    monkeypatch.setattr("distributed.fleet.mirror.CHECK_SECONDS", 0.0)
-    connection = first.connection
-    worker = connection._workers[NAME]
+    mine, placed = second.finish(0), second.assignment()
+    transport = AgentTransport(first.network.connect(first.connection.machine), python=sys.executable)
+    changed = wanted.model_copy(update={"lease": "another"})
+    request = mirror.request(lambda: changed, unassigned=False)
+    assert request.assignment and request.remove == (file,)
+    (look,) = look_at_workers(transport, [request], limit=2**20, python=sys.executable)
+    assert (look.mine, look.entries, look.files, look.heartbeat) == (False, (), {}, None)
     with pytest.raises(ownership.Moved):
-        worker.mirror.send_assignment(first.network.connect(connection.machine), second.assignment())
-    assert second.assignment().run_id == "bbbb"
+        mirror.take(look, limit=2**20, machine=NAME, came=list[str]().append)
+    assert second.assignment() == placed and second.in_outbox() == [mine]
+    assert mirror.request(lambda: changed, unassigned=False) == request  # it is not taken for done
 
 
 def test_an_invalid_record_names_no_owner(coaches: Callable[..., tuple[Coach, Coach]]) -> None:

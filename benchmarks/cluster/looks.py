@@ -1,0 +1,203 @@
+"""Measure a round of looks at all workers of one machine, by the number of workers and the round-trip time.
+
+    python benchmarks/cluster/looks.py [--workers 1 4 16] [--milliseconds 100] [--rounds 3] [--checkout FOLDER]
+
+Real parts: an sshd of its own on this machine, the SSH connection, the connection's steps, and everything that is done
+on the machine. Simulated: the distance, by a TCP proxy of another process that holds every chunk back by half of the
+round-trip time in each direction (the bandwidth is unlimited, and sshd and the proxy share this machine's processor);
+and the workers, whose heartbeats one more process replaces once a second. Another checkout's code is measured in the
+same way, for comparison. The columns:
+
+    round, assigned   seconds that a step of the connection takes: one in which nothing but heartbeats is new, and one
+                      in which every worker also gets a new assignment; the medians of --rounds
+    ms/round          processor time of this process in such a step (the idle one), all its threads; and per worker
+"""
+
+import argparse
+import asyncio
+import os
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parents[2]
+PATIENCE = 300.0  # seconds until all workers must be Active
+
+
+async def delay(listening: socket.socket, port: int, seconds: float) -> None:
+    """Pass connections on to a local port; every chunk arrives ``seconds`` late, in both directions."""
+
+    async def one_way(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
+        due: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue()
+
+        async def deliver() -> None:
+            while True:
+                when, chunk = await due.get()
+                await asyncio.sleep(max(0.0, when - time.monotonic()))
+                if not chunk:
+                    target.close()
+                    return
+                target.write(chunk)
+
+        delivering = asyncio.create_task(deliver())
+        chunk = b"more"
+        while chunk:
+            try:
+                chunk = await source.read(2**16)
+            except ConnectionError:
+                chunk = b""
+            due.put_nowait((time.monotonic() + seconds, chunk))
+        await delivering
+
+    async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        there, back = await asyncio.open_connection("127.0.0.1", port)
+        await asyncio.gather(one_way(reader, back), one_way(there, writer))
+
+    server = await asyncio.start_server(connected, sock=listening)
+    async with server:
+        await server.serve_forever()
+
+
+def in_a_process(work: Callable[[], object]) -> int:
+    """Do something in a process of its own; return its id."""
+    child = os.fork()
+    if child == 0:
+        try:
+            work()
+        finally:
+            os._exit(0)
+    return child
+
+
+def beat(folders: list[Any], run_id: str, heartbeat: type[Any]) -> None:
+    """Replace the heartbeats of all workers once a second."""
+    beats = 0
+    while True:
+        beats += 1
+        for folder in folders:
+            values = {"run_id": run_id, "worker": folder.root.name, "beat": beats, "pid": 1, "model_version": 1}
+            folder.make().write_heartbeat(heartbeat(state="playing", **values))
+        time.sleep(1.0)
+
+
+def measure(count: int, milliseconds: float, rounds: int, root: Path) -> str:
+    """Return a row of the table."""
+    from distributed.fleet.machine_connection import MachineConnection
+    from distributed.fleet.worker_state import Mark
+    from distributed.setup.machine import WorkerSlot
+    from distributed.ssh.ssh import connect
+    from tests.distributed.local_fleet import fleet_settings
+    from tests.distributed.sshd import running_sshd
+    from tests.training.small_run import GAME
+    from training.common.files import sha256_hex
+    from training.run.assignments import AssignmentBook
+    from training.worker.model_push import PublishedModel
+    from training.worker.worker_folder import Heartbeat, WorkerFolder
+
+    names = [f"worker1-{number}" for number in range(1, count + 1)]
+
+    class Running:
+        """A process manager of workers that run already."""
+
+        def prepare(self, *arguments: object) -> tuple[WorkerSlot, ...]:
+            return tuple(WorkerSlot(name) for name in names)
+
+        def start(self, *arguments: object) -> None: ...
+
+        def stop(self, *arguments: object, **options: object) -> None: ...
+
+        def alive(self, *arguments: object) -> bool:
+            return True
+
+        def tail(self, *arguments: object) -> str:
+            return ""
+
+    os.environ["HOME"] = str(root / "user")
+    os.environ.pop("SSH_AUTH_SOCK", None)
+    with running_sshd(root / "server", root / "user") as server, socket.create_server(("127.0.0.1", 0)) as listening:
+        near = listening.getsockname()[1]
+        helpers = [in_a_process(lambda: asyncio.run(delay(listening, server.port, milliseconds / 2e3)))]
+        server.trust(f"[127.0.0.1]:{near}")
+        machine = server.worker(port=near, python=sys.executable)
+        settings = fleet_settings(root, distributed={"offline_seconds": PATIENCE, "heartbeat_seconds": 1.0})
+        (root / "workers").mkdir()
+        connection = MachineConnection(
+            machine,
+            process_manager=Running(),
+            connect=lambda: connect(machine, host_key_policy="strict", seconds=20.0),
+            root=root / "workers",
+            run_id="run",
+            settings=settings,
+        )
+        folders = [WorkerFolder(Path(machine.directory) / "workers" / name) for name in names]
+        helpers.append(in_a_process(lambda: beat(folders, "run", Heartbeat)))
+        book = AssignmentBook(game=GAME, settings=settings, run_id="run")
+
+        def assign() -> None:
+            for name in names:
+                book.set_account(name, granted=100, delivered=0)
+                connection.assign(name, book.next_assignment(name))
+
+        model = os.urandom(20_000)
+        connection.publish(PublishedModel(version=1, data=model, sha256=sha256_hex(model)))
+        try:
+            until = time.monotonic() + PATIENCE
+            while {worker.state.mark for worker in connection.snapshot.workers} != {Mark.ACTIVE}:
+                if time.monotonic() > until:
+                    raise SystemExit(f"not all workers are Active: {connection.snapshot}")
+                if len(connection.snapshot.workers) == count:
+                    assign()
+                connection.step()
+                time.sleep(0.1)
+            idle, cpu = timed(connection.step, rounds)
+            assigned, _ = timed(lambda: (assign(), connection.step()), rounds)
+        finally:
+            connection.leave(drain=False, seconds=0.0)
+            connection.step()
+            for pid in helpers:
+                os.kill(pid, 9)
+                os.waitpid(pid, 0)
+    return f"{count:7d} {milliseconds:7.0f} {idle:9.2f} {assigned:9.2f} {cpu * 1e3:9.1f} {cpu * 1e3 / count:9.2f}"
+
+
+def timed(work: Callable[[], object], rounds: int) -> tuple[float, float]:
+    """Return the medians of seconds, and of seconds of processor time, of some rounds; heartbeats change in between."""
+    seconds, processor = [], []
+    for _ in range(rounds):
+        time.sleep(1.1)
+        began, cpu = time.perf_counter(), time.process_time()
+        work()
+        seconds.append(time.perf_counter() - began)
+        processor.append(time.process_time() - cpu)
+    return statistics.median(seconds), statistics.median(processor)
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--workers", type=int, nargs="+", default=[1, 4, 16], help="numbers of workers on the machine")
+    parser.add_argument("--milliseconds", type=float, default=100.0, help="the round-trip time")
+    parser.add_argument("--rounds", type=int, default=3, help="rounds of each kind that are measured")
+    parser.add_argument("--checkout", type=Path, default=HERE, help="whose code is measured")
+    parser.add_argument("--one", type=Path, help=argparse.SUPPRESS)  # a process for one row: its folder
+    arguments = parser.parse_args()
+    if arguments.one:
+        sys.path.insert(0, str(arguments.checkout.resolve()))
+        print(measure(arguments.workers[0], arguments.milliseconds, arguments.rounds, arguments.one), flush=True)
+        return
+    print("workers  RTT ms   round s assigned s ms/round ms/worker", flush=True)
+    for count in arguments.workers:
+        with tempfile.TemporaryDirectory() as folder:
+            line = [sys.executable, __file__, "--one", folder, "--workers", count, "--rounds", arguments.rounds]
+            line += ["--milliseconds", arguments.milliseconds, "--checkout", arguments.checkout]
+            subprocess.run([str(word) for word in line], check=True)
+
+
+if __name__ == "__main__":
+    main()
