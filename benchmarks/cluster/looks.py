@@ -14,54 +14,51 @@ same way, for comparison. The columns:
 """
 
 import argparse
-import asyncio
 import os
+import select
 import socket
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
+from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 HERE = Path(__file__).resolve().parents[2]
+CHECKOUT = "KEIMA_CHECKOUT"  # the variable that names the checkout to a process that measures it
+sys.path.insert(0, os.environ.get(CHECKOUT, str(HERE)))
+
+from configs.flags import number, whole
+
 PATIENCE = 300.0  # seconds until all workers must be Active
 
 
-async def delay(listening: socket.socket, port: int, seconds: float) -> None:
+def delay(listening: socket.socket, port: int, seconds: float) -> None:
     """Pass connections on to a local port; every chunk arrives ``seconds`` late, in both directions."""
-
-    async def one_way(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
-        due: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue()
-
-        async def deliver() -> None:
-            while True:
-                when, chunk = await due.get()
-                await asyncio.sleep(max(0.0, when - time.monotonic()))
-                if not chunk:
-                    target.close()
-                    return
-                target.write(chunk)
-
-        delivering = asyncio.create_task(deliver())
-        chunk = b"more"
-        while chunk:
-            try:
-                chunk = await source.read(2**16)
-            except ConnectionError:
-                chunk = b""
-            due.put_nowait((time.monotonic() + seconds, chunk))
-        await delivering
-
-    async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        there, back = await asyncio.open_connection("127.0.0.1", port)
-        await asyncio.gather(one_way(reader, back), one_way(there, writer))
-
-    server = await asyncio.start_server(connected, sock=listening)
-    async with server:
-        await server.serve_forever()
+    others: dict[socket.socket, socket.socket] = {}
+    due: deque[tuple[float, socket.socket, bytes]] = deque()
+    while True:
+        wait = max(0.0, due[0][0] - time.monotonic()) if due else None
+        for ready in select.select([listening, *others], [], [], wait)[0]:
+            if ready is listening:
+                near, far = listening.accept()[0], socket.create_connection(("127.0.0.1", port))
+                for sock in (near, far):
+                    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                others.update({near: far, far: near})
+                continue
+            chunk = ready.recv(2**16)
+            due.append((time.monotonic() + seconds, others[ready], chunk))
+            if not chunk:
+                del others[ready]
+        while due and due[0][0] <= time.monotonic():
+            _, target, chunk = due.popleft()
+            with suppress(OSError):
+                target.sendall(chunk) if chunk else target.shutdown(socket.SHUT_WR)
 
 
 def in_a_process(work: Callable[[], object]) -> int:
@@ -112,8 +109,10 @@ def measure(count: int, milliseconds: float, rounds: int, root: Path) -> str:
 
         def stop(self, *arguments: object, **options: object) -> None: ...
 
-        def alive(self, *arguments: object) -> bool:
-            return True
+        def alive(self, *arguments: object) -> Any:
+            return SimpleNamespace(
+                running=True, waits="", start="", error=""
+            )  # also true: earlier versions want a bool
 
         def tail(self, *arguments: object) -> str:
             return ""
@@ -122,7 +121,7 @@ def measure(count: int, milliseconds: float, rounds: int, root: Path) -> str:
     os.environ.pop("SSH_AUTH_SOCK", None)
     with running_sshd(root / "server", root / "user") as server, socket.create_server(("127.0.0.1", 0)) as listening:
         near = listening.getsockname()[1]
-        helpers = [in_a_process(lambda: asyncio.run(delay(listening, server.port, milliseconds / 2e3)))]
+        helpers = [in_a_process(lambda: delay(listening, server.port, milliseconds / 2e3))]
         server.trust(f"[127.0.0.1]:{near}")
         machine = server.worker(port=near, python=sys.executable)
         settings = fleet_settings(root, distributed={"offline_seconds": PATIENCE, "heartbeat_seconds": 1.0})
@@ -156,7 +155,7 @@ def measure(count: int, milliseconds: float, rounds: int, root: Path) -> str:
                 connection.step()
                 time.sleep(0.1)
             idle, cpu = timed(connection.step, rounds)
-            assigned, _ = timed(lambda: (assign(), connection.step()), rounds)
+            assigned, _ = timed(connection.step, rounds, before=assign)
         finally:
             connection.leave(drain=False, seconds=0.0)
             connection.step()
@@ -166,11 +165,14 @@ def measure(count: int, milliseconds: float, rounds: int, root: Path) -> str:
     return f"{count:7d} {milliseconds:7.0f} {idle:9.2f} {assigned:9.2f} {cpu * 1e3:9.1f} {cpu * 1e3 / count:9.2f}"
 
 
-def timed(work: Callable[[], object], rounds: int) -> tuple[float, float]:
+def timed(
+    work: Callable[[], object], rounds: int, *, before: Callable[[], object] = lambda: None
+) -> tuple[float, float]:
     """Return the medians of seconds, and of seconds of processor time, of some rounds; heartbeats change in between."""
     seconds, processor = [], []
     for _ in range(rounds):
         time.sleep(1.1)
+        before()
         began, cpu = time.perf_counter(), time.process_time()
         work()
         seconds.append(time.perf_counter() - began)
@@ -181,22 +183,24 @@ def timed(work: Callable[[], object], rounds: int) -> tuple[float, float]:
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--workers", type=int, nargs="+", default=[1, 4, 16], help="numbers of workers on the machine")
-    parser.add_argument("--milliseconds", type=float, default=100.0, help="the round-trip time")
-    parser.add_argument("--rounds", type=int, default=3, help="rounds of each kind that are measured")
+    parser.add_argument(
+        "--workers", type=whole(), nargs="+", default=[1, 4, 16], help="numbers of workers on the machine"
+    )
+    parser.add_argument("--milliseconds", type=number(above=0), default=100.0, help="the round-trip time")
+    parser.add_argument("--rounds", type=whole(), default=3, help="rounds of each kind that are measured")
     parser.add_argument("--checkout", type=Path, default=HERE, help="whose code is measured")
     parser.add_argument("--one", type=Path, help=argparse.SUPPRESS)  # a process for one row: its folder
     arguments = parser.parse_args()
     if arguments.one:
-        sys.path.insert(0, str(arguments.checkout.resolve()))
         print(measure(arguments.workers[0], arguments.milliseconds, arguments.rounds, arguments.one), flush=True)
         return
     print("workers  RTT ms   round s assigned s ms/round ms/worker", flush=True)
     for count in arguments.workers:
         with tempfile.TemporaryDirectory() as folder:
             line = [sys.executable, __file__, "--one", folder, "--workers", count, "--rounds", arguments.rounds]
-            line += ["--milliseconds", arguments.milliseconds, "--checkout", arguments.checkout]
-            subprocess.run([str(word) for word in line], check=True)
+            line += ["--milliseconds", arguments.milliseconds]
+            environment = {**os.environ, CHECKOUT: str(arguments.checkout.resolve())}
+            subprocess.run([str(word) for word in line], env=environment, check=True)
 
 
 if __name__ == "__main__":
