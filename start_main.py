@@ -189,7 +189,7 @@ def with_present_workers(path: Path, settings: Settings) -> tuple[Path, Settings
         files.append(settings_file(CLUSTER))
     for file in files:
         present = load_settings(file).distributed
-        if present.workers:
+        if present.has_machines:
             return file, settings.model_copy(update={"distributed": present.model_copy(update={"enabled": True})})
     remedy = f"list them there, or with {connector(files[-1])} --add HOST USER; or continue without --distributed"
     raise ConfigError(files[-1], [f"distributed.workers: none are listed; {remedy}"])

@@ -28,7 +28,7 @@ from pathlib import Path
 from types import FrameType
 
 from configs.flags import whole
-from distributed.remote.process import CommandFailed, claim, let_go
+from distributed.remote.process import CommandFailed, claim, let_go, locked
 from distributed.setup.release import WORKER_CLASS
 from games import GAMES
 from training.common.logs import log_to
@@ -38,6 +38,9 @@ log = logging.getLogger("start_worker")
 
 LOG_BYTES = 4 * 2**20  # and the same for the rotated file
 ALREADY_RUNNING = 3
+ENDED_SECONDS = (
+    120.0  # for the lock of a process to be free that a scheduler has ended; NFS needs 90 if its machine died
+)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -54,6 +57,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        if arguments.scheduled:
+            forget_ended(folder)
         other = claim(folder, [str(argument) for argument in sys.argv])
     except (OSError, CommandFailed) as error:
         log.error("the worker cannot start: %s", error)
@@ -61,16 +66,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     if other is not None:
         log.error("%s has its worker already: process %d", folder, other)
         return ALREADY_RUNNING
-    use_device(arguments.gpu)
+    assigned = arguments.scheduled and bool(os.environ.get("CUDA_VISIBLE_DEVICES"))
+    if not assigned:
+        use_device(arguments.gpu)
     log.info(
         "worker %s: process %d, Python %s, %s",
         folder.name,
         os.getpid(),
         platform.python_version(),
-        device_text(arguments.gpu),
+        "on the GPU that the scheduler has assigned" if assigned else device_text(arguments.gpu),
     )
     try:
-        play(folder, arguments.worker_class, one_core=arguments.gpu is None)
+        play(folder, arguments.worker_class, one_core=arguments.gpu is None and not assigned)
     except Exception:
         log.exception("worker %s ends", folder.name)
         return 1
@@ -99,8 +106,26 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
         metavar="MODULE.CLASS",
         help=f"the worker's class (default: {WORKER_CLASS})",
     )
+    scheduled = "be a job of a scheduler such as Slurm: on the GPU that it has assigned, in place of an ended job"
+    parser.add_argument("--scheduled", action="store_true", help=scheduled)
     parser.add_argument("--log", type=Path, metavar="FILE", help="log file (default: the terminal)")
     return parser.parse_args(argv)
+
+
+def forget_ended(folder: Path) -> None:
+    """Remove the record of the folder's last process: the scheduler has ended it, on whatever machine it ran.
+
+    Raises:
+        CommandFailed: it has not ended, as it holds the worker's lock.
+    """
+    try:
+        with locked(folder / "worker.lock", ENDED_SECONDS):
+            (folder / "process.json").unlink(missing_ok=True)
+    except CommandFailed as error:
+        text = (
+            f"another worker still holds the lock of {folder} after {ENDED_SECONDS:.0f} s, perhaps on another machine"
+        )
+        raise CommandFailed(text, "busy") from error
 
 
 def use_device(gpu: int | None) -> None:

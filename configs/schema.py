@@ -65,6 +65,20 @@ Variable = Annotated[str, _like(r"[A-Za-z_][A-Za-z0-9_]{0,254}", "the name of an
 ClassPath = Annotated[str, _like(r"[^\W\d]\w*(\.[^\W\d]\w*)+", "a class as module.Class"), Field(max_length=300)]
 
 
+SlurmWord = Annotated[str, Field(max_length=1000), _like(r"[^\s-]\S*", "one word")]
+SlurmOption = Annotated[
+    str, Field(max_length=1000), _like(r"--?[A-Za-z][^\x00-\x1f\x7f]*", "an option of sbatch, such as --nice=100")
+]
+SLURM_TIME = re.compile(r"(?:([0-9]{1,4})-)?([0-9]{1,6})(?::([0-9]{1,6}))?(?::([0-9]{1,6}))?")
+# Options of sbatch that are given by other settings, or by which jobs are found and watched.
+SLURM_TAKEN = re.compile(
+    r"--(array|job-name|parsable|wrap|wait|signal|requeue|no-requeue|output|error|open-mode|chdir|test-only|clusters)\b"
+    r"|-[aJWoeDM]"
+)
+SLURM_NAME = "slurm"  # the workers are slurm-1, slurm-2 ...
+SLURM_SEAT = re.compile(rf"{SLURM_NAME}(-[0-9]+)*")
+
+
 def _tuple(value: Any) -> Any:
     """A list of YAML as a tuple, which frozen settings need."""
     return tuple(value) if isinstance(value, list) else value
@@ -468,8 +482,67 @@ class PipSettings(Section):
         return {name: value for name, value in named.items() if value}
 
 
+def slurm_seconds(text: str) -> int:
+    """The seconds of a time as Slurm writes it.
+
+    Raises:
+        ValueError: it is none.
+    """
+    found = SLURM_TIME.fullmatch(text)
+    if not found:
+        raise ValueError(f"expected a time as Slurm writes it, such as 4:00:00 or 2-12:00:00, found {text!r}")
+    days, *parts = (int(part) if part else None for part in found.groups())
+    numbers = [part for part in parts if part is not None]
+    if days is None and len(numbers) < 3:  # minutes, or minutes and seconds
+        numbers = [0, *numbers]
+    hours, minutes, seconds = (*numbers, 0, 0)[:3]
+    return (((days or 0) * 24 + hours) * 60 + minutes) * 60 + seconds
+
+
+def _slurm_time(text: str) -> str:
+    slurm_seconds(text)
+    return text
+
+
+class SlurmSettings(Section):
+    """Self-play in jobs of a Slurm cluster: an array of jobs with one worker each."""
+
+    count: Annotated[int, Field(ge=1, le=1000)]  # jobs, each with one worker
+    partition: SlurmWord | None = None  # this and all that is None: as Slurm has it by default
+    time: Annotated[str, AfterValidator(_slurm_time)] | None = None  # limit of a job; a new one follows
+    gpus: Annotated[int, Field(ge=0, le=1)] = 0  # per job
+    gpu_type: SlurmWord | None = None
+    cpus: Annotated[int, Field(ge=1, le=1024)] = 1  # per job
+    memory: Annotated[str, _like(r"[1-9][0-9]*[KMGT]?", "memory as Slurm writes it, such as 4G")] | None = None
+    account: SlurmWord | None = None
+    qos: SlurmWord | None = None
+    constraint: SlurmWord | None = None
+    options: Annotated[tuple[SlurmOption, ...], BeforeValidator(_tuple)] = ()  # more options of sbatch
+    setup: Annotated[tuple[Line, ...], BeforeValidator(_tuple)] = ()  # shell lines of a job before its worker starts
+    directory: Line | None = None  # shared by all nodes; None: in the run's folder
+    python: Line | None = None  # on the nodes; None: the interpreter of the Coach
+    warning_seconds: Annotated[int, Field(ge=10, le=3600)] = 60  # from the warning to the time limit
+    poll_seconds: Annotated[float, Field(ge=1, le=600)] = 10.0  # between two looks at the queue
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.time and slurm_seconds(self.time) < 2 * self.warning_seconds:
+            raise ValueError(f"time ({self.time}) must be at least twice warning_seconds ({self.warning_seconds})")
+        if self.gpu_type and not self.gpus:
+            raise ValueError(f"gpu_type ({self.gpu_type}) needs gpus: 1")
+        for option in self.options:
+            if taken := SLURM_TAKEN.match(option):
+                raise ValueError(f"options: {taken[0]} is not yours to set: the jobs of a run are found by it")
+        return self
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the workers."""
+        return tuple(f"{SLURM_NAME}-{number}" for number in range(1, self.count + 1))
+
+
 class DistributedSettings(Section):
-    """Self-play on other machines over SSH."""
+    """Self-play on other machines: over SSH, or in jobs of a Slurm cluster."""
 
     enabled: bool = False
     defaults: WorkerDefaults = WorkerDefaults()
@@ -478,6 +551,7 @@ class DistributedSettings(Section):
         BeforeValidator(_tuple),
         AfterValidator(_flat),
     ] = ()
+    slurm: SlurmSettings | None = None
     compression: bool = True
     batch_size: Annotated[int, Field(ge=1, le=10_000)] = 100  # games per transfer
     sync_interval: Count = 50  # games between model syncs
@@ -506,16 +580,23 @@ class DistributedSettings(Section):
         for first, second in _could_be_confused(self.workers):
             remedy = f"give one another `name`, or give {first} `processes: 1`"
             raise ValueError(f"workers: a process of {first} could have the name of machine {second}; {remedy}")
+        for name in sorted(name for name in names if self.slurm and SLURM_SEAT.fullmatch(name)):
+            raise ValueError(f"workers: {name} is called like the workers of Slurm; give it another `name`")
         for account in names.keys() & SEED_ACCOUNTS.values():
             raise ValueError(f"workers: {account} is the ledger's account of games from files; choose another name")
         if self.offline_seconds <= self.heartbeat_seconds:
             raise ValueError(
                 f"offline_seconds ({self.offline_seconds:g}) must exceed heartbeat_seconds ({self.heartbeat_seconds:g})"
             )
-        if self.enabled and not self.workers:
+        if self.enabled and not self.has_machines:
             add = f"{connector((info.context or {}).get('config'))} --add HOST USER"
             raise ValueError(f"workers: the list is empty, but enabled is true; add a machine with {add}")
         return self
+
+    @property
+    def has_machines(self) -> bool:
+        """Whether any machine is named on which workers can play."""
+        return bool(self.workers) or self.slurm is not None
 
     @property
     def unused_weights(self) -> str:
@@ -523,7 +604,7 @@ class DistributedSettings(Section):
 
         Removed workers keep their weight for when they come back, so this is no error.
         """
-        names = {worker.name for worker in self.workers}
+        names = {worker.name for worker in self.workers} | set(self.slurm.names if self.slurm else ())
         unused = ", ".join(sorted(self.worker_weights.keys() - names))
         known = listed(sorted(names))
         return unused and f"distributed.worker_weights: no worker is called {unused}; the workers are: {known}"

@@ -67,12 +67,19 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         "distributed/remote",
         "distributed/setup",
     ),
+    "distributed/slurm": (
+        "training/common",
+        "training/worker",
+        "distributed/ssh",
+        "distributed/setup",
+    ),
     "distributed/operations": (
         "training/common",
         "training/run",
         "views",
         "distributed/ssh",
         "distributed/setup",
+        "distributed/slurm",
         "distributed/fleet",
     ),
     "distributed": (

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 import start_worker
-from distributed.remote.process import boot_id, process_stat, running
+from distributed.remote.process import CommandFailed, boot_id, locked, process_stat, running
 from tests import programs
 from tests.sources import ROOT
 from tests.training.worker.test_worker import Main
@@ -97,6 +97,51 @@ def test_a_worker_whose_folder_was_recreated_while_it_started_leaves_it_to_the_o
         other.wait()
 
 
+def recorded_elsewhere(folder: Path) -> Path:
+    """Leave the record of a process on another machine that shares the folder; return it."""
+    folder.mkdir()
+    record = folder / "process.json"
+    record.write_text(json.dumps({"pid": 7, "start_ticks": 7, "boot_id": "x", "host": "node7-ab", "argv": []}))
+    return record
+
+
+@pytest.mark.medium
+@pytest.mark.parametrize("scheduled", [False, True])
+def test_a_job_of_a_scheduler_takes_the_place_of_one_on_another_machine_and_no_other_process_does(
+    tmp_path: Path, begin: Open, scheduled: bool
+) -> None:
+    record = recorded_elsewhere(tmp_path / "w")
+    process = begin(tmp_path / "w", "--worker-class", "no_such_module.Worker", *["--scheduled"] * scheduled)
+    output, _ = process.communicate(timeout=PATIENCE)
+    assert process.returncode == (1 if scheduled else 2)
+    assert record.exists() != scheduled
+    assert ("no_such_module" in output) == scheduled and ("node7" in output) != scheduled
+
+
+def test_a_job_whose_earlier_worker_still_holds_the_lock_does_not_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record = recorded_elsewhere(tmp_path / "w")
+    monkeypatch.setattr(start_worker, "ENDED_SECONDS", 0.1)
+    with locked(tmp_path / "w" / "worker.lock", 1.0), pytest.raises(CommandFailed, match="another worker still holds"):
+        start_worker.forget_ended(tmp_path / "w")
+    assert record.exists()
+    start_worker.forget_ended(tmp_path / "w")
+    assert not record.exists()
+
+
+@pytest.mark.medium
+@pytest.mark.parametrize(
+    ("assigned", "told"), [("3", "on the GPU that the scheduler has assigned"), ("", "on one core")]
+)
+def test_a_job_of_a_scheduler_plays_on_the_gpu_that_it_was_assigned(
+    tmp_path: Path, begin: Open, monkeypatch: pytest.MonkeyPatch, assigned: str, told: str
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", assigned)
+    output, _ = begin(tmp_path / "w", "--scheduled", "--worker-class", "no.Worker").communicate(timeout=PATIENCE)
+    assert told in output
+
+
 @pytest.mark.medium
 def test_a_missing_worker_class_ends_the_worker_with_the_reason(tmp_path: Path, begin: Open) -> None:
     process = begin(tmp_path / "w", "--worker-class", "no_such_module.Worker")
@@ -114,7 +159,7 @@ def test_a_rehearsal_shows_that_a_machine_can_play() -> None:
 
 def test_its_help_explains_its_use(begin: Open, tmp_path: Path) -> None:
     output, _ = begin(tmp_path, "--help").communicate(timeout=PATIENCE)
-    for word in ("--folder", "--gpu", "--worker-class", "--log", "Ctrl-C"):
+    for word in ("--folder", "--gpu", "--worker-class", "--scheduled", "--log", "Ctrl-C"):
         assert word in output
 
 

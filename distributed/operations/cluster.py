@@ -21,6 +21,7 @@ from distributed.setup.machine import printable_start
 from distributed.setup.machine_source import MachineSources
 from distributed.setup.process_manager import ProcessManager, RemoteProcessManager
 from distributed.setup.release import WorkerRequirements, worker_requirements
+from distributed.slurm.source import SlurmMachines
 from distributed.ssh import ssh
 from distributed.ssh.transport import Transport
 from training.common.reports import ClusterReport, RemoteDetails, RemoteStanding
@@ -116,7 +117,19 @@ class Cluster(Fleet):
         title = f"{settings.run.name}: {game_title(game.name, game.options)}"
         self._requests = RequestInbox(control_folder, run=run_dir, config=config, coach=owner.pid)
         self._status = StatusFile(status_folder, title=title)
-        self._sources = MachineSources(SshMachines(config, distributed, required=code, coach=owner.coach))
+        others = []
+        if distributed.slurm:
+            others.append(
+                SlurmMachines(
+                    distributed.slurm,
+                    run_dir=run_dir,
+                    run_id=run_id,
+                    required=code,
+                    offline_seconds=distributed.offline_seconds,
+                    log_event=log_event,
+                )
+            )
+        self._sources = MachineSources(SshMachines(config, distributed, required=code, coach=owner.coach), others)
         self._ended = False
         super().__init__(
             root,

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from configs.schema import DistributedSettings, Settings, WorkerSettings, first_label
+from configs.schema import DistributedSettings, Settings, WorkerSettings, first_label, slurm_seconds
 
 
 def settings(**sections: Any) -> Settings:
@@ -49,12 +49,37 @@ def test_a_run_name_is_safe_as_a_file_name(name: str) -> None:
         ("distributed", {"worker_class": "Worker"}, "module.Class"),
         ("distributed", {"worker_class": "os; import x.Y"}, "module.Class"),
         ("distributed", {"host_key_policy": "none"}, "host_key_policy"),
+        ("distributed", {"slurm": {}}, "count"),
+        ("distributed", {"slurm": {"count": 1, "time": "4h"}}, "a time as Slurm writes it, such as 4:00:00"),
+        ("distributed", {"slurm": {"count": 1, "time": "1:00"}}, "at least twice warning_seconds (60)"),
+        ("distributed", {"slurm": {"count": 1, "gpu_type": "a100"}}, "needs gpus: 1"),
+        ("distributed", {"slurm": {"count": 1, "memory": "4 GB"}}, "memory as Slurm writes it, such as 4G"),
+        ("distributed", {"slurm": {"count": 1, "partition": "-x"}}, "one word"),
+        ("distributed", {"slurm": {"count": 1, "options": ["nice=5"]}}, "an option of sbatch, such as --nice=100"),
+        ("distributed", {"slurm": {"count": 1, "options": ["--array=1-9"]}}, "--array is not yours to set"),
+        ("distributed", {"slurm": {"count": 1, "options": ["-Jname"]}}, "-J is not yours to set"),
+        ("distributed", {"slurm": {"count": 1}, "workers": [worker("slurm-3")]}, "called like the workers of Slurm"),
     ],
 )
 def test_contradictory_settings_are_refused(section: str, values: dict[str, Any], message: str) -> None:
     with pytest.raises(ValidationError) as refused:
         settings(**{section: values})
     assert message in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("90", 5400), ("90:30", 5430), ("4:00:00", 14_400), ("2-12", 216_000), ("2-12:30", 217_800), ("0-0:0:1", 1)],
+)
+def test_a_time_is_read_as_slurm_reads_it(text: str, seconds: int) -> None:
+    assert slurm_seconds(text) == seconds
+
+
+def test_workers_of_slurm_are_enough_for_a_distributed_run_and_may_have_weights() -> None:
+    values = {"enabled": True, "slurm": {"count": 2}, "worker_weights": {"slurm-2": 2.0}}
+    distributed = DistributedSettings.model_validate(values)
+    assert distributed.has_machines and distributed.unused_weights == ""
+    assert distributed.slurm and distributed.slurm.names == ("slurm-1", "slurm-2")
 
 
 def test_a_removed_worker_may_leave_its_weight_behind() -> None:

@@ -18,9 +18,8 @@ KEY = re.compile(r"^ *(- )?(?P<key>[a-z][a-z0-9_]*):(?P<rest>.*)$")
 
 def with_examples(path: Path) -> str:
     """Return a file's text with its commented-out example workers enabled."""
-    return re.sub(r"^  #  ", "    ", path.read_text(encoding="utf-8"), flags=re.MULTILINE).replace(
-        "workers: [] ", "workers: "
-    )
+    text = re.sub(r"^  #  ", "    ", path.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    return text.replace("workers: [] ", "workers: ").replace("slurm: null ", "slurm: ")
 
 
 def keys(path: Path) -> dict[str, str]:
@@ -120,3 +119,4 @@ def test_the_example_workers_of_the_reference_file_are_valid_when_uncommented(tm
     names = [worker.name for worker in distributed.workers]
     assert names == ["worker1", "worker2", *(f"node{number:02}" for number in range(1, 41))]
     assert distributed.workers[1].gpu_ids == (0, 1)
+    assert distributed.slurm and len(distributed.slurm.names) == 16

@@ -37,6 +37,7 @@ class StandIn:
         self.root = root
         self.beats = 0
         self.seconds = 0.0  # duration of every call
+        self.waits = ""  # what processes wait for
         self.running: set[str] = set()
 
     def prepare(
@@ -52,7 +53,7 @@ class StandIn:
         self.running.discard(worker)
 
     def alive(self, transport: Transport, worker: str) -> ProcessStatus:
-        return ProcessStatus(running=worker in self.running)
+        return ProcessStatus(running=worker in self.running, waits=self.waits)
 
     def tail(self, transport: Transport, worker: str) -> str:
         return "nothing"
@@ -232,6 +233,29 @@ def test_a_machine_can_be_added_and_removed_during_a_run(opened: Open, tmp_path:
     wait_until(fleet, lambda: fleet.workers == ("worker2",), doing=lambda: processes.beat("worker1", **idle))
     assert "worker1" not in processes.running
     assert any("worker1 has been removed" in text for text in events)
+
+
+def test_a_worker_that_waits_in_a_queue_for_longer_than_a_lease_gets_no_games_until_it_plays(
+    opened: Open, tmp_path: Path
+) -> None:
+    waiting, playing, later = StandIn(tmp_path), StandIn(tmp_path), [0.0]
+    waiting.waits = "waits for resources"
+    fleet = opened(
+        "worker1",
+        "worker2",
+        process_manager=lambda machine: waiting if machine.name == "worker1" else playing,
+        clock=lambda: time.monotonic() + later[0],
+    )
+    fleet.publish(1, b"model")
+    show_all(fleet)
+    wait_until(fleet, lambda: marks(fleet)["worker2"] is Mark.ACTIVE, doing=lambda: playing.beat("worker2"))
+    wait_until(fleet, lambda: fleet.view().workers[0].reason == "waits for resources")
+    assert fleet.workers == ("worker1", "worker2")
+    later[0] = 1000.0
+    wait_until(fleet, lambda: fleet.workers == ("worker2",), doing=lambda: playing.beat("worker2"))
+    assert marks(fleet)["worker1"] is Mark.SYNCING
+    waiting.waits = ""
+    wait_until(fleet, lambda: len(fleet.workers) == 2, doing=lambda: waiting.beat("worker1"))
 
 
 def test_an_unknown_account_is_not_shown_to_a_worker(opened: Open, tmp_path: Path) -> None:
