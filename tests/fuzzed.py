@@ -16,9 +16,11 @@ import yaml
 import zstandard
 
 from configs.load import ConfigError, load_settings
+from distributed.fleet.look import LookRequest, seen
+from distributed.setup.agent import Agent, AgentTransport
 from distributed.setup.machine import Alive, Probe, Started, Stopped, Tail, find_answer, understood
-from distributed.ssh.errors import RemoteFailure
-from distributed.ssh.transport import Completed, LocalTransport
+from distributed.ssh.errors import RemoteFailure, Unreachable
+from distributed.ssh.transport import Completed, LocalTransport, StreamEnded
 from games import load_game
 from tests.real_inputs import (
     BETWEEN,
@@ -32,6 +34,7 @@ from tests.real_inputs import (
     configs,
     dumped,
     heartbeat,
+    look,
     result,
     safetensors,
     stats,
@@ -61,6 +64,7 @@ from training.networks.model_heading import MODEL_PREFIX
 from training.worker.worker_folder import BrokenMessage, WorkerFolder
 from views.files import UnreadableStats, read_stats
 
+LOST = (RemoteFailure, Unreachable)  # an agent whose answers make no sense
 MEMORY = Path("/dev/shm")  # Linux's folder in memory
 FOLDER = tempfile.TemporaryDirectory(prefix="keima-fuzz-", dir=MEMORY if MEMORY.is_dir() else None)
 PLACE = Path(FOLDER.name)
@@ -304,6 +308,43 @@ def read_answer(data: bytes) -> object:
     return read
 
 
+class Said:
+    """A stream of an agent that has said something and ended."""
+
+    def __init__(self, said: bytes) -> None:
+        self._said = said
+
+    def send(self, data: bytes) -> None: ...
+
+    def receive(self, seconds: float) -> bytes:
+        said, self._said = self._said, b""
+        if not said:
+            raise StreamEnded("w", "its program has ended")
+        return said
+
+    def close(self) -> None: ...
+
+
+def frame(text: bytes, data: bytes = b"") -> bytes:
+    return f"@@{NONCE} {len(text):08x}{len(data):08x}".encode() + text + data
+
+
+def read_frames(data: bytes) -> object:
+    """Read an agent's first frame and the answer to a look."""
+    agent = Agent(Said(data), NONCE, "w")
+    agent.greet(1.0)
+    agent.ask(0, "look", {})
+    return agent.reply(0, 0.0)
+
+
+def read_look(data: bytes) -> object:
+    """Read the answer to a look, with the bytes of its files, which came in a sound frame."""
+    reply = read_frames(frame(b'{"program": "p"}') + frame(b"[0, " + data + b"]", b"games"))
+    request = LookRequest(place="workers/w", coach="c", seen="")
+    assert isinstance(reply, tuple)
+    return seen(AgentTransport(LocalTransport(PLACE, worker="w")), [request], *reply, python="python3")
+
+
 def _decoders() -> Iterable[tuple[str, Decoder]]:
     folder = WorkerFolder(PLACE / "folder").make()
     (PLACE / "spoilt").mkdir()
@@ -323,6 +364,8 @@ def _decoders() -> Iterable[tuple[str, Decoder]]:
         ("assignment", [assignment()], spoil_json, assignments, BrokenMessage),
         ("match", [result()], spoil_json, decode_result, ValueError),
         ("machine", answers(), spoil_json, read_answer, RemoteFailure),
+        ("agent", [frame(b'{"program": "p"}') + frame(b"[0, " + look() + b"]", b"games")], damage, read_frames, *LOST),
+        ("look", [look()], spoil_json, read_look, *LOST),
         ("config", configs(), or_damage(spoil_config), in_file("c.yaml", load_settings), ConfigError),
         ("stats", [stats()], spoil_json, in_file("s.json", read_stats), UnreadableStats),
         ("pgn", [PGN.encode()], spoil_text, in_file("g.pgn", read_chess)),

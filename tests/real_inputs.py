@@ -48,6 +48,21 @@ def heartbeat() -> bytes:
     )
 
 
+def look() -> bytes:
+    """Return the answer to a look at one worker, which comes with the five bytes of a file."""
+    worker = {
+        "mine": True,
+        "wrong": "",
+        "stamp": "1-2-3",
+        "heartbeat": heartbeat().decode(),
+        "running": True,
+        "names": [["c.owner", 2], ["000000000-1-w--run-0f.games", 5]],
+        "files": [["000000000-1-w--run-0f.games", 5]],
+        "unread": [],
+    }
+    return dumped({"ok": {"workers": [worker]}})
+
+
 def order() -> MatchOrder:
     numbers = {"seed": 1, "opening_plies": 2, "match_pairs": 4, "first_pair": 0, "pairs": 2, "num_simulations": 8}
     return MatchOrder.model_validate(

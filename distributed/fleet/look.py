@@ -4,7 +4,7 @@
 """
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 from pydantic import Field
@@ -84,7 +84,7 @@ def look_at_workers(
         ClusterError: there is no answer, or none that can be understood.
     """
     request: dict[str, Any] = {
-        "workers": [asdict(each) for each in requests],
+        "workers": [vars(each) for each in requests],
         "games": BATCH_NAME.pattern,
         "limit": limit,
     }
@@ -99,7 +99,7 @@ def look_at_workers(
 
 def glance_request(requests: Sequence[LookRequest]) -> dict[str, Any]:
     """Return a request that changes nothing and brings no files, to be posted during something long."""
-    return {"workers": [asdict(each) for each in requests], "games": BATCH_NAME.pattern, "limit": 0}
+    return {"workers": [vars(each) for each in requests], "games": BATCH_NAME.pattern, "limit": 0}
 
 
 def seen(
