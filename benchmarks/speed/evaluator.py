@@ -1,10 +1,15 @@
 """Measure the evaluator against plain torch: float32 calls on NCHW tensors, one thread.
 
     python benchmarks/speed/evaluator.py [--rounds 5] [--game go]
+    python benchmarks/speed/evaluator.py --sizes [--blocks 4] [--pooling]
 
 Both alternate at each batch size. Times are processor times, so other programs matter less; figures are medians over
 the rounds. In the end, each is taken at its own best batch size. The network has first learned a few hundred positions,
 so that it prefers some moves; the share of positions in which both have the same first choice is printed too.
+
+--sizes measures the evaluator alone, at many numbers of channels and batch sizes: billions of operations per second in
+the convolutions, each product and each sum counted. Layers of more channels should be no slower, so a figure below 0.8
+of the best above it is marked: a layer of that size wastes time.
 """
 
 import argparse
@@ -36,6 +41,10 @@ MEASURED_NETWORKS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 }
 BATCH_SIZES = (1, 16, 32, 64, 128, 256)
 ROUND_SECONDS = 0.3
+TABLE_CHANNELS = (16, 24, 32, 48, 64, 96, 128, 160, 192, 256)
+TABLE_BATCHES = (1, 4, 8, 16, 32, 64, 128, 256, 512)
+TABLE_SECONDS = 0.1
+POTHOLE = 0.8  # of the best rate with fewer channels
 
 
 def plain(network: nn.Module) -> Evaluate:
@@ -49,10 +58,10 @@ def plain(network: nn.Module) -> Evaluate:
     return evaluate
 
 
-def evaluation_rate(evaluate: Evaluate, observations: NDArray[np.float32]) -> float:
+def evaluation_rate(evaluate: Evaluate, observations: NDArray[np.float32], seconds: float = ROUND_SECONDS) -> float:
     """Evaluations per second in one round."""
     calls, started = 0, time.process_time()
-    while time.process_time() - started < ROUND_SECONDS:
+    while time.process_time() - started < seconds:
         evaluate(observations)
         calls += 1
     return calls * len(observations) / (time.process_time() - started)
@@ -79,16 +88,64 @@ def learned_network(game: Game, observations: NDArray[np.float32], network: dict
     return learner.network.eval().to(memory_format=torch.contiguous_format)
 
 
+def operations(network: nn.Module, game: Game) -> int:
+    """The operations of the convolutions in one evaluation: two for each product and its sum."""
+    _, height, width = game.observation_shape
+    sizes = (module.weight.numel() for module in network.modules() if isinstance(module, nn.Conv2d))
+    return 2 * height * width * sum(sizes)
+
+
+def measure_sizes(game: Game, rounds: int, blocks: int, *, pooling: bool) -> NDArray[np.float64]:
+    """Billions of operations per second, ``[channels, batches]``, medians over the rounds."""
+    observations = canary_positions(game, max(TABLE_BATCHES))
+    figures = np.empty((len(TABLE_CHANNELS), len(TABLE_BATCHES)))
+    for row, channels in enumerate(TABLE_CHANNELS):
+        network = build_network(game, blocks=blocks, channels=channels, global_pooling=pooling).eval()
+        evaluate = Evaluator(network, game, device="cpu", max_batch=max(TABLE_BATCHES))
+        for column, size in enumerate(TABLE_BATCHES):
+            evaluate(observations[:size])
+            rates = [evaluation_rate(evaluate, observations[:size], TABLE_SECONDS) for _ in range(rounds)]
+            figures[row, column] = statistics.median(rates) * operations(network, game) / 1e9
+    return figures
+
+
+def potholes(figures: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """Which figures ``[channels, batches]`` are far below the best of fewer channels."""
+    return np.vstack([np.zeros_like(figures[:1], bool), figures[1:] < POTHOLE * np.maximum.accumulate(figures)[:-1]])
+
+
+def print_sizes(game: Game, arguments: argparse.Namespace) -> None:
+    """Measure and print the table of sizes."""
+    figures = measure_sizes(game, arguments.rounds, arguments.blocks, pooling=arguments.pooling)
+    marked = potholes(figures)
+    pooled = " with global pooling" if arguments.pooling else ""
+    print(
+        f"{game.name}, {arguments.blocks} blocks{pooled}, 1 thread: 10^9 operations/s;"
+        f" *: below {POTHOLE} of the best above it"
+    )
+    print("channels" + "".join(f"{size:>8}" for size in TABLE_BATCHES))
+    for channels, row, marks in zip(TABLE_CHANNELS, figures, marked, strict=True):
+        cells = (f"{figure:>7.1f}{'*' if mark else ' '}" for figure, mark in zip(row, marks, strict=True))
+        print(f"{channels:>8}" + "".join(cells))
+    print(f"{marked.sum()} of {marked.size} are below {POTHOLE} of the best above them")
+
+
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description="Compare the evaluator with plain torch.")
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=whole(), default=5)
     parser.add_argument("--game", choices=sorted(MEASURED_NETWORKS), default="go")
+    parser.add_argument("--sizes", action="store_true", help="measure the evaluator at many sizes instead")
+    parser.add_argument("--blocks", type=whole(), default=4, help="of the networks with --sizes")
+    parser.add_argument("--pooling", action="store_true", help="give these networks global pooling")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     torch.manual_seed(1)
     options, shape = MEASURED_NETWORKS[arguments.game]
     game = load_game(arguments.game, **options)
+    if arguments.sizes:
+        print_sizes(game, arguments)
+        return
     observations = canary_positions(game, max(BATCH_SIZES))
     network = learned_network(game, observations, shape)
     ours, theirs = Evaluator(network, game, device="cpu"), plain(network)

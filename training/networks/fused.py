@@ -18,6 +18,8 @@ from games.compiled import compiled
 from training.networks.bfloat16 import Words, narrow, widen
 from training.networks.layers import Block, ConvNorm, GlobalPooling, PooledBlock, Tower, width_scale
 
+PACKED_BATCH = 64  # the batch size for which weights are packed; others have the same packing where it was measured
+
 log = logging.getLogger(__name__)
 
 
@@ -150,15 +152,23 @@ class Float32:
 
 
 class Convolution:
-    """A folded convolution with packed weights; maps are ``[N, C, H, W]`` in channels-last order."""
+    """A folded convolution with packed weights; maps are ``[N, C, H, W]`` in channels-last order.
 
-    def __init__(self, layer: ConvNorm, dtype: torch.dtype) -> None:
+    Args:
+        layer: the convolution.
+        dtype: the number type of weights and maps.
+        board: height and width of the maps. Without them oneDNN guesses a packing, and for layers of 96, 160 or 256
+            channels, for example, it packs them again in each call, which takes longer than the convolution.
+    """
+
+    def __init__(self, layer: ConvNorm, dtype: torch.dtype, board: tuple[int, int]) -> None:
         conv = layer.conv
         assert conv.bias is not None
         self.padding = [int(side) for side in conv.padding]
         weight = conv.weight.detach().to(dtype).to_mkldnn()
-        # The input's size is optional and left out: no size was found to be slower without it.
-        self.weight = torch._C._nn.mkldnn_reorder_conv2d_weight(weight, self.padding, [1, 1], [1, 1], 1)
+        size = [PACKED_BATCH, conv.in_channels, *board]
+        pack = torch._C._nn.mkldnn_reorder_conv2d_weight
+        self.weight = pack(weight, self.padding, [1, 1], [1, 1], 1, size)  # type: ignore[call-arg]  # its stub lacks one
         self.bias = conv.bias.detach().to(dtype)
 
     def __call__(self, x: Tensor, activation: str) -> Tensor:
@@ -175,14 +185,14 @@ class Convolution:
 class FusedBlock:
     """A block of the tower, with or without pooling; it changes its input in place."""
 
-    def __init__(self, block: nn.Module, arithmetic: Arithmetic) -> None:
+    def __init__(self, block: nn.Module, arithmetic: Arithmetic, board: tuple[int, int]) -> None:
         assert isinstance(block, Block | PooledBlock)
         self.arithmetic = arithmetic
-        self.first = Convolution(block.first, arithmetic.dtype)
-        self.second = Convolution(block.second, arithmetic.dtype)
+        self.first = Convolution(block.first, arithmetic.dtype, board)
+        self.second = Convolution(block.second, arithmetic.dtype, board)
         self.pooled = None
         if isinstance(block, PooledBlock):
-            self.pooled = Convolution(block.pooled, arithmetic.dtype)
+            self.pooled = Convolution(block.pooled, arithmetic.dtype, board)
             self.bias = block.bias
 
     def __call__(self, x: Tensor) -> None:
@@ -202,17 +212,19 @@ class FusedResNet:
 
     Args:
         network: with its batch norms folded.
+        arithmetic: the operations between convolutions.
+        board: height and width.
 
     Raises:
         AttributeError, RuntimeError, TypeError: this torch lacks the operators, or they do not work here.
     """
 
-    def __init__(self, network: Tower, arithmetic: Arithmetic) -> None:
+    def __init__(self, network: Tower, arithmetic: Arithmetic, board: tuple[int, int]) -> None:
         self.arithmetic = arithmetic
-        self.stem = Convolution(network.stem, arithmetic.dtype)
-        self.blocks = [FusedBlock(block, arithmetic) for block in network.tower]
-        self.head = Convolution(network.head, arithmetic.dtype)
-        self.map = Convolution(network.policy.conv, arithmetic.dtype)
+        self.stem = Convolution(network.stem, arithmetic.dtype, board)
+        self.blocks = [FusedBlock(block, arithmetic, board) for block in network.tower]
+        self.head = Convolution(network.head, arithmetic.dtype, board)
+        self.map = Convolution(network.policy.conv, arithmetic.dtype, board)
         self.policy, self.value = network.policy, network.value
 
     def __call__(self, observations: NDArray[np.float32], count: int) -> tuple[Tensor, Tensor]:
@@ -230,9 +242,9 @@ class FusedResNet:
 class FusedRuntime:
     """Runs a ``ResNet`` on a CPU through ``FusedResNet``."""
 
-    def __init__(self, network: Tower, arithmetic: Arithmetic) -> None:
-        self._arithmetic = arithmetic
-        self._network = FusedResNet(network, arithmetic)
+    def __init__(self, network: Tower, arithmetic: Arithmetic, board: tuple[int, int]) -> None:
+        self._arithmetic, self._board = arithmetic, board
+        self._network = FusedResNet(network, arithmetic, board)
 
     def describe(self) -> str:
         """See ``Runtime``."""
@@ -240,7 +252,7 @@ class FusedRuntime:
 
     def load(self, network: nn.Module) -> None:
         """Pack the new weights."""
-        self._network = FusedResNet(cast(Tower, network), self._arithmetic)
+        self._network = FusedResNet(cast(Tower, network), self._arithmetic, self._board)
 
     def run(self, observations: NDArray[np.float32], count: int) -> tuple[Tensor, Tensor]:
         """Policy logits ``[count, A]`` and value logits ``[count]``."""
@@ -252,7 +264,8 @@ def fused_runtime(network: Tower, observation_shape: tuple[int, int, int], dtype
     if dtype == torch.float16:
         return None
     try:
-        runtime = FusedRuntime(network, Bfloat16() if dtype == torch.bfloat16 else Float32())
+        arithmetic = Bfloat16() if dtype == torch.bfloat16 else Float32()
+        runtime = FusedRuntime(network, arithmetic, observation_shape[1:])
         runtime.run(np.zeros((1, *observation_shape), np.float32), 1)
     except (AttributeError, RuntimeError, TypeError) as error:  # another torch, or a CPU that oneDNN does not support
         log.warning("the fused operators do not work here; the network runs in plain torch, slower: %s", error)

@@ -1,6 +1,9 @@
 import logging
+import os
 import platform
 import resource
+import subprocess
+import sys
 from typing import Any
 
 import numpy as np
@@ -11,6 +14,7 @@ from torch import nn
 
 import training.networks.fused
 from games import Game
+from tests.sources import ROOT
 from tests.training.small_networks import (
     CONNECT_FOUR,
     TIC_TAC_TOE,
@@ -199,3 +203,38 @@ def test_an_evaluator_does_not_return_memory_to_the_system_only_to_request_it_ag
         del maps
         faults.append(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
     assert min(faults) < 100, faults  # pages of 4 KiB: ten thousand of them each time, if they went back
+
+
+CALL = """
+import torch
+from games import load_game
+from tests.training.small_networks import positions
+from training.networks.evaluator import Evaluator
+from training.networks.fused import PACKED_BATCH
+from training.networks.network import build_network
+
+game = load_game("tic_tac_toe")
+for channels in (16, 96):
+    network = build_network(game, blocks=1, channels=channels)
+    evaluate = Evaluator(network, game, device="cpu", dtype="float32")
+    assert evaluate.describe() == "fused float32 on cpu"
+    evaluate(positions(game, PACKED_BATCH))
+    print("begin", flush=True)
+    evaluate(positions(game, PACKED_BATCH))
+    print("end", flush=True)
+"""
+
+
+@pytest.mark.medium
+def test_weights_are_packed_once_and_not_in_each_call() -> None:
+    """oneDNN tells what it does; with weights packed for another size it would pack them again in each call."""
+    said = subprocess.run(
+        [sys.executable, "-c", CALL],
+        env={**os.environ, "ONEDNN_VERBOSE": "1"},
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    ).stdout
+    calls = [part.partition("end")[0] for part in said.split("begin")[1:]]
+    assert len(calls) == 2 and all("convolution" in call and "reorder" not in call for call in calls)
