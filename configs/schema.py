@@ -77,6 +77,7 @@ SLURM_TAKEN = re.compile(
 )
 SLURM_NAME = "slurm"  # the workers are slurm-1, slurm-2 ...
 SLURM_SEAT = re.compile(rf"{SLURM_NAME}(-[0-9]+)*")
+RAY_WORKER = re.compile(r"ray(-.*)?")  # the workers are ray-1, ray-2 ...
 
 
 def _tuple(value: Any) -> Any:
@@ -541,8 +542,20 @@ class SlurmSettings(Section):
         return tuple(f"{SLURM_NAME}-{number}" for number in range(1, self.count + 1))
 
 
+class RaySettings(Section):
+    """Workers in a Ray cluster: each has a seat, which is an actor."""
+
+    address: Annotated[str, _like(r"auto|[A-Za-z0-9_.:\[\]%-]+:[0-9]{1,5}", "'auto' or host:port of the head node")] = (
+        "auto"
+    )
+    seats: Auto | Annotated[int, Field(ge=1, le=4096)] = "auto"  # auto: as many as the cluster has room for
+    num_cpus: Annotated[float, Field(gt=0, le=1024)] = 1.0  # of each seat
+    num_gpus: Annotated[float, Field(ge=0, le=1)] = 0.0  # share of a GPU for each seat; 0: seats play on CPUs
+    directory: Line = "~/keima"  # on each node
+
+
 class DistributedSettings(Section):
-    """Self-play on other machines: over SSH, or in jobs of a Slurm cluster."""
+    """Self-play on other machines: over SSH, in jobs of a Slurm cluster, or in a Ray cluster."""
 
     enabled: bool = False
     defaults: WorkerDefaults = WorkerDefaults()
@@ -552,6 +565,7 @@ class DistributedSettings(Section):
         AfterValidator(_flat),
     ] = ()
     slurm: SlurmSettings | None = None
+    ray: RaySettings | None = None
     compression: bool = True
     batch_size: Annotated[int, Field(ge=1, le=10_000)] = 100  # games per transfer
     sync_interval: Count = 50  # games between model syncs
@@ -582,6 +596,8 @@ class DistributedSettings(Section):
             raise ValueError(f"workers: a process of {first} could have the name of machine {second}; {remedy}")
         for name in sorted(name for name in names if self.slurm and SLURM_SEAT.fullmatch(name)):
             raise ValueError(f"workers: {name} is called like the workers of Slurm; give it another `name`")
+        for name in sorted(name for name in names if self.ray and RAY_WORKER.fullmatch(name)):
+            raise ValueError(f"workers: {name} is called like the workers of Ray; give it another `name`")
         for account in names.keys() & SEED_ACCOUNTS.values():
             raise ValueError(f"workers: {account} is the ledger's account of games from files; choose another name")
         if self.offline_seconds <= self.heartbeat_seconds:
@@ -596,7 +612,7 @@ class DistributedSettings(Section):
     @property
     def has_machines(self) -> bool:
         """Whether any machine is named on which workers can play."""
-        return bool(self.workers) or self.slurm is not None
+        return bool(self.workers) or self.slurm is not None or self.ray is not None
 
     @property
     def unused_weights(self) -> str:
@@ -605,7 +621,9 @@ class DistributedSettings(Section):
         Removed workers keep their weight for when they come back, so this is no error.
         """
         names = {worker.name for worker in self.workers} | set(self.slurm.names if self.slurm else ())
-        unused = ", ".join(sorted(self.worker_weights.keys() - names))
+        unused = ", ".join(
+            sorted(name for name in self.worker_weights.keys() - names if not (self.ray and RAY_WORKER.fullmatch(name)))
+        )
         known = listed(sorted(names))
         return unused and f"distributed.worker_weights: no worker is called {unused}; the workers are: {known}"
 

@@ -35,7 +35,7 @@ from distributed.fleet.worker_state import (
 from distributed.setup.agent import AgentTransport
 from distributed.setup.machine import WorkerSlot
 from distributed.setup.process_manager import ProcessManager
-from distributed.ssh.errors import ClusterError, Refused, RemoteFailure, Unreachable
+from distributed.ssh.errors import ClusterError, NotYet, Refused, RemoteFailure, Unreachable
 from distributed.ssh.transport import Transport
 from training.evaluation.orders import Contestant
 from training.worker.model_push import ModelPush, PublishedModel
@@ -44,6 +44,7 @@ from training.worker.worker_folder import Assignment
 log = logging.getLogger(__name__)
 
 SLOW_RETRY_SECONDS = 60.0  # after a refusal: somebody has to change something first
+SOON_SECONDS = 1.0  # for a machine that will come without anybody's doing
 UNREACHABLE_SECONDS = 15.0  # for an unreachable machine to come back when it is to be left
 LEAVING_POLL_SECONDS = 0.3
 LOOK_AGE_SECONDS = 1.0  # of a look that is recent enough before a file is sent
@@ -178,6 +179,8 @@ class MachineConnection:
             delay = self._step()
         except Refused as error:
             delay = self._cut(TurnedDown(reason(error)), SLOW_RETRY_SECONDS)
+        except NotYet as error:
+            delay = self._cut(Lost(reason(error)), SOON_SECONDS)
         except Unreachable as error:
             delay = self._cut(Lost(reason(error)), self._retry_seconds())
         except (RemoteFailure, OSError) as error:

@@ -19,6 +19,10 @@ class Unreachable(ClusterError):
     """The machine does not answer, or not in time. Retry, at growing intervals."""
 
 
+class NotYet(Unreachable):
+    """The machine will come without anybody's doing, such as a seat that waits for a node. Retry soon."""
+
+
 class RemoteFailure(ClusterError):
     """The machine answers but cannot do what it is asked: its disk is full, a folder is not writable, a program
     fails.

@@ -45,6 +45,11 @@ def test_a_run_name_is_safe_as_a_file_name(name: str) -> None:
             {"workers": [worker("a-2"), worker("a", gpu_ids=[0, 1])]},
             "could have the name of machine a-2",
         ),
+        ("distributed", {"workers": [worker("ray-1")], "ray": {}}, "ray-1 is called like the workers of Ray"),
+        ("distributed", {"ray": {"num_gpus": 1.5}}, "num_gpus"),
+        ("distributed", {"ray": {"num_cpus": 0.0}}, "num_cpus"),
+        ("distributed", {"ray": {"seats": 0}}, "seats"),
+        ("distributed", {"ray": {"address": "ray://head:10001"}}, "'auto' or host:port of the head node"),
         ("distributed", {"offline_seconds": 2.0}, "heartbeat_seconds"),
         ("distributed", {"worker_class": "Worker"}, "module.Class"),
         ("distributed", {"worker_class": "os; import x.Y"}, "module.Class"),
@@ -80,6 +85,12 @@ def test_workers_of_slurm_are_enough_for_a_distributed_run_and_may_have_weights(
     distributed = DistributedSettings.model_validate(values)
     assert distributed.has_machines and distributed.unused_weights == ""
     assert distributed.slurm and distributed.slurm.names == ("slurm-1", "slurm-2")
+
+
+def test_workers_in_a_ray_cluster_are_enough_and_may_have_weights() -> None:
+    distributed = settings(distributed={"enabled": True, "ray": {}, "worker_weights": {"ray-7": 2.0}}).distributed
+    assert distributed.has_machines and not distributed.unused_weights
+    assert "ray-7" in settings(distributed={"worker_weights": {"ray-7": 2.0}}).distributed.unused_weights
 
 
 def test_a_removed_worker_may_leave_its_weight_behind() -> None:

@@ -8,6 +8,7 @@ import pytest
 from configs.big_learner import BigExperiment, BigLearnerSettings
 from configs.load import known_keys, load_section, load_settings, shrink
 from configs.ppo import TraderSettings
+from configs.schema import RaySettings
 from games import GAMES, load_game
 from tests.sources import EXPERIMENTS, ROOT
 
@@ -19,7 +20,8 @@ KEY = re.compile(r"^ *(- )?(?P<key>[a-z][a-z0-9_]*):(?P<rest>.*)$")
 def with_examples(path: Path) -> str:
     """Return a file's text with its commented-out example workers enabled."""
     text = re.sub(r"^  #  ", "    ", path.read_text(encoding="utf-8"), flags=re.MULTILINE)
-    return text.replace("workers: [] ", "workers: ").replace("slurm: null ", "slurm: ")
+    text = text.replace("workers: [] ", "workers: ")
+    return text.replace("slurm: null ", "slurm: ").replace("ray: null ", "ray: ")
 
 
 def keys(path: Path) -> dict[str, str]:
@@ -120,3 +122,4 @@ def test_the_example_workers_of_the_reference_file_are_valid_when_uncommented(tm
     assert names == ["worker1", "worker2", *(f"node{number:02}" for number in range(1, 41))]
     assert distributed.workers[1].gpu_ids == (0, 1)
     assert distributed.slurm and len(distributed.slurm.names) == 16
+    assert distributed.ray == RaySettings()

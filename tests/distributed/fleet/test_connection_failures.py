@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from distributed.fleet.machine_connection import SLOW_RETRY_SECONDS, expected_workers
+from distributed.fleet.machine_connection import SLOW_RETRY_SECONDS, SOON_SECONDS, expected_workers
 from distributed.fleet.mirror import waiting_files
 from distributed.fleet.worker_state import Mark, Restart, Stop
-from distributed.ssh.errors import Refused
+from distributed.ssh.errors import NotYet, Refused
 from tests.distributed.fleet.connected_machine import GAMES, NAME, Machine
 from tests.distributed.local_fleet import worker_settings
 
@@ -57,6 +57,20 @@ def test_no_pause_between_attempts_is_longer_than_the_settings_say(tmp_path: Pat
             attempts.append(machine.now)
     longest = max(later - earlier for earlier, later in itertools.pairwise(attempts))
     assert longest == pytest.approx(seconds, abs=0.11)
+
+
+def test_a_machine_that_will_come_is_tried_again_soon_however_long_it_takes(tmp_path: Path) -> None:
+    machine = Machine(tmp_path, distributed={"retry_seconds": 60.0})
+
+    def comes_later(what: str, file: str) -> None:
+        raise NotYet(NAME, "its seat waits for a node")
+
+    machine.network.failing[NAME] = comes_later
+    machine.step(after=1.0, steps=500)
+    assert (machine.mark(), machine.reason) == (Mark.OFFLINE, "its seat waits for a node")
+    machine.network.failing.clear()
+    machine.step(after=SOON_SECONDS + 0.1)
+    assert machine.connection.snapshot.inspected
 
 
 def test_attempts_to_connect_become_rarer_up_to_the_cap_and_a_success_resets_them(tmp_path: Path) -> None:
