@@ -73,6 +73,13 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         "distributed/ssh",
         "distributed/setup",
     ),
+    "distributed/ray": (
+        "training/common",
+        "training/worker",
+        "distributed/ssh",
+        "distributed/remote",
+        "distributed/setup",
+    ),
     "distributed/operations": (
         "training/common",
         "training/run",
@@ -81,6 +88,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         "distributed/setup",
         "distributed/slurm",
         "distributed/fleet",
+        "distributed/ray",
     ),
     "distributed": (
         "training/common",

@@ -17,8 +17,9 @@ from distributed.operations import status
 from distributed.operations.command_handler import CommandHandler
 from distributed.operations.requests import RequestInbox
 from distributed.operations.status import StatusFile
+from distributed.ray import require_ray
 from distributed.setup.machine import printable_start
-from distributed.setup.machine_source import MachineSources
+from distributed.setup.machine_source import MachineSource, MachineSources
 from distributed.setup.process_manager import ProcessManager, RemoteProcessManager
 from distributed.setup.release import WorkerRequirements, worker_requirements
 from distributed.slurm.source import SlurmMachines
@@ -89,7 +90,7 @@ class Cluster(Fleet):
         status_folder: where status.txt is written.
 
     Raises:
-        ValueError: the worker class cannot be sent to the workers.
+        ValueError: the worker class cannot be sent to the workers, or Ray is not installed.
         OSError: the control folder or the mirrors cannot be written.
     """
 
@@ -117,18 +118,9 @@ class Cluster(Fleet):
         title = f"{settings.run.name}: {game_title(game.name, game.options)}"
         self._requests = RequestInbox(control_folder, run=run_dir, config=config, coach=owner.pid)
         self._status = StatusFile(status_folder, title=title)
-        others = []
-        if distributed.slurm:
-            others.append(
-                SlurmMachines(
-                    distributed.slurm,
-                    run_dir=run_dir,
-                    run_id=run_id,
-                    required=code,
-                    offline_seconds=distributed.offline_seconds,
-                    log_event=log_event,
-                )
-            )
+        others = other_sources(
+            distributed, root, run_dir=run_dir, run_id=run_id, required=code, coach=owner.coach, log_event=log_event
+        )
         self._sources = MachineSources(SshMachines(config, distributed, required=code, coach=owner.coach), others)
         self._ended = False
         super().__init__(
@@ -199,6 +191,43 @@ def open_cluster(opening: Opening, *, log_event: Callable[[str], None], arrived:
         log_event=log_event,
         arrived=arrived,
     )
+
+
+def other_sources(
+    settings: DistributedSettings,
+    root: Path,
+    *,
+    run_dir: Path,
+    run_id: str,
+    required: WorkerRequirements,
+    coach: str,
+    log_event: Callable[[str], None],
+) -> list[MachineSource]:
+    """Return the sources of machines beside the config's list.
+
+    Raises:
+        ValueError: Ray is not installed here, or Slurm's folder cannot be used.
+    """
+    found: list[MachineSource] = []
+    if settings.slurm:
+        found.append(
+            SlurmMachines(
+                settings.slurm,
+                run_dir=run_dir,
+                run_id=run_id,
+                required=required,
+                offline_seconds=settings.offline_seconds,
+                log_event=log_event,
+            )
+        )
+    if settings.ray:
+        require_ray()
+        from distributed.ray.source import RaySource  # only here: it imports Ray
+
+        found.append(
+            RaySource(settings.ray, root=root, run_id=run_id, required=required, coach=coach, log_event=log_event)
+        )
+    return found
 
 
 def cluster_report(view: FleetView) -> ClusterReport:

@@ -14,9 +14,9 @@ from typing import Any
 
 import yaml
 
+from configs.cache import CACHE
 from distributed.remote.code import extract
 from distributed.setup.release import pack_code
-from games.compiled import CACHE
 from scripts.audit import Audit, audit
 from tests.cluster.hosts import Host, Hosts
 from tests.cluster.processes import command_line, parent, pids, state

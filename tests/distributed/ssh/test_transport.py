@@ -1,4 +1,4 @@
-"""What every transport promises, both on this machine and over SSH."""
+"""What every transport promises: on this machine, over SSH, and through a seat of a Ray cluster."""
 
 import os
 import signal
@@ -13,6 +13,7 @@ import pytest
 from distributed.ssh.errors import RemoteFailure, Unreachable
 from distributed.ssh.ssh import connect
 from distributed.ssh.transport import Entry, LocalTransport, Stream, StreamEnded, Transport
+from tests.distributed.ray.nodes import Seats, needs_ray, ray_seats
 from tests.distributed.sshd import Sshd, needs_sshd, running_sshd
 from training.common.files import FileTooLarge
 
@@ -37,12 +38,23 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sshd]:
         yield running
 
 
-@pytest.fixture(params=["local", pytest.param("ssh", marks=needs_sshd)])
+@pytest.fixture(scope="module")
+def seats(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Seats]:
+    with ray_seats(tmp_path_factory.mktemp("nodes")) as made:
+        yield made
+
+
+RAY = pytest.param("ray", marks=[needs_ray, pytest.mark.slow])
+
+
+@pytest.fixture(params=["local", pytest.param("ssh", marks=needs_sshd), RAY])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
     root = tmp_path / "it's a root"
     transport: Transport
     if request.param == "local":
         transport = LocalTransport(root)
+    elif request.param == "ray":
+        transport = request.getfixturevalue("seats").transport(root)
     else:
         server: Sshd = request.getfixturevalue("server")
         transport = connect(server.worker(directory=str(root)), host_key_policy="strict")

@@ -1,7 +1,7 @@
 """What every backend must do.
 
-The fleet plays on machines that are folders of this one, with forked workers, in this process and in one of its own.
-The cluster's tests cover SSH and how workers are started.
+The fleet plays on machines that are folders of this one, with forked workers, in this process and in one of its own,
+and on seats of a Ray cluster. The cluster's tests cover SSH and how workers are started.
 """
 
 import json
@@ -17,6 +17,8 @@ from distributed.fleet.fleet_client import FleetClient
 from distributed.local.local import LocalProcesses
 from tests.distributed.hosted_fleet import LOWER, PLAYS, open_client
 from tests.distributed.local_fleet import ForkedWorkers, fleet_settings, open_fleet, worker_settings
+from tests.distributed.ray.nodes import Nodes, needs_ray, ray_nodes
+from tests.distributed.ray.ray_fleet import RayFleet
 from tests.training.small_run import GAME, model_bytes, small_settings
 from training.common.files import write_atomically
 from training.data.records import GameBatch, decode
@@ -48,15 +50,27 @@ def hosted(root: Path, **changes: Any) -> SelfPlayBackend:
     return open_client(root, PLAYS, settings=fleet_settings(root, **changes))
 
 
+def on_ray(root: Path, nodes: Nodes, **changes: Any) -> SelfPlayBackend:
+    return RayFleet(root, nodes, **changes)
+
+
 TRIALS = [pytest.param(backend, marks=pytest.mark.trial) for backend in (processes, fleet, hosted)]
+RAY = pytest.param(on_ray, marks=[needs_ray, pytest.mark.slow])
 
 
-@pytest.fixture(params=[inline, *TRIALS])
+@pytest.fixture(scope="module")
+def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nodes]:
+    with ray_nodes(tmp_path_factory.mktemp("nodes"), one=1, two=1) as made:
+        yield made
+
+
+@pytest.fixture(params=[inline, *TRIALS, RAY])
 def open_backend(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Open]:
     opened: list[SelfPlayBackend] = []
 
     def open_in_folder(**changes: object) -> SelfPlayBackend:
-        opened.append(request.param(tmp_path, **changes))
+        given = [request.getfixturevalue("nodes")] if request.param is on_ray else []
+        opened.append(request.param(tmp_path, *given, **changes))
         return opened[-1]
 
     yield open_in_folder
