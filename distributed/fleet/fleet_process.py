@@ -42,7 +42,7 @@ LOOP_SECONDS = 0.1  # between two steps of the fleet, at least ...
 LOOP_SHARE = 10.0  # ... and this many times what a step takes ...
 MOST_LOOP_SECONDS = 1.0  # ... but no more than this
 STATE_SECONDS = 0.2  # between two states, at least ...
-STATE_SHARE = 50.0  # ... and this many times what a state takes ...
+STATE_SHARE = 200.0  # ... and this many times what making it takes, and reading it takes about as long, ...
 MOST_STATE_SECONDS = 2.0  # ... but no more than this, and ...
 CHANGED_SHARE = 10.0  # ... this many times if marks or workers have changed
 CLOSED_SECONDS = 10.0  # for the Coach to read the last messages
@@ -85,7 +85,7 @@ class FleetHost:
 
     def run(self) -> int:
         """Host the fleet to its end; return the process's exit code."""
-        logging.basicConfig(level=logging.INFO, handlers=[_Forwarder(self._lines)])
+        logging.basicConfig(level=logging.INFO, format="%(message)s", handlers=[_Forwarder(self._lines)])
         try:
             return self._run()
         except Exception as error:
@@ -195,7 +195,7 @@ class FleetHost:
             self._channel.send(News(lines=lines, arrived=arrived))
 
     def _log_event(self, text: str) -> None:
-        self._lines.append(LogLine(text=text))
+        self._lines.append(LogLine(text=_sendable(text)))
 
     def _note_arrival(self, worker: str, file: str) -> None:
         self._arrived.append((worker, file))
@@ -217,12 +217,17 @@ class _Forwarder(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         """Add a record."""
-        text = self.format(record)
+        text = _sendable(self.format(record))
         self._lines.append(LogLine(logger=record.name, level=record.levelno, time=record.created, text=text))
 
 
 def _failed(error: Exception) -> BaseModel:
-    return Failed(errors=tuple(each.__name__ for each in type(error).__mro__), text=str(error))
+    return Failed(errors=tuple(each.__name__ for each in type(error).__mro__), text=_sendable(str(error)))
+
+
+def _sendable(text: str) -> str:
+    """Return the text without what JSON cannot hold, such as bytes of a file's name that are no UTF-8."""
+    return text.encode("utf-8", "replace").decode("utf-8")
 
 
 def _imported(name: str) -> Any:

@@ -1,6 +1,7 @@
 """A fleet without machines, which does what files say. It imports no more than the fleet's process needs."""
 
 import json
+import logging
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -13,6 +14,8 @@ from training.common.run_lock import RunLocked
 from training.evaluation.orders import Contestant, MatchOrder
 from training.run.pending_batch import PendingBatch
 from training.worker.worker_folder import Heartbeat
+
+log = logging.getLogger(__name__)
 
 ERRORS = {"ValueError": ValueError("no such class"), "RunLocked": RunLocked("process 7"), "KeyError": KeyError("lost")}
 
@@ -60,6 +63,7 @@ class ScriptedFleet:
             self._arrived("a", f"{path.stem}.games")
         for path in self._folder.glob("*.event"):
             self._log_event(path.read_text())
+            log.error("also logged: %s \udcff", path.read_text())
             path.unlink()
 
     def grant(self, worker: str, *, granted: int, delivered: int) -> None:

@@ -162,6 +162,9 @@ def test_withdrawn_games_are_listed_until_the_account_is_lowered(scripted: Scrip
 def test_events_and_the_log_reach_the_coach(scripted: Scripted, caplog: pytest.LogCaptureFixture) -> None:
     (scripted.folder / "one.event").write_text("a machine has been removed")
     scripted.until(lambda: "a machine has been removed" in scripted.events)
+    (record,) = [record for record in caplog.records if "also logged" in record.getMessage()]
+    assert (record.name, record.levelname) == ("tests.distributed.scripted_fleet", "ERROR")
+    assert record.getMessage() == "also logged: a machine has been removed ?"
 
 
 def test_files_that_have_come_are_collected_until_they_are_released(scripted: Scripted) -> None:
