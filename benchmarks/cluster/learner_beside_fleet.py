@@ -5,10 +5,13 @@
 
 The Coach trains a network on one thread, and polls its workers between steps as it always does. Fleet, machines and
 workers are those of ``coach_load.py``: the fleet in its own process, simulated workers in another. In every second
-round both processes are stopped and the Coach does not poll, so the learner is alone on this machine. The figure is the
-ratio of samples per second beside the fleet and alone, round by round. The first two seconds of a round do not count.
+round both processes are stopped and the Coach does not poll, so the learner is alone on this machine. The columns:
 
-The fleet and the simulated workers need a core of their own: with fewer than two cores the figure means nothing.
+    alone, beside    samples per second by the wall's clock; the first two seconds of a round do not count
+    ratio            of the two. It means something only if the fleet, the simulated workers and the machines have cores
+                     of their own, and nothing else runs here
+    polls            the part of the processor time of the Coach's process, beside the fleet, that goes to polls:
+                     grants, the fleet's messages and reports, without receiving games, which few workers deliver too
 """
 
 import argparse
@@ -24,7 +27,14 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from benchmarks.cluster.coach_load import MEMORY_FOLDER, READY_SECONDS, open_fleet, settings_for, simulated_workers
+from benchmarks.cluster.coach_load import (
+    MEMORY_FOLDER,
+    READY_SECONDS,
+    MeasuringCoach,
+    open_fleet,
+    settings_for,
+    simulated_workers,
+)
 from configs.flags import number, whole
 from configs.schema import Settings
 from distributed.fleet.fleet_client import FleetClient
@@ -60,20 +70,22 @@ def prepare(coach: Coach, count: int) -> None:
             time.sleep(0.1)
 
 
-def samples_per_second(coach: Coach, seconds: float, *, polls: bool) -> float:
-    """Train for a while, and return the samples per second after the first seconds."""
-    samples, begun, until = 0, 0.0, time.monotonic() + seconds
+def train_for(coach: MeasuringCoach, seconds: float, *, polls: bool) -> tuple[float, float]:
+    """Train for a while; return the samples per second and the polls' part of the time, after the first seconds."""
+    samples, begun, cpu, polling, until = 0, 0.0, 0.0, 0.0, time.monotonic() + seconds
     warm = time.monotonic() + WARM_UP_SECONDS
     while time.monotonic() < until:
         if not begun and time.monotonic() >= warm:
-            samples, begun = 0, time.monotonic()
+            samples, begun, cpu, polling = 0, time.monotonic(), time.process_time(), 0.0
         report = coach.learner.train(
             coach.window, STEPS_BETWEEN_POLLS, coach.settings.run.seed, progress=0.0, seconds=SECONDS_BETWEEN_POLLS
         )
         samples += report.samples
         if polls:
+            before, received = time.process_time(), coach.receiving
             coach.poll()
-    return samples / (time.monotonic() - begun)
+            polling += time.process_time() - before - (coach.receiving - received)
+    return samples / (time.monotonic() - begun), polling / (time.process_time() - cpu)
 
 
 @contextmanager
@@ -99,25 +111,21 @@ def measure(arguments: argparse.Namespace, run_dir: Path, hosts: Path) -> None:
 
     with simulated_workers(hosts, arguments, count, run_dir / "offered") as simulator:
         coach = open_coach(run_dir, settings, make_backend=make_backend, observers=())
+        coach.__class__ = MeasuringCoach
+        assert isinstance(coach, MeasuringCoach)
         prepare(coach, count)
         assert isinstance(coach.backend, FleetClient) and coach.backend.process_id
-        fleet, ratios = coach.backend.process_id, []
+        fleet, ratios, shares = coach.backend.process_id, list[float](), list[float]()
         for round_number in range(arguments.rounds):
             with stopped(fleet, simulator.pid):
-                alone = samples_per_second(coach, arguments.seconds, polls=False)
-            beside = samples_per_second(coach, arguments.seconds, polls=True)
+                alone, _ = train_for(coach, arguments.seconds, polls=False)
+            beside, share = train_for(coach, arguments.seconds, polls=True)
             ratios.append(beside / alone)
-            print(f"{round_number + 1:3d}  {alone:8.0f}  {beside:8.0f}  {ratios[-1]:6.3f}", flush=True)
+            shares.append(share)
+            print(f"{round_number + 1:5d} {alone:8.0f} {beside:8.0f} {ratios[-1]:7.3f} {share:7.2%}", flush=True)
         coach.end()
         coach.ledger.close()
-    middle = statistics.median(ratios)
-    print(f"median ratio {middle:.3f}; quartiles {' to '.join(f'{each:.3f}' for each in quartiles(ratios))}")
-
-
-def quartiles(values: list[float]) -> tuple[float, float]:
-    """Return the first and the third quartile."""
-    low, _, high = statistics.quantiles(values, n=4)
-    return low, high
+    print(f"medians: ratio {statistics.median(ratios):.3f}, polls {statistics.median(shares):.2%}")
 
 
 def main() -> None:
@@ -136,7 +144,7 @@ def main() -> None:
     arguments = parser.parse_args()
     arguments.batch, arguments.flush, arguments.game = 100, 30.0, "go"
     print(f"{arguments.machines} x {arguments.seats} workers, {len(os.sched_getaffinity(0))} cores; samples/s")
-    print("round    alone    beside   ratio")
+    print("round    alone   beside   ratio   polls")
     with (
         tempfile.TemporaryDirectory() as run_dir,
         tempfile.TemporaryDirectory(dir=MEMORY_FOLDER if MEMORY_FOLDER.is_dir() else None) as hosts,

@@ -16,13 +16,13 @@ from distributed.operations.cluster import cluster_report
 from distributed.operations.status import StatusFile
 from distributed.setup.machine import WorkerSlot, worker_place
 from distributed.setup.process_manager import ProcessStatus
-from distributed.ssh.transport import Completed, Entry, LocalTransport, Transport
+from distributed.ssh.transport import Completed, Entry, LocalTransport, Stream, Transport
 from training.common.reports import ClusterReport
 from training.worker.worker_folder import MAX_JSON_BYTES
 
 FACTORY = "benchmarks.cluster.simulated_fleet:open_simulated"
 HOSTS, ROUND_TRIP, SEATS = "hosts", "round_trip", "seats"  # options of the factory
-STOP_FILE = "stop"  # in a machine's folder: stands for the signal that stops a real worker
+STOP_FILE = "stop"  # in a worker's folder: stands for the signal that stops a real worker
 
 
 def machine_name(number: int) -> str:
@@ -73,6 +73,41 @@ class DistantTransport(LocalTransport):
         time.sleep(self._round_trip)
         return super().run(argv, seconds=max(seconds, 60.0))  # hundreds begin at the same time
 
+    def open(self, argv: Sequence[str]) -> Stream:
+        """See ``Transport``."""
+        return DistantStream(super().open(argv), self._round_trip)
+
+
+class DistantStream:
+    """A lasting program that answers after a pause.
+
+    Args:
+        stream: to the program.
+        round_trip: the pause in seconds.
+    """
+
+    def __init__(self, stream: Stream, round_trip: float) -> None:
+        self._stream, self._round_trip = stream, round_trip
+        self._answers_at = 0.0
+
+    def send(self, data: bytes) -> None:
+        """See ``Stream``."""
+        self._answers_at = time.monotonic() + self._round_trip
+        self._stream.send(data)
+
+    def receive(self, seconds: float) -> bytes:
+        """See ``Stream``."""
+        pause = self._answers_at - time.monotonic()
+        if pause > seconds:
+            time.sleep(seconds)
+            return b""
+        time.sleep(max(0.0, pause))
+        return self._stream.receive(seconds - max(0.0, pause))
+
+    def close(self) -> None:
+        """See ``Stream``."""
+        self._stream.close()
+
 
 class NobodyStarts:
     """A process manager for workers that are already running.
@@ -95,7 +130,7 @@ class NobodyStarts:
 
     def stop(self, transport: Transport, worker: str, *, seconds: float = 10.0) -> None:
         """Signal the worker, and wait until it has delivered its games."""
-        transport.put(b"", STOP_FILE)
+        transport.put(b"", f"{worker_place(worker)}/{STOP_FILE}")
         until = time.monotonic() + seconds
         while time.monotonic() < until and not self._has_ended(transport, worker):
             time.sleep(0.1)

@@ -45,7 +45,7 @@ class SimulatedWorker:
         self.assignment: Assignment | None = None
         self.ended = False
         self.stopping = False
-        self._stop = root.parent.parent / STOP_FILE
+        self._stop = root / STOP_FILE
         self._read = (0, 0)  # the stamp of the last assignment read
         self._beat = 0
         self._played = 0.0  # games played until the time below
