@@ -620,7 +620,7 @@ class DistributedSettings(Section):
 
         Removed workers keep their weight for when they come back, so this is no error.
         """
-        names = {worker.name for worker in self.workers} | set(self.slurm.names if self.slurm else ())
+        names = {worker.name for worker in self.workers} | ({SLURM_NAME} if self.slurm else set())
         unused = ", ".join(
             sorted(name for name in self.worker_weights.keys() - names if not (self.ray and RAY_WORKER.fullmatch(name)))
         )

@@ -342,6 +342,8 @@ class MachineConnection:
         """
         if self._leaving and (not self._leaving.drain or self._clock() >= self._leaving.until):
             return False
+        if worker.slot.alone:
+            return True
         others = [
             other
             for other in self._workers.values()

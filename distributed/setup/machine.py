@@ -147,6 +147,7 @@ class WorkerSlot:
 
     name: str
     gpu: int | None = None
+    alone: bool = False  # on a machine of its own, so that it need not wait until another worker has compiled
 
 
 def worker_place(worker: str) -> str:

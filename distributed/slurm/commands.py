@@ -89,13 +89,14 @@ class Slurm:
         except ValueError as error:
             raise RemoteFailure(SLURM_NAME, f"squeue cannot be understood: {printable(str(error))}") from error
 
-    def warn(self, job: str) -> None:
-        """Send a job's worker SIGTERM, at which it hands over its games and ends; a job that has ended is left alone.
+    def warn(self, *jobs: str) -> None:
+        """Send the workers of jobs SIGTERM, at which they hand over their games and end; others are left alone.
 
         Raises:
             RemoteFailure: Slurm does not answer.
         """
-        self._run(["scancel", "--quiet", "--batch", "--signal=TERM", job])
+        if jobs:
+            self._run(["scancel", "--quiet", "--batch", "--signal=TERM", *jobs])
 
     def cancel(self, *jobs: str) -> None:
         """End jobs: SIGTERM, and after Slurm's KillWait SIGKILL; those that have ended are left alone.

@@ -241,6 +241,12 @@ def seat_name(seat: int) -> str:
     return f"{SLURM_NAME}-{seat}"
 
 
+def seat_of(name: str) -> int:
+    """Return the number of a worker; 0 if it has none."""
+    number = name.rpartition("-")[2]
+    return int(number) if number.isdecimal() else 0
+
+
 def array_of(seats: Iterable[int]) -> str:
     """Return seats as sbatch's --array takes them: ``1-3,7``."""
     spans: list[list[int]] = []

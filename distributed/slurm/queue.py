@@ -8,15 +8,15 @@ from pathlib import Path
 from typing import Protocol
 
 from distributed.setup.process_manager import ProcessStatus
-from distributed.slurm.jobs import Ended, Job, by_seat, ending, seat_name, stuck, waiting
-from distributed.ssh.errors import ClusterError, RemoteFailure
+from distributed.slurm.jobs import RUNNING, Ended, Job, by_seat, ending, seat_name, stuck, waiting
+from distributed.ssh.errors import ClusterError
 from training.common.threads import guard
 
 log = logging.getLogger(__name__)
 
+STEP_SECONDS = 0.5  # between two steps
 GATHER_SECONDS = 1.0  # a submission waits this long for more workers that are to start ...
 MOST_GATHER_SECONDS = 5.0  # ... and never longer than this
-MOMENT_SECONDS = 2.0  # the age of a look that counts as one of now
 FIRST_RETRY_SECONDS, MOST_RETRY_SECONDS = 15.0, 600.0  # between two attempts to submit
 MOST_FAILURES = 3  # jobs of a worker that fail in a row until the user must look
 
@@ -33,8 +33,8 @@ class Commands(Protocol):
     def jobs(self, name: str) -> list[Job]:
         """Return the jobs of this name."""
 
-    def warn(self, job: str) -> None:
-        """Have a job's worker end by itself."""
+    def warn(self, *jobs: str) -> None:
+        """Have the workers of jobs end by themselves."""
 
     def cancel(self, *jobs: str) -> None:
         """End jobs."""
@@ -50,7 +50,10 @@ class Submission:
 
 
 class JobQueue:
-    """The jobs of a run. Any thread may call it; a call may take as long as Slurm takes to answer.
+    """The jobs of a run.
+
+    Slurm's commands are called by ``step`` alone, in one thread, since each may take long; all other methods return at
+    once, in any thread.
 
     Args:
         slurm: Slurm's commands.
@@ -72,11 +75,13 @@ class JobQueue:
         self._slurm, self._submission, self._poll_seconds = slurm, submission, poll_seconds
         self._log_event, self._clock = log_event, clock
         self._guard = guard()
-        self._looked = float("-inf")  # when the queue was last asked
-        self._problem = ""  # why that failed
+        self._look_at = float("-inf")  # when the queue is to be asked again
+        self._problem = ""  # why it could not be seen
         self._jobs: dict[int, Job] | None = None  # by seat; None: never seen
         self._mine: set[str] = set()  # jobs that have been seen alive or submitted in this session
         self._given_up: set[str] = set()  # jobs that have been told to end: they no longer count
+        self._to_warn: set[str] = set()  # jobs that are to be told so
+        self._to_cancel: set[str] = set()
         self._wanted: dict[int, float] = {}  # seats that are to be submitted -> since when
         self._submitted: dict[int, tuple[int, float]] = {}  # seat -> its array, and when, until a look shows it
         self._refusal = ""  # why the last submission failed
@@ -84,50 +89,154 @@ class JobQueue:
         self._failures: dict[int, int] = {}  # of each seat, in a row
         self._judged: dict[int, Ended] = {}  # what the end of a seat's last job means
 
-    def want(self, seat: int) -> None:
-        """Submit a job for this seat soon, together with others."""
+    # In any thread.
+
+    def want(self, *seats: int) -> None:
+        """Submit a job for each of these seats soon, together with others, unless it has one."""
         with self._guard:
-            if self._error(seat):  # the user wants another attempt
-                self._failures.pop(seat, None)
-            self._judged.pop(seat, None)
-            if seat not in self._wanted and self._alive(seat) is None:
-                self._wanted[seat] = self._clock()
+            for seat in seats:
+                if self._error(seat):  # the user wants another attempt
+                    self._failures.pop(seat, None)
+                self._judged.pop(seat, None)
+                if self._alive(seat) is None and seat not in self._submitted:
+                    self._wanted.setdefault(seat, self._clock())
 
     def status(self, seat: int) -> ProcessStatus:
-        """Return the status of a seat's worker, from a look at the queue that is at most ``poll_seconds`` old."""
+        """Return the status of a seat's worker."""
         with self._guard:
-            self._submit()
-            self._look(self._poll_seconds)
             return self._status(seat)
 
-    def job(self, seat: int) -> Job | None:
-        """Return the job of a seat that has not ended, from a look at the queue of a moment ago.
+    def end(self, seat: int) -> bool:
+        """Have the job of a seat end soon, and submit none for it; return whether its worker may be playing.
+
+        The worker is told first; call ``cancel`` when it has had its time.
+        """
+        with self._guard:
+            self._wanted.pop(seat, None)
+            self._judged.pop(seat, None)
+            job = self._alive(seat)
+            running = job is not None and job.state == RUNNING
+            if running and job:
+                self._to_warn.add(job.id)
+            return running
+
+    def cancel(self, seat: int) -> None:
+        """End the job of a seat, if it has one, and forget it."""
+        with self._guard:
+            array, _ = self._submitted.pop(seat, (0, 0.0))
+            job = self._alive(seat)
+            ids = {f"{array}_{seat}"} if array else set()
+            ids |= {job.id} if job else set()
+            self._to_cancel |= ids
+            self._given_up |= ids
+
+    # In one thread.
+
+    def step(self) -> float:
+        """Do what is due; return the seconds until the next step. It raises nothing."""
+        try:
+            self._end_jobs()
+            self._submit()
+            self._look()
+        except Exception as error:
+            log.exception("the queue of Slurm: unexpected")
+            with self._guard:
+                self._problem = f"unexpected {type(error).__name__}: {error}; please report it, with the log"
+        return STEP_SECONDS
+
+    def end_all(self) -> None:
+        """End all jobs of the run.
 
         Raises:
             ClusterError: Slurm does not answer.
         """
-        with self._guard:
-            self._look(MOMENT_SECONDS)
-            if self._problem:
-                raise RemoteFailure(seat_name(seat), self._problem)
-            return self._alive(seat)
-
-    def give_up(self, seat: int) -> None:
-        """Note that the job of a seat has been told to end, and submit none for it."""
-        with self._guard:
-            self._wanted.pop(seat, None)
-            self._submitted.pop(seat, None)
-            self._judged.pop(seat, None)
-            if job := self._alive(seat):
-                self._given_up.add(job.id)
+        self._slurm.cancel(*(job.id for job in self.living()))
 
     def living(self) -> list[Job]:
-        """Return all jobs of the run that have not ended, also those that have been told to, from a look of now.
+        """Return all jobs of the run that have not ended.
 
         Raises:
             ClusterError: Slurm does not answer.
         """
         return [job for job in self._slurm.jobs(self._submission.name) if not job.has_ended]
+
+    def _end_jobs(self) -> None:
+        """Tell jobs to end; each is told once, as Slurm repeats what it could not deliver."""
+        with self._guard:
+            warned, cancelled = sorted(self._to_warn), sorted(self._to_cancel)
+            self._to_warn, self._to_cancel = set(), set()
+        try:
+            self._slurm.warn(*warned)
+            warned = []
+            self._slurm.cancel(*cancelled)
+        except ClusterError as error:
+            log.warning("jobs cannot be ended yet: %s", error)
+            with self._guard:
+                self._to_warn |= set(warned)
+                self._to_cancel |= set(cancelled)
+
+    def _submit(self) -> None:
+        """Submit all seats that are wanted, once no more have come for a moment."""
+        with self._guard:
+            seats = self._due()
+        if not seats:
+            return
+        try:
+            array = self._slurm.submit(self._submission.script, seats, self._submission.options)
+        except ClusterError as error:
+            self._note_refusal(in_words(error))
+            return
+        with self._guard:
+            now, kept = self._clock(), [seat for seat in seats if seat in self._wanted]
+            self._refusal, self._refusals = "", 0
+            self._submitted |= dict.fromkeys(kept, (array, now))
+            self._mine |= {f"{array}_{seat}" for seat in kept}
+            stopped = {f"{array}_{seat}" for seat in set(seats) - set(kept)}  # meanwhile
+            self._to_cancel |= stopped
+            self._given_up |= stopped
+            for seat in kept:
+                del self._wanted[seat]
+        self._log_event(f"job {array} has been submitted to Slurm, for {len(seats)} of the workers")
+
+    def _due(self) -> list[int]:
+        now = self._clock()
+        if not self._wanted or now < self._submit_at:
+            return []
+        first, last = min(self._wanted.values()), max(self._wanted.values())
+        if now - last < GATHER_SECONDS and now - first < MOST_GATHER_SECONDS:
+            return []
+        unseen = self._jobs is None or self._problem  # an earlier session may have submitted them
+        return [] if unseen else sorted(self._wanted)
+
+    def _note_refusal(self, text: str) -> None:
+        if text != self._refusal:
+            self._log_event(f"no jobs are submitted to Slurm: {text}")
+        with self._guard:
+            self._refusal, self._refusals = text, self._refusals + 1
+            pause = FIRST_RETRY_SECONDS * 2 ** min(self._refusals - 1, 10)
+            self._submit_at = self._clock() + min(pause, MOST_RETRY_SECONDS)
+
+    def _look(self) -> None:
+        """Ask for the queue, if it is time to."""
+        if self._clock() < self._look_at:
+            return
+        self._look_at = self._clock() + self._poll_seconds
+        try:
+            found = self._slurm.jobs(self._submission.name)
+        except ClusterError as error:
+            text = in_words(error)
+            if text != self._problem:
+                self._log_event(f"the queue of Slurm cannot be seen: {text}")
+            with self._guard:
+                self._problem = text
+            return
+        if self._problem:
+            self._log_event("the queue of Slurm is seen again")
+        with self._guard:
+            self._problem = ""
+            events = self._take(found)
+        for event in events:
+            self._log_event(event)
 
     # With the guard held.
 
@@ -140,8 +249,10 @@ class JobQueue:
             return ProcessStatus(running=True, waits="is to be submitted to Slurm", error=self._refusal)
         if seat in self._submitted:
             return ProcessStatus(running=True, waits=f"job {self._submitted[seat][0]}_{seat} has been submitted")
-        if self._jobs is None or self._problem:
+        if self._problem:
             return ProcessStatus(running=True, error=f"Slurm's queue cannot be seen: {self._problem}")
+        if self._jobs is None:
+            return ProcessStatus(running=True, waits="the queue of Slurm is asked for its job")
         if job := self._alive(seat):
             return ProcessStatus(running=True, waits=waiting(job), start=job.start, error=stuck(job))
         return ProcessStatus(running=False, error=self._error(seat))
@@ -154,27 +265,9 @@ class JobQueue:
         times = "" if end.final else f"{MOST_FAILURES} jobs in a row have failed, the last one: "
         return f"{times}{end.text}; {end.remedy}"
 
-    def _look(self, age: float) -> None:
-        """Ask for the queue, unless the last look is younger than ``age`` seconds."""
-        now = self._clock()
-        if now - self._looked < age:
-            return
-        self._looked = now
-        try:
-            found = self._slurm.jobs(self._submission.name)
-        except ClusterError as error:
-            text = f"{error.what}; {error.remedy}" if error.remedy else error.what
-            if text != self._problem:
-                self._log_event(f"the queue of Slurm cannot be seen: {text}")
-            self._problem = text
-            return
-        if self._problem:
-            self._log_event("the queue of Slurm is seen again")
-        self._problem = ""
-        self._take(found, now)
-
-    def _take(self, found: Sequence[Job], now: float) -> None:
-        """Take in what the queue shows."""
+    def _take(self, found: Sequence[Job]) -> list[str]:
+        """Take in what the queue shows; return what is worth a line in the log."""
+        now, events = self._clock(), []
         self._jobs = by_seat(found, without=self._given_up)
         for seat, (array, since) in list(self._submitted.items()):
             job = self._jobs.get(seat)
@@ -188,39 +281,18 @@ class JobQueue:
                 self._wanted.pop(seat, None)  # an earlier session has submitted it
             elif job.id in self._mine:
                 self._mine.discard(job.id)
-                self._judge(seat, job)
+                events.append(self._judge(seat, job))
+        return events
 
-    def _judge(self, seat: int, job: Job) -> None:
-        """Take note that a job of this session has ended."""
+    def _judge(self, seat: int, job: Job) -> str:
+        """Take note that a job of this session has ended; return it in words."""
         end = ending(job)
         self._failures[seat] = self._failures.get(seat, 0) + 1 if end.failed else 0
         if seat not in self._wanted:
             self._judged[seat] = end
-        self._log_event(f"{seat_name(seat)}: {end.text}")
+        return f"{seat_name(seat)}: {end.text}"
 
-    def _submit(self) -> None:
-        """Submit all seats that are wanted, once no more have come for a moment."""
-        now = self._clock()
-        if not self._wanted or now < self._submit_at:
-            return
-        first, last = min(self._wanted.values()), max(self._wanted.values())
-        if now - last < GATHER_SECONDS and now - first < MOST_GATHER_SECONDS:
-            return
-        if self._jobs is None or self._problem:  # an earlier session may have submitted them
-            return
-        seats = sorted(self._wanted)
-        try:
-            array = self._slurm.submit(self._submission.script, seats, self._submission.options)
-        except ClusterError as error:
-            text = f"{error.what}; {error.remedy}" if error.remedy else error.what
-            if text != self._refusal:
-                self._log_event(f"no jobs are submitted to Slurm: {text}")
-            self._refusal, self._refusals = text, self._refusals + 1
-            pause = FIRST_RETRY_SECONDS * 2 ** min(self._refusals - 1, 10)
-            self._submit_at = now + min(pause, MOST_RETRY_SECONDS)
-            return
-        self._refusal, self._refusals = "", 0
-        self._wanted.clear()
-        self._submitted |= dict.fromkeys(seats, (array, now))
-        self._mine |= {f"{array}_{seat}" for seat in seats}
-        self._log_event(f"job {array} has been submitted to Slurm, for {len(seats)} workers")
+
+def in_words(error: ClusterError) -> str:
+    """Return what happened and what fixes it, without the machine's name."""
+    return error.what + (f"; {error.remedy}" if error.remedy else "")

@@ -1,7 +1,8 @@
-"""The machines of a Slurm cluster as the fleet sees them: one for each job of the array, with one worker each.
+"""The jobs of a Slurm cluster as the fleet sees them: one machine, whose workers are the jobs of an array.
 
-All of them are one folder, which the nodes share, so nothing is copied over a network by us. The folder belongs to one
-run. It holds the code under the name of its hash, the two scripts of the jobs, the workers' folders and their logs.
+The machine is a folder that the nodes share, so nothing is copied over a network by us, one look reads all workers, and
+they share the files of models. The folder belongs to one run. It holds the code under the name of its hash, the two
+scripts of the jobs, the workers' folders and their logs.
 """
 
 import logging
@@ -26,12 +27,13 @@ from distributed.slurm.queue import Commands, JobQueue, Submission
 from distributed.slurm.script import JOB_SCRIPT, WORKER_SCRIPT, job_script, sbatch_options, worker_script
 from distributed.ssh.errors import ClusterError, Refused
 from distributed.ssh.transport import LocalTransport, Transport
-from training.common.threads import guard
+from training.common.threads import SteppingThread
 from training.worker.worker_folder import run_tag
 
 log = logging.getLogger(__name__)
 
 FOLDER = "slurm"  # in the run's folder
+END_SECONDS = 5.0  # for a command of Slurm that is under way at the end
 CHECKED = ("folder", "disk", "python", "packages")  # of this machine, on behalf of the nodes
 SLOW_VIEW_SECONDS = 60.0  # until a change on a file system with a cache is seen everywhere
 
@@ -88,17 +90,17 @@ class SlurmMachines:
             clock=clock,
         )
         self._python = settings.python or sys.executable
-        self._guard, self._prepared = guard(), False
+        given = {"host": SLURM_NAME, "directory": str(self.folder), "python": sys.executable, "processes": 1}
+        self._machine = WorkerSettings.model_validate({"name": SLURM_NAME, **given})
+        self._ended = False
+        self._thread = SteppingThread("slurm", self._queue.step, lambda: self._ended)
+        self._prepared = False
 
     def machines(self) -> tuple[WorkerSettings, ...]:
         """See ``MachineSource``."""
         while self._news:
             self._log_event(self._news.popleft())
-        return self._machines()
-
-    def _machines(self) -> tuple[WorkerSettings, ...]:
-        given = {"host": SLURM_NAME, "directory": str(self.folder), "python": sys.executable, "processes": 1}
-        return tuple(WorkerSettings.model_validate({"name": name, **given}) for name in self._settings.names)
+        return (self._machine,)
 
     def connect(self, machine: WorkerSettings) -> Transport:
         """See ``MachineSource``."""
@@ -107,36 +109,37 @@ class SlurmMachines:
     def process_manager(self, machine: WorkerSettings) -> SlurmProcessManager:
         """See ``MachineSource``."""
         return SlurmProcessManager(
-            self._settings.names.index(machine.name) + 1,
-            queue=self._queue,
-            slurm=self._slurm,
-            prepare=self.prepare,
-            python=machine.python,
+            self._settings.names, queue=self._queue, prepare=self.prepare, python=self._machine.python
         )
 
     def close(self) -> None:
         """See ``MachineSource``; jobs that are left are ended."""
-        try:
-            self._slurm.cancel(*(job.id for job in self._queue.living()))
-        except ClusterError as error:
-            self._news.append(f"jobs of this run may be left in Slurm; they end when their lease expires: {error}")
+        self._ended = True
+        if self._prepared:
+            self._thread.wake()
+            self._thread.join(END_SECONDS)
+            try:
+                self._queue.end_all()
+            except ClusterError as error:
+                self._news.append(f"jobs of this run may be left in Slurm; they end when their lease expires: {error}")
         self.machines()
 
     def prepare(self, transport: Transport) -> None:
-        """Put into the folder what the jobs need, and check it; once, for all of them.
+        """Put into the folder what the jobs need, check it, and submit jobs; the first time, and then never again.
 
         Raises:
             ClusterError: it cannot be done; the text has the remedy.
         """
-        with self._guard:
-            if self._prepared:
-                return
-            self._slurm.check()
-            install_remote(transport)
-            self._check_folder()
-            self._write(transport, self._checked(transport))
-            self._end_surplus()
-            self._prepared = True
+        if self._prepared:
+            return
+        self._slurm.check()
+        install_remote(transport)
+        self._check_folder()
+        self._write(transport, self._checked(transport))
+        self._end_surplus()
+        self._prepared = True
+        self._queue.want(*range(1, self._settings.count + 1))  # they wait for the first model in the queue
+        self._thread.start()
 
     def _check_folder(self) -> None:
         """Refuse a folder without locks; tell the user what is doubtful about it."""
@@ -158,7 +161,7 @@ class SlurmMachines:
     def _checked(self, transport: Transport) -> Probe:
         """Probe this machine. Refuse a Python that lacks something; one that `setup` loads is seen by jobs alone."""
         python = sys.executable if self._settings.setup else self._python
-        machine = self._machines()[0].model_copy(update={"python": python})
+        machine = self._machine.model_copy(update={"python": python})
         found = remote.probe(transport, machine, self._required)
         checked = [finding for finding in findings(found, machine, self._required) if finding.what in CHECKED]
         refuse(SLURM_NAME, [_for_slurm(finding, python) for finding in checked])
@@ -168,7 +171,7 @@ class SlurmMachines:
         """Write the code and the scripts."""
         release = release_folder(self._required.code_hash)
         if found.folder_of(self._required.code_hash) != release:
-            send_code(transport, self._machines()[0], self._required, self._root)
+            send_code(transport, self._machine, self._required, self._root)
         own = self._required.worker_class if self._required.extra else ""
         worker = worker_script(self._settings, python=self._python, release=release, worker_class=own)
         for folder in ("logs", "workers"):

@@ -81,7 +81,7 @@ def test_a_time_is_read_as_slurm_reads_it(text: str, seconds: int) -> None:
 
 
 def test_workers_of_slurm_are_enough_for_a_distributed_run_and_may_have_weights() -> None:
-    values = {"enabled": True, "slurm": {"count": 2}, "worker_weights": {"slurm-2": 2.0}}
+    values = {"enabled": True, "slurm": {"count": 2}, "worker_weights": {"slurm": 2.0}}
     distributed = DistributedSettings.model_validate(values)
     assert distributed.has_machines and distributed.unused_weights == ""
     assert distributed.slurm and distributed.slurm.names == ("slurm-1", "slurm-2")

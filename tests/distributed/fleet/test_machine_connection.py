@@ -11,6 +11,7 @@ from distributed.fleet import mirror
 from distributed.fleet.mirror import waiting_files
 from distributed.fleet.remote_worker import ASKED_SECONDS
 from distributed.fleet.worker_state import Mark
+from distributed.setup.machine import WorkerSlot
 from tests.distributed.fleet.connected_machine import NAME, Machine, full
 from tests.training.small_run import GAME, NETWORK
 from training.common.files import FileTooLarge, read_limited, sha256_hex
@@ -346,6 +347,20 @@ def test_player_models_arrive_before_their_match_orders_and_results_come_back(ma
     machine.step(steps=2)
     assert [path.name for path in machine.mirror().outbox.iterdir()] == []  # it is fetched once
     assert result.exists()
+
+
+@pytest.mark.parametrize("alone", [False, True])
+def test_workers_start_one_at_a_time_on_one_machine_and_all_at_once_if_each_has_its_own(
+    tmp_path: Path, alone: bool
+) -> None:
+    names = ("worker1-1", "worker1-2", "worker1-3")
+    machine = Machine(tmp_path, slots=names)
+    machine.slots = tuple(WorkerSlot(name, alone=alone) for name in names)
+    machine.publish(1)
+    for name in names:
+        machine.assign(name)
+    machine.step(steps=3)
+    assert len(machine.started) == (3 if alone else 1)
 
 
 def test_a_player_model_that_was_dropped_is_sent_again_when_needed(machine: Machine) -> None:

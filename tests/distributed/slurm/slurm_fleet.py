@@ -17,7 +17,7 @@ from tests.distributed.local_fleet import fleet_settings
 from tests.training.small_run import GAME, model_bytes
 from training.data.records import decode
 
-PATIENCE = 180.0
+PATIENCE = 400.0  # a machine that is busy compiles the search for minutes
 RUN_ID = "run"
 
 
@@ -147,4 +147,6 @@ class SlurmFleet:
             thread.wake()
         for thread in self.fleet._threads.values():
             thread.join(10.0)
+            thread.connection._disconnect()
+        self.machines._ended = True
         self.fleet._threads.clear()

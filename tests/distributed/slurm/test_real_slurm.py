@@ -30,7 +30,7 @@ from tests.training.small_run import small_settings
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(missing()), reason=missing() or "Slurm is installed")]
 
-PATIENCE = 240.0
+PATIENCE = 400.0
 
 
 @pytest.fixture(scope="module")

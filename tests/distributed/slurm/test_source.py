@@ -1,6 +1,6 @@
 """The machines of a Slurm cluster as a source: their folder, what is checked before a submission, and their end."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +29,7 @@ class Slurm:
             raise Refused("slurm", "Slurm's sbatch is not found on this machine")
 
     def submit(self, script: Path, seats: Sequence[int], options: Sequence[str]) -> int:
-        raise AssertionError
+        return 9
 
     def jobs(self, name: str) -> list[Job]:
         if self.silent:
@@ -37,8 +37,8 @@ class Slurm:
         assert name == "keima-run"
         return self.found
 
-    def warn(self, job: str) -> None:
-        raise AssertionError
+    def warn(self, *jobs: str) -> None:
+        assert not jobs
 
     def cancel(self, *jobs: str) -> None:
         self.cancelled += jobs
@@ -52,9 +52,10 @@ class Run:
         self.run_dir.mkdir()
         self.slurm = Slurm()
         self.events: list[str] = []
+        self.sources: list[SlurmMachines] = []
 
     def open(self, *, required: WorkerRequirements | None = None, **settings: Any) -> SlurmMachines:
-        return SlurmMachines(
+        source = SlurmMachines(
             SlurmSettings.model_validate({"count": 3, **settings}),
             run_dir=self.run_dir,
             run_id="run",
@@ -63,6 +64,8 @@ class Run:
             log_event=self.events.append,
             slurm=self.slurm,
         )
+        self.sources.append(source)
+        return source
 
     def prepare(self, source: SlurmMachines) -> None:
         machine = source.machines()[0]
@@ -71,15 +74,25 @@ class Run:
 
 
 @pytest.fixture
-def run(tmp_path: Path) -> Run:
-    return Run(tmp_path)
+def run(tmp_path: Path) -> Iterator[Run]:
+    one = Run(tmp_path)
+    yield one
+    for source in one.sources:
+        source.close()
 
 
-def test_each_job_is_a_machine_with_one_worker_and_a_name_of_its_own(run: Run) -> None:
+def test_all_jobs_are_one_machine(run: Run) -> None:
     source: MachineSource = run.open()
-    assert [machine.name for machine in source.machines()] == ["slurm-1", "slurm-2", "slurm-3"]
-    assert {machine.processes for machine in source.machines()} == {1}
+    assert [machine.name for machine in source.machines()] == ["slurm"]
     assert source.title == "distributed.slurm"
+
+
+@pytest.mark.medium
+def test_each_job_has_a_worker_that_need_not_wait_for_the_others(run: Run) -> None:
+    source = run.open()
+    (machine,) = source.machines()
+    slots = source.process_manager(machine).prepare(source.connect(machine), str, lambda: True)
+    assert [(slot.name, slot.alone) for slot in slots] == [(f"slurm-{number}", True) for number in (1, 2, 3)]
 
 
 def test_the_folder_of_workers_is_the_run_s_own_wherever_it_lies(run: Run, tmp_path: Path) -> None:
@@ -148,15 +161,20 @@ def test_jobs_beyond_the_count_of_an_earlier_session_are_ended(run: Run) -> None
     assert run.slurm.cancelled == ["4_4", "4_5"]
 
 
+@pytest.mark.medium
 def test_the_end_of_a_run_ends_all_its_jobs(run: Run) -> None:
     states = ("RUNNING", "PENDING", "COMPLETED")
     run.slurm.found = [Job(array=4, seat=seat, state=state) for seat, state in enumerate(states, start=1)]
-    run.open().close()
+    source = run.open()
+    run.prepare(source)
+    source.close()
     assert run.slurm.cancelled == ["4_1", "4_2"]
 
 
+@pytest.mark.medium
 def test_a_run_ends_even_if_slurm_does_not_answer(run: Run) -> None:
+    source = run.open()
+    run.prepare(source)
     run.slurm.silent = True
-    run.open().close()
-    (event,) = run.events
-    assert "they end when their lease expires: slurm: squeue: no answer" in event
+    source.close()
+    assert "they end when their lease expires: slurm: squeue: no answer" in run.events[-1]
