@@ -52,9 +52,13 @@ class RayCluster:
             raise why_not_joined(settings.address, error) from error
         except (RuntimeError, exceptions.RayError) as error:
             raise Refused(NAME, f"the cluster at {settings.address} cannot be used: {words_of(error)}") from error
-        self.refuse_strangers()
-        ray.cloudpickle.register_pickle_by_value(actor)  # no file of ours need be on a node
-        self._code = ray.put(pack_code(PROJECT, required.worker_class))
+        try:
+            self.refuse_strangers()
+            ray.cloudpickle.register_pickle_by_value(actor)  # no file of ours need be on a node
+            self._code = ray.put(pack_code(PROJECT, required.worker_class))
+        except BaseException:
+            self.leave()
+            raise
 
     def refuse_strangers(self) -> None:
         """Check that nobody but the owner of the token can use the cluster.

@@ -42,7 +42,7 @@ class Outcome:
 
     kills: int = 0
     noticed: list[float] = field(default_factory=list)  # seconds
-    active: list[float] = field(default_factory=list)  # seconds from the node's start
+    active: list[float] = field(default_factory=list)  # seconds from the moment when Ray has the node
     problems: list[str] = field(default_factory=list)
     totals: dict[str, int] = field(default_factory=dict)
 
@@ -77,8 +77,8 @@ class Campaign:
         elif how == RETURNS[2]:
             self._made += 1
             node = f"node{self._made}"
-        began = time.monotonic()
         self._nodes.add(node)
+        began = time.monotonic()
         self._run.wait(lambda: self._run.workers_now_on(node) & self._run.active(), f"{node} to play")
         active = time.monotonic() - began
         self.outcome.noticed.append(noticed)

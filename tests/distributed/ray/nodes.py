@@ -16,8 +16,17 @@ from configs.cache import CACHE
 from distributed.ssh.transport import Transport
 from tests.sources import ROOT
 
-needs_ray = pytest.mark.skipif(find_spec("ray") is None, reason="needs requirements-ray.txt")
-TOKEN = secrets.token_hex(32)
+ON_RAY = [
+    pytest.mark.skipif(find_spec("ray") is None, reason="needs requirements-ray.txt"),
+    pytest.mark.slow,
+    # Ray leaves sockets to the garbage collector.
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
+SURROUNDINGS = {
+    "USAGE_STATS_ENABLED": "0",
+    "AUTH_TOKEN": secrets.token_hex(32),
+    "raylet_start_wait_time_s": "180",  # on a machine that is also busy with other work
+}
 STORE = 100 * 2**20  # bytes of each node's object store
 
 
@@ -28,7 +37,8 @@ class Nodes:
         from ray.cluster_utils import Cluster
 
         self._folder = folder
-        self._cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "object_store_memory": STORE})
+        head = {"num_cpus": 0, "object_store_memory": STORE, "include_dashboard": False}
+        self._cluster = Cluster(initialize_head=True, head_node_args=head)
         self._nodes: dict[str, Any] = {}
 
     @property
@@ -71,10 +81,10 @@ class Nodes:
 
 
 @contextmanager
-def ray_nodes(folder: Path, **cpus: int) -> Iterator[Nodes]:
-    """Yield a cluster with these nodes, and with as many CPUs each."""
+def ray_nodes(folder: Path, *, mode: str = "token", **cpus: int) -> Iterator[Nodes]:
+    """Yield a cluster with these nodes, and with as many CPUs each; ``mode``: Ray's RAY_AUTH_MODE."""
     with pytest.MonkeyPatch.context() as patch:
-        for name, value in {"USAGE_STATS_ENABLED": "0", "AUTH_MODE": "token", "AUTH_TOKEN": TOKEN}.items():
+        for name, value in {**SURROUNDINGS, "AUTH_MODE": mode}.items():
             patch.setenv(f"RAY_{name}", value)  # for everything that is started now
         nodes = Nodes(folder)
         try:

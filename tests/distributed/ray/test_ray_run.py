@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.distributed.ray.nodes import Nodes, needs_ray, ray_nodes
+from tests.distributed.ray.nodes import ON_RAY, Nodes, ray_nodes
 from tests.distributed.ray.ray_run import RayRun, ray_run
 
-pytestmark = [needs_ray, pytest.mark.slow]
+pytestmark = ON_RAY
 
 
 @pytest.fixture

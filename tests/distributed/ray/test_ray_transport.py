@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from distributed.ssh.errors import Unreachable
-from tests.distributed.ray.nodes import Seats, needs_ray, ray_seats
+from tests.distributed.ray.nodes import ON_RAY, Seats, ray_seats
 
-pytestmark = [needs_ray, pytest.mark.slow]
+pytestmark = ON_RAY
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,7 @@ import pytest
 from distributed.ssh.errors import RemoteFailure, Unreachable
 from distributed.ssh.ssh import connect
 from distributed.ssh.transport import Entry, LocalTransport, Stream, StreamEnded, Transport
-from tests.distributed.ray.nodes import Seats, needs_ray, ray_seats
+from tests.distributed.ray.nodes import ON_RAY, Seats, ray_seats
 from tests.distributed.sshd import Sshd, needs_sshd, running_sshd
 from training.common.files import FileTooLarge
 
@@ -44,7 +44,7 @@ def seats(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Seats]:
         yield made
 
 
-RAY = pytest.param("ray", marks=[needs_ray, pytest.mark.slow])
+RAY = pytest.param("ray", marks=ON_RAY)
 
 
 @pytest.fixture(params=["local", pytest.param("ssh", marks=needs_sshd), RAY])

@@ -17,7 +17,7 @@ from distributed.fleet.fleet_client import FleetClient
 from distributed.local.local import LocalProcesses
 from tests.distributed.hosted_fleet import LOWER, PLAYS, open_client
 from tests.distributed.local_fleet import ForkedWorkers, fleet_settings, open_fleet, worker_settings
-from tests.distributed.ray.nodes import Nodes, needs_ray, ray_nodes
+from tests.distributed.ray.nodes import ON_RAY, Nodes, ray_nodes
 from tests.distributed.ray.ray_fleet import RayFleet
 from tests.training.small_run import GAME, model_bytes, small_settings
 from training.common.files import write_atomically
@@ -55,7 +55,7 @@ def on_ray(root: Path, nodes: Nodes, **changes: Any) -> SelfPlayBackend:
 
 
 TRIALS = [pytest.param(backend, marks=pytest.mark.trial) for backend in (processes, fleet, hosted)]
-RAY = pytest.param(on_ray, marks=[needs_ray, pytest.mark.slow])
+RAY = pytest.param(on_ray, marks=ON_RAY)
 
 
 @pytest.fixture(scope="module")
