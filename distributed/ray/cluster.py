@@ -8,9 +8,11 @@ import socket
 import subprocess
 import sys
 from contextlib import suppress
+from typing import Any
 
 import ray
 from ray import exceptions
+from ray._private import worker
 from ray._private.state import available_resources_per_node
 from ray._raylet import GcsClient
 from ray.actor import ActorHandle
@@ -19,9 +21,12 @@ from configs.schema import RaySettings
 from distributed.ray import actor
 from distributed.ray.errors import as_cluster_error, words_of
 from distributed.ray.stranger import REFUSED
+from distributed.setup.machine import printable_start
 from distributed.setup.release import PROJECT, WorkerRequirements, pack_code
 from distributed.setup.remote_program import remote_program
 from distributed.ssh.errors import ClusterError, Refused, Unreachable
+
+log = logging.getLogger(__name__)
 
 NAME = "ray"  # of the cluster, in messages
 START = "start Ray on this machine (ray start), or name the head node in distributed.ray.address"
@@ -46,6 +51,7 @@ class RayCluster:
         self._asks_for_token: bool | None = None  # once that has been tried
         see_head_node(settings.address)
         logging.getLogger("ray").setLevel(logging.ERROR)  # it warns of what is meant to be so
+        worker.print_to_stdstream = log_first_line  # else the end of a node fills the terminal
         try:
             ray.init(address=settings.address, log_to_driver=False, configure_logging=False, logging_level="ERROR")
         except ConnectionError as error:
@@ -97,6 +103,11 @@ class RayCluster:
     def leave(self) -> None:
         """Disconnect; seats end."""
         ray.shutdown()
+
+
+def log_first_line(message: dict[str, Any], *_: object, **__: object) -> None:
+    """Log what Ray has to say about its nodes."""
+    log.info("Ray: %s", printable_start(str(message.get("lines", [""])[0]).partition("\n")[0]))
 
 
 def see_head_node(address: str) -> None:

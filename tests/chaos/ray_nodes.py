@@ -32,7 +32,6 @@ from training.data.ledger import read_ledger
 
 START_SECONDS = 600.0
 ACTIVE_SECONDS = 35.0  # until a new node plays
-NOTICED_SECONDS = 15.0  # until a killed node is no longer Active
 RETURNS = ("with its disk", "with an empty disk", "as another node")
 
 
@@ -47,11 +46,25 @@ class Outcome:
     totals: dict[str, int] = field(default_factory=dict)
 
 
+@dataclass
+class Watched:
+    """A kill and what comes after it."""
+
+    number: int
+    node: str  # that comes instead
+    how: str
+    workers: set[str]  # that were killed
+    killed: float
+    there: float = 0.0  # when Ray has the node
+    noticed: float | None = None  # seconds
+
+
 class Campaign:
-    """Kills of nodes under a run.
+    """Kills of nodes under a run, one after the other, while earlier ones may still come back.
 
     Args:
         run: the run, with all workers Active.
+        nodes: the cluster.
         chance: draws which node is killed, when, and how it comes back.
         log_event: called with each line for the user.
     """
@@ -61,39 +74,62 @@ class Campaign:
         self._run, self._nodes, self._chance, self._log_event = run, nodes, chance, log_event
         self._received: set[str] = set()
         self._made = len(nodes.names)
+        self._watched: list[Watched] = []
 
     def kill_one(self) -> None:
-        """Kill a node, bring one back, and wait until it plays."""
-        self._play_on(self._chance.uniform(0.5, 6.0))
-        node = self._chance.choice(self._nodes.names)
-        playing = self._run.workers_now_on(node)
-        how = self._chance.choice(RETURNS)
+        """Kill a node on which a worker plays, and bring one back."""
+        self._play_on(self._chance.uniform(0.5, 4.0))
+        self._run.wait(lambda: self._watch() and self._playing(), "a worker to play")
+        node = self._chance.choice(self._playing())
+        kill = Watched(
+            number=self.outcome.kills + 1,
+            node=node,
+            how=self._chance.choice(RETURNS),
+            workers=self._run.workers_now_on(node),
+            killed=time.monotonic(),
+        )
         self._nodes.kill(node)
         self.outcome.kills += 1
-        noticed = self._run.wait(lambda: not playing & self._run.active(), f"the end of {node} to be noticed")
-        self._play_on(self._chance.uniform(0.0, 4.0))
-        if how == RETURNS[1]:
+        if kill.how == RETURNS[1]:
             shutil.rmtree(self._nodes.home(node), ignore_errors=True)
-        elif how == RETURNS[2]:
+        elif kill.how == RETURNS[2]:
             self._made += 1
-            node = f"node{self._made}"
-        self._nodes.add(node)
-        began = time.monotonic()
-        self._run.wait(lambda: self._run.workers_now_on(node) & self._run.active(), f"{node} to play")
-        active = time.monotonic() - began
-        self.outcome.noticed.append(noticed)
+            kill.node = f"node{self._made}"
+        self._nodes.add(kill.node)
+        kill.there = time.monotonic()
+        self._watched.append(kill)
+        self._watch()
+
+    def _playing(self) -> list[str]:
+        """Return the nodes with an Active worker."""
+        active = self._run.active()
+        return [node for node in self._nodes.names if self._run.workers_now_on(node) & active]
+
+    def _watch(self) -> bool:
+        """Note which kills have been noticed, and which nodes play again; return True."""
+        active, now = self._run.active(), time.monotonic()
+        for kill in list(self._watched):
+            if kill.noticed is None and not kill.workers & active:
+                kill.noticed = now - kill.killed
+            elif kill.node not in self._nodes.names:  # killed again before it played
+                self._watched.remove(kill)
+            elif self._run.workers_now_on(kill.node) & active:
+                self._finish(kill, now - kill.there)
+        return True
+
+    def _finish(self, kill: Watched, active: float) -> None:
+        self._watched.remove(kill)
         self.outcome.active.append(active)
-        self._log_event(
-            f"{self.outcome.kills:3d}  noticed after {noticed:4.1f} s, back {how}: plays after {active:4.1f} s"
-        )
-        if noticed > in_time(NOTICED_SECONDS):
-            self.outcome.problems.append(f"kill {self.outcome.kills} was noticed after {noticed:.0f} s")
+        self.outcome.noticed += [kill.noticed] if kill.noticed is not None else []
+        noticed = "back before it was noticed" if kill.noticed is None else f"noticed after {kill.noticed:4.1f} s"
+        self._log_event(f"{kill.number:3d}  {noticed}, back {kill.how}: plays after {active:4.1f} s")
         if active > in_time(ACTIVE_SECONDS):
-            self.outcome.problems.append(f"after kill {self.outcome.kills} the new node played after {active:.0f} s")
+            self.outcome.problems.append(f"after kill {kill.number} the new node played after {active:.0f} s")
 
     def _play_on(self, seconds: float) -> None:
         until = time.monotonic() + seconds
         while time.monotonic() < until:
+            self._watch()
             time.sleep(0.1)
         self._check()
 
@@ -107,7 +143,8 @@ class Campaign:
         self.outcome.problems += [f"{batch} was received, and is no longer in the ledger" for batch in sorted(gone)]
 
     def end(self) -> None:
-        """End the run and audit it."""
+        """Wait until all nodes play, end the run and audit it."""
+        self._run.wait(lambda: self._watch() and not self._watched, "all nodes to play")
         if (code := self._run.interrupt()) != 130:
             self.outcome.problems.append(f"the program ended with {code}")
         self._check()
@@ -126,7 +163,9 @@ class Campaign:
         }
 
 
-def campaign(*, nodes: int, kills: int, seed: int, log_event: Callable[[str], None], keep: Path | None) -> Outcome:
+def campaign(
+    *, nodes: int, kills: int, minutes: float, seed: int, log_event: Callable[[str], None], keep: Path | None
+) -> Outcome:
     """Run a campaign in a folder that is removed afterwards; ``keep``: where the run is kept if anything went wrong."""
     with tempfile.TemporaryDirectory(prefix="ray-nodes-") as name:
         folder = Path(name)
@@ -137,7 +176,8 @@ def campaign(*, nodes: int, kills: int, seed: int, log_event: Callable[[str], No
             run.wait(lambda: len(run.active()) == nodes, f"{nodes} workers to play", seconds=START_SECONDS)
             found = Campaign(run, made, random.Random(seed), log_event)
             try:
-                for _ in range(kills):
+                until = time.monotonic() + 60.0 * minutes
+                while found.outcome.kills < kills and time.monotonic() < until:
                     found.kill_one()
                 found.end()
             except AssertionError as error:
@@ -154,6 +194,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--kills", type=whole(1), default=30, help="how many are killed, one after the other (default: 30)"
     )
+    parser.add_argument("--minutes", type=whole(1), default=120, help="kill none after so many (default: 120)")
     parser.add_argument("--seed", type=whole(0), default=1, help="of what befalls which node (default: 1)")
     parser.add_argument("--keep", type=Path, metavar="DIR", help="if anything is wrong, keep the run there")
     return parser.parse_args(argv)
@@ -166,7 +207,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         console.print(f"ray_nodes.py: Ray is missing: run {sys.executable} -m pip install -r requirements-ray.txt")
         return 2
     found = campaign(
-        nodes=arguments.nodes, kills=arguments.kills, seed=arguments.seed, log_event=console.print, keep=arguments.keep
+        nodes=arguments.nodes,
+        kills=arguments.kills,
+        minutes=arguments.minutes,
+        seed=arguments.seed,
+        log_event=console.print,
+        keep=arguments.keep,
     )
     if found.noticed:
         console.print(

@@ -24,6 +24,7 @@ ON_RAY = [
 ]
 SURROUNDINGS = {
     "USAGE_STATS_ENABLED": "0",
+    "AUTH_MODE": "token",
     "AUTH_TOKEN": secrets.token_hex(32),
     "raylet_start_wait_time_s": "180",  # on a machine that is also busy with other work
 }
@@ -81,10 +82,10 @@ class Nodes:
 
 
 @contextmanager
-def ray_nodes(folder: Path, *, mode: str = "token", **cpus: int) -> Iterator[Nodes]:
-    """Yield a cluster with these nodes, and with as many CPUs each; ``mode``: Ray's RAY_AUTH_MODE."""
+def ray_nodes(folder: Path, **cpus: int) -> Iterator[Nodes]:
+    """Yield a cluster with these nodes, and with as many CPUs each."""
     with pytest.MonkeyPatch.context() as patch:
-        for name, value in {**SURROUNDINGS, "AUTH_MODE": mode}.items():
+        for name, value in SURROUNDINGS.items():
             patch.setenv(f"RAY_{name}", value)  # for everything that is started now
         nodes = Nodes(folder)
         try:

@@ -28,9 +28,10 @@ def join(address):
 JOIN_OPEN = """
 import sys
 from pathlib import Path
-from tests.distributed.ray.nodes import ray_nodes
+from tests.distributed.ray.nodes import SURROUNDINGS, ray_nodes
 
-with ray_nodes(Path(sys.argv[1]), mode="disabled") as nodes:
+SURROUNDINGS["AUTH_MODE"] = "disabled"
+with ray_nodes(Path(sys.argv[1])) as nodes:
     join(nodes.address)
 """
 
