@@ -118,6 +118,7 @@ from configs.schema import Settings
 from distributed.local.learner_ranks import learner_ranks
 from distributed.local.local import spread_processes
 from distributed.operations.cluster_client import open_cluster_client
+from distributed.ray import require_ray
 from games import Game
 from training.common.files import write_atomically
 from training.common.logs import log_also_to, log_to
@@ -151,6 +152,8 @@ def lead(arguments: argparse.Namespace, path: Path, settings: Settings, ranks: R
     resume = arguments.resume or restarted
     settings, changed = with_begun_modules(settings, run_dir) if resume else (settings, [])
     require_trackers(settings.run.trackers)
+    if settings.distributed.enabled and settings.distributed.ray:
+        require_ray()
     configured_game(settings, path)  # before anything is written
     make_run_folder(run_dir, resume=resume)
     log_to(logging.FileHandler(run_dir / "coach.log", encoding="utf-8"))
