@@ -24,7 +24,7 @@ pytestmark = [
     ),
 ]
 PATIENCE = 300.0  # for a search that is compiled
-EARLY = ("connect_four", "go")  # the others are slow tests
+EARLY = ("connect_four",)  # the others are slow tests
 OTHERS = tuple(game for game in GAMES if game not in (*EARLY, "tic_tac_toe"))
 
 
