@@ -17,6 +17,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
+from configs.cache import CACHE
 from configs.flags import whole
 from tests.distributed.ray.nodes import Nodes, ray_nodes
 from tests.distributed.ray.ray_run import RayRun, ray_run
@@ -51,11 +52,13 @@ class Result:
     models: tuple[str, ...]  # SHA-256
 
 
-def trained(folder: Path, nodes: Nodes, distributed: Mapping[str, Any], *, seed: int, iterations: int) -> Result:
-    """Train a run to its end."""
+def trained(
+    folder: Path, nodes: Nodes, distributed: Mapping[str, Any], *, home: Path, seed: int, iterations: int
+) -> Result:
+    """Train a run to its end, as a user with this home."""
     changes = {**SECTIONS, "run": {"seed": seed, "iterations": iterations}, "distributed": distributed}
     folder.mkdir(parents=True)
-    with ray_run(folder, nodes, changes=changes) as run:
+    with ray_run(folder, nodes, changes=changes, environment={"HOME": str(home)}) as run:
         run.start()
         assert run.process
         code = run.process.wait(SECONDS)
@@ -93,14 +96,21 @@ def main(argv: Sequence[str] | None = None) -> int:
     with tempfile.TemporaryDirectory(prefix="ray-and-ssh-") as name:
         root = Path(name)
         made = ray_nodes(root / "nodes", **{f"node{number}": 1 for number in range(1, WORKERS + 1)})
-        with made as nodes, running_sshd(root / "server", root / "user") as server:
+        with made as nodes, running_sshd(root / "server", root / "user", environment=f"KEIMA_CACHE={CACHE}") as server:
             for seed in range(1, arguments.seeds + 1):
                 ways = {
                     "Ray": {"ray": {"address": nodes.address, "seats": WORKERS}},
                     "SSH": over_ssh(server, root / f"hosts-{seed}"),
                 }
                 results = {
-                    way: trained(root / f"{way}-{seed}", nodes, section, seed=seed, iterations=arguments.iterations)
+                    way: trained(
+                        root / f"{way}-{seed}",
+                        nodes,
+                        section,
+                        home=root / "user",
+                        seed=seed,
+                        iterations=arguments.iterations,
+                    )
                     for way, section in ways.items()
                 }
                 for way, result in results.items():

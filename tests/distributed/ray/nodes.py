@@ -28,6 +28,7 @@ SURROUNDINGS = {
     "AUTH_TOKEN": secrets.token_hex(32),
     "raylet_start_wait_time_s": "180",  # on a machine that is also busy with other work
 }
+ATTEMPTS = 5
 STORE = 100 * 2**20  # bytes of each node's object store
 
 
@@ -59,7 +60,14 @@ class Nodes:
         """Add a node; with a name that was there before, it has the disk of that one."""
         self.home(name).mkdir(parents=True, exist_ok=True)
         environment = {"HOME": str(self.home(name)), "KEIMA_CACHE": str(CACHE)}
-        self._nodes[name] = self._cluster.add_node(num_cpus=cpus, object_store_memory=STORE, env_vars=environment)
+        for attempt in range(1, ATTEMPTS + 1):  # Ray gives a node half a minute, on a machine however busy
+            try:
+                made = self._cluster.add_node(num_cpus=cpus, object_store_memory=STORE, env_vars=environment)
+                break
+            except Exception as error:
+                if "timed out during startup" not in str(error) or attempt == ATTEMPTS:
+                    raise
+        self._nodes[name] = made
 
     def kill(self, name: str) -> None:
         """Kill every process of a node at once, as when a machine loses its power."""

@@ -34,10 +34,19 @@ class RayRun:
         folder: for the checkout.
         nodes: the cluster.
         changes: changes of the config, by section.
+        environment: variables of the program, in addition to this process's own.
     """
 
-    def __init__(self, folder: Path, nodes: Nodes, *, changes: Mapping[str, Mapping[str, Any]] | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        nodes: Nodes,
+        *,
+        changes: Mapping[str, Mapping[str, Any]] | None = None,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
         self.nodes = nodes
+        self._environment = {**os.environ, "KEIMA_CACHE": str(CACHE), **(environment or {})}
         self.checkout = folder / "checkout"
         self.run_dir = self.checkout / "runs" / "small"
         self.output = folder / "output"
@@ -76,7 +85,7 @@ class RayRun:
             self.process = subprocess.Popen(
                 [sys.executable, "start_main.py", "--distributed", *resume, "--run-dir", str(self.run_dir)],
                 cwd=self.checkout,
-                env={**os.environ, "KEIMA_CACHE": str(CACHE)},
+                env=self._environment,
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
