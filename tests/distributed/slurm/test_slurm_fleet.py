@@ -49,6 +49,7 @@ def test_workers_in_jobs_play_and_nothing_is_left_when_the_run_ends(run: Run) ->
     assert not run.cluster.calls("scancel") or all("--quiet" in call for call in run.cluster.calls("scancel"))
 
 
+@pytest.mark.slow
 def test_a_worker_in_the_queue_is_syncing_with_slurm_s_reason_until_there_is_room(run: Run) -> None:
     run.cluster.set_places(1)
     fleet = run.session()
@@ -70,6 +71,7 @@ def test_a_requeued_worker_hands_over_its_games_and_comes_back_with_the_next_gam
     assert not {Mark.OFFLINE, Mark.ERROR} & set(fleet.marks_of("slurm-1"))
 
 
+@pytest.mark.slow
 def test_a_job_at_its_time_limit_hands_over_its_games_and_another_follows(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -81,6 +83,7 @@ def test_a_job_at_its_time_limit_hands_over_its_games_and_another_follows(
     assert not {Mark.OFFLINE, Mark.ERROR} & set(fleet.marks_of("slurm-1"))
 
 
+@pytest.mark.slow
 def test_a_cancelled_job_is_an_error_and_restart_and_stop_work_for_each_worker(run: Run) -> None:
     fleet = run.session()
     fleet.wait_for_games("slurm-1", "slurm-2")
@@ -116,6 +119,7 @@ def test_a_refused_submission_is_an_error_of_all_workers_until_it_is_accepted(ru
     assert "correct distributed.slurm.account" in fleet.worker("slurm-1").reason
 
 
+@pytest.mark.slow
 def test_a_node_that_does_not_share_the_folder_is_an_error_with_the_remedy(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
