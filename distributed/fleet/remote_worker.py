@@ -427,7 +427,7 @@ class RemoteWorker:
             or self.mirror.claim.is_lost
             or not self.state.running
             or heartbeat is None
-            or not self.state.talks
+            or not (self.state.talks or self._has_read_ours(heartbeat))
         ):
             return False
         if not leaving.drain:
@@ -435,6 +435,11 @@ class RemoteWorker:
         idle = heartbeat.state == "waiting" and heartbeat.finished == heartbeat.begun >= heartbeat.granted
         heard = sent is not None and sent.granted == heartbeat.granted
         return not (idle and heard and self.mirror.is_empty)
+
+    def _has_read_ours(self, heartbeat: Heartbeat) -> bool:
+        """Return whether a heartbeat, perhaps the first, is of a process that has read an assignment of this fleet."""
+        sent = self.mirror.sent
+        return sent is not None and heartbeat.lease.rpartition("-")[0] == sent.lease.rpartition("-")[0]
 
     def end(self, transport: Transport, leaving: Leaving, look: Callable[[], None]) -> None:
         """End the worker and fetch what it delivers.
