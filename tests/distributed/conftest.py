@@ -1,11 +1,12 @@
 """Shared fixtures of the tests of SSH."""
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
+from distributed.ssh.transport import LocalStream
 from tests.distributed.sshd import Sshd, running_sshd
 
 
@@ -23,6 +24,22 @@ def user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def server(tmp_path: Path, user: Path) -> Iterator[Sshd]:
     with running_sshd(tmp_path / "server", user) as running:
         yield running
+
+
+@pytest.fixture(autouse=True)
+def no_local_stream_is_left(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Programs of local streams end with their tests, also those of connections that stand for a killed Coach's."""
+    begun: list[LocalStream] = []
+    begin = LocalStream.__init__
+
+    def noted(self: LocalStream, worker: str, line: Sequence[str]) -> None:
+        begin(self, worker, line)
+        begun.append(self)
+
+    monkeypatch.setattr(LocalStream, "__init__", noted)
+    yield
+    for stream in begun:
+        stream.close()
 
 
 @pytest.fixture

@@ -82,6 +82,7 @@ def test_every_game_is_entered_once_and_the_rest_is_reported(tmp_path: Path, mon
             "missing": 0,
             "discarded": 0,
             "outstanding": 0,
+            "core_hours": 0.0,
         }
     ]
     assert found.batches == 3

@@ -15,6 +15,7 @@ import pytest
 from distributed.fleet.fleet import Fleet
 from distributed.fleet.fleet_client import FleetClient
 from distributed.local.local import LocalProcesses
+from tests.distributed.conftest import no_local_stream_is_left
 from tests.distributed.hosted_fleet import LOWER, PLAYS, open_client
 from tests.distributed.local_fleet import ForkedWorkers, fleet_settings, open_fleet, worker_settings
 from tests.distributed.ray.nodes import ON_RAY, Nodes, ray_nodes
@@ -25,6 +26,8 @@ from training.data.records import GameBatch, decode
 from training.data.verify import verify
 from training.run.backend import FolderBackend, InlineBackend, SelfPlayBackend
 from training.run.pending_batch import PendingBatch
+
+__all__ = ["no_local_stream_is_left"]
 
 Open = Callable[..., SelfPlayBackend]
 PATIENCE = 120.0  # seconds, most of them for a cold compile cache
