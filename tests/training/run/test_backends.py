@@ -57,7 +57,8 @@ def on_ray(root: Path, nodes: Nodes, **changes: Any) -> SelfPlayBackend:
     return RayFleet(root, nodes, **changes)
 
 
-TRIALS = [pytest.param(backend, marks=pytest.mark.trial) for backend in (processes, fleet, hosted)]
+HOSTED = pytest.param(hosted, marks=[pytest.mark.trial, pytest.mark.slow])  # tests/cluster has it with real machines
+TRIALS = [*(pytest.param(backend, marks=pytest.mark.trial) for backend in (processes, fleet)), HOSTED]
 RAY = pytest.param(on_ray, marks=ON_RAY)
 
 
