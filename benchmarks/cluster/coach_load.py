@@ -157,10 +157,12 @@ def simulated_workers(
         simulator.wait()
 
 
-def measure_load(arguments: argparse.Namespace, count: int, run_dir: Path, hosts: Path) -> LoadResult:
-    """Measure one Coach with ``count`` workers."""
+@contextmanager
+def measuring_coach(
+    arguments: argparse.Namespace, settings: Settings, count: int, run_dir: Path, hosts: Path
+) -> Iterator[tuple[MeasuringCoach, "subprocess.Popen[bytes]"]]:
+    """Yield a Coach with ``count`` simulated workers, which has not begun, and their process; then end the run."""
     use_threads(1)
-    settings = settings_for(arguments, count)
     (run_dir / "workers").mkdir()
 
     def make_backend(game: Game, run_id: str) -> FleetClient:
@@ -170,10 +172,16 @@ def measure_load(arguments: argparse.Namespace, count: int, run_dir: Path, hosts
         coach = open_coach(run_dir, settings, make_backend=make_backend, observers=())
         coach.__class__ = MeasuringCoach
         assert isinstance(coach, MeasuringCoach)
-        figures = measured_figures(coach, seconds=arguments.seconds, count=count, simulator=simulator)
+        yield coach, simulator
         coach.end()
         coach.ledger.close()
         simulator.wait(30)
+
+
+def measure_load(arguments: argparse.Namespace, count: int, run_dir: Path, hosts: Path) -> LoadResult:
+    """Measure one Coach with ``count`` workers."""
+    with measuring_coach(arguments, settings_for(arguments, count), count, run_dir, hosts) as (coach, simulator):
+        figures = measured_figures(coach, seconds=arguments.seconds, count=count, simulator=simulator)
     return with_ledger(run_dir, figures, count)
 
 

@@ -31,17 +31,13 @@ from benchmarks.cluster.coach_load import (
     MEMORY_FOLDER,
     READY_SECONDS,
     MeasuringCoach,
-    open_fleet,
+    measuring_coach,
     settings_for,
-    simulated_workers,
 )
 from configs.flags import number, whole
 from configs.schema import Settings
 from distributed.fleet.fleet_client import FleetClient
-from games import Game
-from training.networks.evaluator import use_threads
 from training.run.coach import SECONDS_BETWEEN_POLLS, STEPS_BETWEEN_POLLS, Coach
-from training.run.run import open_coach
 
 WARM_UP_SECONDS = 2.0  # of each round
 FIRST_GAMES = 200  # before the first round
@@ -102,17 +98,8 @@ def stopped(*processes: int) -> Iterator[None]:
 
 def measure(arguments: argparse.Namespace, run_dir: Path, hosts: Path) -> None:
     """Measure and print."""
-    use_threads(1)
     settings, count = learning_settings(arguments), arguments.machines * arguments.seats
-    (run_dir / "workers").mkdir()
-
-    def make_backend(game: Game, run_id: str) -> FleetClient:
-        return open_fleet(run_dir, hosts, arguments, settings, game, run_id)
-
-    with simulated_workers(hosts, arguments, count, run_dir / "offered") as simulator:
-        coach = open_coach(run_dir, settings, make_backend=make_backend, observers=())
-        coach.__class__ = MeasuringCoach
-        assert isinstance(coach, MeasuringCoach)
+    with measuring_coach(arguments, settings, count, run_dir, hosts) as (coach, simulator):
         prepare(coach, count)
         assert isinstance(coach.backend, FleetClient) and coach.backend.process_id
         fleet, ratios, shares = coach.backend.process_id, list[float](), list[float]()
@@ -123,8 +110,6 @@ def measure(arguments: argparse.Namespace, run_dir: Path, hosts: Path) -> None:
             ratios.append(beside / alone)
             shares.append(share)
             print(f"{round_number + 1:5d} {alone:8.0f} {beside:8.0f} {ratios[-1]:7.3f} {share:7.2%}", flush=True)
-        coach.end()
-        coach.ledger.close()
     print(f"medians: ratio {statistics.median(ratios):.3f}, polls {statistics.median(shares):.2%}")
 
 

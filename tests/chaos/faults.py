@@ -15,9 +15,10 @@ from pathlib import Path
 
 from tests.chaos.forgery import broken_agents, damage, damaged, forged, other_heartbeats, plant
 from tests.chaos.scene import CLOCK, Scene, Sign
-from tests.cluster.driver import ACTIVE, END_SECONDS
+from tests.cluster.driver import ACTIVE
 from tests.cluster.hosts import Host
 from tests.cluster.processes import command_line, state
+from tests.cluster.program import END_SECONDS
 
 Act = Callable[[Scene, Host], AbstractContextManager[Sign | None]]
 # What a fault affects; one of each at a time, so that they combine.

@@ -3,7 +3,6 @@
 import json
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import time
@@ -20,6 +19,7 @@ from distributed.setup.release import pack_code
 from scripts.audit import Audit, audit
 from tests.cluster.hosts import Host, Hosts
 from tests.cluster.processes import command_line, parent, pids, state
+from tests.cluster.program import Program
 from tests.sources import ROOT
 from tests.training.small_run import small_settings
 from training.data.ledger import read_ledger
@@ -56,12 +56,11 @@ class CustomWorker(Worker):
         return super().play(self_play)
 '''
 PATIENCE = 120.0  # seconds; for a machine that is also busy with other work
-END_SECONDS = 90.0
 MARGIN = 5.0
 ACTIVE, SYNCING = "Active", "Syncing"
 
 
-class Driver:
+class Driver(Program):
     """A checkout with its config, and the program that runs in it.
 
     Args:
@@ -89,15 +88,12 @@ class Driver:
     ) -> None:
         self.hosts = hosts
         self.machines = machines or {}
-        self.checkout = folder / "checkout"
-        self.run_dir = self.checkout / "runs" / "small"
+        variables = {**os.environ, "HOME": str(hosts.home), "KEIMA_CACHE": str(CACHE), **(environment or {})}
+        variables.pop("SSH_AUTH_SOCK", None)
+        super().__init__(folder, variables)
         self.config = self.checkout / "configs" / "config.yaml"
         self.log = self.checkout / "logs" / "distributed_training.log"
-        self.output = folder / "output"
         self.seen: set[str] = set()  # batches that were complete on some machine at some time
-        self.process: subprocess.Popen[bytes] | None = None
-        self._environment = {**os.environ, "HOME": str(hosts.home), "KEIMA_CACHE": str(CACHE), **(environment or {})}
-        self._environment.pop("SSH_AUTH_SOCK", None)
         self._copy_code()
         self._write_config(hosts[:in_config], changes or {})
         if installed:
@@ -166,39 +162,6 @@ class Driver:
         _give_to_user(host, host.home / "keima")
 
     # The program.
-
-    def start(self, *how: str) -> None:
-        """Start the program as the guide says (or in another way), or resume the run."""
-        (self.checkout / "distributed" / "status.json").unlink(missing_ok=True)  # of an earlier session
-        resume = ["--resume"] if (self.run_dir / "run.db").exists() else []
-        line = [sys.executable, "start_main.py", *(how or ["--distributed"]), *resume]
-        with self.output.open("ab") as output:
-            self.process = subprocess.Popen(
-                [*line, "--run-dir", str(self.run_dir)],
-                cwd=self.checkout,
-                env=self._environment,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                start_new_session=True,
-            )
-
-    @property
-    def runs(self) -> bool:
-        """Return whether the program runs."""
-        return self.process is not None and self.process.poll() is None
-
-    def kill(self) -> None:
-        """Kill -9 the program."""
-        assert self.process
-        self.process.kill()
-        self.process.wait()
-
-    def interrupt(self) -> int:
-        """Send Ctrl-C; return the exit code."""
-        assert self.process
-        self.process.send_signal(signal.SIGINT)
-        return self.process.wait(END_SECONDS)
 
     def connector(self, *arguments: str, seconds: float = PATIENCE) -> subprocess.CompletedProcess[str]:
         """Run ``python distributed/ssh_connector.py`` with these arguments."""

@@ -191,3 +191,12 @@ def refusal(machine: WorkerSettings, policy: Literal["strict", "accept-new"] = "
 def shell(command: str) -> None:
     """Run a remedy, as its reader would."""
     subprocess.run(["bash", "-c", command], check=True, capture_output=True)
+
+
+@contextmanager
+def lasting_sshd(folder: Path) -> Iterator[Sshd]:
+    """Yield a server for several tests, in an empty folder, which also has the home of the connecting user."""
+    with pytest.MonkeyPatch.context() as patch, running_sshd(folder / "server", folder / "user") as running:
+        patch.setenv("HOME", str(folder / "user"))
+        patch.delenv("SSH_AUTH_SOCK", raising=False)
+        yield running

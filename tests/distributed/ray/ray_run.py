@@ -3,9 +3,6 @@
 import json
 import os
 import shutil
-import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -18,16 +15,16 @@ from configs.cache import CACHE
 from distributed.remote.process import running
 from scripts.audit import Audit, audit
 from tests.cluster.driver import ACTIVE, CUSTOM_WORKER, FILES, FOLDERS, LEFT, WORKER_CLASS
+from tests.cluster.program import Program
 from tests.distributed.ray.nodes import Nodes
 from tests.sources import ROOT
 from tests.training.small_run import small_settings
 from training.data.ledger import read_ledger
 
-END_SECONDS = 120.0
 WAIT_SECONDS = 300.0  # on a machine that is also busy with other work
 
 
-class RayRun:
+class RayRun(Program):
     """A checkout with its config, and the program that runs in it.
 
     Args:
@@ -36,6 +33,8 @@ class RayRun:
         changes: changes of the config, by section.
         environment: variables of the program, in addition to this process's own.
     """
+
+    end_seconds = 120.0
 
     def __init__(
         self,
@@ -46,11 +45,7 @@ class RayRun:
         environment: Mapping[str, str] | None = None,
     ) -> None:
         self.nodes = nodes
-        self._environment = {**os.environ, "KEIMA_CACHE": str(CACHE), **(environment or {})}
-        self.checkout = folder / "checkout"
-        self.run_dir = self.checkout / "runs" / "small"
-        self.output = folder / "output"
-        self.process: subprocess.Popen[bytes] | None = None
+        super().__init__(folder, {**os.environ, "KEIMA_CACHE": str(CACHE), **(environment or {})})
         self.checkout.mkdir()
         for name in FOLDERS:
             shutil.copytree(ROOT / name, self.checkout / name, ignore=LEFT)
@@ -76,38 +71,6 @@ class RayRun:
         for section, changed in changes.items():
             values[section] |= changed
         (self.checkout / "configs" / "config.yaml").write_text(yaml.safe_dump(values, sort_keys=False))
-
-    def start(self) -> None:
-        """Start the program, or resume the run."""
-        (self.checkout / "distributed" / "status.json").unlink(missing_ok=True)  # of an earlier session
-        resume = ["--resume"] if (self.run_dir / "run.db").exists() else []
-        with self.output.open("ab") as output:
-            self.process = subprocess.Popen(
-                [sys.executable, "start_main.py", "--distributed", *resume, "--run-dir", str(self.run_dir)],
-                cwd=self.checkout,
-                env=self._environment,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                start_new_session=True,
-            )
-
-    @property
-    def runs(self) -> bool:
-        """Whether the program runs."""
-        return self.process is not None and self.process.poll() is None
-
-    def interrupt(self) -> int:
-        """Send Ctrl-C; return the exit code."""
-        assert self.process
-        self.process.send_signal(signal.SIGINT)
-        return self.process.wait(END_SECONDS)
-
-    def kill(self) -> None:
-        """Kill -9 the program."""
-        assert self.process
-        self.process.kill()
-        self.process.wait()
 
     def marks(self) -> dict[str, str]:
         """Return the mark of each worker in the status of this session."""

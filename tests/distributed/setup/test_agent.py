@@ -21,7 +21,7 @@ from distributed.ssh.errors import Refused, RemoteFailure, Unreachable
 from distributed.ssh.ssh import connect
 from distributed.ssh.transport import LocalTransport, Stream, StreamEnded, Transport
 from tests.distributed.small_project import wait_until
-from tests.distributed.sshd import Sshd, needs_sshd, running_sshd
+from tests.distributed.sshd import Sshd, lasting_sshd, needs_sshd
 
 PLACE = "workers/worker1"
 COACH = "0123456789abcdef"
@@ -34,10 +34,7 @@ LOOK = {
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sshd]:
-    folder = tmp_path_factory.mktemp("ssh")
-    with pytest.MonkeyPatch.context() as patch, running_sshd(folder / "server", folder / "user") as running:
-        patch.setenv("HOME", str(folder / "user"))
-        patch.delenv("SSH_AUTH_SOCK", raising=False)
+    with lasting_sshd(tmp_path_factory.mktemp("ssh")) as running:
         yield running
 
 

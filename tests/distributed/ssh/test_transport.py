@@ -14,7 +14,7 @@ from distributed.ssh.errors import RemoteFailure, Unreachable
 from distributed.ssh.ssh import connect
 from distributed.ssh.transport import Entry, LocalTransport, Stream, StreamEnded, Transport
 from tests.distributed.ray.nodes import ON_RAY, Seats, ray_seats
-from tests.distributed.sshd import Sshd, needs_sshd, running_sshd
+from tests.distributed.sshd import Sshd, lasting_sshd, needs_sshd
 from training.common.files import FileTooLarge
 
 SIZES = [0, 1, 32 * 2**10, 32 * 2**10 + 1, 5 * 2**20 + 7]  # bytes; the last one is big enough for SCP
@@ -31,10 +31,7 @@ class Place:
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sshd]:
-    folder = tmp_path_factory.mktemp("ssh")
-    with pytest.MonkeyPatch.context() as patch, running_sshd(folder / "server", folder / "user") as running:
-        patch.setenv("HOME", str(folder / "user"))
-        patch.delenv("SSH_AUTH_SOCK", raising=False)
+    with lasting_sshd(tmp_path_factory.mktemp("ssh")) as running:
         yield running
 
 
