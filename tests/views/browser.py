@@ -31,6 +31,10 @@ SWITCHES = (
     *("disable-component-update", "disable-sync", "disable-dev-shm-usage", "window-size=1100,1000"),
 )
 SECONDS = 60.0  # for one answer
+# The driver answers when it has sent a key, which on a busy machine is before the page gets it.
+AWAIT_KEY = """
+window.keyAwaited = true;
+addEventListener("keyup", () => { window.keyAwaited = false; }, {capture: true, once: true});"""
 T = TypeVar("T")
 
 
@@ -119,10 +123,12 @@ class Browser:
         self._post("/actions", {"actions": [{"type": "pointer", "id": "mouse", "actions": actions}]})
 
     def press(self, key: str) -> None:
-        """Press and release a key; it goes to the focused element."""
+        """Press and release a key; it goes to the focused element. Return when the page has handled it."""
         value = KEYS.get(key, key)
         actions = [{"type": "keyDown", "value": value}, {"type": "keyUp", "value": value}]
+        self.found(AWAIT_KEY)
         self._post("/actions", {"actions": [{"type": "key", "id": "keyboard", "actions": actions}]})
+        until(lambda: self.found("return window.keyAwaited !== true"))
 
     def dark(self, *, on: bool) -> None:
         """Prefer the dark colours of pages, or no longer."""
