@@ -127,11 +127,11 @@ def test_of_torchrun_s_ranks_only_the_first_speaks_unless_its_launcher_has(
 
 
 @pytest.mark.medium
-def test_drawing_and_event_libraries_are_imported_only_to_draw_and_to_write() -> None:
+def test_libraries_to_draw_to_write_events_and_for_ray_are_imported_only_when_they_are_used() -> None:
     modules = "scripts.view_results, scripts.dashboard, start_main, start_worker, views.ppo, training.worker, keima"
-    imported = (
-        "sorted({name.partition('.')[0] for name in sys.modules} & {'matplotlib', 'PIL', 'tensorboard', 'google'})"
-    )
+    modules += ", distributed.operations.cluster"
+    large = "{'matplotlib', 'PIL', 'tensorboard', 'google', 'ray'}"
+    imported = f"sorted({{name.partition('.')[0] for name in sys.modules}} & {large})"
     program = f"import sys, {modules}; print({imported})"
     ended = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
     assert ended.stdout == "[]\n"

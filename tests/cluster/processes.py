@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-WAIT_SECONDS = 10.0  # for short waits
+WAIT_SECONDS = 60.0  # on a machine that is also busy with other work
 
 
 def wait_until(condition: Callable[[], bool], what: str, *, seconds: float = WAIT_SECONDS) -> None:

@@ -174,7 +174,7 @@ def test_a_full_disk_rejects_writes_until_it_is_freed(small_hosts: Hosts) -> Non
     ]
 
 
-@pytest.mark.medium
+@pytest.mark.slow  # only a clock can tell
 def test_a_shaped_link_is_as_fast_as_configured(hosts: Hosts) -> None:
     def seconds() -> float:
         started = time.monotonic()

@@ -14,7 +14,7 @@ from configs.cache import CACHE
 from configs.schema import WorkerSettings
 from distributed.remote.process import running, stop
 
-PATIENCE = 30.0
+PATIENCE = 120.0
 
 WORKER = """
 import os, signal, sys, time

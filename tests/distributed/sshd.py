@@ -93,7 +93,7 @@ class Sshd:
 
     def _comes_to(self, *, listens: bool) -> bool:
         """Wait until a server listens at its port, or none does; False if that does not happen."""
-        until = time.monotonic() + 10
+        until = time.monotonic() + 60
         while time.monotonic() < until:
             found = False
             with suppress(OSError), socket.create_connection(("127.0.0.1", self.port), timeout=1):

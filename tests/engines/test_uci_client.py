@@ -1,6 +1,5 @@
 """Clients of UCI engines: the real Stockfish, and programs that are not engines."""
 
-import time
 from pathlib import Path
 
 import numpy as np
@@ -77,10 +76,8 @@ def test_a_program_that_is_missing_or_ends_at_once_is_reported(tmp_path: Path) -
 
 @pytest.mark.medium
 def test_a_silent_program_is_not_waited_for(tmp_path: Path) -> None:
-    began = time.monotonic()
     with pytest.raises(EngineFailed, match="has not answered 'uciok' to 'uci' in time"):
         UciClient(program(tmp_path, "exec sleep 100"), seconds=0.3)
-    assert time.monotonic() - began < 20
 
 
 GREETING = ("read line", "echo uciok", "read line", "echo readyok", "read line", "read line", "read line")

@@ -227,7 +227,7 @@ def test_an_analysis_continues_until_any_input(engine: Program, name: str, winra
     visits = [sum(map(int, re.findall(r"visits (\d+)", look))) for look in looks]
     assert visits == sorted(visits) and visits[-1] > visits[0]
     engine.say("")
-    rest = engine.until(r"(?m)^\n", seconds=20)
+    rest = engine.until(r"(?m)^\n")
     assert rest == "\n" or rest.startswith("info")
     engine.say(f"{name} interval 5")
     engine.until(r"info .*\n")
@@ -242,7 +242,7 @@ def test_an_analysis_predicts_each_point_s_owner(engine: Program) -> None:
     line = engine.until(r"info .*\n")
     assert "scoreLead" in line and len(line.partition(" ownership ")[2].split()) == SIZE**2
     engine.say("")
-    engine.until(r"(?m)^\n", seconds=20)
+    engine.until(r"(?m)^\n")
 
 
 def test_one_command_makes_and_analyses_a_move(engine: Program) -> None:
@@ -271,6 +271,7 @@ def test_dead_stones_are_captured_on_request(engine: Program) -> None:
     assert "O" not in "".join(engine.ask("showboard").split("\n")[1:8])
 
 
+@pytest.mark.slow  # only a clock can tell
 @pytest.mark.parametrize("settings", ["time_settings 2 0 0", "time_settings 0 2 4", "kgs-time_settings byoyomi 1 1 3"])
 def test_a_clock_is_respected(engine: Program, settings: str) -> None:
     engine.ask(settings)

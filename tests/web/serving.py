@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from tests import programs
 
-SECONDS = 30.0  # for an answer
+SECONDS = 120.0  # for an answer, on a machine that is also busy with other work
 
 
 @dataclass(frozen=True)

@@ -145,6 +145,7 @@ def page(browser: Browser, served: Dashboard) -> Browser:
     visit(browser, served)
     until(lambda: browser.found("return document.querySelectorAll('figure').length") >= 6)
     until(lambda: browser.found("return document.querySelectorAll('.card').length") == len(MARKS))
+    until(lambda: "Every game is accounted for" in browser.found("return document.body.innerText"))
     return browser
 
 

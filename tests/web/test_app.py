@@ -18,7 +18,7 @@ from web.app import Streams
 from web.run_reader import RunReader
 from web.server import listener
 
-STREAMS = 10
+STREAMS = 100
 
 
 class CountingReader(RunReader):

@@ -78,6 +78,12 @@ def drawn(browser: Browser, *, charts: int) -> list[str]:
     return labels(browser)
 
 
+def shown_loss(browser: Browser) -> float | None:
+    """Return the newest loss that the chart tells."""
+    found = next((label for label in labels(browser) if label.startswith("Loss: all")), "")
+    return float(found.split()[2].rstrip(",")) if found else None
+
+
 def text(browser: Browser) -> str:
     """Return all the text that is shown."""
     return str(browser.found("return document.body.innerText"))
@@ -96,7 +102,8 @@ def test_the_curves_are_those_of_the_run_and_nothing_else_is_requested(browser: 
         own = f"http://127.0.0.1:{served.port}/"
         asked = browser.requests()
         assert asked and all(address.startswith(own) for address in asked), asked
-        assert browser.found("return document.querySelectorAll('canvas').length") == len(shown)
+        canvases = "return document.querySelectorAll('canvas').length"
+        until(lambda: browser.found(canvases) == len(labels(browser)))
 
 
 def test_runs_are_drawn_over_each_other_and_over_games(browser: Browser, tmp_path: Path) -> None:
@@ -104,12 +111,17 @@ def test_runs_are_drawn_over_each_other_and_over_games(browser: Browser, tmp_pat
         visit(browser, served)
         until(lambda: any("first all" in label and "second all" in label for label in labels(browser)))
         browser.click("#runs label:nth-of-type(1) input")
-        until(lambda: all("first" not in label for label in labels(browser)))
-        assert any(label.startswith("Loss: all") for label in labels(browser))
+        until(
+            lambda: (
+                (shown := labels(browser))
+                and any(label.startswith("Loss: all") for label in shown)
+                and all("first" not in label for label in shown)
+            )
+        )
         axes = (
             "return [...document.querySelectorAll('.u-legend tr:first-child .u-label')].map((each) => each.textContent)"
         )
-        assert set(browser.found(axes)) == {"minutes"}
+        until(lambda: set(browser.found(axes)) == {"minutes"})
         browser.found("const axis = document.getElementById('axis'); axis.value = 'run/total_games'; axis.onchange()")
         until(lambda: set(browser.found(axes)) == {"games"})
         assert browser.complaints() == []
@@ -199,14 +211,20 @@ def test_a_run_is_followed_while_it_plays_and_when_it_ends(browser: Browser, tmp
             last = RunReader(folder)
             until(lambda: dict(last.state()["figures"])["Games"] in text(browser))
             losses = last.curves()["figures"]["learner/loss"]
-            shown = next(label for label in labels(browser) if label.startswith("Loss: all"))
-            assert float(shown.split()[2].rstrip(",")) == pytest.approx(losses[-1], rel=0.01)
-            assert "Every game is accounted for" in text(browser)
+            until(lambda: shown_loss(browser) == pytest.approx(losses[-1], rel=0.01))
+            until(lambda: "Every game is accounted for" in text(browser))
             see_the_calibration(browser, folder)
             step_through_the_last_game(browser, served, folder)
             folder.rename(tmp_path / "elsewhere")
             until(lambda: "is gone" in text(browser))
             assert browser.complaints() == []
+
+
+def quiet(browser: Browser) -> bool:
+    """Whether the page asks for nothing for longer than between two looks at the files."""
+    browser.requests()
+    time.sleep(1.5)
+    return browser.requests() == []
 
 
 def test_the_page_says_when_the_dashboard_has_ended(browser: Browser, tmp_path: Path) -> None:
@@ -222,8 +240,7 @@ def test_a_hidden_page_asks_for_nothing_and_catches_up_when_it_is_looked_at(brow
         visit(browser, served)
         drawn(browser, charts=6)
         browser.found("Object.defineProperty(document, 'hidden', {value: true, configurable: true})")
-        time.sleep(1.5)  # what had been asked before
-        browser.requests()
+        until(lambda: quiet(browser))  # what had been asked before is answered
         ProgressFile(folder / PROGRESS_NAME).progress(replace(progress(17), phase="resting"))
         time.sleep(2.5)  # more than twice the time between two looks at the files
         assert browser.requests() == [] and "resting" not in text(browser)
@@ -257,7 +274,7 @@ def test_damage_to_a_run_that_is_watched_is_told_and_forgotten_when_it_is_mended
         for name, content in whole.items():
             (folder / name).write_bytes(content)
         until(lambda: "Every game is accounted for" in text(browser) and "is no progress file" not in text(browser))
-        assert "cannot be read" not in text(browser)
+        until(lambda: "cannot be read" not in text(browser))
         assert browser.complaints() == []
 
 

@@ -291,12 +291,12 @@ def test_a_reader_never_sees_a_half_written_status(tmp_path: Path) -> None:
         [sys.executable, "-c", READER, str(tmp_path / TEXT_NAME)], stdout=subprocess.PIPE, text=True
     )
     assert reader.stdout is not None and reader.stdout.readline() == "reads\n"
-    deadline, number = time.monotonic() + 1.5, 0
-    while number <= 20 or time.monotonic() < deadline or (reader.poll() is None and not (tmp_path / "plenty").exists()):
+    number = 0
+    while number <= 20 or (reader.poll() is None and not (tmp_path / "plenty").exists()):
         number += 1
         write(number)
     (tmp_path / "enough").touch()
-    reads, _ = reader.communicate(timeout=30)
+    reads, _ = reader.communicate(timeout=120)
     assert reader.returncode == 0
     assert number > 20 and int(reads) > 100
 
