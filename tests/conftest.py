@@ -16,7 +16,7 @@ os.environ.setdefault(
     "OMP_WAIT_POLICY", "PASSIVE"
 )  # learners use several all the same; spinning threads starve if others use the cores
 
-hypothesis.settings.register_profile("keima", deadline=None, derandomize=True, database=None)
+hypothesis.settings.register_profile("keima", deadline=None, derandomize=True, database=None, max_examples=40)
 hypothesis.settings.load_profile("keima")
 
 

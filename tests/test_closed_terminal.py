@@ -156,11 +156,10 @@ def members(session: int) -> list[str]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.trial
 @pytest.mark.timeout(900)  # most of it compiling, the first time
-@pytest.mark.parametrize(
-    "program", [pytest.param(name, marks=() if name == "start_main.py" else pytest.mark.slow) for name in LONG]
-)
+@pytest.mark.parametrize("program", LONG)
 def test_a_run_ends_with_all_its_processes_and_keeps_finished_games(tmp_path: Path, program: str) -> None:
     settings = small_settings(tmp_path, run={"iterations": None})
     (tmp_path / "small.yaml").write_text(yaml.safe_dump(settings.model_dump(mode="json")))

@@ -39,12 +39,9 @@ def test_its_card_says_how_it_was_trained_and_how_strong_it_is(path: Path) -> No
     assert "/tmp" not in card
 
 
+@pytest.mark.slow
 @pytest.mark.trial
-@pytest.mark.parametrize(
-    "path",
-    [MODELS[0], *(pytest.param(path, marks=pytest.mark.slow) for path in MODELS[1:])],
-    ids=lambda path: path.stem,
-)
+@for_each
 def test_it_answers_as_a_go_engine(path: Path) -> None:
     game = load_game(read_model(path).description.game, **read_model(path).description.options)
     size = game.observation_shape[-1]

@@ -220,6 +220,7 @@ def test_a_run_ends_by_itself_or_by_ctrl_c_and_says_how_to_continue(tmp_path: Pa
         assert len(ledger.iterations()) == before + 1
 
 
+@pytest.mark.slow
 @pytest.mark.trial
 def test_a_second_ctrl_c_ends_a_run_at_once(tmp_path: Path) -> None:
     run_dir = tmp_path / "run"

@@ -132,7 +132,11 @@ def test_a_job_whose_earlier_worker_still_holds_the_lock_does_not_start(
 
 @pytest.mark.medium
 @pytest.mark.parametrize(
-    ("assigned", "told"), [("3", "on the GPU that the scheduler has assigned"), ("", "on one core")]
+    ("assigned", "told"),
+    [
+        ("3", "on the GPU that the scheduler has assigned"),
+        pytest.param("", "on one core", marks=pytest.mark.slow),
+    ],
 )
 def test_a_job_of_a_scheduler_plays_on_the_gpu_that_it_was_assigned(
     tmp_path: Path, begin: Open, monkeypatch: pytest.MonkeyPatch, assigned: str, told: str
@@ -142,6 +146,7 @@ def test_a_job_of_a_scheduler_plays_on_the_gpu_that_it_was_assigned(
     assert told in output
 
 
+@pytest.mark.slow
 @pytest.mark.medium
 def test_a_missing_worker_class_ends_the_worker_with_the_reason(tmp_path: Path, begin: Open) -> None:
     process = begin(tmp_path / "w", "--worker-class", "no_such_module.Worker")

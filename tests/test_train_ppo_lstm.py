@@ -15,7 +15,7 @@ import torch
 import train_ppo_lstm
 from configs.load import known_keys, number_schema
 from configs.ppo import TraderSettings
-from tests.programs import begun, printed, ranks_of, run
+from tests.programs import begun, printed, ranks_of
 from tests.training.ranks.test_ranks import free_port
 from training.learning.learner import LearnerState
 from training.ppo.checkpoint import PPOCheckpoint
@@ -205,11 +205,11 @@ def test_worlds_that_restart_in_a_resumed_run_are_on_new_markets() -> None:
     assert len({price for pair in prices for price in pair}) == len(places) * 3 * 2
 
 
-def test_a_fault_in_a_history_is_named_with_its_row(tmp_path: Path) -> None:
+def test_a_fault_in_a_history_is_named_with_its_row(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "prices.csv"
     path.write_text("date,open,high,low,close,volume\n2024-01-01,1,2,0.5,1,1\n2024-01-02,1,2,-1,1,1\n")
-    refused = run(PROGRAM, "--data", path, "--checkpoint-dir", tmp_path / "run", cwd=tmp_path, seconds=SECONDS)
-    assert refused.returncode == 2 and "prices.csv, row 3: a price is not above 0" in refused.stderr
+    assert train_ppo_lstm.main(["--data", str(path), "--checkpoint-dir", str(tmp_path / "run")]) == 2
+    assert "prices.csv, row 3: a price is not above 0" in capsys.readouterr().err
 
 
 def test_a_second_run_does_not_overwrite_the_first(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -116,6 +116,7 @@ def test_all_machines_receive_a_new_model_and_switch_to_it(cluster: Driver) -> N
     assert cluster.status()["network_mb_per_minute"] > 0
 
 
+@pytest.mark.slow
 def test_evaluation_games_are_played_on_the_machines(cluster: Driver) -> None:
     results = f"workers/*/outbox/*{RESULT_SUFFIX}"
     cluster.wait(lambda: list(cluster.run_dir.glob(results)), "games of a match to come back from a machine")
@@ -132,6 +133,7 @@ def test_a_machine_added_by_a_script_plays(cluster: Driver) -> None:
     assert NEW in cluster.config.read_text()
 
 
+@pytest.mark.slow
 def test_a_machine_deleted_from_the_config_hands_over_everything_and_the_others_continue(four: Driver) -> None:
     four.wait(lambda: any(NEW in batch for batch in four.received()), f"games of {NEW}")
     left = four.hosts[3]
@@ -198,6 +200,7 @@ def test_the_connector_shows_restarts_stops_and_reads_the_workers_of_a_running_c
     cluster.wait_until_all_play()
 
 
+@pytest.mark.slow
 def test_machines_without_network_power_or_pulse_become_offline_and_come_back_automatically(four: Driver) -> None:
     cut, dark, frozen = four.hosts[:3]
     names = {host.name for host in (cut, dark, frozen)}
@@ -219,6 +222,7 @@ def test_machines_without_network_power_or_pulse_become_offline_and_come_back_au
     four.wait(lambda: four.seen <= {*four.received()}, "all that they had finished to be in the ledger")
 
 
+@pytest.mark.slow
 def test_a_killed_worker_is_restarted_and_reported(cluster: Driver) -> None:
     host = cluster.hosts[1]
     told = f"{host.name}: its process has ended and is started again"
@@ -241,6 +245,7 @@ def test_a_full_disk_is_an_error_with_its_remedy_and_recovers(cluster: Driver) -
     cluster.wait_until_all_play()
 
 
+@pytest.mark.slow
 def test_an_invalid_batch_is_quarantined_and_its_worker_named(cluster: Driver) -> None:
     host = cluster.hosts[1]
     batch = f"{999_999_000:09d}-10-{host.name}-00"
@@ -255,6 +260,7 @@ def test_an_invalid_batch_is_quarantined_and_its_worker_named(cluster: Driver) -
     cluster.wait_until_all_play()
 
 
+@pytest.mark.slow
 def test_a_killed_coach_takes_over_its_workers_and_their_games_when_resumed(cluster: Driver) -> None:
     hosts = [host for host in cluster.hosts if host.name in cluster.workers()]
     before = {host.name: one_process(cluster, host) for host in hosts}

@@ -194,6 +194,7 @@ def test_without_a_coach_a_worker_can_be_restarted_seen_read_and_stopped(
     assert connector.stop_worker("worker1") == "worker1 was not running"
 
 
+@pytest.mark.slow
 @needs_sshd
 @pytest.mark.trial
 def test_one_of_several_workers_is_addressed_by_its_own_name(desktop: Desktop, server: Sshd, there: Path) -> None:
@@ -298,6 +299,7 @@ def test_groups_machines_and_workers_can_be_named(lab: Desktop, capsys: pytest.C
         connector.restart_worker("lab")
 
 
+@pytest.mark.slow
 @needs_sshd
 @pytest.mark.medium
 def test_without_a_coach_each_machine_says_its_state_and_those_that_do_not_answer_fail(
@@ -344,6 +346,7 @@ def test_logs_are_gathered_into_a_folder_for_each_machine_and_nothing_is_overwri
     assert (gathered / "node01" / "worker_node01.log").read_text() == "notes\n"
 
 
+@pytest.mark.slow
 @needs_sshd
 @pytest.mark.trial
 def test_several_machines_are_bootstrapped_at_once_even_if_they_share_a_home(

@@ -131,6 +131,7 @@ def test_of_processes_that_begin_together_one_compiles_each_function(project: Pa
     assert [sorted(hits) for hits in zip(*kept, strict=True)] == [["0", "1", "1"]] * 3
 
 
+@pytest.mark.slow
 @pytest.mark.medium
 def test_nobody_waits_for_a_function_that_could_not_be_compiled(project: Path) -> None:
     functions = project / "games" / "functions.py"
@@ -139,6 +140,7 @@ def test_nobody_waits_for_a_function_that_could_not_be_compiled(project: Path) -
     assert run(project, BROKEN + again) == ["broken"] * 4
 
 
+@pytest.mark.slow
 @pytest.mark.medium
 def test_where_files_cannot_be_locked_each_process_compiles(project: Path) -> None:
     no_locks = """
@@ -150,6 +152,7 @@ fcntl.lockf = lockf
     assert run(project, no_locks + USE)[:2] == ["22", "33"]
 
 
+@pytest.mark.slow
 @pytest.mark.medium
 def test_a_copy_of_the_project_elsewhere_also_finds_it(project: Path) -> None:
     """Each release of the code on a worker is such a copy."""
@@ -167,6 +170,7 @@ def test_an_edit_in_an_imported_file_is_noticed(project: Path) -> None:
     assert after != before
 
 
+@pytest.mark.slow
 @pytest.mark.medium
 def test_an_edit_in_another_file_keeps_the_machine_code(project: Path) -> None:
     (project / "games" / "bystander.py").write_text("number = 1\n")
@@ -230,12 +234,14 @@ def test_functions_of_one_s_own_file_are_compiled_once_for_each_of_its_options(p
     assert use_own(project, 3) == ["28", "42", "0", "0"]
 
 
+@pytest.mark.slow
 @pytest.mark.medium
 def test_an_edit_in_one_s_own_file_is_seen(project: Path) -> None:
     assert use_own(project, 1) == ["24", "36", "0", "0"]
     assert use_own(project, 1, source=OWN.replace("2 *", "4 *")) == ["48", "36", "0", "0"]
 
 
+@pytest.mark.slow
 @pytest.mark.medium
 def test_an_edit_in_what_one_s_own_file_imports_is_seen(project: Path) -> None:
     assert use_own(project, 1) == ["24", "36", "0", "0"]

@@ -325,6 +325,7 @@ def compiled_for(file: Path, cache: Path, *options: dict[str, int]) -> list[str]
     return done.stdout.splitlines()
 
 
+@pytest.mark.slow
 @pytest.mark.medium
 def test_a_game_is_compiled_once_a_machine_for_each_of_its_options(tmp_path: Path) -> None:
     here, there = tmp_path / "here" / "mine.py", tmp_path / "there" / "mine.py"

@@ -18,8 +18,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-@pytest.mark.medium
-@pytest.mark.parametrize("kind", [[], pytest.param(["--kernels"], marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", [[], ["--kernels"]])
 def test_its_tests_pass_outside_of_the_checkout(folder: Path, kind: list[str]) -> None:
     new_game.main(["othello", *kind])
     line = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_othello.py"]

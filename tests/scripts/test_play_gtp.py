@@ -271,7 +271,6 @@ def test_dead_stones_are_captured_on_request(engine: Program) -> None:
     assert "O" not in "".join(engine.ask("showboard").split("\n")[1:8])
 
 
-@pytest.mark.slow  # only a clock can tell
 @pytest.mark.parametrize("settings", ["time_settings 2 0 0", "time_settings 0 2 4", "kgs-time_settings byoyomi 1 1 3"])
 def test_a_clock_is_respected(engine: Program, settings: str) -> None:
     engine.ask(settings)
@@ -296,6 +295,7 @@ def test_a_file_is_loaded(engine: Program, tmp_path: Path) -> None:
     engine.ask(f"komi {KOMI}")
 
 
+@pytest.mark.slow
 def test_the_end_of_the_input_ends_the_program_during_an_analysis(command: list[str]) -> None:
     assert talk(command, "lz-analyze b 1")[0].startswith("=")
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+import start_main
 from configs.load import ConfigError, load_settings, save_resolved
 from tests.sources import ROOT
 from tests.training.example_reports import evaluation, iteration, progress
@@ -97,10 +98,9 @@ def test_a_missing_client_is_named_with_the_command_that_installs_it() -> None:
 
 @without_wandb
 @pytest.mark.trial
-def test_a_run_with_a_missing_client_does_not_begin(tmp_path: Path) -> None:
-    words = ["start_main.py", "--config", str(config_with(tmp_path, "[wandb]")), "--run-dir", str(tmp_path / "run")]
-    ended = subprocess.run([sys.executable, *words], cwd=ROOT, capture_output=True, text=True, check=False)
-    assert ended.returncode == 2 and "pip install -r" in ended.stderr
+def test_a_run_with_a_missing_client_does_not_begin(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["--config", str(config_with(tmp_path, "[wandb]")), "--run-dir", str(tmp_path / "run")]
+    assert start_main.main(words) == 2 and "pip install -r" in capsys.readouterr().err
     assert not (tmp_path / "run").exists()
 
 

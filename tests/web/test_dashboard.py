@@ -59,6 +59,13 @@ def leave(folder: Path, *, seconds_each: float = 60.0) -> Path:
     return folder
 
 
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Dashboard]:
+    """The dashboard of a run that has ended."""
+    with dashboard(leave(tmp_path_factory.mktemp("runs") / "first")) as served:
+        yield served
+
+
 def visit(browser: Browser, served: Dashboard) -> None:
     """Load the dashboard; earlier events are forgotten."""
     browser.visit("about:blank")  # a page of a dashboard that has ended would go on complaining
@@ -89,21 +96,20 @@ def text(browser: Browser) -> str:
     return str(browser.found("return document.body.innerText"))
 
 
-def test_the_curves_are_those_of_the_run_and_nothing_else_is_requested(browser: Browser, tmp_path: Path) -> None:
-    with dashboard(leave(tmp_path / "first")) as served:
-        visit(browser, served)
-        shown = drawn(browser, charts=6)
-        assert any(label.startswith("Loss: all 0.167,") for label in shown), shown
-        assert "Elo: Elo 1.2K" in shown
-        until(lambda: "not running" in text(browser))  # states arrive after curves
-        assert "ended" not in text(browser)
-        assert served.token not in browser.found("return location.href")
-        assert browser.complaints() == []
-        own = f"http://127.0.0.1:{served.port}/"
-        asked = browser.requests()
-        assert asked and all(address.startswith(own) for address in asked), asked
-        canvases = "return document.querySelectorAll('canvas').length"
-        until(lambda: browser.found(canvases) == len(labels(browser)))
+def test_the_curves_are_those_of_the_run_and_nothing_else_is_requested(browser: Browser, finished: Dashboard) -> None:
+    visit(browser, finished)
+    shown = drawn(browser, charts=6)
+    assert any(label.startswith("Loss: all 0.167,") for label in shown), shown
+    assert "Elo: Elo 1.2K" in shown
+    until(lambda: "not running" in text(browser))  # states arrive after curves
+    assert "ended" not in text(browser)
+    assert finished.token not in browser.found("return location.href")
+    assert browser.complaints() == []
+    own = f"http://127.0.0.1:{finished.port}/"
+    asked = browser.requests()
+    assert asked and all(address.startswith(own) for address in asked), asked
+    canvases = "return document.querySelectorAll('canvas').length"
+    until(lambda: browser.found(canvases) == len(labels(browser)))
 
 
 def test_runs_are_drawn_over_each_other_and_over_games(browser: Browser, tmp_path: Path) -> None:
@@ -195,6 +201,7 @@ def step_through_the_last_game(browser: Browser, served: Dashboard, folder: Path
     assert not browser.found("return document.getElementById('newest').checked")  # it is not replaced by a newer one
 
 
+@pytest.mark.slow
 def test_a_run_is_followed_while_it_plays_and_when_it_ends(browser: Browser, tmp_path: Path) -> None:
     folder = tmp_path / "live"
     with play(tmp_path) as process:
@@ -249,12 +256,11 @@ def test_a_hidden_page_asks_for_nothing_and_catches_up_when_it_is_looked_at(brow
 
 
 @pytest.mark.parametrize("width", [360, 1300])
-def test_it_fits_a_phone_and_a_desk(browser: Browser, tmp_path: Path, width: int) -> None:
-    with dashboard(leave(tmp_path / "first")) as served:
-        browser.resize(width, 900)
-        visit(browser, served)
-        drawn(browser, charts=6)
-        until(lambda: browser.found("return document.documentElement.scrollWidth <= window.innerWidth"))
+def test_it_fits_a_phone_and_a_desk(browser: Browser, finished: Dashboard, width: int) -> None:
+    browser.resize(width, 900)
+    visit(browser, finished)
+    drawn(browser, charts=6)
+    until(lambda: browser.found("return document.documentElement.scrollWidth <= window.innerWidth"))
 
 
 def test_damage_to_a_run_that_is_watched_is_told_and_forgotten_when_it_is_mended(
@@ -287,9 +293,9 @@ def test_a_run_of_ppo_is_shown_beside_another_run(browser: Browser, tmp_path: Pa
     with dashboard(leave(tmp_path / "first"), ppo) as served:
         visit(browser, served)
         until(lambda: "Reward per episode: market 3" in labels(browser))
-        assert any(label.startswith("Elo: first") for label in labels(browser))
-        until(lambda: "market · PPO" in text(browser))
-        assert "not running · last round: " in text(browser) and "12.0k" in text(browser)
+        until(lambda: any(label.startswith("Elo: first") for label in labels(browser)))
+        for told in ("market · PPO", "not running · last round: ", "12.0k"):
+            until(lambda told=told: told in text(browser))
         file.round(ppo_round(4))
         until(lambda: "16.0k" in text(browser))
         assert browser.complaints() == []

@@ -24,8 +24,7 @@ pytestmark = [
     ),
 ]
 PATIENCE = 300.0  # for a search that is compiled
-EARLY = ("connect_four",)  # the others are slow tests
-OTHERS = tuple(game for game in GAMES if game not in (*EARLY, "tic_tac_toe"))
+OTHERS = tuple(game for game in GAMES if game != "tic_tac_toe")
 
 
 @pytest.fixture(scope="module")
@@ -113,10 +112,9 @@ def play_to_the_end(browser: Browser, served: Dashboard) -> None:
     assert asked and all(address.startswith(own) for address in asked), asked
 
 
-@pytest.mark.parametrize("game", EARLY)
-def test_a_game_is_played_to_its_end_by_clicks(browser: Browser, tmp_path: Path, game: str) -> None:
-    with opened(browser, small_model(tmp_path, game)) as served:
-        play_to_the_end(browser, served)
+def test_a_game_is_played_to_its_end_by_clicks(browser: Browser, tic_tac_toe: Dashboard) -> None:
+    visit(browser, tic_tac_toe)
+    play_to_the_end(browser, tic_tac_toe)
 
 
 @pytest.mark.slow
@@ -162,6 +160,7 @@ def test_the_board_is_played_by_keys(browser: Browser, tic_tac_toe: Dashboard) -
     assert settled(browser)["moves"][0] == "9"
 
 
+@pytest.mark.slow
 def test_arrow_keys_move_the_tiles_and_the_network_can_be_watched(browser: Browser, tmp_path: Path) -> None:
     with opened(browser, small_model(tmp_path, "twenty48")):
         view = begin(browser)

@@ -329,6 +329,7 @@ def test_it_ends_with_a_killed_coach(tmp_path: Path) -> None:
     coach.stdout.close()
 
 
+@pytest.mark.slow
 @pytest.mark.trial
 def test_no_game_is_lost_or_counted_twice_when_the_process_is_killed(tmp_path: Path) -> None:
     machines = [worker_settings("worker1"), worker_settings("worker2")]

@@ -31,9 +31,13 @@ PAIRS = 12
 pytestmark = pytest.mark.trial
 
 
-@pytest.fixture
-def backend(tmp_path: Path) -> Iterator[LocalProcesses]:
-    opened = LocalProcesses(tmp_path / "workers", count=2, game=GAME, settings=settings_of(tmp_path), run_id="run")
+def two_workers(folder: Path) -> LocalProcesses:
+    return LocalProcesses(folder / "workers", count=2, game=GAME, settings=settings_of(folder), run_id="run")
+
+
+@pytest.fixture(scope="module")
+def backend(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalProcesses]:
+    opened = two_workers(tmp_path_factory.mktemp("run"))
     yield started(opened)
     opened.close()
 
@@ -98,7 +102,7 @@ def test_a_match_is_played_by_worker_processes(backend: LocalProcesses, tmp_path
     play(remote, settings_of(tmp_path), backend.collect)
     assert (remote.remote_games, remote.local_games) == (4 * PAIRS, 0)
     deadline = time.monotonic() + PATIENCE
-    while left := [*tmp_path.glob("workers/*/inbox/player-*"), *tmp_path.glob("workers/*/outbox/*.match")]:
+    while left := [*backend.root.glob("*/inbox/player-*"), *backend.root.glob("*/outbox/*.match")]:
         assert time.monotonic() < deadline, left
         time.sleep(0.05)
 
@@ -138,7 +142,9 @@ def test_a_machine_cut_off_during_a_match_delays_nothing(tmp_path: Path) -> None
         end_all(tmp_path)  # a machine that is away when a run ends is left as it is
 
 
-def test_a_match_is_completed_although_a_worker_is_killed_during_it(backend: LocalProcesses, tmp_path: Path) -> None:
+@pytest.mark.slow
+def test_a_match_is_completed_although_a_worker_is_killed_during_it(tmp_path: Path) -> None:
+    backend = started(two_workers(tmp_path))
     remote = RemoteMatches(GAME, executors_of(backend))
     killed: list[str] = []
 
@@ -149,6 +155,7 @@ def test_a_match_is_completed_although_a_worker_is_killed_during_it(backend: Loc
             killed.append("local-1")
 
     play(remote, settings_of(tmp_path), poll)
+    backend.close()
     assert killed == ["local-1"]
     assert remote.remote_games + remote.local_games == 4 * PAIRS
     assert remote.remote_games > 0
@@ -166,7 +173,8 @@ def model_that(*, plays_blindly: bool, version: int) -> Model:
     return Model(description=describe_model(GAME, NETWORK, version), weights=weights)
 
 
-@pytest.mark.parametrize("is_better", [True, pytest.param(False, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("is_better", [True, False])
 def test_gating_by_workers_reaches_the_same_verdict_as_local_gating(
     backend: LocalProcesses, tmp_path: Path, is_better: bool
 ) -> None:

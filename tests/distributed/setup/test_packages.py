@@ -101,6 +101,7 @@ def test_a_machine_without_an_interpreter_of_ours_is_set_up_when_it_is_connected
     transport.close()
 
 
+@pytest.mark.slow
 @needs_sshd
 @pytest.mark.trial
 def test_a_python_without_venv_takes_pip_from_the_wheels(bare: WorkerSettings, project: Path, tmp_path: Path) -> None:

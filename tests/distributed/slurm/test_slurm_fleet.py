@@ -61,6 +61,7 @@ def test_a_worker_in_the_queue_is_syncing_with_slurm_s_reason_until_there_is_roo
     assert Mark.OFFLINE not in fleet.marks_of(waiting.name) + fleet.marks_of("slurm-1")
 
 
+@pytest.mark.slow
 def test_a_requeued_worker_hands_over_its_games_and_comes_back_with_the_next_game(run: Run) -> None:
     fleet = run.session(count=1)
     fleet.wait_for_games("slurm-1")
@@ -100,6 +101,7 @@ def test_a_cancelled_job_is_an_error_and_restart_and_stop_work_for_each_worker(r
     assert "--restart" in fleet.worker("slurm-1").reason and fleet.worker("slurm-2").mark is Mark.ACTIVE
 
 
+@pytest.mark.slow
 def test_the_next_session_finds_the_jobs_of_one_that_was_killed(run: Run) -> None:
     killed = run.session()
     killed.wait_for_games("slurm-1", "slurm-2")

@@ -35,9 +35,9 @@ def after(game: Game, columns: str) -> States:
 
 
 def observations_of_random_games(game: Game, *, seed: int) -> Iterator[Planes]:
-    """Return the observation of the player to move at every position of 200 games, the bottom row first."""
+    """Return the observation of the player to move at every position of 60 games, the bottom row first."""
     random = np.random.default_rng(seed)
-    for _ in range(200):
+    for _ in range(60):
         state = game.initial_state()
         while not game.terminal(state):
             yield game.observe(state)[:, ::-1]

@@ -230,6 +230,7 @@ def test_a_batch_too_large_for_the_memory_is_split_with_the_same_result(
     assert [record.args for record in caplog.records] == [(64, 32), (32, 16)]
 
 
+@pytest.mark.slow
 @pytest.mark.medium
 def test_a_process_that_really_lacks_memory_splits_with_the_same_result() -> None:
     line = [sys.executable, "-m", "tests.training.learning.memory_program", "200"]

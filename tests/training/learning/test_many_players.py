@@ -23,6 +23,7 @@ def play(game: Game, evaluator: keima.Evaluator, games: int, seed: int) -> list[
     return records
 
 
+@pytest.mark.slow
 @pytest.mark.trial
 def test_self_play_of_three_players_learns_the_values_of_a_solved_game() -> None:
     torch.manual_seed(1)

@@ -1,7 +1,8 @@
-"""One rank of a small PPO training, for the test of ranks: ``python -m tests.training.ppo.ppo_rank_program OUT RANK
-WORLD_SIZE PORT``.
+"""The ranks of a small PPO training, for their test: ``python -m tests.training.ppo.ppo_rank_program FOLDER WORLD_SIZE
+PORT``.
 """
 
+import os
 import sys
 from pathlib import Path
 
@@ -46,14 +47,19 @@ def train(ranks: Ranks) -> dict[str, Tensor]:
 
 
 def main() -> None:
-    """Run one rank."""
-    out, rank, world_size, port = sys.argv[1:]
+    """Run the ranks, as processes that share what has been imported."""
+    folder, world_size, port = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
     torch.set_num_threads(1)
-    place = Place(
-        rank=int(rank), world_size=int(world_size), local_rank=0, master_addr="localhost", master_port=int(port)
-    )
-    with joined(place, device="cpu") as ranks:
-        save_weights(Path(out), train(ranks))
+    children = []
+    for rank in range(world_size):
+        child = os.fork()
+        if child == 0:
+            place = Place(rank=rank, world_size=world_size, local_rank=0, master_addr="localhost", master_port=port)
+            with joined(place, device="cpu") as ranks:
+                save_weights(folder / f"rank{rank}.pth", train(ranks))
+            sys.exit()
+        children.append(child)
+    sys.exit(max(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children))
 
 
 if __name__ == "__main__":

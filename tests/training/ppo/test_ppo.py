@@ -310,7 +310,7 @@ MAZE = PPOSettings(num_steps=32, sequence_length=32, minibatches=2, epochs=4, ta
 
 
 @pytest.mark.trial
-@pytest.mark.parametrize("memory", [True, False])
+@pytest.mark.parametrize("memory", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_a_short_maze_needs_the_memory(memory: bool) -> None:
     training = trainer(TMaze(seeds(16), length=5), MAZE, lstm_size=16, memory=memory)
     last = run(training, 60)[-10:]

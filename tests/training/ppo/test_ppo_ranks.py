@@ -17,15 +17,9 @@ from training.ranks.ranks import ALONE
 @pytest.mark.timeout(1000)
 @pytest.mark.parametrize("count", [2, pytest.param(3, marks=pytest.mark.slow)])
 def test_ranks_end_with_the_weights_of_one_rank_with_all_their_worlds(tmp_path: Path, count: int) -> None:
-    port, outs = free_port(), [tmp_path / f"rank{rank}.pth" for rank in range(count)]
-    lines = [
-        [sys.executable, "-m", "tests.training.ppo.ppo_rank_program", str(out), str(rank), str(count), str(port)]
-        for rank, out in enumerate(outs)
-    ]
-    processes = [subprocess.Popen(line, cwd=ROOT, stderr=subprocess.PIPE, text=True) for line in lines]
-    for process in processes:
-        _, said = process.communicate(timeout=900)
-        assert process.returncode == 0, said
-    several = [load_weights(out) for out in outs]
+    line = [sys.executable, "-m", "tests.training.ppo.ppo_rank_program", str(tmp_path), str(count), str(free_port())]
+    ended = subprocess.run(line, cwd=ROOT, capture_output=True, text=True, timeout=900, check=False)
+    assert ended.returncode == 0, ended.stderr
+    several = [load_weights(tmp_path / f"rank{rank}.pth") for rank in range(count)]
     assert all(largest_difference(other, several[0]) == 0 for other in several)
     assert largest_difference(several[0], train(ALONE)) < 1e-4

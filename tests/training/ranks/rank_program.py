@@ -24,7 +24,7 @@ from training.ranks.rank_norm import Layout, share_norms
 from training.ranks.ranks import Place, Ranks, joined
 from training.ranks.total_batch import Part, cut
 
-STEPS = 50
+STEPS = 20
 GENTLE = {
     "optimizer": "sgd",
     "learning_rate": 0.001,

@@ -58,7 +58,8 @@ def on_ray(root: Path, nodes: Nodes, **changes: Any) -> SelfPlayBackend:
 
 
 HOSTED = pytest.param(hosted, marks=[pytest.mark.trial, pytest.mark.slow])  # tests/cluster has it with real machines
-TRIALS = [*(pytest.param(backend, marks=pytest.mark.trial) for backend in (processes, fleet)), HOSTED]
+FLEET = pytest.param(fleet, marks=[pytest.mark.trial, pytest.mark.slow])  # test_fleet.py has it
+TRIALS = [pytest.param(processes, marks=pytest.mark.trial), FLEET, HOSTED]
 RAY = pytest.param(on_ray, marks=ON_RAY)
 
 

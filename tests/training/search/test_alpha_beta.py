@@ -68,13 +68,13 @@ def random_position(game: Game, plies: int, random: np.random.Generator) -> Stat
 @pytest.mark.parametrize(
     ("name", "depth", "plies", "count"),
     [
-        ("connect_four", 1, 30, 20),
-        ("connect_four", 3, 30, 20),
-        ("connect_four", 4, 20, 5),
+        ("connect_four", 1, 30, 10),
+        ("connect_four", 3, 30, 8),
+        ("connect_four", 4, 20, 2),
         ("go", 1, 30, 10),
-        ("go", 2, 40, 6),
-        ("dots_and_boxes", 2, 6, 20),
-        ("dots_and_boxes", 4, 6, 8),
+        ("go", 2, 40, 3),
+        ("dots_and_boxes", 2, 6, 10),
+        ("dots_and_boxes", 4, 6, 4),
     ],
 )
 def test_it_finds_the_value_and_all_the_moves_that_plain_minimax_finds(

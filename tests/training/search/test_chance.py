@@ -79,7 +79,7 @@ def test_outcomes_are_as_frequent_as_they_are_probable() -> None:
     SMALL.play(state, 8)  # a 2 in the middle
     expected = dict(zip(*(array.tolist() for array in SMALL.chance_outcomes(state)), strict=True))
     streams, outcomes, chances = np.array([3], np.uint64), np.zeros(18, np.int32), np.zeros(18, np.float32)
-    draws = 20_000
+    draws = 5_000
     counts = Counter(draw_outcome(SMALL.rules, state, outcomes, chances, streams, 0) for _ in range(draws))
     assert counts.keys() == expected.keys()
     chi_square = sum((counts[outcome] - draws * p) ** 2 / (draws * p) for outcome, p in expected.items())
