@@ -18,7 +18,7 @@ from training.ppo.trainer import PPOTrainer
 from training.ppo.worlds.trading import TradingMarkets
 from training.ranks.ranks import Place, Ranks, joined
 
-WORLDS, EPISODES = 6, 36
+WORLDS, EPISODES = 6, 18
 SETTINGS = PPOSettings(
     num_steps=8, sequence_length=4, epochs=2, minibatches=3, learning_rate_actor=1e-4, learning_rate_critic=1e-4
 )
