@@ -201,7 +201,7 @@ def test_a_log_keeps_its_size_whatever_is_printed(tmp_path: Path) -> None:
 
 
 def run(argv: Sequence[str]) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, check=True, timeout=60)
+    return subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, check=True, timeout=240)
 
 
 FULL_DISK = """

@@ -76,7 +76,7 @@ def started(program: str, *words: object) -> Iterator[Iterator[str]]:
 def answered(program: str, *words: object) -> tuple[int, str, list[str]]:
     """Return the exit code, the output, and which large libraries were imported for it."""
     line = [sys.executable, "-X", "importtime", str(ROOT / program), *map(str, words)]
-    ended = subprocess.run(line, cwd=ANOTHER_FOLDER, capture_output=True, text=True, timeout=60, check=False)
+    ended = subprocess.run(line, cwd=ANOTHER_FOLDER, capture_output=True, text=True, timeout=240, check=False)
     told = ended.stderr.splitlines()
     said = "\n".join(line for line in told if not line.startswith("import time:"))
     return ended.returncode, ended.stdout + said, [line for line in told if HEAVY.search(line)]

@@ -209,7 +209,7 @@ def test_the_help_states_the_defaults_of_the_settings() -> None:
 
 
 def test_the_launcher_explains_itself() -> None:
-    shown = subprocess.run([LAUNCHER, "--help"], capture_output=True, text=True, timeout=60, check=True).stdout
+    shown = subprocess.run([LAUNCHER, "--help"], capture_output=True, text=True, timeout=240, check=True).stdout
     guide = ("--gpus", "--nodes", "--node-rank", "--master-addr", "--master-port", "--batch-size", "--mixed-precision")
     assert all(flag in shown for flag in guide)
 

@@ -108,7 +108,7 @@ def test_uci_answers_greetings_before_torch_is_loaded_and_isready_waits(tmp_path
 @pytest.mark.parametrize("last", ["quit\n", ""])
 def test_an_abandoned_engine_ends_while_it_loads(last: str, tmp_path: Path) -> None:
     with loading(tmp_path, "--model", GO, "--gtp") as engine:
-        said, _ = engine.process.communicate(f"name\n{last}", timeout=60)
+        said, _ = engine.process.communicate(f"name\n{last}", timeout=240)
         assert (engine.process.returncode, said) == (0, "= Keima\n\n" + ("=\n\n" if last else ""))
 
 

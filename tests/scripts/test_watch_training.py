@@ -275,7 +275,7 @@ def test_a_remote_viewer_leaves_no_process_behind(stats: Stats, connected: str) 
     os.close(writes)
     assert b"teration" in os.read(reads, 65536)
     os.close(reads)  # what sshd does when the client is gone; the run itself prints nothing more
-    _, errors = child.communicate(timeout=60)
+    _, errors = child.communicate(timeout=240)
     assert (child.returncode, errors) == (0, b"")
 
 
@@ -292,16 +292,16 @@ def test_ctrl_c_ends_the_program_cleanly_wherever_it_is_started(stats: Stats, tm
     os.close(child_end)
     received = b""
     while b"local-1" not in received:
-        assert select.select([main_end], [], [], 60.0)[0], received
+        assert select.select([main_end], [], [], 240)[0], received
         received += os.read(main_end, 65536)
     child.send_signal(signal.SIGINT)
-    deadline = time.monotonic() + 60.0
+    deadline = time.monotonic() + 240
     while (
         b"\x1b[?1049l" not in received and time.monotonic() < deadline
     ):  # keep reading: a full terminal would block the program
-        assert select.select([main_end], [], [], 60.0)[0], received
+        assert select.select([main_end], [], [], 240)[0], received
         received += os.read(main_end, 65536)
-    _, errors = child.communicate(timeout=60.0)
+    _, errors = child.communicate(timeout=240)
     os.close(main_end)
     assert (child.returncode, errors) == (0, b"")
     assert b"\x1b[?1049l" in received

@@ -60,7 +60,7 @@ def test_the_guide_s_program_runs_to_its_end_without_a_main_guard(tmp_path: Path
 
 def test_importing_distributed_skips_imports_that_only_the_trainer_needs() -> None:
     script = "import sys, distributed; assert not {'torch', 'numpy', 'training'} & set(sys.modules)"
-    subprocess.run([sys.executable, "-c", script], cwd=ROOT, timeout=60, check=True)
+    subprocess.run([sys.executable, "-c", script], cwd=ROOT, timeout=240, check=True)
     with pytest.raises(ImportError, match="ParallelZeroTrainers"):
         from distributed import ParallelZeroTrainers  # noqa: F401
 

@@ -106,7 +106,7 @@ def test_the_unit_and_the_tmux_line_begin_a_run_and_the_unit_continues_it(tmp_pa
     (line,) = re.findall(r"^ExecStart=(.*)$", unit(), re.MULTILINE)
     (in_tmux,) = re.findall(r"^tmux new-session .*? '(.*)'$", GUIDE, re.MULTILINE)
     for command, resumes in ((shlex.split(line.replace("$$", "$")), begun), (["sh", "-c", in_tmux], False)):
-        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True, timeout=20)
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True, timeout=240)
         program, *arguments = done.stdout.split()
         parsed = start_main.parse(arguments)
         assert (program, parsed.distributed, parsed.run_dir) == ("start_main.py", True, Path("runs/lab"))
@@ -120,7 +120,7 @@ def test_the_unit_is_valid(tmp_path: Path) -> None:
     file.write_text(unit())
     env = {**os.environ, "HOME": str(tmp_path), "XDG_RUNTIME_DIR": str(tmp_path)}
     argv = ["systemd-analyze", "--user", "verify", str(file)]
-    done = subprocess.run(argv, env=env, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(argv, env=env, capture_output=True, text=True, timeout=240)
     assert (done.returncode, done.stdout + done.stderr) == (0, "")
 
 

@@ -35,7 +35,7 @@ def program(root: Path) -> Path:
 
 
 def answer(process: subprocess.Popen[bytes]) -> dict[str, Any]:
-    stdout, stderr = process.communicate(timeout=30)
+    stdout, stderr = process.communicate(timeout=240)
     lines = [line for line in stdout.decode().splitlines() if line.startswith("@@n1 ")]
     assert len(lines) == 1, stderr.decode()
     found = json.loads(lines[0].partition(" ")[2])

@@ -135,7 +135,7 @@ class RealSlurm:
 
     def command(self, *argv: str) -> str:
         """Run one of Slurm's commands and return what it prints."""
-        done = subprocess.run(argv, env=self.environment, capture_output=True, text=True, timeout=60.0)
+        done = subprocess.run(argv, env=self.environment, capture_output=True, text=True, timeout=240)
         return done.stdout if done.returncode == 0 else f"{done.stdout}{done.stderr}"
 
     def logs(self) -> str:

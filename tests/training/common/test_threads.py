@@ -20,7 +20,7 @@ def test_each_item_is_worked_on_once_and_everything_that_is_yielded_arrives_in_i
 
 
 def test_as_many_are_in_work_at_once_as_is_allowed_and_no_more() -> None:
-    together, lock, at_work, most = threading.Barrier(3, timeout=20), threading.Lock(), set[int](), list[int]()
+    together, lock, at_work, most = threading.Barrier(3, timeout=240), threading.Lock(), set[int](), list[int]()
 
     def work(item: int) -> Iterator[int]:
         with lock:

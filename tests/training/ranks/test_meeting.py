@@ -69,7 +69,7 @@ def test_a_first_machine_that_comes_later_is_waited_for() -> None:
         assert not waiting.done()
         listener.bind(("127.0.0.1", port))
         listener.listen()
-        waiting.result(timeout=60)
+        waiting.result(timeout=240)
 
 
 def test_another_program_that_answers_there_is_not_mistaken_for_a_training() -> None:

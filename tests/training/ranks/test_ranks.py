@@ -154,7 +154,7 @@ def test_restarted_ranks_do_not_mistake_the_dead_for_the_living() -> None:
         assert not later.done()
         store = store_of_this_start(first)
         store.set("greeting", "hello")
-        assert later.result(timeout=60).get("greeting") == b"hello"
+        assert later.result(timeout=240).get("greeting") == b"hello"
 
 
 def test_ranks_listen_where_the_first_one_s_machine_can_reach_them() -> None:
