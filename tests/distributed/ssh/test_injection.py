@@ -20,19 +20,11 @@ pytestmark = [needs_sshd, pytest.mark.usefixtures("nothing_is_left")]
 
 DO_IT = "touch OWNED"
 NASTY = [
-    "it's here",
-    'say "so"',
-    f"$({DO_IT})",
-    f"`{DO_IT}`",
-    f"x; {DO_IT}; y",
-    f"x' ; {DO_IT} ; '",
-    f'x" && {DO_IT} && "',
-    f"a | {DO_IT} & b > c < d",
-    "-rf --help",
-    "*?[a-z]{1,2}~!#%",
-    "$HOME ${PATH}",
-    "back\\slash \\' \\\"",
-    "ünïcödé 棋 ♞",
+    f"-rf --help $({DO_IT}) `{DO_IT}` *?[a-z]{{1,2}}~!#%",
+    f"x; {DO_IT}; y | {DO_IT} & b > c < d",
+    f"it's here ; {DO_IT} ; '",
+    f'say "so" && {DO_IT} && "',
+    "$HOME ${PATH} back\\slash \\' \\\" ünïcödé 棋 ♞",
 ]
 PROGRAM = "import json, os, sys; json.dump([sys.argv[1:], os.environ['NASTY'], os.getcwd()], open('seen.part', 'w')); "
 PROGRAM += "os.rename('seen.part', 'seen.json'); import time; time.sleep(60)"
