@@ -7,6 +7,7 @@ table does not allow, a file without a room, or a circle of imports. The exit co
 check`` runs it.
 """
 
+import functools
 import sys
 from collections import Counter
 from graphlib import CycleError, TopologicalSorter
@@ -126,17 +127,16 @@ def allowed(room: str) -> set[str]:
     return {room, *MAY_IMPORT[room], *(EVERYWHERE if room not in EVERYWHERE else ())}
 
 
-def library() -> list[Path]:
+@functools.cache
+def library() -> tuple[Path, ...]:
     """Return the files that have a room. Files that only describe a package have none: ``training/__init__.py``."""
-    return [path for path in python_files(*ROOMS) if path != ROOT / "training/__init__.py"]
+    return tuple(path for path in python_files(*ROOMS) if path != ROOT / "training/__init__.py")
 
 
 def arrows(room: str) -> Counter[str]:
     """Return how many imports lead from the room to each other room."""
-    files = [path for path in library() if room_of(path) == room]
-    return Counter(
-        room_of(file) for path in files for file in imported_files(path) & set(library()) if room_of(file) != room
-    )
+    files, known = [path for path in library() if room_of(path) == room], set(library())
+    return Counter(room_of(file) for path in files for file in imported_files(path) & known if room_of(file) != room)
 
 
 def without_room() -> list[str]:
@@ -146,17 +146,18 @@ def without_room() -> list[str]:
 
 def forbidden() -> list[str]:
     """Return the imports that the table does not allow, and those that bypass a door."""
-    known = [path for path in library() if room_of(path) in MAY_IMPORT]
-    imports = [(path, file) for path in known for file in imported_files(path) & set(library())]
+    known, started = [path for path in library() if room_of(path) in MAY_IMPORT], programs()
+    files = set(library())
+    imports = [(path, file) for path in known for file in imported_files(path) & files]
     return [
         f"{relative(path)} imports {relative(file)}"
         for path, file in imports
         if room_of(file) not in allowed(room_of(path))
     ] + [
         f"{relative(path)} imports {relative(file)} instead of {DOORS[relative(file)]}"
-        for path in [*known, *programs()]
+        for path in [*known, *started]
         for file in imported_files(path)
-        if relative(file) in DOORS and (path in programs() or room_of(path) != room_of(file))
+        if relative(file) in DOORS and (path in started or room_of(path) != room_of(file))
     ]
 
 

@@ -2,7 +2,6 @@
 
 import ast
 import functools
-from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -34,26 +33,30 @@ def tree(path: Path) -> ast.Module:
     return ast.parse(path.read_text(encoding="utf-8"), str(path))
 
 
-def imported_modules(path: Path) -> Iterator[str]:
+@functools.cache
+def imported_modules(path: Path) -> tuple[str, ...]:
     """Return each module that the file imports anywhere in it, dotted; for ``from a import b`` both ``a`` and
     ``a.b``.
     """
+    found: list[str] = []
     for node in ast.walk(tree(path)):
         if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
+            found += (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0 and node.module, f"{relative(path)}: line {node.lineno}: imports are absolute"
-            yield node.module
-            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+            found += (node.module, *(f"{node.module}.{alias.name}" for alias in node.names))
+    return tuple(found)
 
 
+@functools.cache
 def project_file(module: str) -> Path | None:
     """Return the file of a project module, or None for any other module."""
     path = ROOT.joinpath(*module.split("."))
     return next((file for file in (path.with_suffix(".py"), path / "__init__.py") if file.is_file()), None)
 
 
-def imported_files(path: Path) -> set[Path]:
+@functools.cache
+def imported_files(path: Path) -> frozenset[Path]:
     """Return the project files that the file imports directly."""
     files = {project_file(module) for module in imported_modules(path)}
-    return {file for file in files if file and file != path}
+    return frozenset(file for file in files if file and file != path)
