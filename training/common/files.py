@@ -6,7 +6,9 @@ sync the folder.
 
 import hashlib
 import os
+from collections.abc import Mapping
 from pathlib import Path
+from typing import BinaryIO
 
 PART = ".part"
 
@@ -50,6 +52,33 @@ def write_atomically(path: Path, data: bytes, *, mode: int = 0o600, durable: boo
             if new:  # the caller counts it as not written, and would write its games again
                 path.unlink(missing_ok=True)
             raise
+
+
+def write_together(files: Mapping[Path, bytes]) -> None:
+    """Write new files durably, as ``write_atomically`` does, but with one sync of each folder for all of them.
+
+    Raises:
+        OSError: one could not be written; then any of them may exist.
+    """
+    parts = {path: path.with_name(path.name + PART) for path in files}
+    written: list[BinaryIO] = []
+    try:
+        for path, part in parts.items():
+            part.unlink(missing_ok=True)
+            written.append(os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb"))
+            written[-1].write(files[path])
+            written[-1].flush()
+        for file in written:  # only now: the first sync writes most of what the others wait for
+            os.fsync(file.fileno())
+        for path, part in parts.items():
+            part.replace(path)
+    finally:
+        for file in written:
+            file.close()
+        for part in parts.values():
+            part.unlink(missing_ok=True)
+    for folder in {path.parent for path in files}:
+        sync_folder(folder)
 
 
 def sync_folder(folder: Path) -> None:

@@ -85,6 +85,18 @@ class Ledger:
         finally:
             self._db.execute("ROLLBACK")
 
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """Make all changes in the block in one transaction, which is on the disk when the block ends; an error undoes
+        all of them.
+        """
+        try:
+            with _transaction(self._db):
+                yield
+        except BaseException:
+            self._stale.update(self._kept or ())  # read within the block, or changed there
+            raise
+
     def damage(self) -> list[str]:
         """The errors that SQLite's own checks find; empty when the file is sound."""
         found = [text for (text,) in self._db.execute("PRAGMA integrity_check") if text != "ok"]
@@ -427,7 +439,13 @@ def _title(name: str, options: dict[str, Any], rules_version: int) -> str:
 
 @contextmanager
 def _transaction(connection: sqlite3.Connection) -> Iterator[None]:
-    """A transaction that is on the disk when the block ends; an error undoes it."""
+    """A transaction that is on the disk when the block ends; an error undoes it.
+
+    Within another one (``Ledger.together``), the block is a part of that, which an error must leave.
+    """
+    if connection.in_transaction:
+        yield
+        return
     try:
         connection.execute("BEGIN IMMEDIATE")
         yield

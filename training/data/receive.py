@@ -3,10 +3,13 @@
 In this order: fetch, check, replay through the rules, write the file (synced), enter it in the ledger (synced), and
 only then let the worker delete its copy. Wherever this is interrupted, the worker or the ledger has the batch; it is
 offered again, and completed steps are skipped. A rejected batch goes to ``quarantine/`` with the reason.
+
+Several batches are received together where they wait together: their files are synced one after the other, which takes
+a disk little longer than one of them, and the ledger is synced once. Either all of them are safe then, or none.
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,6 +21,7 @@ from training.common.files import (
     sha256_hex,
     sync_folder,
     write_atomically,
+    write_together,
 )
 from training.data.batch_file import MAX_BATCH_BYTES, SUFFIX
 from training.data.ledger import Ledger
@@ -64,6 +68,15 @@ class Quarantined:
 Receipt = Received | AlreadyHave | Quarantined  # after any of them the worker may delete its copy
 
 
+@dataclass(frozen=True, kw_only=True)
+class Offer:
+    """A file ``<batch_id>.games`` in the outbox of a worker."""
+
+    worker: str
+    batch_id: str
+    fetch: Fetch
+
+
 def games_path(folder: Path, batch_id: str) -> Path:
     """The file of a received batch of the run in ``folder``."""
     return folder / "games" / f"{batch_id}{SUFFIX}"
@@ -78,10 +91,28 @@ def receive(ledger: Ledger, game: Game, *, worker: str, batch_id: str, fetch: Fe
     """Receive the file ``<batch_id>.games`` from the outbox of ``worker``.
 
     Raises:
-        OSError, sqlite3.Error: this machine cannot store it, for example on a full disk. The worker must keep its copy,
-            and the batch is received again later.
-        Exception: whatever else ``fetch`` raises; nothing was changed.
+        OSError, sqlite3.Error, Exception: as ``receive_together``.
     """
+    return receive_together(ledger, game, [Offer(worker=worker, batch_id=batch_id, fetch=fetch)])[0]
+
+
+def receive_together(ledger: Ledger, game: Game, offers: Iterable[Offer]) -> list[Receipt]:
+    """Receive these files.
+
+    Raises:
+        OSError, sqlite3.Error: this machine cannot store them, for example on a full disk. The workers must keep their
+            copies, and the batches are received again later.
+        Exception: whatever else a ``fetch`` raises; nothing was changed.
+    """
+    files: dict[Path, bytes] = {}
+    with ledger.together():
+        receipts = [_receive(ledger, game, offer.worker, offer.batch_id, offer.fetch, files) for offer in offers]
+        write_together(files)
+    return receipts
+
+
+def _receive(ledger: Ledger, game: Game, worker: str, batch_id: str, fetch: Fetch, files: dict[Path, bytes]) -> Receipt:
+    """Enter a file in the ledger, within a transaction, and add it to those that must be written before that ends."""
     data, problem = _fetched(fetch)
     content = sha256_hex(data)
     entry, misuse = _entry(ledger, batch_id, content)
@@ -99,7 +130,7 @@ def receive(ledger: Ledger, game: Game, *, worker: str, batch_id: str, fetch: Fe
         return _quarantine(ledger, worker, entry, data, str(error), batch)
     path = games_path(ledger.folder, entry)
     _make_folder(path.parent)
-    write_atomically(path, data)
+    files[path] = data
     sequence = ledger.add_received(_row(worker, entry, data, batch))
     next_game = ledger.account(worker).next_game
     return Received(batch=batch, sequence=sequence, bytes=len(data), next_game=next_game)

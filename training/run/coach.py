@@ -5,6 +5,7 @@ two. In synchronous mode one model plays all games of an iteration, and a seed r
 """
 
 import logging
+import sqlite3
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -28,7 +29,7 @@ from training.common.reports import (
 from training.common.retry_log import RetryLog
 from training.data.ledger import Ledger
 from training.data.ledger_rows import model_path, model_row
-from training.data.receive import Quarantined, Received, load_if_intact, receive
+from training.data.receive import Offer, Quarantined, Received, load_if_intact, receive_together
 from training.data.records import GameBatch
 from training.learning.checkpoint import Checkpoints
 from training.learning.generalization import generalization
@@ -49,6 +50,7 @@ log = logging.getLogger(__name__)
 PROGRESS_SECONDS = 1.0  # between two reports of progress, or more with many workers:
 REPORTED_WORKERS = 400  # a second: a report has every worker, and should take little of the time
 WAIT_SECONDS = 0.1
+BATCHES_TOGETHER = 16  # at most, that are received together: they are all in memory meanwhile
 STEPS_BETWEEN_POLLS, SECONDS_BETWEEN_POLLS = 8, 0.5  # in training, whichever is less
 T = TypeVar("T")
 
@@ -353,23 +355,33 @@ class Coach:
         What cannot be fetched or stored now, for example on a full disk, is retried at the next poll.
         """
         taken = 0
-        for batch in batches:
-            with self._retries.about(batch.batch_id, f"batch {batch.batch_id} of {batch.worker} cannot be stored now"):
-                self.ingest_batch(batch)
-                taken += 1
+        for start in range(0, len(batches), BATCHES_TOGETHER):
+            group = batches[start : start + BATCHES_TOGETHER]
+            try:
+                self.ingest_together(group)
+                taken += len(group)
+            except (OSError, sqlite3.OperationalError):  # each for itself, to store the others and to name this one
+                for batch in group:
+                    complaint = f"batch {batch.batch_id} of {batch.worker} cannot be stored now"
+                    with self._retries.about(batch.batch_id, complaint):
+                        self.ingest_together([batch])
+                        taken += 1
         return taken
 
-    def ingest_batch(self, batch: PendingBatch) -> None:
-        """Receive one batch."""
-        receipt = receive(self.ledger, self.game, worker=batch.worker, batch_id=batch.batch_id, fetch=batch.fetch)
-        refused = receipt.reason if isinstance(receipt, Quarantined) else ""
-        if isinstance(receipt, Received):
-            self.count(receipt.batch.num_games, receipt.batch.num_positions, receipt.sequence)
-            self.add_to_window(receipt.batch)
-            self._tally.add(receipt.batch, receipt.bytes)
-        elif refused:
-            self.log_event(f"batch {receipt.batch_id} of {batch.worker} is in quarantine: {refused}")
-        self.backend.release(batch, delivered=receipt.next_game, refused=refused)
+    def ingest_together(self, batches: Sequence[PendingBatch]) -> None:
+        """Receive some batches, all or none."""
+        offers = [Offer(worker=batch.worker, batch_id=batch.batch_id, fetch=batch.fetch) for batch in batches]
+        receipts = receive_together(self.ledger, self.game, offers)
+        for batch, receipt in zip(batches, receipts, strict=True):
+            if isinstance(receipt, Received):
+                self.count(receipt.batch.num_games, receipt.batch.num_positions, receipt.sequence)
+                self.add_to_window(receipt.batch)
+                self._tally.add(receipt.batch, receipt.bytes)
+            elif isinstance(receipt, Quarantined):
+                self.log_event(f"batch {receipt.batch_id} of {batch.worker} is in quarantine: {receipt.reason}")
+        for batch, receipt in zip(batches, receipts, strict=True):
+            refused = receipt.reason if isinstance(receipt, Quarantined) else ""
+            self.backend.release(batch, delivered=receipt.next_game, refused=refused)
 
     def count(self, games: int, positions: int, sequence: int) -> None:
         """Count a received batch that is new to the learner."""

@@ -7,7 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from training.common.files import FileTooLarge, read_limited, remove_stale_parts, sha256_hex, write_atomically
+from training.common.files import (
+    FileTooLarge,
+    read_limited,
+    remove_stale_parts,
+    sha256_hex,
+    write_atomically,
+    write_together,
+)
 
 
 def names_in(folder: Path) -> list[str]:
@@ -47,9 +54,9 @@ def test_a_failed_write_leaves_the_old_file_and_no_partial_one(tmp_path: Path, m
     assert names_in(tmp_path) == ["a"]
 
 
-def test_the_data_is_synced_before_the_rename_and_the_folder_after(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def steps(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What is synced and renamed from now on."""
     steps: list[str] = []
     fsync, replace = os.fsync, Path.replace
 
@@ -63,8 +70,27 @@ def test_the_data_is_synced_before_the_rename_and_the_folder_after(
 
     monkeypatch.setattr(os, "fsync", watched_fsync)
     monkeypatch.setattr(Path, "replace", watched_replace)
+    return steps
+
+
+def test_the_data_is_synced_before_the_rename_and_the_folder_after(tmp_path: Path, steps: list[str]) -> None:
     write_atomically(tmp_path / "a", b"data")
     assert steps == ["file", "rename", "folder"]
+
+
+def test_files_that_are_written_together_are_all_synced_before_any_has_its_name(
+    tmp_path: Path, steps: list[str]
+) -> None:
+    (tmp_path / "a.part").write_bytes(b"of a killed writer")
+    write_together({tmp_path / "a": b"one", tmp_path / "b": b"two"})
+    assert steps == ["file", "file", "rename", "rename", "folder"]
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {"a": b"one", "b": b"two"}
+
+
+def test_files_that_cannot_be_written_together_leave_no_partial_one(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        write_together({tmp_path / "a": b"one", tmp_path / "missing" / "b": b"two"})
+    assert names_in(tmp_path) == []
 
 
 def test_a_file_that_need_not_be_durable_appears_whole_and_syncs_nothing(

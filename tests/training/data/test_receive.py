@@ -64,6 +64,15 @@ def take(ledger: Ledger, game: Game, data: bytes, batch_id: str = "batch-a", wor
     return receive.receive(ledger, game, worker=worker, batch_id=batch_id, fetch=lambda limit: data)
 
 
+def offers_of(ledger: Ledger, game: Game, *batch_ids: str) -> list[receive.Offer]:
+    """Return offers of batches with the worker's next games."""
+    files = [encode(batch_of(ledger, game, each, 10 * number)) for number, each in enumerate(batch_ids)]
+    return [
+        receive.Offer(worker="w1", batch_id=batch_id, fetch=lambda limit, data=data: data)  # type: ignore[misc]
+        for batch_id, data in zip(batch_ids, files, strict=True)
+    ]
+
+
 def test_a_received_batch_is_on_the_disk_and_in_the_ledger(ledger: Ledger, game: Game) -> None:
     batch = batch_of(ledger, game)
     data = encode(batch)
@@ -250,9 +259,9 @@ def test_a_batch_damaged_or_lost_since_is_left_out_of_the_window_and_reported(le
     assert "batch batch-1 is left out of the window: " in said[1] and "has changed since it was received" in said[1]
 
 
-def test_everything_is_on_the_disk_before_the_ledger_says_so(
-    ledger: Ledger, game: Game, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def steps(ledger: Ledger, game: Game, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What is synced, renamed and committed from now on."""
     steps: list[str] = []
 
     def noted(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
@@ -267,9 +276,47 @@ def test_everything_is_on_the_disk_before_the_ledger_says_so(
     recover(ledger, game)
     monkeypatch.setattr(os, "fsync", noted("sync", os.fsync))
     monkeypatch.setattr(Path, "replace", noted("rename", Path.replace))
-    monkeypatch.setattr(Ledger, "add_received", noted("enter", Ledger.add_received))
+    ledger._db.set_trace_callback(lambda statement: steps.append("commit") if statement == "COMMIT" else None)
+    return steps
+
+
+def test_everything_is_on_the_disk_before_the_ledger_says_so(ledger: Ledger, game: Game, steps: list[str]) -> None:
     take(ledger, game, encode(batch_of(ledger, game)))
-    assert steps == ["sync batch-a.games.part", "rename", "sync games", "enter"]
+    assert steps == ["sync batch-a.games.part", "rename", "sync games", "commit"]
+
+
+def test_batches_that_wait_together_share_the_syncs_of_folder_and_ledger(
+    ledger: Ledger, game: Game, steps: list[str]
+) -> None:
+    receipts = receive.receive_together(ledger, game, offers_of(ledger, game, "a", "b", "c"))
+    assert [(receipt.sequence, receipt.next_game) for receipt in receipts if isinstance(receipt, Received)] == [
+        (1, 10),
+        (2, 20),
+        (3, 30),
+    ]
+    assert steps == [*(f"sync {name}.games.part" for name in "abc"), *["rename"] * 3, "sync games", "commit"]
+    assert ledger.account("w1").received == 30
+
+
+def test_of_batches_that_are_received_together_all_are_safe_or_none(ledger: Ledger, game: Game) -> None:
+    offers = offers_of(ledger, game, "a", "b", "c")
+
+    def unreachable(limit: int) -> bytes:
+        assert ledger.accounts()["w1"].received == 10  # also what is read meanwhile is forgotten
+        raise ConnectionError("w1 does not answer")
+
+    with pytest.raises(ConnectionError):
+        receive.receive_together(ledger, game, [offers[0], replace(offers[1], fetch=unreachable), offers[2]])
+    assert ledger.batches() == [] and ledger.accounts()["w1"].received == 0
+    assert not any(games_path(ledger.folder, "").parent.glob("*.games*"))
+    assert all(isinstance(each, Received) for each in receive.receive_together(ledger, game, offers))
+
+
+def test_a_batch_that_is_offered_twice_at_once_counts_once(ledger: Ledger, game: Game) -> None:
+    offer = offers_of(ledger, game, "a")[0]
+    first, second = receive.receive_together(ledger, game, [offer, offer])
+    assert isinstance(first, Received) and second == AlreadyHave(batch_id="a", next_game=10)
+    assert ledger.account("w1").received == 10
 
 
 # Interruptions at every line of the code under test.

@@ -114,8 +114,8 @@ def test_a_session_killed_anywhere_is_continued(
     run.mkdir()
     owner, name = {
         "grant": (Ledger, "grant"),
-        "file": (receiving, "write_atomically"),
-        "ledger": (Ledger, "add_received"),
+        "file": (receiving, "write_together"),
+        "ledger": (receiving, "receive_together"),
     }[place]
     inner, calls = getattr(owner, name), []
 
