@@ -5,4 +5,6 @@ import unicodedata
 
 def printable(text: str) -> str:
     """The text on one line, without the control characters that a terminal would obey."""
-    return " ".join("".join(" " if unicodedata.category(char)[0] == "C" else char for char in text).split())
+    if not text.isprintable():  # most texts are
+        text = "".join(" " if unicodedata.category(char)[0] == "C" else char for char in text)
+    return " ".join(text.split())

@@ -131,7 +131,7 @@ class Fleet:
         self._told[worker] = GamesAccount(granted=granted, delivered=delivered)
         if worker not in self._places:
             return
-        is_new = not self._has_account(worker)
+        is_new = not self._assignments.has_account(worker)
         more = granted > self._assignments.account(worker).granted
         if self._assignments.set_account(worker, granted=granted, delivered=delivered):
             self._assign(worker)
@@ -410,7 +410,7 @@ class Fleet:
             able = state.mark is Mark.ACTIVE or (
                 state.mark is Mark.SYNCING and state.connected and state.talks and state.state in STARTED_STATES
             )
-            if able and heartbeat and not thread.leaving and self._has_account(snapshot.name):
+            if able and heartbeat and not thread.leaving and self._assignments.has_account(snapshot.name):
                 account = self._assignments.account(snapshot.name)
                 finished = max(heartbeat.finished, account.delivered)
                 loads[snapshot.name] = WorkerLoad(
@@ -449,10 +449,6 @@ class Fleet:
         self._metrics.read(self._clock(), moved, playing)
 
     # What the connections are given.
-
-    def _has_account(self, worker: str) -> bool:
-        """Whether the Coach has set the account of a worker, so that it may be assigned games."""
-        return worker in self._assignments.workers
 
     def lower(self, worker: str, granted: int) -> None:
         """Keep a worker from starting games beyond ``granted``: see ``AssignmentBook.lower``."""

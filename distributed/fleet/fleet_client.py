@@ -203,7 +203,7 @@ class FleetClient:
 
     def release(self, batch: PendingBatch, *, delivered: int, refused: str = "") -> None:
         """See ``SelfPlayBackend``."""
-        if batch.worker in self._book.workers:
+        if self._book.has_account(batch.worker):
             self._book.set_account(batch.worker, granted=self._book.account(batch.worker).granted, delivered=delivered)
         self._waiting.get(batch.worker, set()).discard(batch.file_name)
         if self._is_closed:

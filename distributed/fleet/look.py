@@ -120,6 +120,18 @@ def seen(
             files[name] = data[offset : offset + size]
             offset += size
         entries = tuple(Entry(name, size) for name, size in each.names if listable(name))
-        rest = each.model_dump(include={"failed", "mine", "wrong", "stamp", "heartbeat", "unreadable", "running"})
-        looks.append(Look(**rest, entries=entries, files=files, unread=each.unread))
+        looks.append(
+            Look(
+                failed=each.failed,
+                mine=each.mine,
+                wrong=each.wrong,
+                stamp=each.stamp,
+                heartbeat=each.heartbeat,
+                unreadable=each.unreadable,
+                running=each.running,
+                entries=entries,
+                files=files,
+                unread=each.unread,
+            )
+        )
     return looks

@@ -9,6 +9,7 @@ fetched twice has the same name and content.
 """
 
 import json
+import os
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -86,7 +87,8 @@ class Mirror:
 
     def _kept(self) -> set[str]:
         """Return the files that the Coach has not taken yet."""
-        return {path.name for path in self.folder.outbox.iterdir()}
+        with os.scandir(self.folder.outbox) as entries:
+            return {entry.name for entry in entries}
 
     def claim_folder(self, transport: Transport, end_worker: Callable[[], object], *, python: str) -> None:
         """Make sure that the worker's folder is ours; a worker of another run is ended if allowed, and its games are

@@ -78,10 +78,8 @@ class StatusFile:
             **status_values(view),
         }
         try:
-            write_atomically(self._folder / TEXT_NAME, text.encode(), mode=0o644)
-            write_atomically(
-                self._folder / JSON_NAME, (json.dumps(values, indent=1, ensure_ascii=False) + "\n").encode(), mode=0o644
-            )
+            for name, content in ((TEXT_NAME, text), (JSON_NAME, json.dumps(values, ensure_ascii=False) + "\n")):
+                write_atomically(self._folder / name, content.encode(), mode=0o644, durable=False)
         except OSError as error:
             if not self._failing:
                 log.warning("%s cannot be written: %s", self._folder / TEXT_NAME, error)

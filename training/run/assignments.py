@@ -88,6 +88,10 @@ class AssignmentBook:
         """The workers that have an account."""
         return tuple(self._accounts)
 
+    def has_account(self, worker: str) -> bool:
+        """Return whether a worker has an account."""
+        return worker in self._accounts
+
     def account(self, worker: str) -> GamesAccount:
         """Return the account of a worker; a new one is empty."""
         return self._accounts.get(worker, GamesAccount())
