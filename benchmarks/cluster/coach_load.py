@@ -4,13 +4,13 @@
         [--games-per-second 100] [--seconds 20] [--batch 100] [--flush 30] [--game go]
 
 Real parts: the Coach with its polls, grants, replay window, reports and ledger on this machine's disk; the fleet in its
-own process, with a connection and a thread for every machine, and its status.txt; every file that is transferred. Each
-game is replayed through the rules before it counts. The workers are simulated by one more process. It reads their
-assignments, writes a heartbeat for each of them once a second, and puts prepared games into the outboxes at a steady
-rate, in batches of --batch games or after --flush seconds, as real workers do. The machines, with --seats workers each,
-are folders in memory (real ones have disks of their own), reached by ``LocalTransport`` instead of SSH, with a pause of
---round-trip seconds for each call, so the figures exclude encryption. Nothing is trained: the rest of the Coach's
-processor time is the learner's.
+own process, with a connection and a thread for every machine, the mirrors and its status.txt; the agents' protocol, and
+every file of games. Each game is replayed through the rules before it counts. One more process, which the table shows
+too, simulates all machines with --seats workers each: it answers every request of an agent or a transport after
+--round-trip seconds, renews each worker's heartbeat once a second, and puts prepared games into the outboxes at a
+steady rate, in batches of --batch games or after --flush seconds, as real workers do. It is reached by Unix sockets
+instead of SSH, so the figures exclude encryption (``looks.py`` includes it). Nothing is trained: the rest of the
+Coach's processor time is the learner's.
 
 Each count of workers has its own Coach process and is measured for --seconds after all are Active. The columns:
 
@@ -20,7 +20,8 @@ Each count of workers has its own Coach process and is measured for --seconds af
                      machine once a second, so half a second is the minimum
     Coach            user and system time of the Coach's process: % of one core, with all games that it receives, and
                      without what receiving them takes (unpacking, replaying, storing): polls, grants and reports
-    fleet            the same of the fleet's process, all its threads: % of one core
+    fleet, machines  the same of the fleet's process, all its threads, and of the process that simulates the machines:
+                     % of one core
     poll             milliseconds of one poll of the Coach (taking games in, granting, reporting): median and longest
     age              seconds since the workers wrote the heartbeats that the Coach has: the youngest, and the oldest of
                      any worker at any time
@@ -33,6 +34,7 @@ Afterwards the workers are stopped. Every delivered game must be in the ledger o
 
 import argparse
 import json
+import math
 import os
 import sqlite3
 import statistics
@@ -40,15 +42,15 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from benchmarks.cluster.simulated_fleet import FACTORY, HOSTS, ROUND_TRIP, SEATS, machine_name
-from benchmarks.cluster.simulated_workers import SIMULATED_GAMES
+from benchmarks.cluster.simulated_fleet import FACTORY, SEATS, SOCKET, machine_name
+from benchmarks.cluster.simulated_machines import SIMULATED_GAMES
 from configs.flags import number, whole
 from configs.schema import Settings
 from distributed.fleet.fleet_client import FleetClient
@@ -62,8 +64,9 @@ from training.run.run import open_coach
 
 AHEAD_SECONDS = 5.0  # of play that a worker is granted in advance, besides two batches, so that it never waits
 READY_SECONDS = 300.0  # all workers must be Active by then
-SIMULATOR = Path(__file__).with_name("simulated_workers.py")
-MEMORY_FOLDER = Path("/dev/shm")
+LAST_SECONDS = 5.0  # for the simulated machines to end
+SIMULATOR = Path(__file__).with_name("simulated_machines.py")
+SOCKET_NAME, OFFERED_NAME = "machines.socket", "offered"  # in the run's folder
 LOST = ("Offline", "Error")
 
 
@@ -80,6 +83,7 @@ class LoadResult:
     cpu: float  # of the Coach: share of one core
     own_cpu: float  # without receiving games
     fleet_cpu: float
+    machines_cpu: float
     poll: float  # seconds, median
     poll_max: float
     age_min: float  # seconds
@@ -88,6 +92,7 @@ class LoadResult:
     memory: float  # bytes
     fleet_memory: float
     start: float  # seconds
+    missing: int  # batches that had not come when the run ended
 
 
 class MeasuringCoach(Coach):
@@ -95,10 +100,10 @@ class MeasuringCoach(Coach):
 
     receiving = 0.0  # seconds
 
-    def ingest_batch(self, batch: PendingBatch) -> None:
+    def ingest_together(self, batches: Sequence[PendingBatch]) -> None:
         """See ``Coach``."""
         before = time.process_time()
-        super().ingest_batch(batch)
+        super().ingest_together(batches)
         self.receiving += time.process_time() - before
 
 
@@ -124,7 +129,7 @@ def settings_for(arguments: argparse.Namespace, count: int) -> Settings:
 
 
 def open_fleet(
-    run_dir: Path, hosts: Path, arguments: argparse.Namespace, settings: Settings, game: Game, run_id: str
+    run_dir: Path, arguments: argparse.Namespace, settings: Settings, game: Game, run_id: str
 ) -> FleetClient:
     """Return a fleet of simulated machines in its own process."""
     return FleetClient(
@@ -136,21 +141,31 @@ def open_fleet(
         settings=settings,
         run_id=run_id,
         owner=owner_here(run_id, lease_seconds=settings.distributed.lease_seconds),
-        options={HOSTS: str(hosts), ROUND_TRIP: str(arguments.round_trip), SEATS: str(arguments.seats)},
-        log_event=lambda text: None,
+        options={SOCKET: str(run_dir / SOCKET_NAME), SEATS: str(arguments.seats)},
+        log_event=note_event,
     )
 
 
+def note_event(text: str) -> None:
+    """Print an event of the fleet's process itself, and no worker's."""
+    if text.startswith("the fleet"):
+        print(text, file=sys.stderr)
+
+
 @contextmanager
-def simulated_workers(
-    hosts: Path, arguments: argparse.Namespace, count: int, offered: Path
-) -> Iterator["subprocess.Popen[bytes]"]:
-    """Yield the process of ``count`` simulated workers, which writes what they deliver to ``offered``."""
-    line = [sys.executable, SIMULATOR, hosts, "--machines", count // arguments.seats, "--seats", arguments.seats]
-    line += ["--games-per-second", arguments.games_per_second, "--game", arguments.game]
-    with offered.open("w") as output:
+def simulated_machines(run_dir: Path, arguments: argparse.Namespace, count: int) -> Iterator["subprocess.Popen[bytes]"]:
+    """Yield the process of machines with ``count`` workers, which writes what these deliver to ``OFFERED_NAME``."""
+    path = run_dir / SOCKET_NAME
+    line = [sys.executable, SIMULATOR, path, "--machines", count // arguments.seats, "--seats", arguments.seats]
+    line += ["--round-trip", arguments.round_trip, "--game", arguments.game]
+    line += ["--games-per-second", arguments.games_per_second]
+    with (run_dir / OFFERED_NAME).open("w") as output:
         simulator = subprocess.Popen([*map(str, line)], stdout=output)
     try:
+        while not path.exists():
+            time.sleep(WAIT_SECONDS)
+            if simulator.poll() is not None:
+                raise SystemExit("the simulated machines have not begun")
         yield simulator
     finally:
         simulator.kill()
@@ -159,28 +174,29 @@ def simulated_workers(
 
 @contextmanager
 def measuring_coach(
-    arguments: argparse.Namespace, settings: Settings, count: int, run_dir: Path, hosts: Path
+    arguments: argparse.Namespace, settings: Settings, count: int, run_dir: Path
 ) -> Iterator[tuple[MeasuringCoach, "subprocess.Popen[bytes]"]]:
     """Yield a Coach with ``count`` simulated workers, which has not begun, and their process; then end the run."""
     use_threads(1)
     (run_dir / "workers").mkdir()
 
     def make_backend(game: Game, run_id: str) -> FleetClient:
-        return open_fleet(run_dir, hosts, arguments, settings, game, run_id)
+        return open_fleet(run_dir, arguments, settings, game, run_id)
 
-    with simulated_workers(hosts, arguments, count, run_dir / "offered") as simulator:
+    with simulated_machines(run_dir, arguments, count) as simulator:
         coach = open_coach(run_dir, settings, make_backend=make_backend, observers=())
         coach.__class__ = MeasuringCoach
         assert isinstance(coach, MeasuringCoach)
         yield coach, simulator
         coach.end()
         coach.ledger.close()
-        simulator.wait(30)
+        with suppress(subprocess.TimeoutExpired):  # the ledger tells
+            simulator.wait(LAST_SECONDS)
 
 
-def measure_load(arguments: argparse.Namespace, count: int, run_dir: Path, hosts: Path) -> LoadResult:
+def measure_load(arguments: argparse.Namespace, count: int, run_dir: Path) -> LoadResult:
     """Measure one Coach with ``count`` workers."""
-    with measuring_coach(arguments, settings_for(arguments, count), count, run_dir, hosts) as (coach, simulator):
+    with measuring_coach(arguments, settings_for(arguments, count), count, run_dir) as (coach, simulator):
         figures = measured_figures(coach, seconds=arguments.seconds, count=count, simulator=simulator)
     return with_ledger(run_dir, figures, count)
 
@@ -196,7 +212,7 @@ def measured_figures(
 
     def poll() -> float:
         if simulator.poll() is not None:
-            raise SystemExit("the simulated workers have ended")
+            raise SystemExit("the simulated machines have ended")
         then = time.perf_counter()
         taken = coach.poll_workers(ingest=True)
         took = time.perf_counter() - then
@@ -212,7 +228,8 @@ def measured_figures(
         poll()
     start = time.monotonic() - begun
     since, then, polls, watch = time.time(), time.monotonic(), list[float](), Watch(fleet)
-    cpu, receiving, fleet_cpu = time.process_time(), coach.receiving, cpu_of(fleet.process_id)
+    cpu, receiving = time.process_time(), coach.receiving
+    fleet_cpu, machines_cpu = cpu_of(fleet.process_id), cpu_of(simulator.pid)
     while time.monotonic() < then + seconds:
         polls.append(poll())
         watch.look()
@@ -223,6 +240,7 @@ def measured_figures(
         "cpu": cpu / took,
         "own_cpu": (cpu - (coach.receiving - receiving)) / took,
         "fleet_cpu": (cpu_of(fleet.process_id) - fleet_cpu) / took,
+        "machines_cpu": (cpu_of(simulator.pid) - machines_cpu) / took,
         "poll": statistics.median(polls),
         "poll_max": max(polls),
         "age_min": min(watch.ages),
@@ -285,38 +303,40 @@ def with_ledger(run_dir: Path, figures: dict[str, float], count: int) -> LoadRes
     """Combine the measured figures with the workers' and the ledger's records.
 
     Raises:
-        SystemExit: a delivered game is not in the ledger, or is there twice.
+        SystemExit: a game in the ledger was not delivered, or is there twice, or few batches came.
     """
     since, until = figures.pop("since"), figures.pop("until")
-    offered = [json.loads(line) for line in (run_dir / "offered").read_text().splitlines()]
+    offered = [json.loads(line) for line in (run_dir / OFFERED_NAME).read_text().splitlines()]
     ledger = sqlite3.connect(run_dir / LEDGER_NAME)
     received: dict[str, float] = dict(ledger.execute("SELECT id, time FROM batches WHERE state = 'received'"))
     total: int = ledger.execute("SELECT SUM(received) FROM workers").fetchone()[0]
     ledger.close()
-    handed_over = sum(games for _, _, games in offered)
-    if total != handed_over or {name for name, _, _ in offered} != received.keys():
-        raise SystemExit(f"of {handed_over} games delivered, {total} are in the ledger")
+    delivered = {name: games for name, _, games in offered}
+    if not received.keys() <= delivered.keys() or total != sum(delivered[name] for name in received):
+        raise SystemExit(f"of {sum(delivered.values())} games delivered, {total} are in the ledger")
     seconds = until - since
-    latencies = [received[name] - when for name, when, _ in offered if since <= received[name] < until]
+    times = {name: received.get(name, math.inf) for name in delivered}
+    latencies = [times[name] - when for name, when, _ in offered if since <= times[name] < until]
     if len(latencies) < 2:
         raise SystemExit(
             f"only {len(latencies)} batches came in {seconds:.0f} s: measure for longer, or choose a smaller --flush"
         )
-    taken = sum(games for name, _, games in offered if since <= received[name] < until)
+    taken = sum(games for name, _, games in offered if since <= times[name] < until)
     return LoadResult(
         workers=count,
         offered=sum(games for _, when, games in offered if since <= when < until) / seconds,
         taken=taken / seconds,
-        behind=sum(games for name, when, games in offered if when < until <= received[name]),
+        behind=sum(games for name, when, games in offered if when < until <= times[name]),
         latency=statistics.median(latencies),
         latency_95=statistics.quantiles(latencies, n=20)[-1],
+        missing=len(delivered.keys() - received.keys()),
         **figures,  # type: ignore[arg-type]
     )
 
 
 TABLE_HEAD = (
-    "workers  offered    taken behind  latency s   Coach %    fleet    poll ms      age s    lost  memory MB   start\n"
-    "         games/s  games/s  games median 95 %  all   own      %  median   max   min   max      Coach fleet     s"
+    "workers  offered    taken behind  latency s   Coach %  fleet machines  poll ms     age s   lost memory MB  start\n"
+    "         games/s  games/s  games median 95 %  all   own    %      %  median   max  min   max     Coach fleet    s"
 )
 
 
@@ -325,8 +345,8 @@ def row(result: LoadResult) -> str:
     return (
         f"{result.workers:7d}{result.offered:9.1f}{result.taken:9.1f}{result.behind:7d} "
         f"{result.latency:6.2f}{result.latency_95:5.2f}{100 * result.cpu:5.1f}{100 * result.own_cpu:6.2f}"
-        f"{100 * result.fleet_cpu:7.1f}{result.poll * 1e3:8.1f}{result.poll_max * 1e3:6.0f}"
-        f"{result.age_min:6.1f}{result.age_max:6.1f}{result.lost:6d}"
+        f"{100 * result.fleet_cpu:6.1f}{100 * result.machines_cpu:7.1f}{result.poll * 1e3:8.1f}"
+        f"{result.poll_max * 1e3:6.0f}{result.age_min:5.1f}{result.age_max:6.1f}{result.lost:6d}"
         f"{result.memory / 1e6:7.0f}{result.fleet_memory / 1e6:6.0f}{result.start:6.1f}"
     )
 
@@ -362,11 +382,14 @@ def main() -> None:
     parser.add_argument("--one", type=Path, help=argparse.SUPPRESS)  # a Coach's process: its folder
     arguments = parser.parse_args()
     if arguments.one:
-        with tempfile.TemporaryDirectory(dir=MEMORY_FOLDER if MEMORY_FOLDER.is_dir() else None) as hosts:
-            print(row(measure_load(arguments, arguments.workers[0], arguments.one, Path(hosts))))
+        result = measure_load(arguments, arguments.workers[0], arguments.one)
+        print(row(result), flush=True)
+        if result.missing:
+            raise SystemExit(f"{result.missing} batches had not come when the run ended")
         return
     cores = len(os.sched_getaffinity(0))
-    print(f"{arguments.game} {SIMULATED_GAMES[arguments.game]}, {cores} cores for the Coach and the simulated workers")
+    game = f"{arguments.game} {SIMULATED_GAMES[arguments.game]}"
+    print(f"{game}, {cores} cores for the Coach, the fleet and the simulated machines")
     print(TABLE_HEAD, flush=True)
     given = [
         "--games-per-second",

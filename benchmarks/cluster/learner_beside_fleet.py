@@ -3,32 +3,40 @@
     python benchmarks/cluster/learner_beside_fleet.py [--machines 25] [--seats 16] [--round-trip 0.02] [--rounds 10]
         [--seconds 8] [--games-per-second 20] [--blocks 4] [--channels 64]
 
-The Coach trains a network on one thread, and polls its workers between steps as it always does. Fleet, machines and
-workers are those of ``coach_load.py``: the fleet in its own process, simulated workers in another. In every second
-round both processes are stopped and the Coach does not poll, so the learner is alone on this machine. The columns:
+The Coach trains a network on one thread, and polls its workers between steps as it always does. Fleet and machines are
+those of ``coach_load.py``: the fleet in its own process, simulated machines in another, which a second core can run. In
+one half of each round both processes are stopped and the Coach does not poll, so the learner is alone on this machine.
+Which half comes first alternates. The columns:
 
-    alone, beside    samples per second by the wall's clock; the first two seconds of a round do not count
-    ratio            of the two. It means something only if the fleet, the simulated workers and the machines have cores
-                     of their own, and nothing else runs here
+    alone, beside    samples per second by the wall's clock; the first two seconds of a half do not count
+    ratio            of the two. It means something only if the fleet and the machines have a core of their own, and
+                     nothing else runs here
+    per processor    the same ratio of samples per second of the process's processor time: other work on this machine
+                     disturbs it less, but it does not show time in which the learner has to wait
     polls            the part of the processor time of the Coach's process, beside the fleet, that goes to polls:
                      grants, the fleet's messages and reports, without receiving games, which few workers deliver too
+
+The last lines are geometric means of the ratios with their 95 % intervals.
 """
 
 import argparse
+import math
 import os
 import signal
 import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+
+import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from benchmarks.cluster.coach_load import (
-    MEMORY_FOLDER,
     READY_SECONDS,
     MeasuringCoach,
     measuring_coach,
@@ -37,6 +45,7 @@ from benchmarks.cluster.coach_load import (
 from configs.flags import number, whole
 from configs.schema import Settings
 from distributed.fleet.fleet_client import FleetClient
+from training.common.intervals import mean_margin
 from training.run.coach import SECONDS_BETWEEN_POLLS, STEPS_BETWEEN_POLLS, Coach
 
 WARM_UP_SECONDS = 2.0  # of each round
@@ -66,8 +75,17 @@ def prepare(coach: Coach, count: int) -> None:
             time.sleep(0.1)
 
 
-def train_for(coach: MeasuringCoach, seconds: float, *, polls: bool) -> tuple[float, float]:
-    """Train for a while; return the samples per second and the polls' part of the time, after the first seconds."""
+@dataclass(frozen=True)
+class Half:
+    """Half of a round."""
+
+    rate: float  # samples per second
+    processor_rate: float  # samples per second of processor time
+    polls: float  # their share of the processor time
+
+
+def train_for(coach: MeasuringCoach, seconds: float, *, polls: bool) -> Half:
+    """Train for a while, and measure after the first seconds."""
     samples, begun, cpu, polling, until = 0, 0.0, 0.0, 0.0, time.monotonic() + seconds
     warm = time.monotonic() + WARM_UP_SECONDS
     while time.monotonic() < until:
@@ -81,7 +99,8 @@ def train_for(coach: MeasuringCoach, seconds: float, *, polls: bool) -> tuple[fl
             before, received = time.process_time(), coach.receiving
             coach.poll()
             polling += time.process_time() - before - (coach.receiving - received)
-    return samples / (time.monotonic() - begun), polling / (time.process_time() - cpu)
+    used = time.process_time() - cpu
+    return Half(samples / (time.monotonic() - begun), samples / used, polling / used)
 
 
 @contextmanager
@@ -96,21 +115,43 @@ def stopped(*processes: int) -> Iterator[None]:
             os.kill(process, signal.SIGCONT)
 
 
-def measure(arguments: argparse.Namespace, run_dir: Path, hosts: Path) -> None:
+def measure(arguments: argparse.Namespace, run_dir: Path) -> None:
     """Measure and print."""
     settings, count = learning_settings(arguments), arguments.machines * arguments.seats
-    with measuring_coach(arguments, settings, count, run_dir, hosts) as (coach, simulator):
+    with measuring_coach(arguments, settings, count, run_dir) as (coach, simulator):
         prepare(coach, count)
         assert isinstance(coach.backend, FleetClient) and coach.backend.process_id
-        fleet, ratios, shares = coach.backend.process_id, list[float](), list[float]()
-        for round_number in range(arguments.rounds):
+        fleet, rounds = coach.backend.process_id, list[tuple[Half, Half]]()
+
+        def alone() -> Half:
             with stopped(fleet, simulator.pid):
-                alone, _ = train_for(coach, arguments.seconds, polls=False)
-            beside, share = train_for(coach, arguments.seconds, polls=True)
-            ratios.append(beside / alone)
-            shares.append(share)
-            print(f"{round_number + 1:5d} {alone:8.0f} {beside:8.0f} {ratios[-1]:7.3f} {share:7.2%}", flush=True)
-    print(f"medians: ratio {statistics.median(ratios):.3f}, polls {statistics.median(shares):.2%}")
+                return train_for(coach, arguments.seconds, polls=False)
+
+        def beside() -> Half:
+            return train_for(coach, arguments.seconds, polls=True)
+
+        for round_number in range(1, arguments.rounds + 1):
+            if round_number % 2:
+                first, second = alone(), beside()
+            else:
+                second, first = beside(), alone()
+            rounds.append((first, second))
+            print(
+                f"{round_number:5d} {first.rate:8.0f} {second.rate:8.0f} {second.rate / first.rate:7.3f}"
+                f" {second.processor_rate / first.processor_rate:14.3f} {second.polls:7.2%}",
+                flush=True,
+            )
+    print(f"ratio {with_interval([second.rate / first.rate for first, second in rounds])}")
+    print(f"per processor {with_interval([second.processor_rate / first.processor_rate for first, second in rounds])}")
+    print(f"polls {statistics.median(second.polls for _, second in rounds):.2%} (median)")
+
+
+def with_interval(ratios: Sequence[float]) -> str:
+    """Return the geometric mean of two or more ratios with its 95 % interval."""
+    logs = np.log(ratios)
+    mean, half = float(logs.mean()), mean_margin(logs)
+    assert half is not None
+    return f"{math.exp(mean):.4f} ({math.exp(mean - half):.4f} to {math.exp(mean + half):.4f})"
 
 
 def main() -> None:
@@ -129,12 +170,9 @@ def main() -> None:
     arguments = parser.parse_args()
     arguments.batch, arguments.flush, arguments.game = 100, 30.0, "go"
     print(f"{arguments.machines} x {arguments.seats} workers, {len(os.sched_getaffinity(0))} cores; samples/s")
-    print("round    alone   beside   ratio   polls")
-    with (
-        tempfile.TemporaryDirectory() as run_dir,
-        tempfile.TemporaryDirectory(dir=MEMORY_FOLDER if MEMORY_FOLDER.is_dir() else None) as hosts,
-    ):
-        measure(arguments, Path(run_dir), Path(hosts))
+    print("round    alone   beside   ratio  per processor   polls")
+    with tempfile.TemporaryDirectory() as run_dir:
+        measure(arguments, Path(run_dir))
 
 
 if __name__ == "__main__":

@@ -1,12 +1,14 @@
-"""The fleet of the benchmarks beside this file, as the fleet's process opens it: machines that are folders in memory.
+"""The fleet of the benchmarks beside this file, as the fleet's process opens it: its machines are simulated.
 
-Real parts: the fleet with a connection and a thread for every machine, its status.txt, and every file that is
-transferred. A transport over folders stands for SSH, with a pause for each call.
+Real parts: the fleet with a connection and a thread for every machine, the agents' protocol, the mirrors, and
+status.txt. Sockets to ``simulated_machines.py`` stand for SSH.
 """
 
-import time
+import itertools
+import socket
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from configs.schema import WorkerSettings
 from distributed.fleet.fleet import Fleet
@@ -14,15 +16,19 @@ from distributed.fleet.fleet_messages import Opening
 from distributed.fleet.ownership import Claimant
 from distributed.operations.cluster import cluster_report
 from distributed.operations.status import StatusFile
+from distributed.setup.agent import Agent, Reply
 from distributed.setup.machine import WorkerSlot, worker_place
 from distributed.setup.process_manager import ProcessStatus
-from distributed.ssh.transport import Completed, Entry, LocalTransport, Stream, Transport
+from distributed.ssh.errors import Unreachable
+from distributed.ssh.transport import Completed, Entry, Stream, StreamEnded, Transport, nothing
 from training.common.reports import ClusterReport
-from training.worker.worker_folder import MAX_JSON_BYTES
 
 FACTORY = "benchmarks.cluster.simulated_fleet:open_simulated"
-HOSTS, ROUND_TRIP, SEATS = "hosts", "round_trip", "seats"  # options of the factory
+SOCKET, SEATS = "socket", "seats"  # options of the factory
 STOP_FILE = "stop"  # in a worker's folder: stands for the signal that stops a real worker
+NONCE_AT = 5  # in the line that launches an agent
+OPEN_SECONDS = CALL_SECONDS = 20.0  # for an answer
+CHUNK = 2**18
 
 
 def machine_name(number: int) -> str:
@@ -35,78 +41,117 @@ def worker_names(machine: str, seats: int) -> list[str]:
     return [machine] if seats == 1 else [f"{machine}-{seat + 1}" for seat in range(seats)]
 
 
-class DistantTransport(LocalTransport):
-    """A folder that answers each call after a pause.
+class SimulatedTransport:
+    """A ``Transport`` to a machine of ``simulated_machines.py``, which answers after a pause.
 
     Args:
-        root: the folder.
+        path: of the socket.
         worker: the machine's name.
-        round_trip: the pause in seconds.
     """
 
-    def __init__(self, root: Path, *, worker: str, round_trip: float) -> None:
-        super().__init__(root, worker=worker)
-        self._round_trip = round_trip
+    def __init__(self, path: Path, *, worker: str) -> None:
+        self.worker = worker
+        self.sent = self.received = 0
+        self.meanwhile: Callable[[], None] = nothing
+        self._path = path
+        self._numbers = itertools.count()
+        self._streams: list[SocketStream] = []
+        self._files = self._agent("0" * 16)
+
+    def _agent(self, nonce: str) -> Agent:
+        agent = Agent(self._stream(nonce), nonce, self.worker)
+        agent.greet(OPEN_SECONDS)
+        return agent
+
+    def _stream(self, nonce: str) -> Stream:
+        self._streams.append(SocketStream(self._path, self.worker, nonce))
+        return self._streams[-1]
 
     def put(self, data: bytes, name: str, *, durable: bool = True) -> None:
-        """See ``Transport``."""
-        time.sleep(self._round_trip)
-        super().put(data, name, durable=durable)
+        """See ``Transport``; the content is of no interest there."""
+        self._ask("put", name)
+        self.sent += len(data)
 
     def get(self, name: str, limit: int) -> bytes:
         """See ``Transport``."""
-        time.sleep(self._round_trip)
-        return super().get(name, limit)
+        answer, data = self._ask("get", name)
+        if answer["ok"]["missing"]:
+            raise FileNotFoundError(name)
+        self.received += len(data)
+        return data
 
     def names(self, folder: str) -> list[Entry]:
-        """See ``Transport``."""
-        time.sleep(self._round_trip)
-        return super().names(folder)
+        """See ``Transport``: nothing is needed there."""
+        return []
 
     def remove(self, name: str) -> None:
         """See ``Transport``."""
-        time.sleep(self._round_trip)
-        super().remove(name)
+        self._ask("remove", name)
 
     def run(self, argv: Sequence[str], *, seconds: float = 5.0) -> Completed:
-        """See ``Transport``."""
-        time.sleep(self._round_trip)
-        return super().run(argv, seconds=max(seconds, 60.0))  # hundreds begin at the same time
+        """See ``Transport``: nothing is run."""
+        self._ask("run", list(argv))
+        return Completed(0, b"", b"")
 
     def open(self, argv: Sequence[str]) -> Stream:
+        """See ``Transport``: whatever the program, it is the machine's agent."""
+        return self._stream(argv[NONCE_AT])
+
+    def close(self) -> None:
         """See ``Transport``."""
-        return DistantStream(super().open(argv), self._round_trip)
+        for stream in self._streams:
+            stream.close()
+
+    def _ask(self, command: str, request: Any) -> Reply:
+        number = next(self._numbers)
+        self._files.ask(number, command, request)
+        if (reply := self._files.reply(number, CALL_SECONDS)) is None:
+            raise Unreachable(self.worker, f"{command} has not been answered")
+        return reply
 
 
-class DistantStream:
-    """A lasting program that answers after a pause.
+class SocketStream:
+    """A ``Stream`` over a Unix socket.
 
     Args:
-        stream: to the program.
-        round_trip: the pause in seconds.
+        path: of the socket.
+        worker: the machine's name, which is said first.
+        nonce: that frames begin with.
     """
 
-    def __init__(self, stream: Stream, round_trip: float) -> None:
-        self._stream, self._round_trip = stream, round_trip
-        self._answers_at = 0.0
+    def __init__(self, path: Path, worker: str, nonce: str) -> None:
+        self._worker = worker
+        self._socket = socket.socket(socket.AF_UNIX)
+        try:
+            self._socket.connect(str(path))
+        except OSError as error:
+            raise Unreachable(worker, f"the simulated machines are not there: {error}") from error
+        self.send(f"{worker} {nonce}\n".encode())
 
     def send(self, data: bytes) -> None:
         """See ``Stream``."""
-        self._answers_at = time.monotonic() + self._round_trip
-        self._stream.send(data)
+        try:
+            self._socket.settimeout(CALL_SECONDS)
+            self._socket.sendall(data)
+        except OSError as error:
+            raise Unreachable(self._worker, f"the connection was lost: {error}") from error
 
     def receive(self, seconds: float) -> bytes:
         """See ``Stream``."""
-        pause = self._answers_at - time.monotonic()
-        if pause > seconds:
-            time.sleep(seconds)
+        try:
+            self._socket.settimeout(max(seconds, 1e-6))
+            data = self._socket.recv(CHUNK)
+        except TimeoutError:
             return b""
-        time.sleep(max(0.0, pause))
-        return self._stream.receive(seconds - max(0.0, pause))
+        except OSError as error:
+            raise Unreachable(self._worker, f"the connection was lost: {error}") from error
+        if not data:
+            raise StreamEnded(self._worker, "its program has ended")
+        return data
 
     def close(self) -> None:
         """See ``Stream``."""
-        self._stream.close()
+        self._socket.close()
 
 
 class NobodyStarts:
@@ -129,17 +174,8 @@ class NobodyStarts:
         """Do nothing."""
 
     def stop(self, transport: Transport, worker: str, *, seconds: float = 10.0) -> None:
-        """Signal the worker, and wait until it has delivered its games."""
+        """Have the worker deliver its games and end, which it does at once."""
         transport.put(b"", f"{worker_place(worker)}/{STOP_FILE}")
-        until = time.monotonic() + seconds
-        while time.monotonic() < until and not self._has_ended(transport, worker):
-            time.sleep(0.1)
-
-    def _has_ended(self, transport: Transport, worker: str) -> bool:
-        try:
-            return b'"ended"' in transport.get(f"{worker_place(worker)}/worker.json", MAX_JSON_BYTES)
-        except FileNotFoundError:
-            return True
 
     def alive(self, transport: Transport, worker: str) -> ProcessStatus:
         """Return that it runs."""
@@ -156,12 +192,11 @@ class SimulatedCluster(Fleet):
     def __init__(
         self, opening: Opening, *, log_event: Callable[[str], None], arrived: Callable[[str, str], None]
     ) -> None:
-        hosts, seats = Path(opening.options[HOSTS]), int(opening.options[SEATS])
-        round_trip = float(opening.options[ROUND_TRIP])
+        path, seats = Path(opening.options[SOCKET]), int(opening.options[SEATS])
         self._status = StatusFile(opening.root.parent, title="benchmark")
 
         def connect(machine: WorkerSettings) -> Transport:
-            return DistantTransport(hosts / machine.name, worker=machine.name, round_trip=round_trip)
+            return SimulatedTransport(path, worker=machine.name)
 
         super().__init__(
             opening.root,

@@ -140,6 +140,7 @@ def broken_agent(scene: Scene, host: Host) -> Iterator[Sign | None]:
     with broken_agents(scene, host):
         host.kill(AGENT)
         yield scene.is_lost(host)
+    host.kill(AGENT)  # unlike real ones, they do not notice that nobody is connected to them
 
 
 @fault(MACHINE, lasts=True, weight=1)
