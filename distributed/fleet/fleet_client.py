@@ -34,7 +34,7 @@ from distributed.fleet.fleet_messages import (
     Release,
     Update,
 )
-from distributed.fleet.mirror import waiting_files
+from distributed.fleet.mirror import drop_damaged, waiting_files
 from distributed.fleet.ownership import Owner
 from games import Game
 from training.common.files import write_atomically
@@ -360,6 +360,7 @@ class FleetClient:
     def _open(self) -> None:
         """Start the first process, and wait until it knows its workers."""
         self._waiting = waiting_files(self.root, self._opening.run_id)
+        drop_damaged(self.root, self._waiting)
         self._start()
         until = self._clock() + OPEN_SECONDS
         while self._state is None and self._channel and not self._channel.has_ended and self._clock() < until:

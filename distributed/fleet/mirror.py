@@ -23,7 +23,7 @@ from distributed.remote.owner import LABEL, STRANGER
 from distributed.setup.machine import disk_remedy, link, printable_start, worker_place
 from distributed.ssh.errors import RemoteFailure
 from distributed.ssh.transport import Transport
-from training.common.files import FileTooLarge, sync_folder, write_atomically
+from training.common.files import FileTooLarge, read_limited, sync_folder, write_atomically
 from training.data.batch_file import MAX_BATCH_BYTES
 from training.evaluation.orders import MAX_RESULT_BYTES, Contestant
 from training.worker.model_push import ModelPush, PublishedModel
@@ -79,6 +79,7 @@ class Mirror:
         self._results: set[str] = set()  # the results of evaluation games that have been fetched
         self._fetched: set[str] = set()  # files in the worker's outbox that have been fetched
         self._large: list[str] = []  # files in the worker's outbox that no look brings
+        self._may_hold = True  # the mirror's outbox may have files; some may be of an earlier session
 
     @property
     def is_empty(self) -> bool:
@@ -87,8 +88,12 @@ class Mirror:
 
     def _kept(self) -> set[str]:
         """Return the files that the Coach has not taken yet."""
-        with os.scandir(self.folder.outbox) as entries:
-            return {entry.name for entry in entries}
+        if self._may_hold:  # files come by ``_store`` alone; hundreds of workers are looked at every second
+            with os.scandir(self.folder.outbox) as entries:
+                found = {entry.name for entry in entries}
+            self._may_hold = bool(found)
+            return found
+        return set()
 
     def claim_folder(self, transport: Transport, end_worker: Callable[[], object], *, python: str) -> None:
         """Make sure that the worker's folder is ours; a worker of another run is ended if allowed, and its games are
@@ -284,9 +289,10 @@ class Mirror:
         if data is not None and name.endswith(GAMES) and self._is_stranger(name, data):
             self._strangers.add(name)
             return
+        self._may_hold = True
         try:
             if data is not None:
-                write_atomically(path, data)
+                write_atomically(path, data, durable=False)  # ``drop_damaged``
                 return
             part = self.folder.root / f"{name}.part"
             with part.open("wb") as file:
@@ -420,6 +426,26 @@ def open_mirror(root: Path, worker: str, run_id: str) -> WorkerFolder:
     if not mark.exists():
         write_atomically(mark, run_id.encode())
     return folder
+
+
+def drop_damaged(root: Path, waiting: Mapping[str, set[str]]) -> None:
+    """Delete, from the mirrors and from ``waiting``, the files that a power cut has damaged.
+
+    Fetched games are not synced, so that no look waits for a disk. Their workers still have them, and they are fetched
+    again. It takes a while for each file that an earlier session has left, and imports numba.
+    """
+    from training.data.records import CorruptBatch, decode
+
+    for worker, names in waiting.items():
+        for name in sorted(names):
+            path = root / worker / "outbox" / name
+            try:
+                decode(read_limited(path, MAX_BATCH_BYTES))
+            except CorruptBatch:
+                path.unlink(missing_ok=True)
+                names.discard(name)
+            except (FileTooLarge, OSError):  # the receiver says so
+                continue
 
 
 def waiting_files(root: Path, run_id: str) -> dict[str, set[str]]:

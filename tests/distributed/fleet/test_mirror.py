@@ -6,10 +6,14 @@ import pytest
 
 from configs.own_modules import keep_module
 from distributed.fleet.look import Look
+from distributed.fleet.mirror import drop_damaged, open_mirror, waiting_files
 from distributed.ssh.errors import RemoteFailure
 from distributed.ssh.transport import Transport
 from tests.distributed.fleet.connected_machine import NAME, Machine
+from tests.training.small_run import GAME
+from tests.training.synthetic import synthetic_batch
 from training.common.files import sha256_hex
+from training.data.records import encode
 from training.evaluation.orders import Contestant
 from training.worker.worker_folder import Assignment, batch_name
 
@@ -69,6 +73,20 @@ def test_the_number_of_received_files_is_reported(folder: Folder) -> None:
     assert (folder.mirror.waiting, folder.mirror.more) == (0, False)
     folder.machine.step()
     assert len(folder.machine.connection.arrived) == 3
+
+
+def test_files_that_a_power_cut_has_damaged_are_dropped_from_the_mirror_and_so_fetched_again(tmp_path: Path) -> None:
+    batch = encode(synthetic_batch(GAME, games=2, num_simulations=2, run_id="run", worker="w", batch_id="whole"))
+    contents = {"whole": batch, "cut": batch[:-1], "empty": b"", "zeros": bytes(len(batch))}
+    names = {each: f"{batch_name('run', 'w', first, 1, each)}.games" for first, each in enumerate(contents)}
+    outbox = open_mirror(tmp_path, "w", "run").outbox
+    for each, content in contents.items():
+        (outbox / names[each]).write_bytes(content)
+    waiting = waiting_files(tmp_path, "run")
+    assert waiting == {"w": {*names.values()}}
+    drop_damaged(tmp_path, waiting)
+    assert waiting == {"w": {names["whole"]}}
+    assert [path.name for path in outbox.iterdir()] == [names["whole"]]
 
 
 def test_a_full_disk_there_is_an_error_with_the_remedy(folder: Folder) -> None:
