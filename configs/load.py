@@ -18,9 +18,11 @@ from typing import Any, TypeVar
 import yaml
 from pydantic import BaseModel, ValidationError
 
+from configs.older_options import with_older_options
 from configs.own_modules import FOLDER, copy_modules, is_own, stem_of
 from configs.schema import Settings
 
+VERSIONS = "versions.json"  # in a run's folder, beside its copy of the settings
 SIZE_LIMIT = 256 * 1024  # bytes of YAML
 DEEP = re.compile(r"([\[{]\s*){50}")  # the YAML library takes quadratic time for these
 PRIVATE = {"key_path", "env"}  # of a worker
@@ -134,12 +136,21 @@ def load_section(
     """
     overrides = overrides or {}
     document, node = _read(path)
+    if (path.parent / VERSIONS).exists():
+        _complete_copy(document)
     for key, value in overrides.items():
         override(document, key.split("."), value)
     try:
         return kind.model_validate(document, context={"config": copy_of or path})
     except ValidationError as error:
         raise ConfigError(path, list(_problems(error, document, node, overrides, kind))) from None
+
+
+def _complete_copy(document: dict[Any, Any]) -> None:
+    """Give a run's copy of its settings the options that it lacks because the run is older than they are."""
+    game = document.get("game")
+    if isinstance(game, dict) and isinstance(game.get("name"), str) and isinstance(game.get("options"), dict):
+        game["options"] = with_older_options(game["name"], game["options"])
 
 
 def _read(path: Path) -> tuple[dict[Any, Any], yaml.Node]:
@@ -350,7 +361,7 @@ def save_resolved(settings: Settings, run_dir: Path, *, write: Callable[[Path, b
             document[section]["module"] = f"{FOLDER}/{document[section][key]}.py"
     text = yaml.dump(document, Dumper=_Dumper, sort_keys=False, allow_unicode=True)
     write(run_dir / "config.yaml", text.encode("utf-8"))
-    write(run_dir / "versions.json", (json.dumps(versions(), indent=2) + "\n").encode("utf-8"))
+    write(run_dir / VERSIONS, (json.dumps(versions(), indent=2) + "\n").encode("utf-8"))
 
 
 def with_begun_modules(settings: Settings, run_dir: Path) -> tuple[Settings, list[str]]:

@@ -2,7 +2,8 @@
 
 import pytest
 
-from benchmarks.strength.ablation import never_falling, seconds_to_mark
+from benchmarks.strength.ablation import seconds_to_mark
+from benchmarks.strength.curves import never_falling
 
 
 def scores(**shares: float) -> dict[str, dict[str, float]]:

@@ -36,6 +36,7 @@ import yaml
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
+from benchmarks.strength.curves import time_reached
 from configs.flags import number, whole
 from configs.load import load_settings
 from engines.players import read_model
@@ -180,29 +181,9 @@ def read_scores(run: Run, mark: Path) -> dict[str, dict[str, Any]]:
 
 
 def seconds_to_mark(scores: Mapping[str, Mapping[str, Any]]) -> tuple[float, bool]:
-    """The time at which a run was as strong as the mark, and True; or the end of the run, and False.
-
-    Interpolates the monotonic curve nearest to the scores (pool adjacent violators) over the logarithm of the time.
-    """
+    """The time at which a run was as strong as the mark, and True; or the end of the run, and False."""
     rows = sorted(scores.values(), key=lambda row: row["seconds"])
-    curve = never_falling([row["points"] / row["games"] for row in rows])
-    times = np.log([row["seconds"] for row in rows])
-    after = next((i for i, share in enumerate(curve) if share >= 0.5), None)
-    if after is None:
-        return rows[-1]["seconds"], False
-    if after == 0:
-        return rows[0]["seconds"], True
-    return math.exp(np.interp(0.5, curve[after - 1 : after + 1], times[after - 1 : after + 1])), True
-
-
-def never_falling(values: Sequence[float]) -> list[float]:
-    """The nearest non-decreasing values, by least squares."""
-    pools: list[list[float]] = []
-    for value in values:
-        pools.append([value])
-        while len(pools) > 1 and np.mean(pools[-2]) >= np.mean(pools[-1]):
-            pools[-2:] = [pools[-2] + pools[-1]]
-    return [float(np.mean(pool)) for pool in pools for _ in pool]
+    return time_reached([row["seconds"] for row in rows], [row["points"] / row["games"] for row in rows], 0.5)
 
 
 def show(runs: Sequence[Run], mark: Path) -> None:

@@ -3,11 +3,13 @@
 Bit ``7 * column + row`` is a cell, row 0 at the bottom; each column has one spare bit on top, so that shifted boards
 never wrap around (J. Tromp's layout). An action is a column, 0 to 6.
 
-A player's *threat* is an empty cell that would complete their line of four. Rows count from 1 at the bottom: whether a
-threat's row is odd or even decides who will fill it in the end (V. Allis, "A Knowledge-based Approach of Connect-Four",
-1988). The observation has 9 planes, ``[9, 6, 7]``, the bottom row last. In the first five, 1 marks a cell:
+The observation ``[2, 6, 7]``, the bottom row last, marks the stones of the player to move, and the opponent's.
 
-- 0, 1: its own stones; its opponent's.
+With the option ``planes: threats`` it has 7 planes more, which tell a network what it would otherwise have to learn. A
+player's *threat* is an empty cell that would complete their line of four. Rows count from 1 at the bottom: whether a
+threat's row is odd or even decides who will fill it in the end (V. Allis, "A Knowledge-based Approach of Connect-Four",
+1988). In these planes, 1 marks a cell:
+
 - 2, 3: its own threats; its opponent's.
 - 4: the odd rows.
 
@@ -17,7 +19,7 @@ The others count, for each empty cell, the lines of four through it that hold no
 - 6, 8: lines with one stone; in units of 1/4.
 """
 
-from typing import NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,8 +41,10 @@ from games.game import (
     step_kernel,
 )
 
-ROWS, COLUMNS, PLANES = 6, 7, 9
+ROWS, COLUMNS = 6, 7
 CELLS = ROWS * COLUMNS
+Observed = Literal["stones", "threats"]
+PLANES: dict[Observed, int] = {"stones": 2, "threats": 9}
 MOVER, STONES, PLY, OVER = range(4)  # words: the mover's stones, all stones, plies played, how the game ended
 RUNNING, LINE, FULL = range(3)  # it has not; by a line of the player who moved last; by a full board
 WORDS = 4
@@ -192,14 +196,25 @@ def final_score(state: States, ownership: Actions) -> int:
     return -2 * sign * (22 - (state[PLY] + 1) // 2)
 
 
+@inlined
+def write_stones(state: States, cells: NDArray[np.float32]) -> None:
+    """Write both players' stones to the first of the planes ``[C, 42]``."""
+    write_bits(cells[0], state[MOVER])
+    write_bits(cells[1], state[STONES] ^ state[MOVER])
+
+
 @observe_kernel
-def observe(state: States, planes: Planes) -> None:
+def observe_stones(state: States, planes: Planes) -> None:
+    write_stones(state, planes.reshape(2, CELLS))
+
+
+@observe_kernel
+def observe_threats(state: States, planes: Planes) -> None:
     mine, theirs, empty = state[MOVER], state[STONES] ^ state[MOVER], BOARD & ~state[STONES]
     my_two, my_one = chances(mine, theirs, empty)
     their_two, their_one = chances(theirs, mine, empty)
-    cells = planes.reshape(PLANES, CELLS)
-    write_bits(cells[0], mine)
-    write_bits(cells[1], theirs)
+    cells = planes.reshape(9, CELLS)
+    write_stones(state, cells)
     write_bits(cells[2], completing(mine) & empty)
     write_bits(cells[3], completing(theirs) & empty)
     write_bits(cells[4], ODD_ROWS)
@@ -250,19 +265,29 @@ def action_name(action: int) -> str:
     return str(action + 1)
 
 
-def connect_four() -> Game:
-    """Connect Four, 7 x 6."""
+def connect_four(planes: Observed = "stones") -> Game:
+    """Connect Four, 7 x 6.
+
+    Args:
+        planes: what the network sees: "stones", the board alone; or "threats", also where lines can be completed.
+
+    Raises:
+        ValueError: ``planes`` is neither.
+    """
+    if planes not in PLANES:
+        raise ValueError(f"planes are {planes!r}, not one of {', '.join(get_args(Observed))}")
+    observe = observe_stones if planes == "stones" else observe_threats
     cells = np.arange(CELLS, dtype=np.int32).reshape(ROWS, COLUMNS)
     columns = np.arange(COLUMNS, dtype=np.int32)
     return Game(
         name="connect_four",
-        options={},
+        options={"planes": planes},
         rules_version=2,
         rules=Rules(legal_actions, step, current_player, terminal, returns, observe, position_hash, no_chance),
         start=np.zeros(WORDS, np.int64),
         num_players=2,
         num_actions=COLUMNS,
-        observation_shape=(PLANES, ROWS, COLUMNS),
+        observation_shape=(PLANES[planes], ROWS, COLUMNS),
         policy_planes=0,
         max_plies=CELLS,
         point_symmetries=np.stack([cells.ravel(), cells[:, ::-1].ravel()]),

@@ -241,6 +241,14 @@ def test_resolved_settings_load_again_unchanged(
     assert load_settings(folder / "config.yaml") == settings
 
 
+def test_a_run_s_copy_that_names_no_planes_is_of_before_there_was_a_choice(tmp_path: Path) -> None:
+    settings = Settings.model_validate({"run": {"name": "r"}, "game": {"name": "connect_four"}})
+    save_resolved(settings, tmp_path)
+    assert load_settings(tmp_path / "config.yaml").game.options == {"planes": "threats"}
+    (tmp_path / "versions.json").unlink()
+    assert load_settings(tmp_path / "config.yaml").game.options == {}
+
+
 def test_a_run_s_folder_reveals_neither_key_paths_nor_variables(tmp_path: Path) -> None:
     worker = {"host": "a.b", "user": "u", "key_path": "~/hidden/k", "env": {"TOKEN": "hidden"}}
     save_resolved(

@@ -20,6 +20,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
+from configs.older_options import with_older_options
 from configs.own_modules import FOLDER as MODULES
 from configs.own_modules import keep_copies
 from training.common.files import sync_folder
@@ -61,7 +62,7 @@ class Ledger:
         facts = dict(connection.execute("SELECT key, value FROM run"))
         self.run_id: str = facts["run_id"]
         self.game: str = facts["game"]
-        self.options: dict[str, Any] = json.loads(facts["options"])
+        self.options = with_older_options(self.game, json.loads(facts["options"]))
         self.rules_version = int(facts["rules_version"])
 
     def close(self) -> None:

@@ -15,12 +15,13 @@ import hashlib
 import json
 import re
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from configs.older_options import with_older_options
 from games.game import MOST_PLAYERS
 from training.data.batch_file import MAX_BATCH_BYTES
 from training.data.columns import (
@@ -233,7 +234,7 @@ def decode(data: bytes, *, limits: BatchLimits = BatchLimits()) -> GameBatch:
     _place_policies(columns)
     batch = GameBatch(**(header | columns))
     validate_batch(batch)
-    return batch
+    return replace(batch, options=with_older_options(batch.game, batch.options))
 
 
 def run_in_header(data: bytes) -> str:

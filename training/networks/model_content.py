@@ -18,8 +18,9 @@ from typing import Annotated, Any, Literal
 import numpy as np
 import zstandard
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError, ValidationInfo, field_validator
 
+from configs.older_options import with_older_options
 from training.data.columns import decompress, from_planes, to_planes
 from training.networks.model_heading import DIGEST_BYTES, MODEL_MAGIC, MODEL_PREFIX, content_sha256
 
@@ -93,6 +94,11 @@ class Description(HeaderSection):
     rules_version: HeaderNumber
     network: Annotated[dict[HeaderName, HeaderScalar], Field(max_length=100)]  # the arguments of ``build_network``
     model_version: HeaderNumber
+
+    @field_validator("options")
+    @classmethod
+    def _complete(cls, options: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
+        return with_older_options(info.data.get("game", ""), options)
 
 
 class Canary(HeaderSection):

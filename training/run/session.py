@@ -125,12 +125,17 @@ def session(
                 run_dir, settings, make_backend=make_backend, observers=observers, weights=weights, ranks=ranks
             )
             with coach.ledger, stop_on_signals(coach):
-                save_resolved(settings, run_dir, write=write_atomically)
+                save_resolved(with_all_options(settings, coach.game), run_dir, write=write_atomically)
                 yield coach
     finally:
         for observer in observers:
             observer.close()
         leave_lost_terminal()
+
+
+def with_all_options(settings: Settings, game: Game) -> Settings:
+    """Settings that name every option of their game, so that they mean the same when an option has another default."""
+    return settings.model_copy(update={"game": settings.game.model_copy(update={"options": game.options})})
 
 
 def event_logger(observers: Sequence[Observer]) -> Callable[[str], None]:

@@ -26,6 +26,11 @@ def game() -> Game:
     return load_game("connect_four")
 
 
+@pytest.fixture(scope="module")
+def with_threats() -> Game:
+    return load_game("connect_four", planes="threats")
+
+
 def after(game: Game, columns: str) -> States:
     """Return the position after moves in the columns 1 to 7."""
     state = game.initial_state()
@@ -124,10 +129,19 @@ def test_the_observation_shows_the_movers_stones_first_and_the_top_row_first(gam
     assert np.argwhere(theirs).tolist() == [[4, 3]]
 
 
+def test_by_default_a_network_sees_the_stones_alone(game: Game, with_threats: Game) -> None:
+    state = after(game, "44526")
+    assert game.options == {"planes": "stones"}
+    assert game.observe(state).shape == (2, 6, 7)
+    assert (game.observe(state) == with_threats.observe(state)[:2]).all()
+    with pytest.raises(ValueError, match="planes are 'all', not one of stones, threats"):
+        load_game("connect_four", planes="all")
+
+
 @pytest.mark.medium
-def test_the_observation_shows_the_cells_that_would_complete_a_line_of_either_player(game: Game) -> None:
+def test_the_observation_shows_the_cells_that_would_complete_a_line_of_either_player(with_threats: Game) -> None:
     found = 0
-    for planes in observations_of_random_games(game, seed=5):
+    for planes in observations_of_random_games(with_threats, seed=5):
         empty = ~planes[:2].any(axis=0)
         for player in range(2):
             threats = {
@@ -139,15 +153,15 @@ def test_the_observation_shows_the_cells_that_would_complete_a_line_of_either_pl
             assert {tuple(cell) for cell in np.argwhere(planes[2 + player]).tolist()} == threats
             found += len(threats)
     assert found > 1_000
-    assert game.observe(game.initial_state())[4].tolist() == [[0] * 7, [1] * 7] * 3
+    assert with_threats.observe(with_threats.initial_state())[4].tolist() == [[0] * 7, [1] * 7] * 3
 
 
 @pytest.mark.medium
 def test_the_observation_counts_each_player_s_open_lines_through_every_empty_cell(
-    game: Game,
+    with_threats: Game,
 ) -> None:
     largest = 0.0
-    for planes in observations_of_random_games(game, seed=6):
+    for planes in observations_of_random_games(with_threats, seed=6):
         empty = ~planes[:2].any(axis=0)
         expected = np.zeros((2, 2, 6, 7))  # of each player, with two stones and with one
         for line in LINES:

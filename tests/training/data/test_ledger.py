@@ -95,6 +95,18 @@ def test_the_ledger_of_another_game_is_not_written_to(tmp_path: Path, game: Game
         open_ledger(tmp_path, replace(game, rules_version=2))
 
 
+def test_a_ledger_that_names_no_planes_is_of_before_there_was_a_choice(tmp_path: Path) -> None:
+    older = load_game("connect_four", planes="threats")
+    open_ledger(tmp_path, older).close()
+    with sqlite3.connect(tmp_path / "run.db") as connection:
+        connection.execute("UPDATE run SET value = '{}' WHERE key = 'options'")
+    connection.close()
+    with open_ledger(tmp_path, older) as ledger:
+        assert ledger.options == older.options
+    with pytest.raises(LedgerMismatch, match=r"is a run of .*threats.* not of .*stones"):
+        open_ledger(tmp_path, load_game("connect_four"))
+
+
 def test_a_ledger_of_another_format_is_left_alone(tmp_path: Path, game: Game) -> None:
     open_ledger(tmp_path, game).close()
     with sqlite3.connect(tmp_path / "run.db") as connection:

@@ -405,3 +405,8 @@ def test_a_batch_over_the_readers_limits_is_not_encoded() -> None:
     batch = synthetic_batch(load_game("tic_tac_toe"), games=10_001, num_simulations=1)
     with pytest.raises(CorruptBatch, match="games is 10001"):
         encode(batch)
+
+
+def test_a_batch_that_names_no_planes_is_of_before_there_was_a_choice() -> None:
+    header, frame = take_apart(encode(synthetic_batch(load_game("connect_four", planes="threats"), games=2)))
+    assert decode(put_together(header | {"options": {}}, frame)).options == {"planes": "threats"}

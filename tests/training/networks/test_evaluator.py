@@ -112,10 +112,10 @@ def test_answers_stay_unchanged_when_the_next_ones_come() -> None:
 
 @pytest.mark.parametrize(
     "observations",
-    [np.zeros((65, 9, 6, 7), np.float32), np.zeros((1, 9, 7, 6), np.float32), np.zeros((1, 9, 6, 7), np.float64)],
+    [np.zeros((65, 2, 6, 7), np.float32), np.zeros((1, 2, 7, 6), np.float32), np.zeros((1, 2, 6, 7), np.float64)],
 )
 def test_observations_of_another_game_are_refused(observations: NDArray[np.float32]) -> None:
-    with pytest.raises(ValueError, match=r"float32 \[up to 64, 9, 6, 7\]"):
+    with pytest.raises(ValueError, match=r"float32 \[up to 64, 2, 6, 7\]"):
         evaluator(CONNECT_FOUR, "auto", True)(observations)
 
 

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import save_file
 
-from games import Game
+from games import Game, load_game
 from tests.sources import ROOT
 from tests.training.small_networks import CONNECT_FOUR, TIC_TAC_TOE, trained_network
 from training.networks.evaluator import Evaluator
@@ -331,3 +331,12 @@ def test_a_model_file_has_at_most_two_fifths_of_the_weights_bytes() -> None:
     weights = trained_network(CONNECT_FOUR, channels=64).state_dict()
     sent = Model(description=describe_model(CONNECT_FOUR, SMALL | {"channels": 64}, 1), weights=weights)
     assert len(encode_model(sent, CONNECT_FOUR)) < 0.4 * sum(tensor.nbytes for tensor in weights.values())
+
+
+def test_a_model_that_names_no_planes_is_of_before_there_was_a_choice() -> None:
+    game = load_game("connect_four", planes="threats")
+    header, planes = split(encode_model(model(game), game))
+    header["model"]["options"] = {}
+    older = decode_model(join(header, planes))
+    assert older.description.options == {"planes": "threats"}
+    older.build(game)
