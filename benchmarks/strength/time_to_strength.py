@@ -49,7 +49,7 @@ from games import load_game
 from training.common.files import write_atomically
 from training.common.intervals import mean_margin
 from training.networks.evaluator import Evaluator
-from training.networks.model_codec import canary_positions
+from training.networks.model_file import canary_positions
 from training.networks.network import build_network
 
 BATCH, RATE_ROUNDS = 256, 5
