@@ -1,4 +1,4 @@
-"""Matches between two players from paired openings with swapped colours, all games in parallel.
+"""Matches between two players from paired openings with swapped colours, all games of all matches in parallel.
 
 In a game for P players a pair is P games instead of two: the first player has another seat in each, and the second has
 all others.
@@ -7,8 +7,8 @@ Chance outcomes are moves like others. They depend on the match's seed and the n
 match is cut into slices, and all games of a pair draw from the same random numbers.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -38,6 +38,17 @@ class Follower(Player, Protocol):
         """Like ``choose``, for ``states`` that were reached from ``starts`` ``[N, S]`` by these ``moves``."""
 
 
+@runtime_checkable
+class BatchingPlayer(Player, Protocol):
+    """A player that thinks about many positions at once, and tells each move as soon as it has found it."""
+
+    def submit(self, numbers: Sequence[int], states: States) -> None:
+        """Begin to think about ``states`` ``[N, S]``; ``numbers`` ``[N]`` name them."""
+
+    def advance(self) -> tuple[Sequence[int], Actions]:
+        """Think for one network call; returns the numbers ``[N]`` and actions ``[N]`` that this has found."""
+
+
 class SearchPlayer:
     """A network with search."""
 
@@ -47,6 +58,15 @@ class SearchPlayer:
     def choose(self, states: States) -> Actions:
         """The best action that search finds."""
         return self._search.find(states).actions
+
+    def submit(self, numbers: Sequence[int], states: States) -> None:
+        """See ``BatchingPlayer``."""
+        self._search.submit(numbers, states)
+
+    def advance(self) -> tuple[Sequence[int], Actions]:
+        """See ``BatchingPlayer``."""
+        numbers, found = self._search.advance()
+        return numbers.tolist(), found.actions
 
 
 class RandomPlayer:
@@ -115,41 +135,185 @@ def play_from(
     poll: Callable[[], None] = lambda: None,
     watch: Callable[[States], None] = lambda states: None,
 ) -> MatchResult:
-    """Play a pair of games from each of ``starts`` ``[pairs, S]``; see ``play_match``.
+    """Play a pair of games from each of ``starts`` ``[pairs, S]``; see ``play_match`` and ``Fixture``.
 
     Args:
+        watch: called with the states of all games ``[pairs * players, S]`` before each round of moves.
+    """
+    table = MatchTable(game)
+    table.begin("", Fixture(first=first, second=second, starts=starts, seed=seed, first_pair=first_pair, opened=opened))
+    while not (done := table.results()):
+        poll()
+        watch(table.states(""))
+        table.advance()
+    return done[""]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fixture:
+    """Pairs of games between two players.
+
+    Args:
+        starts: the state ``[pairs, S]`` that each pair begins with.
         seed: of the match's chance outcomes.
         first_pair: the number of the first of these pairs, where they are a slice of a match.
         opened: the moves ``[pairs, plies]`` that led to ``starts``, for players that need them.
-        watch: called with the states of all games ``[pairs * players, S]`` before each round of moves.
     """
-    pairs, players = len(starts), game.num_players
-    states = np.repeat(starts, players, axis=0)
-    seats = seats_of_first(game, pairs)
-    streams = chance_streams(seed, first_pair=first_pair, pairs=pairs, players=players)
-    if opened is None:
-        begins, opened = starts, np.empty((len(starts), 0), np.int32)
-    else:
-        begins = game.initial_states(len(starts))
-    moves: list[list[int]] = np.repeat(opened, players, axis=0).tolist()
-    while True:
-        play_chance(game, states, streams, moves)
-        running = ~query_all(game.rules.terminal, states).astype(np.bool_)
-        if not running.any():
-            break
-        poll()
-        watch(states)
-        to_move = query_all(game.rules.current_player, states)
-        for player, mine in ((first, to_move == seats), (second, to_move != seats)):
-            rows = np.flatnonzero(running & mine)
-            if len(rows):
-                actions = choose_actions(player, states[rows], begins[rows // players], [moves[row] for row in rows])
-                step_rows(game.rules.step, states, rows, actions)
-                for row, action in zip(rows, actions, strict=True):
-                    moves[row].append(int(action))
-    return MatchResult(
-        scores=scores_of(game, states), moves=tuple(tuple(game_moves[opened.shape[1] :]) for game_moves in moves)
-    )
+
+    first: Player
+    second: Player
+    starts: States
+    seed: int = 0
+    first_pair: int = 0
+    opened: Actions | None = None
+
+
+class _Games:
+    """The games of a fixture, one per seat and pair."""
+
+    def __init__(self, game: Game, fixture: Fixture) -> None:
+        pairs, players = len(fixture.starts), game.num_players
+        self.game, self.fixture = game, fixture
+        self.states = np.repeat(fixture.starts, players, axis=0)
+        self._seats = seats_of_first(game, pairs)
+        self._streams = chance_streams(fixture.seed, first_pair=fixture.first_pair, pairs=pairs, players=players)
+        opened = np.empty((pairs, 0), np.int32) if fixture.opened is None else fixture.opened
+        self._opening_plies = opened.shape[1]
+        self.begins = fixture.starts if fixture.opened is None else game.initial_states(pairs)
+        self.moves: list[list[int]] = np.repeat(opened, players, axis=0).tolist()
+
+    def play(self, rows: NDArray[np.int64], actions: Actions) -> None:
+        """Play a move in each of the games ``rows`` ``[N]``."""
+        step_rows(self.game.rules.step, self.states, rows, actions)
+        for row, action in zip(rows.tolist(), actions.tolist(), strict=True):
+            self.moves[row].append(action)
+
+    def turns(self, rows: NDArray[np.int64]) -> list[tuple[int, Player]]:
+        """After chance has moved: the player to move in each of the games ``rows`` that has not ended."""
+        play_chance(self.game, self.states, self._streams, self.moves)
+        ended = query_all(self.game.rules.terminal, self.states[rows]) != 0
+        is_first = query_all(self.game.rules.current_player, self.states[rows]) == self._seats[rows]
+        players = self.fixture.first, self.fixture.second
+        return [
+            (row, players[0] if first else players[1])
+            for row, over, first in zip(rows.tolist(), ended, is_first, strict=True)
+            if not over
+        ]
+
+    def choose(self, player: Player, rows: NDArray[np.int64]) -> Actions:
+        """The moves of a player that answers at once, in the games ``rows``."""
+        starts = self.begins[rows // self.game.num_players]
+        return choose_actions(player, self.states[rows], starts, [self.moves[row] for row in rows])
+
+    def result(self) -> MatchResult | None:
+        """The result, once all games have ended."""
+        if not query_all(self.game.rules.terminal, self.states).all():
+            return None
+        moves = tuple(tuple(moves[self._opening_plies :]) for moves in self.moves)
+        return MatchResult(scores=scores_of(self.game, self.states), moves=moves)
+
+
+@dataclass(frozen=True)
+class _Mover:
+    """A player with the games in which it is to move: their tickets."""
+
+    player: Player
+    tickets: dict[int, None] = field(default_factory=dict)  # in the order in which they came
+
+
+class MatchTable:
+    """Matches in progress, named by the caller. A player's positions in all of them are evaluated in one batch."""
+
+    def __init__(self, game: Game) -> None:
+        self._game = game
+        self._games: dict[str, _Games] = {}
+        self._movers: dict[int, _Mover] = {}  # by the player's identity
+        self._tickets: dict[int, tuple[str, int]] = {}  # ticket -> match, number of the game
+        self._given = 0  # tickets in all
+
+    @property
+    def names(self) -> list[str]:
+        """The matches in progress."""
+        return list(self._games)
+
+    def states(self, name: str) -> States:
+        """The states ``[pairs * players, S]`` of a match's games; not a copy."""
+        return self._games[name].states
+
+    def begin(self, name: str, fixture: Fixture) -> None:
+        """Begin a match."""
+        games = self._games[name] = _Games(self._game, fixture)
+        self._ask(name, np.arange(len(games.states)))
+
+    def drop(self, name: str) -> None:
+        """End a match without a result."""
+        del self._games[name]
+        dropped = {ticket for ticket, (match, _) in self._tickets.items() if match == name}
+        for ticket in dropped:
+            del self._tickets[ticket]
+        for mover in self._movers.values():
+            for ticket in dropped & mover.tickets.keys():
+                del mover.tickets[ticket]
+
+    def advance(self) -> None:
+        """Let every player who is to move somewhere think for one network call, or move if it answers at once.
+
+        Raises:
+            ValueError: a network's answers are not finite, or have the wrong shape.
+        """
+        for mover in [mover for mover in self._movers.values() if mover.tickets]:
+            if isinstance(mover.player, BatchingPlayer):
+                tickets, actions = mover.player.advance()
+                self._play(tickets, actions)
+            else:
+                self._answer_at_once(mover)
+
+    def results(self) -> dict[str, MatchResult]:
+        """The results of the matches that have ended since the last call."""
+        found = {}
+        for name, games in list(self._games.items()):
+            result = games.result()
+            if result is not None:
+                found[name] = result
+                del self._games[name]
+        return found
+
+    def _answer_at_once(self, mover: _Mover) -> None:
+        for name, rows in self._by_match(mover.tickets).items():
+            games = self._games[name]
+            self._play(list(rows), games.choose(mover.player, np.array(list(rows.values()))))
+
+    def _play(self, tickets: Sequence[int], actions: Actions) -> None:
+        """Play the moves of games, and ask for the next ones; tickets of dropped matches are left out."""
+        chosen = dict(zip(tickets, actions.tolist(), strict=True))
+        for name, rows in self._by_match(tickets).items():
+            numbers = np.array(list(rows.values()))
+            self._games[name].play(numbers, np.array([chosen[ticket] for ticket in rows], np.int32))
+            for ticket in rows:
+                del self._tickets[ticket]
+                for mover in self._movers.values():
+                    mover.tickets.pop(ticket, None)
+            self._ask(name, numbers)
+
+    def _by_match(self, tickets: Iterable[int]) -> dict[str, dict[int, int]]:
+        """The tickets by match, each with the number of its game."""
+        found: dict[str, dict[int, int]] = {}
+        for ticket in tickets:
+            if ticket in self._tickets:
+                name, row = self._tickets[ticket]
+                found.setdefault(name, {})[ticket] = row
+        return found
+
+    def _ask(self, name: str, rows: NDArray[np.int64]) -> None:
+        """Ask the players to move in these games of a match, unless they have ended."""
+        games = self._games[name]
+        for row, player in games.turns(rows):
+            ticket = self._given
+            self._given += 1
+            self._tickets[ticket] = name, row
+            self._movers.setdefault(id(player), _Mover(player)).tickets[ticket] = None
+            if isinstance(player, BatchingPlayer):
+                player.submit([ticket], games.states[row : row + 1])
 
 
 def chance_streams(seed: int, *, first_pair: int, pairs: int, players: int) -> Streams:

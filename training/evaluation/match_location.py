@@ -1,11 +1,12 @@
 """Play evaluation games in this process, or on the workers with this process as a fallback."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from games import Game
-from training.evaluation.match import MatchResult, RandomPlayer, SearchPlayer, play_match
-from training.evaluation.match_worker import Poll
+from training.common.steps import Steps
+from training.evaluation.match import Fixture, MatchResult, RandomPlayer, SearchPlayer, openings
+from training.evaluation.match_worker import fixture_steps
 from training.evaluation.orders import Contestant
 from training.evaluation.remote_matches import MatchSpec, RemoteMatches
 from training.networks.model_file import Model
@@ -22,11 +23,11 @@ class Pairing:
     pairs: int
 
 
-Play = Callable[[Model, Sequence[Pairing], int, Poll], Iterable[MatchResult]]  # (first player, pairings, seed, poll)
+Play = Callable[[Model, Sequence[Pairing], int], Steps[list[MatchResult]]]  # (first player, pairings, seed)
 
 
 class LocalMatches:
-    """Plays matches in this process, one after the other, each when its result is requested.
+    """Plays matches in this process, side by side.
 
     Args:
         game: what is played.
@@ -43,14 +44,18 @@ class LocalMatches:
             self._players[model.model_version] = SearchPlayer(self._search(model))
         return self._players[model.model_version]
 
-    def play(self, first: Model, pairings: Sequence[Pairing], seed: int, poll: Poll) -> Iterator[MatchResult]:
+    def play(self, first: Model, pairings: Sequence[Pairing], seed: int) -> Steps[list[MatchResult]]:
         """Play ``first`` against each opponent."""
-        for pairing in pairings:
-            opponent = self.player(pairing.opponent) if pairing.opponent else RandomPlayer(self._game, seed)
-            player = self.player(first)
-            yield play_match(
-                self._game, player, opponent, pairs=pairing.pairs, opening_plies=OPENING_PLIES, seed=seed, poll=poll
+        fixtures = [
+            Fixture(
+                first=self.player(first),
+                second=self.player(pairing.opponent) if pairing.opponent else RandomPlayer(self._game, seed),
+                starts=openings(self._game, pairing.pairs, OPENING_PLIES, seed),
+                seed=seed,
             )
+            for pairing in pairings
+        ]
+        return fixture_steps(self._game, fixtures)
 
 
 class WorkerMatches:
@@ -61,15 +66,23 @@ class WorkerMatches:
         local: plays what the workers do not.
         models: the players.
         num_simulations: of the searches.
+        beside: self-play goes on meanwhile.
     """
 
     def __init__(
-        self, remote: RemoteMatches, local: LocalMatches, models: Mapping[Contestant, Model], *, num_simulations: int
+        self,
+        remote: RemoteMatches,
+        local: LocalMatches,
+        models: Mapping[Contestant, Model],
+        *,
+        num_simulations: int,
+        beside: bool,
     ) -> None:
-        self._remote, self._local, self._models, self._num_simulations = remote, local, models, num_simulations
+        self._remote, self._local, self._models = remote, local, models
+        self._num_simulations, self._beside = num_simulations, beside
         self._contestants = {model.model_version: contestant for contestant, model in models.items()}
 
-    def play(self, first: Model, pairings: Sequence[Pairing], seed: int, poll: Poll) -> list[MatchResult]:
+    def play(self, first: Model, pairings: Sequence[Pairing], seed: int) -> Steps[list[MatchResult]]:
         """Play ``first`` against each opponent."""
         specs = [
             MatchSpec(
@@ -79,7 +92,8 @@ class WorkerMatches:
                 seed=seed,
                 opening_plies=OPENING_PLIES,
                 num_simulations=self._num_simulations,
+                beside=self._beside,
             )
             for pairing in pairings
         ]
-        return self._remote.play(specs, lambda who: self._local.player(self._models[who]), poll=poll)
+        return self._remote.steps(specs, lambda who: self._local.player(self._models[who]))

@@ -1,6 +1,6 @@
 """Play an order for evaluation games, on a worker or on the main node, and verify its result."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,14 +11,16 @@ from games.compiled import compiled
 from games.game import CHANCE, Actions, Planes, Rules, States
 from training.common.files import sha256_hex
 from training.common.random import Streams, seed_stream
+from training.common.steps import Steps, complete
 from training.data.verify import FAULTS, FINE, ILLEGAL_MOVE, IMPOSSIBLE_OUTCOME, is_subset
 from training.evaluation.match import (
+    Fixture,
     MatchResult,
+    MatchTable,
     Player,
     RandomPlayer,
     chance_streams,
     openings,
-    play_from,
     scores_of,
 )
 from training.evaluation.orders import Contestant, MatchOrder, PlayedOrder
@@ -30,8 +32,8 @@ from training.search.search import Search
 from training.self_play.tuning import in_parts
 
 TREES = 64  # searched side by side
+CACHE_BYTES = 32 * 2**20  # of remembered evaluations, for each network
 
-Poll = Callable[[], None]
 Players = Callable[[Contestant], Player]
 
 
@@ -52,23 +54,34 @@ def search_for_strength(
     *,
     num_simulations: int,
     max_positions: int = 0,
-    poll: Poll | None = None,
+    cached: bool = False,
 ) -> Search:
     """The search of evaluation games.
 
     Args:
         settings: self-play's.
         max_positions: per network call; 0: no limit.
-        poll: called before every network call.
+        cached: remember evaluations from one move to the next, as long as nobody measures the time of each.
     """
     limit = min(max_positions or TREES, TREES)
     evaluator = Evaluator(model.build(game), game, max_batch=limit)
     evaluate: Evaluate = evaluator if limit == TREES else in_parts(evaluator, limit)
     if settings.match_policy_temperature != 1:
         evaluate = softened(evaluate, settings.match_policy_temperature)
-    if poll is not None:
-        evaluate = polling(evaluate, poll)
-    return Search(game, evaluate, match_search_settings(settings), num_simulations=num_simulations, num_trees=TREES)
+    return Search(
+        game,
+        evaluate,
+        match_search_settings(settings),
+        num_simulations=num_simulations,
+        num_trees=TREES,
+        cache_positions=cache_positions(game) if cached else 0,
+    )
+
+
+def cache_positions(game: Game) -> int:
+    """How many evaluations fit into ``CACHE_BYTES``: a power of two, as the cache has slots."""
+    each = 8 + 4 * (game.num_actions + game.num_values)  # a key, logits and values
+    return 1 << ((CACHE_BYTES // each).bit_length() - 1)
 
 
 def softened(evaluate: Evaluate, temperature: float) -> Evaluate:
@@ -84,16 +97,6 @@ def softened(evaluate: Evaluate, temperature: float) -> Evaluate:
     return evaluate_softened
 
 
-def polling(evaluate: Evaluate, poll: Poll) -> Evaluate:
-    """``evaluate`` with a ``poll`` before every call; an exception from it ends the search."""
-
-    def poll_and_evaluate(observations: Planes) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        poll()
-        return evaluate(observations)
-
-    return poll_and_evaluate
-
-
 def starts_of(game: Game, order: MatchOrder) -> States:
     """The openings ``[pairs, S]`` of an order."""
     return openings(game, order.match_pairs, order.opening_plies, order.seed)[
@@ -101,19 +104,39 @@ def starts_of(game: Game, order: MatchOrder) -> States:
     ]
 
 
-def play_order(
-    game: Game, order: MatchOrder, players: Players, *, poll: Poll = lambda: None
-) -> tuple[States, MatchResult]:
+def order_fixture(game: Game, order: MatchOrder, players: Players) -> Fixture:
+    """The games of an order.
+
+    Args:
+        players: make a player from a model.
+    """
+    seed = seed_stream(order.seed, "slice", order.first_pair)
+    first, second = (players(who) if who else RandomPlayer(game, seed) for who in (order.first, order.second))
+    return Fixture(
+        first=first, second=second, starts=starts_of(game, order), seed=order.seed, first_pair=order.first_pair
+    )
+
+
+def play_order(game: Game, order: MatchOrder, players: Players) -> tuple[States, MatchResult]:
     """Play an order; returns its openings and games.
 
     Args:
         players: make a player from a model.
-        poll: called before each round of moves.
     """
-    seed = seed_stream(order.seed, "slice", order.first_pair)
-    first, second = (players(who) if who else RandomPlayer(game, seed) for who in (order.first, order.second))
-    starts = starts_of(game, order)
-    return starts, play_from(game, starts, first, second, seed=order.seed, first_pair=order.first_pair, poll=poll)
+    fixture = order_fixture(game, order, players)
+    (result,) = complete(fixture_steps(game, [fixture]))
+    return fixture.starts, result
+
+
+def fixture_steps(game: Game, fixtures: Sequence[Fixture]) -> Steps[list[MatchResult]]:
+    """Play fixtures side by side; returns their results."""
+    table, results = MatchTable(game), dict[str, MatchResult]()
+    for number, fixture in enumerate(fixtures):
+        table.begin(str(number), fixture)
+    while len(results := results | table.results()) < len(fixtures):
+        yield True
+        table.advance()
+    return [results[str(number)] for number in range(len(fixtures))]
 
 
 def played_order(worker: str, order: MatchOrder, starts: States, result: MatchResult) -> PlayedOrder:

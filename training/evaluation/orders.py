@@ -47,6 +47,7 @@ class MatchOrder(_Part):
     first_pair: Annotated[int, Field(ge=0)]
     pairs: Annotated[int, Field(ge=1, le=MAX_PAIRS)]
     num_simulations: Annotated[int, Field(ge=1, le=100_000)]
+    beside: bool = False  # self-play goes on beside it, and has most of the worker's time
 
     @model_validator(mode="after")
     def _lies_in_the_match(self) -> Self:

@@ -20,8 +20,15 @@ from numpy.typing import NDArray
 from pydantic import ValidationError
 
 from games import Game
+from training.common.steps import Steps, complete
 from training.evaluation.match import MatchResult
-from training.evaluation.match_worker import Players, RefusedResult, play_order, verified_result
+from training.evaluation.match_worker import (
+    Players,
+    RefusedResult,
+    fixture_steps,
+    order_fixture,
+    verified_result,
+)
 from training.evaluation.orders import MAX_PAIRS, Contestant, MatchOrder, PlayedOrder
 
 log = logging.getLogger(__name__)
@@ -77,6 +84,7 @@ class MatchSpec:
     seed: int
     opening_plies: int
     num_simulations: int
+    beside: bool = False  # self-play goes on meanwhile
 
 
 @dataclass(kw_only=True)
@@ -141,24 +149,27 @@ class RemoteMatches:
         return LEAST_PAIRS * len(self._executors.ready_workers())
 
     def play(self, specs: Sequence[MatchSpec], players: Players, *, poll: Callable[[], None]) -> list[MatchResult]:
-        """Play all these matches in parallel.
+        """Play all these matches in parallel, and wait for their results.
 
         Args:
             players: make a player from a model, for what is played here.
             poll: called regularly; an exception from it ends the matches.
         """
+        return complete(self.steps(specs, players), poll=poll, wait=lambda: self._sleep(WAIT_SECONDS))
+
+    def steps(self, specs: Sequence[MatchSpec], players: Players) -> Steps[list[MatchResult]]:
+        """Play all these matches in parallel; see ``play``. Matches that are not played to their end are withdrawn."""
         scores = [np.full((spec.pairs, self._game.num_players), np.nan) for spec in specs]
         board = _Board(scores=scores, free=deque(self._slices(specs)))
         try:
             while board.free or board.given:
-                poll()
                 self._take_results(board)
                 self._check(board)
                 self._hand_out(board)
                 if board.free and not board.given:
-                    self._play_locally(board, players, poll)
+                    yield from self._play_locally(board, players)
                 elif board.given:
-                    self._sleep(WAIT_SECONDS)
+                    yield False
         finally:
             for worker in {given.worker for given in board.given.values()}:
                 self._executors.order(worker, ())
@@ -181,6 +192,7 @@ class RemoteMatches:
                     first_pair=first_pair,
                     pairs=min(size, spec.pairs - first_pair),
                     num_simulations=spec.num_simulations,
+                    beside=spec.beside,
                 )
                 yield number, order
 
@@ -262,9 +274,9 @@ class RemoteMatches:
         del board.given[given.order.id]
         board.free.appendleft((given.number, given.order.model_copy(update={"id": self._new_id()})))
 
-    def _play_locally(self, board: _Board, players: Players, poll: Callable[[], None]) -> None:
+    def _play_locally(self, board: _Board, players: Players) -> Steps[None]:
         number, order = board.free.popleft()
-        _, result = play_order(self._game, order, players, poll=poll)
+        (result,) = yield from fixture_steps(self._game, [order_fixture(self._game, order, players)])
         self._enter(board, number, order, result)
         self.local_games += result.scores.size
 

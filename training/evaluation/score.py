@@ -10,6 +10,7 @@ from games.compiled import compiled
 from games.game import CHANCE, Actions, Floats, Game, Rules, States
 from training.common.random import Streams, seed_stream
 from training.common.reports import ScoreReport
+from training.common.steps import Steps, complete
 from training.data.scores import score_report
 from training.evaluation.match import Player
 from training.search.chance import draw_outcome
@@ -39,13 +40,33 @@ def play_for_score(
     side_by_side: int = SIDE_BY_SIDE,
     watch: Watch = lambda ended, moves: None,
 ) -> ScoredGames:
-    """Let ``player`` play ``games`` games; when one ends, the next starts.
+    """Let ``player`` play ``games`` games, as ``score_steps`` does, to their end.
+
+    Args:
+        watch: called before each round of moves with the progress; an exception from it ends the games.
+    """
+    return complete(
+        score_steps(game, player, games=games, seed=seed, first=first, side_by_side=side_by_side, watch=watch)
+    )
+
+
+def score_steps(
+    game: Game,
+    player: Player,
+    *,
+    games: int,
+    seed: int,
+    first: int = 0,
+    side_by_side: int = SIDE_BY_SIDE,
+    watch: Watch = lambda ended, moves: None,
+) -> Steps[ScoredGames]:
+    """Let ``player`` play ``games`` games; when one ends, the next starts. A step is a round of moves.
 
     The chance outcomes of game ``first + i`` depend only on the seed, that number and the moves.
 
     Args:
         side_by_side: largest number of games in parallel.
-        watch: called before each round of moves with the progress; an exception from it ends the games.
+        watch: called before each round of moves with the progress.
 
     Raises:
         ValueError: the game is not for one player.
@@ -62,6 +83,7 @@ def play_for_score(
     moves = 0
     while len(rows := np.flatnonzero(~over)[:side_by_side]):
         watch(int(over.sum()), moves)
+        yield True
         advance_games(game.rules, states, rows, player.choose(states[rows]), *arguments)
         moves += len(rows)
     return ScoredGames(

@@ -15,15 +15,16 @@ from training.common.files import read_limited
 from training.common.intervals import mean_margin
 from training.common.random import seed_stream
 from training.common.reports import EvaluationReport, ScoreReport
+from training.common.steps import Steps
 from training.data.ledger import Ledger
 from training.evaluation.elo import PairResult, rate_players, sprt
 from training.evaluation.match import MatchResult, SearchPlayer
 from training.evaluation.match_location import LocalMatches, Pairing, Play, WorkerMatches
-from training.evaluation.match_worker import TREES, Poll, search_for_strength
+from training.evaluation.match_worker import TREES, search_for_strength
 from training.evaluation.orders import Contestant
 from training.evaluation.perfect_play import errors, load_positions, policy_actions
 from training.evaluation.remote_matches import RemoteMatches
-from training.evaluation.score import play_for_score, score_summary
+from training.evaluation.score import score_steps, score_summary
 from training.networks.evaluator import Evaluator
 from training.networks.model_file import MAX_MODEL_BYTES, Model, content_sha256, decode_model, encode_model
 from training.search.search import Search
@@ -49,20 +50,21 @@ class Strength:
         self._search_settings = settings.search
         self._positions = load_positions(game, count=self._settings.positions) if self._settings.perfect_play else None
 
-    def measure(self, model: Model, *, poll: Poll) -> EvaluationReport:
-        """Measure ``model``."""
+    def measure(self, model: Model, *, beside: bool = False) -> Steps[EvaluationReport]:
+        """Measure ``model``; with ``beside``, workers play most of the time on, and matches in the rest."""
         started = time.monotonic()
         search_error = margin = policy_error = None
         if self._positions is not None:
-            chosen = search_actions(self.search(model), self._positions.states, poll)
+            chosen = yield from search_actions(self.search(model), self._positions.states)
             found = errors(self._positions, chosen)
             search_error, margin = found.share, found.margin
             policy_error = errors(self._positions, policy_actions(self._positions, self.evaluator(model))).share
-        matches = self._play_matches(model, poll)
+        matches = yield from self._play_matches(model, beside=beside)
         rating = self._rate().get(player_name(model.model_version)) if self._game.num_players == 2 else None
         many = self._game.num_players > 2
         random_return, random_margin = mean_return(matches[:1]) if many and matches else (None, None)
         earlier_return, earlier_margin = mean_return(matches[1:]) if many and matches[1:] else (None, None)
+        score = yield from self._play_for_score(model)
         return EvaluationReport(
             model_version=model.model_version,
             num_simulations=self._settings.num_simulations,
@@ -76,11 +78,11 @@ class Strength:
             random_return_margin=random_margin,
             earlier_return=earlier_return,
             earlier_return_margin=earlier_margin,
-            score=self._play_for_score(model, poll),
+            score=score,
             seconds=time.monotonic() - started,
         )
 
-    def accepts(self, candidate: Model, best: Model, *, file: bytes, poll: Poll) -> bool:
+    def accepts(self, candidate: Model, best: Model, *, file: bytes) -> Steps[bool]:
         """Whether ``candidate``, stored in ``file``, passes the test against ``best``; True without gating."""
         if self._settings.gating == "none":
             return True
@@ -91,7 +93,7 @@ class Strength:
             while verdict is None and scores.size < self._settings.gating_games:
                 seed = seed_stream(self._seed, "gating", candidate.model_version, len(scores))
                 pairing = Pairing(opponent=best, pairs=self._pairs_at_once(len(scores)))
-                (result,) = play(candidate, [pairing], seed, poll)
+                (result,) = yield from play(candidate, [pairing], seed)
                 scores = np.concatenate([scores, result.scores])
                 verdict = sprt(scores.mean(1), elo0=test.elo0, elo1=test.elo1, alpha=test.alpha, beta=test.beta)
         self._enter(candidate, best, MatchResult(scores=scores))
@@ -104,7 +106,7 @@ class Strength:
         left = math.ceil(self._settings.gating_games / 2) - played
         return max(SPRT_PAIRS, min(left, self._remote.pairs_at_once()))
 
-    def _play_matches(self, model: Model, poll: Poll) -> list[MatchResult]:
+    def _play_matches(self, model: Model, *, beside: bool) -> Steps[list[MatchResult]]:
         """Play the anchor and earlier rated versions; returns the matches, that with the anchor first, or none."""
         pairs = self._settings.rating_games // self._game.num_players
         if pairs == 0:
@@ -120,33 +122,31 @@ class Strength:
         ]
         seed = seed_stream(self._seed, "rating", model.model_version)
         models = [model, *(pairing.opponent for pairing in pairings if pairing.opponent)]
-        with self._matches_between(models) as play:
-            results = []
-            for pairing, result in zip(pairings, play(model, pairings, seed, poll), strict=True):
-                self._enter(model, pairing.opponent, result)
-                results.append(result)
+        with self._matches_between(models, beside=beside) as play:
+            results = yield from play(model, pairings, seed)
+        for pairing, result in zip(pairings, results, strict=True):
+            self._enter(model, pairing.opponent, result)
         return results
 
-    def _play_for_score(self, model: Model, poll: Poll) -> ScoreReport | None:
+    def _play_for_score(self, model: Model) -> Steps[ScoreReport | None]:
         """Play one-player games; None if none are configured."""
         games = self._settings.score_games
         if games == 0:
             return None
         seed = seed_stream(self._seed, "score", model.model_version)
-        played = play_for_score(
-            self._game, SearchPlayer(self.search(model)), games=games, seed=seed, watch=lambda ended, moves: poll()
-        )
+        played = yield from score_steps(self._game, SearchPlayer(self.search(model)), games=games, seed=seed)
         return score_summary(self._game, played)
 
     # Matches.
 
     @contextmanager
-    def _matches_between(self, models: Sequence[Model], *, file: bytes = b"") -> Iterator[Play]:
+    def _matches_between(self, models: Sequence[Model], *, file: bytes = b"", beside: bool = False) -> Iterator[Play]:
         """A function that plays matches between these models: on the workers if possible, else here.
 
         Args:
             models: the players.
             file: of the first model, if it is not published yet.
+            beside: self-play goes on meanwhile.
         """
         local = LocalMatches(self._game, self.search)
         if self._remote is None:
@@ -160,7 +160,8 @@ class Strength:
         ]
         with self._remote.deployed(dict(zip(contestants, files, strict=True))):
             by_contestant = dict(zip(contestants, models, strict=True))
-            yield WorkerMatches(self._remote, local, by_contestant, num_simulations=self._settings.num_simulations).play
+            simulations = self._settings.num_simulations
+            yield WorkerMatches(self._remote, local, by_contestant, num_simulations=simulations, beside=beside).play
 
     def evaluator(self, model: Model) -> Evaluator:
         """The evaluator of ``model``."""
@@ -169,7 +170,7 @@ class Strength:
     def search(self, model: Model) -> Search:
         """The search of ``model`` with the simulations of evaluation."""
         return search_for_strength(
-            self._game, model, self._search_settings, num_simulations=self._settings.num_simulations
+            self._game, model, self._search_settings, num_simulations=self._settings.num_simulations, cached=True
         )
 
     def _file(self, model: Model) -> bytes:
@@ -257,10 +258,12 @@ def load_model(path: Path) -> Model:
     return decode_model(read_limited(path, MAX_MODEL_BYTES))
 
 
-def search_actions(search: Search, states: States, poll: Poll) -> Actions:
-    """The best action ``[N]`` in each of ``states`` ``[N, S]``; polls between parts."""
-    parts = []
-    for i in range(0, len(states), TREES):
-        poll()
-        parts.append(search.find(states[i : i + TREES]).actions)
-    return np.concatenate(parts)
+def search_actions(search: Search, states: States) -> Steps[Actions]:
+    """The best action ``[N]`` in each of ``states`` ``[N, S]``; a step is a network call."""
+    actions = np.zeros(len(states), np.int32)
+    search.submit(range(len(states)), states)
+    while search.pending:
+        yield True
+        numbers, found = search.advance()
+        actions[numbers] = found.actions
+    return actions

@@ -8,7 +8,7 @@ import logging
 import sqlite3
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import Protocol, TypeVar
 
@@ -27,6 +27,7 @@ from training.common.reports import (
     report_progress,
 )
 from training.common.retry_log import RetryLog
+from training.common.steps import Steps, Turns, complete
 from training.data.ledger import Ledger
 from training.data.ledger_rows import model_path, model_row
 from training.data.receive import Offer, Quarantined, Received, load_if_intact, receive_together
@@ -52,6 +53,7 @@ REPORTED_WORKERS = 400  # a second: a report has every worker, and should take l
 WAIT_SECONDS = 0.1
 BATCHES_TOGETHER = 16  # at most, that are received together: they are all in memory meanwhile
 STEPS_BETWEEN_POLLS, SECONDS_BETWEEN_POLLS = 8, 0.5  # in training, whichever is less
+MEASURING_SHARE = 0.1  # of the time in training, for measuring strength beside it
 T = TypeVar("T")
 
 
@@ -62,10 +64,10 @@ class StopRequested(Exception):
 class Evaluation(Protocol):
     """Measures strength."""
 
-    def measure(self, model: Model, *, poll: Callable[[], None]) -> EvaluationReport:
-        """Measure ``model``; calls ``poll`` regularly."""
+    def measure(self, model: Model, *, beside: bool = False) -> Steps[EvaluationReport]:
+        """Measure ``model``; with ``beside``, workers play on meanwhile."""
 
-    def accepts(self, candidate: Model, best: Model, *, file: bytes, poll: Callable[[], None]) -> bool:
+    def accepts(self, candidate: Model, best: Model, *, file: bytes) -> Steps[bool]:
         """Whether ``candidate``, which ``file`` holds, may replace ``best`` in self-play."""
 
 
@@ -120,6 +122,10 @@ class Coach:
         self._retries = RetryLog(self.log_event)
         self._complete: SelfPlayReport | None = None  # the iteration's games, once complete
         self._ends: dict[str, int] = {}  # worker -> the number after the last game in its outbox
+        self._measuring: Steps[EvaluationReport] | None = None  # beside playing
+        self._measured: EvaluationReport | None = None  # since the last iteration
+        self._overdue = False  # another model should be measured, once the last one has been
+        self._turns = Turns(MEASURING_SHARE)
 
     def run(self) -> IterationReport | None:
         """Iterate until a limit of the run is reached or it is stopped; returns the last iteration's report.
@@ -151,10 +157,13 @@ class Coach:
         if self.finished():
             return
         self.publish_again() if self.state.model_version else self.publish()
+        if self.state.measuring:
+            self.measure_again(self.state.measuring)
 
     def end(self) -> None:
         """Let the workers hand over their finished games, and store everything."""
         self._phase = "ending"
+        self.stop_measuring()
         self.backend.close()
         self.ingest(self.backend.collect())
         self.save()
@@ -173,7 +182,10 @@ class Coach:
         if not self.settings.training.asynchronous:
             self._tally.since = self.clock()  # no games were played since the last iteration's were complete
         while self._tally.games < wanted and not self._bounds.time_is_up():
-            if not self.poll_workers(ingest=True):
+            began, taken = self.clock(), self.poll_workers(ingest=True)
+            self._turns.count_main(self.clock() - began, idle=not taken)
+            busy = self.measure_on() if self._turns.beside_is_next() else False
+            if not taken and not busy:
                 self.sleep(WAIT_SECONDS)
         now = self.clock()
         tally, self._tally = self._tally, IterationTally(self.game, self.settings.search.resignation, since=now)
@@ -200,6 +212,9 @@ class Coach:
             self.state.owed_samples -= reports[-1].samples
             steps, fresh = steps - reports[-1].steps, fresh + reports[-1].steps
             self.poll()
+            self._turns.count_main(reports[-1].seconds)
+            if self._turns.beside_is_next():
+                self.measure_on()
             if fresh >= every and steps > 0:
                 self.publish()
                 self._phase, fresh = "training", 0
@@ -214,7 +229,7 @@ class Coach:
         data = encode_model(model, self.game, compressed=self.settings.distributed.compression)
         best = self.model
         accepted = best is None or self.persist(
-            f"model {version}", lambda: self.evaluation.accepts(model, best, file=data, poll=self.poll)
+            f"model {version}", lambda: self.completed(self.evaluation.accepts(model, best, file=data))
         )
         row = model_row(self.run_dir, version, iteration=self.state.iteration, data=data, accepted=accepted)
         self.persist(f"model {version}", lambda: write_atomically(model_path(self.run_dir, version), data))
@@ -254,16 +269,80 @@ class Coach:
                     self.add_to_window(batch)
         self._tally.earlier = self._tally.games
 
+    # Measuring strength.
+
     def evaluate(self) -> EvaluationReport | None:
-        """Evaluate the published model when it is due and after the last iteration; a stop interrupts it."""
+        """Measure the published model when it is due; returns what was measured since the last iteration.
+
+        In asynchronous mode this begins a measurement beside playing and learning, whose report comes with a later
+        iteration; if one is still under way, the next begins after it. After the last iteration, and in synchronous
+        mode, it is waited for. A stop interrupts it.
+        """
         iteration, every = self.state.iteration + 1, self.settings.evaluation.every
-        if every == 0 or not (iteration % every == 0 or self._bounds.reached(iteration)):
-            return None
-        self._phase = "evaluating"
+        last = self._bounds.reached(iteration)
+        if every > 0 and last:
+            self.stop_measuring()
+        measured, self._measured = self._measured, None
+        self._overdue = every > 0 and (self._overdue or last or iteration % every == 0)
+        if not self._overdue or self._measuring:
+            return measured
+        self._overdue = False
         assert self.model is not None
-        with suppress(StopRequested), self._retries.about("evaluation", "results of matches cannot be stored"):
-            return self.evaluation.measure(self.model, poll=self.poll)
+        if last or not self.settings.training.asynchronous:
+            return self.measure_now(self.model)
+        self.begin_measuring(self.model)
+        return measured
+
+    def measure_now(self, model: Model) -> EvaluationReport | None:
+        """Measure ``model`` and wait for the report; None if it was stopped, or its results cannot be stored."""
+        self._phase = "evaluating"
+        with suppress(StopRequested), self._about_evaluation():
+            return self.completed(self.evaluation.measure(model))
         return None
+
+    def begin_measuring(self, model: Model) -> None:
+        """Begin to measure ``model`` beside playing."""
+        self._measuring, self.state.measuring = self.evaluation.measure(model, beside=True), model.model_version
+
+    def measure_again(self, version: int) -> None:
+        """Begin the measurement that was under way when the earlier session ended."""
+        if self.model is not None and self.model.model_version == version:
+            self.begin_measuring(self.model)
+            return
+        try:
+            self.begin_measuring(decode_model(read_limited(model_path(self.run_dir, version), MAX_MODEL_BYTES)))
+        except (OSError, ValueError) as error:
+            self.log_event(f"model {version} cannot be read, and is not measured: {error}")
+            self.state.measuring = 0
+
+    def measure_on(self) -> bool:
+        """Do the next step of a measurement beside playing; False if there is nothing to do now."""
+        if self._measuring is None:
+            return False
+        began, busy, ended = self.clock(), False, True
+        with self._about_evaluation():
+            try:
+                busy = next(self._measuring)
+                ended = False
+            except StopIteration as end:
+                self._measured = end.value
+        self._turns.count_beside(self.clock() - began)
+        if ended:
+            self._measuring, self.state.measuring = None, 0
+        return busy
+
+    def stop_measuring(self) -> None:
+        """End a measurement beside playing without a report; a resumed run begins it again."""
+        if self._measuring is not None:
+            self._measuring.close()
+            self._measuring = None
+
+    def completed(self, steps: Steps[T]) -> T:
+        """Do all steps, with polls between them, and wait for the workers' part."""
+        return complete(steps, poll=self.poll, wait=lambda: self.sleep(WAIT_SECONDS))
+
+    def _about_evaluation(self) -> AbstractContextManager[None]:
+        return self._retries.about("evaluation", "results of matches cannot be stored")
 
     def conclude(
         self, games: SelfPlayReport, learned: LearnerReport | None, evaluated: EvaluationReport | None

@@ -10,7 +10,7 @@ from configs.schema import SearchSettings
 from games.compiled import inlined, lean, specialized
 from games.game import Actions, Game, States
 from training.search.puct import Evaluate, Integers
-from training.search.search import reset_trees
+from training.search.search import begin_searches
 from training.search.simulate import checked, evaluate_batch, search_step
 from training.search.tree import AWAITED, DRAW, LOSS, NODE, NONE, OVER, UNPROVEN, WIN, Trees, find_child, keep_subtree
 from training.search.workspace import make_workspace
@@ -48,10 +48,10 @@ class Analysis:
         # Without lookahead every ply to the end of the game is in the tree, so that plies can be counted.
         settings = settings.model_copy(update={"lookahead_plies": 0})
         self._work = make_workspace(game, settings, num_trees=1, simulations=max_simulations)
-        self._roots = (self._work.rules, self._work.trees, self._work.states)
+        self._roots = (self._work.rules, self._work.trees, self._work.states, np.zeros(1, np.int32))
         self._trees, self._no_answers, nodes = self._work.trees, self._work.no_answers, self._work.max_nodes
         self._renumbered, self._plies = np.zeros(nodes, np.int32), np.zeros(nodes, np.int32)
-        self._reset_trees = specialized(reset_trees, *self._roots, 1)
+        self._begin_search = specialized(begin_searches, *self._roots)
         self._search_step = specialized(search_step, *self._work, *self._no_answers)
         self._only: frozenset[int] | None = None
         self.begin(game.initial_state())
@@ -81,7 +81,7 @@ class Analysis:
         """Start a new tree at ``state``, where a player is to move or the game is over."""
         self._work.states[0] = state
         self._only = None
-        self._reset_trees(*self._roots, 1)
+        self._begin_search(*self._roots)
 
     def play(self, action: int) -> None:
         """Move on to the position after ``action`` and keep its subtree.

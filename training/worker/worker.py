@@ -10,7 +10,7 @@ import logging
 import os
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -20,6 +20,7 @@ from games import Game, load_game
 from training.common.compiling import report_compiling
 from training.common.disk_space import disk_free
 from training.common.files import remove_stale_parts
+from training.common.steps import Turns
 from training.data.records import GameRecord
 from training.evaluation.orders import MatchOrder
 from training.networks.evaluator import Evaluator
@@ -31,7 +32,7 @@ from training.worker.model_inbox import ModelInbox
 from training.worker.playing import Playing, games_handed_over
 from training.worker.spool import salvage
 from training.worker.worker_folder import Assignment, BrokenMessage, Heartbeat, WorkerFolder, end_of_batch, is_of_run
-from training.worker.worker_match import OrderDropped, OrderPlayer
+from training.worker.worker_match import OrderPlayer
 
 log = logging.getLogger(__name__)
 
@@ -40,6 +41,7 @@ BEAT_SECONDS = 1.0
 IDLE_SECONDS = 0.05  # and while there is nothing
 PROCESSOR_TIME_SECONDS = 10.0  # between two writes of the processor time to the disk
 RETRY_SECONDS = 2.0  # after the disk has refused finished games
+MATCH_SHARE = 0.25  # of the time, for evaluation games beside self-play
 
 
 class Worker:
@@ -72,7 +74,8 @@ class Worker:
         self._earlier_seconds = 0.0  # of the processor, by earlier processes for this run
         self._processor_time_kept = clock()
         self._models = ModelInbox(self.folder)
-        self._orders = OrderPlayer(self.folder, self._poll_from_match)
+        self._orders = OrderPlayer(self.folder)
+        self._turns = Turns(MATCH_SHARE)
 
     # The loop.
 
@@ -102,7 +105,7 @@ class Worker:
         self._poll_when_due(now, POLL_SECONDS if self._played else IDLE_SECONDS)
         self._played = False
         if self.playing and not self.stopping:
-            self._played = self._play_match(self.playing) or self._play_games(self.playing)
+            self._played = self._take_turn(self.playing)
         self._report_when_due(now, played=self._played)
         return self._played
 
@@ -124,27 +127,23 @@ class Worker:
         if now - self._beaten >= BEAT_SECONDS:
             self.beat("error" if self.error else "playing" if played else "waiting" if self.playing else "starting")
 
-    def _play_match(self, playing: Playing) -> bool:
-        """Play the first order for evaluation games, while the worker's own games wait; False when there is none."""
-        order = self._orders.next(playing.assignment)
-        if order is None:
-            return False
-        try:
-            self._orders.play(order, playing.assignment, playing.game)
-        except OrderDropped:
-            log.info("order %s is not played to its end", order.id)
-        except OSError as error:
-            log.warning("the result of order %s cannot be handed over: %s", order.id, error)
-        playing.skip_time()
-        return True
+    def _take_turn(self, playing: Playing) -> bool:
+        """Advance evaluation games, at once if the Coach waits for them, or self-play; False if there are none."""
+        orders, began = self._orders.wanted(playing.assignment), self.clock()
+        if orders and (self._turns.beside_is_next() or not all(order.beside for order in orders)):
+            self._play_matches(playing, orders)
+            self._turns.count_beside(self.clock() - began)
+            return True
+        played = self._play_games(playing)
+        self._turns.count_main(self.clock() - began, idle=not played)
+        return played
 
-    def _poll_from_match(self, order: MatchOrder) -> None:
-        """Between two network calls of an order: everything that the loop does besides playing."""
-        now = self.clock()
-        self._poll_when_due(now, POLL_SECONDS)
-        self._report_when_due(now, played=True)
-        if self.stopping or self.assignment is None or order not in self.assignment.matches:
-            raise OrderDropped
+    def _play_matches(self, playing: Playing, orders: Sequence[MatchOrder]) -> None:
+        try:
+            self._orders.advance(orders, playing.assignment, playing.game)
+        except OSError as error:
+            log.warning("results of evaluation games cannot be handed over: %s", error)
+        playing.skip_time()
 
     def _play_games(self, playing: Playing) -> bool:
         played = playing.measured(lambda: self.play(playing))

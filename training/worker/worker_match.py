@@ -2,12 +2,12 @@
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Sequence
 
 from games import Game
 from training.common.files import read_limited, write_atomically
-from training.evaluation.match import SearchPlayer
-from training.evaluation.match_worker import play_order, played_order, search_for_strength
+from training.evaluation.match import MatchTable, SearchPlayer
+from training.evaluation.match_worker import order_fixture, played_order, search_for_strength, starts_of
 from training.evaluation.orders import Contestant, MatchOrder, PlayedOrder
 from training.networks.evaluator import Evaluator
 from training.networks.model_file import (
@@ -25,24 +25,34 @@ log = logging.getLogger(__name__)
 SURPLUS_SECONDS = 30.0  # a newer file may be named by an assignment that has not arrived yet
 
 
-class OrderDropped(Exception):
-    """The order was withdrawn, or the worker is stopping."""
-
-
 class OrderPlayer:
-    """Plays the orders of an assignment.
+    """Plays the orders of an assignment side by side, so that a model evaluates the positions of all in one batch.
 
     Args:
         folder: the worker's.
-        poll: called with the current order before every network call; raises OrderDropped to end it.
     """
 
-    def __init__(self, folder: WorkerFolder, poll: Callable[[MatchOrder], None]) -> None:
-        self._folder, self._poll = folder, poll
+    def __init__(self, folder: WorkerFolder) -> None:
+        self._folder = folder
+        self._table: MatchTable | None = None
+        self._playing: dict[str, MatchOrder] = {}  # by id
         self._done: set[str] = set()  # ids of played orders in the assignment
         self._searches: dict[tuple[str, int], SearchPlayer] = {}  # by model and simulations
         self._known: set[str] | None = None  # files of players that assignments have named
-        self.current: MatchOrder | None = None
+
+    @property
+    def current(self) -> MatchOrder | None:
+        """An order in progress."""
+        return next(iter(self._playing.values()), None)
+
+    def wanted(self, assignment: Assignment) -> list[MatchOrder]:
+        """The orders that have not been played to their end."""
+        return [
+            order
+            for order in assignment.matches
+            if order.id not in self._done
+            and (order.id in self._playing or not (self._folder.outbox / order.file_name).exists())
+        ]
 
     def take(self, assignment: Assignment) -> None:
         """Forget orders and players that the assignment no longer names, and remove their files.
@@ -60,7 +70,11 @@ class OrderPlayer:
         for path in self._folder.results():
             if path.name not in orders:
                 path.unlink(missing_ok=True)
-        self._done &= {order.id for order in assignment.matches}
+        named_orders = {order.id for order in assignment.matches}
+        self._done &= named_orders
+        for order_id in self._playing.keys() - named_orders:
+            log.info("order %s is not played to its end", order_id)
+            self._drop(order_id)
 
     def _removed(self, name: str) -> bool:
         """Remove the file of a player that is no longer named, unless it has just arrived."""
@@ -73,39 +87,54 @@ class OrderPlayer:
             pass
         return True
 
-    def next(self, assignment: Assignment) -> MatchOrder | None:
-        """The first order that has not been played."""
-        open_orders = (order for order in assignment.matches if order.id not in self._done)
-        return next((order for order in open_orders if not (self._folder.outbox / order.file_name).exists()), None)
+    def advance(self, orders: Sequence[MatchOrder], assignment: Assignment, game: Game) -> None:
+        """Make one network call of each model for all these orders, and write the results of those that end.
 
-    def play(self, order: MatchOrder, assignment: Assignment, game: Game) -> None:
-        """Play an order and write the result to the outbox; an order that cannot be played is rejected there.
+        An order that cannot be played is refused in its result.
 
         Raises:
-            OrderDropped: it was ended.
-            OSError: the disk does not take the result; the order goes to another worker.
+            OSError: the disk does not take a result; the order is played again, here or elsewhere.
         """
-        self.current = order
+        if self._table is None:
+            self._table = MatchTable(game)
+        for order in orders:
+            if order.id not in self._playing:
+                self._begin(self._table, order, assignment, game)
         try:
-            result = self._result(order, assignment, game)
-        except OrderDropped:
-            self._searches.clear()  # one of them is in the middle of a search
-            raise
-        finally:
-            self.current = None
-        self._done.add(order.id)
-        write_atomically(self._folder.outbox / order.file_name, result.model_dump_json().encode())
+            self._table.advance()
+        except ValueError as error:
+            for order in list(self._playing.values()):
+                self._drop(order.id)
+                self._refuse(order, assignment, error)
+            return
+        for order_id, result in self._table.results().items():
+            order = self._playing.pop(order_id)
+            self._hand_over(played_order(assignment.worker, order, starts_of(game, order), result))
 
-    def _result(self, order: MatchOrder, assignment: Assignment, game: Game) -> PlayedOrder:
+    def _begin(self, table: MatchTable, order: MatchOrder, assignment: Assignment, game: Game) -> None:
         try:
-            starts, result = play_order(
-                game, order, lambda who: self._player(who, order, assignment, game), poll=lambda: self._poll(order)
-            )
+            fixture = order_fixture(game, order, lambda who: self._player(who, order, assignment, game))
         except (ValueError, OSError) as error:
-            log.warning("order %s cannot be played: %s", order.id, error)
+            self._refuse(order, assignment, error)
+            return
+        self._playing[order.id] = order
+        table.begin(order.id, fixture)
+
+    def _refuse(self, order: MatchOrder, assignment: Assignment, error: Exception) -> None:
+        log.warning("order %s cannot be played: %s", order.id, error)
+        self._hand_over(PlayedOrder(worker=assignment.worker, order=order, refused=str(error)[:1000]))
+
+    def _hand_over(self, result: PlayedOrder) -> None:
+        write_atomically(self._folder.outbox / result.order.file_name, result.model_dump_json().encode())
+        self._done.add(result.order.id)
+
+    def _drop(self, order_id: str) -> None:
+        """End an order without a result; with the last one, forget what its searches were in the middle of."""
+        if self._playing.pop(order_id, None) and self._table:
+            self._table.drop(order_id)
+        if not self._playing:
+            self._table = None
             self._searches.clear()
-            return PlayedOrder(worker=assignment.worker, order=order, refused=str(error)[:1000])
-        return played_order(assignment.worker, order, starts, result)
 
     def _player(self, who: Contestant, order: MatchOrder, assignment: Assignment, game: Game) -> SearchPlayer:
         key = (who.sha256, order.num_simulations)
@@ -116,14 +145,10 @@ class OrderPlayer:
                 assignment.search,
                 num_simulations=order.num_simulations,
                 max_positions=assignment.max_positions,
-                poll=self._poll_in_between,
+                cached=True,
             )
             self._searches[key] = SearchPlayer(search)
         return self._searches[key]
-
-    def _poll_in_between(self) -> None:
-        if self.current is not None:
-            self._poll(self.current)
 
     def _model(self, who: Contestant, game: Game) -> Model:
         path = self._folder.inbox / who.file_name

@@ -15,6 +15,7 @@ from scripts.audit import audit
 from tests.distributed.local_fleet import Network, fleet_settings, open_fleet, worker_settings
 from tests.distributed.small_project import end_all
 from tests.training.small_run import GAME, NETWORK, model_bytes
+from training.common.steps import complete
 from training.data.ledger import open_ledger
 from training.evaluation.match import SearchPlayer
 from training.evaluation.match_worker import play_order, search_for_strength
@@ -188,7 +189,9 @@ def test_gating_by_workers_reaches_the_same_verdict_as_local_gating(
         with open_ledger(tmp_path / str(number), GAME) as ledger:
             strength = Strength(GAME, settings, ledger, remote=who)
             file = encode_model(candidate, GAME)
-            verdicts.append(strength.accepts(candidate, best, file=file, poll=lambda: (backend.collect(), None)[1]))
+            verdicts.append(
+                complete(strength.accepts(candidate, best, file=file), poll=lambda: (backend.collect(), None)[1])
+            )
             ((first, second, wins, draws, losses, _),) = ledger.matches()
             assert (first, second) == ("model-000009", "model-000008")
             assert wins + draws + losses >= 32
@@ -201,7 +204,7 @@ def test_rating_games_are_played_by_workers(backend: LocalProcesses, tmp_path: P
     remote = RemoteMatches(GAME, executors_of(backend))
     with open_ledger(tmp_path, GAME) as ledger:
         strength = Strength(GAME, settings_of(tmp_path), ledger, remote=remote)
-        report = strength.measure(decode_model(model_bytes(2)), poll=lambda: (backend.collect(), None)[1])
+        report = complete(strength.measure(decode_model(model_bytes(2))), poll=lambda: (backend.collect(), None)[1])
         ((first, second, *counts, simulations),) = ledger.matches()
     assert (first, second, sum(counts), simulations) == ("model-000002", "random", 20, 16)
     assert report.elo is not None

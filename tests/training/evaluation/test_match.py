@@ -7,7 +7,17 @@ from games import load_game
 from games.game import Actions, Game, States
 from tests.games.dice_race import dice_race
 from tests.own_game import three_in_line
-from training.evaluation.match import RandomPlayer, opening_moves, openings, play_from, play_match, states_after
+from training.evaluation.match import (
+    Fixture,
+    MatchResult,
+    MatchTable,
+    RandomPlayer,
+    opening_moves,
+    openings,
+    play_from,
+    play_match,
+    states_after,
+)
 from training.evaluation.strength import mean_return
 
 GAME = load_game("connect_four")
@@ -106,6 +116,53 @@ def test_a_watcher_is_called_between_moves() -> None:
         poll=lambda: looks.append(1),
     )
     assert len(looks) >= 7
+
+
+class Slow(FirstLegal):
+    """Thinks for two calls about at most three positions at a time, and records how many it had in each."""
+
+    def __init__(self, game: Game) -> None:
+        super().__init__(game)
+        self.waiting: list[tuple[int, States]] = []
+        self.thinking: list[tuple[int, States]] = []
+        self.batches: list[int] = []
+
+    def submit(self, numbers: Sequence[int], states: States) -> None:
+        self.waiting += zip(numbers, states.copy(), strict=True)
+
+    def advance(self) -> tuple[Sequence[int], Actions]:
+        found, self.thinking, self.waiting = self.thinking, self.waiting[:3], self.waiting[3:]
+        self.batches.append(len(self.thinking))
+        if not found:
+            return [], np.empty(0, np.int32)
+        return [number for number, _ in found], self.choose(np.stack([state for _, state in found]))
+
+
+def test_matches_side_by_side_have_the_results_that_each_has_alone_and_share_a_player_s_batches() -> None:
+    starts = openings(GAME, 6, 4, seed=2)
+    alone = [play_from(GAME, part, FirstLegal(GAME), FirstLegal(GAME)) for part in (starts[:2], starts[2:])]
+    table, slow, found = MatchTable(GAME), Slow(GAME), dict[str, MatchResult]()
+    for name, part in (("a", starts[:2]), ("b", starts[2:])):
+        table.begin(name, Fixture(first=slow, second=FirstLegal(GAME), starts=part))
+    while len(found) < 2:
+        table.advance()
+        found |= table.results()
+    assert [found[name].moves for name in ("a", "b")] == [result.moves for result in alone]
+    assert slow.batches[:5] == [3] * 5
+
+
+def test_a_dropped_match_leaves_the_others_as_they_are() -> None:
+    starts, slow = openings(GAME, 4, 4, seed=2), Slow(GAME)
+    table = MatchTable(GAME)
+    for name in ("a", "b"):
+        table.begin(name, Fixture(first=slow, second=RandomPlayer(GAME, 1), starts=starts))
+    table.advance()
+    table.drop("a")
+    found = dict[str, MatchResult]()
+    while not found:
+        table.advance()
+        found = table.results()
+    assert list(found) == ["b"] and found["b"].scores.shape == (4, 2)
 
 
 DICE_RACE = dice_race()

@@ -9,6 +9,7 @@ from pathlib import Path
 from configs.schema import Settings
 from tests.training.small_run import GAME
 from training.common.reports import EvaluationReport, IterationReport, ProgressReport
+from training.common.steps import Steps
 from training.data.ledger import open_ledger
 from training.learning.checkpoint import Checkpoints
 from training.networks.model_file import Model
@@ -25,16 +26,19 @@ class FakeEvaluation:
     asked: list[int] = field(default_factory=list)
     measured: list[int] = field(default_factory=list)
     in_between: Callable[[], None] = lambda: None
+    beside: list[int] = field(default_factory=list)  # of the measured ones
 
-    def measure(self, model: Model, *, poll: Callable[[], None]) -> EvaluationReport:
+    def measure(self, model: Model, *, beside: bool = False) -> Steps[EvaluationReport]:
         self.in_between()
-        poll()
+        yield False
         self.measured.append(model.model_version)
+        if beside:
+            self.beside.append(model.model_version)
         return EvaluationReport(model_version=model.model_version, num_simulations=1)
 
-    def accepts(self, candidate: Model, best: Model, *, file: bytes, poll: Callable[[], None]) -> bool:
+    def accepts(self, candidate: Model, best: Model, *, file: bytes) -> Steps[bool]:
         self.asked.append(candidate.model_version)
-        poll()
+        yield True
         return candidate.model_version not in self.refused
 
 

@@ -7,8 +7,10 @@ import pytest
 from scripts.audit import audit
 from tests.training.run.coaching import FakeEvaluation, Listener, coaching, inline
 from tests.training.small_run import small_settings
+from training.common.reports import EvaluationReport
+from training.common.steps import Steps
 from training.data.ledger import read_ledger
-from training.networks.model_file import content_sha256
+from training.networks.model_file import Model, content_sha256
 from training.run.coach import Coach
 from training.run.fingerprint import fingerprint
 from training.run.pending_batch import PendingBatch
@@ -227,8 +229,60 @@ def test_a_finished_run_starts_no_worker(tmp_path: Path) -> None:
 
 @pytest.mark.medium
 def test_strength_is_measured_at_the_set_interval_and_after_the_last_iteration(tmp_path: Path) -> None:
-    listener = Listener()
-    settings = small_settings(tmp_path, run={"iterations": 5}, evaluation={"every": 3})
+    listener, training = Listener(), {"asynchronous": False}
+    settings = small_settings(tmp_path, run={"iterations": 5}, training=training, evaluation={"every": 3})
     with coaching(tmp_path, settings, evaluation=FakeEvaluation(), listeners=[listener]) as coach:
         coach.run()
     assert [report.evaluation is not None for report in listener.reports] == [False, False, True, False, True]
+
+
+@pytest.mark.medium
+def test_in_asynchronous_mode_strength_is_measured_beside_playing_and_reported_with_a_later_iteration(
+    tmp_path: Path,
+) -> None:
+    listener, evaluation = Listener(), FakeEvaluation()
+    settings = small_settings(tmp_path, run={"iterations": 5}, evaluation={"every": 3})
+    with coaching(tmp_path, settings, evaluation=evaluation, listeners=[listener]) as coach:
+        coach.run()
+    measured = [report.evaluation and report.evaluation.model_version for report in listener.reports]
+    assert measured == [None, None, None, listener.reports[2].model_version, listener.reports[4].model_version]
+    assert evaluation.beside == measured[3:4]
+    assert not any(look.phase == "evaluating" for look in listener.looks if look.iteration <= 4)
+
+
+@pytest.mark.medium
+def test_a_measurement_beside_playing_that_a_stop_ended_is_begun_again(tmp_path: Path) -> None:
+    evaluation = FakeEvaluation()
+    settings = small_settings(tmp_path, run={"iterations": 4}, evaluation={"every": 2})
+    with coaching(tmp_path, settings, evaluation=evaluation) as coach:
+        evaluation.in_between = lambda: setattr(coach, "stop_requested", True)
+        coach.run()
+        assert (coach.state.iteration, evaluation.measured) == (2, [])
+        interrupted = coach.state.model_version
+    listener, evaluation = Listener(), FakeEvaluation()
+    with coaching(tmp_path, settings, evaluation=evaluation, listeners=[listener]) as coach:
+        coach.run()
+        assert (evaluation.measured, coach.state.measuring) == ([interrupted, coach.state.model_version], 0)
+    assert [report.evaluation is not None for report in listener.reports] == [True, True]
+
+
+@pytest.mark.medium
+def test_a_measurement_that_takes_longer_than_its_interval_delays_the_next(tmp_path: Path) -> None:
+    evaluation, steps = FakeEvaluation(), 0
+
+    class Slow(FakeEvaluation):
+        def measure(self, model: Model, *, beside: bool = False) -> Steps[EvaluationReport]:
+            nonlocal steps
+            first = coach.state.iteration
+            while beside and coach.state.iteration < first + 3:
+                steps += 1
+                yield False
+            return (yield from super().measure(model, beside=beside))
+
+    evaluation = Slow()
+    settings = small_settings(tmp_path, run={"iterations": 8}, evaluation={"every": 1})
+    with coaching(tmp_path, settings, evaluation=evaluation) as coach:
+        coach.run()
+    assert steps > 0
+    assert 1 <= len(evaluation.beside) <= 2
+    assert evaluation.measured[-1] not in evaluation.beside

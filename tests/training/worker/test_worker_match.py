@@ -79,7 +79,7 @@ def test_an_order_is_played_once_and_its_games_are_reproducible(tmp_path: Path) 
 
 
 @pytest.mark.medium
-def test_games_in_progress_wait_for_a_match_and_are_then_finished(tmp_path: Path) -> None:
+def test_games_in_progress_wait_for_an_urgent_match_and_are_then_finished(tmp_path: Path) -> None:
     main, undisturbed = Organizer(tmp_path / "one", granted=9), Main(tmp_path / "other", granted=9)
     worker = main.worker()
     for _ in range(12):
@@ -89,9 +89,9 @@ def test_games_in_progress_wait_for_a_match_and_are_then_finished(tmp_path: Path
     assert begun > 0
     main.bring(2, matches=(main.order("a", 2, None),))
     main.now += 1.0
-    worker.cycle()
-    assert main.results() == ["a"]
-    assert worker.playing.self_play.num_playing == begun
+    while not main.results():
+        worker.cycle()
+        assert worker.playing.self_play.num_playing == begun
     main.play(worker)
     undisturbed.play(undisturbed.worker())
     assert numbers(main.batches()) == list(range(9))
@@ -136,24 +136,16 @@ def test_a_withdrawn_order_or_a_stop_ends_a_match_in_the_middle(tmp_path: Path, 
     worker = main.worker()
     main.play(worker)
     main.bring(2, 3, matches=(main.order("a", 2, 3),))
-    worker.poll()
-    poll = worker.poll
-
-    cut = []
-
-    def look_and_lose() -> None:
-        if worker._orders.current:
-            cut.append(worker._orders.current.id)
-            main.assign(matches=(), stop=stop)
-        poll()
-
-    worker.poll = look_and_lose  # type: ignore[method-assign]
-    worker.cycle()
-    worker.cycle()
-    assert (cut, main.results()) == (["a"], [])
+    for _ in range(4):
+        worker.cycle()
+    assert main.heartbeat().order == "a"
+    main.assign(matches=(), stop=stop)
+    for _ in range(CYCLES // 10):
+        worker.cycle()
+    assert main.results() == []
+    assert worker._orders.current is None or stop
     assert worker.stopping == stop
     if not stop:
-        worker.poll = poll  # type: ignore[method-assign]
         main.assign(matches=(main.order("b", 2, 3),), granted=4)
         main.play(worker)
         assert main.results() == ["b"]
@@ -166,15 +158,9 @@ def test_a_match_interrupted_by_a_kill_is_played_by_the_successor(tmp_path: Path
     worker = main.worker()
     main.play(worker)
     main.bring(2, 3, matches=(main.order("a", 2, 3), main.order("b", 2, None)))
-    worker.poll()
-
-    def die() -> None:
-        if worker._orders.current:
-            raise KeyboardInterrupt
-
-    worker.poll = die  # type: ignore[method-assign]
-    with pytest.raises(KeyboardInterrupt):
+    for _ in range(4):
         worker.cycle()
+    assert worker._orders.current is not None
     assert main.results() == []
     main.play(main.worker())
     assert main.results() == ["a", "b"]
@@ -245,19 +231,38 @@ def test_matches_do_not_count_for_the_speed_of_self_play(tmp_path: Path) -> None
         worker.cycle()
     before = worker.playing.speed()
     assert before > 0
-    play = worker._orders.play
+    advance = worker._orders.advance
 
-    def play_for_long(order: MatchOrder, *arguments: object) -> None:
-        play(order, *arguments)  # type: ignore[arg-type]
-        main.now += 100.0
+    def advance_for_long(*arguments: object) -> None:
+        advance(*arguments)  # type: ignore[arg-type]
+        main.now += 5.0
 
-    worker._orders.play = play_for_long  # type: ignore[method-assign,assignment]
+    worker._orders.advance = advance_for_long  # type: ignore[method-assign,assignment]
     main.bring(2, matches=(main.order("a", 2, None),))
-    for _ in range(100):
+    for _ in range(CYCLES):
         main.now += 0.01
         worker.cycle()
     assert main.results() == ["a"]
     assert np.isclose(worker.playing.speed(), before, rtol=0.3)
+
+
+@pytest.mark.medium
+def test_a_match_beside_self_play_has_its_share_of_the_time_and_the_same_games(tmp_path: Path) -> None:
+    urgent, beside = Organizer(tmp_path / "urgent", granted=0), Watched(tmp_path / "beside", granted=400)
+    order = urgent.order("a", 2, 3)
+    urgent.bring(2, 3, matches=(order,))
+    urgent.play(urgent.worker())
+    worker = beside.worker()
+    beside.play(worker, seconds=1.0)
+    beside.bring(2, 3, matches=(order.model_copy(update={"beside": True}),))
+    turns = {"match": 0, "game": 0}
+    advance, play = worker._orders.advance, worker.play
+    worker._orders.advance = lambda *given: (turns.update(match=turns["match"] + 1), advance(*given))[1]  # type: ignore[method-assign]
+    worker.play = lambda playing: (turns.update(game=turns["game"] + 1), play(playing))[1]  # type: ignore[method-assign]
+    while not beside.results() and turns["game"] < CYCLES:
+        worker.cycle()
+    assert beside.result(order).moves == urgent.result(order).moves
+    assert turns["game"] >= 2 * turns["match"]
 
 
 def test_an_assignment_with_a_forged_order_is_reported_as_broken(tmp_path: Path) -> None:
