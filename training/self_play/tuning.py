@@ -1,11 +1,14 @@
 """Tuning at the start of a worker: the number of parallel games, and the size of network calls."""
 
+import fcntl
 import hashlib
 import inspect
 import json
 import os
+import statistics
 import time
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import numpy as np
@@ -21,19 +24,71 @@ from training.search.puct import Evaluate
 from training.self_play.self_play import SelfPlay
 
 AUTO_SIZES = (16, 32, 64, 128, 256)
-TRIAL_SECONDS = 0.5  # of play for each size, after a warm-up
+TURNS, TURN_SECONDS = 5, 0.1  # of play for each size, after a warm-up
 MEASUREMENTS = CACHE / "parallel_games"  # what was measured on this machine
 KNOWN_SECONDS = 7 * 24 * 3600.0  # so long it counts: the machine may have been busy with something else
 NEARLY_AS_FAST = 0.95  # a smaller size that is nearly as fast finishes games sooner, with newer models
 
 
-def measure_parallel_games(game: Game, evaluate: Evaluate, settings: SearchSettings) -> tuple[int, str]:
-    """Measure the best number of parallel games.
+Clock = Callable[[], float]  # seconds that never go back
+
+
+class Trial:
+    """Self-play with some number of parallel games, whose speed is measured turn by turn.
+
+    Args:
+        game: what is played.
+        evaluate: the network.
+        settings: how it searches.
+        parallel_games: how many games are played side by side.
+        clock: the time that counts.
+    """
+
+    def __init__(
+        self, game: Game, evaluate: Evaluate, settings: SearchSettings, parallel_games: int, *, clock: Clock
+    ) -> None:
+        self._self_play = SelfPlay(game, evaluate, settings, parallel_games=parallel_games)
+        self._next_seed, self._clock = 0, clock
+        self._rates: list[float] = []
+        while self._self_play.evaluations < 4 * parallel_games:  # all games have left the opening position
+            self._advance()
+
+    def take_turn(self) -> None:
+        """Play for a short time, but at least one evaluation of all games."""
+        started, before = self._clock(), self._self_play.evaluations
+        seconds = 0.0
+        while seconds < TURN_SECONDS:
+            self._advance()
+            seconds = self._clock() - started
+        self._rates.append((self._self_play.evaluations - before) / seconds)
+
+    def rate(self) -> float:
+        """Evaluations per second: the median of the turns, so that a busy moment of the machine does not count."""
+        return statistics.median(self._rates)
+
+    def _advance(self) -> None:
+        if idle := self._self_play.num_idle():
+            self._self_play.begin(range(self._next_seed, self._next_seed + idle))
+            self._next_seed += idle
+        self._self_play.advance()
+
+
+def measure_parallel_games(
+    game: Game, evaluate: Evaluate, settings: SearchSettings, *, clock: Clock = time.perf_counter
+) -> tuple[int, str]:
+    """Measure the best number of parallel games. All sizes take turns, so that they meet the same disturbances.
+
+    Args:
+        clock: processor time where the network runs on this processor, which other processes hardly change.
 
     Returns:
         The number, and a log line with the measurements.
     """
-    rates = {size: evaluations_per_second(game, evaluate, settings, size) for size in AUTO_SIZES}
+    trials = {size: Trial(game, evaluate, settings, size, clock=clock) for size in AUTO_SIZES}
+    for _ in range(TURNS):
+        for trial in trials.values():
+            trial.take_turn()
+    rates = {size: trial.rate() for size, trial in trials.items()}
     best = max(rates.values())
     chosen = min(size for size, rate in rates.items() if rate >= NEARLY_AS_FAST * best)
     found = ", ".join(f"{size}: {rate:,.0f}" for size, rate in rates.items())
@@ -41,44 +96,57 @@ def measure_parallel_games(game: Game, evaluate: Evaluate, settings: SearchSetti
 
 
 def known_parallel_games(
-    game: Game, evaluate: Evaluate, settings: SearchSettings, *, network: str, folder: Path = MEASUREMENTS
+    game: Game,
+    evaluate: Evaluate,
+    settings: SearchSettings,
+    *,
+    network: str,
+    folder: Path = MEASUREMENTS,
+    clock: Clock = time.perf_counter,
 ) -> tuple[int, str]:
     """Like ``measure_parallel_games``, but at most once a week on the same machine, so that workers start sooner.
+
+    Workers that start together wait for the first one's measurement, and all play with its answer.
 
     Args:
         network: describes the network and its runtime.
         folder: of the saved results.
+        clock: see ``measure_parallel_games``.
     """
     code = cache_folder(Path(inspect.getfile(SelfPlay))).name
     what = [game.name, str(game.options), network, settings.model_dump(mode="json"), get_host_cpu_name(), code]
     file = folder / f"{hashlib.sha256(json.dumps(what).encode()).hexdigest()[:32]}.json"
-    with suppress(OSError, ValueError, KeyError, TypeError):
-        known = json.loads(file.read_text(encoding="utf-8"))
-        if known["parallel_games"] in AUTO_SIZES and 0 <= time.time() - file.stat().st_mtime < KNOWN_SECONDS:
-            return known["parallel_games"], f"{known['found']}, as measured before ({file})"
-    chosen, found = measure_parallel_games(game, evaluate, settings)
-    with suppress(OSError):  # it is measured again next time
-        folder.mkdir(parents=True, exist_ok=True)
-        part = file.with_suffix(f".{os.getpid()}")  # other workers of this machine measure at the same time
-        part.write_text(json.dumps({"parallel_games": chosen, "found": found}), encoding="utf-8")
-        part.replace(file)
+    with _one_at_a_time(folder):
+        with suppress(OSError, ValueError, KeyError, TypeError):
+            known = json.loads(file.read_text(encoding="utf-8"))
+            if known["parallel_games"] in AUTO_SIZES and 0 <= time.time() - file.stat().st_mtime < KNOWN_SECONDS:
+                return known["parallel_games"], f"{known['found']}, as measured before ({file})"
+        chosen, found = measure_parallel_games(game, evaluate, settings, clock=clock)
+        with suppress(OSError):  # it is measured again next time
+            part = file.with_suffix(f".{os.getpid()}")
+            part.write_text(json.dumps({"parallel_games": chosen, "found": found}), encoding="utf-8")
+            part.replace(file)
     return chosen, found
+
+
+@contextmanager
+def _one_at_a_time(folder: Path) -> Iterator[None]:
+    """Within the block, no other process of this machine is in it, if the folder can be made and locked."""
+    with ExitStack() as stack:
+        with suppress(OSError):
+            folder.mkdir(parents=True, exist_ok=True)
+            descriptor = os.open(folder, os.O_RDONLY)
+            stack.callback(os.close, descriptor)
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
 
 
 def evaluations_per_second(game: Game, evaluate: Evaluate, settings: SearchSettings, parallel_games: int) -> float:
     """The speed of self-play with this many parallel games."""
-    self_play = SelfPlay(game, evaluate, settings, parallel_games=parallel_games)
-    next_seed = 0
-    started, done = time.perf_counter(), 0
-    warm = False
-    while time.perf_counter() - started < TRIAL_SECONDS:
-        if idle := self_play.num_idle():
-            self_play.begin(range(next_seed, next_seed + idle))
-            next_seed += idle
-        self_play.advance()
-        if not warm and self_play.evaluations >= 4 * parallel_games:
-            warm, started, done = True, time.perf_counter(), self_play.evaluations
-    return (self_play.evaluations - done) / (time.perf_counter() - started)
+    trial = Trial(game, evaluate, settings, parallel_games, clock=time.perf_counter)
+    for _ in range(TURNS):
+        trial.take_turn()
+    return trial.rate()
 
 
 def in_parts(evaluate: Evaluate, most: int) -> Evaluate:

@@ -23,7 +23,7 @@ from training.common.files import remove_stale_parts
 from training.common.steps import Turns
 from training.data.records import GameRecord
 from training.evaluation.orders import MatchOrder
-from training.networks.evaluator import Evaluator
+from training.networks.evaluator import Evaluator, pick_device
 from training.networks.model_file import CANARY_POSITIONS, Model, check_canary
 from training.search.puct import Evaluate
 from training.self_play.self_play import SelfPlay
@@ -264,7 +264,10 @@ class Worker:
         bundled = assignment
         if assignment.parallel_games == 0:
             network = f"{model.description.network} {evaluator.describe()}, at most {limit} positions a call"
-            parallel_games, found = known_parallel_games(game, evaluate, assignment.search, network=network)
+            clock = time.process_time if pick_device("auto").type == "cpu" else time.perf_counter
+            parallel_games, found = known_parallel_games(
+                game, evaluate, assignment.search, network=network, clock=clock
+            )
             log.info("%s", found)
             self.note = f"{parallel_games} games side by side"
             bundled = assignment.model_copy(update={"parallel_games": parallel_games})

@@ -2,7 +2,9 @@
 
 import os
 import time
+from collections.abc import Collection
 from pathlib import Path
+from threading import Thread
 
 import numpy as np
 import pytest
@@ -11,7 +13,7 @@ from numpy.typing import NDArray
 from configs.schema import SearchSettings
 from games import load_game
 from training.self_play import tuning
-from training.self_play.tuning import AUTO_SIZES, KNOWN_SECONDS, known_parallel_games
+from training.self_play.tuning import AUTO_SIZES, KNOWN_SECONDS, known_parallel_games, measure_parallel_games
 
 
 def evaluate(observations: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
@@ -23,7 +25,7 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Return the numbers that were measured, a new one for each measurement."""
     results: list[int] = []
 
-    def measure(*_: object) -> tuple[int, str]:
+    def measure(*_: object, **__: object) -> tuple[int, str]:
         results.append(AUTO_SIZES[len(results)])
         return results[-1], f"{results[-1]} parallel games"
 
@@ -67,3 +69,46 @@ def test_an_old_result_is_measured_again(tmp_path: Path, measured: list[int]) ->
 def test_without_storage_it_is_measured_each_time(tmp_path: Path, measured: list[int]) -> None:
     (tmp_path / "file").touch()
     assert [ask(tmp_path / "file")[0] for _ in range(2)] == [16, 32]
+
+
+class Machine:
+    """A clock on which a call of the network takes a fixed time and a bit for each position; now and then it stalls."""
+
+    def __init__(self, *, stalls: Collection[int]) -> None:
+        self.now, self.calls, self.stalls = 0.0, 0, stalls
+
+    def time(self) -> float:
+        return self.now
+
+    def evaluate(self, observations: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        self.calls += 1
+        self.now += 0.02 + 0.0001 * max(64, len(observations)) + (5.0 if self.calls in self.stalls else 0.0)
+        return np.zeros((len(observations), 9), np.float32), np.zeros(len(observations), np.float32)
+
+
+@pytest.mark.medium
+def test_a_busy_moment_does_not_change_the_measured_number() -> None:
+    game, settings = load_game("tic_tac_toe"), SearchSettings(num_simulations=16, lookahead_plies=0)
+    chosen = set()
+    for stalls in ((), range(20, 22), range(60, 62), range(100, 102)):
+        machine = Machine(stalls=stalls)
+        chosen.add(measure_parallel_games(game, machine.evaluate, settings, clock=machine.time)[0])
+        assert machine.calls > 102
+    assert len(chosen) == 1
+
+
+def test_workers_that_start_together_wait_for_one_measurement(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    measured = []
+
+    def measure(*_: object, **__: object) -> tuple[int, str]:
+        time.sleep(0.2)
+        measured.append(len(measured))
+        return AUTO_SIZES[len(measured)], "found"
+
+    monkeypatch.setattr(tuning, "measure_parallel_games", measure)
+    both = [Thread(target=ask, args=(tmp_path,)) for _ in range(2)]
+    for thread in both:
+        thread.start()
+    for thread in both:
+        thread.join()
+    assert measured == [0]
