@@ -46,9 +46,8 @@ def time_shares(rows: Sequence[Figures]) -> TimeShares | None:
     seconds = recent[-1]["run/seconds"] - recent[0]["run/seconds"]
     if seconds <= 0:
         return None
-    learning, evaluating = (
-        sum(row.get(name, 0.0) for row in recent[1:]) / seconds for name in ("learner/seconds", "evaluation/seconds")
-    )
+    learning = sum(row.get("waits/learning", row.get("learner/seconds", 0.0)) for row in recent[1:]) / seconds
+    evaluating = sum(row.get("waits/evaluation", row.get("evaluation/seconds", 0.0)) for row in recent[1:]) / seconds
     busy = max(1.0, learning + evaluating)
     learning, evaluating = learning / busy, evaluating / busy
     return TimeShares(

@@ -212,6 +212,22 @@ METRICS: tuple[Metric, ...] = (
         help="learning rate at the last step",
         rank=10,
     ),
+    # Who waits for whom.
+    Metric(
+        name="waits/games", title="Waited for games", format=duration, help="time that the learner waited for games"
+    ),
+    Metric(
+        name="waits/learner",
+        title="Waited for learner",
+        format=duration,
+        help="time that the mean worker had no games to play, because the learner is behind",
+    ),
+    Metric(
+        name="waits/evaluation",
+        title="Waited for strength",
+        format=duration,
+        help="time that the learner waited for a measurement of strength",
+    ),
     Metric(name="run/window_positions", title="Window", format=count, help="positions in the replay window", rank=2),
     # Strength.
     Metric(

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import TextIO
 
 from games.text import printable
-from training.common.reports import IterationReport, LearnerReport, ProgressReport, SpikeReport
+from training.common.reports import IterationReport, LearnerReport, ProgressReport, SpikeReport, WaitReport
 from views.charts import cluster_figures, count, duration, games_so_far, percent, rate, time_left
 from views.strength import score_report_text, strength_fields
 
@@ -31,6 +31,8 @@ def iteration_line(report: IterationReport, iterations: int | None = None) -> st
         parts += [_spikes(report.learner.spikes)] if report.learner.spikes else []
     if report.evaluation:
         parts += strength_fields(report.evaluation)
+    if report.waits:
+        parts.append(_waits(report.waits))
     return "  ".join(parts)
 
 
@@ -43,6 +45,16 @@ def _losses(learner: LearnerReport) -> str:
     skipped = f", {learner.skipped_steps} of {learner.steps} steps skipped" if learner.skipped_steps else ""
     heads = f", auxiliary {learner.auxiliary_loss:.3f}" if learner.auxiliary_loss else ""
     return f"{learner.loss:.3f} (policy {learner.policy_loss:.3f}, value {learner.value_loss:.3f}{heads}){skipped}"
+
+
+def _waits(waits: WaitReport) -> str:
+    waited = [
+        f"learner {duration(waits.games)} for games",
+        f"workers {duration(waits.learner)} for the learner",
+        f"both {duration(waits.evaluation)} for strength",
+    ]
+    seconds = (waits.games, waits.learner, waits.evaluation)
+    return "waited: " + (", ".join(text for text, long in zip(waited, seconds, strict=True) if long >= 1) or "nobody")
 
 
 def _spikes(spikes: SpikeReport) -> str:

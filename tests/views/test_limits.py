@@ -42,6 +42,13 @@ def test_the_shares_of_the_last_iterations_add_up() -> None:
     assert shares.seconds == pytest.approx(100.0)
 
 
+def test_a_measurement_beside_playing_takes_only_the_time_that_was_waited_for_it() -> None:
+    beside = [{**row, "waits/learning": 30.0, "waits/evaluation": 0.0} for row in rows(learning=25.0, evaluating=60.0)]
+    shares = time_shares(beside)
+    assert shares is not None
+    assert (shares.games, shares.learning, shares.evaluating) == pytest.approx((0.7, 0.3, 0.0))
+
+
 def test_there_are_no_shares_before_two_iterations_or_without_times() -> None:
     assert time_shares([]) is None
     assert time_shares(rows(learning=1.0, count=1)) is None

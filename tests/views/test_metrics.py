@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tests.training import one_player
 from tests.training.example_reports import evaluation, iteration
-from training.common.reports import GeneralizationReport, IterationReport, SpikeReport
+from training.common.reports import GeneralizationReport, IterationReport, SpikeReport, WaitReport
 from views.files import EventFile, scalars
 from views.metrics import CHARTS, METRICS, PPO_CHARTS, PPO_METRICS, figure
 from views.page import page
@@ -34,6 +34,7 @@ def full_report() -> IterationReport:
             earlier_return=0.1,
             earlier_return_margin=0.1,
         ),
+        waits=WaitReport(games=20.0, learner=0.5, evaluation=4.0, learning=30.0),
     )
 
 

@@ -1,6 +1,7 @@
 """Views of one-player games, for people and programs."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,7 @@ import pytest
 from scripts.view_results import main as view_results
 from tests.training import example_reports
 from tests.training.one_player import iteration
+from training.common.reports import WaitReport
 from training.common.run_folder import STATS_NAME
 from views.files import MetricsFile, StatsFile, read_stats, scalars
 from views.plain import iteration_line
@@ -17,6 +19,15 @@ from views.views import Frame
 def screen(rows: list[int], *, width: int = 160) -> str:
     frame = Frame(name="2048", game="twenty48", rows=[iteration(number, measured=number % 2 == 0) for number in rows])
     return "\n".join(line.plain for line in frame.lines(width, 40))
+
+
+def test_the_line_of_an_iteration_says_who_waited_for_whom() -> None:
+    report = iteration(5)
+    assert "waited" not in iteration_line(report)
+    waits = WaitReport(games=20.0, learner=0.2, evaluation=4.0, learning=30.0)
+    line = iteration_line(replace(report, waits=waits))
+    assert line.endswith("waited: learner 20 s for games, both 4 s for strength")
+    assert iteration_line(replace(report, waits=replace(waits, games=0.4, evaluation=0.0))).endswith("waited: nobody")
 
 
 def test_a_line_has_the_scores_and_the_milestones() -> None:

@@ -178,6 +178,16 @@ class EvaluationReport:
 
 
 @dataclass(frozen=True, kw_only=True)
+class WaitReport:
+    """Who waited for whom in one iteration, in seconds."""
+
+    games: float  # the learner waited for games
+    learner: float  # the mean worker had no games to play: it waited for the learner
+    evaluation: float  # the learner waited for a measurement of strength
+    learning: float  # the learner learned
+
+
+@dataclass(frozen=True, kw_only=True)
 class IterationReport:
     """One cycle of the coach."""
 
@@ -192,6 +202,7 @@ class IterationReport:
     learner: LearnerReport | None
     evaluation: EvaluationReport | None
     workers: tuple[WorkerReport, ...]
+    waits: WaitReport | None = None  # None in files of earlier versions
 
     def as_dict(self) -> dict[str, Any]:
         """The report as JSON has it."""

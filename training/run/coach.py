@@ -44,6 +44,7 @@ from training.run.granting import Granting
 from training.run.pending_batch import PendingBatch
 from training.run.summary import merge_reports, phase_of_all, worker_reports
 from training.run.tally import IterationTally
+from training.run.waiting import EVALUATING, GATHERING, TRAINING, Waiting
 from training.worker.worker_folder import last_ends
 
 log = logging.getLogger(__name__)
@@ -117,7 +118,7 @@ class Coach:
             settings=settings, ledger=ledger, backend=backend, clock=clock, log_event=self.log_event
         )
         self._gathered = state.iteration_sequence  # last sequence number of the iteration's games
-        self._phase, self._reported = "starting", -PROGRESS_SECONDS
+        self._waiting, self._reported = Waiting(clock), -PROGRESS_SECONDS
         self._bounds = Bounds(settings.run, seconds=state.seconds, clock=clock)
         self._retries = RetryLog(self.log_event)
         self._complete: SelfPlayReport | None = None  # the iteration's games, once complete
@@ -146,7 +147,7 @@ class Coach:
                 evaluated = self.evaluate()
                 report = self.conclude(games, learned, evaluated)
         except StopRequested:
-            log.info("stopped while %s; a resumed run continues the iteration", self._phase)
+            log.info("stopped while %s; a resumed run continues the iteration", self._waiting.phase)
         self.end()
         return report
 
@@ -162,7 +163,7 @@ class Coach:
 
     def end(self) -> None:
         """Let the workers hand over their finished games, and store everything."""
-        self._phase = "ending"
+        self._waiting.enter("ending")
         self.stop_measuring()
         self.backend.close()
         self.ingest(self.backend.collect())
@@ -176,7 +177,8 @@ class Coach:
 
     def gather(self) -> SelfPlayReport:
         """Wait until the iteration's games are complete or the time is up."""
-        self._phase, self._complete = "waiting for games", None
+        self._complete = None
+        self._waiting.enter(GATHERING)
         self._reported = -PROGRESS_SECONDS  # report the grants at the first poll
         wanted = self.settings.training.games_per_iteration
         if not self.settings.training.asynchronous:
@@ -199,7 +201,8 @@ class Coach:
         training = self.settings.training
         if self.window.num_positions < training.window.min_positions:
             return None
-        self._phase, steps = "training", int(self.state.owed_samples // training.batch_size)
+        self._waiting.enter(TRAINING)
+        steps = int(self.state.owed_samples // training.batch_size)
         generalized = generalization(self.learner, self.window, self.settings.run.seed) if steps else None
         reports, fresh, every = [], 0, training.steps_per_model or steps + 1  # fresh: steps since the last model
         while steps > 0 and not self._bounds.time_is_up():
@@ -217,12 +220,13 @@ class Coach:
                 self.measure_on()
             if fresh >= every and steps > 0:
                 self.publish()
-                self._phase, fresh = "training", 0
+                self._waiting.enter(TRAINING)
+                fresh = 0
         return merge_reports(reports, generalized) if reports else None
 
     def publish(self) -> None:
         """Store the learner's averaged weights as a model and, if gating accepts it, send it to all workers."""
-        self._phase = "publishing"
+        self._waiting.enter("publishing")
         version = max((row.version for row in self.ledger.models()), default=0) + 1
         description = describe_model(self.game, self.settings.network.arguments(), version)
         model = Model(description=description, weights=self.learner.weights())
@@ -295,7 +299,7 @@ class Coach:
 
     def measure_now(self, model: Model) -> EvaluationReport | None:
         """Measure ``model`` and wait for the report; None if it was stopped, or its results cannot be stored."""
-        self._phase = "evaluating"
+        self._waiting.enter(EVALUATING)
         with suppress(StopRequested), self._about_evaluation():
             return self.completed(self.evaluation.measure(model))
         return None
@@ -363,6 +367,7 @@ class Coach:
             learner=learned,
             evaluation=evaluated,
             workers=worker_reports(self.backend.status(), self.ledger.accounts(), self.backend.cluster(), self._ends),
+            waits=self._waiting.report(),
         )
         self.persist(
             f"iteration {report.iteration}", lambda: self.ledger.add_iteration(report.iteration, report.as_dict())
@@ -387,7 +392,7 @@ class Coach:
         """
 
         def wait() -> None:
-            self._phase = "waiting for space on the disk"
+            self._waiting.enter("waiting for space on the disk")
             self.poll_workers(ingest=False)
             self.sleep(WAIT_SECONDS)
 
@@ -493,8 +498,9 @@ class Coach:
         """The current state of the run."""
         cluster = self.backend.cluster()
         workers = worker_reports(self.backend.status(), self.ledger.accounts(), cluster, self._ends)
+        self._waiting.see(workers)
         return ProgressReport(
-            phase=phase_of_all(self._phase, workers),
+            phase=phase_of_all(self._waiting.phase, workers),
             iteration=self.state.iteration + 1,
             iterations=self.settings.run.iterations,
             seconds=self._bounds.seconds(),

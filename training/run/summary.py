@@ -11,6 +11,7 @@ from training.common.reports import (
     WorkerReport,
 )
 from training.data.ledger_rows import WorkerAccount
+from training.run.waiting import GATHERING
 from training.worker.worker_folder import Heartbeat
 
 
@@ -102,6 +103,6 @@ def merge_reports(
 def phase_of_all(phase: str, workers: Sequence[WorkerReport]) -> str:
     """The phase of the run; while it waits for games, what the workers are doing."""
     states = {worker.state for worker in workers}
-    if phase != "waiting for games" or not states <= {"starting", "compiling"}:
+    if phase != GATHERING or not states <= {"starting", "compiling"}:
         return phase
     return "compiling the search, once on this machine" if "compiling" in states else "starting the workers"
