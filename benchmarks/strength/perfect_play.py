@@ -28,7 +28,6 @@ from games import Game, load_game
 from games.game import Actions, Floats
 from training.evaluation.match_worker import search_for_strength
 from training.evaluation.perfect_play import SolvedPositions, errors, load_positions, policy_actions, read_positions
-from training.evaluation.strength import search_actions
 from training.networks.evaluator import Evaluator
 from training.networks.model_file import Model
 from training.networks.model_heading import model_path_of_run
@@ -59,7 +58,7 @@ def search_choices(
 ) -> Actions:
     """The move that search with this number of simulations finds in each position, ``[N]``."""
     search = search_for_strength(game, model, settings, num_simulations=simulations)
-    return search_actions(search, positions.states, lambda: None)
+    return search.find(positions.states).actions
 
 
 def search_columns(positions: SolvedPositions, actions: Actions) -> str:

@@ -24,7 +24,10 @@ from training.search.puct import Evaluate
 from training.self_play.self_play import SelfPlay
 
 AUTO_SIZES = (16, 32, 64, 128, 256)
-TURNS, TURN_SECONDS = 5, 0.1  # of play for each size, after a warm-up
+TURNS, TURN_SECONDS = 5, 0.1  # of play for each size, once trees have grown:
+GROWN = 0.75  # simulations that the mean tree has had by then, of those of a search; or as many as ...
+GROWING_SECONDS = 2.0  # ... this time allows
+FREE_ANSWERS = 4096  # different ones
 MEASUREMENTS = CACHE / "parallel_games"  # what was measured on this machine
 KNOWN_SECONDS = 7 * 24 * 3600.0  # so long it counts: the machine may have been busy with something else
 NEARLY_AS_FAST = 0.95  # a smaller size that is nearly as fast finishes games sooner, with newer models
@@ -50,8 +53,9 @@ class Trial:
         self._self_play = SelfPlay(game, evaluate, settings, parallel_games=parallel_games)
         self._next_seed, self._clock = 0, clock
         self._rates: list[float] = []
-        while self._self_play.evaluations < 4 * parallel_games:  # all games have left the opening position
-            self._advance()
+        self._grow_trees(GROWN * settings.num_simulations * parallel_games)
+        self._self_play.evaluate = evaluate
+        self._advance()
 
     def take_turn(self) -> None:
         """Play for a short time, but at least one evaluation of all games."""
@@ -66,11 +70,32 @@ class Trial:
         """Evaluations per second: the median of the turns, so that a busy moment of the machine does not count."""
         return statistics.median(self._rates)
 
+    def _grow_trees(self, evaluations: float) -> None:
+        """Play until trees are as large as in a long run: more games have more trees, which leave the caches."""
+        self._self_play.evaluate = free_answers(self._self_play.game)
+        began = self._clock()
+        while self._self_play.evaluations < evaluations and self._clock() - began < GROWING_SECONDS:
+            self._advance()
+
     def _advance(self) -> None:
         if idle := self._self_play.num_idle():
             self._self_play.begin(range(self._next_seed, self._next_seed + idle))
             self._next_seed += idle
         self._self_play.advance()
+
+
+def free_answers(game: Game) -> Evaluate:
+    """A network that costs nothing: it answers at random."""
+    random = np.random.default_rng(0)
+    logits = random.normal(size=(FREE_ANSWERS, game.num_actions)).astype(np.float32)
+    shape = FREE_ANSWERS if game.num_values == 1 else (FREE_ANSWERS, game.num_values)
+    values = np.tanh(random.normal(size=shape)).astype(np.float32)
+
+    def evaluate(observations: Planes) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        rows = random.integers(FREE_ANSWERS, size=len(observations))
+        return logits[rows], values[rows]
+
+    return evaluate
 
 
 def measure_parallel_games(
