@@ -12,6 +12,7 @@ MAX_PAIRS = 16  # in one order
 MAX_MATCH_PAIRS = 100_000
 MAX_ORDERS = 8  # for one worker at a time
 MAX_PLAYERS = 8
+BESIDE_SHARE = 0.25  # of a worker's time, for orders beside its self-play
 MAX_RESULT_BYTES = 4 * 2**20
 ORDER_ID = r"[a-z0-9-]{1,60}"
 RESULT_SUFFIX = ".match"
@@ -47,7 +48,7 @@ class MatchOrder(_Part):
     first_pair: Annotated[int, Field(ge=0)]
     pairs: Annotated[int, Field(ge=1, le=MAX_PAIRS)]
     num_simulations: Annotated[int, Field(ge=1, le=100_000)]
-    beside: bool = False  # self-play goes on beside it, and has most of the worker's time
+    beside: bool = False  # self-play goes on meanwhile; see BESIDE_SHARE
 
     @model_validator(mode="after")
     def _lies_in_the_match(self) -> Self:

@@ -29,7 +29,7 @@ from training.evaluation.match_worker import (
     order_fixture,
     verified_result,
 )
-from training.evaluation.orders import MAX_PAIRS, Contestant, MatchOrder, PlayedOrder
+from training.evaluation.orders import BESIDE_SHARE, MAX_PAIRS, Contestant, MatchOrder, PlayedOrder
 
 log = logging.getLogger(__name__)
 
@@ -247,6 +247,8 @@ class RemoteMatches:
         changed = set()
         for given in list(board.given.values()):
             too_long = max(SLOW_SECONDS, SLOW_FACTOR * board.longest) if board.longest else MOST_SECONDS
+            if given.order.beside:  # the slowest so far may have been of a worker without games of its own
+                too_long /= BESIDE_SHARE
             if given.worker not in board.able:
                 self._give_back(board, given, "")
             elif now - given.seen > QUIET_SECONDS:

@@ -279,8 +279,8 @@ class Coach:
         """Measure the published model when it is due; returns what was measured since the last iteration.
 
         In asynchronous mode this begins a measurement beside playing and learning, whose report comes with a later
-        iteration; if one is still under way, the next begins after it. After the last iteration, and in synchronous
-        mode, it is waited for. A stop interrupts it.
+        iteration; if one is still under way, the next begins after it. After the last iteration, in synchronous mode,
+        and with gating, whose games would interrupt it, it is waited for. A stop interrupts it.
         """
         iteration, every = self.state.iteration + 1, self.settings.evaluation.every
         last = self._bounds.reached(iteration)
@@ -292,7 +292,7 @@ class Coach:
             return measured
         self._overdue = False
         assert self.model is not None
-        if last or not self.settings.training.asynchronous:
+        if last or not self.settings.training.asynchronous or self.settings.evaluation.gating != "none":
             return self.measure_now(self.model)
         self.begin_measuring(self.model)
         return measured

@@ -22,7 +22,7 @@ from training.common.disk_space import disk_free
 from training.common.files import remove_stale_parts
 from training.common.steps import Turns
 from training.data.records import GameRecord
-from training.evaluation.orders import MatchOrder
+from training.evaluation.orders import BESIDE_SHARE, MatchOrder
 from training.networks.evaluator import Evaluator, pick_device
 from training.networks.model_file import CANARY_POSITIONS, Model, check_canary
 from training.search.puct import Evaluate
@@ -41,7 +41,6 @@ BEAT_SECONDS = 1.0
 IDLE_SECONDS = 0.05  # and while there is nothing
 PROCESSOR_TIME_SECONDS = 10.0  # between two writes of the processor time to the disk
 RETRY_SECONDS = 2.0  # after the disk has refused finished games
-MATCH_SHARE = 0.25  # of the time, for evaluation games beside self-play
 
 
 class Worker:
@@ -75,7 +74,7 @@ class Worker:
         self._processor_time_kept = clock()
         self._models = ModelInbox(self.folder)
         self._orders = OrderPlayer(self.folder)
-        self._turns = Turns(MATCH_SHARE)
+        self._turns = Turns(BESIDE_SHARE)
 
     # The loop.
 

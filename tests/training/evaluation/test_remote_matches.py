@@ -103,8 +103,10 @@ class Table:
     def wait(self, seconds: float) -> None:
         self.now += seconds
 
-    def play(self, pairs: int = 20, poll: Callable[[], None] = lambda: None) -> MatchResult:
-        spec = MatchSpec(first=MODEL, second=None, pairs=pairs, seed=7, opening_plies=2, num_simulations=4)
+    def play(self, pairs: int = 20, poll: Callable[[], None] = lambda: None, *, beside: bool = False) -> MatchResult:
+        spec = MatchSpec(
+            first=MODEL, second=None, pairs=pairs, seed=7, opening_plies=2, num_simulations=4, beside=beside
+        )
         with self.remote.deployed({MODEL: b"model"}):
             (result,) = self.remote.play([spec], player_of, poll=poll)
         assert result.scores.shape == (pairs, 2)
@@ -172,6 +174,14 @@ def test_a_worker_that_shows_signs_of_playing_is_waited_for_but_not_for_ever() -
     table.play()
     assert table.remote.local_games == 40
     assert QUIET_SECONDS < table.now <= 2 * 1800
+
+
+@pytest.mark.parametrize("beside", [False, True])
+def test_a_slow_worker_is_waited_for_longer_where_self_play_goes_on_meanwhile(beside: bool) -> None:
+    table = Table({"a": honest, "b": lambda worker, wanted: honest(worker, wanted) if table.now > 40 else None})
+    table.actors.alive = True
+    table.play(beside=beside)
+    assert (table.now > 40) == beside
 
 
 def test_a_lost_worker_is_not_waited_for() -> None:

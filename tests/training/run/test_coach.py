@@ -286,3 +286,13 @@ def test_a_measurement_that_takes_longer_than_its_interval_delays_the_next(tmp_p
     assert steps > 0
     assert 1 <= len(evaluation.beside) <= 2
     assert evaluation.measured[-1] not in evaluation.beside
+
+
+@pytest.mark.medium
+def test_with_gating_a_measurement_is_waited_for(tmp_path: Path) -> None:
+    listener, evaluation = Listener(), FakeEvaluation()
+    settings = small_settings(tmp_path, run={"iterations": 3}, evaluation={"every": 1, "gating": "sprt"})
+    with coaching(tmp_path, settings, evaluation=evaluation, listeners=[listener]) as coach:
+        coach.run()
+    assert [report.evaluation is not None for report in listener.reports] == [True, True, True]
+    assert evaluation.beside == []
