@@ -254,6 +254,7 @@ class MatchTable:
         for mover in self._movers.values():
             for ticket in dropped & mover.tickets.keys():
                 del mover.tickets[ticket]
+        self._forget_idle_players()
 
     def advance(self) -> None:
         """Let every player who is to move somewhere think for one network call, or move if it answers at once.
@@ -276,7 +277,13 @@ class MatchTable:
             if result is not None:
                 found[name] = result
                 del self._games[name]
+        if found:
+            self._forget_idle_players()
         return found
+
+    def _forget_idle_players(self) -> None:
+        """Let go of players that are to move nowhere, with the memory of their searches; who moves again comes back."""
+        self._movers = {key: mover for key, mover in self._movers.items() if mover.tickets}
 
     def _answer_at_once(self, mover: _Mover) -> None:
         for name, rows in self._by_match(mover.tickets).items():

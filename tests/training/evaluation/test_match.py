@@ -1,3 +1,5 @@
+import gc
+import weakref
 from collections.abc import Sequence
 
 import numpy as np
@@ -163,6 +165,17 @@ def test_a_dropped_match_leaves_the_others_as_they_are() -> None:
         table.advance()
         found = table.results()
     assert list(found) == ["b"] and found["b"].scores.shape == (4, 2)
+
+
+def test_the_players_of_ended_matches_are_let_go() -> None:
+    table, player = MatchTable(GAME), Slow(GAME)
+    last = weakref.ref(player)
+    table.begin("a", Fixture(first=player, second=RandomPlayer(GAME, 1), starts=openings(GAME, 1, 4, seed=2)))
+    while not table.results():
+        table.advance()
+    del player
+    gc.collect()
+    assert last() is None
 
 
 DICE_RACE = dice_race()
