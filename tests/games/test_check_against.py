@@ -95,7 +95,7 @@ def test_another_number_of_players_is_told() -> None:
     ],
 )
 def test_the_examples_have_openspiels_rules(file: str, options: dict[str, Any], openspiel: str, passes: bool) -> None:
-    found = check_named_against(str(PROJECT / "examples" / "games" / file), options, openspiel, games=20)
+    found = check_named_against(str(PROJECT / "examples" / "games" / file), options, openspiel, games=8)
     assert (found.passes > 0) == passes
 
 
