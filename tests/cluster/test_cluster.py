@@ -130,7 +130,7 @@ def test_a_machine_added_by_a_script_plays(cluster: Driver) -> None:
         cluster.remove(cluster.hosts[3])
     cluster.add(cluster.hosts[3])
     cluster.wait(mark_is(cluster, NEW, ACTIVE), f"{NEW} to be Active")
-    assert NEW in cluster.config.read_text()
+    assert NEW in cluster.config.read_text() and NEW in cluster.log.read_text()
 
 
 @pytest.mark.slow

@@ -1,6 +1,7 @@
 """Shared fixtures of the tests of SSH."""
 
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -8,6 +9,8 @@ import pytest
 
 from distributed.ssh.transport import LocalStream
 from tests.distributed.sshd import Sshd, running_sshd
+
+PATIENCE = 120.0
 
 
 @pytest.fixture
@@ -48,8 +51,11 @@ def nothing_is_left() -> Iterator[None]:
     threads, files = set(threading.enumerate()), open_files()
     yield
     for thread in set(threading.enumerate()) - threads:
-        thread.join(5.0)  # it has been told to end
+        thread.join(PATIENCE)  # it has been told to end
     assert not set(threading.enumerate()) - threads
+    until = time.monotonic() + PATIENCE
+    while open_files() > files and time.monotonic() < until:  # a moment after its thread
+        time.sleep(0.01)
     assert open_files() <= files
 
 

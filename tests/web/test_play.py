@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from tests.cluster.processes import command_line, parent, pids
 from tests.web.serving import SECONDS, Answer, Dashboard, server
 from tests.web.small_models import small_model
 from web.limits import MOST_COMMAND_BYTES, MOST_SECONDS, MOST_SIMULATIONS
@@ -81,13 +82,12 @@ def test_a_game_outlives_the_process_that_thinks(served: Dashboard) -> None:
 
 def thinking_processes() -> list[int]:
     """Return the running engines of all servers that this process has started."""
-    return [pid for pid in descendants(os.getpid()) if b"web/engine.py" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+    return [pid for pid in descendants(os.getpid()) if "web/engine.py" in command_line(pid)]
 
 
 def descendants(pid: int) -> list[int]:
     """Return the processes that a process and its descendants have started."""
-    tasks = Path(f"/proc/{pid}/task").glob("*/children")
-    children = [int(child) for path in tasks for child in path.read_text().split()]
+    children = [child for child in pids() if parent(child) == pid]
     return [*children, *(each for child in children for each in descendants(child))]
 
 

@@ -19,6 +19,7 @@ from distributed.setup.machine import WorkerSlot
 from distributed.setup.process_manager import ProcessStatus
 from distributed.ssh.errors import Refused, Unreachable
 from distributed.ssh.transport import Transport
+from tests.cluster.processes import state
 from tests.distributed.local_fleet import Network, fleet_settings, open_fleet, worker_settings
 from tests.training.small_run import model_bytes
 from training.data.records import decode
@@ -341,12 +342,9 @@ def pid_of(tmp_path: Path, name: str) -> int:
 
 
 def is_running(pid: int) -> bool:
-    return (
-        Path(f"/proc/{pid}").exists() and "Z" not in Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    )
+    return state(pid) not in "XZ"
 
 
-@pytest.mark.slow  # tests/cluster has the same with real machines
 @pytest.mark.trial
 def test_a_killed_worker_is_restarted_and_no_game_is_lost(opened: Open, tmp_path: Path) -> None:
     fleet = opened("worker1")
@@ -363,7 +361,6 @@ def test_a_killed_worker_is_restarted_and_no_game_is_lost(opened: Open, tmp_path
     assert not is_running(second)
 
 
-@pytest.mark.slow  # tests/cluster has the same with real machines
 @pytest.mark.trial
 def test_a_killed_coach_takes_over_its_workers_and_their_games_when_resumed(opened: Open, tmp_path: Path) -> None:
     network = Network(tmp_path / "hosts")
