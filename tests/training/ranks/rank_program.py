@@ -7,6 +7,7 @@ state to FOLDER/JOB, as a state dictionary.
 import os
 import socket
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -108,25 +109,28 @@ def free_port() -> int:
         return port
 
 
-def run(job: str, folder: Path, count: int) -> int:
-    """Run the ranks of a job, as processes that share what has been imported; return the worst exit code."""
-    folder.mkdir()
+def run(jobs: Sequence[str], folder: Path, count: int) -> int:
+    """Run the ranks, as processes that share what has been imported, and all jobs one after the other in them; return
+    the worst exit code.
+    """
     port, children = free_port(), []
     for rank in range(count):
         child = os.fork()
         if child == 0:
             with joined(Place(rank=rank, world_size=count, master_port=port), device="cpu") as ranks:
-                save_weights(folder / f"rank{rank}.pth", train(job, ranks))
+                for job in jobs:
+                    (folder / job).mkdir(exist_ok=True)
+                    save_weights(folder / job / f"rank{rank}.pth", train(job, ranks))
             sys.exit()
         children.append(child)
     return max(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children)
 
 
 def main() -> None:
-    """Run the jobs one after the other."""
+    """Run the jobs."""
     folder, count, *jobs = sys.argv[1:]
     torch.set_num_threads(1)
-    sys.exit(max(run(job, Path(folder) / job, int(count)) for job in jobs))
+    sys.exit(run(jobs, Path(folder), int(count)))
 
 
 if __name__ == "__main__":
