@@ -273,7 +273,10 @@ def test_a_remote_viewer_leaves_no_process_behind(stats: Stats, connected: str) 
     program = command("scripts/watch_training.py", "--file", stats.path, "--simple")
     child = subprocess.Popen(program, stdin=subprocess.DEVNULL, stdout=writes, stderr=subprocess.PIPE)
     os.close(writes)
-    assert b"teration" in os.read(reads, 65536)
+    received = b""
+    while b"teration" not in received:
+        received += (data := os.read(reads, 65536))
+        assert data, received
     os.close(reads)  # what sshd does when the client is gone; the run itself prints nothing more
     _, errors = child.communicate(timeout=240)
     assert (child.returncode, errors) == (0, b"")

@@ -34,7 +34,7 @@ from training.data.ledger import NoSuchRun, read_ledger
 
 ROOT = Path(__file__).resolve().parents[2]
 LONGEST_SESSION = 20.0  # seconds before the kill
-ORPHAN_SECONDS = 30.0  # processes that die with their parent must have ended by then
+ORPHAN_SECONDS = 120.0  # processes that die with their parent must have ended by then
 END_SECONDS = 120.0
 BATCH_SECONDS = 400.0  # from a cold compile cache, on a busy machine
 RECOVERABLE = "resume the run to enter it"

@@ -318,7 +318,7 @@ class Terminal:
         received, answer = b"", b""
         sources: list[Any] = [self.child.stderr, *([self.main] if watched else [])]
         while b"drawn\n" not in answer:
-            ready, _, _ = select.select(sources, [], [], 20.0)
+            ready, _, _ = select.select(sources, [], [], 240.0)
             assert ready, f"the child is silent after {answer!r}"
             if self.main in ready:
                 received += os.read(self.main, 65536)
@@ -335,7 +335,7 @@ class Terminal:
         assert self.child.stdin and self.child.stderr
         self.child.stdin.close()
         self.child.stderr.close()
-        return self.child.wait(20.0)
+        return self.child.wait(240.0)
 
 
 @pytest.fixture
