@@ -62,7 +62,7 @@ def with_worker(root: Path) -> Path:
 def seen(transport: AgentTransport, **changes: Any) -> tuple[dict[str, Any], bytes]:
     """Look at the worker once."""
     request = {**LOOK, "workers": [{**LOOK["workers"][0], **changes}]}  # type: ignore[dict-item]
-    answer, data = transport.look(request, seconds=10.0)
+    answer, data = transport.look(request, seconds=120.0)
     return answer["ok"]["workers"][0], data
 
 
