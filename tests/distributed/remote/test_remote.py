@@ -126,7 +126,7 @@ def test_a_missing_program_is_reported_as_missing(program: Path, root: Path) -> 
 def test_a_stopped_process_first_hands_over_its_games(program: Path, root: Path) -> None:
     pid = answer(ask(program, root, "start", worker(root)))["ok"]["pid"]
     wait_until(lambda: (root / PLACE / "begun").exists() and (root / PLACE / "begun").read_text())
-    assert answer(ask(program, root, "stop", {"place": PLACE, "seconds": 10.0}))["ok"] == {
+    assert answer(ask(program, root, "stop", {"place": PLACE, "seconds": 120.0}))["ok"] == {
         "found": True,
         "killed": False,
     }
