@@ -61,7 +61,7 @@ class Desktop:
             control_folder=self.control,
             status_folder=self.folder,
             root=self.project,
-            seconds=10.0,
+            seconds=60.0,
         )
 
     def types(self, *argv: str) -> int:
