@@ -2,6 +2,7 @@
 
     python benchmarks/speed/evaluator.py [--rounds 5] [--game go]
     python benchmarks/speed/evaluator.py --sizes [--blocks 4] [--pooling]
+    python benchmarks/speed/evaluator.py --direct [--blocks 4] [--pooling]
 
 Both alternate at each batch size. Times are processor times, so other programs matter less; figures are medians over
 the rounds. In the end, each is taken at its own best batch size. The network has first learned a few hundred positions,
@@ -10,6 +11,8 @@ so that it prefers some moves; the share of positions in which both have the sam
 --sizes measures the evaluator alone, at many numbers of channels and batch sizes: billions of operations per second in
 the convolutions, each product and each sum counted. Layers of more channels should be no slower, so a figure below 0.8
 of the best above it is marked: a layer of that size wastes time.
+
+--direct compares networks in float32 whose convolutions use Winograd's filtering with ones that convolve directly.
 """
 
 import argparse
@@ -17,7 +20,7 @@ import statistics
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -29,7 +32,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from configs.flags import whole
 from games import Game, load_game
 from training.learning.learner import Learner, to_tensors
-from training.networks.evaluator import Evaluator
+from training.networks.evaluator import Evaluator, folded
+from training.networks.fused import Float32, FusedRuntime
+from training.networks.layers import Tower
 from training.networks.model_file import canary_positions
 from training.networks.network import build_network
 from training.replay.replay import Batch
@@ -43,6 +48,8 @@ BATCH_SIZES = (1, 16, 32, 64, 128, 256)
 ROUND_SECONDS = 0.3
 TABLE_CHANNELS = (16, 24, 32, 48, 64, 96, 128, 160, 192, 256)
 TABLE_BATCHES = (1, 4, 8, 16, 32, 64, 128, 256, 512)
+DIRECT_CHANNELS = (32, 64, 96, 128, 256)
+DIRECT_BATCHES = (1, 4, 16, 64, 256)
 TABLE_SECONDS = 0.1
 POTHOLE = 0.8  # of the best rate with fewer channels
 
@@ -67,11 +74,13 @@ def evaluation_rate(evaluate: Evaluate, observations: NDArray[np.float32], secon
     return calls * len(observations) / (time.process_time() - started)
 
 
-def evaluation_rates(ways: list[Evaluate], observations: NDArray[np.float32], rounds: int) -> list[float]:
+def evaluation_rates(
+    ways: list[Evaluate], observations: NDArray[np.float32], rounds: int, seconds: float = ROUND_SECONDS
+) -> list[float]:
     """The median evaluations per second of each way; they alternate."""
     for way in ways:
         way(observations)
-    measured = [[evaluation_rate(way, observations) for way in ways] for _ in range(rounds)]
+    measured = [[evaluation_rate(way, observations, seconds) for way in ways] for _ in range(rounds)]
     return [statistics.median(column) for column in zip(*measured, strict=True)]
 
 
@@ -130,13 +139,43 @@ def print_sizes(game: Game, arguments: argparse.Namespace) -> None:
     print(f"{marked.sum()} of {marked.size} are below {POTHOLE} of the best above them")
 
 
+def in_float32(network: nn.Module, game: Game, *, winograd: bool) -> Evaluate:
+    """A ``ResNet`` by the fused operators in float32, its convolutions by Winograd's filtering or direct."""
+    runtime = FusedRuntime(cast(Tower, folded(network)), Float32(winograd=winograd), game.observation_shape[1:])
+
+    def evaluate(observations: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        with torch.inference_mode():
+            logits, value_logits = runtime.run(observations, len(observations))
+        return logits.numpy(), value_logits.numpy()
+
+    return evaluate
+
+
+def print_direct(game: Game, arguments: argparse.Namespace) -> None:
+    """Measure and print how many times as fast Winograd's filtering is as direct convolutions."""
+    print(f"{game.name}, {arguments.blocks} blocks, 1 thread, float32: speed with Winograd's filtering / without")
+    print("channels" + "".join(f"{size:>8}" for size in DIRECT_BATCHES))
+    observations = canary_positions(game, max(DIRECT_BATCHES))
+    for channels in DIRECT_CHANNELS:
+        network = build_network(
+            game, blocks=arguments.blocks, channels=channels, global_pooling=arguments.pooling
+        ).eval()
+        ways = [in_float32(network, game, winograd=winograd) for winograd in (False, True)]
+        print(f"{channels:>8}", end="")
+        for size in DIRECT_BATCHES:
+            direct, filtered = evaluation_rates(ways, observations[:size], arguments.rounds, TABLE_SECONDS)
+            print(f"{filtered / direct:>8.2f}", end="", flush=True)
+        print()
+
+
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=whole(), default=5)
     parser.add_argument("--game", choices=sorted(MEASURED_NETWORKS), default="go")
     parser.add_argument("--sizes", action="store_true", help="measure the evaluator at many sizes instead")
-    parser.add_argument("--blocks", type=whole(), default=4, help="of the networks with --sizes")
+    parser.add_argument("--direct", action="store_true", help="compare Winograd's filtering with direct convolutions")
+    parser.add_argument("--blocks", type=whole(), default=4, help="of the networks with --sizes and --direct")
     parser.add_argument("--pooling", action="store_true", help="give these networks global pooling")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
@@ -145,6 +184,9 @@ def main() -> None:
     game = load_game(arguments.game, **options)
     if arguments.sizes:
         print_sizes(game, arguments)
+        return
+    if arguments.direct:
+        print_direct(game, arguments)
         return
     observations = canary_positions(game, max(BATCH_SIZES))
     network = learned_network(game, observations, shape)

@@ -1,9 +1,11 @@
 """The residual network on a CPU, several times as fast as ordinary torch calls.
 
-Batch norms are folded into the convolutions. A convolution, its bias, the skip connection and the ReLU are one call of
-oneDNN with packed weights: the operators that ``torch.compile`` uses, here without a compiler. Global pooling and its
-bias are too small for oneDNN and run in compiled kernels. Activations are ``[N, H, W, C]`` in memory, in bfloat16 if
-the processor multiplies it fast, else in float32.
+Batch norms are folded into the convolutions. Activations are ``[N, H, W, C]`` in memory, in bfloat16 if the processor
+multiplies it fast, else in float32.
+
+In bfloat16 a convolution, its bias, the skip connection and the ReLU are one call of oneDNN with packed weights: the
+operators that ``torch.compile`` uses, here without a compiler. Global pooling and its bias are too small for oneDNN and
+run in compiled kernels. In float32 convolutions need a third of the multiplications (training/networks/winograd.py).
 """
 
 import logging
@@ -17,8 +19,10 @@ from torch import Tensor, nn
 from games.compiled import compiled
 from training.networks.bfloat16 import Words, narrow, widen
 from training.networks.layers import Block, ConvNorm, GlobalPooling, PooledBlock, Tower, width_scale
+from training.networks.winograd import WinogradConvolution
 
 PACKED_BATCH = 64  # the batch size for which weights are packed; others have the same packing where it was measured
+WINOGRAD_THREADS = 2  # with more threads a direct convolution is faster, because the transforms use only one
 
 log = logging.getLogger(__name__)
 
@@ -73,10 +77,23 @@ def add_bias_relu_wide(words: Words, bias: NDArray[np.float32], out: NDArray[np.
                 out[n, p, c] = max(widen(words[n, p, c]) + bias[n, c], np.float32(0))
 
 
+class FoldedConvolution(Protocol):
+    """A convolution and what follows it; maps are ``[N, C, H, W]``, channels last."""
+
+    def __call__(self, x: Tensor, activation: str) -> Tensor:
+        """``activation`` is "relu" or "none"."""
+
+    def add_relu_to(self, residual: Tensor, x: Tensor) -> None:
+        """``residual = relu(residual + convolution of x)`` in place."""
+
+
 class Arithmetic(Protocol):
-    """The operations between convolutions, in one number type. Maps are ``[N, C, H, W]``, channels last."""
+    """The operations in one number type. Maps are ``[N, C, H, W]``, channels last."""
 
     dtype: torch.dtype
+
+    def convolution(self, layer: ConvNorm, board: tuple[int, int]) -> FoldedConvolution:
+        """The folded convolution ``layer`` on maps of this height and width."""
 
     def board(self, observations: NDArray[np.float32], count: int) -> Tensor:
         """The network's input of ``count`` rows: the observations ``[n, C, H, W]`` and padding."""
@@ -95,6 +112,10 @@ class Bfloat16:
     """Compiled kernels over words: torch's pooling and broadcast additions take two to five times as long."""
 
     dtype = torch.bfloat16
+
+    def convolution(self, layer: ConvNorm, board: tuple[int, int]) -> FoldedConvolution:
+        """Calls oneDNN."""
+        return Convolution(layer, self.dtype, board)
 
     def board(self, observations: NDArray[np.float32], count: int) -> Tensor:
         """Rounds and reorders in one pass."""
@@ -127,10 +148,23 @@ def map_words(x: Tensor) -> Words:
 
 
 class Float32:
-    """Torch's operations, which in float32 take little time compared with the convolutions."""
+    """Torch's operations, which in float32 take little time compared with the convolutions.
+
+    Args:
+        winograd: whether to convolve by Winograd's filtering; None: with few threads.
+    """
 
     dtype = torch.float32
     pooling = GlobalPooling()
+
+    def __init__(self, *, winograd: bool | None = None) -> None:
+        self.winograd = torch.get_num_threads() <= WINOGRAD_THREADS if winograd is None else winograd
+
+    def convolution(self, layer: ConvNorm, board: tuple[int, int]) -> FoldedConvolution:
+        """Takes the fastest way for the kernel's size."""
+        if layer.conv.kernel_size == (1, 1):
+            return PointConvolution(layer)
+        return WinogradConvolution(layer) if self.winograd else Convolution(layer, self.dtype, board)
 
     def board(self, observations: NDArray[np.float32], count: int) -> Tensor:
         """See ``Arithmetic``."""
@@ -182,17 +216,39 @@ class Convolution:
         convolve(residual, x, self.weight, self.bias, self.padding, [1, 1], [1, 1], 1, "add", 1.0, "relu", [], "")
 
 
+class PointConvolution:
+    """A folded convolution of 1x1 in float32: a product of matrices."""
+
+    def __init__(self, layer: ConvNorm) -> None:
+        conv = layer.conv
+        assert conv.bias is not None
+        self.weight = conv.weight.detach().flatten(1).T.contiguous()  # [inputs, outputs]
+        self.bias = conv.bias.detach()
+
+    def __call__(self, x: Tensor, activation: str) -> Tensor:
+        """``activation`` is "relu" or "none"."""
+        points = x.permute(0, 2, 3, 1)
+        out = torch.addmm(self.bias, points.flatten(0, 2), self.weight)
+        if activation == "relu":
+            out.relu_()
+        return out.view(*points.shape[:3], -1).permute(0, 3, 1, 2)
+
+    def add_relu_to(self, residual: Tensor, x: Tensor) -> None:
+        """``residual = relu(residual + convolution of x)`` in place."""
+        residual.add_(self(x, "none")).relu_()
+
+
 class FusedBlock:
     """A block of the tower, with or without pooling; it changes its input in place."""
 
     def __init__(self, block: nn.Module, arithmetic: Arithmetic, board: tuple[int, int]) -> None:
         assert isinstance(block, Block | PooledBlock)
         self.arithmetic = arithmetic
-        self.first = Convolution(block.first, arithmetic.dtype, board)
-        self.second = Convolution(block.second, arithmetic.dtype, board)
+        self.first = arithmetic.convolution(block.first, board)
+        self.second = arithmetic.convolution(block.second, board)
         self.pooled = None
         if isinstance(block, PooledBlock):
-            self.pooled = Convolution(block.pooled, arithmetic.dtype, board)
+            self.pooled = arithmetic.convolution(block.pooled, board)
             self.bias = block.bias
 
     def __call__(self, x: Tensor) -> None:
@@ -221,10 +277,10 @@ class FusedResNet:
 
     def __init__(self, network: Tower, arithmetic: Arithmetic, board: tuple[int, int]) -> None:
         self.arithmetic = arithmetic
-        self.stem = Convolution(network.stem, arithmetic.dtype, board)
+        self.stem = arithmetic.convolution(network.stem, board)
         self.blocks = [FusedBlock(block, arithmetic, board) for block in network.tower]
-        self.head = Convolution(network.head, arithmetic.dtype, board)
-        self.map = Convolution(network.policy.conv, arithmetic.dtype, board)
+        self.head = arithmetic.convolution(network.head, board)
+        self.map = arithmetic.convolution(network.policy.conv, board)
         self.policy, self.value = network.policy, network.value
 
     def __call__(self, observations: NDArray[np.float32], count: int) -> tuple[Tensor, Tensor]:

@@ -4,7 +4,7 @@ import platform
 import resource
 import subprocess
 import sys
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -24,7 +24,9 @@ from tests.training.small_networks import (
     trained_network,
 )
 from training.learning.learner import Learner, to_tensors
-from training.networks.evaluator import Evaluator, padded
+from training.networks.evaluator import Evaluator, folded, padded
+from training.networks.fused import Float32, FusedRuntime
+from training.networks.layers import Tower
 
 BOARD = board_with_pass()
 GAMES = [CONNECT_FOUR, TIC_TAC_TOE, BOARD]
@@ -64,6 +66,17 @@ def test_the_fused_operators_serve_every_network(game: Game, options: dict[str, 
     assert found.describe() == "fused float32 on cpu"
     for ours, wanted in zip(found(observations), plain(network, observations), strict=True):
         np.testing.assert_allclose(ours, wanted, rtol=0, atol=1e-4)
+
+
+@pytest.mark.parametrize("winograd", [True, False])
+def test_both_ways_to_convolve_in_float32_give_the_network_s_answers(winograd: bool) -> None:
+    network, observations = trained_network(BOARD, blocks=3), positions(BOARD, 40)
+    runtime = FusedRuntime(cast(Tower, folded(network)), Float32(winograd=winograd), BOARD.observation_shape[1:])
+    with torch.inference_mode():
+        logits, value_logits = runtime.run(observations, 40)
+    wanted, wanted_values = plain(network, observations)
+    np.testing.assert_allclose(logits.numpy(), wanted, rtol=0, atol=1e-4)
+    np.testing.assert_allclose(torch.tanh(value_logits / 2).numpy(), wanted_values, rtol=0, atol=1e-4)
 
 
 @pytest.mark.parametrize(("dtype", "fused"), RUNTIMES)
@@ -177,8 +190,8 @@ def test_without_working_fused_operators_torch_evaluates_and_the_log_says_so(
 
     monkeypatch.setattr(training.networks.fused.Convolution, "__init__", absent)
     with caplog.at_level(logging.WARNING):
-        evaluate = evaluator(CONNECT_FOUR, "float32", True)
-    assert evaluate.describe() == "torch float32 on cpu"
+        evaluate = evaluator(CONNECT_FOUR, "bfloat16", True)
+    assert evaluate.describe() == "torch bfloat16 on cpu"
     assert "no such operator" in caplog.text
 
 
