@@ -1,10 +1,11 @@
 """Measure ``Learner.train`` against a bare loop of forward, backward and optimizer step.
 
-    python benchmarks/speed/learner.py [--rounds 20] [--game go]
+    python benchmarks/speed/learner.py [--rounds 20] [--game go] [--channels 96] [--batch-size 128] [--optimizer muon]
 
 The learner samples positions from a replay window, replays games and applies symmetries, averages weights, and clips
 and checks each step. The bare loop does none of this; it uses tensors sampled in advance. Both alternate, and the
-median of the rounds' time ratios is reported: 1 means that everything around the network costs nothing. Times are
+median of the rounds' time ratios is reported: 1 means that everything around the network costs nothing. A second bare
+loop convolves directly; it differs where a processor learns in float32 (training/networks/winograd.py). Times are
 processor times, so other programs matter less.
 """
 
@@ -13,6 +14,7 @@ import statistics
 import sys
 import time
 from pathlib import Path
+from unittest.mock import patch
 
 import numpy as np
 import torch
@@ -101,6 +103,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Compare the learner with a bare training loop.")
     parser.add_argument("--rounds", type=whole(), default=20)
     parser.add_argument("--game", choices=sorted(MEASURED_NETWORKS), default="go")
+    parser.add_argument("--channels", type=whole(), default=64)
+    parser.add_argument("--batch-size", type=whole(), default=256)
+    parser.add_argument("--optimizer", choices=("adamw", "muon", "sgd"), default="adamw")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     torch.manual_seed(1)
@@ -108,11 +113,14 @@ def main() -> None:
     game = load_game(arguments.game, **options)
     window = ReplayWindow(game, capacity_positions=10**6)
     window.add(random_games(game, 100))
-    learner = Learner(build_network(game, **shape), device="cpu")
+    shape = {**shape, "channels": arguments.channels}
+    learner = Learner(
+        build_network(game, **shape), device="cpu", batch_size=arguments.batch_size, optimizer=arguments.optimizer
+    )
     batch = to_tensors(window.sample(learner.batch_size, 1), learner.device)
     learner.train(window, 1, 0)
     bare_steps(learner, batch, learner.optimizer)
-    bare, ours, drawing = [], [], []
+    bare, ours, drawing, direct = [], [], [], []
     for number in range(arguments.rounds):
         if number % 2:  # the order alternates, because caches and processor may be in another state for the second
             bare.append(bare_steps(learner, batch, learner.optimizer))
@@ -120,10 +128,12 @@ def main() -> None:
         if number % 2 == 0:
             bare.append(bare_steps(learner, batch, learner.optimizer))
         drawing.append(drawing_steps(learner, window, number))
+        with patch("training.networks.winograd.pays", return_value=False):
+            direct.append(bare_steps(learner, batch, learner.optimizer))
     samples = ROUND_STEPS * learner.batch_size
     print(
         f"{game.name} {options}, {shape['blocks']} blocks x {shape['channels']} channels, batch "
-        f"{learner.batch_size}, 1 thread"
+        f"{learner.batch_size}, {arguments.optimizer}, 1 thread"
     )
     print(
         f"bare loop {samples / statistics.median(bare):,.0f} samples/s, learner "
@@ -132,6 +142,8 @@ def main() -> None:
     ratio = statistics.median(slow / fast for slow, fast in zip(bare, ours, strict=True))
     share = statistics.median(part / whole for part, whole in zip(drawing, ours, strict=True))
     print(f"learner / bare loop {ratio:.3f}; drawing positions takes {share:.1%} of the learner's time")
+    faster = statistics.median(slow / fast for slow, fast in zip(direct, bare, strict=True))
+    print(f"bare loop / bare loop with direct convolutions {faster:.3f}")
 
 
 if __name__ == "__main__":

@@ -19,10 +19,9 @@ from torch import Tensor, nn
 from games.compiled import compiled
 from training.networks.bfloat16 import Words, narrow, widen
 from training.networks.layers import Block, ConvNorm, GlobalPooling, PooledBlock, Tower, width_scale
-from training.networks.winograd import WinogradConvolution
+from training.networks.winograd import WinogradConvolution, pays
 
 PACKED_BATCH = 64  # the batch size for which weights are packed; others have the same packing where it was measured
-WINOGRAD_THREADS = 2  # with more threads a direct convolution is faster, because the transforms use only one
 
 log = logging.getLogger(__name__)
 
@@ -151,20 +150,20 @@ class Float32:
     """Torch's operations, which in float32 take little time compared with the convolutions.
 
     Args:
-        winograd: whether to convolve by Winograd's filtering; None: with few threads.
+        winograd: whether to convolve by Winograd's filtering; None: if it is faster.
     """
 
     dtype = torch.float32
     pooling = GlobalPooling()
 
     def __init__(self, *, winograd: bool | None = None) -> None:
-        self.winograd = torch.get_num_threads() <= WINOGRAD_THREADS if winograd is None else winograd
+        self.winograd = pays() if winograd is None else winograd
 
     def convolution(self, layer: ConvNorm, board: tuple[int, int]) -> FoldedConvolution:
         """Takes the fastest way for the kernel's size."""
         if layer.conv.kernel_size == (1, 1):
             return PointConvolution(layer)
-        return WinogradConvolution(layer) if self.winograd else Convolution(layer, self.dtype, board)
+        return WinogradConvolution(layer.conv) if self.winograd else Convolution(layer, self.dtype, board)
 
     def board(self, observations: NDArray[np.float32], count: int) -> Tensor:
         """See ``Arithmetic``."""

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from training.networks.value_heads import ValueHead, start_near_zero
+from training.networks.winograd import convolve_to_learn
 
 HEAD_CHANNELS = 32  # of the policy head's map, and of the map that is pooled for both heads
 MEAN_WIDTH = 14.0  # KataGo's mean board width: pooled means are also scaled by (width - 14) / 10
@@ -27,7 +28,7 @@ class ConvNorm(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """``[N, inputs, H, W]`` -> ``[N, outputs, H, W]``."""
-        return self.norm(self.conv(x))
+        return self.norm(convolve_to_learn(self.conv, x))
 
     def fold(self) -> None:
         """Merge the batch norm, in evaluation mode, into the convolution."""

@@ -10,20 +10,30 @@ The transforms evaluate and interpolate polynomials at 0, 1, -1, 2 and infinity.
 those of a direct convolution to about six digits; bfloat16 is too coarse for it.
 """
 
+from collections.abc import Iterator
+from typing import Any
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 
 from games.compiled import compiled, inlined
-from training.networks.layers import ConvNorm
 
 Floats = NDArray[np.float32]
 
 TILE = 3  # points along each side of a tile
 WINDOW = 5  # points along each side of what a tile depends on
 TILES_AT_ONCE = 144  # more would not stay in the processor's cache between the transforms
-WEIGHT_TRANSFORM = [[1 / 2, 0, 0], [-1 / 2, -1 / 2, -1 / 2], [-1 / 6, 1 / 6, -1 / 6], [1 / 6, 1 / 3, 2 / 3], [0, 0, 1]]
+MOST_THREADS = 2  # the transforms use only one
+_LINE = np.array([[1 / 2, 0, 0], [-1 / 2, -1 / 2, -1 / 2], [-1 / 6, 1 / 6, -1 / 6], [1 / 6, 1 / 3, 2 / 3], [0, 0, 1]])
+WEIGHT_TRANSFORM = torch.from_numpy(np.kron(_LINE, _LINE)).float()  # [25, 9]
+
+
+def pays() -> bool:
+    """Whether Winograd's filtering is faster than direct convolutions with torch's number of threads."""
+    return torch.get_num_threads() <= MOST_THREADS
 
 
 @inlined
@@ -60,52 +70,71 @@ def interpolate(a: Floats, b: Floats, c: Floats, d: Floats, e: Floats, out: tupl
 
 
 @inlined
-def row_or(rows: Floats, y: int, outside: Floats) -> Floats:
-    """``rows[y]``, or ``outside`` beyond the board."""
-    return rows[y] if 0 <= y < len(rows) else outside
+def evaluate_three(a: Floats, b: Floats, c: Floats, out: tuple[Floats, ...]) -> None:
+    """The transpose of ``interpolate``: gradients of three results in a line -> those of five products."""
+    two, four = np.float32(2), np.float32(4)
+    to_0, to_1, to_2, to_3, to_4 = out
+    for i in range(len(a)):
+        to_0[i] = a[i]
+    for i in range(len(a)):
+        to_1[i] = a[i] + b[i] + c[i]
+    for i in range(len(a)):
+        to_2[i] = a[i] - b[i] + c[i]
+    for i in range(len(a)):
+        to_3[i] = a[i] + two * b[i] + four * c[i]
+    for i in range(len(a)):
+        to_4[i] = c[i]
+
+
+@inlined
+def copy(numbers: Floats, out: Floats) -> None:
+    """``out[:] = numbers``, which numba does not vectorize."""
+    for i in range(len(numbers)):
+        out[i] = numbers[i]
 
 
 @compiled
 def transform_boards(boards: Floats, tiles: Floats) -> None:
-    """Boards ``[N, H, W * C]`` -> ``[25, N * T, C]``, where T is the number of tiles of a board."""
-    count, height, length = boards.shape
-    channels = tiles.shape[2]
-    down = -(-height // 3)
-    across = tiles.shape[1] // (count * down)
-    outside = np.zeros(length, np.float32)
-    lines = np.zeros((5, (3 * across + 2) * channels), np.float32)  # its first column and its last ones remain zero
-    inside = slice(channels, channels + length)
-    tile = 0
+    """Boards ``[N, H, W, C]`` -> ``[25, N * T, C]``, where T is the number of tiles of a board."""
+    count, height, width, channels = boards.shape
+    down, across = -(-height // 3), -(-width // 3)
+    # A row has the columns 0, 3, 6, ..., then 1, 4, ..., then 2, 5, ...: so the first numbers of all tiles in a row of
+    # tiles lie side by side, and the second ones, and so on, and loops are long. Points outside the board remain zero.
+    framed = np.zeros((3 * down + 2, 3, across + 1, channels), np.float32)
+    rows = framed.reshape(3 * down + 2, 3 * (across + 1) * channels)
+    lines = np.empty((5, 3, (across + 1) * channels), np.float32)
+    flat = lines.reshape(5, 3 * (across + 1) * channels)
+    of_tiles = tiles.reshape(5, 5, count * down, across * channels)
+    last = across * channels
     for n in range(count):
-        rows = boards[n]
-        for y in range(-1, 3 * down - 1, 3):
+        for y in range(height):
+            for x in range(width):
+                copy(boards[n, y, x], framed[y + 1, (x + 1) % 3, (x + 1) // 3])
+        for ty in range(down):
+            y, row = 3 * ty, n * down + ty
             evaluate(
-                row_or(rows, y, outside),
+                rows[y],
                 rows[y + 1],
-                row_or(rows, y + 2, outside),
-                row_or(rows, y + 3, outside),
-                row_or(rows, y + 4, outside),
-                (lines[0, inside], lines[1, inside], lines[2, inside], lines[3, inside], lines[4, inside]),
+                rows[y + 2],
+                rows[y + 3],
+                rows[y + 4],
+                (flat[0], flat[1], flat[2], flat[3], flat[4]),
             )
-            for x in range(across):
-                at = 3 * x * channels
-                for k in range(5):
-                    line = lines[k]
-                    evaluate(
-                        line[at : at + channels],
-                        line[at + channels : at + 2 * channels],
-                        line[at + 2 * channels : at + 3 * channels],
-                        line[at + 3 * channels : at + 4 * channels],
-                        line[at + 4 * channels : at + 5 * channels],
-                        (
-                            tiles[5 * k, tile],
-                            tiles[5 * k + 1, tile],
-                            tiles[5 * k + 2, tile],
-                            tiles[5 * k + 3, tile],
-                            tiles[5 * k + 4, tile],
-                        ),
-                    )
-                tile += 1
+            for k in range(5):
+                evaluate(
+                    lines[k, 0, :last],
+                    lines[k, 1, :last],
+                    lines[k, 2, :last],
+                    lines[k, 0, channels:],
+                    lines[k, 1, channels:],
+                    (
+                        of_tiles[k, 0, row],
+                        of_tiles[k, 1, row],
+                        of_tiles[k, 2, row],
+                        of_tiles[k, 3, row],
+                        of_tiles[k, 4, row],
+                    ),
+                )
 
 
 @compiled
@@ -147,45 +176,162 @@ def transform_products(products: Floats, bias: Floats, low: np.float32, add: boo
                             point[c] = max(result[c] + bias[c], low)
 
 
+@compiled
+def transform_gradients(boards: Floats, tiles: Floats) -> None:
+    """Gradients of results ``[N, H, W, C]`` -> gradients of products ``[25, N * T, C]``."""
+    count, height, width, channels = boards.shape
+    down, across = -(-height // 3), -(-width // 3)
+    framed = np.zeros((3 * down, 3, across, channels), np.float32)  # as in ``transform_boards``
+    rows = framed.reshape(3 * down, 3 * across * channels)
+    lines = np.empty((5, 3, across * channels), np.float32)
+    flat = lines.reshape(5, 3 * across * channels)
+    of_tiles = tiles.reshape(5, 5, count * down, across * channels)
+    for n in range(count):
+        for y in range(height):
+            for x in range(width):
+                copy(boards[n, y, x], framed[y, x % 3, x // 3])
+        for ty in range(down):
+            y, row = 3 * ty, n * down + ty
+            evaluate_three(rows[y], rows[y + 1], rows[y + 2], (flat[0], flat[1], flat[2], flat[3], flat[4]))
+            for k in range(5):
+                evaluate_three(
+                    lines[k, 0],
+                    lines[k, 1],
+                    lines[k, 2],
+                    (
+                        of_tiles[k, 0, row],
+                        of_tiles[k, 1, row],
+                        of_tiles[k, 2, row],
+                        of_tiles[k, 3, row],
+                        of_tiles[k, 4, row],
+                    ),
+                )
+
+
 class WinogradConvolution:
-    """A folded convolution of 3x3 in float32; maps are ``[N, C, H, W]`` in channels-last order.
+    """A convolution of 3x3 with a bias, in float32; maps are ``[N, C, H, W]`` in channels-last order."""
 
-    Args:
-        layer: the convolution.
-    """
-
-    def __init__(self, layer: ConvNorm) -> None:
-        conv = layer.conv
+    def __init__(self, conv: nn.Conv2d) -> None:
         assert conv.bias is not None
-        transform = torch.tensor(WEIGHT_TRANSFORM, dtype=torch.float64)
-        weights = transform @ conv.weight.detach().double() @ transform.T  # [outputs, inputs, 5, 5]
-        self.weights = weights.permute(2, 3, 1, 0).flatten(0, 1).float().contiguous()  # [25, inputs, outputs]
-        self.bias = conv.bias.detach().float().numpy()
+        self.weights = transform_weights(conv.weight.detach())
+        self.bias = conv.bias.detach().numpy()
 
     def __call__(self, x: Tensor, activation: str) -> Tensor:
         """``activation`` is "relu" or "none"."""
-        out = torch.empty((len(x), len(self.bias), *x.shape[2:]), memory_format=torch.channels_last)
-        self._convolve(x, out, low=0.0 if activation == "relu" else -np.inf, add=False)
+        out = empty_maps(x, len(self.bias))
+        convolve(x, self.weights, self.bias, out, low=0.0 if activation == "relu" else -np.inf)
         return out
 
     def add_relu_to(self, residual: Tensor, x: Tensor) -> None:
         """``residual = relu(residual + convolution of x)`` in place."""
-        self._convolve(x, residual, low=0.0, add=True)
+        convolve(x, self.weights, self.bias, residual, low=0.0, add=True)
 
-    def _convolve(self, x: Tensor, out: Tensor, *, low: float, add: bool) -> None:
-        boards, results = in_memory(x), in_memory(out)
-        count, height, width, channels = boards.shape
-        tiles_per_board = -(-height // TILE) * -(-width // TILE)
-        at_once = max(1, TILES_AT_ONCE // tiles_per_board)
-        for first in range(0, count, at_once):
-            part = boards[first : first + at_once]
-            tiles = torch.empty((WINDOW**2, len(part) * tiles_per_board, channels))
-            transform_boards(part.reshape(len(part), height, width * channels), tiles.numpy())
-            products = torch.bmm(tiles, self.weights)
-            transform_products(products.numpy(), self.bias, np.float32(low), add, results[first : first + at_once])
+
+def convolve_to_learn(conv: nn.Conv2d, x: Tensor) -> Tensor:
+    """``conv(x)``, by Winograd's filtering if that is faster: with gradients, in float32, on a CPU."""
+    suits = (
+        conv.kernel_size == (3, 3)
+        and conv.bias is None
+        and conv.weight.requires_grad
+        and torch.is_grad_enabled()
+        and x.dtype == conv.weight.dtype == torch.float32
+        and x.device.type == "cpu"
+        and not torch.is_autocast_enabled("cpu")
+        and pays()
+    )
+    return learning_convolution(x, conv.weight) if suits else conv(x)
+
+
+def learning_convolution(x: Tensor, weight: Tensor) -> Tensor:
+    """The convolution of maps ``[N, I, H, W]`` with weights ``[O, I, 3, 3]``, in float32 and with gradients."""
+    out: Tensor = LearningConvolution.apply(x, weight)  # type: ignore[no-untyped-call]
+    return out
+
+
+class LearningConvolution(torch.autograd.Function):
+    """``learning_convolution``.
+
+    The gradient of the maps is a convolution with turned weights. That of the weights is a sum of the same matrix
+    products, whose transformed maps are computed again, since they would take three times the memory of the maps.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor) -> Tensor:
+        """Maps ``[N, I, H, W]`` and weights ``[O, I, 3, 3]`` -> maps ``[N, O, H, W]``."""
+        ctx.save_for_backward(x, weight)
+        return convolve_freely(x, weight)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor]:
+        """The gradient of ``forward``'s result -> those of its arguments."""
+        x, weight = ctx.saved_tensors
+        turned = weight.flip(2, 3).transpose(0, 1)
+        of_maps = convolve_freely(gradient, turned) if ctx.needs_input_grad[0] else None
+        return of_maps, weight_gradient(x, gradient)
+
+
+def convolve_freely(x: Tensor, weight: Tensor) -> Tensor:
+    """The convolution of maps ``[N, I, H, W]`` with weights ``[O, I, 3, 3]``."""
+    out = empty_maps(x, len(weight))
+    convolve(x, transform_weights(weight), np.zeros(len(weight), np.float32), out, low=-np.inf)
+    return out
+
+
+def weight_gradient(x: Tensor, gradient: Tensor) -> Tensor:
+    """The gradient of the weights ``[O, I, 3, 3]`` from the maps and the gradient of the results."""
+    boards, gradients = in_memory(x), in_memory(gradient)
+    total = torch.zeros((WINDOW**2, boards.shape[3], gradients.shape[3]))
+    for part in parts(boards):
+        maps, results = new_tiles(boards[part]), new_tiles(gradients[part])
+        transform_boards(boards[part], maps.numpy())
+        transform_gradients(gradients[part], results.numpy())
+        total.baddbmm_(maps.transpose(1, 2), results)
+    return (WEIGHT_TRANSFORM.T @ total.flatten(1)).view(3, 3, *total.shape[1:]).permute(3, 2, 0, 1)
+
+
+def transform_weights(weight: Tensor) -> Tensor:
+    """Weights ``[O, I, 3, 3]`` -> ``[25, I, O]``."""
+    outputs, inputs = weight.shape[:2]
+    return (WEIGHT_TRANSFORM @ weight.permute(2, 3, 1, 0).reshape(9, -1)).view(-1, inputs, outputs)
+
+
+def convolve(x: Tensor, weights: Tensor, bias: Floats, out: Tensor, *, low: float, add: bool = False) -> None:
+    """Write the convolution of ``x`` with transformed weights, plus a bias ``[O]``, to ``out``, or add it, with no
+    result below ``low``.
+    """
+    boards, results = in_memory(x), in_memory(out)
+    for part in parts(boards):
+        tiles = new_tiles(boards[part])
+        transform_boards(boards[part], tiles.numpy())
+        products = torch.bmm(tiles, weights)
+        transform_products(products.numpy(), bias, np.float32(low), add, results[part])
 
 
 def in_memory(x: Tensor) -> Floats:
-    """The memory of a channels-last map, ``[N, H, W, C]``."""
-    memory: Floats = x.permute(0, 2, 3, 1).numpy()
+    """The memory of a map in channels-last order, ``[N, H, W, C]``, without its gradient; other orders are copied."""
+    memory: Floats = x.detach().permute(0, 2, 3, 1).contiguous().numpy()
     return memory
+
+
+def empty_maps(x: Tensor, channels: int) -> Tensor:
+    """New maps ``[N, channels, H, W]`` for the results of ``x``."""
+    return torch.empty((len(x), channels, *x.shape[2:]), memory_format=torch.channels_last)
+
+
+def parts(boards: Floats) -> Iterator[slice]:
+    """The boards ``[N, H, W, C]`` that are computed at once."""
+    count, height, width, _ = boards.shape
+    at_once = max(1, TILES_AT_ONCE // tiles_of(height, width))
+    return (slice(first, min(first + at_once, count)) for first in range(0, count, at_once))
+
+
+def tiles_of(height: int, width: int) -> int:
+    """The number of tiles of a board."""
+    return -(-height // TILE) * -(-width // TILE)
+
+
+def new_tiles(boards: Floats) -> Tensor:
+    """Memory for the transformed tiles of boards ``[N, H, W, C]``."""
+    count, height, width, channels = boards.shape
+    return torch.empty((WINDOW**2, count * tiles_of(height, width), channels))
