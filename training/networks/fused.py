@@ -150,20 +150,22 @@ class Float32:
     """Torch's operations, which in float32 take little time compared with the convolutions.
 
     Args:
-        winograd: whether to convolve by Winograd's filtering; None: if it is faster.
+        winograd: whether to convolve by Winograd's filtering where it is faster.
     """
 
     dtype = torch.float32
     pooling = GlobalPooling()
 
-    def __init__(self, *, winograd: bool | None = None) -> None:
-        self.winograd = pays() if winograd is None else winograd
+    def __init__(self, *, winograd: bool = True) -> None:
+        self.winograd = winograd
 
     def convolution(self, layer: ConvNorm, board: tuple[int, int]) -> FoldedConvolution:
-        """Takes the fastest way for the kernel's size."""
+        """Takes the fastest way for the layer's size."""
         if layer.conv.kernel_size == (1, 1):
             return PointConvolution(layer)
-        return WinogradConvolution(layer.conv) if self.winograd else Convolution(layer, self.dtype, board)
+        if self.winograd and pays(layer.conv):
+            return WinogradConvolution(layer.conv)
+        return Convolution(layer, self.dtype, board)
 
     def board(self, observations: NDArray[np.float32], count: int) -> Tensor:
         """See ``Arithmetic``."""

@@ -27,13 +27,22 @@ TILE = 3  # points along each side of a tile
 WINDOW = 5  # points along each side of what a tile depends on
 TILES_AT_ONCE = 144  # more would not stay in the processor's cache between the transforms
 MOST_THREADS = 2  # the transforms use only one
+LEAST_WIDTH = 20  # as of layers with 40 inputs and outputs, or with 32 and 64
 _LINE = np.array([[1 / 2, 0, 0], [-1 / 2, -1 / 2, -1 / 2], [-1 / 6, 1 / 6, -1 / 6], [1 / 6, 1 / 3, 2 / 3], [0, 0, 1]])
 WEIGHT_TRANSFORM = torch.from_numpy(np.kron(_LINE, _LINE)).float()  # [25, 9]
 
 
-def pays() -> bool:
-    """Whether Winograd's filtering is faster than direct convolutions with torch's number of threads."""
-    return torch.get_num_threads() <= MOST_THREADS
+def pays(conv: nn.Conv2d) -> bool:
+    """Whether Winograd's filtering is faster than a direct convolution, with torch's number of threads.
+
+    The products grow with the product of inputs and outputs, the transforms with their sum.
+    """
+    inputs, outputs = conv.in_channels, conv.out_channels
+    return (
+        conv.kernel_size == (3, 3)
+        and inputs * outputs >= LEAST_WIDTH * (inputs + outputs)
+        and torch.get_num_threads() <= MOST_THREADS
+    )
 
 
 @inlined
@@ -230,14 +239,13 @@ class WinogradConvolution:
 def convolve_to_learn(conv: nn.Conv2d, x: Tensor) -> Tensor:
     """``conv(x)``, by Winograd's filtering if that is faster: with gradients, in float32, on a CPU."""
     suits = (
-        conv.kernel_size == (3, 3)
-        and conv.bias is None
+        conv.bias is None
         and conv.weight.requires_grad
         and torch.is_grad_enabled()
         and x.dtype == conv.weight.dtype == torch.float32
         and x.device.type == "cpu"
         and not torch.is_autocast_enabled("cpu")
-        and pays()
+        and pays(conv)
     )
     return learning_convolution(x, conv.weight) if suits else conv(x)
 

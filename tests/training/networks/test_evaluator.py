@@ -70,7 +70,7 @@ def test_the_fused_operators_serve_every_network(game: Game, options: dict[str, 
 
 @pytest.mark.parametrize("winograd", [True, False])
 def test_both_ways_to_convolve_in_float32_give_the_network_s_answers(winograd: bool) -> None:
-    network, observations = trained_network(BOARD, blocks=3), positions(BOARD, 40)
+    network, observations = trained_network(BOARD, blocks=3, channels=48), positions(BOARD, 40)
     runtime = FusedRuntime(cast(Tower, folded(network)), Float32(winograd=winograd), BOARD.observation_shape[1:])
     with torch.inference_mode():
         logits, value_logits = runtime.run(observations, 40)

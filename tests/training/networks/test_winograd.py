@@ -67,11 +67,12 @@ def test_the_first_layer_computes_no_gradient_of_its_input() -> None:
 @pytest.mark.parametrize(
     ("conv", "dtype"),
     [
-        (torch.nn.Conv2d(3, 4, 1, bias=False), torch.float32),
-        (torch.nn.Conv2d(3, 4, 3, padding=1), torch.float32),
-        (torch.nn.Conv2d(3, 4, 3, padding=1, bias=False), torch.float64),
+        (torch.nn.Conv2d(64, 64, 1, bias=False), torch.float32),
+        (torch.nn.Conv2d(64, 64, 3, padding=1), torch.float32),
+        (torch.nn.Conv2d(64, 4, 3, padding=1, bias=False), torch.float32),
+        (torch.nn.Conv2d(64, 64, 3, padding=1, bias=False), torch.float64),
     ],
 )
 def test_other_convolutions_remain_torch_s(conv: torch.nn.Conv2d, dtype: torch.dtype) -> None:
-    conv, x = conv.to(dtype), maps(2, 3, 5, 5).to(dtype)
+    conv, x = conv.to(dtype), maps(2, 64, 5, 5).to(dtype)
     assert torch.equal(convolve_to_learn(conv, x), conv(x))
