@@ -53,7 +53,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     if arguments.rehearse:
         use_device(arguments.gpu)
         log.info("rehearsal: loading PyTorch, and compiling what is not compiled yet")
-        rehearse(arguments.rehearse)
+        try:
+            rehearse(arguments.rehearse, device=device_of(arguments.gpu))
+        except ValueError as error:
+            log.error("the rehearsal has failed: %s", error)
+            return 2
         return 0
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -77,7 +81,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         "on the GPU that the scheduler has assigned" if assigned else device_text(arguments.gpu),
     )
     try:
-        play(folder, arguments.worker_class, one_core=arguments.gpu is None and not assigned)
+        play(folder, arguments.worker_class, device="cuda" if assigned else device_of(arguments.gpu))
     except Exception:
         log.exception("worker %s ends", folder.name)
         return 1
@@ -98,7 +102,8 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
         "--gpu",
         type=whole(0),
         metavar="N",
-        help="play on this GPU, as nvidia-smi numbers them (default: on one core of the CPU)",
+        help="play on this GPU, as nvidia-smi numbers them, and never on the CPU instead (default: on one core of the "
+        "CPU)",
     )
     parser.add_argument(
         "--worker-class",
@@ -143,8 +148,13 @@ def device_text(gpu: int | None) -> str:
     return "on one core" if gpu is None else f"on GPU {gpu}"
 
 
-def play(folder: Path, worker_class: str, *, one_core: bool) -> None:
-    """Be the folder's worker until it ends.
+def device_of(gpu: int | None) -> str:
+    """Return the device of the networks, as ``Evaluator`` has it."""
+    return "cpu" if gpu is None else "cuda"
+
+
+def play(folder: Path, worker_class: str, *, device: str) -> None:
+    """Be the folder's worker until it ends; without its device it plays nothing, and says in its heartbeat why.
 
     Raises:
         RuntimeError: the folder was deleted while this process started, and has another worker now.
@@ -158,19 +168,24 @@ def play(folder: Path, worker_class: str, *, one_core: bool) -> None:
     )
     from training.worker.worker_class import load_worker_class
 
-    if one_core:
+    if device == "cpu":
         use_threads(1)  # one thread per process scales better than several threads in one
     kind = load_worker_class(worker_class)
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     other = claim(folder, sys.argv)  # again: the imports take seconds, in which the folder may be deleted
     if other is not None:
         raise RuntimeError(f"{folder} was deleted and created again, and has another worker: process {other}")
-    kind(folder).run()
+    worker = kind(folder)
+    worker.device = device
+    worker.run()
 
 
-def rehearse(name: str) -> None:
+def rehearse(name: str, *, device: str) -> None:
     """Play with an untrained network, with itself and against a random player: that uses and compiles everything that a
     worker needs.
+
+    Raises:
+        ValueError: there is no such device; the text says what is missing.
     """
     from configs.schema import NetworkSettings, SearchSettings
     from games import load_game
@@ -182,7 +197,7 @@ def rehearse(name: str) -> None:
 
     game = load_game(name)
     network = build_network(game, **NetworkSettings(blocks=1, channels=8).arguments())
-    evaluator = Evaluator(network.eval(), game, max_batch=2)
+    evaluator = Evaluator(network.eval(), game, device=device, max_batch=2)
     settings = SearchSettings(num_simulations=4, cheap_simulations=2)
     self_play = SelfPlay(game, evaluator, settings, parallel_games=2)
     self_play.begin([1, 2])

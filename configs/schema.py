@@ -52,6 +52,7 @@ def _like(pattern: str, description: str) -> AfterValidator:
     return AfterValidator(check)
 
 
+Device = Annotated[str, _like(r"auto|cpu|cuda(:[0-9]{1,3})?", "auto, cpu, cuda or a GPU such as cuda:1")]
 Line = Annotated[str, Field(max_length=4096), _like(r"[^\x00-\x1f\x7f]+", "one line of text")]
 Name = Annotated[
     str, _like(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", "up to 64 letters, digits, '.', '_', '-', starting with no sign")
@@ -290,7 +291,7 @@ class TrainingSettings(Section):
     """Training: batches, optimizer, replay window, checkpoints."""
 
     asynchronous: bool = True
-    device: Auto | Literal["cpu", "cuda"] = "auto"  # of the learner and the workers here; auto: GPUs, if there are any
+    device: Device = "auto"  # of the learner, the evaluations and the workers here; auto: GPUs, if there are any
     batch_size: Annotated[int, Field(ge=2, le=65_536)] = 256
     learning_rate: Annotated[float, Field(gt=0, le=10)] = 1e-3
     learning_rate_schedule: Literal["constant", "cosine"] = "constant"
@@ -323,6 +324,10 @@ class TrainingSettings(Section):
             )
         if self.learner.ranks > self.batch_size:
             raise ValueError(f"learner.ranks ({self.learner.ranks}) must not exceed batch_size ({self.batch_size})")
+        if self.learner.ranks > 1 and ":" in self.device:
+            raise ValueError(
+                f"device ({self.device}) is one GPU, but learner.ranks ({self.learner.ranks}) need one each"
+            )
         if self.steps_per_model and not self.asynchronous:
             raise ValueError(
                 "steps_per_model needs asynchronous: true; otherwise one model plays all games of an iteration"
@@ -373,11 +378,11 @@ class WorkerDefaults(Section):
 
     user: User | None = None  # finally: the name of the local user
     key_path: Line | None = None  # private key file on the main node
-    gpu_id: CountOrZero = 0  # a worker without a GPU plays on its CPU
+    gpu_id: CountOrZero | None = 0  # on a machine without any, and with null, the CPU plays
     gpu_ids: Annotated[tuple[CountOrZero, ...], Field(min_length=1), BeforeValidator(_tuple)] | None = (
-        None  # a process each
+        None  # instead of gpu_id
     )
-    processes: Auto | Annotated[int, Field(ge=1, le=1024)] = "auto"  # without a GPU; auto: one per core
+    processes: Auto | Annotated[int, Field(ge=1, le=1024)] = "auto"  # per GPU, else in all; auto: 1, or one per core
     port: Annotated[int, Field(ge=1, le=65_535)] | None = None  # finally: 22
     directory: Line = "~/keima"  # on the worker
     python: Line = "python3"  # on the worker

@@ -43,7 +43,7 @@ class LoadedNetwork:
 
     def __init__(self, game: Game, model: Model, search: SearchSettings, *, device: str = "auto") -> None:
         self.game, self.model_version = game, model.model_version
-        self._model, self._search = model, search
+        self._model, self._search, self._device = model, search, device
         self._evaluator = Evaluator(model.build(game), game, device=device)
 
     def evaluate(self, observations: Planes) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
@@ -85,7 +85,9 @@ class LoadedNetwork:
 
     def player(self, *, simulations: int = 400) -> Player:
         """A player for ``play_game`` that makes ``simulations`` before each move."""
-        return SearchPlayer(search_for_strength(self.game, self._model, self._search, num_simulations=simulations))
+        return SearchPlayer(
+            search_for_strength(self.game, self._model, self._search, num_simulations=simulations, device=self._device)
+        )
 
 
 def load_network(source: str | Path, *, version: int | None = None, device: str = "auto") -> LoadedNetwork:

@@ -91,7 +91,7 @@ def test_a_worker_whose_folder_was_recreated_while_it_started_leaves_it_to_the_o
     monkeypatch.setattr("training.worker.worker_class.load_worker_class", replaced)
     try:
         with pytest.raises(RuntimeError, match=f"process {other.pid}"):
-            start_worker.play(folder, "x.Y", one_core=False)
+            start_worker.play(folder, "x.Y", device="cuda")
     finally:
         other.kill()
         other.wait()
@@ -220,3 +220,37 @@ os._exit(0)
 def test_a_log_on_a_full_disk_does_not_end_the_worker(tmp_path: Path) -> None:
     (tmp_path / "log").symlink_to("/dev/full")
     assert run([sys.executable, "-c", FULL_DISK, str(tmp_path / "log")]).stdout == "it lives"
+
+
+def test_a_rehearsal_on_a_gpu_fails_without_one_and_says_what_is_missing(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    monkeypatch.setattr(start_worker, "start_log", lambda path: None)
+    monkeypatch.setattr(start_worker, "use_device", lambda gpu: None)  # torch has read the environment already
+    assert start_worker.main(["--rehearse", "tic_tac_toe", "--gpu", "0"]) == 2
+    assert "the rehearsal has failed: there is no device 'cuda' here" in caplog.text
+
+
+@pytest.mark.parametrize(("options", "device"), [([], "cpu"), (["--gpu", "3"], "cuda")])
+def test_a_worker_with_a_gpu_may_not_play_on_the_cpu_instead(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: list[str], device: str
+) -> None:
+    made = []
+
+    class Kind:
+        device = "auto"
+
+        def __init__(self, folder: Path) -> None:
+            made.append(self)
+
+        def run(self) -> None:
+            pass
+
+    for name in ("start_log", "use_device"):
+        monkeypatch.setattr(start_worker, name, lambda given: None)
+    monkeypatch.setattr(start_worker.signal, "signal", lambda number, handler: None)
+    monkeypatch.setattr("training.networks.evaluator.use_threads", lambda count: None)
+    monkeypatch.setattr("training.worker.worker_class.load_worker_class", lambda name: Kind)
+    assert start_worker.main(["--folder", str(tmp_path / "w"), *options]) == 0
+    assert [worker.device for worker in made] == [device]

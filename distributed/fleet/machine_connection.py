@@ -446,8 +446,8 @@ class MachineConnection:
 
 def expected_workers(machine: WorkerSettings, root: Path) -> list[str]:
     """Return the workers that a machine had in an earlier session, or else those that it most likely has."""
-    if machine.gpu_ids and len(machine.gpu_ids) > 1:
-        return [f"{machine.name}-{number}" for number, _ in enumerate(machine.gpu_ids, start=1)]
+    if machine.gpu_ids and (each := 1 if machine.processes == "auto" else machine.processes) * len(machine.gpu_ids) > 1:
+        return [f"{machine.name}-{number}" for number in range(1, each * len(machine.gpu_ids) + 1)]
     split = [path.parent.name.rpartition("-") for path in root.glob(f"*/{RUN_MARK}")]
     numbers = sorted(int(number) for name, _, number in split if name == machine.name and number.isdecimal())
     return [f"{machine.name}-{number}" for number in numbers] or [machine.name]

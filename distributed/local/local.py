@@ -8,7 +8,8 @@ from functools import partial
 from pathlib import Path
 
 from configs.schema import Settings
-from distributed.local.worker_devices import CUDA_VISIBLE_DEVICES, Spread, spread_here
+from distributed.local.gpu_processes import CUDA_VISIBLE_DEVICES, PRELOADED
+from distributed.local.worker_devices import Spread, spread_here
 from games import Game
 from training.common.logs import log_to
 from training.common.processes import Process, start_process
@@ -23,7 +24,6 @@ from training.worker.worker_folder import Heartbeat
 
 log = logging.getLogger(__name__)
 
-PRELOADED = "distributed.local.preloaded"  # by the server of processes
 NICENESS = 5  # of workers: if cores are scarce, the learner comes first, because all workers wait for it in the end
 STOP_SECONDS = 20.0  # for a worker to deliver its games
 FIRST_TIME = "The search is compiled for this machine: once, in about a minute; from then on it starts in seconds."
@@ -77,7 +77,7 @@ class LocalProcesses(FolderBackend):
         self._log_death = log_death or (lambda name, what: log_event(f"worker {name} {what}"))
         self._devices: dict[str, str] = dict(zip(named, devices, strict=True)) if devices is not None else {}
         load_worker_class(settings.distributed.worker_class)  # fails here, once, if the class cannot be loaded
-        self._target = target or partial(play_in_folder, worker_class=settings.distributed.worker_class)
+        self._target, self._worker_class = target, settings.distributed.worker_class
         self._processes: dict[str, Process] = {}
         self._starts: dict[str, list[float]] = {name: [] for name in named}
         self._dead: set[str] = set()  # workers whose games must be withdrawn before they are restarted
@@ -155,7 +155,9 @@ class LocalProcesses(FolderBackend):
             self._start(name)
 
     def _start(self, name: str) -> None:
-        arguments = (self._devices.get(name), self._target, self.folders[name].root)
+        device = self._devices.get(name)
+        play = partial(play_in_folder, worker_class=self._worker_class, device="cuda" if device else "auto")
+        arguments = (device, self._target or play, self.folders[name].root)
         self._processes[name] = start_process(be_worker, arguments, preloaded=PRELOADED, name=name)
         self._starts[name].append(time.monotonic())
 
@@ -265,13 +267,15 @@ def be_worker(device: str | None, target: Callable[[Path], None], root: Path) ->
     target(root)
 
 
-def play_in_folder(root: Path, *, worker_class: str) -> None:
-    """Run a worker process: play in the worker folder ``root`` on one core."""
+def play_in_folder(root: Path, *, worker_class: str, device: str) -> None:
+    """Run a worker process: play in the worker folder ``root`` on one core, with networks on ``device``."""
     leave_to_parent()
     log_to(logging.FileHandler(root / "logs" / f"worker_{root.name}.log", encoding="utf-8"))
     use_threads(1)  # one thread per process scales better than several threads in one
     try:
-        load_worker_class(worker_class)(root).run()
+        worker = load_worker_class(worker_class)(root)
+        worker.device = device
+        worker.run()
     except Exception:
         log.exception("worker %s ends", root.name)
         raise

@@ -5,14 +5,13 @@ A worker sees one GPU or none: its part of ``CUDA_VISIBLE_DEVICES``. Workers get
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from configs.schema import Settings
+from distributed.local.gpu_processes import CUDA_VISIBLE_DEVICES, FEWEST_PER_GPU, measured_processes
 from training.networks.evaluator import count_gpus
-
-CUDA_VISIBLE_DEVICES = "CUDA_VISIBLE_DEVICES"
-FEWEST_PER_GPU = 2  # one prepares positions while those of another are evaluated
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,15 +49,21 @@ def visible_gpus(count: int, listed: str | None) -> tuple[str, ...]:
 
 
 def spread_workers(
-    gpus: Sequence[str], *, cores: int, workers: int | None = None, per_gpu: int | None = None
+    gpus: Sequence[str],
+    *,
+    cores: int,
+    workers: int | None = None,
+    per_gpu: int | None = None,
+    measure: Callable[[], tuple[int, str]] | None = None,
 ) -> Spread:
     """Spread worker processes evenly over the GPUs, or if there are none, leave them to the CPU.
 
     Args:
         gpus: the names of the GPUs.
-        cores: the cores that this process may use. By default one worker per core, and at least two per GPU.
+        cores: the cores that this process may use. By default at most one worker per core, and at least two per GPU.
         workers: the number of workers in all; with several GPUs rounded down to a multiple, but at least one per GPU.
         per_gpu: the number of workers per GPU.
+        measure: returns how many keep a GPU busy, and a sentence about it; by default no more than that play on each.
 
     Raises:
         ValueError: there would be no worker, or both numbers are given.
@@ -71,10 +76,16 @@ def spread_workers(
     if not gpus:
         note = f"there is no GPU to play on: {cores} workers play on the CPU, one for each core" if per_gpu else ""
         return Spread(devices=("",) * (workers or cores), note=note)
-    if per_gpu is None:
-        per_gpu = max(FEWEST_PER_GPU, cores // len(gpus)) if workers is None else max(1, workers // len(gpus))
-    devices = tuple(gpus) * per_gpu
     note = ""
+    if per_gpu is None and workers is None:
+        per_gpu = max(FEWEST_PER_GPU, cores // len(gpus))
+        if measure and per_gpu > FEWEST_PER_GPU:
+            most, note = measure()
+            per_gpu = min(per_gpu, most)
+    elif per_gpu is None:
+        assert workers is not None
+        per_gpu = max(1, workers // len(gpus))
+    devices = tuple(gpus) * per_gpu
     if workers is not None and workers != len(devices):
         note = (
             f"{workers} workers cannot be spread evenly over {len(gpus)} GPUs: {len(devices)} play, {per_gpu} on each"
@@ -89,9 +100,26 @@ def spread_here(settings: Settings, *, per_gpu: int | None = None) -> Spread:
         ValueError: see ``spread_workers``.
     """
     asked = settings.self_play.workers
-    gpus = () if "cpu" in (settings.training.device, settings.self_play.device) else gpus_here()
+    gpus = gpus_of(settings)
     workers = None if asked == "auto" else asked
-    return spread_workers(gpus, cores=len(os.sched_getaffinity(0)), workers=workers, per_gpu=per_gpu)
+    measure = partial(measured_processes, settings, gpus[0]) if gpus else None
+    cores = len(os.sched_getaffinity(0))
+    return spread_workers(gpus, cores=cores, workers=workers, per_gpu=per_gpu, measure=measure)
+
+
+def gpus_of(settings: Settings) -> tuple[str, ...]:
+    """Return the names of the GPUs on which a run's workers play here.
+
+    Raises:
+        ValueError: there is no such GPU.
+    """
+    device = settings.training.device
+    if "cpu" in (device, settings.self_play.device):
+        return ()
+    gpus, number = gpus_here(), device.partition(":")[2]
+    if number and int(number) >= len(gpus):
+        raise ValueError(f"training.device: there is no {device} here; {len(gpus)} GPUs are visible")
+    return (gpus[int(number)],) if number else gpus
 
 
 def device_slots(asked: str | None, gpus: Sequence[str], *, cores: int, per_device: int = 1) -> tuple[DeviceSlot, ...]:

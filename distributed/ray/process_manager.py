@@ -46,7 +46,7 @@ class RayProcessManager(RemoteProcessManager):
         place, plays = self._seat()
         refuse_versions(transport.worker, place, ray=ray.__version__)
         gpu = gpu_of(transport.worker, place) if self._gpu and plays else None
-        own = {"python": place.python} | ({} if gpu is None else {"gpu_ids": (gpu,)})
+        own = {"python": place.python, "gpu_id": None} | ({} if gpu is None else {"gpu_ids": (gpu,)})
         self._machine = self._machine.model_copy(update=own)
         report("checking the node")
         install_remote(transport)

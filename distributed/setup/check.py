@@ -13,6 +13,7 @@ from distributed.ssh.errors import Refused
 
 LEAST_DISK = 10**9  # bytes
 LEAST_MEMORY = 10**9  # bytes for each worker
+LEAST_GPU_MEMORY = 10**9  # bytes for each worker: CUDA itself takes half of it
 CLOCK_SECONDS = 60.0  # more is worth a warning; no clocks are compared
 
 
@@ -39,6 +40,7 @@ def findings(
         *_packages(probe, machine, required),
         _code(probe, machine, required),
         _gpu(probe, machine),
+        *_gpu_memory(probe, machine),
         *_gpu_torch(probe, machine),
         _logout(probe),
         _clock(probe, now()),
@@ -68,17 +70,25 @@ def refuse(worker: str, checked: Iterable[Finding], *, named: bool = False) -> N
 
 
 def worker_slots(probe: Probe, machine: WorkerSettings) -> list[WorkerSlot]:
-    """Return the workers of a machine: one for each GPU that the config names, or without GPUs one for each core."""
-    present = {gpu.index for gpu in probe.gpus}
-    gpus: list[int | None] = [gpu for gpu in _wanted_gpus(machine) if gpu in present]
-    places = gpus or [None] * (probe.cpus if machine.processes == "auto" else machine.processes)
+    """Return the workers of a machine: for each GPU that the config names, or without GPUs for each core.
+
+    Several of a GPU alternate, so that the first workers play on different GPUs.
+    """
+    gpus: list[int | None] = [gpu.index for gpu in _used_gpus(probe, machine)]
+    asked = None if machine.processes == "auto" else machine.processes
+    places = gpus * (asked or 1) if gpus else [None] * (asked or probe.cpus)
     if len(places) == 1:
         return [WorkerSlot(machine.name, places[0])]
     return [WorkerSlot(f"{machine.name}-{number}", gpu) for number, gpu in enumerate(places, start=1)]
 
 
 def _wanted_gpus(machine: WorkerSettings) -> tuple[int, ...]:
-    return machine.gpu_ids or (machine.gpu_id,)
+    return machine.gpu_ids or (() if machine.gpu_id is None else (machine.gpu_id,))
+
+
+def _used_gpus(probe: Probe, machine: WorkerSettings) -> list[Gpu]:
+    present = {gpu.index: gpu for gpu in probe.gpus}
+    return [present[index] for index in _wanted_gpus(machine) if index in present]
 
 
 def _writable(probe: Probe, machine: WorkerSettings) -> Finding:
@@ -195,8 +205,8 @@ def _gpu(probe: Probe, machine: WorkerSettings) -> Finding:
     if probe.gpus and missing:
         text = f"there is no GPU {', '.join(map(str, missing))}; there are {listed}"
         return _bad("gpu", text, f"correct {'gpu_ids' if machine.gpu_ids else 'gpu_id'} in the config")
-    if probe.gpus:
-        return _good("gpu", ", ".join(_described(gpu) for gpu in probe.gpus if gpu.index in wanted))
+    if probe.gpus and wanted:
+        return _good("gpu", ", ".join(_described(gpu) for gpu in _used_gpus(probe, machine)))
     workers = len(worker_slots(probe, machine))
     instead = f"its processor plays, in {workers} {'process' if workers == 1 else 'processes'}"
     if machine.gpu_ids:
@@ -206,6 +216,8 @@ def _gpu(probe: Probe, machine: WorkerSettings) -> Finding:
             text,
             "there: install NVIDIA's driver, until nvidia-smi lists the GPUs; or remove gpu_ids from the config",
         )
+    if machine.gpu_id is None:
+        return _good("gpu", f"none is used: {instead}")
     if probe.gpu_error:
         remedy = "there: install or repair NVIDIA's driver, until nvidia-smi lists the GPU"
         return Finding("gpu", False, False, f"{probe.gpu_error}, so {instead}", remedy)
@@ -219,14 +231,29 @@ def _described(gpu: Gpu) -> str:
     return f"{gpu.index}: {gpu.name}, {_gigabytes(gpu.memory)}"
 
 
+def _gpu_memory(probe: Probe, machine: WorkerSettings) -> list[Finding]:
+    """Check for GPUs with too little memory for their processes."""
+    each = 1 if machine.processes == "auto" else machine.processes
+    least = min((gpu.memory for gpu in _used_gpus(probe, machine) if gpu.memory), default=0)
+    if not least or least >= each * LEAST_GPU_MEMORY:
+        return []
+    fewer = max(1, least // LEAST_GPU_MEMORY)
+    remedy = "let its processor play (`gpu_id: null`)" if each == 1 else f"say `processes: {fewer}` in the config"
+    text = f"only {_gigabytes(least)} of memory for {each} {'process' if each == 1 else 'processes'}"
+    return [Finding("gpu", False, False, text, remedy)]
+
+
 def _gpu_torch(probe: Probe, machine: WorkerSettings) -> list[Finding]:
-    """Check for a build of torch that cannot use the GPU."""
+    """Check for a build of torch that cannot use the GPU, on which its workers would not play."""
     version = probe.python.packages.get("torch") if probe.python else None
-    if not probe.gpus or not probe.python or not version or not version.endswith("+cpu"):
+    if not _used_gpus(probe, machine) or not probe.python or not version or not version.endswith("+cpu"):
         return []
     own = own_python(machine) or probe.python.path
-    remedy = f"there: {own} -m pip install --force-reinstall torch=={_public(version)}, without PyTorch's CPU index"
-    return [Finding("gpu", False, False, f"torch {version} cannot use the GPU", remedy)]
+    remedy = (
+        f"there: {own} -m pip install --force-reinstall torch=={_public(version)}, without PyTorch's CPU index; or let "
+        "its processor play (`gpu_id: null`)"
+    )
+    return [_bad("gpu", f"torch {version} cannot use the GPU", remedy)]
 
 
 def _logout(probe: Probe) -> Finding:

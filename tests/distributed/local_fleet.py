@@ -9,7 +9,8 @@ from typing import Any, ClassVar
 
 from configs.schema import Settings, WorkerSettings
 from distributed.fleet.fleet import Fleet
-from distributed.local.local import PRELOADED, play_in_folder
+from distributed.local.gpu_processes import PRELOADED
+from distributed.local.local import play_in_folder
 from distributed.setup.machine import WorkerSlot, worker_place
 from distributed.setup.process_manager import ProcessManager, ProcessStatus, RemoteProcessManager
 from distributed.setup.release import PROJECT, WORKER_CLASS, worker_requirements
@@ -152,7 +153,7 @@ class ForkedWorkers:
 
     def start(self, transport: Transport, slot: WorkerSlot) -> None:
         folder = WorkerFolder(self._root / transport.worker / worker_place(slot.name)).make()
-        play = partial(play_in_folder, worker_class=WORKER_CLASS)
+        play = partial(play_in_folder, worker_class=WORKER_CLASS, device="auto")
         self._processes[slot.name] = start_process(play, (folder.root,), preloaded=PRELOADED, name=slot.name)
 
     def stop(self, transport: Transport, worker: str, *, seconds: float = 10.0) -> None:

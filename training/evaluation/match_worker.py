@@ -55,6 +55,7 @@ def search_for_strength(
     num_simulations: int,
     max_positions: int = 0,
     cached: bool = False,
+    device: str = "auto",
 ) -> Search:
     """The search of evaluation games.
 
@@ -62,9 +63,10 @@ def search_for_strength(
         settings: self-play's.
         max_positions: per network call; 0: no limit.
         cached: remember evaluations from one move to the next, as long as nobody measures the time of each.
+        device: of the network, as ``Evaluator`` has it.
     """
     limit = min(max_positions or TREES, TREES)
-    evaluator = Evaluator(model.build(game), game, max_batch=limit)
+    evaluator = Evaluator(model.build(game), game, device=device, max_batch=limit)
     evaluate: Evaluate = evaluator if limit == TREES else in_parts(evaluator, limit)
     if settings.match_policy_temperature != 1:
         evaluate = softened(evaluate, settings.match_policy_temperature)

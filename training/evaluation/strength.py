@@ -47,7 +47,7 @@ class Strength:
     def __init__(self, game: Game, settings: Settings, ledger: Ledger, *, remote: RemoteMatches | None = None) -> None:
         self._game, self._ledger, self._seed, self._remote = game, ledger, settings.run.seed, remote
         self._settings: EvaluationSettings = settings.evaluation
-        self._search_settings = settings.search
+        self._search_settings, self._device = settings.search, settings.training.device
         self._positions = load_positions(game, count=self._settings.positions) if self._settings.perfect_play else None
 
     def measure(self, model: Model, *, beside: bool = False) -> Steps[EvaluationReport]:
@@ -165,12 +165,17 @@ class Strength:
 
     def evaluator(self, model: Model) -> Evaluator:
         """The evaluator of ``model``."""
-        return Evaluator(model.build(self._game), self._game, max_batch=TREES)
+        return Evaluator(model.build(self._game), self._game, device=self._device, max_batch=TREES)
 
     def search(self, model: Model) -> Search:
         """The search of ``model`` with the simulations of evaluation."""
         return search_for_strength(
-            self._game, model, self._search_settings, num_simulations=self._settings.num_simulations, cached=True
+            self._game,
+            model,
+            self._search_settings,
+            num_simulations=self._settings.num_simulations,
+            cached=True,
+            device=self._device,
         )
 
     def _file(self, model: Model) -> bytes:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
+from training.common.processes import hidden_program
 from training.common.signals import leave_to_parent
 from training.replay.epochs import Epochs
 from training.replay.replay import WHOLE, Batch
@@ -44,9 +45,12 @@ class EpochFeed:
     def batches(self, epoch: int, *, done: int = 0) -> Iterator[Ready]:
         """The batches of an epoch after its first ``done`` positions; call ``sample`` before asking for the next."""
         source = _Source(self.epochs, self.rows, epoch, done)
-        for ready in DataLoader(
+        loader = DataLoader(
             source, batch_size=None, num_workers=self.num_workers, collate_fn=_as_it_is, worker_init_fn=_of_this_rank
-        ):
+        )
+        with hidden_program():
+            made = iter(loader)
+        for ready in made:
             self._ready = ready
             yield ready
 

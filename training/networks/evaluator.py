@@ -8,6 +8,7 @@ torch; on a CUDA device torch with a captured graph per batch size.
 
 import copy
 import ctypes
+import os
 from collections.abc import Mapping
 from typing import Any
 
@@ -143,16 +144,37 @@ def pick_device(name: str) -> torch.device:
     """The device called ``name``; "auto" is a CUDA device if there is one, else the CPU.
 
     Raises:
-        ValueError: the device does not exist here.
+        ValueError: the device does not exist here or cannot compute; the message says what is missing.
     """
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
     try:
         device = torch.device(name)
-        torch.empty(0, device=device)
+        torch.ones(2, device=device).sum().item()  # a GPU that this build has no code for fails only now
     except (RuntimeError, AssertionError) as error:
-        raise ValueError(f"there is no device {name!r} here; use auto or cpu: {error}") from error
+        missing = cuda_lacks(error) if name.startswith("cuda") else str(error)
+        raise ValueError(f"there is no device {name!r} here; use auto or cpu: {missing}") from error
+    if device.type == "cuda" and device.index is None:
+        return torch.device("cuda", torch.cuda.current_device())
     return device
+
+
+def cuda_lacks(error: Exception) -> str:
+    """What is missing for a CUDA device, by torch's error, and what to do."""
+    text = str(error).strip().partition("\n")[0]
+    build, seen = f"PyTorch {torch.__version__}", os.environ.get("CUDA_VISIBLE_DEVICES")
+    if torch.version.cuda is None and torch.version.hip is None:
+        return f"{build} is built for processors alone; install a build with CUDA"
+    if "too old" in text and "driver" in text:
+        return f"NVIDIA's driver is too old for {build}, which needs CUDA {torch.version.cuda}; update the driver"
+    if "no NVIDIA driver" in text:
+        return "there is no NVIDIA driver; install it, until nvidia-smi lists the GPU"
+    if "No CUDA GPUs" in text or "invalid device ordinal" in text:
+        which = "" if seen is None else f" among those of CUDA_VISIBLE_DEVICES={seen}"
+        return f"there is no such GPU{which}; nvidia-smi lists those that there are"
+    if "no kernel image" in text:
+        return f"{build} has no code for this kind of GPU; install a build that has"
+    return text
 
 
 def count_gpus() -> int:
@@ -160,10 +182,24 @@ def count_gpus() -> int:
     return torch.cuda.device_count()
 
 
+def device_memory(name: str) -> tuple[int, int]:
+    """The bytes that are free on the device called ``name``, and the most that this process's tensors have taken there;
+    0 and 0 for a processor.
+
+    Raises:
+        ValueError: see ``pick_device``.
+    """
+    device = pick_device(name)
+    if device.type != "cuda":
+        return 0, 0
+    return torch.cuda.mem_get_info(device)[0], torch.cuda.max_memory_reserved(device)
+
+
 def fast_dtype(device: torch.device) -> torch.dtype:
     """The shortest number type in which ``device`` multiplies fast."""
     if device.type == "cuda":
-        return torch.bfloat16 if torch.cuda.is_bf16_supported(including_emulation=False) else torch.float16
+        with torch.cuda.device(device):
+            return torch.bfloat16 if torch.cuda.is_bf16_supported(including_emulation=False) else torch.float16
     names = ("_is_avx512_bf16_supported", "_is_amx_tile_supported")
     fast = any(getattr(torch.cpu, name, bool)() for name in names)
     return torch.bfloat16 if fast and device.type == "cpu" else torch.float32
@@ -233,16 +269,17 @@ class Program:
         self._graph = self._capture(pool) if pool else None
 
     def _capture(self, pool: Any) -> torch.cuda.CUDAGraph:
-        side = torch.cuda.Stream(self._inputs.device)
-        side.wait_stream(torch.cuda.current_stream(self._inputs.device))
-        # Libraries allocate memory and choose algorithms in the first calls, which must not be captured.
-        with torch.cuda.stream(side):
-            for _ in range(3):
-                self._network(self._inputs)
-        torch.cuda.current_stream(self._inputs.device).wait_stream(side)
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, pool=pool):
-            self._outputs = self._network(self._inputs)
+        with torch.cuda.device(self._inputs.device):  # memory and streams of a capture are those of the current device
+            side = torch.cuda.Stream()
+            side.wait_stream(torch.cuda.current_stream())
+            # Libraries allocate memory and choose algorithms in the first calls, which must not be captured.
+            with torch.cuda.stream(side):
+                for _ in range(3):
+                    self._network(self._inputs)
+            torch.cuda.current_stream().wait_stream(side)
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph, pool=pool, stream=side):  # torch's own stream is one device's for all
+                self._outputs = self._network(self._inputs)
         return graph
 
     def __call__(self, observations: Tensor) -> tuple[Tensor, Tensor]:

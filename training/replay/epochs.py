@@ -10,12 +10,13 @@ memory, however large the files are.
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from configs.schema import NetworkSettings, SearchSettings, TrainingSettings
-from games.game import Game
+from games import Game, load_game
 from training.data.game_files import read_game_file
 from training.replay.replay import Batch, ReplayWindow
 
@@ -85,6 +86,14 @@ class Epochs:
     training: TrainingSettings = TrainingSettings()
     search: SearchSettings = SearchSettings()
     network: NetworkSettings = NetworkSettings()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What another process needs, which loads the game itself: compiled rules cannot be sent."""
+        return {**vars(self), "game": (self.game.name, self.game.options)}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        name, options = state["game"]
+        vars(self).update({**state, "game": load_game(name, **options)})
 
     def batches(self, epoch: int, *, done: int = 0) -> Iterator[Planned]:
         """The batches of an epoch after its first ``done`` positions."""

@@ -232,6 +232,7 @@ class InlineBackend(FolderBackend):
         self._cycles = cycles
         remove_stale_parts(self.folders["inline"].outbox)  # of a killed session; worker processes do this themselves
         self._worker = load_worker_class(settings.distributed.worker_class)(root / "inline")
+        self._worker.device = "cpu" if settings.self_play.device == "cpu" else settings.training.device
 
     def collect(self) -> list[PendingBatch]:
         """See ``SelfPlayBackend``."""

@@ -174,6 +174,25 @@ def evaluations_per_second(game: Game, evaluate: Evaluate, settings: SearchSetti
     return trial.rate()
 
 
+def device_share(game: Game, evaluate: Evaluate, settings: SearchSettings, parallel_games: int) -> float:
+    """The share of self-play's time in which the network computes and the search waits, in (0, 1]."""
+    waited = 0.0
+
+    def timed(observations: Planes) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        nonlocal waited
+        began = time.perf_counter()
+        answers = evaluate(observations)
+        waited += time.perf_counter() - began
+        return answers
+
+    trial = Trial(game, timed, settings, parallel_games, clock=time.perf_counter)
+    trial.take_turn()  # the first calls take longer
+    waited, began = 0.0, time.perf_counter()
+    for _ in range(TURNS):
+        trial.take_turn()
+    return waited / (time.perf_counter() - began)
+
+
 def in_parts(evaluate: Evaluate, most: int) -> Evaluate:
     """``evaluate``, split into calls of at most ``most`` positions."""
 

@@ -49,7 +49,12 @@ class Worker:
     Args:
         root: the worker folder.
         clock: seconds that never go back.
+
+    Attributes:
+        device: of its networks; "auto": a GPU if there is one. Whoever starts a worker may set another before it runs.
     """
+
+    device = "auto"
 
     def __init__(self, root: Path, *, clock: Callable[[], float] = time.monotonic) -> None:
         self.folder = WorkerFolder(root).make()
@@ -139,7 +144,7 @@ class Worker:
 
     def _play_matches(self, playing: Playing, orders: Sequence[MatchOrder]) -> None:
         try:
-            self._orders.advance(orders, playing.assignment, playing.game)
+            self._orders.advance(orders, playing.assignment, playing.game, device=self.device)
         except OSError as error:
             log.warning("results of evaluation games cannot be handed over: %s", error)
         playing.skip_time()
@@ -226,10 +231,18 @@ class Worker:
 
     def _accept_model(self, assignment: Assignment) -> None:
         try:
+            pick_device(self.device)
+        except ValueError as error:
+            self._set_error("device", str(error))
+            return
+        self._set_error("device", "")
+        try:
             self._keep_modules(assignment)
             game = load_game(assignment.game, **assignment.options)
             model = self._models.receive(assignment.model_version, assignment.model_sha256)
-            check_canary(model, game, Evaluator(model.build(game), game, max_batch=CANARY_POSITIONS))
+            check_canary(
+                model, game, Evaluator(model.build(game), game, device=self.device, max_batch=CANARY_POSITIONS)
+            )
             if self.playing:
                 self.playing.change_model(model, assignment.model_version)
             else:
@@ -258,12 +271,12 @@ class Worker:
     def _start_playing(self, model: Model, game: Game, assignment: Assignment) -> Playing:
         most = (assignment.parallel_games or max(AUTO_SIZES)) * assignment.search.leaves_per_tree
         limit = min(assignment.max_positions or most, most)
-        evaluator = Evaluator(model.build(game), game, max_batch=limit)
+        evaluator = Evaluator(model.build(game), game, device=self.device, max_batch=limit)
         evaluate = evaluator if limit == most else in_parts(evaluator, limit)
         bundled = assignment
         if assignment.parallel_games == 0:
             network = f"{model.description.network} {evaluator.describe()}, at most {limit} positions a call"
-            clock = time.process_time if pick_device("auto").type == "cpu" else time.perf_counter
+            clock = time.process_time if pick_device(self.device).type == "cpu" else time.perf_counter
             parallel_games, found = known_parallel_games(
                 game, evaluate, assignment.search, network=network, clock=clock
             )

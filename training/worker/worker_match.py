@@ -87,8 +87,10 @@ class OrderPlayer:
             pass
         return True
 
-    def advance(self, orders: Sequence[MatchOrder], assignment: Assignment, game: Game) -> None:
-        """Make one network call of each model for all these orders, and write the results of those that end.
+    def advance(
+        self, orders: Sequence[MatchOrder], assignment: Assignment, game: Game, *, device: str = "auto"
+    ) -> None:
+        """Make one network call of each model on a device for all these orders, and write the results of those that end.
 
         An order that cannot be played is refused in its result.
 
@@ -99,7 +101,7 @@ class OrderPlayer:
             self._table = MatchTable(game)
         for order in orders:
             if order.id not in self._playing:
-                self._begin(self._table, order, assignment, game)
+                self._begin(self._table, order, assignment, game, device)
         try:
             self._table.advance()
         except ValueError as error:
@@ -111,9 +113,9 @@ class OrderPlayer:
             order = self._playing.pop(order_id)
             self._hand_over(played_order(assignment.worker, order, starts_of(game, order), result))
 
-    def _begin(self, table: MatchTable, order: MatchOrder, assignment: Assignment, game: Game) -> None:
+    def _begin(self, table: MatchTable, order: MatchOrder, assignment: Assignment, game: Game, device: str) -> None:
         try:
-            fixture = order_fixture(game, order, lambda who: self._player(who, order, assignment, game))
+            fixture = order_fixture(game, order, lambda who: self._player(who, order, assignment, game, device))
         except (ValueError, OSError) as error:
             self._refuse(order, assignment, error)
             return
@@ -136,25 +138,28 @@ class OrderPlayer:
             self._table = None
             self._searches.clear()
 
-    def _player(self, who: Contestant, order: MatchOrder, assignment: Assignment, game: Game) -> SearchPlayer:
+    def _player(
+        self, who: Contestant, order: MatchOrder, assignment: Assignment, game: Game, device: str
+    ) -> SearchPlayer:
         key = (who.sha256, order.num_simulations)
         if key not in self._searches:
             search = search_for_strength(
                 game,
-                self._model(who, game),
+                self._model(who, game, device),
                 assignment.search,
                 num_simulations=order.num_simulations,
                 max_positions=assignment.max_positions,
                 cached=True,
+                device=device,
             )
             self._searches[key] = SearchPlayer(search)
         return self._searches[key]
 
-    def _model(self, who: Contestant, game: Game) -> Model:
+    def _model(self, who: Contestant, game: Game, device: str) -> Model:
         path = self._folder.inbox / who.file_name
         data = read_limited(path, MAX_MODEL_BYTES)
         if content_sha256(data) != who.sha256:
             raise ValueError(f"{path} does not have the SHA-256 in the order")
         model = decode_model(data)
-        check_canary(model, game, Evaluator(model.build(game), game, max_batch=CANARY_POSITIONS))
+        check_canary(model, game, Evaluator(model.build(game), game, device=device, max_batch=CANARY_POSITIONS))
         return model

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TypeVar
 
 import pytest
+import torch
 
 from configs.schema import Settings
 from distributed.fleet.fleet import Fleet
@@ -14,7 +15,7 @@ from games import Game
 from scripts.audit import audit
 from tests.distributed.local_fleet import Network, fleet_settings, open_fleet, worker_settings
 from tests.distributed.small_project import end_all
-from tests.training.small_run import GAME, NETWORK, model_bytes
+from tests.training.small_run import GAME, NETWORK, model_bytes, small_settings
 from training.common.steps import complete
 from training.data.ledger import open_ledger
 from training.evaluation.match import SearchPlayer
@@ -238,3 +239,18 @@ def test_workers_play_a_run_s_evaluation_games_unless_every_byte_must_be_reprodu
     assert {second for _, second, *_ in matches} >= {"random", "model-000001"}
     assert bool(seen) == asynchronous
     assert not audit(tmp_path).problems
+
+
+def test_the_main_node_measures_on_the_device_of_its_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    def picked(name: str) -> torch.device:
+        asked.append(name)
+        return torch.device("cpu")
+
+    monkeypatch.setattr("training.networks.evaluator.pick_device", picked)
+    settings = small_settings(tmp_path, training={"device": "cuda:1"})
+    with open_ledger(tmp_path, GAME) as ledger:
+        strength, model = Strength(GAME, settings, ledger), decode_model(model_bytes(1))
+        strength.evaluator(model), strength.search(model)
+    assert asked == ["cuda:1", "cuda:1"]

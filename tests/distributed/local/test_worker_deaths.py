@@ -5,9 +5,11 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from distributed.local import local
 from distributed.local.local import LocalProcesses
 from tests.distributed.local.short_lived import PATIENCE, write_device
 from tests.training.small_run import GAME, model_bytes, small_settings
@@ -134,3 +136,17 @@ def test_each_worker_sees_its_assigned_device(tmp_path: Path, monkeypatch: pytes
     opened.close()
     assert [(folder / "device").read_text() for folder in folders] == devices
     assert os.environ["CUDA_VISIBLE_DEVICES"] == "0,1,2"
+
+
+@pytest.mark.parametrize(("devices", "expected"), [(["0", ""], ["cuda", "auto"]), (None, ["auto", "auto"])])
+def test_a_worker_with_a_gpu_may_not_play_on_the_cpu_instead(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, devices: list[str] | None, expected: list[str]
+) -> None:
+    started: list[Any] = []
+    monkeypatch.setattr(local, "start_process", lambda target, arguments, **how: started.append(arguments))
+    settings = small_settings(tmp_path)
+    backend = LocalProcesses(
+        tmp_path, count=2, game=GAME, settings=settings, run_id="run", devices=devices, compiled=True
+    )
+    backend.publish(1, model_bytes(1))
+    assert [target.keywords["device"] for _, target, _ in started] == expected

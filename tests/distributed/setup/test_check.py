@@ -104,6 +104,7 @@ def test_a_machine_without_problems_needs_no_remedy() -> None:
         ({"gpus": GPUS}, {"gpu_id": 2}, "gpu", "no GPU 2; there are 0: H200, 1: H200", "gpu_id"),
         ({"gpus": GPUS}, {"gpu_ids": [1, 5, 7]}, "gpu", "no GPU 5, 7", "gpu_ids"),
         ({}, {"gpu_ids": [0, 1]}, "gpu", "no NVIDIA GPU", "driver"),
+        ({"gpus": GPUS, "packages": {"torch": "2.13.0+cpu"}}, {}, "gpu", "cannot use the GPU", "`gpu_id: null`"),
     ],
 )
 def test_every_obstacle_is_named_with_its_remedy(
@@ -120,7 +121,6 @@ def test_every_obstacle_is_named_with_its_remedy(
     [
         ({"clock": NOW - 3600}, "clock", "3600 s behind ours"),
         ({"gpu_error": "nvidia-smi is missing"}, "gpu", "nvidia-smi is missing, so its processor plays"),
-        ({"gpus": GPUS, "packages": {"torch": "2.13.0+cpu"}}, "gpu", "cannot use the GPU"),
         ({"kills_processes": True}, "logout", "KillUserProcesses"),
         ({"memory": 2 * 10**9}, "memory", "only 2.0 GB for 4 workers"),
     ],
@@ -130,6 +130,22 @@ def test_a_warning_keeps_no_worker_from_playing(changes: dict[str, Any], what: s
     assert (finding.what, finding.fatal) == (what, False)
     assert text in finding.text
     assert finding.remedy
+
+
+@pytest.mark.parametrize(
+    ("memory", "processes", "remedy"), [(11, 12, "`processes: 11`"), (0.5, "auto", "`gpu_id: null`")]
+)
+def test_a_gpu_with_too_little_memory_for_its_processes_is_a_warning(
+    memory: float, processes: Any, remedy: str
+) -> None:
+    small = [{**GPUS[0], "memory": int(memory * 10**9)}]
+    (finding,) = wrong(a_probe(gpus=small), processes=processes)
+    assert (finding.what, finding.fatal) == ("gpu", False) and "of memory for" in finding.text
+    assert remedy in finding.remedy
+
+
+def test_a_processor_may_play_although_there_is_a_gpu() -> None:
+    assert wrong(a_probe(gpus=GPUS, packages={"torch": "2.13.0+cpu"}), gpu_id=None) == []
 
 
 def test_the_build_of_a_package_is_not_part_of_its_version() -> None:
@@ -170,6 +186,13 @@ def test_a_clone_in_the_folder_is_used_if_it_has_the_same_code() -> None:
         ({"cpus": 2}, {}, [WorkerSlot("worker1-1"), WorkerSlot("worker1-2")]),
         ({"cpus": 2}, {"processes": 1}, [WorkerSlot("worker1")]),
         ({"cpus": 1}, {}, [WorkerSlot("worker1")]),
+        ({"gpus": GPUS, "cpus": 2}, {"gpu_id": None}, [WorkerSlot("worker1-1"), WorkerSlot("worker1-2")]),
+        ({"gpus": GPUS}, {"processes": 2}, [WorkerSlot("worker1-1", 0), WorkerSlot("worker1-2", 0)]),
+        (
+            {"gpus": GPUS},
+            {"gpu_ids": [0, 1], "processes": 2},
+            [WorkerSlot(f"worker1-{number}", gpu) for number, gpu in ((1, 0), (2, 1), (3, 0), (4, 1))],
+        ),
     ],
 )
 def test_a_machine_has_one_worker_per_gpu_or_else_per_core(

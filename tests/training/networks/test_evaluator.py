@@ -4,6 +4,8 @@ import platform
 import resource
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from typing import Any, cast
 
 import numpy as np
@@ -24,7 +26,7 @@ from tests.training.small_networks import (
     trained_network,
 )
 from training.learning.learner import Learner, to_tensors
-from training.networks.evaluator import Evaluator, folded, padded
+from training.networks.evaluator import Evaluator, Program, folded, padded, pick_device
 from training.networks.fused import Float32, FusedRuntime
 from training.networks.layers import Tower
 
@@ -251,3 +253,69 @@ def test_weights_are_packed_once_and_not_in_each_call() -> None:
     ).stdout
     calls = [part.partition("end")[0] for part in said.split("begin")[1:]]
     assert len(calls) == 2 and all("convolution" in call and "reorder" not in call for call in calls)
+
+
+@pytest.mark.parametrize(
+    ("build", "error", "said"),
+    [
+        (None, "Torch not compiled with CUDA enabled", "is built for processors alone; install a build with CUDA"),
+        (
+            "12.8",
+            "The NVIDIA driver on your system is too old (found version 11040). Please update",
+            "too old for PyTorch .*, which needs CUDA 12.8; update the driver",
+        ),
+        ("12.8", "Found no NVIDIA driver on your system. Please check", "no NVIDIA driver; install it"),
+        ("12.8", "No CUDA GPUs are available", "no such GPU among those of CUDA_VISIBLE_DEVICES=7"),
+        ("12.8", "CUDA error: invalid device ordinal\nCUDA kernel errors might", "no such GPU among"),
+        ("12.8", "CUDA error: no kernel image is available for execution", "has no code for this kind of GPU"),
+        ("12.8", "CUDA error: out of memory\nCUDA kernel errors might", "CUDA error: out of memory$"),
+    ],
+)
+def test_what_a_missing_gpu_lacks_is_said(
+    monkeypatch: pytest.MonkeyPatch, build: str | None, error: str, said: str
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise RuntimeError(error)
+
+    monkeypatch.setattr(torch.version, "cuda", build)
+    monkeypatch.setattr(torch, "ones", fail)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "7")
+    with pytest.raises(ValueError, match=f"no device 'cuda' here; use auto or cpu: .*{said}"):
+        pick_device("cuda")
+
+
+def test_graphs_are_captured_under_their_own_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With stand-ins for torch's streams and captures, which take memory and streams from the current device."""
+    current, captured = [torch.device("cuda", 0)], []
+
+    @contextmanager
+    def under(device: torch.device) -> Iterator[None]:
+        current.append(device)
+        yield
+        current.pop()
+
+    class Stream:
+        def __init__(self) -> None:
+            self.device = current[-1]
+
+        def wait_stream(self, other: "Stream") -> None:
+            assert other.device == self.device
+
+    @contextmanager
+    def capture(graph: object, *, pool: object, stream: Stream) -> Iterator[None]:
+        captured.append((current[-1], stream.device))
+        yield
+
+    stand_ins = {
+        "device": under,
+        "Stream": Stream,
+        "current_stream": Stream,
+        "stream": lambda stream: nullcontext(),
+        "CUDAGraph": object,
+        "graph": capture,
+    }
+    for name, stand_in in stand_ins.items():
+        monkeypatch.setattr(torch.cuda, name, stand_in)
+    network, inputs = trained_network(TIC_TAC_TOE), torch.zeros(2, *TIC_TAC_TOE.observation_shape)
+    Program(network, inputs, pool="memory")
+    assert captured == [(inputs.device, inputs.device)]

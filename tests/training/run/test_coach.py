@@ -6,11 +6,12 @@ import pytest
 
 from scripts.audit import audit
 from tests.training.run.coaching import FakeEvaluation, Listener, coaching, inline
-from tests.training.small_run import small_settings
+from tests.training.small_run import GAME, small_settings
 from training.common.reports import EvaluationReport
 from training.common.steps import Steps
 from training.data.ledger import read_ledger
 from training.networks.model_file import Model, content_sha256
+from training.run.backend import InlineBackend
 from training.run.coach import Coach
 from training.run.fingerprint import fingerprint
 from training.run.pending_batch import PendingBatch
@@ -296,3 +297,15 @@ def test_with_gating_a_measurement_is_waited_for(tmp_path: Path) -> None:
         coach.run()
     assert [report.evaluation is not None for report in listener.reports] == [True, True, True]
     assert evaluation.beside == []
+
+
+@pytest.mark.parametrize(
+    ("training", "self_play", "expected"),
+    [("cpu", "auto", "cpu"), ("cuda:1", "auto", "cuda:1"), ("cuda", "cpu", "cpu"), ("auto", "auto", "auto")],
+)
+def test_a_worker_in_the_coach_s_process_plays_on_the_device_of_the_settings(
+    tmp_path: Path, training: str, self_play: str, expected: str
+) -> None:
+    settings = small_settings(tmp_path, training={"device": training}, self_play={"device": self_play})
+    backend = InlineBackend(tmp_path, game=GAME, settings=settings, run_id="run")
+    assert backend._worker.device == expected

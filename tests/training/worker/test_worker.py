@@ -108,6 +108,23 @@ def test_a_worker_plays_its_grant_and_then_waits(tmp_path: Path) -> None:
     assert numbers(main.batches()) == list(range(9))
 
 
+def test_a_worker_without_its_gpu_plays_nothing_and_says_what_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    main = Main(tmp_path, granted=7)
+    worker = main.worker()
+    worker.device = "cuda"
+    main.play(worker, seconds=2.0)
+    assert (main.heartbeat().state, main.heartbeat().finished, main.batches()) == ("error", 0, [])
+    assert (
+        "there is no device 'cuda' here" in main.heartbeat().error and "; use auto or cpu: " in main.heartbeat().error
+    )
+    worker.device = "cpu"  # as if the driver had been repaired
+    main.play(worker, seconds=2.0)
+    assert numbers(main.batches()) == list(range(7))
+    assert main.heartbeat().error == ""
+
+
 @pytest.mark.parametrize("flush_seconds", [None, 30.0])
 def test_full_batches_are_handed_over_at_once_and_the_rest_when_the_grant_is_used_up(
     tmp_path: Path, flush_seconds: float | None
