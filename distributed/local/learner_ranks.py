@@ -11,10 +11,12 @@ from functools import partial
 from pathlib import Path
 
 from configs.schema import Settings
-from distributed.local.local import PRELOADED, last_line
+from distributed.local.gpu_processes import PRELOADED
+from distributed.local.local import last_line
 from training.common.logs import log_to
 from training.common.processes import Process, start_process
 from training.common.signals import leave_to_parent
+from training.common.threads import SteppingThread
 from training.networks.evaluator import count_gpus
 from training.ranks.meeting import LOCALHOST
 from training.ranks.ranks import ALONE, Place, RankLost, Ranks, joined, store_in
@@ -24,6 +26,8 @@ log = logging.getLogger(__name__)
 
 END_SECONDS = 2.0  # for a rank to end by itself
 POLL_SECONDS = 0.05
+WATCH_SECONDS = 0.2
+STUCK_SECONDS = 120.0  # after a rank is lost: for this one to leave its step
 
 
 @contextmanager
@@ -58,7 +62,10 @@ def learner_ranks(settings: Settings, run_dir: Path, *, present: Ranks = ALONE) 
                 if fallen := describe(processes, run_dir):
                     raise RankLost(fallen)
                 time.sleep(POLL_SECONDS)
-            with joined(rank_place(0, count), device=device, store=store) as ranks:
+            with (
+                joined(rank_place(0, count), device=device, store=store) as ranks,
+                watched(ranks, processes, run_dir),
+            ):
                 yield ranks
         except RankLost as error:
             raise RankLost(describe(processes, run_dir, wait=END_SECONDS) or str(error)) from error
@@ -67,6 +74,37 @@ def learner_ranks(settings: Settings, run_dir: Path, *, present: Ranks = ALONE) 
                 process.join(END_SECONDS)
                 process.kill()
                 process.join()
+
+
+@contextmanager
+def watched(ranks: Ranks, processes: Mapping[int, Process], run_dir: Path) -> Iterator[None]:
+    """Within the block, a rank that ends with an error is noticed at once, whatever this rank waits for.
+
+    If it cannot end its own wait, for a GPU, it ends with its process; the run resumes from its last checkpoint.
+    """
+    leaving, noticed = False, 0.0
+
+    def look() -> float:
+        nonlocal noticed
+        failed = {rank: process for rank, process in processes.items() if process.exitcode}
+        if failed and not noticed:
+            noticed = time.monotonic()
+            log.error("%s", reason := describe(failed, run_dir))
+            ranks.lose(reason)
+        if noticed and not ranks.told and time.monotonic() - noticed > STUCK_SECONDS:
+            log.critical("rank 0 still waits for a GPU after %.0f s and ends", STUCK_SECONDS)
+            logging.shutdown()
+            os._exit(1)
+        return WATCH_SECONDS
+
+    thread = SteppingThread("learner-ranks", look, lambda: leaving)
+    thread.start()
+    try:
+        yield
+    finally:
+        leaving = True
+        thread.wake()
+        thread.join(END_SECONDS)
 
 
 def rank_place(rank: int, count: int) -> Place:

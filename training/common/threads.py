@@ -1,4 +1,6 @@
-"""Threads: for the connections to other machines, where each waits on its own. Nothing else uses threads."""
+"""Threads: for the connections to other machines, where each waits on its own, and for what must happen while this
+process waits for a GPU. Nothing else uses threads.
+"""
 
 import threading
 from collections.abc import Callable, Iterator, Sequence

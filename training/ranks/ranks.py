@@ -75,7 +75,41 @@ class Ranks:
         self.backend = backend  # "nccl", "gloo", or "none" for a process alone
         self.restarts = restarts  # how often torchrun has restarted the ranks after a failure
         self.started = started or world_size  # ranks, including those that left because there was no room for them
+        self.lost = ""  # why no operation between ranks is possible any more: another rank has ended
+        self.told = False  # whether that has been raised here
         self._patient: dist.ProcessGroup | None = None
+
+    def lose(self, reason: str) -> None:
+        """From any thread: another rank has ended, so end all operations between ranks, also those begun on a GPU.
+
+        NCCL would wait for the other rank until its time limit.
+        """
+        first, self.lost = not self.lost, self.lost or reason
+        if first and self.backend == "nccl":
+            abort_nccl()
+
+    def check(self) -> None:
+        """Raise if another rank has ended, as far as this one knows.
+
+        Raises:
+            RankLost: one has.
+        """
+        if self.lost:
+            self.told = True
+            raise RankLost(self.lost)
+
+    @contextmanager
+    def _reaching(self) -> Iterator[None]:
+        """Within the block, torch's errors about lost connections become ``RankLost``."""
+        self.check()
+        try:
+            yield
+        except RuntimeError as error:
+            reason = str(error).strip().partition("\n")[0]
+            self.lost = self.lost or f"another rank of this training run has ended or cannot be reached: {reason}"
+            self.told = True
+            raise RankLost(self.lost) from error
+        self.check()
 
     @property
     def is_main(self) -> bool:
@@ -101,7 +135,7 @@ class Ranks:
             return
         for bucket in _buckets(tensors):
             flat = torch.cat([tensor.reshape(-1) for tensor in bucket])
-            with _reaching():
+            with self._reaching():
                 dist.all_reduce(flat)
             for tensor, part in zip(bucket, flat.split([tensor.numel() for tensor in bucket]), strict=True):
                 tensor.copy_(part.view(tensor.shape))
@@ -119,7 +153,7 @@ class Ranks:
         if self.alone:
             return [tensor]
         parts = [torch.empty_like(tensor) for _ in range(self.world_size)]
-        with _reaching():
+        with self._reaching():
             dist.all_gather(parts, tensor)
         return parts
 
@@ -131,7 +165,7 @@ class Ranks:
 
     def next_message(self, data: bytes = b"") -> bytes:
         """Rank 0's next message, for which the others wait as long as it takes."""
-        with _reaching():
+        with self._reaching():
             self._patient = self._patient or dist.new_group(backend="gloo", timeout=PATIENCE)
         return self.broadcast_bytes(data, group=self._patient)
 
@@ -141,7 +175,7 @@ class Ranks:
             return
         for tensor in tensors:
             sent = tensor.detach().contiguous()
-            with _reaching():
+            with self._reaching():
                 dist.broadcast(sent, source, group)
             if self.rank != source:
                 tensor.copy_(sent)
@@ -170,14 +204,10 @@ class Ranks:
 ALONE = Ranks()
 
 
-@contextmanager
-def _reaching() -> Iterator[None]:
-    """Within the block, torch's errors about lost connections become ``RankLost``."""
-    try:
-        yield
-    except RuntimeError as error:
-        reason = str(error).strip().partition("\n")[0]
-        raise RankLost(f"another rank of this training run has ended or cannot be reached: {reason}") from error
+def abort_nccl() -> None:
+    """End what NCCL has begun on this rank's GPU, and all that it begins later."""
+    assert dist.group.WORLD
+    dist.group.WORLD._get_backend(torch.device("cuda")).abort()  # of PyTorch 2.6 and newer
 
 
 def _buckets(tensors: Sequence[Tensor]) -> Iterator[list[Tensor]]:
@@ -259,18 +289,20 @@ def joined(
     except RuntimeError as error:
         reason = str(error).strip().partition("\n")[0]
         raise RuntimeError(f"the {place.world_size} ranks have not met at {host}, port {port}: {reason}") from error
+    ranks = Ranks(
+        rank=place.rank,
+        world_size=place.world_size,
+        local_rank=place.local_rank,
+        neighbours=here,
+        backend=backend,
+        restarts=_restarts(variables),
+        started=started,
+    )
     try:
-        yield Ranks(
-            rank=place.rank,
-            world_size=place.world_size,
-            local_rank=place.local_rank,
-            neighbours=here,
-            backend=backend,
-            restarts=_restarts(variables),
-            started=started,
-        )
+        yield ranks
     finally:
-        dist.destroy_process_group()
+        if not (ranks.lost and backend == "nccl"):  # which would wait for the rank that is lost
+            dist.destroy_process_group()
 
 
 def check_backend(backend: str, device: str) -> None:

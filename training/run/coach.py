@@ -36,6 +36,7 @@ from training.learning.checkpoint import Checkpoints
 from training.learning.generalization import generalization
 from training.learning.learner import Learner
 from training.networks.model_file import MAX_MODEL_BYTES, Model, decode_model, describe_model, encode_model
+from training.ranks.ranks import RankLost
 from training.replay.replay import ReplayWindow
 from training.run.backend import SelfPlayBackend
 from training.run.bounds import Bounds, CoachState, window_capacity
@@ -134,6 +135,7 @@ class Coach:
         Raises:
             NobodyPlays: all workers have failed.
             TrainingDiverged: the learner cannot take a step.
+            RankLost: another rank of the learner has ended; the workers have ended and the state is stored.
             OSError, sqlite3.Error: the final state cannot be stored. The run can be resumed all the same.
         """
         report = None
@@ -148,6 +150,9 @@ class Coach:
                 report = self.conclude(games, learned, evaluated)
         except StopRequested:
             log.info("stopped while %s; a resumed run continues the iteration", self._waiting.phase)
+        except RankLost:
+            self.end_if_possible()
+            raise
         self.end()
         return report
 
@@ -168,6 +173,15 @@ class Coach:
         self.backend.close()
         self.ingest(self.backend.collect())
         self.save()
+
+    def end_if_possible(self) -> None:
+        """End as far as this rank can without the others."""
+        try:
+            self.end()
+        except (RuntimeError, OSError, sqlite3.Error) as error:
+            log.warning(
+                "the last state cannot be stored; a resumed run continues from the checkpoint before: %s", error
+            )
 
     def finished(self) -> bool:
         """Whether a limit of the run is reached or it was asked to stop."""
@@ -222,7 +236,8 @@ class Coach:
                 self.publish()
                 self._waiting.enter(TRAINING)
                 fresh = 0
-        return merge_reports(reports, generalized) if reports else None
+        learned = any(report.steps > report.skipped_steps for report in reports)
+        return merge_reports(reports, generalized) if learned else None
 
     def publish(self) -> None:
         """Store the learner's averaged weights as a model and, if gating accepts it, send it to all workers."""

@@ -22,8 +22,8 @@ from training.replay.replay import ReplayWindow
 
 
 def send_command(ranks: Ranks, what: str, payload: bytes = b"", **details: Any) -> None:
-    """Send a command to the other ranks, which read it by ``next_command``."""
-    if not ranks.alone:
+    """Send a command to the other ranks, which read it by ``next_command``; no longer once one of them is lost."""
+    if not ranks.alone and not ranks.lost:
         ranks.next_message(json.dumps({"what": what, **details}).encode() + b"\n" + payload)
 
 

@@ -90,7 +90,8 @@ class OrderPlayer:
     def advance(
         self, orders: Sequence[MatchOrder], assignment: Assignment, game: Game, *, device: str = "auto"
     ) -> None:
-        """Make one network call of each model on a device for all these orders, and write the results of those that end.
+        """Make one network call of each model, on a device, for all these orders, and write the results of those that
+        end.
 
         An order that cannot be played is refused in its result.
 

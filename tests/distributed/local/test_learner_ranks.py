@@ -6,13 +6,14 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 import yaml
 from torch import Tensor
 
-from distributed.local.learner_ranks import learner_ranks
+from distributed.local.learner_ranks import learner_ranks, watched
 from scripts.audit import audit
 from tests.programs import heed_ctrl_c, ranks_of
 from tests.sources import ROOT
@@ -20,8 +21,9 @@ from tests.training.ranks.test_ranks import free_port, largest_difference
 from tests.training.run.coaching import inline
 from tests.training.small_run import small_settings
 from training.data.ledger import read_ledger
-from training.ranks.ranks import RankLost
+from training.ranks.ranks import RankLost, Ranks
 from training.run.session import session
+from training.worker.worker_folder import WorkerFolder
 
 pytestmark = pytest.mark.medium
 
@@ -74,7 +76,44 @@ def test_a_dead_rank_ends_the_run_which_can_be_resumed(tmp_path: Path) -> None:
         RankLost, match=r"rank 1 of the learner has ended with exit code -9; .*see .*learner_rank_1.log"
     ):
         train(tmp_path, ranks=2, kill=True)
+    assert list(tmp_path.glob("checkpoints/checkpoint-*"))
+    heartbeat = WorkerFolder(tmp_path / "workers" / "inline").read_heartbeat()
+    assert heartbeat and heartbeat.state == "ended"
     train(tmp_path, ranks=1)
+
+
+@dataclass
+class FakeProcess:
+    """A rank's process; ``exitcode`` is set by the test."""
+
+    exitcode: int | None = None
+
+    def join(self, seconds: float) -> None:
+        pass
+
+    def is_alive(self) -> bool:
+        return self.exitcode is None
+
+
+@pytest.mark.parametrize("code", [-9, 0])
+def test_a_rank_that_dies_is_noticed_while_this_one_waits_for_its_gpu(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    monkeypatch.setattr("distributed.local.learner_ranks.WATCH_SECONDS", 0.01)
+    ranks, process = Ranks(world_size=2, backend="gloo"), FakeProcess()
+    (tmp_path / "learner_rank_1.log").write_text("out of memory\n")
+    with watched(ranks, {1: process}, tmp_path):  # type: ignore[dict-item]
+        ranks.check()
+        process.exitcode = code
+        deadline = time.monotonic() + 60
+        while code and not ranks.lost and time.monotonic() < deadline:
+            time.sleep(0.01)
+        time.sleep(0.05)
+    if code == 0:  # at the end of a run
+        ranks.check()
+        return
+    with pytest.raises(RankLost, match=r"rank 1 .* exit code -9; its log ends: out of memory; see .*learner_rank_1"):
+        ranks.check()
 
 
 def started(folder: Path, *words: str, program: str = "") -> subprocess.Popen[bytes]:

@@ -22,6 +22,7 @@ from training.ranks.ranks import (
     TIMEOUT,
     NotNeeded,
     Place,
+    RankLost,
     Ranks,
     idle_variables,
     interface_towards,
@@ -213,3 +214,19 @@ def test_variables_of_nccl_without_effect_are_reported() -> None:
     gloo = idle_variables(Ranks(world_size=2, backend="gloo"), variables)
     assert gloo.startswith("NCCL_DEBUG: read only by NCCL") and "the ranks use gloo, which reads NCCL_TIMEOUT" in gloo
     assert idle_variables(Ranks(world_size=2, backend="nccl"), variables) == ""
+
+
+@pytest.mark.parametrize("backend", ["gloo", "nccl"])
+def test_after_a_rank_is_lost_nothing_waits_for_it(monkeypatch: pytest.MonkeyPatch, backend: str) -> None:
+    aborted: list[str] = []
+    monkeypatch.setattr("training.ranks.ranks.abort_nccl", lambda: aborted.append("nccl"))
+    ranks = Ranks(rank=0, world_size=2, backend=backend)
+    ranks.check()
+    ranks.lose("rank 1 has ended")
+    ranks.lose("rank 0 has noticed it too")
+    assert aborted == ([backend] if backend == "nccl" else [])
+    assert not ranks.told
+    for operation in (ranks.check, lambda: ranks.sum_([torch.zeros(1)]), lambda: ranks.largest(1)):
+        with pytest.raises(RankLost, match="rank 1 has ended"):
+            operation()
+    assert ranks.told
