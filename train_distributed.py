@@ -246,7 +246,7 @@ from games import load_game
 from training.data.game_files import SAMPLE, find_files, games_at_hand
 from training.learning.big_learner import BigLearner, Epoch, Step, checkpoint_path, newest_checkpoint
 from training.learning.feed import EpochFeed
-from training.learning.learner import TrainingDiverged
+from training.learning.update_step import TrainingDiverged
 from training.networks.evaluator import use_threads
 from training.ranks.ranks import ALONE, NotNeeded, Place, Ranks, check_backend, idle_variables, joined
 from training.ranks.save_folder import chosen_folder

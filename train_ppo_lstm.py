@@ -181,7 +181,7 @@ from configs.load import load_section
 from configs.ppo import TraderSettings
 from training.common.logs import log_also_to, room_loggers
 from training.common.random import seed_stream
-from training.learning.learner import TrainingDiverged
+from training.learning.update_step import TrainingDiverged
 from training.networks.evaluator import pick_device, use_threads
 from training.networks.network import seed_weights
 from training.ppo.actor_critic import ActorCritic

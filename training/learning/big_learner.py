@@ -20,12 +20,11 @@ from configs.big_learner import BigExperiment
 from training.common.reports import LearnerReport
 from training.data.game_files import file_size, find_files
 from training.learning.feed import EpochFeed, Ready
-from training.learning.learner import Learner, LearnerState, TrainingDiverged
+from training.learning.learner import Learner, LearnerState
 from training.networks.model_file import CorruptWeights, Model, describe_model, read_tree, save_safetensors, save_tree
 from training.ranks.ranks import Ranks
 
 FORMAT = 1
-MOST_SKIPPED = 30  # steps in a row that are not finite: float16 begins with some, until its scale fits
 
 Files = list[tuple[Path, int]]
 
@@ -88,7 +87,6 @@ class BigLearner:
         self.loss_sum = 0.0  # over the positions of the current epoch
         self.stop_requested = False
         self.files: Files | None = None  # of the current epoch
-        self._skipped = 0
 
     @property
     def path(self) -> Path:
@@ -127,14 +125,9 @@ class BigLearner:
         progress = (self.epoch + self.over) / self.epochs
         self.bad += len(ready.bad)
         self.done, self.over = self.done + ready.total, ready.over
-        try:
-            report = self.learner.train(self.feed, 1, self.feed.epochs.seed, batch_size=ready.total, progress=progress)
-        except TrainingDiverged:
-            self._skipped += 1
-            if self._skipped == MOST_SKIPPED:
-                raise
+        report = self.learner.train(self.feed, 1, self.feed.epochs.seed, batch_size=ready.total, progress=progress)
+        if report.skipped_steps:
             return None
-        self._skipped = 0
         self.loss_sum += report.loss * ready.total
         return report
 

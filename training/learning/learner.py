@@ -37,10 +37,6 @@ COSINE_END = 0.01  # the share of the learning rate at the end of a cosine sched
 OUT_OF_MEMORY = ("can't allocate memory", "could not create a primitive")  # messages of torch and oneDNN on CPUs
 
 
-class TrainingDiverged(ArithmeticError):
-    """No step could be taken, because losses or gradients are infinite or undefined."""
-
-
 class Window(Protocol):
     """The source of a learner's batches, such as ``training.replay.replay.ReplayWindow``."""
 
@@ -148,6 +144,8 @@ class Learner:
     ) -> LearnerReport:
         """Take up to ``steps`` steps on batches from ``window``; all ranks take them and return the same report.
 
+        If all of them are skipped, the report's losses are 0.
+
         Args:
             window: the source of the batches.
             steps: the number of steps.
@@ -157,7 +155,7 @@ class Learner:
             seconds: no further step begins after so long.
 
         Raises:
-            TrainingDiverged: no step had finite losses and gradients; the network is unchanged.
+            TrainingDiverged: see ``UpdateStep``; the network is as after the last finite step.
         """
         started, batch_size = time.perf_counter(), batch_size or self.batch_size
         totals: dict[str, Tensor] = {}
@@ -172,12 +170,8 @@ class Learner:
             if not report.skipped:
                 figures = {**report.figures, "grad_norm": report.grad_norm}
                 totals = {name: figure + totals.get(name, 0) for name, figure in figures.items()}
-        if taken and skipped == taken:
-            raise TrainingDiverged(
-                f"none of {taken} steps had finite losses and gradients; look at the data, or lower "
-                f"training.learning_rate"
-            )
-        means: dict[str, Any] = {name: totals[name].item() / (taken - skipped) if taken else 0.0 for name in MEANS}
+        finite = taken - skipped
+        means: dict[str, Any] = {name: totals[name].item() / finite if finite else 0.0 for name in MEANS}
         elapsed = time.perf_counter() - started
         return LearnerReport(
             steps=taken,
@@ -375,7 +369,7 @@ class Learner:
             self.average.network.load_state_dict(state.tensors["average"])
             restore_optimizer(self.network, self.optimizer, state.tensors["optimizer"])
             self.average.updates = state.counters["average_updates"]
-            self.update_step.scaler.load_state_dict(state.counters["scaler"])
+            self.update_step.restore_scaler(state.counters["scaler"])
             self.step = state.counters["step"]
             torch.set_rng_state(state.tensors["random"]["torch"])
         except (KeyError, RuntimeError) as error:

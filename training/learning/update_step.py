@@ -5,7 +5,7 @@ numbers, averaged weights.
 import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -13,7 +13,12 @@ from torch import Tensor, nn
 from training.networks.evaluator import fast_dtype
 from training.ranks.ranks import ALONE, Ranks
 
+MOST_SKIPPED = 30  # steps in a row that are not finite: float16 begins with some, until its scale fits
 MicroBatch = TypeVar("MicroBatch")
+
+
+class TrainingDiverged(ArithmeticError):
+    """No step can be taken, because losses or gradients are infinite or undefined again and again."""
 
 
 @dataclass(frozen=True)
@@ -94,6 +99,7 @@ class UpdateStep:
         # float16 has a small range, so the loss is scaled up and the gradients down again; for other types the scaler
         # does nothing.
         self.scaler = torch.amp.GradScaler(device.type, enabled=self.dtype == torch.float16)
+        self._skipped = 0  # steps in a row
 
     def __call__(
         self,
@@ -104,13 +110,16 @@ class UpdateStep:
     ) -> StepReport:
         """Take one step on the mean loss of ``micro_batches``, with the activations of one at a time in memory.
 
+        A step whose gradients are not finite is skipped, also by all other ranks.
+
         Args:
             loss_function: the losses of a micro-batch.
             micro_batches: of this rank.
             shares: the weight of each in that mean; the weights of all ranks add up to 1. None: all are equal.
 
         Raises:
-            Exception: any error of the loss function, or lack of memory; the network is unchanged.
+            TrainingDiverged: ``MOST_SKIPPED`` steps in a row were skipped; the network is unchanged.
+            Exception: any error of the loss function, lack of memory, or a lost rank; the network is unchanged.
         """
         shares = shares or [1 / (len(micro_batches) * self.ranks.world_size)] * len(micro_batches)
         buffers = [(buffer, buffer.clone()) for buffer in self.network.buffers()]
@@ -119,15 +128,16 @@ class UpdateStep:
                 self._accumulate(loss_function, batch, share)
                 for batch, share in zip(micro_batches, shares, strict=True)
             ]
+            figures = {name: torch.stack([report[name] for report in reports]).sum(0) for name in reports[0]}
+            self.ranks.sum_([p.grad for p in self.network.parameters() if p.grad is not None])
+            self.ranks.sum_(list(figures.values()))
+            self.scaler.unscale_(self.optimizer)
+            norm = nn.utils.get_total_norm([p.grad for p in self.network.parameters() if p.grad is not None])
+            finite = bool(norm.isfinite())
+            self.ranks.check()  # GPUs have only now added the gradients up
         except BaseException:
             self._undo(buffers)
             raise
-        figures = {name: torch.stack([report[name] for report in reports]).sum(0) for name in reports[0]}
-        self.ranks.sum_([p.grad for p in self.network.parameters() if p.grad is not None])
-        self.ranks.sum_(list(figures.values()))
-        self.scaler.unscale_(self.optimizer)
-        norm = nn.utils.get_total_norm([p.grad for p in self.network.parameters() if p.grad is not None])
-        finite = bool(norm.isfinite())
         if finite:
             if norm > self.clip_norm:
                 nn.utils.clip_grads_with_norm_(self.network.parameters(), self.clip_norm, norm)
@@ -138,7 +148,21 @@ class UpdateStep:
         else:
             self._undo(buffers)
         self.scaler.update()
+        self._count(finite)
         return StepReport(figures, norm.detach(), skipped=not finite)
+
+    def restore_scaler(self, state: dict[str, Any]) -> None:
+        """Take over the scale of the gradients, if they were scaled: the state is empty if they were not."""
+        if state:
+            self.scaler.load_state_dict(state)
+
+    def _count(self, finite: bool) -> None:
+        self._skipped = 0 if finite else self._skipped + 1
+        if self._skipped >= MOST_SKIPPED:
+            raise TrainingDiverged(
+                f"none of the last {self._skipped} steps had finite losses and gradients; look at the data, or lower "
+                "the learning rate"
+            )
 
     def _accumulate(
         self, loss_function: Callable[[MicroBatch], Losses], batch: MicroBatch, share: float

@@ -19,7 +19,7 @@ from torch import Tensor
 from configs.ppo import PPOSettings
 from games.random import Streams
 from training.common.random import seed_stream
-from training.learning.learner import LearnerState, TrainingDiverged
+from training.learning.learner import LearnerState
 from training.learning.optimizer_state import optimizer_tensors, restore_optimizer
 from training.learning.update_step import Losses, UpdateStep
 from training.ppo.actor_critic import ActorCritic, Memory
@@ -124,10 +124,10 @@ class PPOTrainer:
         return self.episodes_over >= self.episodes or self.ranks.largest(int(self.stop_requested)) == 1
 
     def learn(self, rollout: Rollout) -> dict[str, float]:
-        """Take the steps of one round; returns the means of their figures.
+        """Take the steps of one round; returns the means of their figures, 0 if all steps were skipped.
 
         Raises:
-            TrainingDiverged: no step had finite losses and gradients.
+            TrainingDiverged: see ``UpdateStep``.
         """
         settings, totals, taken, skipped = self.settings, dict.fromkeys((*LOSS_FIGURES, "grad_norm"), 0.0), 0, 0
         for epoch in range(settings.epochs):
@@ -145,8 +145,6 @@ class PPOTrainer:
                 totals = {name: total + figures[name] for name, total in totals.items()}
                 if settings.target_kl and figures["approx_kl"] > KL_SLACK * settings.target_kl:
                     return self._means(totals, taken, skipped)
-        if skipped == taken:
-            raise TrainingDiverged(f"none of {taken} steps had finite losses and gradients; lower the learning rates")
         return self._means(totals, taken, skipped)
 
     def _means(self, totals: dict[str, float], taken: int, skipped: int) -> dict[str, float]:
@@ -280,7 +278,8 @@ class PPOTrainer:
         }
         names = ("round", "total_steps", "episodes_over", "seconds")
         counters: dict[str, Any] = {name: getattr(self, name) for name in names}
-        return LearnerState(tensors, {**counters, "world_size": self.ranks.world_size})
+        counters |= {"world_size": self.ranks.world_size, "scaler": self.update_step.scaler.state_dict()}
+        return LearnerState(tensors, counters)
 
     def restore(self, state: LearnerState) -> None:
         """Resume from ``state``.
@@ -298,6 +297,7 @@ class PPOTrainer:
             self.round, self.total_steps = counters["round"], counters["total_steps"]
             self.kept = self.episodes_over = counters["episodes_over"]
             self.seconds = counters["seconds"]
+            self.update_step.restore_scaler(counters.get("scaler", {}))  # earlier versions did not save it
             same = counters["world_size"] == self.ranks.world_size == 1
         except (KeyError, RuntimeError) as error:
             raise ValueError(

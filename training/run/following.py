@@ -8,7 +8,8 @@ from configs.own_modules import keep_source
 from configs.schema import Settings
 from games import load_game
 from training.data.records import decode
-from training.learning.learner import LearnerState, TrainingDiverged
+from training.learning.learner import LearnerState
+from training.learning.update_step import TrainingDiverged
 from training.networks.evaluator import use_threads
 from training.networks.model_file import read_tree
 from training.ranks.ranks import Ranks

@@ -23,7 +23,7 @@ from training.common.run_folder import see_run_folder
 from training.common.run_lock import RunLocked
 from training.common.signals import INTERRUPTED, leave_lost_terminal, stop_on_signals
 from training.common.start import say_on_stderr
-from training.learning.learner import TrainingDiverged
+from training.learning.update_step import TrainingDiverged
 from training.networks.evaluator import use_threads
 from training.ranks.ranks import ALONE, RankLost, Ranks
 from training.run.coach import Coach

@@ -80,10 +80,11 @@ def merge_reports(
     """
     steps = sum(report.steps for report in reports)
     taken = [report.steps - report.skipped_steps for report in reports]
+    all_taken = max(1, sum(taken))
 
     def mean(name: str) -> float:
-        return float(sum(getattr(report, name) * weight for report, weight in zip(reports, taken, strict=True))) / sum(
-            taken
+        return float(
+            sum(getattr(report, name) * weight for report, weight in zip(reports, taken, strict=True)) / all_taken
         )
 
     samples, seconds = sum(report.samples for report in reports), sum(report.seconds for report in reports)

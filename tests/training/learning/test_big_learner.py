@@ -5,12 +5,15 @@ is.
 import logging
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
+from torch.utils.data import DataLoader
 
 from configs.big_learner import BigExperiment
 from scripts.play import read_given_model
@@ -19,6 +22,7 @@ from tests.training.learning import memory_program
 from tests.training.small_networks import CONNECT_FOUR, FixedWindow, random_batch
 from tests.training.synthetic import synthetic_batch
 from training.common.files import write_atomically
+from training.common.processes import prepare
 from training.data.records import encode
 from training.learning.big_learner import BigLearner, Epoch, Step, newest_checkpoint
 from training.learning.feed import EpochFeed
@@ -271,3 +275,18 @@ def test_mixed_precision_learns_what_float32_learns() -> None:
         learner.train(window, 180, 3)
         losses.append(learner.train(window, 20, 3).loss)
     assert losses[1] == pytest.approx(losses[0], rel=0.01)
+
+
+@pytest.mark.medium
+@pytest.mark.parametrize("method", ["fork", "forkserver"])
+def test_processes_that_make_batches_can_be_started_in_either_way(
+    data: Path, method: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Python forks them up to 3.13; from 3.14 on a server does, to which a data set has to be sent."""
+    prepare("distributed.local.preloaded")  # the server that other tests of this process expect
+    files = [(path, path.stat().st_size) for path in sorted(data.glob("*.games"))]
+    epochs = Epochs(game=CONNECT_FOUR, files=files, batch_size=128, seed=5, shuffle_positions=400)
+    wanted = [ready.batch().observations for ready in EpochFeed(epochs).batches(0)]
+    monkeypatch.setattr("training.learning.feed.DataLoader", partial(DataLoader, multiprocessing_context=method))
+    found = [ready.batch().observations for ready in EpochFeed(epochs, num_workers=1).batches(0)]
+    assert len(found) > 2 and all(np.array_equal(*pair) for pair in zip(found, wanted, strict=True))

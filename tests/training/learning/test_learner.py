@@ -9,8 +9,9 @@ import torch
 from configs.schema import TrainingSettings
 from games import Game
 from tests.training.small_networks import CONNECT_FOUR, TIC_TAC_TOE, FixedWindow, random_batch, trained_network
-from training.learning.learner import Learner, LearnerState, TrainingDiverged, to_tensors
+from training.learning.learner import Learner, LearnerState, to_tensors
 from training.learning.optimizers import build_optimizer
+from training.learning.update_step import MOST_SKIPPED, TrainingDiverged
 from training.networks.evaluator import Evaluator
 from training.networks.network import build_network
 from training.replay.replay import WHOLE, Batch
@@ -151,9 +152,59 @@ def test_damaged_steps_are_skipped_and_counted() -> None:
     assert report.skipped_steps == 2 and math.isfinite(report.loss) and math.isfinite(report.grad_norm)
 
 
-def test_training_in_which_every_step_is_damaged_ends_with_the_reason() -> None:
-    with pytest.raises(TrainingDiverged, match="none of 3 steps"):
-        learner().train(SpoiltWindow(1), 3, 0)
+def test_training_ends_when_thirty_steps_in_a_row_are_damaged_however_many_calls_take_them() -> None:
+    taught, window = learner(), SpoiltWindow(1)
+    for _ in range(MOST_SKIPPED - 1):
+        report = taught.train(window, 1, 0)
+        assert (report.steps, report.skipped_steps, report.loss) == (1, 1, 0.0)
+    with pytest.raises(TrainingDiverged, match=r"none of the last 30 steps .* lower the learning rate"):
+        taught.train(window, 3, 0)
+
+
+def test_a_good_step_forgives_the_damaged_ones_before_it() -> None:
+    taught = learner()
+    taught.train(SpoiltWindow(1), MOST_SKIPPED - 1, 0)
+    assert taught.train(FixedWindow(TIC_TAC_TOE, 64), 1, 0).skipped_steps == 0
+    assert taught.train(SpoiltWindow(1), MOST_SKIPPED - 1, 0).skipped_steps == MOST_SKIPPED - 1
+
+
+def in_float16(monkeypatch: pytest.MonkeyPatch, **scale: float) -> Learner:
+    """Return a learner with a device that is fast in float16 alone."""
+    monkeypatch.setattr("training.learning.update_step.fast_dtype", lambda device: torch.float16)
+    taught = learner(mixed_precision=True)
+    taught.update_step.scaler = torch.amp.GradScaler("cpu", **scale)
+    monkeypatch.undo()
+    return taught
+
+
+@pytest.mark.medium
+def test_a_scale_that_is_too_large_at_first_costs_some_calls_and_ends_no_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    taught, window = in_float16(monkeypatch, init_scale=2.0**30), FixedWindow(TIC_TAC_TOE, 64)
+    skipped = [taught.train(window, 1, 0).skipped_steps for _ in range(MOST_SKIPPED)]
+    assert skipped[:3] == [1, 1, 1] and skipped.count(0) > MOST_SKIPPED / 2
+
+
+@pytest.mark.medium
+def test_a_run_moves_between_devices_with_and_without_a_scale(monkeypatch: pytest.MonkeyPatch) -> None:
+    window, plain, scaled = FixedWindow(TIC_TAC_TOE, 64), learner(), in_float16(monkeypatch, init_scale=8.0)
+    plain.train(window, 2, 0)
+    assert plain.state().counters["scaler"] == {}
+    scaled.restore(plain.state())
+    assert scaled.update_step.scaler.get_scale() == 8.0 and scaled.step == 2
+    scaled.train(window, 1, 0)
+    again = learner()
+    again.restore(scaled.state())
+    assert again.step == 3
+    other = in_float16(monkeypatch, init_scale=2.0)
+    other.restore(scaled.state())
+    assert other.update_step.scaler.get_scale() == 8.0
+
+
+@pytest.mark.parametrize("device", ["cuda:1", "cuda"])
+def test_a_learner_can_be_given_one_of_several_gpus(device: str) -> None:
+    assert TrainingSettings(device=device).device == device
+    with pytest.raises(ValueError, match=f"no device '{device}' here"):  # and none is here
+        learner(device=device)
 
 
 def test_the_learning_rate_warms_up_and_stays_constant() -> None:

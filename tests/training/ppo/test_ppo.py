@@ -1,6 +1,7 @@
 import itertools
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -115,6 +116,19 @@ def test_several_resumed_ranks_continue_in_new_markets_with_new_draws() -> None:
 def test_two_ranks_draw_what_one_draws_for_as_many_worlds() -> None:
     apart = [world_streams(1, "actions", Ranks(rank=rank, world_size=2), 4) for rank in range(2)]
     assert np.array_equal(np.concatenate(apart), world_streams(1, "actions", ALONE, 8))
+
+
+def test_the_scale_of_float16_is_kept_and_earlier_checkpoints_have_none() -> None:
+    first, second = trainer(), trainer()
+    first.update_step.scaler = torch.amp.GradScaler("cpu", init_scale=8.0)
+    second.update_step.scaler = torch.amp.GradScaler("cpu", init_scale=2.0)
+    kept = first.state()
+    second.restore(replace(kept, counters={name: kept.counters[name] for name in kept.counters if name != "scaler"}))
+    assert second.update_step.scaler.get_scale() == 2.0
+    second.restore(kept)
+    assert second.update_step.scaler.get_scale() == 8.0
+    second.restore(trainer().state())  # of a run in float32
+    assert second.update_step.scaler.get_scale() == 8.0
 
 
 def test_a_state_of_another_network_is_refused() -> None:

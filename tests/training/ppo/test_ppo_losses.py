@@ -11,7 +11,6 @@ from torch import Tensor
 from configs.ppo import PPOSettings
 from tests.training.ppo.test_ppo import QUICK, run, trainer
 from tests.training.small_networks import noted_gradients
-from training.learning.learner import TrainingDiverged
 from training.learning.update_step import Losses, StepReport
 from training.ppo.trainer import PPOTrainer, Sequences
 
@@ -166,12 +165,12 @@ def test_figures_are_means_over_the_steps_taken() -> None:
     )
 
 
-def test_a_round_without_a_finite_step_ends_the_run() -> None:
+def test_a_round_without_a_finite_step_is_reported_as_one() -> None:
     training = trainer_with()
     rollout = training.collector.collect()
-    step_reports(training, [step_report(skipped=True)] * 4)
-    with pytest.raises(TrainingDiverged, match=r"none of 4 steps .* lower the learning rates"):
-        training.learn(rollout)
+    step_reports(training, [step_report(loss=math.nan, skipped=True)] * 4)
+    figures = training.learn(rollout)
+    assert (figures["loss"], figures["optimizer_steps"], figures["skipped_steps"]) == (0.0, 4, 4)
 
 
 def test_gradients_reach_the_optimizer_no_larger_than_the_settings_allow() -> None:
