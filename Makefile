@@ -10,7 +10,7 @@ DEBIAN_PACKAGES := python3-venv git gnugo stockfish openssh-server openssh-clien
 BROWSER_PACKAGES := chromium chromium-driver
 # How many tests run beside each other: auto is one more than there are processors; 0 runs one after the other, in one process.
 TESTS_AT_ONCE ?= auto
-PACKAGES := configs games training engines views web distributed zero keima scripts $(wildcard benchmarks/*/*.py examples/*.py *.py)
+PACKAGES := configs games training engines views web distributed zero keima scripts $(wildcard benchmarks/*.py benchmarks/*/*.py examples/*.py *.py)
 
 # A file's tests run in one process, one after the other. Files begin in the order that tests/conftest.py puts them in.
 PYTEST := .venv/bin/python -m pytest --numprocesses=$(TESTS_AT_ONCE) --dist=loadfile --no-loadscope-reorder
@@ -21,7 +21,7 @@ OTHER_PROCESSOR := ONEDNN_MAX_CPU_ISA=AVX2 ATEN_CPU_CAPABILITY=avx2
 export PYTHON TORCH_INDEX
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-dev train test test-all check format clean
+.PHONY: help setup setup-dev train test test-all test-gpu check format clean
 
 help:  ## Show the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' Makefile
@@ -47,6 +47,11 @@ test-all:  ## Run the slow tests too
 	@scripts/debian_packages.sh $(DEBIAN_PACKAGES) $(BROWSER_PACKAGES)
 	@$(MAKE) --no-print-directory setup-dev
 	$(PYTEST)
+
+# One process, as most of its time is the GPU's. The tests see the GPU by that variable alone.
+test-gpu:  ## Run the tests that need a GPU
+	@$(MAKE) --no-print-directory setup-dev
+	KEIMA_TEST_GPU=1 $(PYTEST) --numprocesses=0 -m gpu --durations=10
 
 check: setup-dev  ## Run the linters, the type checker and the fast tests
 	.venv/bin/ruff check

@@ -1,5 +1,5 @@
-"""Rules for all tests: the same examples on every run, one thread each, and no program's logging setup outlives its
-test.
+"""Rules for all tests: the same examples on every run, one thread each, no GPU, and no program's logging setup outlives
+its test.
 """
 
 import os
@@ -15,6 +15,10 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch reads it; programs
 os.environ.setdefault(
     "OMP_WAIT_POLICY", "PASSIVE"
 )  # learners use several all the same; spinning threads starve if others use the cores
+
+GPU_TESTS = "KEIMA_TEST_GPU"  # `make test-gpu` sets it: the tests that need a GPU run, and see it
+if GPU_TESTS not in os.environ:
+    os.environ["CUDA_VISIBLE_DEVICES"] = ""  # many tests compare bits; torch and the programs that tests start read it
 
 hypothesis.settings.register_profile("keima", deadline=None, derandomize=True, database=None, max_examples=40)
 hypothesis.settings.load_profile("keima")
@@ -43,8 +47,24 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     How long a file takes is guessed from its marks: files with the most trials come first, and among the others those
     with the most medium tests.
     """
+    skip_without_gpu([item for item in items if item.get_closest_marker("gpu")])
     if hasattr(config, "workerinput"):
         marked = {
             mark: Counter(item.path for item in items if item.get_closest_marker(mark)) for mark in ("trial", "medium")
         }
         items.sort(key=lambda item: (-marked["trial"][item.path], -marked["medium"][item.path], item.path))
+
+
+def skip_without_gpu(items: list[pytest.Item]) -> None:
+    """Skip these tests where there is no GPU for them, with the reason."""
+    if not items:
+        return
+    reason = f"needs a GPU, which `make test-gpu` shows ({GPU_TESTS}=1)"
+    if GPU_TESTS in os.environ:
+        import torch  # takes seconds, and most tests do without
+
+        if torch.cuda.is_available():
+            return
+        reason = "there is no GPU here that PyTorch can use"
+    for item in items:
+        item.add_marker(pytest.mark.skip(reason=reason))

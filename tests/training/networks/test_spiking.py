@@ -258,13 +258,13 @@ def test_all_norms_are_merged_for_play_except_on_a_cuda_device() -> None:
     assert sum(isinstance(module, nn.BatchNorm2d) for module in kept.modules()) == 8
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.gpu
 def test_a_captured_graph_gives_the_spiking_network_s_answers() -> None:
     network, observations = trained(blocks=3), seen(CONNECT_FOUR, 40)
     model = Model(description=describe_model(CONNECT_FOUR, SMALL | {"blocks": 3}, 1), weights=network.state_dict())
     received = decode_model(encode_model(model, CONNECT_FOUR))
     evaluate = Evaluator(received.build(CONNECT_FOUR), CONNECT_FOUR, device="cuda")
-    assert evaluate.describe() == "torch float32 on cuda with graphs"
+    assert evaluate.describe() == "torch float32 on cuda:0 with graphs"
     check_canary(received, CONNECT_FOUR, evaluate)
     logits, _ = answers(received.build(CONNECT_FOUR), observations)
     np.testing.assert_allclose(evaluate(observations.numpy())[0], logits.numpy(), rtol=1e-2, atol=1e-2)
