@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -9,12 +10,17 @@ from benchmarks.strength.time_to_strength import Contestant, Run, goal, show
 
 
 def leave(run: Run, *, errors: dict[float, float | None], rate: float) -> None:
-    """Leave a run that measured these search errors at these seconds; None: it measured something else."""
-    rows = [
-        {"seconds": seconds, "evaluation": {"search_error": error, "elo": 100.0}} for seconds, error in errors.items()
-    ]
+    """Leave a run whose models of these seconds had these search errors; None: it measured something else.
+
+    The reports come with the next iteration.
+    """
+    rows, report = list[dict[str, Any]](), None
+    for version, (seconds, error) in enumerate(errors.items(), start=1):
+        rows.append({"seconds": seconds, "model_version": version, "evaluation": report})
+        report = {"model_version": version, "search_error": error, "elo": 100.0}
+    rows.append({"seconds": 1000.0, "model_version": len(errors), "evaluation": report})
     run.path.mkdir(parents=True)
-    (run.path / "training_stats.json").write_text(json.dumps([{"seconds": 1.0, "evaluation": None}, *rows]))
+    (run.path / "training_stats.json").write_text(json.dumps(rows))
     run.rate_path.write_text(f"{rate}\n")
 
 

@@ -107,13 +107,17 @@ class Run:
         return self.path.with_suffix(".rate")
 
     def curve(self, goal: Goal) -> tuple[list[float], list[float]]:
-        """The seconds since its start and the strengths, as it measured them."""
+        """The strengths as it measured them, and the seconds since its start at which it had the models."""
         stats = self.path / "training_stats.json"
         rows = json.loads(stats.read_text()) if stats.exists() else []
-        found = [
-            (row["seconds"], row["evaluation"][goal.measure])
-            for row in rows
-            if row["evaluation"] and row["evaluation"][goal.measure] is not None
+        reports = [row["evaluation"] for row in rows if row["evaluation"]]
+        found = [  # a report comes after its model, since strength is measured beside playing
+            (
+                next(row["seconds"] for row in rows if row["model_version"] >= report["model_version"]),
+                report[goal.measure],
+            )
+            for report in reports
+            if report[goal.measure] is not None
         ]
         return [seconds for seconds, _ in found], [goal.strength(measured) for _, measured in found]
 
