@@ -246,6 +246,7 @@ def test_workers_are_spread_over_the_gpus_as_the_guide_says() -> None:
 def test_an_adjusted_number_of_workers_is_reported(
     here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     monkeypatch.setattr(worker_devices, "count_gpus", lambda: 2)
     assert train_parallel.main(["--workers", "9", *SMALL, "--epochs", "1", "--games-per-epoch", "2"]) == 0
     assert "9 workers cannot be spread evenly over 2 GPUs: 8 play, 4 on each" in capsys.readouterr().out

@@ -233,8 +233,8 @@ def test_matches_do_not_count_for_the_speed_of_self_play(tmp_path: Path) -> None
     assert before > 0
     advance = worker._orders.advance
 
-    def advance_for_long(*arguments: object) -> None:
-        advance(*arguments)  # type: ignore[arg-type]
+    def advance_for_long(*arguments: object, device: str) -> None:
+        advance(*arguments, device=device)  # type: ignore[arg-type]
         main.now += 5.0
 
     worker._orders.advance = advance_for_long  # type: ignore[method-assign,assignment]
@@ -257,7 +257,10 @@ def test_a_match_beside_self_play_has_its_share_of_the_time_and_the_same_games(t
     beside.bring(2, 3, matches=(order.model_copy(update={"beside": True}),))
     turns = {"match": 0, "game": 0}
     advance, play = worker._orders.advance, worker.play
-    worker._orders.advance = lambda *given: (turns.update(match=turns["match"] + 1), advance(*given))[1]  # type: ignore[method-assign]
+    worker._orders.advance = lambda *given, device: (  # type: ignore[method-assign]
+        turns.update(match=turns["match"] + 1),
+        advance(*given, device=device),
+    )[1]
     worker.play = lambda playing: (turns.update(game=turns["game"] + 1), play(playing))[1]  # type: ignore[method-assign]
     while not beside.results() and turns["game"] < CYCLES:
         worker.cycle()
