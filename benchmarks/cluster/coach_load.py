@@ -51,6 +51,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from benchmarks.cluster.simulated_fleet import FACTORY, SEATS, SOCKET, machine_name
 from benchmarks.cluster.simulated_machines import SIMULATED_GAMES
+from benchmarks.processor import processor_seconds
 from configs.flags import number, whole
 from configs.schema import Settings
 from distributed.fleet.fleet_client import FleetClient
@@ -229,7 +230,7 @@ def measured_figures(
     start = time.monotonic() - begun
     since, then, polls, watch = time.time(), time.monotonic(), list[float](), Watch(fleet)
     cpu, receiving = time.process_time(), coach.receiving
-    fleet_cpu, machines_cpu = cpu_of(fleet.process_id), cpu_of(simulator.pid)
+    fleet_cpu, machines_cpu = processor_seconds(fleet.process_id), processor_seconds(simulator.pid)
     while time.monotonic() < then + seconds:
         polls.append(poll())
         watch.look()
@@ -239,8 +240,8 @@ def measured_figures(
         "until": time.time(),
         "cpu": cpu / took,
         "own_cpu": (cpu - (coach.receiving - receiving)) / took,
-        "fleet_cpu": (cpu_of(fleet.process_id) - fleet_cpu) / took,
-        "machines_cpu": (cpu_of(simulator.pid) - machines_cpu) / took,
+        "fleet_cpu": (processor_seconds(fleet.process_id) - fleet_cpu) / took,
+        "machines_cpu": (processor_seconds(simulator.pid) - machines_cpu) / took,
         "poll": statistics.median(polls),
         "poll_max": max(polls),
         "age_min": min(watch.ages),
@@ -285,12 +286,6 @@ class Watch:
         self.lost += len(self._well & lost)
         self._well = well
         self.cpu += time.process_time() - before
-
-
-def cpu_of(process: int | None) -> float:
-    """Return the processor time of a process in seconds."""
-    values = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
-    return (int(values[11]) + int(values[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def memory_of(process: int | None) -> int:

@@ -31,7 +31,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from http.client import HTTPConnection
 from pathlib import Path
 from typing import NamedTuple
@@ -41,6 +41,7 @@ import yaml
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
+from benchmarks.processor import processor_seconds
 from configs.flags import number, whole
 from configs.load import load_settings
 from tests.views.browser import running_browser
@@ -52,7 +53,6 @@ CLIENT = "--client"  # begins the arguments of the process that does what the pa
 SETTLE_SECONDS = 1.0  # after the dashboard's processes were stopped or continued
 WARM_UP_ITERATIONS = 3
 PATIENCE = 600.0  # seconds for the run to begin
-TICKS = os.sysconf("SC_CLK_TCK")
 CHANGES = {
     "run": {"minutes": None, "iterations": None},
     "training": {"games_per_iteration": 200, "learning_rate_schedule": "constant"},
@@ -111,16 +111,13 @@ def family(pid: int) -> list[int]:
     return found
 
 
-def processor_seconds(pids: Sequence[int]) -> float:
-    """The processor time of these processes so far."""
-    total = 0
+def processor_seconds_of(pids: Sequence[int]) -> float:
+    """The processor time of these processes so far; those that have ended count no more."""
+    total = 0.0
     for pid in pids:
-        try:
-            words = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        except OSError:
-            continue
-        total += int(words[11]) + int(words[12])
-    return total / TICKS
+        with suppress(OSError):
+            total += processor_seconds(pid)
+    return total
 
 
 def evaluations(folder: Path) -> dict[str, tuple[int, float]]:
@@ -140,7 +137,7 @@ def measured(folder: Path, run: int, dashboard: Sequence[int], seconds: float) -
     """What is done in these seconds."""
     processes = family(run)
     began, before = time.monotonic(), evaluations(folder)
-    spent = processor_seconds(processes), processor_seconds(dashboard)
+    spent = processor_seconds_of(processes), processor_seconds_of(dashboard)
     time.sleep(seconds)
     took, after = time.monotonic() - began, evaluations(folder)
     rates = [
@@ -150,8 +147,8 @@ def measured(folder: Path, run: int, dashboard: Sequence[int], seconds: float) -
     ]
     return Segment(
         evaluations=sum(rates),
-        processor=(processor_seconds(processes) - spent[0]) / took,
-        dashboard=(processor_seconds(dashboard) - spent[1]) / took,
+        processor=(processor_seconds_of(processes) - spent[0]) / took,
+        dashboard=(processor_seconds_of(dashboard) - spent[1]) / took,
     )
 
 

@@ -32,7 +32,7 @@ from typing import NamedTuple
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
-from benchmarks.speed.dashboard_beside import family, processor_seconds
+from benchmarks.speed.dashboard_beside import family, processor_seconds_of
 from configs.flags import whole
 from games import load_game
 from tests.training.example_reports import evaluation, iteration, progress, worker
@@ -89,12 +89,12 @@ class Taken(NamedTuple):
 
 def taken(server: Sequence[int], work: Callable[[], object], repeats: int = 1) -> Taken:
     """What this takes: the median time of several calls, and the mean processor time."""
-    before, times = processor_seconds(server), []
+    before, times = processor_seconds_of(server), []
     for _ in range(repeats):
         began = time.perf_counter()
         work()
         times.append(time.perf_counter() - began)
-    return Taken(statistics.median(times), (processor_seconds(server) - before) / repeats)
+    return Taken(statistics.median(times), (processor_seconds_of(server) - before) / repeats)
 
 
 class Page:
@@ -155,7 +155,7 @@ def main() -> None:
         began = time.perf_counter()
         with RunLock(folder), subprocess.Popen(line, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
             served, server = printed_address(process), family(process.pid)
-            print(f"start       {Taken(time.perf_counter() - began, processor_seconds(server))}")
+            print(f"start       {Taken(time.perf_counter() - began, processor_seconds_of(server))}")
             measure(Page(served), folder, server)
             if shutil.which("chromium") and shutil.which("chromedriver"):
                 print(f"browser     {in_browser(served, Path(scratch), arguments.workers):7.3f} s")

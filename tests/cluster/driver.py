@@ -6,8 +6,8 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from distributed.setup.release import pack_code
 from scripts.audit import Audit, audit
 from tests.cluster.hosts import Host, Hosts
 from tests.cluster.processes import command_line, parent, pids, state
-from tests.cluster.program import Program
+from tests.cluster.program import Program, ended_with_the_block
 from tests.sources import ROOT
 from tests.training.small_run import small_settings
 from training.data.ledger import read_ledger
@@ -285,15 +285,9 @@ class Driver(Program):
         return [pid for pid in host.pids() if _is_worker(pid) and state(pid) not in "ZX"]
 
 
-@contextmanager
-def driven(folder: Path, hosts: Hosts, **options: Any) -> Iterator[Driver]:
-    """Yield a ``Driver`` with these arguments, whose program ends with the block."""
-    made = Driver(folder, hosts, **options)
-    try:
-        yield made
-    finally:
-        if made.runs:
-            made.kill()
+def driven(folder: Path, hosts: Hosts, **options: Any) -> AbstractContextManager[Driver]:
+    """Return a block with a ``Driver`` with these arguments, whose program ends with the block."""
+    return ended_with_the_block(Driver(folder, hosts, **options))
 
 
 def in_time(seconds: float) -> float:

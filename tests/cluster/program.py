@@ -3,8 +3,10 @@
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
+from typing import TypeVar
 
 END_SECONDS = 90.0  # for a run to end
 
@@ -61,3 +63,16 @@ class Program:
         assert self.process
         self.process.send_signal(signal.SIGINT)
         return self.process.wait(self.end_seconds)
+
+
+P = TypeVar("P", bound=Program)
+
+
+@contextmanager
+def ended_with_the_block(program: P) -> Iterator[P]:
+    """Yield a program that is killed at the end of the block, if it still runs."""
+    try:
+        yield program
+    finally:
+        if program.runs:
+            program.kill()

@@ -4,8 +4,8 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from configs.cache import CACHE
 from distributed.remote.process import running
 from scripts.audit import Audit, audit
 from tests.cluster.driver import ACTIVE, CUSTOM_WORKER, FILES, FOLDERS, LEFT, WORKER_CLASS
-from tests.cluster.program import Program
+from tests.cluster.program import Program, ended_with_the_block
 from tests.distributed.ray.nodes import Nodes
 from tests.sources import ROOT
 from tests.training.small_run import small_settings
@@ -124,12 +124,6 @@ class RayRun(Program):
         return audit(self.run_dir)
 
 
-@contextmanager
-def ray_run(folder: Path, nodes: Nodes, **options: Any) -> Iterator[RayRun]:
-    """Yield a ``RayRun``, whose program ends with the block."""
-    made = RayRun(folder, nodes, **options)
-    try:
-        yield made
-    finally:
-        if made.runs:
-            made.kill()
+def ray_run(folder: Path, nodes: Nodes, **options: Any) -> AbstractContextManager[RayRun]:
+    """Return a block with a ``RayRun`` with these arguments, whose program ends with the block."""
+    return ended_with_the_block(RayRun(folder, nodes, **options))
