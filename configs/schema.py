@@ -38,6 +38,7 @@ Plies = Annotated[int, Field(ge=0, le=20)]
 Scalar = bool | int | float | str
 SEED_ACCOUNTS = {"chess": "pgn-files", "go": "sgf-files"}  # by game: the ledger's account of training.window.seed_games
 MOST_NAMED = 12  # names in one message
+WITHOUT_EXCITATION = ("transformer", "spiking")  # networks whose blocks have no squeeze-and-excitation
 SEED_FILES = {"chess": (".pgn", ".pgn.zst"), "go": (".sgf",)}  # by game: endings of these files
 
 
@@ -58,7 +59,11 @@ Name = Annotated[
     str, _like(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", "up to 64 letters, digits, '.', '_', '-', starting with no sign")
 ]
 NetworkType = Annotated[
-    str, _like(rf"resnet|spiking|{OWN_NAME.pattern}", "'resnet' or 'spiking', or a file at `module`")
+    str,
+    _like(
+        rf"resnet|bottleneck|attention|transformer|spiking|{OWN_NAME.pattern}",
+        "'resnet', 'bottleneck', 'attention', 'transformer' or 'spiking', or a file at `module`",
+    ),
 ]
 Host = Annotated[str, _like(r"[A-Za-z0-9_:][A-Za-z0-9_.:%-]{0,252}", "a host name or an IP address")]
 User = Annotated[str, _like(r"[A-Za-z0-9_][A-Za-z0-9_.@+\\-]{0,127}", "a user name")]  # also in a domain: CORP\alice
@@ -148,18 +153,19 @@ def _with_own_name(given: Any, key: str, info: ValidationInfo) -> Any:
 
 
 class NetworkSettings(Section):
-    """The residual network (He et al. 2016, in AlphaZero's form) with optional global pooling (KataGo), or its spiking
-    form.
+    """The residual network (He et al. 2016, in AlphaZero's form) with optional global pooling (KataGo), the same with
+    another tower, or its spiking form.
     """
 
-    type: NetworkType = "resnet"  # "resnet", "spiking", or, with ``module``, a user's file by its content
+    type: NetworkType = "resnet"  # or, with ``module``, a user's file by its content
     module: Line | None = None  # a Python file with a network, relative to the settings file
     options: dict[str, Scalar] = {}  # of that network, for which the other keys have no meaning
     blocks: Annotated[int, Field(ge=1, le=100)] = 6
     channels: Annotated[int, Field(ge=4, le=2048)] = 64
     global_pooling: bool = True
+    squeeze_excitation: bool = False  # in residual blocks: of types resnet, bottleneck and attention
     time_steps: Annotated[int, Field(ge=1, le=64)] | None = None  # only of type spiking; None: 4
-    predict_reply: bool = False  # auxiliary heads, used in training only; only of type resnet
+    predict_reply: bool = False  # auxiliary heads, used in training only; not of type spiking
     predict_ownership: bool = False  # this and the next: only for Go and Connect Four
     predict_score: bool = False
 
@@ -182,6 +188,8 @@ class NetworkSettings(Section):
             raise ValueError("predict_reply, predict_ownership, predict_score: a network of your own has no such heads")
         if self.time_steps is not None and self.type != "spiking":
             raise ValueError(f"time_steps: only for networks of type spiking, and this one has type {self.type}")
+        if self.squeeze_excitation and self.type in WITHOUT_EXCITATION:
+            raise ValueError(f"squeeze_excitation: a network of type {self.type} has no such blocks")
         return self
 
 

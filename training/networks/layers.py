@@ -1,6 +1,7 @@
 """The layers of the networks: convolutions with batch norm, global pooling, residual blocks, the policy head.
 
-Sources: AlphaZero (arXiv 1712.01815) for the tower; KataGo (arXiv 1902.10565, appendix A) for global pooling.
+Sources: AlphaZero (arXiv 1712.01815) for the tower; KataGo (arXiv 1902.10565, appendix A) for global pooling; Hu and
+others (arXiv 1709.01507) for squeeze-and-excitation, with Leela Chess Zero's addition of a bias.
 """
 
 import math
@@ -14,6 +15,7 @@ from training.networks.value_heads import ValueHead, start_near_zero
 from training.networks.winograd import convolve_to_learn
 
 HEAD_CHANNELS = 32  # of the policy head's map, and of the map that is pooled for both heads
+LEAST_HIDDEN = 8  # numbers between the two layers of squeeze-and-excitation
 MEAN_WIDTH = 14.0  # KataGo's mean board width: pooled means are also scaled by (width - 14) / 10
 
 
@@ -52,27 +54,45 @@ def width_scale(height: int, width: int) -> float:
     return (math.sqrt(height * width) - MEAN_WIDTH) / 10
 
 
+class SqueezeExcitation(nn.Module):
+    """Scales every channel, and adds to it, by what the mean of each channel over the board says."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        hidden = max(channels // 4, LEAST_HIDDEN)
+        self.hidden = nn.Linear(channels, hidden)
+        self.scale_and_bias = nn.Linear(hidden, 2 * channels)
+        nn.init.zeros_(self.hidden.bias)
+        nn.init.zeros_(self.scale_and_bias.bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """``[N, C, H, W]`` -> the same shape."""
+        scale, bias = self.scale_and_bias(torch.relu(self.hidden(x.mean((2, 3)))))[:, :, None, None].chunk(2, 1)
+        return torch.sigmoid(scale) * x + bias
+
+
 class Block(nn.Module):
-    """Two convolutions with a skip connection.
+    """Two convolutions with a skip connection, and squeeze-and-excitation before the sum.
 
     The second norm starts at zero, so that a new tower is the identity.
     """
 
-    def __init__(self, channels: int) -> None:
+    def __init__(self, channels: int, *, squeeze_excitation: bool = False) -> None:
         super().__init__()
         self.first = ConvNorm(channels, channels, 3)
         self.second = ConvNorm(channels, channels, 3)
+        self.excitation = SqueezeExcitation(channels) if squeeze_excitation else nn.Identity()
         nn.init.zeros_(self.second.norm.weight)  # type: ignore[arg-type]
 
     def forward(self, x: Tensor) -> Tensor:
         """``[N, C, H, W]`` -> the same shape."""
-        return torch.relu(x + self.second(torch.relu(self.first(x))))
+        return torch.relu(x + self.excitation(self.second(torch.relu(self.first(x)))))
 
 
 class PooledBlock(nn.Module):
     """A block in which some channels are pooled over the board and added to the others as a bias."""
 
-    def __init__(self, channels: int) -> None:
+    def __init__(self, channels: int, *, squeeze_excitation: bool = False) -> None:
         super().__init__()
         pooled = pooled_channels(channels)
         self.first = ConvNorm(channels, channels - pooled, 3)
@@ -80,13 +100,20 @@ class PooledBlock(nn.Module):
         self.pool = GlobalPooling()
         self.bias = nn.Linear(3 * pooled, channels - pooled)
         self.second = ConvNorm(channels - pooled, channels, 3)
+        self.excitation = SqueezeExcitation(channels) if squeeze_excitation else nn.Identity()
         nn.init.zeros_(self.bias.bias)
         nn.init.zeros_(self.second.norm.weight)  # type: ignore[arg-type]
 
     def forward(self, x: Tensor) -> Tensor:
         """``[N, C, H, W]`` -> the same shape."""
         bias = self.bias(self.pool(torch.relu(self.pooled(x))))
-        return torch.relu(x + self.second(torch.relu(self.first(x) + bias[:, :, None, None])))
+        return torch.relu(x + self.excitation(self.second(torch.relu(self.first(x) + bias[:, :, None, None]))))
+
+
+def residual_blocks(count: int, channels: int, *, global_pooling: bool, squeeze_excitation: bool) -> nn.Sequential:
+    """``count`` blocks, of which every third pools if ``global_pooling``."""
+    kinds = [PooledBlock if global_pooling and index % 3 == 1 else Block for index in range(count)]
+    return nn.Sequential(*(kind(channels, squeeze_excitation=squeeze_excitation) for kind in kinds))
 
 
 def pooled_channels(channels: int) -> int:

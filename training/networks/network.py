@@ -10,13 +10,19 @@ import torch
 from torch import nn
 
 from configs.own_modules import described, is_own, load_module, stem_of
+from configs.schema import WITHOUT_EXCITATION
 from games.game import Game
+from training.networks.attention import AttentionNet, Transformer
 from training.networks.auxiliary_heads import AuxiliaryHeads
+from training.networks.bottleneck import BottleneckNet
 from training.networks.policy_value import OwnNetwork, network_of
 from training.networks.resnet import ResNet
 from training.networks.spiking import SpikingResNet
 
-NETWORKS: dict[str, Any] = {"resnet": ResNet, "spiking": SpikingResNet}
+NETWORKS: dict[str, Any] = {
+    **{network.kind: network for network in (ResNet, BottleneckNet, AttentionNet, Transformer)},
+    "spiking": SpikingResNet,
+}
 
 
 def seed_weights(seed: int) -> None:
@@ -31,6 +37,7 @@ def build_network(
     blocks: int = 6,
     channels: int = 64,
     global_pooling: bool = True,
+    squeeze_excitation: bool = False,
     time_steps: int | None = None,
     predict_reply: bool = False,
     predict_ownership: bool = False,
@@ -41,10 +48,12 @@ def build_network(
 
     Args:
         game: the game.
-        type: "resnet", "spiking", or the name of a user's file, which only takes ``options``.
-        blocks: residual blocks.
-        channels: of the convolutions.
-        global_pooling: whether every third block and the policy head see the pooled board.
+        type: "resnet", "bottleneck", "attention", "transformer", "spiking", or the name of a user's file, which only
+            takes ``options``.
+        blocks: of the tower.
+        channels: of the tower.
+        global_pooling: whether the policy head, and every third block of a residual tower, see the pooled board.
+        squeeze_excitation: whether the blocks of a residual tower scale their channels by the board's means.
         time_steps: of a spiking network; None: its default.
         predict_reply: add an auxiliary head for the opponent's reply (training/networks/auxiliary_heads.py).
         predict_ownership: add one for each point's owner at the end of the game.
@@ -66,6 +75,8 @@ def build_network(
         raise ValueError(
             f"network.time_steps: a network of type {type} has no time steps; only one of type spiking has"
         )
+    if squeeze_excitation and type in WITHOUT_EXCITATION:
+        raise ValueError(f"network.squeeze_excitation: a network of type {type} has no such blocks")
     heads = {"reply": predict_reply, "ownership": predict_ownership, "score": predict_score}
     _require_heads(game, type, heads)
     network: nn.Module = NETWORKS[type](
@@ -78,6 +89,7 @@ def build_network(
         most_points=game.max_return if game.num_players == 1 else None,
         num_values=game.num_values,
         **({} if time_steps is None else {"time_steps": time_steps}),
+        **({"squeeze_excitation": True} if squeeze_excitation else {}),
     )
     if any(heads.values()):
         policy = (game.num_actions, game.policy_planes, global_pooling)
@@ -117,10 +129,8 @@ def _build_own_network(game: Game, name: str, options: dict[str, Any]) -> nn.Mod
 
 def _require_heads(game: Game, type: str, heads: Mapping[str, bool]) -> None:
     wanted = [name for name, here in heads.items() if here]
-    if wanted and type != "resnet":
-        raise ValueError(
-            f"network.predict_{wanted[0]}: a network of type {type} has no such head; only one of type resnet has"
-        )
+    if wanted and type == "spiking":
+        raise ValueError(f"network.predict_{wanted[0]}: a network of type {type} has no such head")
     if heads["reply"] and (game.num_players != 2 or game.num_outcomes):
         raise ValueError(
             f"network.predict_reply: {game.name} has no replies; only two-player games without chance have them"

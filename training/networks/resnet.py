@@ -1,20 +1,31 @@
-"""The residual network: a tower with global pooling, for any board and any number of actions.
+"""The residual network: a tower with global pooling, for any board and any number of actions. Networks with another
+tower (training/networks/bottleneck.py, training/networks/attention.py) have its first layer and its heads.
 
 Sources: AlphaZero (arXiv 1712.01815) for the tower; KataGo (arXiv 1902.10565, appendix A) for global pooling in the
 tower and in both heads, through which every point sees the whole board. The value head is in
 ``training/networks/value_heads.py``.
 """
 
-from typing import Any
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from training.common.reports import SpikeReport
 from training.networks.fused import fused_runtime
-from training.networks.layers import HEAD_CHANNELS, Block, ConvNorm, GlobalPooling, PolicyHead, PooledBlock
+from training.networks.layers import HEAD_CHANNELS, ConvNorm, GlobalPooling, PolicyHead, residual_blocks
 from training.networks.policy_value import Runtime
 from training.networks.value_heads import make_value_head
+
+
+class TowerShape(NamedTuple):
+    """The size of a tower; see ``build_network``."""
+
+    board: tuple[int, int]  # H, W
+    blocks: int
+    channels: int
+    global_pooling: bool
+    squeeze_excitation: bool
 
 
 class ResNet(nn.Module):
@@ -26,8 +37,10 @@ class ResNet(nn.Module):
         global_pooling: whether every third block, and the policy head, see the pooled board.
         most_points: the largest score of a one-player game; None in other games.
         num_values: of a position (``Game.num_values``).
+        squeeze_excitation: whether blocks scale their channels by the board's means.
     """
 
+    kind: ClassVar[str] = "resnet"  # ``type`` in the settings
     runtime_dtype = None
     folds_on_cuda = True
 
@@ -42,16 +55,26 @@ class ResNet(nn.Module):
         global_pooling: bool = True,
         most_points: float | None = None,
         num_values: int = 1,
+        squeeze_excitation: bool = False,
     ) -> None:
         super().__init__()
         planes, height, width = observation_shape
         self.stem = ConvNorm(planes, channels, 3)
-        kinds = [PooledBlock if global_pooling and index % 3 == 1 else Block for index in range(blocks)]
-        self.tower = nn.Sequential(*(kind(channels) for kind in kinds))
+        self.shape = TowerShape((height, width), blocks, channels, global_pooling, squeeze_excitation)
+        self.tower = self.make_tower(self.shape)
         self.head = ConvNorm(channels, HEAD_CHANNELS, 1)
         self.pool = GlobalPooling()
         self.policy = PolicyHead(channels, height * width, num_actions, policy_planes, global_pooling)
         self.value = make_value_head(3 * HEAD_CHANNELS, most_points, num_values)
+
+    def make_tower(self, shape: TowerShape) -> nn.Sequential:
+        """The part between the first layer and the heads: maps ``[N, channels, H, W]`` -> the same shape."""
+        return residual_blocks(
+            shape.blocks,
+            shape.channels,
+            global_pooling=shape.global_pooling,
+            squeeze_excitation=shape.squeeze_excitation,
+        )
 
     def forward(self, observations: Tensor) -> tuple[Tensor, Tensor]:
         """Observations ``[N, C, H, W]`` -> policy logits ``[N, A]``, value logits of the value head."""
@@ -67,15 +90,14 @@ class ResNet(nn.Module):
 
     def settings(self) -> dict[str, Any]:
         """See ``PolicyValueNetwork``."""
-        return {
-            "type": "resnet",
-            "blocks": len(self.tower),
-            "channels": self.stem.conv.out_channels,
-            "global_pooling": self.policy.bias is not None,
-        }
+        shape = self.shape._asdict()
+        del shape["board"]
+        return {"type": self.kind, **shape}
 
     def runtime(self, observation_shape: tuple[int, int, int], dtype: torch.dtype) -> Runtime | None:
-        """Fused operators, where they work."""
+        """Fused operators for plain and pooled blocks, where they work."""
+        if self.kind != "resnet" or self.shape.squeeze_excitation:
+            return None
         return fused_runtime(self, observation_shape, dtype)
 
     def statistics(self, observations: Tensor) -> SpikeReport | None:

@@ -35,6 +35,7 @@ def test_by_default_it_is_as_large_as_in_the_guide() -> None:
         "blocks": 5,
         "channels": 64,
         "global_pooling": True,
+        "squeeze_excitation": False,
     }
 
 
@@ -55,7 +56,10 @@ def test_it_can_be_sent_as_a_model_file() -> None:
 
 @pytest.mark.parametrize(
     "settings",
-    [{"blocks": 1, "channels": 4, "global_pooling": False}, {"blocks": 4, "channels": 12, "global_pooling": True}],
+    [
+        {"blocks": 1, "channels": 4, "global_pooling": False, "squeeze_excitation": False},
+        {"blocks": 4, "channels": 12, "global_pooling": True, "squeeze_excitation": True},
+    ],
 )
 @pytest.mark.parametrize("game", [GAME, CONNECT_FOUR, load_game("go", size=5)], ids=lambda game: game.name)
 def test_the_settings_of_any_of_our_networks_can_be_read_from_it(game: object, settings: dict[str, object]) -> None:

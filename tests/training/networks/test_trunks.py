@@ -1,0 +1,138 @@
+"""Networks with other towers than the residual network's, and squeeze-and-excitation."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from games import Game, load_game
+from tests.training.small_networks import CONNECT_FOUR, TIC_TAC_TOE, board_with_pass, look_trained, positions
+from training.learning.learner import Learner, to_tensors
+from training.networks.attention import Attention
+from training.networks.evaluator import Evaluator
+from training.networks.layers import SqueezeExcitation
+from training.networks.model_file import Model, check_canary, decode_model, describe_model, encode_model
+from training.networks.network import build_network
+from training.networks.policy_value import network_of
+from training.networks.resnet import ResNet
+from training.replay.replay import Batch
+
+TRUNKS: dict[str, dict[str, Any]] = {
+    "excited resnet": {"squeeze_excitation": True},
+    "bottleneck": {"type": "bottleneck"},
+    "excited bottleneck": {"type": "bottleneck", "squeeze_excitation": True},
+    "attention": {"type": "attention"},
+    "transformer": {"type": "transformer"},
+}
+GAMES = [CONNECT_FOUR, TIC_TAC_TOE, board_with_pass()]
+every_trunk = pytest.mark.parametrize("trunk", TRUNKS.values(), ids=TRUNKS)
+
+
+def built(game: Game, trunk: dict[str, Any], **others: Any) -> ResNet:
+    torch.manual_seed(1)
+    network = build_network(game, **{"blocks": 2, "channels": 24, **trunk, **others})
+    assert isinstance(network, ResNet)
+    return network.eval()
+
+
+@every_trunk
+@pytest.mark.parametrize("game", GAMES, ids=lambda game: game.name)
+def test_a_trunk_returns_a_logit_for_each_action_and_one_for_the_value(game: Game, trunk: dict[str, Any]) -> None:
+    logits, value_logits = built(game, trunk)(torch.from_numpy(positions(game, 5)))
+    assert logits.shape == (5, game.num_actions) and value_logits.shape == (5,)
+
+
+@every_trunk
+def test_a_new_trunk_passes_its_input_through(trunk: dict[str, Any]) -> None:
+    x = torch.rand(3, 24, 6, 7)
+    torch.testing.assert_close(built(CONNECT_FOUR, trunk).tower(x), x)
+
+
+@every_trunk
+def test_an_answer_depends_on_no_number_that_must_be_read_from_the_device(trunk: dict[str, Any]) -> None:
+    network = built(CONNECT_FOUR, trunk).to("meta")  # where there are no numbers to read
+    logits, _ = network(torch.empty(3, *CONNECT_FOUR.observation_shape, device="meta"))
+    assert logits.shape == (3, CONNECT_FOUR.num_actions)
+
+
+@every_trunk
+def test_a_model_file_describes_its_trunk_and_the_evaluator_plays_it(trunk: dict[str, Any]) -> None:
+    network = built(CONNECT_FOUR, trunk)
+    look_trained(network, 0.3)
+    description = describe_model(CONNECT_FOUR, network_of(network).settings(), 3)
+    sent = decode_model(
+        encode_model(Model(description=description, weights=network.state_dict()), CONNECT_FOUR, dtype="float16")
+    )
+    received = sent.build(CONNECT_FOUR)
+    assert isinstance(received, ResNet) and received.shape == network.shape and type(received) is type(network)
+    evaluator = Evaluator(received, CONNECT_FOUR, device="cpu", dtype="float32")
+    check_canary(sent, CONNECT_FOUR, evaluator, tolerance=0.001)
+    logits, _ = evaluator(positions(CONNECT_FOUR, 9))
+    with torch.inference_mode():
+        exact, _ = network(torch.from_numpy(positions(CONNECT_FOUR, 9)))
+    np.testing.assert_allclose(logits, exact.numpy(), atol=0.05)
+
+
+@pytest.mark.medium
+@every_trunk
+def test_a_trunk_learns_which_move_goes_with_which_position(trunk: dict[str, Any]) -> None:
+    batch = Batch.empty(TIC_TAC_TOE, 16)
+    batch.observations[:] = positions(TIC_TAC_TOE, 16)
+    batch.legal[:], batch.policy_mask[:] = True, 1
+    batch.policies[:] = np.eye(9)[np.unique(batch.observations, axis=0, return_inverse=True)[1] % 9]
+    batch.values[:] = 0
+    learner = Learner(built(TIC_TAC_TOE, trunk), device="cpu", learning_rate=0.01, warmup_steps=1)
+    losses = [float(learner.descend(to_tensors(batch, learner.device)).figures["policy_loss"]) for _ in range(40)]
+    assert losses[-1] < 0.3 < losses[0]
+
+
+@pytest.mark.parametrize("trunk", [TRUNKS["excited resnet"], TRUNKS["attention"], TRUNKS["transformer"]])
+def test_a_far_corner_is_seen_without_global_pooling(trunk: dict[str, Any]) -> None:
+    game = board_with_pass(planes=2)
+    network = built(game, trunk, global_pooling=False)
+    look_trained(network, 0.3)
+    observations = torch.from_numpy(positions(game, 8))
+    before = network(observations)[0]
+    observations[:, :, 8, 8] = 1 - observations[:, :, 8, 8]
+    assert not torch.equal(before[:, 0], network(observations)[0][:, 0])
+
+
+def test_excitation_scales_and_shifts_by_the_means_over_the_board() -> None:
+    layer = SqueezeExcitation(4)
+    x = torch.randn(2, 4, 3, 3)
+    scale, bias = layer.scale_and_bias(torch.relu(layer.hidden(x.mean((2, 3))))).split(4, 1)
+    torch.testing.assert_close(layer(x)[1, 2], torch.sigmoid(scale[1, 2]) * x[1, 2] + bias[1, 2])
+
+
+def test_the_bias_of_attention_depends_on_the_offset_of_two_points_alone() -> None:
+    attention = Attention(32, (3, 4))
+    with torch.no_grad():
+        attention.offsets.copy_(torch.arange(float(attention.offsets.numel())))
+    bias = attention.position_bias(3, 4).unflatten(1, (3, 4)).unflatten(3, (3, 4))
+    assert bias.shape == (2, 3, 4, 3, 4)
+    assert bias[1, 0, 0, 1, 2] == bias[1, 1, 1, 2, 3] != bias[0, 0, 0, 1, 2]
+    assert len(bias[0].unique()) == 5 * 7  # all offsets of a 3x4 board
+
+
+def test_attention_finds_a_point_by_its_offset() -> None:
+    attention = Attention(16, (3, 3)).eval()
+    with torch.no_grad():
+        attention.offsets[(2 + 1) * 5 + (2 + 0)] = 100.0  # one row further down
+        attention.out.conv.weight.copy_(torch.eye(16)[:, :, None, None])
+        attention.out.norm.weight.fill_(1)
+    x = torch.randn(1, 16, 3, 3)
+    values = attention.queries_keys_values(x)[:, 32:]
+    torch.testing.assert_close(attention(x)[:, :, 0], values[:, :, 1], atol=1e-4, rtol=1e-4)
+
+
+def test_trunks_have_auxiliary_heads_too() -> None:
+    heads = {"predict_ownership": True, "predict_score": True, "predict_reply": True}
+    network = build_network(load_game("go", size=7), type="bottleneck", blocks=1, channels=16, **heads)
+    assert set(network.auxiliary(*network.features(torch.rand(2, 14, 7, 7)))) == {"reply", "ownership", "score"}  # type: ignore[operator]
+
+
+@pytest.mark.parametrize("kind", ["transformer", "spiking"])
+def test_squeeze_and_excitation_is_refused_where_there_are_no_residual_blocks_of_numbers(kind: str) -> None:
+    with pytest.raises(ValueError, match=f"squeeze_excitation: a network of type {kind} has no such blocks"):
+        build_network(CONNECT_FOUR, type=kind, squeeze_excitation=True)
