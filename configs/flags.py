@@ -4,6 +4,7 @@ written.
 
 import argparse
 import math
+import os
 from collections.abc import Callable, Collection
 from pathlib import Path
 
@@ -51,6 +52,11 @@ def number(
         return value
 
     return read
+
+
+def processes(text: str) -> int:
+    """The type of a flag that takes a number of processes; auto: one per available core."""
+    return len(os.sched_getaffinity(0)) if text == "auto" else whole()(text)
 
 
 def game_among(shipped: Collection[str]) -> Callable[[str], str]:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from engines.players import AnyPlayerSpec, EngineSpec, PlayerSpec, make_player
+from engines.players import AnyPlayerSpec, EngineSpec, NetworkSpec, PlayerSpec, make_player
 from engines.slices import JobMessage, JobStatus, ProgressReporter, Report
 from games import Game, load_game
 from games.game import Actions, States
@@ -85,11 +85,12 @@ def timed_player(game: Game, spec: AnyPlayerSpec, seed: int, *, warm_up: int, st
     What must be closed after the games goes onto ``stack``.
     """
     player = make_player(game, spec, seed, stack)
-    network = spec.kind == "network"
-    states = game.initial_states(warm_up if network else 1)
+    states = game.initial_states(warm_up if isinstance(spec, NetworkSpec) else 1)
     play_chance(game, states, chance_streams(seed, first_pair=0, pairs=len(states), players=1), [[] for _ in states])
     player.choose(states)
-    elsewhere = isinstance(spec, EngineSpec) or (network and pick_device("auto").type != "cpu")
+    elsewhere = isinstance(spec, EngineSpec) or (
+        isinstance(spec, NetworkSpec) and pick_device(spec.device).type != "cpu"
+    )
     return TimedPlayer(player, time.perf_counter if elsewhere else time.process_time)
 
 

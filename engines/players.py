@@ -35,6 +35,7 @@ class NetworkSpec(JobMessage):
     model: Path  # a transfer file or safetensors
     search: SearchSettings
     num_simulations: int
+    device: str = "auto"
 
 
 class ExpectimaxSpec(JobMessage):
@@ -196,7 +197,10 @@ def make_player(game: Game, spec: AnyPlayerSpec, seed: int, stack: ExitStack) ->
     match spec:
         case NetworkSpec():
             model = read_model(spec.model)
-            return SearchPlayer(search_for_strength(game, model, spec.search, num_simulations=spec.num_simulations))
+            search = search_for_strength(
+                game, model, spec.search, num_simulations=spec.num_simulations, device=spec.device
+            )
+            return SearchPlayer(search)
         case ExpectimaxSpec():
             return ExpectimaxPlayer(spec.depth)
         case GreedySpec():

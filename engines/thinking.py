@@ -23,12 +23,15 @@ class Thinker:
     Args:
         evaluate: a network that takes up to ``max_batch`` positions.
         max_simulations: the tree is full with so many.
+        score_utility: the most that points count (``make_workspace``).
     """
 
-    def __init__(self, game: Game, evaluate: Evaluate, *, max_batch: int, max_simulations: int) -> None:
+    def __init__(
+        self, game: Game, evaluate: Evaluate, *, max_batch: int, max_simulations: int, score_utility: float = 0.0
+    ) -> None:
         self._seconds = batch_seconds(game, evaluate, max_batch)
         settings = SearchSettings(forced_playouts=False, leaves_per_tree=max(self._seconds))
-        self.analysis = Analysis(game, evaluate, settings, max_simulations=max_simulations)
+        self.analysis = Analysis(game, evaluate, settings, max_simulations=max_simulations, score_utility=score_utility)
         self._rehearse(game)
 
     def _rehearse(self, game: Game) -> None:

@@ -14,6 +14,7 @@ from games.game import Planes
 from keima.playing import state_after
 from training.evaluation.match import Player, SearchPlayer
 from training.evaluation.match_worker import search_for_strength
+from training.networks.auxiliary_heads import scoring_network
 from training.networks.evaluator import Evaluator
 from training.networks.model_file import Model
 from training.search.analysis import Analysis
@@ -44,7 +45,10 @@ class LoadedNetwork:
     def __init__(self, game: Game, model: Model, search: SearchSettings, *, device: str = "auto") -> None:
         self.game, self.model_version = game, model.model_version
         self._model, self._search, self._device = model, search, device
-        self._evaluator = Evaluator(model.build(game), game, device=device)
+        self._evaluator = self._analyst = Evaluator(model.build(game), game, device=device)
+        scoring, self._score_utility = scoring_network(model.build(game), game, search.match_score_utility)
+        if self._score_utility:
+            self._analyst = Evaluator(scoring, game, device=device, max_batch=LEAVES)
 
     def evaluate(self, observations: Planes) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
         """Observations ``[N, C, H, W]`` (``game.observe``), N <= 256 -> policy logits ``[N, A]``, values ``[N]``."""
@@ -63,9 +67,10 @@ class LoadedNetwork:
         """
         analysis = Analysis(
             self.game,
-            self._evaluator,
+            self._analyst,
             SearchSettings(forced_playouts=False, leaves_per_tree=LEAVES),
             max_simulations=simulations,
+            score_utility=self._score_utility,
         )
         analysis.begin(state_after(self.game, moves))
         while not analysis.finished:

@@ -28,7 +28,6 @@ and shows the results so far.
 
 import argparse
 import json
-import os
 import sys
 import tempfile
 import time
@@ -46,7 +45,7 @@ if __name__ == "__main__":
     ends_at_once()
 
 from configs.commands import shipped
-from configs.flags import HIGHEST_SEED, whole
+from configs.flags import HIGHEST_SEED, processes, whole
 from training.common.disk_words import in_words
 from training.common.signals import INTERRUPTED, interruptible
 from training.common.start import before_imports, reports_compiling, see_file
@@ -141,11 +140,6 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
         if getattr(arguments, option) and not getattr(arguments, needed):
             parser.error(f"--{option.replace('_', '-')} needs --{needed}")
     return arguments
-
-
-def processes(text: str) -> int:
-    """A number of processes; auto: one per available core."""
-    return len(os.sched_getaffinity(0)) if text == "auto" else whole()(text)
 
 
 def numbers(text: str) -> list[int]:

@@ -201,7 +201,7 @@ from engines.table import Table, move_name, parse_move, player_name
 from engines.thinking import Thinker
 from games import Game, load_game
 from games.game import IllegalAction
-from training.networks.auxiliary_heads import predictions_of
+from training.networks.auxiliary_heads import predictions_of, scoring_network
 from training.networks.evaluator import Evaluator
 from training.networks.model_file import Model
 from training.search.search import Search
@@ -285,16 +285,17 @@ def main(argv: Sequence[str] | None = None) -> int:
         see_game(arguments, game.name)
         rules = rules_of(arguments, game) if arguments.gtp else None
         network = model.build(game)
-        evaluator = Evaluator(network, game, max_batch=MOST_LEAVES)
+        settings = SearchSettings(forced_playouts=False)
+        scoring, score_utility = scoring_network(network, game, settings.match_score_utility)
+        evaluator = Evaluator(scoring, game, max_batch=MOST_LEAVES)
     except (ValueError, OSError) as error:
         print(f"play.py: {in_words(error)}", file=sys.stderr)
         return 2
     if arguments.uci:
         from engines import uci  # which compiles chess
 
-        return run_engine(
-            partial(uci.UciEngine, game, name=uci_name(model.model_version)), game, evaluator, arguments.simulations
-        )
+        make: Callable[..., Partner] = partial(uci.UciEngine, game, name=uci_name(model.model_version))
+        return run_engine(make, game, evaluator, arguments.simulations, score_utility)
     if arguments.gtp:
         from engines import gtp  # which compiles Go
 
@@ -311,9 +312,15 @@ def main(argv: Sequence[str] | None = None) -> int:
             resign_below=arguments.resign or 0.0,
             rules=rules,
         )
-        return run_engine(make, long, evaluator, arguments.simulations)
-    settings = SearchSettings(forced_playouts=False)
-    search = Search(game, evaluator, settings, num_simulations=arguments.simulations, num_trees=1)
+        return run_engine(make, long, evaluator, arguments.simulations, score_utility)
+    search = Search(
+        game,
+        evaluator,
+        settings,
+        num_simulations=arguments.simulations,
+        num_trees=1,
+        score_utility=score_utility,
+    )
     title = game_title(game.name, game.options)
     about = f"{title}, model {model.model_version}, {arguments.simulations} simulations a move"
     console.print(f"{about}. Type a move, or help.", soft_wrap=True)
@@ -351,7 +358,9 @@ def read_given_model(path: Path) -> Model:
         raise ValueError(str(error) if str(path) in str(error) else f"{path} is not a model file: {error}") from error
 
 
-def run_engine(make: Callable[..., Partner], game: Game, evaluator: Evaluator, simulations: int) -> int:
+def run_engine(
+    make: Callable[..., Partner], game: Game, evaluator: Evaluator, simulations: int, score_utility: float
+) -> int:
     """Run as an engine until the input ends; returns the exit code. Only protocol goes to standard output."""
     protocol: TextIO = sys.stdout
 
@@ -360,7 +369,13 @@ def run_engine(make: Callable[..., Partner], game: Game, evaluator: Evaluator, s
         protocol.flush()
 
     def think(max_simulations: int) -> Thinker:
-        return Thinker(game, evaluator, max_batch=evaluator.max_batch, max_simulations=max_simulations)
+        return Thinker(
+            game,
+            evaluator,
+            max_batch=evaluator.max_batch,
+            max_simulations=max_simulations,
+            score_utility=score_utility,
+        )
 
     engine = make(think=think, write=write, simulations=simulations)
     with contextlib.redirect_stdout(sys.stderr):

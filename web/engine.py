@@ -31,7 +31,7 @@ from games import Game
 from games.game import States
 from training.common.disk_words import in_words
 from training.common.priority import begin_session
-from training.networks.auxiliary_heads import predictions_of
+from training.networks.auxiliary_heads import predictions_of, scoring_network
 from training.networks.evaluator import Evaluator, use_threads
 from training.search.analysis import Analysis, MoveAnalysis
 from training.search.search import Search
@@ -66,8 +66,9 @@ class Thinking:
         self.game, self.version = found.game, found.model.model_version
         network = found.model.build(found.game)
         self.predict = predictions_of(network) if found.game.won_by_area else None
-        self.evaluator = Evaluator(network, found.game, max_batch=LEAVES)
         self._settings = SearchSettings(forced_playouts=False, leaves_per_tree=LEAVES)
+        scoring, self._score_utility = scoring_network(network, found.game, self._settings.match_score_utility)
+        self.evaluator = Evaluator(scoring, found.game, max_batch=LEAVES)
         self._analysis: Analysis | None = None
         self._search: tuple[int, Search] | None = None
         self._seconds_each = 0.0  # of a simulation in a one-player game
@@ -85,7 +86,8 @@ class Thinking:
         order = np.argsort(-shares, kind="stable")
         player = game.current_player(state)
         moves = [shown_move(game, state, int(legal[i]), float(shares[i])) for i in order[:MOVES_SHOWN]]
-        return {"moves": moves, "expects": by_player(game, player, values[0])}
+        value = values[0, 0] if self._score_utility else values[0]
+        return {"moves": moves, "expects": by_player(game, player, value)}
 
     def think(self, table: Table, *, simulations: int | None, seconds: float | None) -> tuple[int, Answer]:
         """The best action, and the moves that search considered."""
@@ -100,7 +102,13 @@ class Thinking:
     def _think_against(self, table: Table, simulations: int, seconds: float) -> tuple[int, Answer]:
         game, state, ends = self.game, table.state, time.monotonic() + seconds
         if self._analysis is None:
-            self._analysis = Analysis(game, self.evaluator, self._settings, max_simulations=MOST_NODES)
+            self._analysis = Analysis(
+                game,
+                self.evaluator,
+                self._settings,
+                max_simulations=MOST_NODES,
+                score_utility=self._score_utility,
+            )
         analysis = self._analysis
         analysis.begin(state)
         while not analysis.finished and analysis.visits < simulations:

@@ -44,6 +44,13 @@ def expected_score(difference: float) -> float:
     return 1 / (1 + math.exp(-ELO_SCALE * difference))
 
 
+def elo_difference(score: float) -> float:
+    """The difference in Elo at which ``score`` is expected; infinite from a clean sweep on."""
+    if not 0 < score < 1:
+        return math.inf if score >= 1 else -math.inf
+    return math.log(score / (1 - score)) / ELO_SCALE
+
+
 def rate_players(results: Sequence[PairResult], anchor: str) -> dict[str, Rating]:
     """The ratings of all players in ``results``, with ``anchor`` at 0.
 

@@ -24,6 +24,7 @@ from training.evaluation.match import (
     scores_of,
 )
 from training.evaluation.orders import Contestant, MatchOrder, PlayedOrder
+from training.networks.auxiliary_heads import scoring_network
 from training.networks.evaluator import Evaluator
 from training.networks.model_file import Model
 from training.search.chance import draw_outcome
@@ -66,7 +67,8 @@ def search_for_strength(
         device: of the network, as ``Evaluator`` has it.
     """
     limit = min(max_positions or TREES, TREES)
-    evaluator = Evaluator(model.build(game), game, device=device, max_batch=limit)
+    network, score_utility = scoring_network(model.build(game), game, settings.match_score_utility)
+    evaluator = Evaluator(network, game, device=device, max_batch=limit)
     evaluate: Evaluate = evaluator if limit == TREES else in_parts(evaluator, limit)
     if settings.match_policy_temperature != 1:
         evaluate = softened(evaluate, settings.match_policy_temperature)
@@ -77,6 +79,7 @@ def search_for_strength(
         num_simulations=num_simulations,
         num_trees=TREES,
         cache_positions=cache_positions(game) if cached else 0,
+        score_utility=score_utility,
     )
 
 

@@ -1,9 +1,11 @@
-"""Auxiliary heads: search does not use their outputs, but training them improves the tower.
+"""Auxiliary heads: training them improves the tower. Of their outputs search uses the score alone, in play
+(``scoring_network``).
 
 Sources: KataGo (arXiv 1902.10565, sections 4.1 and 4.2): the opponent's reply with a weight of 0.15, each point's owner
 at the end of the game with 1.5 (training.ownership_weight), and the final score, here as one number with a robust loss.
 """
 
+import copy
 import math
 from typing import Any
 
@@ -13,10 +15,10 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
-from games.game import Planes
+from games.game import Game, Planes
 from training.networks.layers import HEAD_CHANNELS, PolicyHead
 from training.networks.predictions import Predict, Predictions
-from training.networks.value_heads import start_near_zero
+from training.networks.value_heads import ValueHead, start_near_zero
 
 REPLY_WEIGHT, SCORE_WEIGHT = 0.15, 0.25
 SCORE_HIDDEN = 64
@@ -104,6 +106,40 @@ def predictions_of(network: nn.Module) -> Predict | None:
         )
 
     return predict
+
+
+class ScoringHead(ValueHead):
+    """A value head, and beside it the score head over the same pooled board."""
+
+    def __init__(self, value: ValueHead, score: nn.Module) -> None:
+        super().__init__()
+        self.value, self.score = value, score
+
+    def forward(self, x: Tensor) -> Tensor:
+        """``[N, inputs]`` -> the value logit and the score in ``SCORE_SCALE``, ``[N, 2]``."""
+        return torch.stack([self.value(x), self.score(x).squeeze(1)], 1)
+
+    def values(self, logits: Tensor) -> Tensor:
+        """``[N, 2]`` -> the value, and the lead of the player to move in points."""
+        return torch.stack([self.value.values(logits[:, 0]), SCORE_SCALE * logits[:, 1]], 1)
+
+    def loss(self, logits: Tensor, targets: Tensor) -> Tensor:
+        """The value's, of ``targets`` ``[N, 2]``; the score has a loss of its own in training."""
+        return self.value.loss(logits[:, 0], targets[:, 0])
+
+
+def scoring_network(network: nn.Module, game: Game, score_utility: float) -> tuple[nn.Module, float]:
+    """The network for a search in which points count up to ``score_utility``, and what they can count.
+
+    A game won by area and a network that predicts the score: a copy whose values are ``[N, 2]``, of value and lead.
+    Else the network as it is, and 0.
+    """
+    heads = getattr(network, "auxiliary", None)
+    if score_utility == 0 or not game.won_by_area or not isinstance(heads, AuxiliaryHeads) or heads.score is None:
+        return network, 0.0
+    network = copy.deepcopy(network)
+    network.value = ScoringHead(network.value, network.auxiliary.score)  # type: ignore[arg-type, union-attr]
+    return network, score_utility
 
 
 def ownership_of(logits: Tensor, points: int) -> Tensor:

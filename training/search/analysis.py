@@ -41,13 +41,24 @@ class Analysis:
     Args:
         settings: how to search; ``leaves_per_tree`` is the largest batch for the network.
         max_simulations: the capacity of the tree.
+        score_utility: the most that points count (``make_workspace``).
     """
 
-    def __init__(self, game: Game, evaluate: Evaluate, settings: SearchSettings, *, max_simulations: int) -> None:
+    def __init__(
+        self,
+        game: Game,
+        evaluate: Evaluate,
+        settings: SearchSettings,
+        *,
+        max_simulations: int,
+        score_utility: float = 0.0,
+    ) -> None:
         self._game, self._evaluate, self._max_simulations = game, evaluate, max_simulations
         # Without lookahead every ply to the end of the game is in the tree, so that plies can be counted.
         settings = settings.model_copy(update={"lookahead_plies": 0})
-        self._work = make_workspace(game, settings, num_trees=1, simulations=max_simulations)
+        self._work = make_workspace(
+            game, settings, num_trees=1, simulations=max_simulations, score_utility=score_utility
+        )
         self._roots = (self._work.rules, self._work.trees, self._work.states, np.zeros(1, np.int32))
         self._trees, self._no_answers, nodes = self._work.trees, self._work.no_answers, self._work.max_nodes
         self._renumbered, self._plies = np.zeros(nodes, np.int32), np.zeros(nodes, np.int32)
@@ -120,7 +131,8 @@ class Analysis:
         count = checked(self._search_step(*self._work, *self._no_answers))
         search.active = False  # back the answers up without starting new simulations
         if count > 0:
-            answers = evaluate_batch(self._evaluate, self._work.leaves.observations[:count], self._game)
+            observations = self._work.leaves.observations[:count]
+            answers = evaluate_batch(self._evaluate, observations, self._game, num_values=self._work.num_values)
             fresh = not self.evaluated
             checked(self._search_step(*self._work, *answers))
             if fresh and self._only is not None:

@@ -22,6 +22,7 @@ from training.search.puct import (
     mean_value,
     scaled_value,
     set_root_priors,
+    unvisited_value,
     value_scale,
 )
 from training.search.tree import LEAST_PRIOR, LOSS, NONE, Floats, Trees, bring_best_forward, softmax
@@ -92,7 +93,8 @@ def complete_values(params: SearchParams, trees: Trees, b: int, number: int) -> 
         visits = np.float32(node.visits - 1)
         unvisited = (node.evaluation + visits * weighted / explored) / (ONE + visits)
     scale = value_scale(params, trees, b, number, unvisited)
-    return (params.c_visit + np.float32(most)) * params.c_scale, (unvisited - scale.center) * scale.stretch, scale
+    weight = (params.c_visit + np.float32(most)) * params.c_scale
+    return weight, unvisited_value(params, trees, b, number, scale, unvisited), scale
 
 
 @inlined

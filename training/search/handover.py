@@ -46,4 +46,9 @@ def take_kernel(kind: KernelType, value: Any, compiler: Any) -> NativeValue:
 
 def handed_over(rules: Rules) -> Rules:
     """The same rules in a form that is cheap to pass from Python to compiled code."""
-    return rules if numba.config.DISABLE_JIT else Rules(*(Kernel(kernel) for kernel in rules))
+    return Rules(*map(handed_over_kernel, rules))
+
+
+def handed_over_kernel(kernel: Any) -> Any:
+    """The same kernel in that form."""
+    return kernel if numba.config.DISABLE_JIT else Kernel(kernel)

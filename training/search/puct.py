@@ -5,11 +5,20 @@ The score of a move is its mean value plus ``c * prior * sqrt(N) / (1 + visits)`
 all moves and ``c = c_puct + log((1 + N + c_puct_log_base) / c_puct_log_base)``. A move without visits has the node's
 mean value less ``fpu_reduction * sqrt(explored prior)``.
 
+With ``variance_scale`` c follows the standard deviation of the values below the node (KataGo, docs/KataGoMethods.md,
+"Dynamic variance-scaled cPUCT"): where all moves are worth nearly the same, their small differences decide, and where
+values differ much, more is explored.
+
+A search that counts points adds a small utility for the score lead: how far a move's mean lead is above the lead
+expected at the root (the same page, "Score maximization"). It decides among moves that win or lose alike. Values
+themselves remain chances to win.
+
 Values in [-1, 1] are compared directly. In a one-player game values are points without a known scale; there the values
 of a node's moves are scaled to [-1, 1] by the smallest and the largest of them (MuZero, arXiv 1911.08265, appendix B,
 but per node).
 """
 
+import math
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -17,15 +26,29 @@ from numpy.typing import NDArray
 
 from configs.schema import SearchSettings
 from games.compiled import inlined, lean
-from games.game import Game, Planes
+from games.game import Actions, Game, Planes, States, final_score_kernel
 from training.common.random import Streams, gamma
-from training.search.tree import LEAST_PRIOR, LOSS, NONE, OPEN, Floats, Trees, bring_best_forward, mean_here, open_node
+from training.search.handover import handed_over_kernel
+from training.search.tree import (
+    LEAST_PRIOR,
+    LOSS,
+    NONE,
+    OPEN,
+    Floats,
+    Trees,
+    bring_best_forward,
+    lead_here,
+    mean_here,
+    open_node,
+    variance_here,
+)
 
 TOTAL_ALPHA = 10.83  # KataGo's: 0.03 a move on an empty 19x19 board
 LARGE = np.float32(1e30)
 ONE = np.float32(1.0)
 # The smallest range of a node's values that is scaled up, as a share of the largest value: a smaller one is noise.
 LEAST_RANGE = np.float32(0.01)
+LEAD_WIDTH = 0.75  # sides of a board by which a lead must differ to count half; KataGo's
 
 Integers = NDArray[np.int32]
 
@@ -37,7 +60,8 @@ class Evaluate(Protocol):
         """Policy logits ``[N, A]`` and values ``[N]`` for the player to move, of observations ``[N, C, H, W]``.
 
         Values are in [-1, 1], or in a one-player game the discounted sum of future points. With three and more players
-        they are ``[N, V]`` (``Game.num_values``).
+        they are ``[N, V]`` (``Game.num_values``). A search that counts points needs ``[N, 2]``: the value, and by how
+        many points the player to move will win.
         """
 
 
@@ -62,10 +86,25 @@ class SearchParams(NamedTuple):
     evaluate_afterstates: bool
     discount: np.float32
     rewards: bool  # a one-player game: moves have rewards, and values are in points
+    variance_scale: np.float32  # 0: exploration does not depend on the values
+    variance_prior: np.float32  # the standard deviation of values at which exploration is as without it
+    variance_prior_visits: np.float32
+    score_utility: np.float32  # 0: points do not count
+    lead_width: np.float32  # points
+    final_score: Any  # the game's kernel, if points count
 
 
-def search_params(settings: SearchSettings, game: Game, *, max_visits: int) -> SearchParams:
-    """The parameters of ``settings`` for ``game``, for nodes of at most ``max_visits`` visits."""
+@final_score_kernel
+def no_score(state: States, ownership: Actions) -> int:
+    """The ``final_score`` of games without points."""
+    return 0
+
+
+def search_params(settings: SearchSettings, game: Game, *, max_visits: int, score_utility: float = 0.0) -> SearchParams:
+    """The parameters of ``settings`` for ``game``, for nodes of at most ``max_visits`` visits.
+
+    With ``score_utility`` points count. Nothing is proven then: a won position is searched on for a better score.
+    """
     gumbel = settings.algorithm == "gumbel"
     forced = settings.forced_playouts and not gumbel
     return SearchParams(
@@ -78,7 +117,7 @@ def search_params(settings: SearchSettings, game: Game, *, max_visits: int) -> S
         root_policy_temperature=settings.root_policy_temperature,
         forced_playouts_k=np.float32(settings.forced_playouts_k if forced else 0.0),
         virtual_loss=np.float32(settings.virtual_loss),
-        proven_results=settings.proven_results and game.num_players == 2,
+        proven_results=settings.proven_results and game.num_players == 2 and score_utility == 0,
         subtree_reuse=settings.subtree_reuse and not gumbel,  # sequential halving counts visits from zero
         considered_actions=settings.gumbel.considered_actions,
         c_visit=np.float32(settings.gumbel.c_visit),
@@ -87,6 +126,12 @@ def search_params(settings: SearchSettings, game: Game, *, max_visits: int) -> S
         evaluate_afterstates=settings.evaluate_afterstates,
         discount=np.float32(settings.discount),
         rewards=game.num_players == 1,
+        variance_scale=np.float32(settings.variance_scale),
+        variance_prior=np.float32(settings.variance_prior),
+        variance_prior_visits=np.float32(settings.variance_prior_visits),
+        score_utility=np.float32(score_utility),
+        lead_width=np.float32(LEAD_WIDTH * math.sqrt(game.height * game.width)),
+        final_score=handed_over_kernel(game.final_score if score_utility > 0 else no_score),
     )
 
 
@@ -98,10 +143,11 @@ def exploration_table(c_puct: float, c_puct_log_base: float, max_visits: int) ->
 
 
 class Scale(NamedTuple):
-    """The scaling of a node's values to [-1, 1]: ``(value - center) * stretch``."""
+    """The scaling of a node's values to [-1, 1]: ``(value - center) * stretch``; and the lead that counts nothing."""
 
     center: np.float32
     stretch: np.float32
+    lead: np.float32  # expected at the root, for the player to move at the node
 
 
 @inlined
@@ -118,9 +164,12 @@ def mean_value(params: SearchParams, child: Any) -> np.float32:
 @inlined
 def value_scale(params: SearchParams, trees: Trees, b: int, number: int, other: np.float32) -> Scale:
     """The scale of the values of a node's visited moves and of ``other``, the value of its unvisited moves."""
-    if not params.rewards:
-        return Scale(np.float32(0.0), ONE)
     nodes = trees.nodes[b]
+    if not params.rewards:
+        lead = np.float32(0.0)
+        if params.score_utility > 0:
+            lead = lead_here(nodes, 0) if nodes[0].player == nodes[number].player else -lead_here(nodes, 0)
+        return Scale(np.float32(0.0), ONE, lead)
     least, largest = other, other
     next_child = nodes[number].first_child
     while next_child != NONE:
@@ -130,13 +179,19 @@ def value_scale(params: SearchParams, trees: Trees, b: int, number: int, other: 
             least, largest = min(least, value), max(largest, value)
         next_child = child.next_sibling
     spread = max(largest - least, LEAST_RANGE * max(abs(largest), ONE))
-    return Scale((largest + least) / np.float32(2.0), np.float32(2.0) / spread)
+    return Scale((largest + least) / np.float32(2.0), np.float32(2.0) / spread, np.float32(0.0))
 
 
 @inlined
 def scaled_value(params: SearchParams, scale: Scale, child: Any) -> np.float32:
-    """A visited move's value for the player who chooses it, scaled to [-1, 1], less virtual losses."""
+    """A visited move's value for the player who chooses it, scaled to [-1, 1], less virtual losses.
+
+    Where points count, their utility is added.
+    """
     if not params.rewards:
+        if params.score_utility > 0 and child.visits > child.pending:
+            lead = child.lead_sum / np.float32(child.visits - child.pending)
+            return mean_value(params, child) + lead_utility(params, scale, lead)
         return mean_value(params, child)
     loss = params.virtual_loss * np.float32(child.pending) / np.float32(child.visits)
     value = np.float32(0.0)
@@ -146,13 +201,47 @@ def scaled_value(params: SearchParams, scale: Scale, child: Any) -> np.float32:
 
 
 @inlined
+def unvisited_value(params: SearchParams, trees: Trees, b: int, number: int, scale: Scale, value: np.float32) -> Any:
+    """``value``, that of a node's unvisited moves, scaled to [-1, 1], with the utility of the node's own lead."""
+    scaled = (value - scale.center) * scale.stretch
+    if params.score_utility > 0:
+        scaled += lead_utility(params, scale, lead_here(trees.nodes[b], number))
+    return scaled
+
+
+@inlined
+def lead_utility(params: SearchParams, scale: Scale, lead: np.float32) -> np.float32:
+    """The utility of a lead in points: from ``-score_utility`` to ``score_utility``, 0 for the lead at the root."""
+    difference = (lead - scale.lead) / params.lead_width
+    return params.score_utility * difference / (ONE + abs(difference))
+
+
+@inlined
+def exploration_here(params: SearchParams, trees: Trees, b: int, number: int, scale: Scale) -> np.float32:
+    """The factor of priors at a node.
+
+    The standard deviation of the values below it counts as if ``variance_prior_visits`` values with that of
+    ``variance_prior`` had been seen before.
+    """
+    node = trees.nodes[b, number]
+    exploration = params.exploration[node.visits - 1]
+    if params.variance_scale == 0:
+        return exploration
+    seen, assumed = np.float32(node.visits - node.pending), params.variance_prior_visits
+    squares = seen * variance_here(trees.nodes[b], number) * scale.stretch * scale.stretch
+    squares += assumed * params.variance_prior * params.variance_prior
+    deviation = np.float32(math.sqrt(squares / max(seen + assumed - ONE, ONE)))
+    return exploration * (ONE + params.variance_scale * (deviation / params.variance_prior - ONE))
+
+
+@inlined
 def choose_child(params: SearchParams, trees: Trees, b: int, number: int) -> int:
     """The child that PUCT selects, or NONE for the first candidate."""
     nodes = trees.nodes[b]
     node = nodes[number]
-    exploration = params.exploration[node.visits - 1]
     mean = mean_here(nodes, number)
     scale = value_scale(params, trees, b, number, mean)
+    exploration = exploration_here(params, trees, b, number, scale)
     best, best_score = NONE, -LARGE
     next_child = node.first_child
     while next_child != NONE:
@@ -166,7 +255,7 @@ def choose_child(params: SearchParams, trees: Trees, b: int, number: int) -> int
     if not node.ordered:
         bring_best_forward(trees, b, number)
     reduction = params.fpu_reduction if number > 0 else params.root_fpu_reduction
-    unvisited = (mean - scale.center) * scale.stretch - reduction * np.sqrt(node.explored)
+    unvisited = unvisited_value(params, trees, b, number, scale, mean) - reduction * np.sqrt(node.explored)
     if unvisited + exploration * trees.priors[b, node.first_candidate] > best_score:
         return NONE
     return int(best)

@@ -41,6 +41,7 @@ class Search:
         num_simulations: of each position.
         num_trees: positions that are searched at a time.
         cache_positions: how many evaluations are remembered, 0 for none.
+        score_utility: the most that points count (``make_workspace``).
     """
 
     def __init__(
@@ -52,10 +53,16 @@ class Search:
         num_simulations: int,
         num_trees: int,
         cache_positions: int = 0,
+        score_utility: float = 0.0,
     ) -> None:
         self._game, self._evaluate = game, evaluate
         work = self._work = make_workspace(
-            game, settings, num_trees=num_trees, simulations=num_simulations, cache_positions=cache_positions
+            game,
+            settings,
+            num_trees=num_trees,
+            simulations=num_simulations,
+            cache_positions=cache_positions,
+            score_utility=score_utility,
         )
         work.trees.searches.budget = num_simulations
         self._numbers = np.zeros(num_trees, np.int64)  # of the position that each tree searches
@@ -100,7 +107,8 @@ class Search:
         """
         work, answers = self._work, self._work.no_answers
         if self._waiting:
-            answers = evaluate_batch(self._evaluate, work.leaves.observations[: self._waiting], self._game)
+            observations = work.leaves.observations[: self._waiting]
+            answers = evaluate_batch(self._evaluate, observations, self._game, num_values=work.num_values)
         self._fill_trees()
         self._waiting = checked(self._step(*work, *answers))
         results = self._no_results(len(self._numbers) - len(self._idle))

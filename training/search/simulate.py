@@ -42,6 +42,7 @@ from training.search.tree import (
     add_child,
     add_outcome,
     find_child,
+    lead_here,
     open_node,
 )
 from training.search.workspace import Leaves
@@ -51,8 +52,13 @@ AWAITS_EVALUATION, BACKED_UP, COLLIDED = range(3)  # how a simulation ended
 UNSOUND = -1  # returned in place of a count: an answer was not finite
 
 
-def evaluate_batch(evaluate: Evaluate, observations: Planes, game: Game) -> tuple[Floats, Floats]:
+def evaluate_batch(
+    evaluate: Evaluate, observations: Planes, game: Game, *, num_values: int | None = None
+) -> tuple[Floats, Floats]:
     """Call the network; returns logits ``[N, A]`` and values ``[N, V]`` in the form that compiled code relies on.
+
+    Args:
+        num_values: V; None: the game's. It is 2 in searches that count points.
 
     Raises:
         ValueError: the network returned other shapes.
@@ -60,13 +66,14 @@ def evaluate_batch(evaluate: Evaluate, observations: Planes, game: Game) -> tupl
     logits, values = evaluate(observations)
     logits, values = np.ascontiguousarray(logits, np.float32), np.ascontiguousarray(values, np.float32)
     count = len(observations)
-    wanted = (count,) if game.num_values == 1 else (count, game.num_values)
+    num_values = num_values or game.num_values
+    wanted = (count,) if num_values == 1 else (count, num_values)
     if logits.shape != (count, game.num_actions) or values.shape != wanted:
         raise ValueError(
             f"the network gave {logits.shape} logits and {values.shape} values for {count} positions of "
             f"{game.num_actions} actions"
         )
-    return logits, values.reshape(count, game.num_values)
+    return logits, values.reshape(count, num_values)
 
 
 def checked(count: int) -> int:
@@ -232,15 +239,16 @@ def simulate(
     node = nodes[number]
     node.visits += 1
     node.pending += 1
+    lead = np.float32(0.0)
     if node.proven != UNPROVEN:
         value = np.float32(node.proven - DRAW)
     elif node.stage == OVER:
-        value = node.evaluation
+        value, lead = node.evaluation, lead_here(nodes, number)
     elif node.visits > 1:
         undo_visits(trees, b, number)
         return COLLIDED
     elif rules.terminal(state) != 0:
-        value = mark_over(rules, params, leaves, node)
+        value, lead = mark_over(rules, params, leaves, node), final_lead(params, leaves, node)
     elif number > 0 and len(leaves.ahead.frames) > 0 and decided_ahead(rules, leaves, node):
         value = node.evaluation
     else:
@@ -250,7 +258,7 @@ def simulate(
         rules.returns(leaves.state, leaves.returns)
         backup_values(trees, b, number, leaves.returns, 0)
     else:
-        backup(trees, b, number, value)
+        backup(trees, b, number, value, lead)
     return BACKED_UP
 
 
@@ -309,6 +317,15 @@ def mark_over(rules: Rules, params: SearchParams, leaves: Leaves, node: Any) -> 
 
 
 @lean
+def final_lead(params: SearchParams, leaves: Leaves, node: Any) -> np.float32:
+    """The score lead of a node's player where the game is over; 0 unless points count."""
+    if params.score_utility == 0:
+        return np.float32(0.0)
+    lead = np.float32(params.final_score(leaves.state, leaves.ownership)) / np.float32(2.0)
+    return lead if node.player == 0 else -lead
+
+
+@lean
 def decided_ahead(rules: Rules, leaves: Leaves, node: Any) -> bool:
     """Look ahead from a new node; if that decides the game, mark the node as proven."""
     proven = look_ahead(rules, leaves.ahead, leaves.state)
@@ -341,10 +358,10 @@ def expand(trees: Trees, b: int, number: int, logits: Floats, values: Floats) ->
         trees.priors[b, i] = logits[trees.actions[b, i]]
     node.stage = OPEN if node.chance else CLOSED
     node.evaluation = values[0]
-    if len(values) > 1:
+    if len(values) > 2:
         backup_values(trees, b, number, values, node.player)
     else:
-        backup(trees, b, number, values[0])
+        backup(trees, b, number, values[0], values[1] if len(values) == 2 else np.float32(0.0))
 
 
 @inlined
@@ -359,8 +376,9 @@ def expand_from_cache(trees: Trees, leaves: Leaves, cache: PositionCache, b: int
 
 
 @inlined
-def backup(trees: Trees, b: int, number: int, value: np.float32) -> None:
-    """Add ``value``, that of node ``number`` for its player, and the rewards on the path to all nodes above.
+def backup(trees: Trees, b: int, number: int, value: np.float32, lead: np.float32) -> None:
+    """Add ``value``, that of node ``number`` for its player, the rewards on the path, and the player's ``lead`` in
+    points to all nodes above.
 
     Propagates proofs as far as they go.
     """
@@ -368,7 +386,10 @@ def backup(trees: Trees, b: int, number: int, value: np.float32) -> None:
     while number != NONE:
         node = nodes[number]
         value = node.turn * value + node.reward
+        lead = node.turn * lead
         node.value_sum += value
+        node.squares += value * value
+        node.lead_sum += lead
         node.pending -= 1
         if node.proven != UNPROVEN and node.proven_above == UNPROVEN:
             node.proven_above = node.proven if node.turn > 0 else WIN + LOSS - node.proven
@@ -387,7 +408,9 @@ def backup_values(trees: Trees, b: int, number: int, values: Floats, first: int)
     while number != NONE:
         node = nodes[number]
         player = nodes[node.parent].player if node.parent != NONE else node.player
-        node.value_sum += values[(player - first + len(values)) % len(values)]
+        value = values[(player - first + len(values)) % len(values)]
+        node.value_sum += value
+        node.squares += value * value
         node.pending -= 1
         number = node.parent
 

@@ -34,6 +34,8 @@ NODE = np.dtype(
     [
         # Rewards and evaluations here and below, for the player above; at the root for the player to move.
         ("value_sum", np.float32),
+        ("squares", np.float32),  # the sum of the squares of what ``value_sum`` adds up
+        ("lead_sum", np.float32),  # likewise of the score leads in points, in searches that count points
         ("visits", np.int32),  # simulations through this node, its own evaluation and pending ones included
         ("pending", np.int32),  # those of them that still await their evaluation
         ("prior", np.float32),  # of the move that led here
@@ -47,7 +49,7 @@ NODE = np.dtype(
         ("turn", np.float32),
         ("reward", np.float32),  # of the move that led here, in a one-player game
         ("chance", np.bool_),  # whether nature is to move
-        ("player", np.int32),  # to move; at an afterstate the player who moved last
+        ("player", np.int8),  # to move; at an afterstate the player who moved last
         ("action", np.int32),  # that led here
         ("parent", np.int32),
         ("first_child", np.int32),  # the newest; children are linked by next_sibling
@@ -115,6 +117,8 @@ def reset_tree(trees: Trees, b: int, player: int) -> None:
 def clear_node(node: Any) -> None:
     """Reset a node: it awaits its evaluation and has no parent."""
     node.value_sum = 0.0
+    node.squares = 0.0
+    node.lead_sum = 0.0
     node.visits = 0
     node.pending = 0
     node.next_sibling = NONE
@@ -250,15 +254,27 @@ def keep_subtree(trees: Trees, b: int, root: int, renumbered: NDArray[np.int32])
         move_candidates(trees, b, found, candidates)
         candidates += node.num_candidates
         found += 1
-    if nodes[0].turn != 0:
-        nodes[0].value_sum = (nodes[0].value_sum - np.float32(nodes[0].visits) * nodes[0].reward) / nodes[0].turn
-    else:
-        nodes[0].value_sum = values_here(nodes, 0)
-    nodes[0].turn = 1.0
-    nodes[0].reward = 0.0
+    turn_to_mover(nodes)
     search.used_nodes = found
     search.used_candidates = candidates
     search.ready = False
+
+
+@lean
+def turn_to_mover(nodes: Any) -> None:
+    """Change the sums of the new root of one tree ``[M]`` from those of the player above to those of its own player."""
+    root = nodes[0]
+    visits = np.float32(root.visits)
+    if root.turn != 0:
+        squares = root.squares - np.float32(2.0) * root.reward * root.value_sum + visits * root.reward * root.reward
+        root.squares = squares / (root.turn * root.turn)
+        root.value_sum = (root.value_sum - visits * root.reward) / root.turn
+    else:
+        root.squares = squares_here(nodes, 0)
+        root.value_sum = values_here(nodes, 0)
+    root.lead_sum *= root.turn
+    root.turn = 1.0
+    root.reward = 0.0
 
 
 @inlined
@@ -279,6 +295,35 @@ def values_here(nodes: Any, number: int) -> np.float32:
         total += nodes[child_number].value_sum
         child_number = nodes[child_number].next_sibling
     return np.float32(total)
+
+
+@inlined
+def variance_here(nodes: Any, number: int) -> np.float32:
+    """The variance of a node's values for the player to move there, in one tree ``[M]``."""
+    node = nodes[number]
+    visits = np.float32(node.visits - node.pending)
+    if node.turn != 0:
+        mean = node.value_sum / visits
+        return max(node.squares / visits - mean * mean, np.float32(0.0)) / (node.turn * node.turn)
+    mean = values_here(nodes, number) / visits
+    return max(squares_here(nodes, number) / visits - mean * mean, np.float32(0.0))
+
+
+@lean
+def squares_here(nodes: Any, number: int) -> np.float32:
+    """The sum of the squares of what ``values_here`` adds up."""
+    total, child_number = nodes[number].evaluation * nodes[number].evaluation, nodes[number].first_child
+    while child_number != NONE:
+        total += nodes[child_number].squares
+        child_number = nodes[child_number].next_sibling
+    return np.float32(total)
+
+
+@inlined
+def lead_here(nodes: Any, number: int) -> np.float32:
+    """A node's mean score lead for the player to move there, in one tree ``[M]`` of a game for two."""
+    node = nodes[number]
+    return node.turn * node.lead_sum / np.float32(max(node.visits - node.pending, 1))
 
 
 @lean

@@ -27,6 +27,7 @@ class Leaves(NamedTuple):
     scratch: Floats  # [2, A]
     outcomes: Actions  # [O] scratch
     chances: Floats  # [O] scratch
+    ownership: Actions  # [H * W] scratch
     ahead: Ahead  # scratch
 
 
@@ -48,6 +49,11 @@ class Workspace(NamedTuple):
         return int(self.trees.nodes.shape[1])
 
     @property
+    def num_values(self) -> int:
+        """V, the values that the network gives for a position."""
+        return int(self.cache.values.shape[1])
+
+    @property
     def no_answers(self) -> tuple[Floats, Floats]:
         """The logits and values of an empty batch."""
         return self.cache.logits[:0], self.cache.values[:0]
@@ -61,6 +67,7 @@ def make_workspace(
     simulations: int,
     cheap_simulations: int | None = None,
     cache_positions: int = 0,
+    score_utility: float = 0.0,
 ) -> Workspace:
     """Allocate the memory to search ``num_trees`` positions of ``game`` at once.
 
@@ -71,24 +78,27 @@ def make_workspace(
         simulations: the most simulations of a full search.
         cheap_simulations: the most simulations of a cheap search; None: as many.
         cache_positions: the number of evaluations to cache, 0 for none.
+        score_utility: the most that points count, as ``match_score_utility``, in a game for two with a score on the
+            last board; the network must foresee the score, too.
     """
     counts = (simulations if cheap_simulations is None else cheap_simulations, simulations)
     nodes = nodes_for(game, max(counts), settings.leaves_per_tree)
+    params = search_params(settings, game, max_visits=nodes, score_utility=score_utility)
     return Workspace(
         rules=handed_over(game.rules),
-        params=search_params(settings, game, max_visits=nodes),
+        params=params,
         trees=make_trees(
             num_trees, max_nodes=nodes, num_actions=game.num_actions, most_legal_actions=game.most_legal_actions
         ),
         states=game.initial_states(num_trees),
         streams=np.zeros(num_trees, np.uint64),
         schedules=schedules_for(settings, counts),
-        leaves=make_leaves(game, num_trees, settings),
-        cache=make_cache(cache_positions, game.num_actions, game.num_values),
+        leaves=make_leaves(game, num_trees, settings, proven_results=params.proven_results),
+        cache=make_cache(cache_positions, game.num_actions, 2 if score_utility > 0 else game.num_values),
     )
 
 
-def make_leaves(game: Game, num_trees: int, settings: SearchSettings) -> Leaves:
+def make_leaves(game: Game, num_trees: int, settings: SearchSettings, *, proven_results: bool) -> Leaves:
     """Allocate ``settings.leaves_per_tree`` leaves for each of ``num_trees`` trees."""
     leaves_per_tree = settings.leaves_per_tree
     return Leaves(
@@ -99,7 +109,8 @@ def make_leaves(game: Game, num_trees: int, settings: SearchSettings) -> Leaves:
         scratch=np.zeros((2, game.num_actions), np.float32),
         outcomes=np.zeros(game.num_outcomes, np.int32),
         chances=np.zeros(game.num_outcomes, np.float32),
-        ahead=make_ahead(game, plies_ahead(settings, game)),
+        ownership=np.zeros(game.height * game.width, np.int32),
+        ahead=make_ahead(game, plies_ahead(settings, game) if proven_results else 0),
     )
 
 

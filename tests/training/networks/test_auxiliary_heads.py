@@ -16,7 +16,7 @@ from tests.training.synthetic import synthetic_batch
 from training.data.imported_games import ImportedGame, batch_of_files
 from training.data.records import GameBatch
 from training.learning.learner import Learner, to_tensors
-from training.networks.auxiliary_heads import predictions_of
+from training.networks.auxiliary_heads import predictions_of, scoring_network
 from training.networks.evaluator import Evaluator
 from training.networks.model_file import Model, decode_model, describe_model, encode_model
 from training.networks.network import build_network
@@ -217,6 +217,32 @@ def test_a_network_predicts_only_what_it_has_learned() -> None:
     )
     assert predictions_of(build_network(GO, blocks=1, channels=8, predict_reply=True)) is None
     assert predictions_of(build_network(CONNECT_FOUR, type="spiking", blocks=1, channels=8)) is None
+
+
+def test_for_a_search_that_counts_points_the_score_comes_beside_the_value() -> None:
+    observations = np.stack([GO.observe(state) for state in positions(5)])
+    network = build_network(GO, blocks=1, channels=8, predict_score=True)
+    assert isinstance(network, ResNet)
+    torch.nn.init.normal_(network.auxiliary.score[-1].weight)  # type: ignore[union-attr, index]
+    predict = predictions_of(network)
+    assert predict is not None
+    scoring, utility = scoring_network(network, GO, 0.3)
+    logits, values = Evaluator(network, GO, device="cpu", dtype="float32")(observations)
+    same, both = Evaluator(scoring, GO, device="cpu", dtype="float32")(observations)
+    assert utility == 0.3 and both.shape == (5, 2)
+    assert same == pytest.approx(logits, abs=1e-5) and both[:, 0] == pytest.approx(values, abs=1e-5)
+    assert both[:, 1] == pytest.approx(predict(observations).score_leads, abs=1e-2)
+    assert np.ptp(both[:, 1]) > 0.1
+
+
+@pytest.mark.parametrize(
+    ("game", "heads", "utility"),
+    [(GO, {"predict_ownership": True}, 0.3), (GO, HEADS, 0.0), (CONNECT_FOUR, HEADS, 0.3)],
+    ids=["no score", "switched off", "not won by area"],
+)
+def test_without_points_to_count_a_network_plays_as_it_is(game: Game, heads: dict[str, bool], utility: float) -> None:
+    network = build_network(game, blocks=1, channels=8, **heads)
+    assert scoring_network(network, game, utility) == (network, 0.0)
 
 
 def positions(count: int) -> States:

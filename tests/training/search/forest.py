@@ -33,11 +33,17 @@ class Forest:
         full: bool = False,
         noisy: bool = False,
         cache_positions: int = 0,
+        score_utility: float = 0.0,
     ) -> None:
         count = len(states)
         self.game, self.evaluate = game, evaluate
         self._work = work = make_workspace(
-            game, settings, num_trees=count, simulations=num_simulations, cache_positions=cache_positions
+            game,
+            settings,
+            num_trees=count,
+            simulations=num_simulations,
+            cache_positions=cache_positions,
+            score_utility=score_utility,
         )
         self.params, self.trees, self.states, self.streams = work.params, work.trees, work.states, work.streams
         self.leaves = work.leaves
@@ -57,7 +63,10 @@ class Forest:
     def answer(self, count: int) -> None:
         """Evaluate those leaves, without new simulations."""
         self.trees.searches.active = False
-        self._search_step(*self._work, *evaluate_batch(self.evaluate, self.leaves.observations[:count], self.game))
+        answers = evaluate_batch(
+            self.evaluate, self.leaves.observations[:count], self.game, num_values=self._work.num_values
+        )
+        self._search_step(*self._work, *answers)
         self.trees.searches.active = True
 
     def step(self) -> int:
