@@ -168,6 +168,7 @@ class NetworkSettings(Section):
     predict_reply: bool = False  # auxiliary heads, used in training only; not of type spiking
     predict_ownership: bool = False  # this and the next: only for Go and Connect Four
     predict_score: bool = False
+    predict_soft_policy: bool = False
 
     @model_validator(mode="before")
     @classmethod
@@ -184,8 +185,9 @@ class NetworkSettings(Section):
     def _check(self) -> Self:
         if self.options and not is_own(self.type):
             raise ValueError("options: only for a network of your own, which `module` names")
-        if is_own(self.type) and (self.predict_reply or self.predict_ownership or self.predict_score):
-            raise ValueError("predict_reply, predict_ownership, predict_score: a network of your own has no such heads")
+        heads = [name for name in type(self).model_fields if name.startswith("predict_")]
+        if is_own(self.type) and any(getattr(self, name) for name in heads):
+            raise ValueError(f"{', '.join(heads)}: a network of your own has no such heads")
         if self.time_steps is not None and self.type != "spiking":
             raise ValueError(f"time_steps: only for networks of type spiking, and this one has type {self.type}")
         if self.squeeze_excitation and self.type in WITHOUT_EXCITATION:
@@ -319,6 +321,7 @@ class TrainingSettings(Section):
     ema_decay: Annotated[float, Field(ge=0, lt=1)] = 0.999  # per step; 0: self-play uses the raw weights
     value_weight: NotNegative = 1.0
     ownership_weight: NotNegative = 1.5
+    soft_policy_weight: NotNegative = 8.0
     td_lambda: Share = 1.0  # 1: the outcome; less: also later root values
     mixed_precision: Auto | bool = "auto"
     symmetries: bool = True
