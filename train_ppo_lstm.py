@@ -39,6 +39,7 @@ if __name__ == "__main__":
 
 import argparse
 import logging
+import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -234,7 +235,8 @@ def begin(arguments: argparse.Namespace, ranks: Ranks) -> int:
         if saved and (reached := nothing_left(settings, saved, arguments.checkpoint_dir)):
             say(reached, console, ranks)
             return 0
-        worlds = build_worlds(settings, ranks, rounds_over=saved.state.counters["round"] if saved else 0)
+        rounds_over, threads = saved.state.counters["round"] if saved else 0, world_threads(arguments, ranks)
+        worlds = build_worlds(settings, ranks, rounds_over=rounds_over, threads=threads)
         trainer = build_trainer(settings, worlds, arguments, ranks)
         if saved:
             trainer.restore(saved.state)
@@ -386,11 +388,19 @@ def build_trainer(
     )
 
 
-def build_worlds(settings: TraderSettings, ranks: Ranks, *, rounds_over: int = 0) -> TradingMarkets:
+def world_threads(arguments: argparse.Namespace, ranks: Ranks) -> int:
+    """How many threads step this rank's worlds: with a GPU its share of the cores, which do nothing else."""
+    if pick_device(arguments.device).type == "cpu":
+        return int(arguments.threads)
+    return max(1, len(os.sched_getaffinity(0)) // ranks.neighbours)
+
+
+def build_worlds(settings: TraderSettings, ranks: Ranks, *, rounds_over: int = 0, threads: int = 1) -> TradingMarkets:
     """The accounts of this rank: rank 0's on the history if there is one, the others' on simulated markets.
 
     Args:
         rounds_over: rounds of the resumed run; its markets must differ from those that it started with.
+        threads: step the worlds.
 
     Raises:
         ValueError: the history has a fault or is too short.
@@ -400,7 +410,7 @@ def build_worlds(settings: TraderSettings, ranks: Ranks, *, rounds_over: int = 0
     if settings.history.data and ranks.is_main:
         history = read_history(Path(settings.history.data), max_gap=settings.history.max_gap)
     seeds = world_streams(settings.run.seed, "market", ranks, settings.training.num_envs, rounds_over=rounds_over)
-    return TradingMarkets(seeds, settings.trading, history=history)
+    return TradingMarkets(seeds, settings.trading, history=history, threads=threads)
 
 
 def what_is_trained_on(settings: TraderSettings, folder: Path, ranks: Ranks) -> str:

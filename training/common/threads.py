@@ -1,12 +1,13 @@
-"""Threads: for the connections to other machines, where each waits on its own, and for what must happen while this
-process waits for a GPU. Nothing else uses threads.
+"""Threads: for the connections to other machines, where each waits on its own, and for what happens while this process
+waits for a GPU. Nothing else uses threads.
 """
 
 import threading
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from queue import Empty, SimpleQueue
-from typing import TypeVar
+from typing import Generic, TypeVar
 
 WAIT_SECONDS = 0.2  # a signal that arrives just before a wait begins does not end that wait
 T = TypeVar("T")
@@ -71,6 +72,64 @@ class SteppingThread:
             delay = self._step()
             self._wake.wait(delay)
             self._wake.clear()
+
+
+class StepThreads(Generic[R]):
+    """Threads, each of which takes a step of its own when it is told to.
+
+    They end with this object, or with the process.
+
+    Args:
+        steps: for each thread, what it calls.
+        name: of the threads.
+    """
+
+    def __init__(self, steps: Sequence[Callable[[], R]], *, name: str) -> None:
+        self._said: SimpleQueue[tuple[int, R | BaseException]] = SimpleQueue()
+        self._told: list[SimpleQueue[bool]] = [SimpleQueue() for _ in steps]  # False: end
+        self.busy: set[int] = set()  # the numbers of the threads whose results have not been taken
+        for number, step in enumerate(steps):
+            arguments = (number, step, self._told[number], self._said)
+            threading.Thread(target=_step_when_told, args=arguments, name=f"{name}-{number}", daemon=True).start()
+        weakref.finalize(self, _tell_all, self._told, False)
+
+    def begin(self, number: int) -> None:
+        """Have a thread that is not busy take its next step."""
+        self.busy.add(number)
+        self._told[number].put(True)
+
+    def take(self) -> list[R]:
+        """The results of the steps that have ended; if there are none yet, wait for one. Empty if no thread is busy.
+
+        Raises:
+            BaseException: what a step raised.
+        """
+        results: list[R] = []
+        while self.busy and (not results or not self._said.empty()):
+            try:
+                number, result = self._said.get(timeout=WAIT_SECONDS)
+            except Empty:
+                continue
+            self.busy.remove(number)
+            if isinstance(result, BaseException):
+                raise result
+            results.append(result)
+        return results
+
+
+def _step_when_told(
+    number: int, step: Callable[[], R], told: SimpleQueue[bool], said: "SimpleQueue[tuple[int, R | BaseException]]"
+) -> None:
+    while told.get():
+        try:
+            said.put((number, step()))
+        except BaseException as error:
+            said.put((number, error))
+
+
+def _tell_all(told: Sequence[SimpleQueue[bool]], go_on: bool) -> None:
+    for queue in told:
+        queue.put(go_on)
 
 
 def in_parallel(work: Callable[[T], Iterator[R]], items: Sequence[T], *, at_once: int) -> Iterator[tuple[T, R]]:

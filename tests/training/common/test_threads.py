@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from training.common.threads import in_parallel, turn
+from training.common.threads import StepThreads, in_parallel, turn
 
 
 def test_each_item_is_worked_on_once_and_everything_that_is_yielded_arrives_in_its_order() -> None:
@@ -77,3 +77,48 @@ def test_at_most_so_many_threads_have_their_turn_under_one_name() -> None:
             assert not third
     with turn("one", 2, 0.0) as again, turn("one", 2, 0.0) as and_again:
         assert again and and_again
+
+
+def test_threads_take_steps_at_the_same_time_when_they_are_told_to() -> None:
+    together, steps = threading.Barrier(2, timeout=240), [0, 0, 0]
+
+    def step(number: int) -> int:
+        together.wait()  # breaks unless two are here at once
+        steps[number] += 1
+        return number
+
+    threads = StepThreads([lambda: step(0), lambda: step(1), lambda: step(2)], name="test")
+    for pair in ((0, 1), (1, 2)):
+        for number in pair:
+            threads.begin(number)
+        taken: list[int] = []
+        while threads.busy:
+            taken += threads.take()
+        assert sorted(taken) == list(pair)
+    assert steps == [1, 2, 1] and threads.take() == []
+
+
+def test_the_error_of_a_step_reaches_whoever_takes_its_result_and_the_thread_goes_on() -> None:
+    results = iter([ValueError("bad"), 5])
+
+    def step() -> int:
+        result = next(results)
+        if isinstance(result, ValueError):
+            raise result
+        return result
+
+    threads = StepThreads([step], name="test")
+    threads.begin(0)
+    with pytest.raises(ValueError, match="bad"):
+        threads.take()
+    threads.begin(0)
+    assert threads.take() == [5]
+
+
+def test_threads_end_with_what_they_belong_to() -> None:
+    threads = StepThreads([lambda: 1], name="short-lived")
+    threads.begin(0)
+    assert threads.take() == [1]
+    del threads
+    while any(thread.name.startswith("short-lived") for thread in threading.enumerate()):
+        pass

@@ -11,8 +11,10 @@ Prices come from a history, of which each episode is a random window, or are sim
 price exists yet. No kernel reads a history beyond the bar that has just closed.
 """
 
+import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -20,6 +22,7 @@ from numpy.typing import NDArray
 
 from configs.ppo import TradingSettings
 from games.compiled import specialized
+from training.common.threads import StepThreads
 from training.ppo.worlds.trading_data import MARKET_WORDS, NO_HISTORY, Bars, SimulatedMarket
 from training.ppo.worlds.trading_kernels import (
     ACCOUNT_WORDS,
@@ -43,7 +46,9 @@ from training.ppo.worlds.trading_kernels import (
     begin_all,
     step_all,
 )
-from training.ppo.worlds.world import ArrayWorlds, Seeds, empty_moment
+from training.ppo.worlds.world import ArrayWorlds, Moment, Seeds, empty_moment
+
+LEAST_PART = 256  # worlds, whose step takes several times as long as telling a thread
 
 
 @dataclass(frozen=True)
@@ -64,6 +69,7 @@ class TradingMarkets(ArrayWorlds):
         settings: the rules of trading.
         history: bars ``[N, 5]`` as ``read_history`` gives them; None: simulated markets.
         market: what simulated markets are like.
+        threads: at most so many step the worlds, in parts of at least ``LEAST_PART``.
 
     Raises:
         ValueError: the history is shorter than an episode and the bars observed before it.
@@ -79,6 +85,7 @@ class TradingMarkets(ArrayWorlds):
         *,
         history: Bars | None = None,
         market: SimulatedMarket | None = None,
+        threads: int = 1,
     ) -> None:
         rules = self.settings = settings or TradingSettings()
         needed = PAST + rules.window
@@ -104,13 +111,35 @@ class TradingMarkets(ArrayWorlds):
         self._tape = Tape(np.zeros((2, rules.window, TAPE_WORDS)), np.zeros(2, np.int64))
         super().__init__(empty_moment(count, len(FEATURES), len(FIGURES)), self._worlds._asdict())
         begin_all(self._rules, self._worlds, self.moment.observations)
-        self._step = specialized(
-            step_all, self._rules, self._worlds, self._tape, np.zeros(count, np.int64), self.moment
-        )
+        self._actions = np.zeros(count, np.int64)
+        parts = self._parts(max(1, min(threads, count // LEAST_PART)))
+        step = specialized(step_all, *parts[0])
+        self._steps = [partial(step, *part) for part in parts]
+        self._threads = StepThreads(self._steps[1:], name="worlds")
+
+    def _parts(self, number: int) -> list[tuple[TradingRules, Accounts, Tape, NDArray[np.int64], Moment]]:
+        """The arguments of ``step_all`` for this number of parts of the worlds; each has a tape of its first world."""
+        ends = [self.num_envs * i // number for i in range(number + 1)]
+        tapes = [self._tape, *(Tape._make(map(np.zeros_like, self._tape)) for _ in range(number - 1))]
+        return [
+            (
+                self._rules,
+                Accounts._make(array[first:end] for array in self._worlds),
+                tape,
+                self._actions[first:end],
+                Moment._make(array[first:end] for array in self.moment),
+            )
+            for tape, (first, end) in zip(tapes, itertools.pairwise(ends), strict=True)
+        ]
 
     def step(self, actions: NDArray[np.int64]) -> None:
         """Execute each account's order, from ``ACTIONS``; the result is in ``moment``."""
-        self._step(self._rules, self._worlds, self._tape, np.ascontiguousarray(actions, np.int64), self.moment)
+        self._actions[:] = actions
+        for number in range(len(self._steps) - 1):
+            self._threads.begin(number)
+        self._steps[0]()
+        while self._threads.busy:
+            self._threads.take()
 
     def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
         """Resume from ``state``; see ``ArrayWorlds``. Earlier episodes are forgotten."""

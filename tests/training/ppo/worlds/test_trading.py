@@ -3,6 +3,7 @@ import pytest
 
 from configs.ppo import TradingSettings
 from tests.training.ppo.worlds.simulated import simulated_history
+from training.ppo.worlds import trading
 from training.ppo.worlds.trading import TradingMarkets
 from training.ppo.worlds.trading_data import NO_HISTORY, Bars
 from training.ppo.worlds.trading_kernels import (
@@ -183,6 +184,21 @@ def test_a_world_does_not_depend_on_its_neighbours() -> None:
         many.step(np.ones(5, np.int64))
         alone.step(np.ones(1, np.int64))
     np.testing.assert_array_equal(many.moment.observations[2], alone.moment.observations[0])
+
+
+def test_threads_step_worlds_as_one_thread_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trading, "LEAST_PART", 2)
+    settings, random = TradingSettings(window=6), np.random.default_rng(1)
+    alone, together = (TradingMarkets(seeds(7), settings, threads=threads) for threads in (1, 5))
+    for _ in range(20):
+        actions = random.integers(0, 3, 7)
+        alone.step(actions)
+        together.step(actions)
+        for name, array in alone.moment._asdict().items():
+            np.testing.assert_array_equal(getattr(together.moment, name), array)
+    one, other = alone.last_episode(), together.last_episode()
+    assert one is not None and other is not None
+    np.testing.assert_array_equal(one.worths, other.worths)
 
 
 def test_a_simulated_market_has_realistic_statistics() -> None:
