@@ -3,14 +3,14 @@ with three and more players the values are ``[N, V]``.
 
 An ``Evaluator`` takes any batch up to its ``max_batch``; rows are independent of each other. On a CPU it uses the
 network's own ``runtime`` where there is one (training/networks/fused.py, training/networks/event_driven.py), else plain
-torch; on a CUDA device torch with a captured graph per batch size.
+torch; on a CUDA device a captured graph per batch size (training/networks/cuda.py). There threads may call at the same
+time.
 """
 
 import copy
 import ctypes
 import os
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 import torch
@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from games.game import Game
+from training.networks.cuda import CudaRuntime
 from training.networks.layers import ConvNorm
 from training.networks.policy_value import Runtime, network_of
 
@@ -34,7 +35,7 @@ class Evaluator:
         device: "auto" (a CUDA device if there is one), "cpu", "cuda", "cuda:1", ...
         dtype: "auto" (the fastest of the device that suits the network), "float32", "bfloat16" or "float16".
         max_batch: the largest batch.
-        fused: whether to use the network's own runtime on a CPU, where it works.
+        fused: whether to use the network's own runtime on a CPU, or fused kernels on a CUDA device, where they work.
         graphs: whether to capture CUDA graphs on a CUDA device.
 
     Raises:
@@ -182,19 +183,6 @@ def count_gpus() -> int:
     return torch.cuda.device_count()
 
 
-def device_memory(name: str) -> tuple[int, int]:
-    """The bytes that are free on the device called ``name``, and the most that this process's tensors have taken there;
-    0 and 0 for a processor.
-
-    Raises:
-        ValueError: see ``pick_device``.
-    """
-    device = pick_device(name)
-    if device.type != "cuda":
-        return 0, 0
-    return torch.cuda.mem_get_info(device)[0], torch.cuda.max_memory_reserved(device)
-
-
 def fast_dtype(device: torch.device) -> torch.dtype:
     """The shortest number type in which ``device`` multiplies fast."""
     if device.type == "cuda":
@@ -225,67 +213,31 @@ def pick_runtime(
     network: nn.Module, game: Game, device: torch.device, dtype: torch.dtype, *, fused: bool, graphs: bool
 ) -> Runtime:
     """The fastest way to run a ``prepared`` network on ``device`` in ``dtype``."""
+    if device.type == "cuda":
+        return CudaRuntime(network, game.observation_shape, device, dtype, graphs=graphs, fused=fused)
     own = network_of(network).runtime(game.observation_shape, dtype) if device.type == "cpu" and fused else None
-    return own or ModuleRuntime(network, game, device, dtype, graphs=graphs and device.type == "cuda")
+    return own or ModuleRuntime(network, game, device, dtype)
 
 
 class ModuleRuntime:
-    """Any network on any device by plain torch; with ``graphs``, a captured CUDA graph per batch size."""
+    """Any network by plain torch."""
 
-    def __init__(
-        self, network: nn.Module, game: Game, device: torch.device, dtype: torch.dtype, *, graphs: bool
-    ) -> None:
+    def __init__(self, network: nn.Module, game: Game, device: torch.device, dtype: torch.dtype) -> None:
         self._network = network.to(device=device, dtype=dtype, memory_format=torch.channels_last)  # type: ignore[call-overload]
         self._shape, self._device, self._dtype = game.observation_shape, device, dtype
-        # Graphs share their memory: one runs at a time, and its outputs are copied before the next.
-        self._pool = torch.cuda.graph_pool_handle() if graphs else None
-        self._programs: dict[int, Program] = {}
 
     def describe(self) -> str:
         """See ``Runtime``."""
-        name = str(self._dtype).removeprefix("torch.")
-        return f"torch {name} on {self._device}{' with graphs' if self._pool else ''}"
+        return f"torch {str(self._dtype).removeprefix('torch.')} on {self._device}"
 
     def load(self, network: nn.Module) -> None:
-        """Copy the weights to the memory that captured graphs read."""
+        """See ``Runtime``."""
         self._network.load_state_dict(network.state_dict())
 
     def run(self, observations: NDArray[np.float32], count: int) -> tuple[Tensor, Tensor]:
         """Policy logits ``[count, A]`` and value logits ``[count]``, float32 on the CPU."""
-        if count not in self._programs:
-            inputs = torch.zeros((count, *self._shape), device=self._device, dtype=self._dtype)
-            self._programs[count] = Program(
-                self._network, inputs.contiguous(memory_format=torch.channels_last), self._pool
-            )
-        logits, value_logits = self._programs[count](torch.from_numpy(observations))
+        inputs = torch.zeros((count, *self._shape), device=self._device, dtype=self._dtype)
+        inputs = inputs.contiguous(memory_format=torch.channels_last)
+        inputs[: len(observations)] = torch.from_numpy(observations).to(self._device)
+        logits, value_logits = self._network(inputs)
         return logits.float().cpu(), value_logits.float().cpu()
-
-
-class Program:
-    """A network at one batch size, with fixed memory for its input; with a memory pool, a captured CUDA graph."""
-
-    def __init__(self, network: nn.Module, inputs: Tensor, pool: Any) -> None:
-        self._network, self._inputs = network, inputs
-        self._graph = self._capture(pool) if pool else None
-
-    def _capture(self, pool: Any) -> torch.cuda.CUDAGraph:
-        with torch.cuda.device(self._inputs.device):  # memory and streams of a capture are those of the current device
-            side = torch.cuda.Stream()
-            side.wait_stream(torch.cuda.current_stream())
-            # Libraries allocate memory and choose algorithms in the first calls, which must not be captured.
-            with torch.cuda.stream(side):
-                for _ in range(3):
-                    self._network(self._inputs)
-            torch.cuda.current_stream().wait_stream(side)
-            graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(graph, pool=pool, stream=side):  # torch's own stream is one device's for all
-                self._outputs = self._network(self._inputs)
-        return graph
-
-    def __call__(self, observations: Tensor) -> tuple[Tensor, Tensor]:
-        """The logits of all rows; rows after the observations hold older positions."""
-        self._inputs[: len(observations)] = observations.to(self._inputs.device)
-        if self._graph is None:
-            return self._network(self._inputs)
-        self._graph.replay()
-        return self._outputs

@@ -4,8 +4,6 @@ import platform
 import resource
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
 from typing import Any, cast
 
 import numpy as np
@@ -26,7 +24,7 @@ from tests.training.small_networks import (
     trained_network,
 )
 from training.learning.learner import Learner, to_tensors
-from training.networks.evaluator import Evaluator, Program, folded, padded, pick_device
+from training.networks.evaluator import Evaluator, folded, padded, pick_device
 from training.networks.fused import Float32, FusedRuntime
 from training.networks.layers import Tower
 
@@ -282,40 +280,3 @@ def test_what_a_missing_gpu_lacks_is_said(
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "7")
     with pytest.raises(ValueError, match=f"no device 'cuda' here; use auto or cpu: .*{said}"):
         pick_device("cuda")
-
-
-def test_graphs_are_captured_under_their_own_device(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With stand-ins for torch's streams and captures, which take memory and streams from the current device."""
-    current, captured = [torch.device("cuda", 0)], []
-
-    @contextmanager
-    def under(device: torch.device) -> Iterator[None]:
-        current.append(device)
-        yield
-        current.pop()
-
-    class Stream:
-        def __init__(self) -> None:
-            self.device = current[-1]
-
-        def wait_stream(self, other: "Stream") -> None:
-            assert other.device == self.device
-
-    @contextmanager
-    def capture(graph: object, *, pool: object, stream: Stream) -> Iterator[None]:
-        captured.append((current[-1], stream.device))
-        yield
-
-    stand_ins = {
-        "device": under,
-        "Stream": Stream,
-        "current_stream": Stream,
-        "stream": lambda stream: nullcontext(),
-        "CUDAGraph": object,
-        "graph": capture,
-    }
-    for name, stand_in in stand_ins.items():
-        monkeypatch.setattr(torch.cuda, name, stand_in)
-    network, inputs = trained_network(TIC_TAC_TOE), torch.zeros(2, *TIC_TAC_TOE.observation_shape)
-    Program(network, inputs, pool="memory")
-    assert captured == [(inputs.device, inputs.device)]
