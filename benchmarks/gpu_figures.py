@@ -1,6 +1,7 @@
 """The figures of ``benchmarks/gpu.py``: how fast a device evaluates, plays and learns."""
 
 import itertools
+import os
 import shutil
 import statistics
 import subprocess
@@ -17,7 +18,9 @@ from benchmarks.gpu_paths import positions
 from configs.ppo import PPOSettings, TradingSettings
 from configs.schema import SearchSettings
 from games import Game, load_game
+from games.game import Planes
 from training.common.random import seed_stream
+from training.common.threads import in_parallel
 from training.learning.learner import Learner, is_out_of_memory, to_tensors
 from training.networks.evaluator import Evaluator, pick_device
 from training.networks.model_file import canary_positions
@@ -25,7 +28,7 @@ from training.networks.network import build_network
 from training.ppo.actor_critic import ActorCritic
 from training.ppo.trainer import PPOTrainer
 from training.ppo.worlds.trading import TradingMarkets
-from training.self_play.self_play import SelfPlay
+from training.self_play.groups import play_side_by_side
 
 GAMES: dict[str, dict[str, Any]] = {"go": {"size": 9}, "chess": {}}
 
@@ -37,7 +40,8 @@ class Effort:
     networks: dict[str, dict[str, Any]]  # name -> shape
     games: tuple[str, ...]
     evaluated: tuple[int, ...]  # positions in one call of the network
-    side_by_side: int  # games
+    side_by_side: int  # games of each thread
+    threads: tuple[int, ...]  # that search, of which the fastest number counts
     simulations: int  # for each move
     learned: tuple[int, ...]  # positions in one step of the learner
     worlds: tuple[int, ...]  # of PPO
@@ -50,9 +54,10 @@ FULL = Effort(
     games=("go", "chess"),
     evaluated=(64, 256, 1024, 4096),
     side_by_side=1024,
+    threads=(4, 8, 12),
     simulations=64,
     learned=(256, 1024, 4096),
-    worlds=(256, 4096),
+    worlds=(256, 4096, 16384),
     lstm_size=128,
     seconds=3.0,
 )
@@ -61,6 +66,7 @@ QUICK = Effort(
     games=("go",),
     evaluated=(16, 64),
     side_by_side=16,
+    threads=(1, 2),
     simulations=8,
     learned=(64,),
     worlds=(8,),
@@ -120,26 +126,60 @@ def self_play_figures(device: str, game: Game, network: str, effort: Effort) -> 
             unit="evaluations/s",
             note=how,
         )
-    bare = rate(call(effort.side_by_side), effort.seconds)
+    batch = observations[: effort.side_by_side]
+    bare = max(calls_rate(evaluate, batch, threads=threads, seconds=effort.seconds) for threads in (1, 4))
+    yield Figure(
+        what=f"{what}, evaluator, batch {effort.side_by_side}, calls at the same time",
+        value=bare,
+        unit="evaluations/s",
+        note=how,
+    )
+    best, threads, busy = max(
+        played_rate(game, evaluate, effort, threads, device)
+        for threads in effort.threads
+        if threads <= len(os.sched_getaffinity(0))
+    )
+    games = f"{threads} threads, each with {effort.side_by_side} games"
+    yield Figure(what=f"{what}, self-play", value=best, unit="evaluations/s", note=games)
+    yield Figure(what=f"{what}, self-play against the evaluator", value=best / bare, unit="of its rate", note=games)
+    if busy:
+        yield Figure(what=f"{what}, GPU busy in self-play", value=busy, unit="%", note="by nvidia-smi")
+
+
+def calls_rate(evaluate: Evaluator, observations: Planes, *, threads: int, seconds: float) -> float:
+    """Evaluations per second of threads that call the evaluator again and again."""
+
+    def calls(until: float) -> Iterator[int]:
+        while time.perf_counter() < until:
+            yield len(evaluate(observations)[1])
+
+    def called(seconds: float) -> int:
+        until = time.perf_counter() + seconds
+        return sum(count for _, count in in_parallel(lambda _: calls(until), range(threads), at_once=threads))
+
+    called(seconds / 4)
+    began = time.perf_counter()
+    return called(seconds) / (time.perf_counter() - began)
+
+
+def played_rate(game: Game, evaluate: Evaluator, effort: Effort, threads: int, device: str) -> tuple[float, int, float]:
+    """Evaluations per second of self-play, on so many threads, and how busy the GPU was, in per cent; 0: not known."""
     settings = SearchSettings(num_simulations=effort.simulations, full_search_probability=1.0)
-    self_play = SelfPlay(game, evaluate, settings, parallel_games=effort.side_by_side)
+    games = play_side_by_side(game, evaluate, settings, parallel_games=effort.side_by_side * threads, threads=threads)
     seeds = itertools.count()
 
-    def step() -> int:
-        before = self_play.evaluations
-        if idle := self_play.num_idle():
-            self_play.begin(list(itertools.islice(seeds, idle)))
-        self_play.advance()
-        return self_play.evaluations - before
+    def play(seconds: float) -> float:
+        before, began = games.evaluations, time.perf_counter()
+        while time.perf_counter() < began + seconds:
+            if idle := games.num_idle():
+                games.begin(list(itertools.islice(seeds, idle)))
+            games.advance()
+        return (games.evaluations - before) / (time.perf_counter() - began)
 
-    rate(step, effort.seconds / 2)
+    play(effort.seconds)  # trees grow, and graphs are captured
     with watched_gpu(device) as busy:
-        played = rate(step, 2 * effort.seconds)
-    games = f"{effort.side_by_side} games side by side in one process"
-    yield Figure(what=f"{what}, self-play", value=played, unit="evaluations/s", note=games)
-    yield Figure(what=f"{what}, self-play against the evaluator", value=played / bare, unit="of its rate", note=games)
-    if busy:
-        yield Figure(what=f"{what}, GPU busy in self-play", value=statistics.mean(busy), unit="%", note="by nvidia-smi")
+        played = play(effort.seconds)
+    return played, threads, statistics.mean(busy) if busy else 0.0
 
 
 @contextmanager
@@ -220,7 +260,8 @@ def ppo_figures(device: str, effort: Effort) -> Iterator[Figure]:
     """Whole rounds of PPO: act and learn."""
     where = pick_device(device)
     for count in effort.worlds:
-        worlds = TradingMarkets(np.array([seed_stream("world", b) for b in range(count)], np.uint64), TradingSettings())
+        seeds = np.array([seed_stream("world", b) for b in range(count)], np.uint64)
+        worlds = TradingMarkets(seeds, TradingSettings(), threads=len(os.sched_getaffinity(0)))
         network = ActorCritic(worlds.observation_size, worlds.num_actions, lstm_size=effort.lstm_size)
         settings = PPOSettings(num_steps=64, target_kl=0)
         trainer = PPOTrainer(

@@ -21,6 +21,7 @@ from torch import nn
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from configs.ppo import PPOSettings, TradingSettings
+from configs.schema import SearchSettings
 from games import Game, load_game
 from training.common.random import seed_stream
 from training.data.game_files import SAMPLE
@@ -34,6 +35,7 @@ from training.ppo.trainer import PPOTrainer
 from training.ppo.worlds.trading import TradingMarkets
 from training.ranks.ranks import Place, abort_nccl, joined, store_in
 from training.replay.replay import WHOLE, Batch
+from training.self_play.groups import play_side_by_side
 
 ROOT = Path(__file__).resolve().parents[1]
 PROGRAM_SECONDS = 240.0
@@ -251,6 +253,24 @@ def ppo(device: str, folder: Path, *, mixed: bool) -> str:
     return f"{report.total_steps} steps, {report.episodes_over} episodes; resumed on the CPU"
 
 
+def self_play(device: str, folder: Path) -> str:
+    """Self-play on several threads that share the device, with a new network in the middle of games."""
+    game, settings = load_game("tic_tac_toe"), SearchSettings(num_simulations=8, full_search_probability=1.0)
+    seed_weights(1)
+    first, second = (build_network(game, blocks=1, channels=16).eval() for _ in range(2))
+    evaluate = Evaluator(first, game, device=device, max_batch=16)
+    games = play_side_by_side(game, evaluate, settings, parallel_games=64, threads=6)
+    games.begin(range(64))
+    records = [record for _ in range(20) for record in games.advance()]
+    evaluate.load(second.state_dict())
+    games.change_model(1)
+    while games.num_playing:
+        records += games.advance()
+    if len(records) != 64 or records[-1].last_model != 1:
+        raise AssertionError(f"{len(records)} games have ended")
+    return f"64 games on 6 threads, {games.evaluations} evaluations"
+
+
 def rehearsal(device: str, folder: Path) -> str:
     """A worker's rehearsal, which compiles the search if that has not been done here."""
     gpu = ["--gpu", gpu_number(device)] if device != "cpu" else []
@@ -329,6 +349,7 @@ def all_paths() -> dict[str, Check]:
     for mixed in (False, True):
         add(f"PPO, {'16 bits' if mixed else 'float32'}", ppo, mixed=mixed)
     paths |= {
+        "self-play on threads": self_play,
         "ranks": ranks,
         "a missing GPU": missing_gpu,
         "train_multi_gpu.py": named_gpus,

@@ -11,8 +11,7 @@ from functools import partial
 from pathlib import Path
 
 from configs.schema import Settings
-from distributed.local.gpu_processes import PRELOADED
-from distributed.local.local import last_line
+from distributed.local.local import PRELOADED, last_line
 from training.common.logs import log_to
 from training.common.processes import Process, start_process
 from training.common.signals import leave_to_parent

@@ -8,8 +8,7 @@ from functools import partial
 from pathlib import Path
 
 from configs.schema import Settings
-from distributed.local.gpu_processes import CUDA_VISIBLE_DEVICES, PRELOADED
-from distributed.local.worker_devices import Spread, spread_here
+from distributed.local.worker_devices import CUDA_VISIBLE_DEVICES, Spread, spread_here
 from games import Game
 from training.common.logs import log_to
 from training.common.processes import Process, start_process
@@ -24,6 +23,7 @@ from training.worker.worker_folder import Heartbeat
 
 log = logging.getLogger(__name__)
 
+PRELOADED = "distributed.local.preloaded"  # by the server of processes
 NICENESS = 5  # of workers: if cores are scarce, the learner comes first, because all workers wait for it in the end
 STOP_SECONDS = 20.0  # for a worker to deliver its games
 FIRST_TIME = "The search is compiled for this machine: once, in about a minute; from then on it starts in seconds."

@@ -5,13 +5,14 @@ A worker sees one GPU or none: its part of ``CUDA_VISIBLE_DEVICES``. Workers get
 
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 
 from configs.schema import Settings
-from distributed.local.gpu_processes import CUDA_VISIBLE_DEVICES, FEWEST_PER_GPU, measured_processes
 from training.networks.evaluator import count_gpus
+from training.self_play.tuning import WORKERS_PER_DEVICE
+
+CUDA_VISIBLE_DEVICES = "CUDA_VISIBLE_DEVICES"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,16 +55,15 @@ def spread_workers(
     cores: int,
     workers: int | None = None,
     per_gpu: int | None = None,
-    measure: Callable[[], tuple[int, str]] | None = None,
 ) -> Spread:
     """Spread worker processes evenly over the GPUs, or if there are none, leave them to the CPU.
 
     Args:
         gpus: the names of the GPUs.
-        cores: the cores that this process may use. By default at most one worker per core, and at least two per GPU.
+        cores: the cores that this process may use; without GPUs, by default one worker plays on each. On a GPU it is
+            two, whose threads share the cores.
         workers: the number of workers in all; with several GPUs rounded down to a multiple, but at least one per GPU.
         per_gpu: the number of workers per GPU.
-        measure: returns how many keep a GPU busy, and a sentence about it; by default no more than that play on each.
 
     Raises:
         ValueError: there would be no worker, or both numbers are given.
@@ -76,16 +76,9 @@ def spread_workers(
     if not gpus:
         note = f"there is no GPU to play on: {cores} workers play on the CPU, one for each core" if per_gpu else ""
         return Spread(devices=("",) * (workers or cores), note=note)
-    note = ""
-    if per_gpu is None and workers is None:
-        per_gpu = max(FEWEST_PER_GPU, cores // len(gpus))
-        if measure and per_gpu > FEWEST_PER_GPU:
-            most, note = measure()
-            per_gpu = min(per_gpu, most)
-    elif per_gpu is None:
-        assert workers is not None
-        per_gpu = max(1, workers // len(gpus))
-    devices = tuple(gpus) * per_gpu
+    if per_gpu is None:
+        per_gpu = WORKERS_PER_DEVICE if workers is None else max(1, workers // len(gpus))
+    devices, note = tuple(gpus) * per_gpu, ""
     if workers is not None and workers != len(devices):
         note = (
             f"{workers} workers cannot be spread evenly over {len(gpus)} GPUs: {len(devices)} play, {per_gpu} on each"
@@ -102,9 +95,7 @@ def spread_here(settings: Settings, *, per_gpu: int | None = None) -> Spread:
     asked = settings.self_play.workers
     gpus = gpus_of(settings)
     workers = None if asked == "auto" else asked
-    measure = partial(measured_processes, settings, gpus[0]) if gpus else None
-    cores = len(os.sched_getaffinity(0))
-    return spread_workers(gpus, cores=cores, workers=workers, per_gpu=per_gpu, measure=measure)
+    return spread_workers(gpus, cores=len(os.sched_getaffinity(0)), workers=workers, per_gpu=per_gpu)
 
 
 def gpus_of(settings: Settings) -> tuple[str, ...]:

@@ -9,8 +9,7 @@ from typing import Any, ClassVar
 
 from configs.schema import Settings, WorkerSettings
 from distributed.fleet.fleet import Fleet
-from distributed.local.gpu_processes import PRELOADED
-from distributed.local.local import play_in_folder
+from distributed.local.local import PRELOADED, play_in_folder
 from distributed.setup.machine import WorkerSlot, worker_place
 from distributed.setup.process_manager import ProcessManager, ProcessStatus, RemoteProcessManager
 from distributed.setup.release import PROJECT, WORKER_CLASS, worker_requirements

@@ -1,14 +1,16 @@
-"""Tuning at the start of a worker: the number of parallel games, and the size of network calls."""
+"""Tuning at the start of a worker: how many games and threads play side by side, and the size of network calls."""
 
 import fcntl
 import hashlib
 import inspect
 import json
+import math
 import os
 import statistics
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -24,6 +26,9 @@ from training.search.puct import Evaluate
 from training.self_play.self_play import SelfPlay
 
 AUTO_SIZES = (16, 32, 64, 128, 256)
+DEVICE_SIZES = (64, 128, 256, 512, 1024)  # for a network on a device of its own, for each thread
+FEWEST_THREADS = 2  # with a device: one searches while the device evaluates for the other
+WORKERS_PER_DEVICE = 2  # if one ends, the other goes on
 TURNS, TURN_SECONDS = 5, 0.1  # of play for each size, once trees have grown:
 GROWN = 0.75  # simulations that the mean tree has had by then, of those of a search; or as many as ...
 GROWING_SECONDS = 2.0  # ... this time allows
@@ -98,18 +103,27 @@ def free_answers(game: Game) -> Evaluate:
     return evaluate
 
 
-def measure_parallel_games(
-    game: Game, evaluate: Evaluate, settings: SearchSettings, *, clock: Clock = time.perf_counter
-) -> tuple[int, str]:
-    """Measure the best number of parallel games. All sizes take turns, so that they meet the same disturbances.
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """How a worker plays."""
+
+    parallel_games: int  # in all
+    threads: int  # that search
+    found: str  # a log line with the measurements
+
+
+def measure_plan(
+    game: Game, evaluate: Evaluate, settings: SearchSettings, *, clock: Clock = time.perf_counter, own_device: bool
+) -> Plan:
+    """Measure the best number of parallel games, and of threads. All sizes take turns, so that they meet the same
+    disturbances.
 
     Args:
         clock: processor time where the network runs on this processor, which other processes hardly change.
-
-    Returns:
-        The number, and a log line with the measurements.
+        own_device: whether the network runs on a device of its own, so that threads can search meanwhile.
     """
-    trials = {size: Trial(game, evaluate, settings, size, clock=clock) for size in AUTO_SIZES}
+    sizes = DEVICE_SIZES if own_device else AUTO_SIZES
+    trials = {size: Trial(game, evaluate, settings, size, clock=clock) for size in sizes}
     for _ in range(TURNS):
         for trial in trials.values():
             trial.take_turn()
@@ -117,10 +131,27 @@ def measure_parallel_games(
     best = max(rates.values())
     chosen = min(size for size, rate in rates.items() if rate >= NEARLY_AS_FAST * best)
     found = ", ".join(f"{size}: {rate:,.0f}" for size, rate in rates.items())
-    return chosen, f"{chosen} parallel games (evaluations/s by parallel games: {found})"
+    found = f"{chosen} parallel games (evaluations/s by parallel games: {found})"
+    if not own_device:
+        return Plan(parallel_games=chosen, threads=1, found=found)
+    share = device_share(game, evaluate, settings, chosen)
+    threads = search_threads(share, cores=len(os.sched_getaffinity(0)))
+    found = f"{threads} threads, each with {found}; one waits for the device during {share:.0%} of its time"
+    return Plan(parallel_games=chosen * threads, threads=threads, found=found)
 
 
-def known_parallel_games(
+def search_threads(share: float, *, cores: int) -> int:
+    """How many threads of a worker keep its device busy, together with those of another worker.
+
+    Args:
+        share: of a single thread's time in which it waits for the device, in (0, 1].
+        cores: that this process may use.
+    """
+    busy = math.ceil(1 / max(share, 1e-3)) + 1  # one more prepares positions while the device works for the others
+    return max(FEWEST_THREADS, min(-(-busy // WORKERS_PER_DEVICE), cores))
+
+
+def known_plan(
     game: Game,
     evaluate: Evaluate,
     settings: SearchSettings,
@@ -128,30 +159,33 @@ def known_parallel_games(
     network: str,
     folder: Path = MEASUREMENTS,
     clock: Clock = time.perf_counter,
-) -> tuple[int, str]:
-    """Like ``measure_parallel_games``, but at most once a week on the same machine, so that workers start sooner.
+    own_device: bool = False,
+) -> Plan:
+    """Like ``measure_plan``, but at most once a week on the same machine, so that workers start sooner.
 
     Workers that start together wait for the first one's measurement, and all play with its answer.
 
     Args:
         network: describes the network and its runtime.
         folder: of the saved results.
-        clock: see ``measure_parallel_games``.
+        clock: see ``measure_plan``.
+        own_device: see ``measure_plan``.
     """
     code = cache_folder(Path(inspect.getfile(SelfPlay))).name
     what = [game.name, str(game.options), network, settings.model_dump(mode="json"), get_host_cpu_name(), code]
     file = folder / f"{hashlib.sha256(json.dumps(what).encode()).hexdigest()[:32]}.json"
     with _one_at_a_time(folder):
         with suppress(OSError, ValueError, KeyError, TypeError):
-            known = json.loads(file.read_text(encoding="utf-8"))
-            if known["parallel_games"] in AUTO_SIZES and 0 <= time.time() - file.stat().st_mtime < KNOWN_SECONDS:
-                return known["parallel_games"], f"{known['found']}, as measured before ({file})"
-        chosen, found = measure_parallel_games(game, evaluate, settings, clock=clock)
+            plan = Plan(**json.loads(file.read_text(encoding="utf-8")))
+            sound = plan.threads >= 1 and plan.parallel_games / plan.threads in (*AUTO_SIZES, *DEVICE_SIZES)
+            if sound and 0 <= time.time() - file.stat().st_mtime < KNOWN_SECONDS:
+                return replace(plan, found=f"{plan.found}, as measured before ({file})")
+        plan = measure_plan(game, evaluate, settings, clock=clock, own_device=own_device)
         with suppress(OSError):  # it is measured again next time
             part = file.with_suffix(f".{os.getpid()}")
-            part.write_text(json.dumps({"parallel_games": chosen, "found": found}), encoding="utf-8")
+            part.write_text(json.dumps(asdict(plan)), encoding="utf-8")
             part.replace(file)
-    return chosen, found
+    return plan
 
 
 @contextmanager

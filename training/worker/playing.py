@@ -12,7 +12,7 @@ from training.common.random import seed_stream
 from training.data.records import GameBatch, GameRecord, encode
 from training.networks.evaluator import Evaluator
 from training.networks.model_file import Model
-from training.self_play.self_play import SelfPlay
+from training.self_play.groups import ParallelGames
 from training.worker.batching import fitting, make_batch
 from training.worker.rates import FullLoadSpeed, Rates
 from training.worker.spool import Spool
@@ -41,7 +41,7 @@ class Playing:
         *,
         game: Game,
         evaluator: Evaluator,
-        self_play: SelfPlay,
+        self_play: ParallelGames,
         first_game: int,
         clock: Callable[[], float],
     ) -> None:
@@ -66,12 +66,12 @@ class Playing:
     @property
     def parallel_games(self) -> int:
         """Games that can be in progress at once."""
-        return self.self_play.num_playing + self.self_play.num_idle()
+        return self.self_play.parallel_games
 
     def change_model(self, model: Model, version: int) -> None:
         """Continue all games with another model."""
         self.evaluator.load(model.weights)
-        self.self_play.change_model(version, simulations=model.description.simulations)
+        self.self_play.change_model(version)
 
     # Games.
 

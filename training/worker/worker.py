@@ -26,8 +26,15 @@ from training.evaluation.orders import BESIDE_SHARE, MatchOrder
 from training.networks.evaluator import Evaluator, pick_device
 from training.networks.model_file import CANARY_POSITIONS, Model, check_canary
 from training.search.puct import Evaluate
-from training.self_play.self_play import SelfPlay
-from training.self_play.tuning import AUTO_SIZES, in_parts, known_parallel_games, search_is_compiled
+from training.self_play.groups import ParallelGames, play_side_by_side
+from training.self_play.tuning import (
+    AUTO_SIZES,
+    DEVICE_SIZES,
+    FEWEST_THREADS,
+    in_parts,
+    known_plan,
+    search_is_compiled,
+)
 from training.worker.model_inbox import ModelInbox
 from training.worker.playing import Playing, games_handed_over
 from training.worker.spool import salvage
@@ -55,6 +62,7 @@ class Worker:
     """
 
     device = "auto"
+    threads = 1  # that search, once the first model is there
 
     def __init__(self, root: Path, *, clock: Callable[[], float] = time.monotonic) -> None:
         self.folder = WorkerFolder(root).make()
@@ -167,13 +175,14 @@ class Worker:
         """Keep a finished game for the next batch."""
         playing.store(record)
 
-    def make_self_play(self, game: Game, evaluate: Evaluate, assignment: Assignment) -> SelfPlay:
+    def make_self_play(self, game: Game, evaluate: Evaluate, assignment: Assignment) -> ParallelGames:
         """The games that this worker plays; ``assignment.parallel_games`` says how many side by side."""
-        return SelfPlay(
+        return play_side_by_side(
             game,
             evaluate,
             assignment.search,
             parallel_games=assignment.parallel_games,
+            threads=self.threads,
             cache_positions=assignment.cache_positions,
         )
 
@@ -269,23 +278,29 @@ class Worker:
                 keep_module(path, expected=name)
 
     def _start_playing(self, model: Model, game: Game, assignment: Assignment) -> Playing:
-        most = (assignment.parallel_games or max(AUTO_SIZES)) * assignment.search.leaves_per_tree
+        own_device = pick_device(self.device).type != "cpu"
+        most = assignment.parallel_games or max(DEVICE_SIZES if own_device else AUTO_SIZES)
+        most *= assignment.search.leaves_per_tree
         limit = min(assignment.max_positions or most, most)
         evaluator = Evaluator(model.build(game), game, device=self.device, max_batch=limit)
         evaluate = evaluator if limit == most else in_parts(evaluator, limit)
         bundled = assignment
+        self.threads = FEWEST_THREADS if own_device else 1
         if assignment.parallel_games == 0:
-            network = f"{model.description.network} {evaluator.describe()}, at most {limit} positions a call"
-            clock = time.process_time if pick_device(self.device).type == "cpu" else time.perf_counter
-            parallel_games, found = known_parallel_games(
-                game, evaluate, assignment.search, network=network, clock=clock
+            plan = known_plan(
+                game,
+                evaluate,
+                assignment.search,
+                network=f"{model.description.network} {evaluator.describe()}, at most {limit} positions a call",
+                clock=time.perf_counter if own_device else time.process_time,
+                own_device=own_device,
             )
-            log.info("%s", found)
-            self.note = f"{parallel_games} games side by side"
-            bundled = assignment.model_copy(update={"parallel_games": parallel_games})
+            log.info("%s", plan.found)
+            self.note, self.threads = f"{plan.parallel_games} games side by side", plan.threads
+            bundled = assignment.model_copy(update={"parallel_games": plan.parallel_games})
         self_play = self.make_self_play(game, evaluate, bundled)
-        self_play.change_model(assignment.model_version, simulations=model.description.simulations)
-        side_by_side, how = self_play.num_idle(), evaluator.describe()
+        self_play.change_model(assignment.model_version)
+        side_by_side, how = self_play.parallel_games, evaluator.describe()
         log.info(
             "plays %s with model %d, %d games side by side, %s", game.name, assignment.model_version, side_by_side, how
         )

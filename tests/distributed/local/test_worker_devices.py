@@ -38,10 +38,10 @@ def test_the_gpus_are_those_that_cuda_visible_devices_names(
     assert visible_gpus(count, listed) == names
 
 
-@pytest.mark.parametrize(("cores", "each"), [(16, 4), (17, 4), (8, 2), (4, 2), (1, 2), (64, 16)])
-def test_by_default_there_is_one_worker_per_core_and_at_least_two_per_gpu(cores: int, each: int) -> None:
+@pytest.mark.parametrize("cores", [1, 8, 64])
+def test_by_default_two_workers_play_on_each_gpu(cores: int) -> None:
     spread = spread_workers(FOUR, cores=cores)
-    assert shares(spread) == dict.fromkeys(FOUR, each)
+    assert shares(spread) == dict.fromkeys(FOUR, 2)
     assert spread.note == ""
 
 
@@ -107,6 +107,15 @@ def test_devices_follow_from_the_run_s_settings_and_this_process(
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", listed)
     settings = small_settings(Path(), training={"device": device}, self_play={"workers": 4, "device": self_play_device})
     assert shares(spread_here(settings)) == expected
+
+
+def test_workers_play_on_the_gpu_that_the_settings_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker_devices, "count_gpus", lambda: 2)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,5")
+    settings = small_settings(Path(), training={"device": "cuda:1"}, self_play={"workers": 3})
+    assert spread_here(settings).devices == ("5", "5", "5")
+    with pytest.raises(ValueError, match="no cuda:2 here; 2 GPUs are visible"):
+        spread_here(small_settings(Path(), training={"device": "cuda:2"}))
 
 
 def test_workers_per_gpu_replaces_values_that_the_settings_leave_open(monkeypatch: pytest.MonkeyPatch) -> None:

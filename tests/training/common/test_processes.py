@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from distributed.local.gpu_processes import PRELOADED
+from distributed.local.local import PRELOADED
 from tests.cluster.processes import parent, state, wait_until
 from tests.distributed.local.short_lived import PATIENCE, idle, write_device
 from training.common.processes import start_process

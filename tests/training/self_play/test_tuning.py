@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from configs.schema import SearchSettings
 from games import load_game
 from training.self_play import tuning
-from training.self_play.tuning import AUTO_SIZES, KNOWN_SECONDS, known_parallel_games, measure_parallel_games
+from training.self_play.tuning import AUTO_SIZES, KNOWN_SECONDS, Plan, known_plan, measure_plan, search_threads
 
 
 def evaluate(observations: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
@@ -25,17 +25,18 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Return the numbers that were measured, a new one for each measurement."""
     results: list[int] = []
 
-    def measure(*_: object, **__: object) -> tuple[int, str]:
+    def measure(*_: object, **__: object) -> Plan:
         results.append(AUTO_SIZES[len(results)])
-        return results[-1], f"{results[-1]} parallel games"
+        return Plan(parallel_games=results[-1], threads=1, found=f"{results[-1]} parallel games")
 
-    monkeypatch.setattr(tuning, "measure_parallel_games", measure)
+    monkeypatch.setattr(tuning, "measure_plan", measure)
     return results
 
 
 def ask(folder: Path, *, network: str = "small", simulations: int = 8) -> tuple[int, str]:
     settings = SearchSettings(num_simulations=simulations, cheap_simulations=1)
-    return known_parallel_games(load_game("tic_tac_toe"), evaluate, settings, network=network, folder=folder)
+    plan = known_plan(load_game("tic_tac_toe"), evaluate, settings, network=network, folder=folder)
+    return plan.parallel_games, plan.found
 
 
 def test_a_worker_measures_once_and_the_next_one_knows(tmp_path: Path, measured: list[int]) -> None:
@@ -48,7 +49,17 @@ def test_a_worker_measures_once_and_the_next_one_knows(tmp_path: Path, measured:
     assert len(measured) == 3
 
 
-@pytest.mark.parametrize("content", ["", "[]", "{}", '{"parallel_games": 17, "found": "x"}', '{"parallel_games": 16}'])
+@pytest.mark.parametrize(
+    "content",
+    [
+        "",
+        "[]",
+        "{}",
+        '{"parallel_games": 17, "threads": 1, "found": "x"}',
+        '{"parallel_games": 16, "threads": 0, "found": "x"}',
+        '{"parallel_games": 16}',
+    ],
+)
 def test_a_damaged_result_is_measured_again(tmp_path: Path, measured: list[int], content: str) -> None:
     ask(tmp_path)
     (file,) = tmp_path.iterdir()
@@ -86,13 +97,21 @@ class Machine:
         return np.zeros((len(observations), 9), np.float32), np.zeros(len(observations), np.float32)
 
 
+@pytest.mark.parametrize(
+    ("share", "cores", "threads"), [(0.9, 16, 2), (0.25, 16, 3), (0.05, 16, 11), (0.05, 4, 4), (0.0, 1, 2)]
+)
+def test_threads_search_while_others_wait_for_the_device(share: float, cores: int, threads: int) -> None:
+    assert search_threads(share, cores=cores) == threads
+
+
 @pytest.mark.medium
 def test_a_busy_moment_does_not_change_the_measured_number() -> None:
     game, settings = load_game("tic_tac_toe"), SearchSettings(num_simulations=16, lookahead_plies=0)
     chosen = set()
     for stalls in ((), range(10, 12), range(40, 42), range(70, 72)):
         machine = Machine(stalls=stalls)
-        chosen.add(measure_parallel_games(game, machine.evaluate, settings, clock=machine.time)[0])
+        plan = measure_plan(game, machine.evaluate, settings, clock=machine.time, own_device=False)
+        chosen.add(plan.parallel_games)
         assert machine.calls > 72
     assert len(chosen) == 1
 
@@ -100,12 +119,12 @@ def test_a_busy_moment_does_not_change_the_measured_number() -> None:
 def test_workers_that_start_together_wait_for_one_measurement(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     measured = []
 
-    def measure(*_: object, **__: object) -> tuple[int, str]:
+    def measure(*_: object, **__: object) -> Plan:
         time.sleep(0.2)
         measured.append(len(measured))
-        return AUTO_SIZES[len(measured)], "found"
+        return Plan(parallel_games=AUTO_SIZES[len(measured)], threads=1, found="found")
 
-    monkeypatch.setattr(tuning, "measure_parallel_games", measure)
+    monkeypatch.setattr(tuning, "measure_plan", measure)
     both = [Thread(target=ask, args=(tmp_path,)) for _ in range(2)]
     for thread in both:
         thread.start()
