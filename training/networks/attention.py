@@ -39,7 +39,11 @@ class Attention(nn.Module):
         projected = self.queries_keys_values(x).permute(0, 2, 3, 1).flatten(1, 2)  # [N, P, 3 * heads * HEAD_WIDTH]
         queries, keys, values = projected.unflatten(2, (3, self.heads, HEAD_WIDTH)).permute(2, 0, 3, 1, 4)
         bias = self.position_bias(height, width).to(queries.dtype)[None]  # with this axis torch fuses it all
-        seen = functional.scaled_dot_product_attention(queries, keys, values, attn_mask=bias)
+        if torch.is_grad_enabled():  # not all of torch's fused kernels have a gradient for the bias
+            scores = queries @ keys.transpose(2, 3) * HEAD_WIDTH**-0.5 + bias
+            seen = torch.softmax(scores, 3) @ values
+        else:
+            seen = functional.scaled_dot_product_attention(queries, keys, values, attn_mask=bias)
         return self.out(seen.permute(0, 1, 3, 2).reshape(len(x), -1, height, width))
 
     def position_bias(self, height: int, width: int) -> Tensor:

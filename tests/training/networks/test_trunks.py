@@ -126,6 +126,19 @@ def test_attention_finds_a_point_by_its_offset() -> None:
     torch.testing.assert_close(attention(x)[:, :, 0], values[:, :, 1], atol=1e-4, rtol=1e-4)
 
 
+def test_attention_sees_the_same_in_training_and_in_play() -> None:
+    attention = Attention(32, (6, 7)).eval()
+    with torch.no_grad():
+        attention.offsets.normal_()
+        attention.out.norm.weight.fill_(1)
+    x = torch.randn(3, 32, 6, 7)
+    learned = attention(x)
+    learned.square().sum().backward()
+    assert attention.offsets.grad is not None and attention.offsets.grad.abs().min() > 0
+    with torch.inference_mode():
+        torch.testing.assert_close(attention(x), learned.detach(), atol=1e-4, rtol=1e-4)
+
+
 def test_trunks_have_auxiliary_heads_too() -> None:
     heads = {"predict_ownership": True, "predict_score": True, "predict_reply": True}
     network = build_network(load_game("go", size=7), type="bottleneck", blocks=1, channels=16, **heads)
