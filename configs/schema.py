@@ -168,6 +168,7 @@ class NetworkSettings(Section):
     predict_reply: bool = False  # auxiliary heads, used in training only; not of type spiking
     predict_ownership: bool = False  # this and the next: only for Go and Connect Four
     predict_score: bool = False
+    predict_soft_policy: bool = False
 
     @model_validator(mode="before")
     @classmethod
@@ -184,8 +185,9 @@ class NetworkSettings(Section):
     def _check(self) -> Self:
         if self.options and not is_own(self.type):
             raise ValueError("options: only for a network of your own, which `module` names")
-        if is_own(self.type) and (self.predict_reply or self.predict_ownership or self.predict_score):
-            raise ValueError("predict_reply, predict_ownership, predict_score: a network of your own has no such heads")
+        heads = [name for name in type(self).model_fields if name.startswith("predict_")]
+        if is_own(self.type) and any(getattr(self, name) for name in heads):
+            raise ValueError(f"{', '.join(heads)}: a network of your own has no such heads")
         if self.time_steps is not None and self.type != "spiking":
             raise ValueError(f"time_steps: only for networks of type spiking, and this one has type {self.type}")
         if self.squeeze_excitation and self.type in WITHOUT_EXCITATION:
@@ -209,6 +211,13 @@ class ResignationSettings(Section):
     threshold: Annotated[float, Field(gt=0, lt=1)] = 0.95  # resign when the root value is below minus this ...
     consecutive: Count = 3  # ... for this many consecutive moves of the player
     no_resign_fraction: Share = 0.1  # share of games played to the end, to count false resignations
+
+
+class GrowthSettings(Section):
+    """Searches that grow while the network learns (progressive simulation, arXiv 2310.11305)."""
+
+    simulations: Annotated[int, Field(ge=1, le=100_000)] | None = None  # of a full search at first; None: no growth
+    games: Count = 20_000  # of the run until searches have their full size
 
 
 class SearchSettings(Section):
@@ -252,6 +261,9 @@ class SearchSettings(Section):
     random_move_share: Annotated[float, Field(ge=0, le=0.5)] = (
         0.0  # of later plies: mean over games, each 0 to twice this
     )
+    archive_share: Share = 0.0  # of games, which begin from a position in the archive (Go-Exploit, arXiv 2302.12359)
+    archive_positions: Annotated[int, Field(ge=1, le=1_000_000)] = 2_000  # of each worker process
+    growth: GrowthSettings = GrowthSettings()
     gumbel: GumbelSettings = GumbelSettings()
     resignation: ResignationSettings = ResignationSettings()
 
@@ -260,6 +272,11 @@ class SearchSettings(Section):
         if self.full_search_probability < 1 and self.cheap_simulations > self.num_simulations:
             raise ValueError(
                 f"cheap_simulations ({self.cheap_simulations}) must not exceed num_simulations ({self.num_simulations})"
+            )
+        if self.growth.simulations is not None and self.growth.simulations > self.num_simulations:
+            raise ValueError(
+                f"growth.simulations ({self.growth.simulations}) must not exceed num_simulations "
+                f"({self.num_simulations})"
             )
         if self.temperature_final > self.temperature:
             raise ValueError(
@@ -319,6 +336,7 @@ class TrainingSettings(Section):
     ema_decay: Annotated[float, Field(ge=0, lt=1)] = 0.999  # per step; 0: self-play uses the raw weights
     value_weight: NotNegative = 1.0
     ownership_weight: NotNegative = 1.5
+    soft_policy_weight: NotNegative = 8.0
     td_lambda: Share = 1.0  # 1: the outcome; less: also later root values
     mixed_precision: Auto | bool = "auto"
     symmetries: bool = True

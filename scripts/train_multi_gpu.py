@@ -52,6 +52,7 @@ NO_OTHER_HEADS = {
     "predict_reply": False,
     "predict_ownership": False,
     "predict_score": False,
+    "predict_soft_policy": False,
 }
 SAVED_GPUS = "gpus"  # in a run's folder: the devices that it last played on
 

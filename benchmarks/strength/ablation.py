@@ -18,12 +18,9 @@ Runs are in --folder; finished runs are not repeated and interrupted ones are re
 import argparse
 import json
 import math
-import os
-import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from multiprocessing.pool import ThreadPool
 from pathlib import Path
 from queue import Queue
@@ -36,6 +33,7 @@ import yaml
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
+from benchmarks.strength.cores import all_cores, on_a_core
 from benchmarks.strength.curves import time_reached
 from configs.flags import number, whole
 from configs.load import load_settings
@@ -130,15 +128,6 @@ def complete_run(run: Run, minutes: float, cores: "Queue[int]") -> None:
         on_a_core(line, cores, stdout=log, stderr=log)
     games = json.loads((run.path / "training_stats.json").read_text())[-1]["total_games"]
     print(f"{run.name}, seed {run.seed}: {run.times()[-1][0] / 60:.1f} minutes, {games:,} games", flush=True)
-
-
-def on_a_core(line: Sequence[str], cores: "Queue[int]", **streams: Any) -> None:
-    """Run a program alone on the next free core."""
-    core = cores.get()
-    try:
-        subprocess.run(line, check=True, preexec_fn=partial(os.sched_setaffinity, 0, {core}), **streams)
-    finally:
-        cores.put(core)
 
 
 def measure_run(run: Run, mark: Path, games: int, points: int) -> None:
@@ -247,9 +236,7 @@ def main() -> None:
         parser.error(f"--only: there is no {', '.join(sorted(strangers))}, only {', '.join(WITHOUT)}")
     folder.mkdir(parents=True, exist_ok=True)
     runs = runs_of(names, arguments.seeds, folder)
-    cores: Queue[int] = Queue()
-    for core in sorted(os.sched_getaffinity(0)):
-        cores.put(core)
+    cores = all_cores()
     with ThreadPool(cores.qsize()) as pool:
         if not arguments.show:
             pool.map(lambda run: complete_run(run, arguments.minutes, cores), runs, chunksize=1)

@@ -53,8 +53,9 @@ from training.common.intervals import mean_margin
 from training.common.random import seed_stream
 from training.data.batch_file import SUFFIX
 from training.data.records import GameBatch, GameRecord, decode, encode
-from training.learning.learner import Learner, TensorBatch, log_policies, to_tensors
+from training.learning.learner import Learner, TensorBatch, to_tensors
 from training.networks.evaluator import Evaluator, fast_dtype, pick_device, prepared_network
+from training.networks.layers import log_policies
 from training.networks.model_file import canary_positions
 from training.networks.network import build_network, seed_weights
 from training.networks.policy_value import network_of

@@ -10,8 +10,9 @@ import torch
 
 from training.common.random import seed_stream
 from training.common.reports import GeneralizationReport
-from training.learning.learner import Learner, TensorBatch, log_policies, to_tensors
+from training.learning.learner import Learner, TensorBatch, to_tensors
 from training.networks.auxiliary_heads import outputs_to_learn
+from training.networks.layers import log_policies
 from training.networks.policy_value import network_of
 from training.replay.replay import ReplayWindow
 

@@ -14,7 +14,6 @@ from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from configs.schema import TrainingSettings
 from training.common.random import seed_stream
@@ -24,6 +23,7 @@ from training.learning.optimizers import build_optimizer
 from training.learning.update_step import AverageWeights, Losses, StepReport, UpdateStep
 from training.networks.auxiliary_heads import auxiliary_losses, outputs_to_learn
 from training.networks.evaluator import keep_freed_memory, pick_device
+from training.networks.layers import log_policies
 from training.networks.policy_value import network_of
 from training.ranks.rank_norm import Layout, share_norms
 from training.ranks.ranks import ALONE, Ranks
@@ -32,7 +32,6 @@ from training.replay.replay import WHOLE, Batch
 
 log = logging.getLogger(__name__)
 
-ILLEGAL_LOGIT = -1e9  # gives illegal actions a probability of 0 without infinite or undefined numbers
 COSINE_END = 0.01  # the share of the learning rate at the end of a cosine schedule
 OUT_OF_MEMORY = ("can't allocate memory", "could not create a primitive")  # messages of torch and oneDNN on CPUs
 
@@ -314,7 +313,9 @@ class Learner:
             replies=batch.replies,
             ownership=batch.ownership,
             score_leads=batch.score_leads,
-            ownership_weight=self.settings.ownership_weight,
+            policies=batch.policies,
+            legal=batch.legal,
+            settings=self.settings,
         )
         of_heads = sum(auxiliary.values(), start=torch.zeros_like(policy_loss))
         figures = {
@@ -374,11 +375,6 @@ class Learner:
             torch.set_rng_state(state.tensors["random"]["torch"])
         except (KeyError, RuntimeError) as error:
             raise ValueError(f"the saved state does not fit this learner: was the network changed?: {error}") from error
-
-
-def log_policies(logits: Tensor, legal: Tensor) -> Tensor:
-    """The logarithm of the policy over the ``legal`` actions, ``[N, A]``, in float32."""
-    return functional.log_softmax(logits.float().masked_fill(~legal, ILLEGAL_LOGIT), 1)
 
 
 def is_out_of_memory(error: RuntimeError) -> bool:

@@ -17,6 +17,7 @@ from training.networks.winograd import convolve_to_learn
 HEAD_CHANNELS = 32  # of the policy head's map, and of the map that is pooled for both heads
 LEAST_HIDDEN = 8  # numbers between the two layers of squeeze-and-excitation
 MEAN_WIDTH = 14.0  # KataGo's mean board width: pooled means are also scaled by (width - 14) / 10
+ILLEGAL_LOGIT = -1e9  # gives illegal actions a probability of 0 without infinite or undefined numbers
 
 
 class ConvNorm(nn.Module):
@@ -157,6 +158,11 @@ class PolicyHead(nn.Module):
             return self.others(x.flatten(1))
         points = self.points(x).transpose(1, 2).flatten(1)  # (plane, row, column)
         return points if self.others is None else torch.cat([points, self.others(pooled)], 1)
+
+
+def log_policies(logits: Tensor, legal: Tensor) -> Tensor:
+    """The logarithm of the policy over the ``legal`` actions, ``[N, A]``, in float32."""
+    return functional.log_softmax(logits.float().masked_fill(~legal, ILLEGAL_LOGIT), 1)
 
 
 class Tower(Protocol):

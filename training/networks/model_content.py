@@ -94,6 +94,7 @@ class Description(HeaderSection):
     rules_version: HeaderNumber
     network: Annotated[dict[HeaderName, HeaderScalar], Field(max_length=100)]  # the arguments of ``build_network``
     model_version: HeaderNumber
+    simulations: HeaderNumber = 0  # of a full search in self-play with this model; 0: as the settings say
 
     @field_validator("options")
     @classmethod

@@ -6,7 +6,7 @@ played beside it.
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -30,12 +30,12 @@ from training.search.simulate import (
     take_answers,
 )
 from training.search.tree import AWAITED, NONE, OVER, UNPROVEN, Floats, Trees, find_child, keep_subtree, reset_tree
-from training.search.workspace import Leaves, make_workspace
+from training.search.workspace import Leaves, make_workspace, schedules_for
+from training.self_play.archive import NO_MOVES, Archive
 from training.self_play.game_log import FINISHED, IDLE, PLAYING, Log, make_log
 
 MOST_WEIGHT = np.float32(65_535.0)  # that a record holds
 EVEN = 1e9  # the temperature at which every move is as likely as any other
-NO_MOVES = np.empty(0, np.int32)
 
 
 class MoveParams(NamedTuple):
@@ -98,6 +98,9 @@ class SelfPlay:
     ) -> None:
         self.game, self.evaluate, self.model_version = game, evaluate, 0
         self.evaluations = 0
+        self._settings = settings
+        share, capacity = settings.archive_share, settings.archive_positions
+        self._archive = Archive(game, share=share, capacity=capacity) if share > 0 else None
         prepared = make_workspace(
             game,
             settings,
@@ -107,9 +110,9 @@ class SelfPlay:
             cache_positions=cache_positions,
         )
         rules, params, trees, self._states, streams, schedules, self._leaves, self._cache = prepared
-        self._trees, self._no_answers = trees, prepared.no_answers
+        self._trees, self._schedules, self._no_answers = trees, schedules, prepared.no_answers
         self._log = make_log(game, parallel_games)
-        self._begin_arguments = (
+        self._begin_arguments: tuple[Any, ...] = (
             rules,
             move_params(settings, game),
             trees,
@@ -118,7 +121,7 @@ class SelfPlay:
             self._log,
             self._leaves,
         )
-        self._arguments = (
+        self._arguments: tuple[Any, ...] = (
             params,
             *self._begin_arguments,
             self._cache,
@@ -149,15 +152,18 @@ class SelfPlay:
         """Start a game for each of ``seeds``.
 
         Args:
-            openings: legal moves that each game begins with, after which it goes on; they are recorded as random ones.
+            openings: legal moves, and chance outcomes between them, that each game begins with, recorded as random
+                moves; after them a full search follows, and no other random opening. None: as the archive has them.
 
         Raises:
             ValueError: there are not so many idle slots.
         """
         if len(seeds) > self.num_idle():
             raise ValueError(f"{len(seeds)} games cannot begin in {self.num_idle()} idle slots")
+        if openings is None:
+            openings = self._archive.openings(seeds) if self._archive is not None else [NO_MOVES] * len(seeds)
         idle = np.flatnonzero(self._log.slots.status == IDLE)
-        for slot, seed, opening in zip(idle, seeds, openings or [NO_MOVES] * len(seeds), strict=False):
+        for slot, seed, opening in zip(idle, seeds, openings, strict=False):
             self._states[slot] = self.game.start
             self._begin(*self._begin_arguments, int(slot), np.uint64(seed), self.model_version, opening)
         self._num_playing += len(seeds)
@@ -185,10 +191,31 @@ class SelfPlay:
         self._waiting = checked(waiting)
         self._finished += finished
 
-    def change_model(self, model_version: int) -> None:
-        """The evaluator has a new network: forget the old one's evaluations. Games go on from where they are."""
+    def change_model(self, model_version: int, *, simulations: int = 0) -> None:
+        """The evaluator has a new network: forget the old one's evaluations. Games go on from where they are.
+
+        Args:
+            model_version: the network's.
+            simulations: of full searches from now on, at most those of the settings; 0: as many. Cheap searches have
+                the same share of theirs.
+        """
         self.model_version = model_version
         forget_positions(self._cache)
+        self._resize_searches(simulations)
+        if self._archive is not None:
+            self._archive.renew()
+
+    def _resize_searches(self, simulations: int) -> None:
+        """Let searches that begin from now on have so many simulations."""
+        most, cheap = self._settings.num_simulations, self._settings.cheap_simulations
+        full = min(simulations or most, most)
+        cheap = max(1, round(cheap * full / most))
+        moves = move_params(self._settings, self.game)._replace(num_simulations=full, cheap_simulations=cheap)
+        self._schedules[:] = schedules_for(self._settings, (cheap, full), most=self._schedules.shape[2])
+        self._begin_arguments, self._arguments = (
+            tuple(moves if isinstance(each, MoveParams) else each for each in arguments)
+            for arguments in (self._begin_arguments, self._arguments)
+        )
 
     def _take(self, b: int) -> GameRecord:
         log, slot = self._log, self._log.slots[b]
@@ -198,7 +225,7 @@ class SelfPlay:
         if slot.resigned:
             returns[slot.resigned - 1] = -1.0
             returns[2 - slot.resigned] = 1.0
-        return GameRecord(
+        record = GameRecord(
             returns=returns,
             first_model=int(slot.first_model),
             last_model=self.model_version,
@@ -212,6 +239,9 @@ class SelfPlay:
             policy_actions=log.policy_actions[b, :entries].copy(),
             policy_weights=log.policy_weights[b, :entries].copy(),
         )
+        if self._archive is not None:
+            self._archive.add(record)
+        return record
 
 
 @lean
@@ -242,12 +272,18 @@ def begin_game(
     slot.random_plies = int(exponential(streams, b) * moves.opening_random_moves)
     slot.random_share = 2 * moves.random_move_share * uniform(streams, b) if moves.random_move_share > 0 else 0.0
     slot.resigns = moves.resignation and uniform(streams, b) >= moves.no_resign_fraction
+    for action in opening:
+        play_given(
+            rules, states, log, b, action, CHANCE_OUTCOME if rules.current_player(states[b]) == CHANCE else RANDOM_MOVE
+        )
     while rules.current_player(states[b]) == CHANCE:
         play_chance(rules, states, streams, log, leaves, b)
-    for action in opening:
-        play_given(rules, states, log, b, action, RANDOM_MOVE)
+    if opening.size > 0:
+        slot.random_plies = 0
     reset_tree(trees, b, rules.current_player(states[b]))
     begin_search(moves, trees, streams, log, b)
+    if opening.size > 0:
+        search_fully(moves, trees, b)
 
 
 @lean
@@ -262,6 +298,15 @@ def begin_search(moves: MoveParams, trees: Trees, streams: Streams, log: Log, b:
     )
     search.noisy = search.full or (moves.gumbel and not random)
     search.budget = 0 if random else (moves.num_simulations if search.full else moves.cheap_simulations)
+
+
+@lean
+def search_fully(moves: MoveParams, trees: Trees, b: int) -> None:
+    """Make the search that has just begun a full one."""
+    search = trees.searches[b]
+    search.full = True
+    search.noisy = True
+    search.budget = moves.num_simulations
 
 
 @lean
