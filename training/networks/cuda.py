@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from training.common.threads import guard
 from training.networks.compact import pack_bytes
 from training.networks.fused import FoldedConvolution, FusedResNet
-from training.networks.layers import Block, ConvNorm, PooledBlock, width_scale
+from training.networks.layers import ConvNorm, width_scale
 from training.networks.resnet import ResNet
 
 LANES = 4
@@ -246,9 +246,7 @@ def fused_forward(
 
     Its convolutions are converted to ``dtype``; what follows the last one stays in float32.
     """
-    if not isinstance(network, ResNet) or dtype == torch.float32:
-        return None
-    if not all(type(block) in (Block, PooledBlock) for block in network.tower):
+    if not isinstance(network, ResNet) or not network.has_fused_operators or dtype == torch.float32:
         return None
     convolutions = [module.conv for module in network.modules() if isinstance(module, ConvNorm)]
     try:

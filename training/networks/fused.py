@@ -249,6 +249,8 @@ class FusedBlock:
 
     def __init__(self, block: nn.Module, arithmetic: Arithmetic, board: tuple[int, int]) -> None:
         assert isinstance(block, Block | PooledBlock)
+        if not isinstance(block.excitation, nn.Identity):
+            raise TypeError("there are no fused operators for squeeze-and-excitation")
         self.arithmetic = arithmetic
         self.first = arithmetic.convolution(block.first, board)
         self.second = arithmetic.convolution(block.second, board)
@@ -278,7 +280,8 @@ class FusedResNet:
         board: height and width.
 
     Raises:
-        AttributeError, RuntimeError, TypeError: this torch lacks the operators, or they do not work here.
+        AttributeError, RuntimeError, TypeError: this torch lacks the operators, they do not work here, or the network
+            has squeeze-and-excitation.
     """
 
     def __init__(self, network: Tower, arithmetic: Arithmetic, board: tuple[int, int]) -> None:

@@ -95,10 +95,13 @@ class ResNet(nn.Module):
         return {"type": self.kind, **shape}
 
     def runtime(self, observation_shape: tuple[int, int, int], dtype: torch.dtype) -> Runtime | None:
-        """Fused operators for plain and pooled blocks, where they work."""
-        if self.kind != "resnet" or self.shape.squeeze_excitation:
-            return None
-        return fused_runtime(self, observation_shape, dtype)
+        """Fused operators, where they work."""
+        return fused_runtime(self, observation_shape, dtype) if self.has_fused_operators else None
+
+    @property
+    def has_fused_operators(self) -> bool:
+        """Whether its tower has only what ``FusedResNet`` computes."""
+        return self.kind == "resnet" and not self.shape.squeeze_excitation
 
     def statistics(self, observations: Tensor) -> SpikeReport | None:
         """None."""

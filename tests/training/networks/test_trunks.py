@@ -10,7 +10,9 @@ from games import Game, load_game
 from tests.training.small_networks import CONNECT_FOUR, TIC_TAC_TOE, board_with_pass, look_trained, positions
 from training.learning.learner import Learner, to_tensors
 from training.networks.attention import Attention
-from training.networks.evaluator import Evaluator
+from training.networks.cuda import fused_forward
+from training.networks.evaluator import Evaluator, folded
+from training.networks.fused import Float32, FusedResNet
 from training.networks.layers import SqueezeExcitation
 from training.networks.model_file import Model, check_canary, decode_model, describe_model, encode_model
 from training.networks.network import build_network
@@ -74,6 +76,22 @@ def test_a_model_file_describes_its_trunk_and_the_evaluator_plays_it(trunk: dict
     np.testing.assert_allclose(logits, exact.numpy(), atol=0.05)
 
 
+@every_trunk
+def test_operators_for_plain_blocks_are_not_tried(trunk: dict[str, Any], caplog: pytest.LogCaptureFixture) -> None:
+    network = built(CONNECT_FOUR, trunk)
+    shape = CONNECT_FOUR.observation_shape
+    assert network.runtime(shape, torch.float32) is None
+    assert fused_forward(network, shape, torch.device("cpu"), torch.bfloat16) is None
+    assert not caplog.text
+
+
+def test_fused_operators_refuse_what_they_would_leave_out() -> None:
+    network = folded(built(CONNECT_FOUR, {"squeeze_excitation": True}))
+    assert isinstance(network, ResNet)
+    with pytest.raises(TypeError, match="squeeze-and-excitation"):
+        FusedResNet(network, Float32(), (6, 7))
+
+
 @pytest.mark.medium
 @every_trunk
 def test_a_trunk_learns_which_move_goes_with_which_position(trunk: dict[str, Any]) -> None:
@@ -120,7 +138,7 @@ def test_attention_finds_a_point_by_its_offset() -> None:
     with torch.no_grad():
         attention.offsets[(2 + 1) * 5 + (2 + 0)] = 100.0  # one row further down
         attention.out.conv.weight.copy_(torch.eye(16)[:, :, None, None])
-        attention.out.norm.weight.fill_(1)
+        torch.nn.init.ones_(attention.out.norm.weight)  # type: ignore[arg-type]
     x = torch.randn(1, 16, 3, 3)
     values = attention.queries_keys_values(x)[:, 32:]
     torch.testing.assert_close(attention(x)[:, :, 0], values[:, :, 1], atol=1e-4, rtol=1e-4)
@@ -130,7 +148,7 @@ def test_attention_sees_the_same_in_training_and_in_play() -> None:
     attention = Attention(32, (6, 7)).eval()
     with torch.no_grad():
         attention.offsets.normal_()
-        attention.out.norm.weight.fill_(1)
+        torch.nn.init.ones_(attention.out.norm.weight)  # type: ignore[arg-type]
     x = torch.randn(3, 32, 6, 7)
     learned = attention(x)
     learned.square().sum().backward()
