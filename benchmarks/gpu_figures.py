@@ -59,7 +59,7 @@ FULL = Effort(
     learned=(256, 1024, 4096),
     worlds=(256, 4096, 16384),
     lstm_size=128,
-    seconds=3.0,
+    seconds=2.0,
 )
 QUICK = Effort(
     networks={"1x16": {"blocks": 1, "channels": 16}},

@@ -4,6 +4,7 @@ A path is a function of a device and a temporary folder. It returns what it has 
 is wrong. With the device "cpu" it runs here, which shows that the path itself works.
 """
 
+import copy
 import os
 import subprocess
 import sys
@@ -135,6 +136,37 @@ def learner(device: str, folder: Path, *, network: str, dtype: str) -> str:
     return (
         f"loss {first.loss:.2f} to {last.loss:.2f} in {taught.update_step.dtype}, {first.skipped_steps} steps skipped"
     )
+
+
+def captured(device: str, folder: Path) -> str:
+    """A captured step has the gradients of a plain one, also after other steps, and for another batch."""
+    game = load_game("connect_four")
+    seed_weights(1)
+    network = build_network(game, blocks=3, channels=16)
+    plain, fast = (Learner(copy.deepcopy(network), device=device, mixed_precision=False) for _ in range(2))
+    plain.update_step.shortcut = lambda batch: None
+    batches = [to_tensors(positions(game, 96), plain.device).part(slice(i, i + 64)) for i in (0, 16, 32)]
+    worst = 0.0
+    for batch in batches:
+        found = [noted(learner, batch) for learner in (plain, fast)]
+        for ours, wanted in zip(*found, strict=True):
+            worst = max(worst, float((ours - wanted).abs().max()) / max(float(wanted.abs().max()), 1e-3))
+    if not worst < TOLERANCES["float32"]:
+        raise AssertionError(f"gradients differ by {worst:.3g}")
+    return f"{len(fast._captured)} graphs; gradients differ by {worst:.1e}"
+
+
+def noted(learner: Learner, batch: TensorBatch) -> list[torch.Tensor]:
+    """The gradients of a step, and batch norm's statistics after it."""
+    gradients: list[torch.Tensor] = []
+
+    def keep(*_: object) -> None:
+        gradients.extend(p.grad.clone() for p in learner.network.parameters() if p.grad is not None)
+
+    hook = learner.optimizer.register_step_pre_hook(keep)
+    learner.descend(batch)
+    hook.remove()
+    return [*gradients, *(buffer.float() for buffer in learner.network.buffers())]
 
 
 def too_little_memory(device: str, folder: Path) -> str:
@@ -342,7 +374,7 @@ def all_paths() -> dict[str, Check]:
                 name = f"evaluator, {network}, {dtype}, {'with' if graphs else 'without'} graphs"
                 add(name, evaluator, network=network, dtype=dtype, graphs=graphs)
             add(f"learner, {network}, {dtype}", learner, network=network, dtype=dtype)
-    paths["too little memory"] = too_little_memory
+    paths |= {"captured steps": captured, "too little memory": too_little_memory}
     for optimizer in ("adamw", "muon", "sgd"):
         add(f"resume on another device, {optimizer}", moving, optimizer=optimizer, dtype="float32")
     add("resume on another device, float16", moving, optimizer="adamw", dtype="float16")

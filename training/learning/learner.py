@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from configs.schema import TrainingSettings
 from training.common.random import seed_stream
 from training.common.reports import MEANS, LearnerReport, SpikeReport
+from training.learning.captured import CapturedGradients, can_be_captured
 from training.learning.optimizer_state import optimizer_tensors, own_part, restore_optimizer
 from training.learning.optimizers import build_optimizer
 from training.learning.update_step import AverageWeights, Losses, StepReport, UpdateStep
@@ -33,6 +34,7 @@ from training.replay.replay import WHOLE, Batch
 log = logging.getLogger(__name__)
 
 COSINE_END = 0.01  # the share of the learning rate at the end of a cosine schedule
+MOST_CAPTURED = 3  # sizes of batches, each of which keeps the memory of a step
 OUT_OF_MEMORY = ("can't allocate memory", "could not create a primitive")  # messages of torch and oneDNN on CPUs
 
 
@@ -124,7 +126,10 @@ class Learner:
             mixed_precision=settings.mixed_precision,
             average=self.average,
             ranks=ranks,
+            shortcut=self._captured_gradients,
         )
+        self.captures = self.device.type == "cuda" and can_be_captured(self.network)
+        self._captured: dict[int, CapturedGradients] = {}  # by the number of positions
         self.ranks, self.norm_batch, self.micro_batch = ranks, norm_batch, micro_batch
         self.layout = Layout(ranks)
         share_norms(self.network, self.layout)
@@ -242,6 +247,7 @@ class Learner:
             smaller,
         )
         self.micro_batch = smaller
+        self._captured.clear()
         return True
 
     def find_micro_batch(self, batch: TensorBatch, total: int) -> None:
@@ -300,6 +306,22 @@ class Learner:
         """The losses of a part of a batch, with batch norm's statistics over its groups."""
         self.layout.sizes, self.layout.totals = rows.part.sizes, rows.part.totals
         return self.losses(rows.batch)
+
+    def _captured_gradients(self, rows: BatchPart) -> dict[str, Tensor] | None:
+        """The figures of a part that is a whole batch, whose gradients a graph computes; None if none can."""
+        self.layout.sizes, self.layout.totals = rows.part.sizes, rows.part.totals
+        size = rows.part.count
+        if not self.captures or not self.layout.plain:
+            return None
+        if size not in self._captured:
+            if len(self._captured) == MOST_CAPTURED:
+                return None
+            self._captured[size] = CapturedGradients(self.network, self._losses_to_capture, vars(rows.batch))
+        return self._captured[size](vars(rows.batch))
+
+    def _losses_to_capture(self, batch: dict[str, Tensor]) -> Losses:
+        with self.update_step.autocast:
+            return self.losses(TensorBatch(**batch))
 
     def losses(self, batch: TensorBatch) -> Losses:
         """The losses of one batch, in nats."""
