@@ -3,7 +3,7 @@
     python benchmarks/strength/search_settings.py models/go9.safetensors --try search.variance_scale=0.85
     python benchmarks/strength/search_settings.py runs/chess --pairs 200 --json chess.json \\
         --try search.variance_scale=0.85,search.variance_prior=0.25 --try search.c_puct=1.4
-    python benchmarks/strength/search_settings.py models/go9.safetensors --try search.match_score_utility=0.3 \\
+    python benchmarks/strength/search_settings.py models/go9.safetensors --try search.match_score_utility=0 \\
         --against gnugo:10 --pairs 20
 
 Each --try plays --pairs pairs of games against the settings as they are: those of the network's run, or the defaults

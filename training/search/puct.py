@@ -9,9 +9,11 @@ With ``variance_scale`` c follows the standard deviation of the values below the
 "Dynamic variance-scaled cPUCT"): where all moves are worth nearly the same, their small differences decide, and where
 values differ much, more is explored.
 
-A search that counts points adds a small utility for the score lead: how far a move's mean lead is above the lead
-expected at the root (the same page, "Score maximization"). It decides among moves that win or lose alike. Values
-themselves remain chances to win.
+A search that counts points adds a small utility for the score lead, once the game is as good as decided: how far a
+move's mean lead is above the lead expected at the root (after KataGo's dynamic score utility). It decides among moves
+that win or lose alike. Values themselves remain chances to win. The lead of a leaf is the mean of what the network
+foresees and of what the board would count: networks learn little of games that go on after they are lost, and do not
+see that filling one's own eyes costs a group.
 
 Values in [-1, 1] are compared directly. In a one-player game values are points without a known scale; there the values
 of a node's moves are scaled to [-1, 1] by the smallest and the largest of them (MuZero, arXiv 1911.08265, appendix B,
@@ -48,6 +50,7 @@ LARGE = np.float32(1e30)
 ONE = np.float32(1.0)
 # The smallest range of a node's values that is scaled up, as a share of the largest value: a smaller one is noise.
 LEAST_RANGE = np.float32(0.01)
+DECIDED = np.float32(0.9)  # the value at the root, of either player, from which on points count
 LEAD_WIDTH = 0.75  # sides of a board by which a lead must differ to count half; KataGo's
 
 Integers = NDArray[np.int32]
@@ -89,7 +92,7 @@ class SearchParams(NamedTuple):
     variance_scale: np.float32  # 0: exploration does not depend on the values
     variance_prior: np.float32  # the standard deviation of values at which exploration is as without it
     variance_prior_visits: np.float32
-    score_utility: np.float32  # 0: points do not count
+    score_utility: np.float32  # the most that points count, where the value at the root is -1 or 1; 0: not at all
     lead_width: np.float32  # points
     final_score: Any  # the game's kernel, if points count
 
@@ -143,11 +146,12 @@ def exploration_table(c_puct: float, c_puct_log_base: float, max_visits: int) ->
 
 
 class Scale(NamedTuple):
-    """The scaling of a node's values to [-1, 1]: ``(value - center) * stretch``; and the lead that counts nothing."""
+    """The scaling of a node's values to [-1, 1]: ``(value - center) * stretch``; and how points count."""
 
     center: np.float32
     stretch: np.float32
-    lead: np.float32  # expected at the root, for the player to move at the node
+    score_utility: np.float32
+    lead: np.float32  # expected at the root, for the player to move at the node: it counts nothing
 
 
 @inlined
@@ -166,10 +170,11 @@ def value_scale(params: SearchParams, trees: Trees, b: int, number: int, other: 
     """The scale of the values of a node's visited moves and of ``other``, the value of its unvisited moves."""
     nodes = trees.nodes[b]
     if not params.rewards:
-        lead = np.float32(0.0)
-        if params.score_utility > 0:
-            lead = lead_here(nodes, 0) if nodes[0].player == nodes[number].player else -lead_here(nodes, 0)
-        return Scale(np.float32(0.0), ONE, lead)
+        if params.score_utility == 0:
+            return Scale(np.float32(0.0), ONE, np.float32(0.0), np.float32(0.0))
+        lead = lead_here(nodes, 0) if nodes[0].player == nodes[number].player else -lead_here(nodes, 0)
+        decided = max((abs(mean_here(nodes, 0)) - DECIDED) / (ONE - DECIDED), np.float32(0.0))
+        return Scale(np.float32(0.0), ONE, params.score_utility * decided, lead)
     least, largest = other, other
     next_child = nodes[number].first_child
     while next_child != NONE:
@@ -179,7 +184,8 @@ def value_scale(params: SearchParams, trees: Trees, b: int, number: int, other: 
             least, largest = min(least, value), max(largest, value)
         next_child = child.next_sibling
     spread = max(largest - least, LEAST_RANGE * max(abs(largest), ONE))
-    return Scale((largest + least) / np.float32(2.0), np.float32(2.0) / spread, np.float32(0.0))
+    center, stretch = (largest + least) / np.float32(2.0), np.float32(2.0) / spread
+    return Scale(center, stretch, np.float32(0.0), np.float32(0.0))
 
 
 @inlined
@@ -189,7 +195,7 @@ def scaled_value(params: SearchParams, scale: Scale, child: Any) -> np.float32:
     Where points count, their utility is added.
     """
     if not params.rewards:
-        if params.score_utility > 0 and child.visits > child.pending:
+        if scale.score_utility > 0 and child.visits > child.pending:
             lead = child.lead_sum / np.float32(child.visits - child.pending)
             return mean_value(params, child) + lead_utility(params, scale, lead)
         return mean_value(params, child)
@@ -204,7 +210,7 @@ def scaled_value(params: SearchParams, scale: Scale, child: Any) -> np.float32:
 def unvisited_value(params: SearchParams, trees: Trees, b: int, number: int, scale: Scale, value: np.float32) -> Any:
     """``value``, that of a node's unvisited moves, scaled to [-1, 1], with the utility of the node's own lead."""
     scaled = (value - scale.center) * scale.stretch
-    if params.score_utility > 0:
+    if scale.score_utility > 0:
         scaled += lead_utility(params, scale, lead_here(trees.nodes[b], number))
     return scaled
 
@@ -213,7 +219,7 @@ def unvisited_value(params: SearchParams, trees: Trees, b: int, number: int, sca
 def lead_utility(params: SearchParams, scale: Scale, lead: np.float32) -> np.float32:
     """The utility of a lead in points: from ``-score_utility`` to ``score_utility``, 0 for the lead at the root."""
     difference = (lead - scale.lead) / params.lead_width
-    return params.score_utility * difference / (ONE + abs(difference))
+    return scale.score_utility * difference / (ONE + abs(difference))
 
 
 @inlined

@@ -149,7 +149,7 @@ def take_answers(
     waiting = trees.searches[b].waiting
     for i in range(waiting):
         leaf = leaves.rows[b, i]
-        expand(trees, b, leaf.node, logits[row + i], values[row + i])
+        expand(trees, b, leaf, logits[row + i], values[row + i])
         store_position(cache, leaf.hash, logits[row + i], values[row + i])
     trees.searches[b].waiting = 0
     return row + waiting
@@ -248,11 +248,11 @@ def simulate(
         undo_visits(trees, b, number)
         return COLLIDED
     elif rules.terminal(state) != 0:
-        value, lead = mark_over(rules, params, leaves, node), final_lead(params, leaves, node)
+        value, lead = mark_over(rules, params, leaves, node), counted_lead(params, leaves, node)
     elif number > 0 and len(leaves.ahead.frames) > 0 and decided_ahead(rules, leaves, node):
         value = node.evaluation
     else:
-        await_evaluation(rules, trees, leaves, b, number, row)
+        await_evaluation(rules, params, trees, leaves, b, number, row)
         return AWAITS_EVALUATION
     if len(leaves.returns) > 2:  # the game is over, since with so many players nothing is proven
         rules.returns(leaves.state, leaves.returns)
@@ -317,8 +317,8 @@ def mark_over(rules: Rules, params: SearchParams, leaves: Leaves, node: Any) -> 
 
 
 @lean
-def final_lead(params: SearchParams, leaves: Leaves, node: Any) -> np.float32:
-    """The score lead of a node's player where the game is over; 0 unless points count."""
+def counted_lead(params: SearchParams, leaves: Leaves, node: Any) -> np.float32:
+    """The score lead of a node's player by the rules, as if the game ended there; 0 unless points count."""
     if params.score_utility == 0:
         return np.float32(0.0)
     lead = np.float32(params.final_score(leaves.state, leaves.ownership)) / np.float32(2.0)
@@ -338,11 +338,14 @@ def decided_ahead(rules: Rules, leaves: Leaves, node: Any) -> bool:
 
 
 @inlined
-def await_evaluation(rules: Rules, trees: Trees, leaves: Leaves, b: int, number: int, row: int) -> None:
+def await_evaluation(
+    rules: Rules, params: SearchParams, trees: Trees, leaves: Leaves, b: int, number: int, row: int
+) -> None:
     """Store a new node's legal actions, and observe its position in ``row``."""
     search, node = trees.searches[b], trees.nodes[b, number]
     leaf = leaves.rows[b, search.waiting]
     leaf.node = number
+    leaf.counted_lead = counted_lead(params, leaves, node)
     leaf.hash = np.uint64(np.int64(rules.hash(leaves.state)))  # interpreted, np.uint64 rejects a negative int
     node.first_candidate = search.used_candidates
     node.num_candidates = rules.legal_actions(leaves.state, trees.actions[b, node.first_candidate :])
@@ -351,8 +354,12 @@ def await_evaluation(rules: Rules, trees: Trees, leaves: Leaves, b: int, number:
 
 
 @inlined
-def expand(trees: Trees, b: int, number: int, logits: Floats, values: Floats) -> None:
-    """Give a node its evaluation, ``logits`` ``[A]`` and ``values`` ``[V]``, and back the values up."""
+def expand(trees: Trees, b: int, leaf: Any, logits: Floats, values: Floats) -> None:
+    """Give a leaf's node its evaluation, ``logits`` ``[A]`` and ``values`` ``[V]``, and back the values up.
+
+    Of two values the second is the lead that the network foresees.
+    """
+    number = int(leaf.node)
     node = trees.nodes[b, number]
     for i in range(node.first_candidate, node.first_candidate + node.num_candidates):
         trees.priors[b, i] = logits[trees.actions[b, i]]
@@ -361,7 +368,8 @@ def expand(trees: Trees, b: int, number: int, logits: Floats, values: Floats) ->
     if len(values) > 2:
         backup_values(trees, b, number, values, node.player)
     else:
-        backup(trees, b, number, values[0], values[1] if len(values) == 2 else np.float32(0.0))
+        lead = (values[1] + leaf.counted_lead) / np.float32(2.0) if len(values) == 2 else np.float32(0.0)
+        backup(trees, b, number, values[0], lead)
 
 
 @inlined
@@ -371,7 +379,7 @@ def expand_from_cache(trees: Trees, leaves: Leaves, cache: PositionCache, b: int
     slot = find_position(cache, leaf.hash)
     if slot < 0:
         return False
-    expand(trees, b, leaf.node, cache.logits[slot], cache.values[slot])
+    expand(trees, b, leaf, cache.logits[slot], cache.values[slot])
     return True
 
 

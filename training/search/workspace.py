@@ -14,7 +14,14 @@ from training.search.lookahead import Ahead, make_ahead, plies_ahead
 from training.search.puct import Integers, SearchParams, search_params
 from training.search.tree import Floats, Trees, make_trees
 
-LEAF = np.dtype([("node", np.int32), ("hash", np.uint64)], align=True)
+LEAF = np.dtype(
+    [
+        ("hash", np.uint64),
+        ("node", np.int32),
+        ("counted_lead", np.float32),  # of the player to move, by the rules, in searches that count points
+    ],
+    align=True,
+)
 
 
 class Leaves(NamedTuple):

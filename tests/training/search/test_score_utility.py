@@ -66,7 +66,7 @@ def visits_of(state: States, *, score_utility: float, algorithm: Any = "puct", s
 @pytest.mark.parametrize("algorithm", ["puct", "gumbel"])
 def test_of_moves_that_lose_alike_the_one_that_saves_most_points_is_played(algorithm: Any) -> None:
     state, capture = position(CAPTURE, player=BLACK), GO.parse_action("D3")
-    action, value, visits = visits_of(state, score_utility=0.3, algorithm=algorithm)
+    action, value, visits = visits_of(state, score_utility=0.5, algorithm=algorithm)
     assert action == capture
     _, value_without, visits_without = visits_of(state, score_utility=0.0, algorithm=algorithm)
     assert visits[capture] > visits_without[capture]
@@ -76,14 +76,41 @@ def test_of_moves_that_lose_alike_the_one_that_saves_most_points_is_played(algor
 def test_a_player_who_has_lost_passes_instead_of_filling_its_eyes() -> None:
     state, eyes = position(TWO_EYES, player=BLACK), [GO.parse_action(point) for point in ("A1", "C1")]
     assert set(GO.legal_actions(state)) >= {*eyes, PASS}
-    assert visits_of(state, score_utility=0.3)[0] not in eyes
+    assert visits_of(state, score_utility=0.5)[0] not in eyes
+
+
+@pytest.mark.parametrize("player", [BLACK, WHITE])
+def test_a_leaf_s_lead_is_the_mean_of_what_the_network_foresees_and_of_what_the_board_counts(player: int) -> None:
+    state, sign = position(CAPTURE, player=player), 1 if player == BLACK else -1
+    forest = Forest(GO, hopeless, SearchSettings(), state[None], num_simulations=1, score_utility=0.5)
+    forest.step()
+    foreseen = hopeless(GO.observe(state)[None])[1][0, 1]
+    assert score_lead(state) != sign * foreseen
+    assert forest.trees.nodes[0, 0].lead_sum == pytest.approx((foreseen + sign * score_lead(state)) / 2)
+
+
+def test_while_the_game_is_open_points_do_not_count() -> None:
+    def open_game(observations: Planes) -> tuple[Any, Any]:
+        logits, answers = hopeless(observations)
+        return logits, answers * (0.5, 1.0)
+
+    state = position(CAPTURE, player=BLACK)
+    settings = SearchSettings(forced_playouts=False, proven_results=False)
+    found = [
+        Search(GO, evaluate, settings, num_simulations=200, num_trees=1, score_utility=utility).find(state[None])
+        for evaluate, utility in (
+            (open_game, 0.5),
+            (lambda planes: (open_game(planes)[0], open_game(planes)[1][:, 0]), 0.0),
+        )
+    ]
+    assert (found[0].visits == found[1].visits).all()
 
 
 @pytest.mark.parametrize("player", [BLACK, WHITE])
 def test_the_end_of_the_game_counts_by_its_real_score(player: int) -> None:
     state, sign = position(CAPTURE, player=1 - player), 1 if player == BLACK else -1
     GO.play(state, PASS)
-    forest = Forest(GO, hopeless, SearchSettings(), state[None], num_simulations=200, score_utility=0.3).run()
+    forest = Forest(GO, hopeless, SearchSettings(), state[None], num_simulations=200, score_utility=0.5).run()
     ended = forest.trees.nodes[0, find_child(forest.trees, 0, 0, PASS)]
     assert ended.visits > 1  # several simulations ended there
     assert ended.lead_sum / ended.visits == pytest.approx(sign * score_lead(state))
@@ -95,14 +122,14 @@ def test_nothing_is_proven_where_points_count() -> None:
     GO.play(state, PASS)
     settings = SearchSettings(lookahead_plies=2)
     proven = Search(GO, without_leads, settings, num_simulations=100, num_trees=1).find(state[None])
-    counted = Search(GO, hopeless, settings, num_simulations=100, num_trees=1, score_utility=0.3).find(state[None])
+    counted = Search(GO, hopeless, settings, num_simulations=100, num_trees=1, score_utility=0.5).find(state[None])
     assert counted.visits.sum() == 100
     assert proven.visits.sum() <= 100
 
 
 def test_a_kept_subtree_keeps_its_leads_for_the_player_to_move() -> None:
     state = position(CAPTURE, player=BLACK)
-    forest = Forest(GO, hopeless, SearchSettings(), state[None], num_simulations=300, score_utility=0.3).run()
+    forest = Forest(GO, hopeless, SearchSettings(), state[None], num_simulations=300, score_utility=0.5).run()
     best = forest.busiest(0)
     child = forest.trees.nodes[0, best].copy()
     forest.play(0, int(child.action))
@@ -111,7 +138,7 @@ def test_a_kept_subtree_keeps_its_leads_for_the_player_to_move() -> None:
 
 
 def test_an_analysis_counts_points_and_reports_chances_to_win() -> None:
-    analysis = Analysis(GO, hopeless, SearchSettings(leaves_per_tree=4), max_simulations=400, score_utility=0.3)
+    analysis = Analysis(GO, hopeless, SearchSettings(leaves_per_tree=4), max_simulations=400, score_utility=0.5)
     analysis.begin(position(CAPTURE, player=BLACK))
     while not analysis.finished:
         analysis.think(4)
@@ -122,6 +149,6 @@ def test_an_analysis_counts_points_and_reports_chances_to_win() -> None:
 
 def test_a_network_without_the_score_is_refused_where_points_count() -> None:
     with pytest.raises(ValueError, match="values"):
-        Search(GO, without_leads, SearchSettings(), num_simulations=4, num_trees=1, score_utility=0.3).find(
+        Search(GO, without_leads, SearchSettings(), num_simulations=4, num_trees=1, score_utility=0.5).find(
             GO.initial_states(1)
         )
