@@ -132,6 +132,26 @@ def _tell_all(told: Sequence[SimpleQueue[bool]], go_on: bool) -> None:
         queue.put(go_on)
 
 
+def made_ahead(make: Callable[[int], R], numbers: range) -> Iterator[R]:
+    """Yield ``make`` of each number, made on a thread while the caller works with the one before.
+
+    Close the iterator if you stop early: then no call of ``make`` is under way any more.
+    """
+    left = iter(numbers)
+    threads = StepThreads([lambda: make(next(left))], name="ahead")
+    try:
+        for number in numbers:
+            if number == numbers.start:
+                threads.begin(0)
+            (made,) = threads.take()
+            if number != numbers[-1]:
+                threads.begin(0)
+            yield made
+    finally:
+        while threads.busy:
+            threads.take()
+
+
 def in_parallel(work: Callable[[T], Iterator[R]], items: Sequence[T], *, at_once: int) -> Iterator[tuple[T, R]]:
     """Yield what ``work`` yields for each item, with the item, as it comes.
 

@@ -9,6 +9,8 @@ averaged over the batch. A network with auxiliary heads has their losses too (tr
 import logging
 import math
 import time
+from collections.abc import Generator
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -18,6 +20,7 @@ from torch import Tensor, nn
 from configs.schema import TrainingSettings
 from training.common.random import seed_stream
 from training.common.reports import MEANS, LearnerReport, SpikeReport
+from training.common.threads import made_ahead
 from training.learning.captured import CapturedGradients, can_be_captured
 from training.learning.optimizer_state import optimizer_tensors, own_part, restore_optimizer
 from training.learning.optimizers import build_optimizer
@@ -80,10 +83,18 @@ class LearnerState:
 
 
 def to_tensors(batch: Batch, device: torch.device) -> TensorBatch:
-    """Copy a batch to the device; on the CPU it shares memory where the layout allows."""
-    observations = torch.from_numpy(batch.observations).to(device).contiguous(memory_format=torch.channels_last)
-    others = {name: torch.from_numpy(array).to(device) for name, array in vars(batch).items() if name != "observations"}
-    return TensorBatch(observations, **others)
+    """Copy a batch to the device, from pinned memory without waiting; on the CPU it shares memory where the layout
+    allows.
+    """
+    tensors = {name: torch.from_numpy(array).to(device, non_blocking=True) for name, array in vars(batch).items()}
+    return TensorBatch(
+        **tensors | {"observations": tensors["observations"].contiguous(memory_format=torch.channels_last)}
+    )
+
+
+def pinned(batch: Batch) -> Batch:
+    """A copy in memory that GPUs read by themselves."""
+    return Batch(**{name: torch.from_numpy(array).pin_memory().numpy() for name, array in vars(batch).items()})
 
 
 class Learner:
@@ -164,16 +175,17 @@ class Learner:
         started, batch_size = time.perf_counter(), batch_size or self.batch_size
         totals: dict[str, Tensor] = {}
         taken = skipped = 0
-        while taken < steps and (
-            taken == 0 or seconds == math.inf or self.ranks.agreed(time.perf_counter() - started < seconds)
-        ):
-            taken += 1
-            batch = window.sample(batch_size, seed_stream(seed, "learner", self.step), rows=self.ranks.rows)
-            report = self.descend(to_tensors(batch, self.device), total=batch_size, progress=progress)
-            skipped += report.skipped
-            if not report.skipped:
-                figures = {**report.figures, "grad_norm": report.grad_norm}
-                totals = {name: figure + totals.get(name, 0) for name, figure in figures.items()}
+        with closing(self._batches(window, steps, seed, batch_size)) as batches:
+            while taken < steps and (
+                taken == 0 or seconds == math.inf or self.ranks.agreed(time.perf_counter() - started < seconds)
+            ):
+                taken += 1
+                batch = next(batches)
+                report = self.descend(to_tensors(batch, self.device), total=batch_size, progress=progress)
+                skipped += report.skipped
+                if not report.skipped:
+                    figures = {**report.figures, "grad_norm": report.grad_norm}
+                    totals = {name: figure + totals.get(name, 0) for name, figure in figures.items()}
         finite = taken - skipped
         means: dict[str, Any] = {name: totals[name].item() / finite if finite else 0.0 for name in MEANS}
         elapsed = time.perf_counter() - started
@@ -187,6 +199,16 @@ class Learner:
             spikes=self.spikes(batch) if taken else None,
             **means,
         )
+
+    def _batches(self, window: Window, steps: int, seed: int, batch_size: int) -> Generator[Batch]:
+        """The batches of the next steps; on a GPU each is drawn while the step before it is computed."""
+
+        def draw(step: int) -> Batch:
+            batch = window.sample(batch_size, seed_stream(seed, "learner", step), rows=self.ranks.rows)
+            return pinned(batch) if on_gpu else batch
+
+        numbers, on_gpu = range(self.step, self.step + steps), self.device.type == "cuda"
+        yield from made_ahead(draw, numbers) if on_gpu else map(draw, numbers)
 
     def spikes(self, batch: Batch) -> SpikeReport | None:
         """The statistics of the averaged network's spikes on this batch, if it has any."""

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from training.common.threads import StepThreads, in_parallel, turn
+from training.common.threads import StepThreads, in_parallel, made_ahead, turn
 
 
 def test_each_item_is_worked_on_once_and_everything_that_is_yielded_arrives_in_its_order() -> None:
@@ -122,3 +122,35 @@ def test_threads_end_with_what_they_belong_to() -> None:
     del threads
     while any(thread.name.startswith("short-lived") for thread in threading.enumerate()):
         pass
+
+
+def test_the_next_item_is_made_while_the_caller_works_with_the_last() -> None:
+    made, begun = list[int](), threading.Semaphore(0)
+
+    def make(number: int) -> int:
+        begun.release()
+        made.append(number)
+        return 10 * number
+
+    items = made_ahead(make, range(3, 6))
+    assert next(items) == 30
+    for _ in range(2):
+        assert begun.acquire(timeout=240)  # 4 is made before it is asked for
+    assert list(items) == [40, 50]
+    assert made == [3, 4, 5] and list(made_ahead(make, range(0))) == []
+
+
+def test_nothing_is_being_made_once_the_caller_has_stopped_early() -> None:
+    going, ended = threading.Event(), list[int]()
+
+    def make(number: int) -> int:
+        if number:
+            going.set()
+        ended.append(number)
+        return number
+
+    items = made_ahead(make, range(9))
+    next(items)
+    assert going.wait(240)
+    items.close()  # type: ignore[attr-defined]
+    assert ended == [0, 1]
