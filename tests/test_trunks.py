@@ -31,9 +31,9 @@ from training.replay.replay import ReplayWindow
 CONNECT_FOUR = load_game("connect_four")
 CPU = torch.device("cpu")
 KNOWN = [
-    Costs(name="resnet-1x8", parameters=1000, played=5.0, plain=10.0, gpu=None),
-    Costs(name="resnet-4x8", parameters=4000, played=20.0, plain=40.0, gpu=None),
-    Costs(name="bottleneck-2x8", parameters=2000, played=40.0, plain=20.0, gpu=None),
+    Costs(name="resnet-1x8", parameters=1000, played=5.0, plain=10.0, gpu_played=None, gpu_plain=None),
+    Costs(name="resnet-4x8", parameters=4000, played=20.0, plain=40.0, gpu_played=None, gpu_plain=None),
+    Costs(name="bottleneck-2x8", parameters=2000, played=40.0, plain=20.0, gpu_played=None, gpu_plain=None),
 ]
 
 
@@ -101,7 +101,7 @@ def test_a_loss_is_compared_with_that_of_plain_networks_of_the_same_time() -> No
     losses = {(each.name, each.seed): each.loss for each in outcomes}
     assert above_plain(KNOWN[2], "plain", KNOWN, losses) == [pytest.approx(-0.3)]  # 20 is halfway from 10 to 40
     assert above_plain(KNOWN[2], "played", KNOWN, losses) == []  # slower than all plain networks
-    assert above_plain(KNOWN[2], "gpu", KNOWN, losses) == []
+    assert above_plain(KNOWN[2], "gpu_plain", KNOWN, losses) == []
     more = [outcome("resnet-1x8", 2, 2.0), outcome("resnet-4x8", 2, 1.0), outcome("bottleneck-2x8", 2, 1.0)]
     assert table(KNOWN, outcomes + more).splitlines()[-1] == (
         "| bottleneck-2x8 | 2,000 | 40.00 | 20.00 | 2 | 1.1000 ± 1.2706 | 0.5000 ± 0.0000 | – | -0.4000 ± 1.2706 |"

@@ -10,10 +10,10 @@ in --processes processes, on the device. Every tenth game is held out. Each netw
 squeeze-and-excitation, learns the others with each of the seeds, for --steps steps with the auxiliary heads that the
 game has; --processes trainings run at a time, and all networks of a seed come before the next seed.
 
-The table has each network's time for a position (on one thread of the CPU as games evaluate it; the same by plain torch
-for all, so that no tower is judged by who wrote operators for it; and on the GPU) and its averaged weights' losses on
-the held-out games, as means over the seeds. Then follows how much its loss, policy and value together, is above that of
-a plain residual network of the same time, for each of the times: the plain networks' losses are interpolated in the
+The table has each network's time for a position: on one thread of the CPU as games evaluate it, the same by plain torch
+for all, so that no tower is judged by who wrote operators for it, and both on the GPU. It has its averaged weights'
+losses on the held-out games, as means over the seeds, and how much its loss, policy and value together, is above that
+of a plain residual network of the same time, for each of the times: the plain networks' losses are interpolated in the
 logarithm of the time, seed by seed, so they must be of several sizes and bracket the others. Intervals are 95 % over
 the seeds, by Student's distribution; all networks are measured on the same games, which the intervals do not cover.
 
@@ -54,6 +54,7 @@ from training.common.random import seed_stream
 from training.data.batch_file import SUFFIX
 from training.data.records import GameBatch, GameRecord, decode, encode
 from training.learning.learner import Learner, TensorBatch, to_tensors
+from training.networks.cuda import Forward, fused_forward
 from training.networks.evaluator import Evaluator, fast_dtype, pick_device, prepared_network
 from training.networks.layers import log_policies
 from training.networks.model_file import canary_positions
@@ -85,7 +86,12 @@ CHECK_STEPS = 50  # between two looks at the clock
 GRACE_SECONDS = 60.0  # for which results are awaited after the deadline
 ROUNDS, ROUND_SECONDS = 7, 0.15
 REPLAYS = 50  # of a CUDA graph in one round
-WAYS = {"played": "CPU, as played", "plain": "CPU, plain torch", "gpu": "GPU"}
+WAYS = {
+    "played": "CPU, as played",
+    "plain": "CPU, plain torch",
+    "gpu_played": "GPU, as played",
+    "gpu_plain": "GPU, plain torch",
+}
 
 
 @dataclass(frozen=True)
@@ -132,7 +138,8 @@ class Costs:
     parameters: int
     played: float
     plain: float
-    gpu: float | None
+    gpu_played: float | None
+    gpu_plain: float | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -389,7 +396,8 @@ def costs_of(candidates: Sequence[Candidate], game: Game, batch: int, device: st
             ),
             played=1e6 / played,
             plain=1e6 / plain,
-            gpu=gpu_microseconds(network, observations[:gpu_batch], where),
+            gpu_played=gpu_microseconds(network, observations[:gpu_batch], where, fused=True),
+            gpu_plain=gpu_microseconds(network, observations[:gpu_batch], where, fused=False),
         )
         for candidate, network, played, plain in zip(
             candidates, networks, rates[: len(networks)], rates[len(networks) :], strict=True
@@ -397,31 +405,40 @@ def costs_of(candidates: Sequence[Candidate], game: Game, batch: int, device: st
     ]
 
 
-def gpu_microseconds(network: nn.Module, observations: NDArray[np.float32], device: torch.device) -> float | None:
-    """The median time of a position on a GPU; None on a CPU, or if the network does not work there."""
+def gpu_microseconds(
+    network: nn.Module, observations: NDArray[np.float32], device: torch.device, *, fused: bool
+) -> float | None:
+    """The median time of a position on a GPU; None on a CPU, or if the network does not work there.
+
+    Args:
+        fused: whether to use cuDNN's fused kernels, if they can compute the network.
+    """
     if device.type != "cuda":
         return None
+    dtype = fast_dtype(device)
+    module = prepared_network(network, device).to(device)
+    inputs = torch.from_numpy(observations).to(device, dtype).contiguous(memory_format=torch.channels_last)
     try:
-        return graph_microseconds(network, observations, device)
+        forward = fused_forward(module, observations.shape[1:], device, dtype) if fused else None
+        if forward is None:
+            forward = module.to(dtype=dtype, memory_format=torch.channels_last)  # type: ignore[call-overload]
+        return graph_microseconds(forward, inputs, device)
     except RuntimeError as error:  # the trainings shall run all the same
         print(f"On the GPU: {type(error).__name__}: {error}", flush=True)
         return None
 
 
-def graph_microseconds(network: nn.Module, observations: NDArray[np.float32], device: torch.device) -> float:
+def graph_microseconds(forward: Forward, inputs: Tensor, device: torch.device) -> float:
     """The median time of a position in a captured CUDA graph, without copies to and from the GPU."""
-    dtype = fast_dtype(device)
-    module = prepared_network(network, device).to(device=device, dtype=dtype, memory_format=torch.channels_last)  # type: ignore[call-overload]
-    inputs = torch.from_numpy(observations).to(device, dtype).contiguous(memory_format=torch.channels_last)
     side, graph = torch.cuda.Stream(device), torch.cuda.CUDAGraph()
     with torch.cuda.device(device), torch.inference_mode():
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):
             for _ in range(3):
-                module(inputs)
+                forward(inputs)
         torch.cuda.current_stream().wait_stream(side)
         with torch.cuda.graph(graph, stream=side):
-            module(inputs)
+            forward(inputs)
         measured = list[float]()
         for _ in range(ROUNDS):
             begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
@@ -430,7 +447,7 @@ def graph_microseconds(network: nn.Module, observations: NDArray[np.float32], de
                 graph.replay()
             end.record()
             end.synchronize()
-            measured.append(1000 * begin.elapsed_time(end) / REPLAYS / len(observations))
+            measured.append(1000 * begin.elapsed_time(end) / REPLAYS / len(inputs))
     return statistics.median(measured)
 
 
