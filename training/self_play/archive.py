@@ -14,6 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from configs.schema import SearchSettings
 from games.compiled import compiled
 from games.game import Actions, Game, Rules, States
 from training.common.random import seed_stream
@@ -82,6 +83,12 @@ class Archive:
     def _newest(self, entries: list[Entry]) -> list[Entry]:
         """As many as there is room for, by their games' seeds: the order of games of one model means nothing."""
         return sorted(entries, key=lambda entry: entry.seed)[-self._capacity :]
+
+
+def make_archive(game: Game, settings: SearchSettings) -> Archive | None:
+    """An empty archive; None where no game begins from one."""
+    share, capacity = settings.archive_share, settings.archive_positions
+    return Archive(game, share=share, capacity=capacity) if share > 0 else None
 
 
 @compiled

@@ -31,7 +31,7 @@ from training.search.simulate import (
 )
 from training.search.tree import AWAITED, NONE, OVER, UNPROVEN, Floats, Trees, find_child, keep_subtree, reset_tree
 from training.search.workspace import Leaves, make_workspace, schedules_for
-from training.self_play.archive import NO_MOVES, Archive
+from training.self_play.archive import NO_MOVES, make_archive
 from training.self_play.game_log import FINISHED, IDLE, PLAYING, Log, make_log
 
 MOST_WEIGHT = np.float32(65_535.0)  # that a record holds
@@ -99,8 +99,7 @@ class SelfPlay:
         self.game, self.evaluate, self.model_version = game, evaluate, 0
         self.evaluations = 0
         self._settings = settings
-        share, capacity = settings.archive_share, settings.archive_positions
-        self._archive = Archive(game, share=share, capacity=capacity) if share > 0 else None
+        self._archive = make_archive(game, settings)
         prepared = make_workspace(
             game,
             settings,
