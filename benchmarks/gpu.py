@@ -2,6 +2,7 @@
 
     python benchmarks/gpu.py                        a table, and gpu.json, in at most eight minutes; needs no network
     python benchmarks/gpu.py --device cuda:1 --json results.json
+    python benchmarks/gpu.py --part figures         the figures alone; or the paths alone
     python benchmarks/gpu.py --only evaluator       the paths and figures with this word in their name
     python benchmarks/gpu.py --device cpu --quick   the same code on the CPU, shrunk: its figures say nothing of a GPU
 
@@ -107,6 +108,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", default="cuda", help="cuda, cuda:1 ..., or cpu (default: %(default)s)")
     parser.add_argument("--only", metavar="WORD", default="", help="paths and figures with this word in their name")
+    parser.add_argument("--part", choices=("all", "paths", "figures"), default="all", help="default: %(default)s")
     parser.add_argument("--quick", action="store_true", help="no programs, small networks, short measurements")
     parser.add_argument("--minutes", type=number(above=0), default=8.0, help="at most (default: %(default)s)")
     parser.add_argument("--json", type=Path, default=Path("gpu.json"), help="default: %(default)s")
@@ -118,6 +120,7 @@ def main() -> int:
         print(f"gpu.py: {error}", file=sys.stderr)
         return 2
     names = [name for name in PATHS if arguments.only in name and not (arguments.quick and name in SLOW_PATHS)]
+    names = [] if arguments.part == "figures" else names
     seconds = 60 * arguments.minutes
     outcomes, measured = [], []
     for outcome in walked(names, arguments.device, began + PATHS_SHARE * seconds):
@@ -125,7 +128,7 @@ def main() -> int:
         state = "skipped" if outcome.skipped else "works" if outcome.ok else "FAILS"
         print(f"{outcome.seconds:6.1f} s  {state:8} {outcome.path}: {outcome.text}", flush=True)
     effort = QUICK if arguments.quick else FULL
-    for figure in figures(arguments.device, effort):
+    for figure in figures(arguments.device, effort) if arguments.part != "paths" else ():
         if arguments.only not in figure.what:
             continue
         measured.append(figure)
