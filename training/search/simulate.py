@@ -316,7 +316,7 @@ def mark_over(rules: Rules, params: SearchParams, leaves: Leaves, node: Any) -> 
     return value
 
 
-@lean
+@inlined
 def counted_lead(params: SearchParams, leaves: Leaves, node: Any) -> np.float32:
     """The score lead of a node's player by the rules, as if the game ended there; 0 unless points count."""
     if params.score_utility == 0:
