@@ -13,13 +13,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from training.learning.plain_optimizers import AdamW
+
 KERNEL_RATE = 20.0  # times the learning rate: 0.02 for kernels and 0.001 for AdamW are the authors' defaults
 COEFFICIENTS = (3.4445, -4.7750, 2.0315)  # the authors': steep at zero, so that five iterations suffice
 NEWTON_SCHULZ_STEPS = 5
 MOMENTUM = 0.95
 
 
-class Muon(torch.optim.AdamW):
+class Muon(AdamW):
     """AdamW with ``orthogonal`` groups of parameters, whose momentum is orthogonalized.
 
     Args:

@@ -7,6 +7,7 @@ from torch import nn
 
 from configs.schema import TrainingSettings
 from training.learning.muon import Muon, hidden_layers
+from training.learning.plain_optimizers import SGD, AdamW
 
 
 def build_optimizer(network: nn.Module, settings: TrainingSettings, *, sharded: bool = False) -> torch.optim.Optimizer:
@@ -18,9 +19,9 @@ def build_optimizer(network: nn.Module, settings: TrainingSettings, *, sharded: 
         sharded: whether each rank holds only its part of the optimizer's state.
     """
     kinds: dict[str, tuple[type[torch.optim.Optimizer], dict[str, Any]]] = {
-        "adamw": (torch.optim.AdamW, {}),
+        "adamw": (AdamW, {}),
         "muon": (Muon, {}),
-        "sgd": (torch.optim.SGD, {"momentum": settings.momentum}),
+        "sgd": (SGD, {"momentum": settings.momentum}),
     }
     build, options = kinds[settings.optimizer]
     hidden = hidden_layers(network) if build is Muon else []

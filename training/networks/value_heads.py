@@ -65,7 +65,8 @@ class PointsHead(ValueHead):
         self.logits = nn.Linear(POINTS_HIDDEN, POINTS_BINS)
         start_near_zero(self.logits)
         with torch.no_grad():
-            self.logits.bias.sub_(TILT * torch.arange(POINTS_BINS))
+            # Computed by numpy: on the device meta, PyTorch would import its compiler for it.
+            self.logits.bias.copy_(torch.as_tensor(-TILT * np.arange(POINTS_BINS, dtype=np.float32)))
         self._points = (np.linspace(0.0, np.sqrt(most), POINTS_BINS) ** 2).astype(np.float32)  # [K]
 
     def forward(self, x: Tensor) -> Tensor:

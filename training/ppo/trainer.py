@@ -21,6 +21,7 @@ from games.random import Streams
 from training.common.random import seed_stream
 from training.learning.learner import LearnerState
 from training.learning.optimizer_state import optimizer_tensors, restore_optimizer
+from training.learning.plain_optimizers import Adam
 from training.learning.update_step import Losses, UpdateStep
 from training.ppo.actor_critic import ActorCritic, Memory
 from training.ppo.reports import EpisodesReport, PPOObserver, RoundReport, summed_up
@@ -361,7 +362,7 @@ def build_adam(network: ActorCritic, settings: PPOSettings) -> torch.optim.Optim
         {"params": actor, "lr": settings.learning_rate_actor},
         {"params": critic, "lr": settings.learning_rate_critic},
     ]
-    return torch.optim.Adam(groups, eps=1e-5, fused=True)
+    return Adam(groups, eps=1e-5, fused=True)
 
 
 def _as_tensor(array: NDArray[Any]) -> Tensor:

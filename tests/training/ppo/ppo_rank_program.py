@@ -8,7 +8,6 @@ from pathlib import Path
 
 import numpy as np
 import torch
-import torch._dynamo  # which optimizers import: once, and not in every rank
 from torch import Tensor
 
 from configs.ppo import PPOSettings, TradingSettings

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import torch._dynamo  # which optimizers import: once, and not in every rank
+import torch._dynamo  # which sharded optimizers import: once, and not in every rank
 from torch import Tensor, nn
 
 from tests.training.small_networks import CONNECT_FOUR, FixedWindow, noted_gradients
