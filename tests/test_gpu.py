@@ -11,7 +11,6 @@ import pytest
 from benchmarks import gpu
 from benchmarks.gpu import SLOW_PATHS
 from benchmarks.gpu_paths import PATHS, NotHere
-from tests import programs
 
 QUICK_PATHS = [name for name in PATHS if name not in SLOW_PATHS]
 
@@ -52,12 +51,14 @@ def test_all_paths_work_on_the_cpu(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.trial
-def test_the_benchmark_measures_and_marks_the_cpu_s_figures(tmp_path: Path) -> None:
+def test_the_benchmark_measures_and_marks_the_cpu_s_figures(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     path = tmp_path / "gpu.json"
-    words = ["--device", "cpu", "--quick", "--only", "go", "--json", path]
-    ended = programs.run("benchmarks/gpu.py", *words)
-    assert ended.returncode == 0, ended.stderr
-    assert "device the CPU, not a GPU, shrunk: the figures compare with nothing" in ended.stdout
+    words = ["--device", "cpu", "--quick", "--only", "go", "--json", str(path)]
+    monkeypatch.setattr(sys, "argv", ["gpu.py", *words])
+    assert gpu.main() == 0
+    assert "device the CPU, not a GPU, shrunk: the figures compare with nothing" in capsys.readouterr().out
     found = json.loads(path.read_text())
     assert found["quick"] and found["machine"]["device"] == "the CPU, not a GPU"
     assert {figure["unit"] for figure in found["figures"]} == {"evaluations/s", "of its rate", "samples/s", "%"}

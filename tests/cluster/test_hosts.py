@@ -88,7 +88,7 @@ def test_a_host_can_be_reached_through_another(hosts: Hosts) -> None:
     assert done.stdout.split()[0] == hosts[0].address
 
 
-@pytest.mark.medium
+@pytest.mark.slow  # as are the tests that need this fault
 def test_a_cut_host_is_unreachable_until_it_is_healed(hosts: Hosts) -> None:
     hosts[0].cut()
     assert not answers(hosts, "worker1") and answers(hosts, "worker2")
@@ -96,7 +96,7 @@ def test_a_cut_host_is_unreachable_until_it_is_healed(hosts: Hosts) -> None:
     assert answers(hosts, "worker1")
 
 
-@pytest.mark.medium
+@pytest.mark.slow  # as are the tests that need this fault
 def test_packets_to_a_blackhole_get_no_answer_at_all(hosts: Hosts) -> None:
     assert answers(hosts, "worker1")  # so that its hardware address is known
     hosts[0].blackhole()
@@ -109,7 +109,7 @@ def test_packets_to_a_blackhole_get_no_answer_at_all(hosts: Hosts) -> None:
     assert answers(hosts, "worker1")
 
 
-@pytest.mark.medium
+@pytest.mark.slow  # as are the tests that need this fault
 def test_processes_started_by_a_killed_sshd_survive(hosts: Hosts) -> None:
     says(hosts, "worker1", " ".join([*SLEEPER, "</dev/null", ">log", "2>&1"]))
     hosts[0].kill_sshd()
@@ -118,7 +118,7 @@ def test_processes_started_by_a_killed_sshd_survive(hosts: Hosts) -> None:
     assert sleeping(hosts, "worker1")
 
 
-@pytest.mark.medium
+@pytest.mark.slow  # as are the tests that need this fault
 def test_a_frozen_host_accepts_connections_and_stays_silent(hosts: Hosts) -> None:
     hosts[0].freeze()
     with socket.create_connection((hosts[0].address, 22), timeout=5) as mute:
@@ -129,7 +129,7 @@ def test_a_frozen_host_accepts_connections_and_stays_silent(hosts: Hosts) -> Non
     assert answers(hosts, "worker1")
 
 
-@pytest.mark.medium
+@pytest.mark.slow  # as are the tests that need this fault
 def test_a_power_cut_keeps_the_home_and_ends_the_processes(hosts: Hosts) -> None:
     says(hosts, "worker1", f"echo kept >note; {' '.join(SLEEPER)} </dev/null >log 2>&1")
     boot = says(hosts, "worker1", "cat /proc/sys/kernel/random/boot_id")
@@ -141,7 +141,7 @@ def test_a_power_cut_keeps_the_home_and_ends_the_processes(hosts: Hosts) -> None
     assert says(hosts, "worker1", "cat /proc/sys/kernel/random/boot_id") != boot
 
 
-@pytest.mark.medium
+@pytest.mark.slow  # as are the tests that need this fault
 def test_a_power_cut_does_not_close_connections(hosts: Hosts) -> None:
     with socket.create_connection((hosts[0].address, 22), timeout=5) as kept:
         assert kept.recv(100).startswith(b"SSH-2.0")
@@ -151,7 +151,7 @@ def test_a_power_cut_does_not_close_connections(hosts: Hosts) -> None:
             kept.recv(100)
 
 
-@pytest.mark.medium
+@pytest.mark.slow  # as are the tests that need this fault
 def test_a_process_of_a_host_can_be_killed_by_its_command_line(hosts: Hosts) -> None:
     hosts[0].run(SLEEPER)
     hosts[1].run(SLEEPER)
@@ -159,7 +159,7 @@ def test_a_process_of_a_host_can_be_killed_by_its_command_line(hosts: Hosts) -> 
     assert sleeping(hosts, "worker2") and not sleeping(hosts, "worker1")
 
 
-@pytest.mark.medium
+@pytest.mark.slow  # as are the tests that need this fault
 def test_a_full_disk_rejects_writes_until_it_is_freed(small_hosts: Hosts) -> None:
     says(small_hosts, "worker1", "echo before >note")
     small_hosts[0].fill_disk()
@@ -193,7 +193,7 @@ def test_a_shaped_link_is_as_fast_as_configured(hosts: Hosts) -> None:
     assert once_below(1.9)
 
 
-@pytest.mark.medium
+@pytest.mark.slow
 def test_two_clusters_are_isolated_from_each_other(hosts: Hosts) -> None:
     with running_hosts(1) as others:
         assert others.network != hosts.network

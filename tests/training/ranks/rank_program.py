@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import torch._dynamo  # which sharded optimizers import: once, and not in every rank
 from torch import Tensor, nn
 
 from tests.training.small_networks import CONNECT_FOUR, FixedWindow, noted_gradients
@@ -113,6 +112,8 @@ def run(jobs: Sequence[str], folder: Path, count: int) -> int:
     """Run the ranks, as processes that share what has been imported, and all jobs one after the other in them; return
     the worst exit code.
     """
+    import torch._dynamo  # which sharded optimizers import: once, and not in every rank
+
     port, children = free_port(), []
     for rank in range(count):
         child = os.fork()
