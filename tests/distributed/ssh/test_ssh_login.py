@@ -296,7 +296,7 @@ def test_a_silent_agent_is_waited_for_a_bounded_time(
         with pytest.raises(
             Refused, match="SSH agent has a key, but signs nothing" if lists else "SSH agent does not answer"
         ) as refused:
-            connect(server.worker(), host_key_policy="strict")
+            connect(server.worker(), host_key_policy="strict", login_seconds=7.0)
         assert "ssh-add -l" in refused.value.remedy
     finally:
         silent.close()

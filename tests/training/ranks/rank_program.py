@@ -4,6 +4,7 @@ Start them by ``python -m tests.training.ranks.rank_program FOLDER RANKS JOB...`
 state to FOLDER/JOB, as a state dictionary.
 """
 
+import importlib
 import os
 import socket
 import sys
@@ -17,6 +18,7 @@ from torch import Tensor, nn
 from tests.training.small_networks import CONNECT_FOUR, FixedWindow, noted_gradients
 from training.learning.learner import Learner, to_tensors
 from training.learning.optimizer_state import own_part
+from training.learning.plain_optimizers import AdamW
 from training.learning.update_step import Losses, UpdateStep
 from training.networks.model_file import save_weights
 from training.networks.network import build_network, seed_weights
@@ -63,9 +65,7 @@ def train_in_float64(ranks: Ranks) -> dict[str, Tensor]:
     ).double()
     layout = Layout(ranks)
     share_norms(network, layout)
-    step = UpdateStep(
-        network, torch.optim.AdamW(network.parameters(), lr=0.01), clip_norm=0.1, mixed_precision=False, ranks=ranks
-    )
+    step = UpdateStep(network, AdamW(network.parameters(), lr=0.01), clip_norm=0.1, mixed_precision=False, ranks=ranks)
     parts = cut(31, norm_batch=16, micro_batch=3, rank=ranks.rank, world_size=ranks.world_size)
     generator = torch.Generator().manual_seed(1)
     for _ in range(STEPS):
@@ -112,7 +112,8 @@ def run(jobs: Sequence[str], folder: Path, count: int) -> int:
     """Run the ranks, as processes that share what has been imported, and all jobs one after the other in them; return
     the worst exit code.
     """
-    import torch._dynamo  # which sharded optimizers import: once, and not in every rank
+    if any(JOBS.get(job, {}).get("shard_optimizer") for job in jobs):
+        importlib.import_module("torch._dynamo")  # as sharded optimizers do: once, and not in every rank
 
     port, children = free_port(), []
     for rank in range(count):
