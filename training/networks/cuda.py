@@ -27,6 +27,8 @@ from training.networks.layers import ConvNorm, width_scale
 from training.networks.resnet import ResNet
 
 LANES = 4
+MOST_COPIED = 2**20  # bytes of answers; to copy more takes the processor longer than fetching them to new pinned memory
+FLOAT_BYTES = 4
 CHANNEL_MULTIPLE = 8  # of the maps that cuDNN's fused kernels read and write in 16 bits
 
 Forward = Callable[[Tensor], tuple[Tensor, Tensor]]  # maps [N, C, H, W] -> policy logits [N, A], value logits
@@ -144,10 +146,10 @@ class Lane:
             if not pack_bytes(observations.reshape(-1), program.words):
                 program = self._program(count, torch.float32)
                 program.words[: observations.size] = observations.reshape(-1)
-            program.run()
+            answers = program.run()
             self._done.record()
             self._done.synchronize()
-        return program.logits.clone(), program.value_logits.clone()
+        return program.split(answers)
 
     def _program(self, count: int, sent: torch.dtype) -> "Program":
         key = count, sent
@@ -180,7 +182,6 @@ class Program:
 
     Attributes:
         words: the observations, to be written before a run.
-        logits, value_logits: the answers for all rows, float32; the next run overwrites them.
     """
 
     def __init__(
@@ -203,28 +204,39 @@ class Program:
         with torch.cuda.device(device), torch.cuda.stream(stream), capturing or nullcontext():
             for _ in range(3 if capturing else 1):  # libraries allocate memory and choose algorithms
                 logits, value_logits = self._compute()
-            answers = pinned(logits.numel() + value_logits.numel(), dtype=torch.float32)
-            self._answers = answers
-            self.logits = answers[: logits.numel()].view_as(logits)
-            self.value_logits = answers[logits.numel() :].view_as(value_logits)
+            self._shapes = logits.shape, value_logits.shape
+            few = FLOAT_BYTES * (logits.numel() + value_logits.numel()) <= MOST_COPIED
+            self._here = pinned(logits.numel() + value_logits.numel(), dtype=torch.float32) if few else None
             stream.synchronize()
             if capturing:
                 graph = torch.cuda.CUDAGraph()
                 # Other threads go on with their calls.
                 with torch.cuda.graph(graph, pool=pool, stream=stream, capture_error_mode="thread_local"):
-                    self._answer()
+                    self._answers = self._answer()
                 self._graph = graph
 
-    def run(self) -> None:
-        """Begin to send the observations, to compute, and to send the answers back."""
+    def run(self) -> Tensor:
+        """Begin to send the observations, to compute, and to send the answers back; returns where they will be."""
         if self._graph is None:
-            self._answer()
+            self._answers = self._answer()
         else:
             self._graph.replay()
+        if self._here is not None:
+            return self._here
+        return pinned(self._answers.numel(), dtype=torch.float32).copy_(self._answers, non_blocking=True)
 
-    def _answer(self) -> None:
+    def split(self, answers: Tensor) -> tuple[Tensor, Tensor]:
+        """The logits and value logits of all rows, once the answers are there, in memory that no run overwrites."""
+        if answers is self._here:
+            answers = answers.clone()
+        logits, value_logits = self._shapes
+        return answers[: logits.numel()].view(logits), answers[logits.numel() :].view(value_logits)
+
+    def _answer(self) -> Tensor:
         answers = torch.cat([answer.flatten() for answer in self._compute()])
-        self._answers.copy_(answers, non_blocking=True)
+        if self._here is not None:
+            self._here.copy_(answers, non_blocking=True)
+        return answers
 
     def _compute(self) -> tuple[Tensor, Tensor]:
         inputs = self._sent.to(self._device, non_blocking=True)

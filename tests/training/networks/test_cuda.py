@@ -110,10 +110,13 @@ def test_it_gives_its_network_s_answers(game: Game) -> None:
 
 
 @pytest.mark.usefixtures("device")
-def test_answers_stay_when_the_next_ones_come() -> None:
+@pytest.mark.parametrize("most_copied", [0, 2**20])
+def test_answers_stay_when_the_next_ones_come(monkeypatch: pytest.MonkeyPatch, most_copied: int) -> None:
+    monkeypatch.setattr(cuda, "MOST_COPIED", most_copied)
     found, observations = runtime(CONNECT_FOUR), positions(CONNECT_FOUR, 2)
     with torch.inference_mode():
         first = found.run(observations[:1], 1)
+        assert_close(first, plain(CONNECT_FOUR, observations[:1]))
         kept = [answer.clone() for answer in first]
         found.run(observations[1:], 1)
     assert all(torch.equal(answer, before) for answer, before in zip(first, kept, strict=True))
@@ -155,7 +158,7 @@ def test_a_few_calls_are_on_the_device_together_and_new_weights_wait_for_them() 
     for _ in range(LANES):
         assert network.entered.acquire(timeout=240)
     new = Waiting()
-    new.weight += 5
+    new.weight.fill_(5)
     load = threading.Thread(target=found.load, args=(new,))
     load.start()
     load.join(0.05)
@@ -185,7 +188,7 @@ def test_fused_kernels_give_the_network_s_answers(monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr(torch, "cudnn_convolution_relu", convolve_relu)
     monkeypatch.setattr(torch, "cudnn_convolution_add_relu", convolve_add_relu)
-    shape = {"blocks": blocks, "channels": 16, "global_pooling": pooled}
+    shape: dict[str, Any] = {"blocks": blocks, "channels": 16, "global_pooling": pooled}
     for game in (BOARD, CONNECT_FOUR):
         observations = positions(game, 8)
         found = runtime(game, torch.bfloat16, fused=True, **shape)
