@@ -37,7 +37,7 @@ OPTIONS: dict[str, list[dict[str, Any]]] = {
     ],
 }
 OURS = [name for name in GAMES if name != "openspiel"]  # tests/games/openspiel checks OpenSpiel's
-GAMES_PLAYED = {"twenty48": 2, "chess": 4, "go": 8}  # instead of the default: their games are long
+GAMES_PLAYED = {"twenty48": 2, "chess": 4, "go": 4}  # instead of the default: their games are long
 
 
 @pytest.mark.medium

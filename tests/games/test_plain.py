@@ -61,8 +61,12 @@ def test_its_positions_look_the_same(game: Game) -> None:
 
 
 @pytest.mark.medium
-def test_plain_games_keep_the_contract() -> None:
+def test_a_plain_game_of_a_file_keeps_the_contract() -> None:
     check_game(load_game(str(ROOT / "examples" / "games" / "tic_tac_toe.py")))
+
+
+@pytest.mark.slow
+def test_a_larger_plain_game_keeps_the_contract() -> None:
     check(connect_four())
 
 
@@ -232,7 +236,7 @@ def sized(size: int) -> Game:
     return plain_game(start=first, legal_moves=corners_only, play=put, result=full, max_plies=2)
 
 
-@pytest.mark.medium
+@pytest.mark.slow
 def test_options_make_games_of_their_own() -> None:
     small, large = sized(2), sized(4)
     assert small.legal_actions(small.initial_state()).tolist() == [0, 1]

@@ -102,7 +102,7 @@ def compare(positions: int, *, claim_draws: bool, seed: int) -> Counter[str]:
 
 @pytest.mark.medium
 def test_random_games_agree_to_the_end() -> None:
-    ends = compare(4_000, claim_draws=True, seed=8)
+    ends = compare(1_500, claim_draws=True, seed=8)
     assert {"checkmate", "threefold repetition", "fifty moves", "insufficient material"} <= set(ends)
 
 

@@ -92,8 +92,8 @@ def zobrist(naive: NaiveGo, board: frozenset[tuple[Point, int]]) -> int:
 
 
 SIZES = [
-    ({"size": 5, "komi": 0.5, "max_plies": 250}, 4500),
-    ({"size": 5, "komi": -3, "max_plies": 250, "suicide": True}, 4500),
+    ({"size": 5, "komi": 0.5, "max_plies": 250}, 1500),
+    ({"size": 5, "komi": -3, "max_plies": 250, "suicide": True}, 1500),
     ({"size": 6, "komi": 4}, 800),
     ({"size": 9, "komi": 7.5, "max_plies": 400}, 300),
     ({"size": 13, "komi": 0, "suicide": True}, 100),
@@ -109,12 +109,12 @@ def test_random_games_agree_to_the_end(options: dict[str, Any], positions: int) 
 
 def test_superko_is_tested_and_not_only_by_simple_kos() -> None:
     kos, longer_cycles = 0, 0
-    for _, _, naive in games({"size": 5, "max_plies": 250}, positions=5000, seed=1):
+    for _, _, naive in games({"size": 5, "max_plies": 250}, positions=2500, seed=1):
         repeated = [frozenset(board.items()) for verdict, board in naive.plays().values() if verdict == "repeats"]
         kos += sum(board == naive.positions[-2] for board in repeated)
         longer_cycles += sum(board != naive.positions[-2] for board in repeated)
-    assert kos >= 50
-    assert longer_cycles >= 10
+    assert kos >= 25
+    assert longer_cycles >= 5
 
 
 @pytest.mark.parametrize(
@@ -150,7 +150,7 @@ def planes_of(naive: NaiveGo) -> NDArray[np.float32]:
     "options", [{"size": 5, "max_plies": 250, "suicide": True}, {"size": 5, "max_plies": 250}, {"size": 9}]
 )
 def test_the_network_s_input_is_as_documented(options: dict[str, Any]) -> None:
-    for game, state, naive in games(options, positions=300, seed=3):
+    for game, state, naive in games(options, positions=200, seed=3):
         assert np.array_equal(game.observe(state), planes_of(naive))
 
 
@@ -166,7 +166,7 @@ def test_openspiel_agrees_except_on_superko(size: int) -> None:
     upside_down = np.append(
         np.arange(size * size).reshape(size, size)[::-1].ravel(), size * size
     )  # its row 1 is the lowest
-    for _ in range(20):
+    for _ in range(40 if size == 5 else 5):
         state, twin = game.initial_state(), other.new_initial_state()
         while not twin.is_terminal():
             ours, theirs = (
