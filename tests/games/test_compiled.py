@@ -1,5 +1,6 @@
 """Machine code is kept on disk, is never stale, and agrees with plain Python."""
 
+import ast
 import hashlib
 import os
 import shutil
@@ -179,9 +180,35 @@ def test_an_edit_in_another_file_keeps_the_machine_code(project: Path) -> None:
     assert run(project, USE) == ["22", "33", "1", "1", "1", before]
 
 
-def test_imports_are_followed_however_they_are_written_and_through_other_files() -> None:
+def test_imports_are_followed_through_other_files() -> None:
     found = {path.name for path in imported_sources(PROJECT / "games" / "contract.py")}
     assert found >= {"contract.py", "game.py", "compiled.py"}
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "import numpy as np, games.perft as perft",
+        "import os; import games.perft",
+        "if True: from games.perft import perft",
+        "    from games import boards, perft  # counts",
+        "from games import (  # a note (of two)\n    boards as planes,\n    perft as counts,\n)",
+        "from games \\\n    import boards, \\\n    perft",
+    ],
+)
+def test_imports_are_followed_however_they_are_written(line: str, tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(f"import os\n{line}\n")
+    assert PROJECT / "games" / "perft.py" in imported_sources(tmp_path / "mine.py")
+
+
+@pytest.mark.parametrize("room", ["games", "training/search", "training/self_play"])
+def test_no_import_that_python_finds_is_missed(room: str) -> None:
+    for path in (PROJECT / room).rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ImportFrom) and node.module:
+                names = [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
+                files = {(PROJECT / name.replace(".", "/")).with_suffix(".py") for name in names}
+                assert {file for file in files if file.is_file()} <= imported_sources(path)
 
 
 OWN = """
