@@ -156,7 +156,12 @@ class LocalProcesses(FolderBackend):
 
     def _start(self, name: str) -> None:
         device = self._devices.get(name)
-        play = partial(play_in_folder, worker_class=self._worker_class, device="cuda" if device else "auto")
+        play = partial(
+            play_in_folder,
+            worker_class=self._worker_class,
+            device="cuda" if device else "auto",
+            workers=len(self.folders),
+        )
         arguments = (device, self._target or play, self.folders[name].root)
         self._processes[name] = start_process(be_worker, arguments, preloaded=PRELOADED, name=name)
         self._starts[name].append(time.monotonic())
@@ -267,14 +272,18 @@ def be_worker(device: str | None, target: Callable[[Path], None], root: Path) ->
     target(root)
 
 
-def play_in_folder(root: Path, *, worker_class: str, device: str) -> None:
-    """Run a worker process: play in the worker folder ``root`` on one core, with networks on ``device``."""
+def play_in_folder(root: Path, *, worker_class: str, device: str, workers: int) -> None:
+    """Run a worker process: play in the worker folder ``root`` on one core, with networks on ``device``.
+
+    If that is a GPU, it searches on its share of the cores, as one of ``workers`` on this machine.
+    """
     leave_to_parent()
     log_to(logging.FileHandler(root / "logs" / f"worker_{root.name}.log", encoding="utf-8"))
     use_threads(1)  # one thread per process scales better than several threads in one
     try:
         worker = load_worker_class(worker_class)(root)
         worker.device = device
+        worker.most_threads = max(1, len(os.sched_getaffinity(0)) // workers)
         worker.run()
     except Exception:
         log.exception("worker %s ends", root.name)

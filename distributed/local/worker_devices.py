@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 from configs.schema import Settings
 from training.networks.evaluator import count_gpus
-from training.self_play.tuning import WORKERS_PER_DEVICE
 
 CUDA_VISIBLE_DEVICES = "CUDA_VISIBLE_DEVICES"
+WORKERS_PER_GPU = 2  # if one ends, the other goes on
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,7 +77,7 @@ def spread_workers(
         note = f"there is no GPU to play on: {cores} workers play on the CPU, one for each core" if per_gpu else ""
         return Spread(devices=("",) * (workers or cores), note=note)
     if per_gpu is None:
-        per_gpu = WORKERS_PER_DEVICE if workers is None else max(1, workers // len(gpus))
+        per_gpu = WORKERS_PER_GPU if workers is None else max(1, workers // len(gpus))
     devices, note = tuple(gpus) * per_gpu, ""
     if workers is not None and workers != len(devices):
         note = (

@@ -28,7 +28,6 @@ from training.self_play.self_play import SelfPlay
 AUTO_SIZES = (16, 32, 64, 128, 256)
 DEVICE_SIZES = (64, 128, 256, 512, 1024)  # for a network on a device of its own, for each thread
 FEWEST_THREADS = 2  # with a device: one searches while the device evaluates for the other
-WORKERS_PER_DEVICE = 2  # if one ends, the other goes on
 TURNS, TURN_SECONDS = 5, 0.1  # of play for each size, once trees have grown:
 GROWN = 0.75  # simulations that the mean tree has had by then, of those of a search; or as many as ...
 GROWING_SECONDS = 2.0  # ... this time allows
@@ -113,7 +112,13 @@ class Plan:
 
 
 def measure_plan(
-    game: Game, evaluate: Evaluate, settings: SearchSettings, *, clock: Clock = time.perf_counter, own_device: bool
+    game: Game,
+    evaluate: Evaluate,
+    settings: SearchSettings,
+    *,
+    clock: Clock = time.perf_counter,
+    own_device: bool,
+    most_threads: int,
 ) -> Plan:
     """Measure the best number of parallel games, and of threads. All sizes take turns, so that they meet the same
     disturbances.
@@ -121,6 +126,7 @@ def measure_plan(
     Args:
         clock: processor time where the network runs on this processor, which other processes hardly change.
         own_device: whether the network runs on a device of its own, so that threads can search meanwhile.
+        most_threads: that may search then.
     """
     sizes = DEVICE_SIZES if own_device else AUTO_SIZES
     trials = {size: Trial(game, evaluate, settings, size, clock=clock) for size in sizes}
@@ -135,20 +141,19 @@ def measure_plan(
     if not own_device:
         return Plan(parallel_games=chosen, threads=1, found=found)
     share = device_share(game, evaluate, settings, chosen)
-    threads = search_threads(share, cores=len(os.sched_getaffinity(0)))
+    threads = search_threads(share, most_threads)
     found = f"{threads} threads, each with {found}; one waits for the device during {share:.0%} of its time"
     return Plan(parallel_games=chosen * threads, threads=threads, found=found)
 
 
-def search_threads(share: float, *, cores: int) -> int:
-    """How many threads of a worker keep its device busy, together with those of another worker.
+def search_threads(share: float, most: int) -> int:
+    """How many threads keep a device busy, at most ``most`` but at least two.
 
     Args:
         share: of a single thread's time in which it waits for the device, in (0, 1].
-        cores: that this process may use.
     """
     busy = math.ceil(1 / max(share, 1e-3)) + 1  # one more prepares positions while the device works for the others
-    return max(FEWEST_THREADS, min(-(-busy // WORKERS_PER_DEVICE), cores))
+    return max(FEWEST_THREADS, min(busy, most))
 
 
 def known_plan(
@@ -160,6 +165,7 @@ def known_plan(
     folder: Path = MEASUREMENTS,
     clock: Clock = time.perf_counter,
     own_device: bool = False,
+    most_threads: int = 1,
 ) -> Plan:
     """Like ``measure_plan``, but at most once a week on the same machine, so that workers start sooner.
 
@@ -170,9 +176,11 @@ def known_plan(
         folder: of the saved results.
         clock: see ``measure_plan``.
         own_device: see ``measure_plan``.
+        most_threads: see ``measure_plan``.
     """
     code = cache_folder(Path(inspect.getfile(SelfPlay))).name
     what = [game.name, str(game.options), network, settings.model_dump(mode="json"), get_host_cpu_name(), code]
+    what += [most_threads] if own_device else []
     file = folder / f"{hashlib.sha256(json.dumps(what).encode()).hexdigest()[:32]}.json"
     with _one_at_a_time(folder):
         with suppress(OSError, ValueError, KeyError, TypeError):
@@ -180,7 +188,7 @@ def known_plan(
             sound = plan.threads >= 1 and plan.parallel_games / plan.threads in (*AUTO_SIZES, *DEVICE_SIZES)
             if sound and 0 <= time.time() - file.stat().st_mtime < KNOWN_SECONDS:
                 return replace(plan, found=f"{plan.found}, as measured before ({file})")
-        plan = measure_plan(game, evaluate, settings, clock=clock, own_device=own_device)
+        plan = measure_plan(game, evaluate, settings, clock=clock, own_device=own_device, most_threads=most_threads)
         with suppress(OSError):  # it is measured again next time
             part = file.with_suffix(f".{os.getpid()}")
             part.write_text(json.dumps(asdict(plan)), encoding="utf-8")

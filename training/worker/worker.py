@@ -59,6 +59,7 @@ class Worker:
 
     Attributes:
         device: of its networks; "auto": a GPU if there is one. Whoever starts a worker may set another before it runs.
+        most_threads: that may search while a GPU evaluates; likewise.
     """
 
     device = "auto"
@@ -67,6 +68,7 @@ class Worker:
     def __init__(self, root: Path, *, clock: Callable[[], float] = time.monotonic) -> None:
         self.folder = WorkerFolder(root).make()
         self.clock = clock
+        self.most_threads = len(os.sched_getaffinity(0))
         self.assignment: Assignment | None = None
         self.playing: Playing | None = None  # from the first model on
         self.model_version = 0
@@ -294,6 +296,7 @@ class Worker:
                 network=f"{model.description.network} {evaluator.describe()}, at most {limit} positions a call",
                 clock=time.perf_counter if own_device else time.process_time,
                 own_device=own_device,
+                most_threads=self.most_threads,
             )
             log.info("%s", plan.found)
             self.note, self.threads = f"{plan.parallel_games} games side by side", plan.threads
