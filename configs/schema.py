@@ -38,7 +38,6 @@ Plies = Annotated[int, Field(ge=0, le=20)]
 Scalar = bool | int | float | str
 SEED_ACCOUNTS = {"chess": "pgn-files", "go": "sgf-files"}  # by game: the ledger's account of training.window.seed_games
 MOST_NAMED = 12  # names in one message
-WITHOUT_EXCITATION = ("transformer", "spiking")  # networks whose blocks have no squeeze-and-excitation
 SEED_FILES = {"chess": (".pgn", ".pgn.zst"), "go": (".sgf",)}  # by game: endings of these files
 
 
@@ -61,8 +60,8 @@ Name = Annotated[
 NetworkType = Annotated[
     str,
     _like(
-        rf"resnet|bottleneck|attention|transformer|spiking|{OWN_NAME.pattern}",
-        "'resnet', 'bottleneck', 'attention', 'transformer' or 'spiking', or a file at `module`",
+        rf"resnet|bottleneck|spiking|{OWN_NAME.pattern}",
+        "'resnet', 'bottleneck' or 'spiking', or a file at `module`",
     ),
 ]
 Host = Annotated[str, _like(r"[A-Za-z0-9_:][A-Za-z0-9_.:%-]{0,252}", "a host name or an IP address")]
@@ -163,7 +162,7 @@ class NetworkSettings(Section):
     blocks: Annotated[int, Field(ge=1, le=100)] = 6
     channels: Annotated[int, Field(ge=4, le=2048)] = 64
     global_pooling: bool = True
-    squeeze_excitation: bool = False  # in residual blocks: of types resnet, bottleneck and attention
+    squeeze_excitation: bool = False  # not of type spiking
     time_steps: Annotated[int, Field(ge=1, le=64)] | None = None  # only of type spiking; None: 4
     predict_reply: bool = False  # auxiliary heads, used in training only; not of type spiking
     predict_ownership: bool = False  # this and the next: only for Go and Connect Four
@@ -190,7 +189,7 @@ class NetworkSettings(Section):
             raise ValueError(f"{', '.join(heads)}: a network of your own has no such heads")
         if self.time_steps is not None and self.type != "spiking":
             raise ValueError(f"time_steps: only for networks of type spiking, and this one has type {self.type}")
-        if self.squeeze_excitation and self.type in WITHOUT_EXCITATION:
+        if self.squeeze_excitation and self.type == "spiking":
             raise ValueError(f"squeeze_excitation: a network of type {self.type} has no such blocks")
         return self
 

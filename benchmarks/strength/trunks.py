@@ -70,10 +70,6 @@ NETWORKS = (  # for 9x9 Go: the plain ones bracket the others' times on a CPU wi
     "resnet-4x64-se",
     "bottleneck-3x96",
     "bottleneck-3x96-se",
-    "attention-2x64",
-    "attention-3x64",
-    "transformer-3x64",
-    "transformer-5x64",
 )
 HELD_OUT = 10  # one of this many games
 BATCH_GAMES = 100

@@ -114,7 +114,11 @@ def test_a_user_s_network_is_described_by_its_name_and_options(tmp_path: Path) -
         ("game: {module: nowhere.py}", "", r"line 2: game: there is no file"),
         ("game: {module: othello.py, name: go}", "", r"line 2: game: either name"),
         ("game: {openspiel: hex, options: {}}", "", r"line 2: game: openspiel: write the parameters into the name"),
-        ("game: {name: go}", "network: {type: perceiver}", r"line 3: network.type: expected 'resnet', 'bottleneck', "),
+        (
+            "game: {name: go}",
+            "network: {type: perceiver}",
+            r"line 3: network.type: expected 'resnet', 'bottleneck' or ",
+        ),
         ("game: {name: go}", "network: {options: {width: 8}}", r"line 3: network: options: only for a network of your"),
         ("game: {name: go}", "network: {module: othello.py, predict_reply: true}", r"has no such heads"),
     ],

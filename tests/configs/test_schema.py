@@ -31,7 +31,7 @@ def test_a_run_name_is_safe_as_a_file_name(name: str) -> None:
     ("section", "values", "message"),
     [
         ("network", {"time_steps": 4}, "only for networks of type spiking"),
-        ("network", {"type": "transformer", "squeeze_excitation": True}, "type transformer has no such blocks"),
+        ("network", {"type": "spiking", "squeeze_excitation": True}, "type spiking has no such blocks"),
         ("search", {"num_simulations": 8}, "cheap_simulations"),
         ("search", {"temperature": 0.1}, "temperature_final"),
         ("search", {"growth": {"simulations": 65}}, "growth.simulations (65) must not exceed num_simulations (64)"),

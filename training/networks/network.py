@@ -10,9 +10,7 @@ import torch
 from torch import nn
 
 from configs.own_modules import described, is_own, load_module, stem_of
-from configs.schema import WITHOUT_EXCITATION
 from games.game import Game
-from training.networks.attention import AttentionNet, Transformer
 from training.networks.auxiliary_heads import AuxiliaryHeads
 from training.networks.bottleneck import BottleneckNet
 from training.networks.policy_value import OwnNetwork, network_of
@@ -20,7 +18,7 @@ from training.networks.resnet import ResNet
 from training.networks.spiking import SpikingResNet
 
 NETWORKS: dict[str, Any] = {
-    **{network.kind: network for network in (ResNet, BottleneckNet, AttentionNet, Transformer)},
+    **{network.kind: network for network in (ResNet, BottleneckNet)},
     "spiking": SpikingResNet,
 }
 
@@ -49,8 +47,7 @@ def build_network(
 
     Args:
         game: the game.
-        type: "resnet", "bottleneck", "attention", "transformer", "spiking", or the name of a user's file, which only
-            takes ``options``.
+        type: "resnet", "bottleneck", "spiking", or the name of a user's file, which only takes ``options``.
         blocks: of the tower.
         channels: of the tower.
         global_pooling: whether the policy head, and every third block of a residual tower, see the pooled board.
@@ -77,7 +74,7 @@ def build_network(
         raise ValueError(
             f"network.time_steps: a network of type {type} has no time steps; only one of type spiking has"
         )
-    if squeeze_excitation and type in WITHOUT_EXCITATION:
+    if squeeze_excitation and type == "spiking":
         raise ValueError(f"network.squeeze_excitation: a network of type {type} has no such blocks")
     heads = {
         "reply": predict_reply,

@@ -1,5 +1,5 @@
-"""The residual network: a tower with global pooling, for any board and any number of actions. Networks with another
-tower (training/networks/bottleneck.py, training/networks/attention.py) have its first layer and its heads.
+"""The residual network: a tower with global pooling, for any board and any number of actions. A network with
+another tower (training/networks/bottleneck.py) has its first layer and its heads.
 
 Sources: AlphaZero (arXiv 1712.01815) for the tower; KataGo (arXiv 1902.10565, appendix A) for global pooling in the
 tower and in both heads, through which every point sees the whole board. The value head is in
@@ -21,7 +21,6 @@ from training.networks.value_heads import make_value_head
 class TowerShape(NamedTuple):
     """The size of a tower; see ``build_network``."""
 
-    board: tuple[int, int]  # H, W
     blocks: int
     channels: int
     global_pooling: bool
@@ -60,7 +59,7 @@ class ResNet(nn.Module):
         super().__init__()
         planes, height, width = observation_shape
         self.stem = ConvNorm(planes, channels, 3)
-        self.shape = TowerShape((height, width), blocks, channels, global_pooling, squeeze_excitation)
+        self.shape = TowerShape(blocks, channels, global_pooling, squeeze_excitation)
         self.tower = self.make_tower(self.shape)
         self.head = ConvNorm(channels, HEAD_CHANNELS, 1)
         self.pool = GlobalPooling()
@@ -90,9 +89,7 @@ class ResNet(nn.Module):
 
     def settings(self) -> dict[str, Any]:
         """See ``PolicyValueNetwork``."""
-        shape = self.shape._asdict()
-        del shape["board"]
-        return {"type": self.kind, **shape}
+        return {"type": self.kind, **self.shape._asdict()}
 
     def runtime(self, observation_shape: tuple[int, int, int], dtype: torch.dtype) -> Runtime | None:
         """Fused operators, where they work."""

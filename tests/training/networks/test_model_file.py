@@ -121,8 +121,6 @@ def compiler():
 
 TOWERS = (
     {"type": "bottleneck", "blocks": 1, "channels": 8, "squeeze_excitation": True},
-    {"type": "attention", "blocks": 4, "channels": 8},
-    {"type": "transformer", "blocks": 1, "channels": 8},
     {"type": "spiking", "blocks": 1, "channels": 8},
 )
 for game, shape in [(GAME, NETWORK), (load_game("twenty48"), NETWORK), *((GAME, tower) for tower in TOWERS)]:
@@ -143,6 +141,13 @@ for optimizer in ("adamw", "muon", "sgd"):
 @pytest.mark.medium
 def test_networks_are_built_and_trained_without_the_compiler_of_pytorch_whose_import_takes_seconds() -> None:
     subprocess.run([sys.executable, "-c", BUILD], cwd=ROOT, check=True, timeout=120)
+
+
+def test_a_model_of_a_network_type_that_has_left_is_refused_with_the_types_that_there_are() -> None:
+    network = {"type": "attention", "blocks": 1, "channels": 8, "global_pooling": True, "squeeze_excitation": False}
+    old = replace(model(), description=describe_model(CONNECT_FOUR, network, 1))
+    with pytest.raises(CorruptModel, match="no network called 'attention'; the networks are bottleneck, resnet, spik"):
+        old.build(CONNECT_FOUR)
 
 
 def test_a_built_network_has_copies_of_the_weights() -> None:

@@ -9,7 +9,6 @@ import torch
 from games import Game, load_game
 from tests.training.small_networks import CONNECT_FOUR, TIC_TAC_TOE, board_with_pass, look_trained, positions
 from training.learning.learner import Learner, to_tensors
-from training.networks.attention import Attention
 from training.networks.cuda import fused_forward
 from training.networks.evaluator import Evaluator, folded
 from training.networks.fused import Float32, FusedResNet
@@ -24,8 +23,6 @@ TRUNKS: dict[str, dict[str, Any]] = {
     "excited resnet": {"squeeze_excitation": True},
     "bottleneck": {"type": "bottleneck"},
     "excited bottleneck": {"type": "bottleneck", "squeeze_excitation": True},
-    "attention": {"type": "attention"},
-    "transformer": {"type": "transformer"},
 }
 GAMES = [CONNECT_FOUR, TIC_TAC_TOE, board_with_pass()]
 every_trunk = pytest.mark.parametrize("trunk", TRUNKS.values(), ids=TRUNKS)
@@ -105,10 +102,9 @@ def test_a_trunk_learns_which_move_goes_with_which_position(trunk: dict[str, Any
     assert losses[-1] < 0.3 < losses[0]
 
 
-@pytest.mark.parametrize("trunk", [TRUNKS["excited resnet"], TRUNKS["attention"], TRUNKS["transformer"]])
-def test_a_far_corner_is_seen_without_global_pooling(trunk: dict[str, Any]) -> None:
+def test_squeeze_and_excitation_sees_a_far_corner_without_global_pooling() -> None:
     game = board_with_pass(planes=2)
-    network = built(game, trunk, global_pooling=False)
+    network = built(game, TRUNKS["excited resnet"], global_pooling=False)
     look_trained(network, 0.3)
     observations = torch.from_numpy(positions(game, 8))
     before = network(observations)[0]
@@ -123,47 +119,12 @@ def test_excitation_scales_and_shifts_by_the_means_over_the_board() -> None:
     torch.testing.assert_close(layer(x)[1, 2], torch.sigmoid(scale[1, 2]) * x[1, 2] + bias[1, 2])
 
 
-def test_the_bias_of_attention_depends_on_the_offset_of_two_points_alone() -> None:
-    attention = Attention(32, (3, 4))
-    with torch.no_grad():
-        attention.offsets.copy_(torch.arange(float(attention.offsets.numel())))
-    bias = attention.position_bias(3, 4).unflatten(1, (3, 4)).unflatten(3, (3, 4))
-    assert bias.shape == (2, 3, 4, 3, 4)
-    assert bias[1, 0, 0, 1, 2] == bias[1, 1, 1, 2, 3] != bias[0, 0, 0, 1, 2]
-    assert len(bias[0].unique()) == 5 * 7  # all offsets of a 3x4 board
-
-
-def test_attention_finds_a_point_by_its_offset() -> None:
-    attention = Attention(16, (3, 3)).eval()
-    with torch.no_grad():
-        attention.offsets[(2 + 1) * 5 + (2 + 0)] = 100.0  # one row further down
-        attention.out.conv.weight.copy_(torch.eye(16)[:, :, None, None])
-        torch.nn.init.ones_(attention.out.norm.weight)  # type: ignore[arg-type]
-    x = torch.randn(1, 16, 3, 3)
-    values = attention.queries_keys_values(x)[:, 32:]
-    torch.testing.assert_close(attention(x)[:, :, 0], values[:, :, 1], atol=1e-4, rtol=1e-4)
-
-
-def test_attention_sees_the_same_in_training_and_in_play() -> None:
-    attention = Attention(32, (6, 7)).eval()
-    with torch.no_grad():
-        attention.offsets.normal_()
-        torch.nn.init.ones_(attention.out.norm.weight)  # type: ignore[arg-type]
-    x = torch.randn(3, 32, 6, 7)
-    learned = attention(x)
-    learned.square().sum().backward()
-    assert attention.offsets.grad is not None and attention.offsets.grad.abs().min() > 0
-    with torch.inference_mode():
-        torch.testing.assert_close(attention(x), learned.detach(), atol=1e-4, rtol=1e-4)
-
-
 def test_trunks_have_auxiliary_heads_too() -> None:
     heads = {"predict_ownership": True, "predict_score": True, "predict_reply": True}
     network = build_network(load_game("go", size=7), type="bottleneck", blocks=1, channels=16, **heads)
     assert set(network.auxiliary(*network.features(torch.rand(2, 14, 7, 7)))) == {"reply", "ownership", "score"}  # type: ignore[operator]
 
 
-@pytest.mark.parametrize("kind", ["transformer", "spiking"])
-def test_squeeze_and_excitation_is_refused_where_there_are_no_residual_blocks_of_numbers(kind: str) -> None:
-    with pytest.raises(ValueError, match=f"squeeze_excitation: a network of type {kind} has no such blocks"):
-        build_network(CONNECT_FOUR, type=kind, squeeze_excitation=True)
+def test_squeeze_and_excitation_is_refused_where_there_are_no_residual_blocks_of_numbers() -> None:
+    with pytest.raises(ValueError, match="squeeze_excitation: a network of type spiking has no such blocks"):
+        build_network(CONNECT_FOUR, type="spiking", squeeze_excitation=True)
