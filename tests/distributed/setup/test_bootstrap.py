@@ -90,7 +90,7 @@ def test_a_bare_machine_becomes_one_that_can_play(root: Path, project: Path) -> 
     assert [finding for finding in checked if finding.fatal] == []
 
 
-@pytest.mark.medium
+@pytest.mark.slow
 def test_openspiel_is_installed_for_its_games_and_in_an_environment_of_its_own(root: Path, project: Path) -> None:
     pytest.importorskip("pyspiel", reason="open_spiel is not installed")
     (project / "requirements-openspiel.txt").write_text("open_spiel\n")
@@ -103,16 +103,12 @@ def test_openspiel_is_installed_for_its_games_and_in_an_environment_of_its_own(r
 
 
 @pytest.mark.medium
-def test_a_machine_that_is_ready_is_only_checked(root: Path, project: Path) -> None:
+def test_a_machine_that_is_ready_is_only_checked_until_there_is_new_code_for_its_environment(
+    root: Path, project: Path
+) -> None:
     run(root, project)
     reported = run(root, project)
     assert reported[1:] == ["the environment is complete", "ready: worker1"]
-    assert runs(root) == 1
-
-
-@pytest.mark.medium
-def test_new_code_is_sent_and_the_environment_is_kept(root: Path, project: Path) -> None:
-    run(root, project)
     (project / "games/__init__.py").write_text("x = 1\n")
     reported = run(root, project)
     assert f"releases/{worker_code_hash(project)}" in reported[1]
@@ -170,7 +166,7 @@ def test_an_interrupted_bootstrap_is_continued(root: Path, project: Path) -> Non
     assert runs(root) == 1
 
 
-@pytest.mark.medium
+@pytest.mark.slow
 def test_a_bootstrap_whose_long_step_ended_meanwhile_finds_it_done(root: Path, project: Path) -> None:
     steps = bootstrap_steps(LocalTransport(root, worker="worker1"), MACHINE, root=project)
     while not (root / job(worker_requirements(root=project)) / "process.json").exists():
@@ -195,7 +191,7 @@ def test_the_index_and_the_proxy_of_the_settings_reach_pip(root: Path, project: 
     assert "mirror" not in " ".join(record["argv"])
 
 
-@pytest.mark.medium
+@pytest.mark.slow
 def test_a_machine_s_own_variables_take_precedence(root: Path, project: Path) -> None:
     setup_is(project, f'echo "index $PIP_INDEX_URL"\n{INSTALL}')
     machine = MACHINE.model_copy(update={"env": {"PIP_INDEX_URL": "https://mirror.example"}})
