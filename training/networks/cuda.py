@@ -79,10 +79,12 @@ class CudaRuntime:
         """Copy the weights to the memory that captured graphs read, once all calls have their answers."""
         with self._adding:
             lanes = [self._free.get() for _ in range(self._lanes)]
-        self._network.load_state_dict(network.state_dict())
-        torch.cuda.synchronize(self._device)
-        for lane in lanes:
-            self._free.put(lane)
+            try:
+                self._network.load_state_dict(network.state_dict())
+                torch.cuda.synchronize(self._device)
+            finally:
+                for lane in lanes:
+                    self._free.put(lane)
 
     def run(self, observations: NDArray[np.float32], count: int) -> tuple[Tensor, Tensor]:
         """Policy logits ``[count, A]`` and value logits ``[count]``, float32 on the CPU, in new memory."""

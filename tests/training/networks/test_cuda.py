@@ -172,6 +172,32 @@ def test_a_few_calls_are_on_the_device_together_and_new_weights_wait_for_them() 
     assert answers[-1] == 5.0
 
 
+@pytest.mark.usefixtures("device")
+def test_no_call_begins_while_weights_are_copied() -> None:
+    copying, may_end = threading.Event(), threading.Event()
+
+    class Slow(Waiting):
+        def load_state_dict(self, *arguments: Any, **options: Any) -> Any:
+            copying.set()
+            assert may_end.wait(240)
+            return super().load_state_dict(*arguments, **options)
+
+    network = Slow()
+    network.may_end.set()
+    found = CudaRuntime(network, (1, 2, 2), CPU, torch.float32, graphs=False, fused=True)
+    load = threading.Thread(target=found.load, args=(Waiting(),))
+    load.start()
+    assert copying.wait(240)
+    call = threading.Thread(target=found.run, args=(np.zeros((1, 1, 2, 2), np.float32), 1))
+    call.start()
+    call.join(0.05)
+    assert call.is_alive() and network.most == 0
+    may_end.set()
+    for thread in (load, call):
+        thread.join(240)
+    assert network.most == 1
+
+
 @pytest.mark.parametrize(("blocks", "pooled"), [(3, True), (2, False)])
 @pytest.mark.usefixtures("device")
 def test_fused_kernels_give_the_network_s_answers(monkeypatch: pytest.MonkeyPatch, blocks: int, pooled: bool) -> None:
