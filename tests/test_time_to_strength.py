@@ -117,5 +117,7 @@ def test_models_are_measured_evenly_over_the_logarithm_of_time_and_the_last_one_
     (tmp_path / "training_stats.json").write_text(json.dumps(rows))
     assert [each.seconds for each in spaced_moments(tmp_path, 4)] == [100.0, 200.0, 400.0, 800.0]
     assert [each.seconds for each in spaced_moments(tmp_path, 1000)] == [10.0 * i for i in range(10, 81)]
+    assert [each.seconds for each in spaced_moments(tmp_path, 2)] == [100.0, 800.0]
+    assert [each.seconds for each in spaced_moments(tmp_path, 1)] == [800.0]
     (tmp_path / "training_stats.json").write_text(json.dumps(rows[:1]))
     assert [each.model_version for each in spaced_moments(tmp_path, 4)] == [1]

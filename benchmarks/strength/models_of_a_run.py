@@ -38,10 +38,10 @@ def read_moments(file: Path) -> list[Moment]:
 
 
 def measure_models(run: Path, file: Path, *, points: int, more: Sequence[Path] = ()) -> None:
-    """Measure ``points`` models of a run, evenly spaced in the logarithm of time, and write them to ``file``.
+    """Measure ``points`` models of a run, the last one and earlier ones evenly spaced in the logarithm of time.
 
-    The network alone first, which is quick, then with search, the last model before all others: whenever it is
-    interrupted, the most telling figures are there.
+    The figures go to ``file``: those of the network alone first, which is quick, then those with search, the last model
+    before all others. Whenever it is interrupted, the most telling figures are there.
 
     Args:
         run: its folder.
@@ -93,7 +93,7 @@ def solved_positions(game: Game, more: Sequence[Path]) -> SolvedPositions:
 
 def spaced_moments(run: Path, points: int) -> list[Moment]:
     """The ends of iterations nearest to times that are evenly spaced in their logarithm, from an eighth of the run's
-    time to its end.
+    time to its end; a single one is its end.
     """
     rows = json.loads((run / "training_stats.json").read_text())
     moments = {  # the last of each model
@@ -105,6 +105,6 @@ def spaced_moments(run: Path, points: int) -> list[Moment]:
     end = rows[-1]["seconds"]
     nearest = (
         min(moments.values(), key=lambda moment: abs(moment.seconds - seconds))
-        for seconds in np.geomspace(end * EARLIEST, end, points)
+        for seconds in np.geomspace(end, end * EARLIEST, points)  # the end first: it is what one point gives
     )
     return sorted(dict.fromkeys(nearest), key=lambda moment: moment.seconds)

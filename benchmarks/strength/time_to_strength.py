@@ -19,11 +19,11 @@ is measured before each run. The ratios to the first contestant are the geometri
 intervals by Student's distribution.
 
 With --beside runs do not take turns: each has a core of its own, as many beside each other as there are cores, and
-nothing is measured in their time. Afterwards --points models of each are measured on all solved positions, evenly
-spaced in the logarithm of time, with the simulations of the settings' evaluation. A second table has the last models:
-the network's policy and value alone, and the moves of the search. A third has the effect of each change: the mean
-difference of the pairs of runs that differ in this change alone. What was measured is in a JSON file next to each run's
-folder. Before the runs a smoke test of the settings compiles what is not compiled yet.
+nothing is measured in their time. Afterwards --points models of each, the last one and others evenly spaced in the
+logarithm of time, are measured on all solved positions, with the simulations of the settings' evaluation. A second
+table has the last models: the network's policy and value alone, and the moves of the search. A third has the effect of
+each change: the mean difference of the pairs of runs that differ in this change alone. What was measured is in a JSON
+file next to each run's folder. Before the runs a smoke test of the settings compiles what is not compiled yet.
 
 With --combine 2 or more, so many --try are also trained together, so that each change is judged by more pairs: three
 changes, none, one or two at a time, are seven contestants, and with two seeds six pairs for each change.
