@@ -244,12 +244,6 @@ class SearchSettings(Section):
     # In matches and play, the most that a better score counts, in values, once the game is decided; only in games won
     # by area, with networks that predict the score. After KataGo's dynamic score utility, 0.3 in all positions.
     match_score_utility: Share = 0.5
-    # How far exploration follows the standard deviation of the values below a node, 0: not at all; KataGo plays with
-    # 0.85. Exploration is c_puct's where the deviation is variance_prior, which counts as so many values. In the trees
-    # of models/go9 it is 0.09 to 0.19 at the median, from the opening to the endgame.
-    variance_scale: Share = 0.0
-    variance_prior: Annotated[float, Field(ge=0.01, le=2)] = 0.15
-    variance_prior_visits: Positive = 2.0
     subtree_reuse: bool = True
     discount: Annotated[float, Field(gt=0, le=1)] = 1.0  # of points, per move; only in one-player games
     evaluate_afterstates: bool = False  # in games of chance: evaluate positions before a chance outcome, too

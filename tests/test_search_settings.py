@@ -52,13 +52,13 @@ def test_a_clean_sweep_has_no_finite_difference() -> None:
 
 
 def test_settings_are_changed_by_their_keys() -> None:
-    found = changed(SearchSettings(), "search.variance_scale=0.85,search.gumbel.c_scale=0.5")
-    assert (found.variance_scale, found.gumbel.c_scale) == (0.85, 0.5)
+    found = changed(SearchSettings(), "search.c_puct=1.4,search.gumbel.c_scale=0.5")
+    assert (found.c_puct, found.gumbel.c_scale) == (1.4, 0.5)
     assert changed(found, "") == found
     with pytest.raises(ValueError, match="no setting of the search"):
         changed(found, "network.blocks=3")
-    with pytest.raises(ValueError, match="variance_scale"):
-        changed(found, "search.variance_scale=2")
+    with pytest.raises(ValueError, match="fpu_reduction"):
+        changed(found, "search.fpu_reduction=3")
 
 
 def test_the_last_round_has_what_is_left() -> None:

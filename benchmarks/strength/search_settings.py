@@ -1,8 +1,8 @@
 """Measure what search settings are worth: one network plays against itself with two settings of the search.
 
-    python benchmarks/strength/search_settings.py models/go9.safetensors --try search.variance_scale=0.85
+    python benchmarks/strength/search_settings.py models/go9.safetensors --try search.fpu_reduction=0.3
     python benchmarks/strength/search_settings.py runs/chess --pairs 200 --json chess.json \\
-        --try search.variance_scale=0.85,search.variance_prior=0.25 --try search.c_puct=1.4
+        --try search.c_puct=1.4,search.c_puct_log_base=500 --try search.c_puct=0.9
     python benchmarks/strength/search_settings.py models/go9.safetensors --try search.match_score_utility=0 \\
         --against gnugo:10 --pairs 20
 

@@ -7,7 +7,7 @@ import numpy as np
 from games.compiled import lean
 from training.common.random import Streams, uniform
 from training.search.gumbel import best_considered_child, write_improved_policy
-from training.search.puct import SearchParams, exploration_here, mean_value, scaled_value, value_scale
+from training.search.puct import SearchParams, mean_value, scaled_value, value_scale
 from training.search.tree import DRAW, LOSS, NONE, UNPROVEN, Floats, Trees, find_child
 
 SHARES = np.float32(1000.0)  # weights that are not visit counts are shares in thousandths
@@ -103,12 +103,12 @@ def prune_forced_playouts(params: SearchParams, trees: Trees, b: int, weights: F
     """
     nodes = trees.nodes[b]
     total = nodes[0].visits - 1
+    exploration = params.exploration[total]
     best = int(np.argmax(weights))
     most_visited = nodes[find_child(trees, b, 0, best)]
     if most_visited.visits == 1:  # with single playouts only, no move is the best
         return
     scale = value_scale(params, trees, b, 0, mean_value(params, most_visited))
-    exploration = exploration_here(params, trees, b, 0, scale)
     best_score = scaled_value(params, scale, most_visited)
     best_score += exploration * most_visited.prior / (1 + most_visited.visits)
     number = nodes[0].first_child

@@ -5,10 +5,6 @@ The score of a move is its mean value plus ``c * prior * sqrt(N) / (1 + visits)`
 all moves and ``c = c_puct + log((1 + N + c_puct_log_base) / c_puct_log_base)``. A move without visits has the node's
 mean value less ``fpu_reduction * sqrt(explored prior)``.
 
-With ``variance_scale`` c follows the standard deviation of the values below the node (KataGo, docs/KataGoMethods.md,
-"Dynamic variance-scaled cPUCT"): where all moves are worth nearly the same, their small differences decide, and where
-values differ much, more is explored.
-
 A search that counts points adds a small utility for the score lead, once the game is as good as decided: how far a
 move's mean lead is above the lead expected at the root (after KataGo's dynamic score utility). It decides among moves
 that win or lose alike. Values themselves remain chances to win. The lead of a leaf is the mean of what the network
@@ -42,7 +38,6 @@ from training.search.tree import (
     lead_here,
     mean_here,
     open_node,
-    variance_here,
 )
 
 TOTAL_ALPHA = 10.83  # KataGo's: 0.03 a move on an empty 19x19 board
@@ -89,9 +84,6 @@ class SearchParams(NamedTuple):
     evaluate_afterstates: bool
     discount: np.float32
     rewards: bool  # a one-player game: moves have rewards, and values are in points
-    variance_scale: np.float32  # 0: exploration does not depend on the values
-    variance_prior: np.float32  # the standard deviation of values at which exploration is as without it
-    variance_prior_visits: np.float32
     score_utility: np.float32  # the most that points count, where the value at the root is -1 or 1; 0: not at all
     lead_width: np.float32  # points
     final_score: Any  # the game's kernel, if points count
@@ -129,9 +121,6 @@ def search_params(settings: SearchSettings, game: Game, *, max_visits: int, scor
         evaluate_afterstates=settings.evaluate_afterstates,
         discount=np.float32(settings.discount),
         rewards=game.num_players == 1,
-        variance_scale=np.float32(settings.variance_scale),
-        variance_prior=np.float32(settings.variance_prior),
-        variance_prior_visits=np.float32(settings.variance_prior_visits),
         score_utility=np.float32(score_utility),
         lead_width=np.float32(LEAD_WIDTH * math.sqrt(game.height * game.width)),
         final_score=handed_over_kernel(game.final_score if score_utility > 0 else no_score),
@@ -223,31 +212,13 @@ def lead_utility(params: SearchParams, scale: Scale, lead: np.float32) -> np.flo
 
 
 @inlined
-def exploration_here(params: SearchParams, trees: Trees, b: int, number: int, scale: Scale) -> np.float32:
-    """The factor of priors at a node.
-
-    The standard deviation of the values below it counts as if ``variance_prior_visits`` values with that of
-    ``variance_prior`` had been seen before.
-    """
-    node = trees.nodes[b, number]
-    exploration = params.exploration[node.visits - 1]
-    if params.variance_scale == 0:
-        return exploration
-    seen, assumed = np.float32(node.visits - node.pending), params.variance_prior_visits
-    squares = seen * variance_here(trees.nodes[b], number) * scale.stretch * scale.stretch
-    squares += assumed * params.variance_prior * params.variance_prior
-    deviation = np.float32(math.sqrt(squares / max(seen + assumed - ONE, ONE)))
-    return exploration * (ONE + params.variance_scale * (deviation / params.variance_prior - ONE))
-
-
-@inlined
 def choose_child(params: SearchParams, trees: Trees, b: int, number: int) -> int:
     """The child that PUCT selects, or NONE for the first candidate."""
     nodes = trees.nodes[b]
     node = nodes[number]
     mean = mean_here(nodes, number)
     scale = value_scale(params, trees, b, number, mean)
-    exploration = exploration_here(params, trees, b, number, scale)
+    exploration = params.exploration[node.visits - 1]
     best, best_score = NONE, -LARGE
     next_child = node.first_child
     while next_child != NONE:

@@ -396,7 +396,6 @@ def backup(trees: Trees, b: int, number: int, value: np.float32, lead: np.float3
         value = node.turn * value + node.reward
         lead = node.turn * lead
         node.value_sum += value
-        node.squares += value * value
         node.lead_sum += lead
         node.pending -= 1
         if node.proven != UNPROVEN and node.proven_above == UNPROVEN:
@@ -418,7 +417,6 @@ def backup_values(trees: Trees, b: int, number: int, values: Floats, first: int)
         player = nodes[node.parent].player if node.parent != NONE else node.player
         value = values[(player - first + len(values)) % len(values)]
         node.value_sum += value
-        node.squares += value * value
         node.pending -= 1
         number = node.parent
 

@@ -34,8 +34,7 @@ NODE = np.dtype(
     [
         # Rewards and evaluations here and below, for the player above; at the root for the player to move.
         ("value_sum", np.float32),
-        ("squares", np.float32),  # the sum of the squares of what ``value_sum`` adds up
-        ("lead_sum", np.float32),  # likewise of the score leads in points, in searches that count points
+        ("lead_sum", np.float32),  # likewise score leads in points, in searches that count points
         ("visits", np.int32),  # simulations through this node, its own evaluation and pending ones included
         ("pending", np.int32),  # those of them that still await their evaluation
         ("prior", np.float32),  # of the move that led here
@@ -117,7 +116,6 @@ def reset_tree(trees: Trees, b: int, player: int) -> None:
 def clear_node(node: Any) -> None:
     """Reset a node: it awaits its evaluation and has no parent."""
     node.value_sum = 0.0
-    node.squares = 0.0
     node.lead_sum = 0.0
     node.visits = 0
     node.pending = 0
@@ -264,13 +262,9 @@ def keep_subtree(trees: Trees, b: int, root: int, renumbered: NDArray[np.int32])
 def turn_to_mover(nodes: Any) -> None:
     """Change the sums of the new root of one tree ``[M]`` from those of the player above to those of its own player."""
     root = nodes[0]
-    visits = np.float32(root.visits)
     if root.turn != 0:
-        squares = root.squares - np.float32(2.0) * root.reward * root.value_sum + visits * root.reward * root.reward
-        root.squares = squares / (root.turn * root.turn)
-        root.value_sum = (root.value_sum - visits * root.reward) / root.turn
+        root.value_sum = (root.value_sum - np.float32(root.visits) * root.reward) / root.turn
     else:
-        root.squares = squares_here(nodes, 0)
         root.value_sum = values_here(nodes, 0)
     root.lead_sum *= root.turn
     root.turn = 1.0
@@ -293,28 +287,6 @@ def values_here(nodes: Any, number: int) -> np.float32:
     total, child_number = nodes[number].evaluation, nodes[number].first_child
     while child_number != NONE:
         total += nodes[child_number].value_sum
-        child_number = nodes[child_number].next_sibling
-    return np.float32(total)
-
-
-@inlined
-def variance_here(nodes: Any, number: int) -> np.float32:
-    """The variance of a node's values for the player to move there, in one tree ``[M]``."""
-    node = nodes[number]
-    visits = np.float32(node.visits - node.pending)
-    if node.turn != 0:
-        mean = node.value_sum / visits
-        return max(node.squares / visits - mean * mean, np.float32(0.0)) / (node.turn * node.turn)
-    mean = values_here(nodes, number) / visits
-    return max(squares_here(nodes, number) / visits - mean * mean, np.float32(0.0))
-
-
-@lean
-def squares_here(nodes: Any, number: int) -> np.float32:
-    """The sum of the squares of what ``values_here`` adds up."""
-    total, child_number = nodes[number].evaluation * nodes[number].evaluation, nodes[number].first_child
-    while child_number != NONE:
-        total += nodes[child_number].squares
         child_number = nodes[child_number].next_sibling
     return np.float32(total)
 

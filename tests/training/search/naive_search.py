@@ -69,7 +69,6 @@ class NaiveNode:
     order: list[int] = field(default_factory=list)  # actions by their first visit
     visits: int = 0
     value: float = 0.0  # sum
-    values: list[float] = field(default_factory=list)  # all of them
 
     @property
     def edge_visits(self) -> int:
@@ -128,7 +127,6 @@ class NaiveSearch:
         values = self._simulate(node)
         node.visits += 1
         node.value += self.seen_by(node, values)
-        node.values.append(self.seen_by(node, values))
         return values
 
     def seen_by(self, node: NaiveNode, values: Values) -> float:
@@ -220,7 +218,6 @@ class NaiveSearch:
     def choose_puct(self, node: NaiveNode) -> int:
         settings, total = self.settings, node.edge_visits
         c = settings.c_puct + math.log((1 + total + settings.c_puct_log_base) / settings.c_puct_log_base)
-        c *= self.spread_factor(node)
         reduction = settings.root_fpu_reduction if node is self.root else settings.fpu_reduction
         explored = sum(edge.prior for edge in node.visited())
         means, mean = self.scaled(node, node.value / node.visits)
@@ -239,21 +236,6 @@ class NaiveSearch:
                 if lacking > 0 and edge.proven != -1:
                     return action
         return best(scores)
-
-    def spread_factor(self, node: NaiveNode) -> float:
-        """Return how much more a node explores, as the spread of its values is larger than expected."""
-        settings, usual = self.settings, self.settings.variance_prior
-        if settings.variance_scale == 0:
-            return 1.0
-        unit = 1.0
-        if self.points:
-            means = [edge.mean for edge in node.visited()] + [node.value / node.visits]
-            unit = 2 / max(max(means) - min(means), 0.01 * max(abs(max(means)), 1))
-        middle = sum(node.values) / len(node.values)
-        squares = sum((unit * (value - middle)) ** 2 for value in node.values)
-        squares += settings.variance_prior_visits * usual**2
-        deviation = math.sqrt(squares / max(len(node.values) + settings.variance_prior_visits - 1, 1))
-        return 1 + settings.variance_scale * (deviation / usual - 1)
 
     # Gumbel: the paper's section 3 at the root, section 5 below, and appendix D for the value of unvisited edges.
 

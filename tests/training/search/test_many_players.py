@@ -73,7 +73,7 @@ def test_uct_plays_a_solved_game_perfectly(heap: Game) -> None:
 @pytest.mark.parametrize("full", [False, True])
 def test_trees_equal_those_of_a_search_written_apart(connect_three: Game, algorithm: Any, full: bool) -> None:
     game, random = connect_three, np.random.default_rng(5)
-    evaluate, settings = StubEvaluator(game, seed=3), SearchSettings(algorithm=algorithm, variance_scale=0.8)
+    evaluate, settings = StubEvaluator(game, seed=3), SearchSettings(algorithm=algorithm)
     states = random_states(game, 12, random, most_plies=5)
     forest = Forest(game, evaluate, settings, states, num_simulations=60, full=full).run()
     compared = 0
@@ -92,7 +92,7 @@ def test_trees_equal_those_of_a_search_written_apart(connect_three: Game, algori
 
 @pytest.mark.medium
 def test_a_kept_subtree_is_searched_on_as_before(connect_three: Game) -> None:
-    game, settings = connect_three, SearchSettings(variance_scale=0.8)
+    game, settings = connect_three, SearchSettings()
     evaluate, states = StubEvaluator(game, seed=3), game.initial_states(1)
     forest = Forest(game, evaluate, settings, states, num_simulations=80).run()
     naive = NaiveSearch(game, evaluate, settings, states[0], full=False)

@@ -32,9 +32,6 @@ def random_settings(random: np.random.Generator, algorithm: Any) -> SearchSettin
         proven_results=bool(random.integers(4)),
         discount=float(random.choice([1.0, 0.9])),
         evaluate_afterstates=bool(random.integers(2)),
-        variance_scale=float(random.choice([0.0, 0.5, 1.0])),
-        variance_prior=float(random.uniform(0.1, 0.8)),
-        variance_prior_visits=float(random.uniform(0.5, 5)),
         gumbel=GumbelSettings(
             considered_actions=int(random.integers(2, 17)),
             c_visit=float(random.uniform(1, 50)),
