@@ -18,7 +18,17 @@ from typing import Annotated, Any, Literal
 import numpy as np
 import zstandard
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError, ValidationInfo, field_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    FiniteFloat,
+    SerializerFunctionWrapHandler,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+    model_serializer,
+)
 
 from configs.older_options import with_older_options
 from training.data.columns import decompress, from_planes, to_planes
@@ -100,6 +110,14 @@ class Description(HeaderSection):
     @classmethod
     def _complete(cls, options: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
         return with_older_options(info.data.get("game", ""), options)
+
+    @model_serializer(mode="wrap")
+    def _without_zero(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Earlier versions of Keima do not know the number of simulations, and read files without it."""
+        written: dict[str, Any] = serialize(self)
+        if self.simulations == 0:
+            del written["simulations"]
+        return written
 
 
 class Canary(HeaderSection):
