@@ -38,11 +38,11 @@ addEventListener("keyup", () => { window.keyAwaited = false; }, {capture: true, 
 T = TypeVar("T")
 
 
-def until(found: Callable[[], T], seconds: float = 30.0) -> T:
-    """Return the first true result."""
+def until(found: Callable[[], T], seconds: float = 30.0, *, instead: Callable[[], object] = lambda: "") -> T:
+    """Return the first true result; if there is none, fail with what is there ``instead``."""
     deadline = time.monotonic() + seconds
     while not (result := found()):
-        assert time.monotonic() < deadline
+        assert time.monotonic() < deadline, instead()
         time.sleep(0.1)
     return result
 

@@ -140,7 +140,7 @@ def test_names_and_errors_of_workers_are_shown_as_text(browser: Browser, tmp_pat
     ProgressFile(folder / PROGRESS_NAME).progress(progress(1, workers=workers))
     with RunLock(folder), dashboard(folder) as served:
         visit(browser, served)
-        until(lambda: evil in text(browser))
+        until(lambda: evil in text(browser), instead=lambda: (text(browser), browser.complaints()))
         assert browser.found("return document.querySelectorAll('main img, main script, main b, main i').length") == 0
         assert browser.found("return document.title") == "<b>run< · Keima"
         assert browser.complaints() == []
