@@ -216,9 +216,9 @@ def choose_child(params: SearchParams, trees: Trees, b: int, number: int) -> int
     """The child that PUCT selects, or NONE for the first candidate."""
     nodes = trees.nodes[b]
     node = nodes[number]
+    exploration = params.exploration[node.visits - 1]
     mean = mean_here(nodes, number)
     scale = value_scale(params, trees, b, number, mean)
-    exploration = params.exploration[node.visits - 1]
     best, best_score = NONE, -LARGE
     next_child = node.first_child
     while next_child != NONE:

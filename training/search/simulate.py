@@ -415,8 +415,7 @@ def backup_values(trees: Trees, b: int, number: int, values: Floats, first: int)
     while number != NONE:
         node = nodes[number]
         player = nodes[node.parent].player if node.parent != NONE else node.player
-        value = values[(player - first + len(values)) % len(values)]
-        node.value_sum += value
+        node.value_sum += values[(player - first + len(values)) % len(values)]
         node.pending -= 1
         number = node.parent
 
