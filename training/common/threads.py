@@ -91,7 +91,7 @@ class StepThreads(Generic[R]):
         for number, step in enumerate(steps):
             arguments = (number, step, self._told[number], self._said)
             threading.Thread(target=_step_when_told, args=arguments, name=f"{name}-{number}", daemon=True).start()
-        weakref.finalize(self, _tell_all, self._told, False)
+        weakref.finalize(self, _end_all, self._told)
 
     def begin(self, number: int) -> None:
         """Have a thread that is not busy take its next step."""
@@ -127,9 +127,9 @@ def _step_when_told(
             said.put((number, error))
 
 
-def _tell_all(told: Sequence[SimpleQueue[bool]], go_on: bool) -> None:
+def _end_all(told: Sequence[SimpleQueue[bool]]) -> None:
     for queue in told:
-        queue.put(go_on)
+        queue.put(False)
 
 
 def made_ahead(make: Callable[[int], R], numbers: range) -> Iterator[R]:

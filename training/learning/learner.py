@@ -92,7 +92,7 @@ def to_tensors(batch: Batch, device: torch.device) -> TensorBatch:
     )
 
 
-def pinned(batch: Batch) -> Batch:
+def in_pinned_memory(batch: Batch) -> Batch:
     """A copy in memory that GPUs read by themselves."""
     return Batch(**{name: torch.from_numpy(array).pin_memory().numpy() for name, array in vars(batch).items()})
 
@@ -205,7 +205,7 @@ class Learner:
 
         def draw(step: int) -> Batch:
             batch = window.sample(batch_size, seed_stream(seed, "learner", step), rows=self.ranks.rows)
-            return pinned(batch) if on_gpu else batch
+            return in_pinned_memory(batch) if on_gpu else batch
 
         numbers, on_gpu = range(self.step, self.step + steps), self.device.type == "cuda"
         yield from made_ahead(draw, numbers) if on_gpu else map(draw, numbers)
@@ -331,19 +331,19 @@ class Learner:
 
     def _captured_gradients(self, rows: BatchPart) -> dict[str, Tensor] | None:
         """The figures of a part that is a whole batch, whose gradients a graph computes; None if none can."""
-        self.layout.sizes, self.layout.totals = rows.part.sizes, rows.part.totals
-        size = rows.part.count
-        if not self.captures or not self.layout.plain:
+        size, batch = rows.part.count, vars(rows.batch)
+        if not self.captures or len(rows.part.sizes) > 1:
             return None
         if size not in self._captured:
             if len(self._captured) == MOST_CAPTURED:
                 return None
-            self._captured[size] = CapturedGradients(self.network, self._losses_to_capture, vars(rows.batch))
-        return self._captured[size](vars(rows.batch))
 
-    def _losses_to_capture(self, batch: dict[str, Tensor]) -> Losses:
-        with self.update_step.autocast:
-            return self.losses(TensorBatch(**batch))
+            def losses(batch: dict[str, Tensor]) -> Losses:
+                with self.update_step.autocast:
+                    return self.losses_of(BatchPart(TensorBatch(**batch), rows.part))
+
+            self._captured[size] = CapturedGradients(self.network, losses, batch)
+        return self._captured[size](batch)
 
     def losses(self, batch: TensorBatch) -> Losses:
         """The losses of one batch, in nats."""
