@@ -15,6 +15,7 @@ import numpy as np
 import torch
 
 from benchmarks.gpu_paths import positions
+from benchmarks.speed.self_play import Session
 from configs.ppo import PPOSettings, TradingSettings
 from configs.schema import SearchSettings
 from games import Game, load_game
@@ -28,7 +29,6 @@ from training.networks.network import build_network
 from training.ppo.actor_critic import ActorCritic
 from training.ppo.trainer import PPOTrainer
 from training.ppo.worlds.trading import TradingMarkets
-from training.self_play.groups import play_side_by_side
 
 GAMES: dict[str, dict[str, Any]] = {"go": {"size": 9}, "chess": {}}
 
@@ -165,20 +165,10 @@ def calls_rate(evaluate: Evaluator, observations: Planes, *, threads: int, secon
 def played_rate(game: Game, evaluate: Evaluator, effort: Effort, threads: int, device: str) -> tuple[float, int, float]:
     """Evaluations per second of self-play, on so many threads, and how busy the GPU was, in per cent; 0: not known."""
     settings = SearchSettings(num_simulations=effort.simulations, full_search_probability=1.0)
-    games = play_side_by_side(game, evaluate, settings, parallel_games=effort.side_by_side * threads, threads=threads)
-    seeds = itertools.count()
-
-    def play(seconds: float) -> float:
-        before, began = games.evaluations, time.perf_counter()
-        while time.perf_counter() < began + seconds:
-            if idle := games.num_idle():
-                games.begin(list(itertools.islice(seeds, idle)))
-            games.advance()
-        return (games.evaluations - before) / (time.perf_counter() - began)
-
-    play(effort.seconds)  # trees grow, and graphs are captured
+    session = Session(game, evaluate, settings, effort.side_by_side * threads, threads=threads)
+    rate(session.step, effort.seconds)  # trees grow, and graphs are captured
     with watched_gpu(device) as busy:
-        played = play(effort.seconds)
+        played = rate(session.step, effort.seconds)
     return played, threads, statistics.mean(busy) if busy else 0.0
 
 

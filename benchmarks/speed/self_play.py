@@ -46,7 +46,7 @@ from training.networks.model_file import canary_positions
 from training.networks.network import build_network
 from training.search.puct import Evaluate
 from training.search.search import Search
-from training.self_play.self_play import SelfPlay
+from training.self_play.groups import play_side_by_side
 
 Floats = NDArray[np.float32]
 
@@ -182,7 +182,10 @@ def table_of_search(names: list[str], *, simulations: int, seconds: float, round
 
 
 class Session:
-    """Self-play without end, one step at a time; games take the ``seeds`` in order, by default 0, 1, 2 ..."""
+    """Self-play without end, one step at a time; games take the ``seeds`` in order, by default 0, 1, 2 ...
+
+    With several ``threads`` a step is that of the first group of games that has its evaluations.
+    """
 
     def __init__(
         self,
@@ -193,9 +196,15 @@ class Session:
         *,
         cache_positions: int = 0,
         seeds: Iterator[int] | None = None,
+        threads: int = 1,
     ) -> None:
-        self.self_play = SelfPlay(
-            game, evaluate, settings, parallel_games=parallel_games, cache_positions=cache_positions
+        self.self_play = play_side_by_side(
+            game,
+            evaluate,
+            settings,
+            parallel_games=parallel_games,
+            threads=threads,
+            cache_positions=cache_positions,
         )
         self._seeds = seeds or itertools.count()
 

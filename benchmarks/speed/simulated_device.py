@@ -10,7 +10,6 @@ machine that is busy with other things, it is the search that is measured.
 """
 
 import argparse
-import itertools
 import sys
 import time
 from pathlib import Path
@@ -20,12 +19,13 @@ from numpy.typing import NDArray
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
+from benchmarks.gpu_figures import rate
+from benchmarks.speed.self_play import Session
 from configs.flags import number, whole
 from configs.schema import SearchSettings
 from games import Game, load_game
 from games.game import Planes
 from training.common.threads import guard
-from training.self_play.groups import ParallelGames, play_side_by_side
 
 DEVICES = ((0.0002, 20_000.0), (0.0005, 50_000.0), (0.0005, 100_000.0), (0.002, 50_000.0))  # seconds, evaluations/s
 THREADS = (1, 2, 3, 4)
@@ -59,20 +59,10 @@ class SimulatedDevice:
         return self._logits[:count], self._values[:count]
 
 
-def share(games: ParallelGames, rate: float, seconds: float) -> float:
+def share(session: Session, device_rate: float, seconds: float) -> float:
     """The share of a device's rate that self-play reaches."""
-    seeds = itertools.count()
-
-    def play(until: float) -> None:
-        while time.perf_counter() < until:
-            if idle := games.num_idle():
-                games.begin(list(itertools.islice(seeds, idle)))
-            games.advance()
-
-    play(time.perf_counter() + seconds / 2)
-    before, began = games.evaluations, time.perf_counter()
-    play(began + seconds)
-    return (games.evaluations - before) / (time.perf_counter() - began) / rate
+    rate(session.step, seconds / 2)  # trees grow
+    return rate(session.step, seconds) / device_rate
 
 
 def main() -> None:
@@ -84,13 +74,15 @@ def main() -> None:
     game, settings = load_game("go", size=9), SearchSettings(num_simulations=64, full_search_probability=1.0)
     print(f"share of the device's rate, 9x9 Go, each thread with {arguments.games} games, 64 simulations")
     print(f"{'latency':>8} {'rate':>8} " + " ".join(f"{count} thread{'s' * (count > 1)}" for count in THREADS))
-    for latency, rate in DEVICES:
+    for latency, device_rate in DEVICES:
         found = []
         for threads in THREADS:
-            device = SimulatedDevice(game, latency=latency, rate=rate, most=arguments.games)
-            games = play_side_by_side(game, device, settings, parallel_games=arguments.games * threads, threads=threads)
-            found.append(share(games, rate, arguments.seconds))
-        print(f"{1000 * latency:5.1f} ms {rate:8,.0f} " + " ".join(f"{each:8.3f} " for each in found), flush=True)
+            device = SimulatedDevice(game, latency=latency, rate=device_rate, most=arguments.games)
+            session = Session(game, device, settings, arguments.games * threads, threads=threads)
+            found.append(share(session, device_rate, arguments.seconds))
+        print(
+            f"{1000 * latency:5.1f} ms {device_rate:8,.0f} " + " ".join(f"{each:8.3f} " for each in found), flush=True
+        )
 
 
 if __name__ == "__main__":
