@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 import yaml
 from pydantic import BaseModel, ValidationError
 
-from configs.older_options import with_older_options
+from configs.older_options import LEFT, with_older_options, without_left_settings
 from configs.own_modules import FOLDER, copy_modules, is_own, stem_of
 from configs.schema import Settings
 
@@ -147,10 +147,13 @@ def load_section(
 
 
 def _complete_copy(document: dict[Any, Any]) -> None:
-    """Give a run's copy of its settings the options that it lacks because the run is older than they are."""
+    """Give a run's copy of its settings the options that it is too old to have, and take out those that have left."""
     game = document.get("game")
     if isinstance(game, dict) and isinstance(game.get("name"), str) and isinstance(game.get("options"), dict):
         game["options"] = with_older_options(game["name"], game["options"])
+    for name, section in document.items():
+        if isinstance(section, dict):
+            document[name] = without_left_settings(name, section)
 
 
 def _read(path: Path) -> tuple[dict[Any, Any], yaml.Node]:
@@ -226,6 +229,8 @@ def _words(path: Keys, several: list[Any], kind: type[BaseModel]) -> str:
     name, first = _dotted(path), several[0]
     if first["type"] == "missing":
         return f"{name} is missing"
+    if first["type"] == "extra_forbidden" and len(path) == 2 and path[1] in LEFT.get(str(path[0]), {}):
+        return f"{name} is no longer a setting, since it did not pay; see docs/results/learning_techniques.md"
     if first["type"] == "extra_forbidden":
         return f"{name} is not a setting; {_nearest(path, kind)}"
     if first["type"] == "value_error":

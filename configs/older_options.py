@@ -1,9 +1,20 @@
-"""Options that a game has got since files first named it: what an older file means that does not name them."""
+"""What older files say that is different now: options that a game has got since, and settings that have left."""
 
 from collections.abc import Mapping
 from typing import Any
 
 BEFORE: dict[str, dict[str, Any]] = {"connect_four": {"planes": "threats"}}
+# Settings of techniques that did not pay, by section: the value at which they did nothing; None: they had no effect of
+# their own. docs/results/learning_techniques.md says what was measured.
+LEFT: dict[str, dict[str, Any]] = {
+    "network": {"predict_soft_policy": False},
+    "search": {
+        "variance_scale": 0.0,
+        "variance_prior": None,
+        "variance_prior_visits": None,
+    },
+    "training": {"soft_policy_weight": None},
+}
 
 
 def with_older_options(game: str, options: Mapping[str, Any]) -> dict[str, Any]:
@@ -11,3 +22,11 @@ def with_older_options(game: str, options: Mapping[str, Any]) -> dict[str, Any]:
     that it is too old to name.
     """
     return BEFORE.get(game, {}) | dict(options)
+
+
+def without_left_settings(section: str, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """A section of a run's copy of its settings, or the network of a model, without settings that have left. Those that
+    had an effect remain, to be refused by name.
+    """
+    left = LEFT.get(section, {})
+    return {key: value for key, value in settings.items() if key not in left or left[key] not in (None, value)}

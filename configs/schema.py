@@ -167,7 +167,6 @@ class NetworkSettings(Section):
     predict_reply: bool = False  # auxiliary heads, used in training only; not of type spiking
     predict_ownership: bool = False  # this and the next: only for Go and Connect Four
     predict_score: bool = False
-    predict_soft_policy: bool = False
 
     @model_validator(mode="before")
     @classmethod
@@ -330,7 +329,6 @@ class TrainingSettings(Section):
     ema_decay: Annotated[float, Field(ge=0, lt=1)] = 0.999  # per step; 0: self-play uses the raw weights
     value_weight: NotNegative = 1.0
     ownership_weight: NotNegative = 1.5
-    soft_policy_weight: NotNegative = 8.0
     td_lambda: Share = 1.0  # 1: the outcome; less: also later root values
     mixed_precision: Auto | bool = "auto"
     symmetries: bool = True

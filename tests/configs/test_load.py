@@ -249,6 +249,23 @@ def test_a_run_s_copy_that_names_no_planes_is_of_before_there_was_a_choice(tmp_p
     assert load_settings(tmp_path / "config.yaml").game.options == {}
 
 
+def test_settings_that_have_left_are_refused_by_name_unless_a_run_s_copy_has_them_switched_off(tmp_path: Path) -> None:
+    path = tmp_path / "config.yaml"
+    left = {"network": {"predict_soft_policy": False}, "training": {"soft_policy_weight": 8.0}}
+    path.write_text(yaml.safe_dump({"run": {"name": "r"}, "game": {"name": "go"}} | left))
+    with pytest.raises(ConfigError) as refused:
+        load_settings(path)
+    assert [problem.split(": ", 1)[1] for problem in refused.value.problems] == [
+        f"{name} is no longer a setting, since it did not pay; see docs/results/learning_techniques.md"
+        for name in ("network.predict_soft_policy", "training.soft_policy_weight")
+    ]
+    (tmp_path / "versions.json").write_text("{}")
+    assert load_settings(path) == Settings.model_validate({"run": {"name": "r"}, "game": {"name": "go"}})
+    path.write_text(path.read_text().replace("predict_soft_policy: false", "predict_soft_policy: true"))
+    with pytest.raises(ConfigError, match=r"network\.predict_soft_policy is no longer a setting"):
+        load_settings(path)
+
+
 def test_a_run_s_folder_reveals_neither_key_paths_nor_variables(tmp_path: Path) -> None:
     worker = {"host": "a.b", "user": "u", "key_path": "~/hidden/k", "env": {"TOKEN": "hidden"}}
     save_resolved(

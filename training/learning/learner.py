@@ -357,9 +357,7 @@ class Learner:
             replies=batch.replies,
             ownership=batch.ownership,
             score_leads=batch.score_leads,
-            policies=batch.policies,
-            legal=batch.legal,
-            settings=self.settings,
+            ownership_weight=self.settings.ownership_weight,
         )
         of_heads = sum(auxiliary.values(), start=torch.zeros_like(policy_loss))
         figures = {

@@ -3,8 +3,6 @@
 
 Sources: KataGo (arXiv 1902.10565, sections 4.1 and 4.2): the opponent's reply with a weight of 0.15, each point's owner
 at the end of the game with 1.5 (training.ownership_weight), and the final score, here as one number with a robust loss.
-Later versions of KataGo (docs/KataGoMethods.md there) add a soft policy: the same target at a temperature of 4, with a
-weight of 8 (training.soft_policy_weight), so that the network also learns to rank the moves that search hardly visits.
 """
 
 import copy
@@ -17,26 +15,23 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
-from configs.schema import TrainingSettings
 from games.game import Game, Planes
-from training.networks.layers import HEAD_CHANNELS, PolicyHead, log_policies
+from training.networks.layers import HEAD_CHANNELS, PolicyHead
 from training.networks.predictions import Predict, Predictions
 from training.networks.value_heads import ValueHead, start_near_zero
 
 REPLY_WEIGHT, SCORE_WEIGHT = 0.15, 0.25
-SOFT_TEMPERATURE = 4.0
 SCORE_HIDDEN = 64
 SCORE_SCALE = 20.0  # points per unit, as for komi in the observations of Go
 
 
 class AuxiliaryHeads(nn.Module):
-    """Any of four heads over the tower's output and the pooled board.
+    """Any of three heads over the tower's output and the pooled board.
 
     Args:
         channels: of the tower.
         board: H, W.
         reply: whether to predict the opponent's policy in the next position.
-        soft_policy: whether to predict the search's policy at a high temperature.
         ownership: the planes that predict each point's owner: 1, whether it is the mover's; 2, whether it is the
             mover's and whether it is the opponent's, for games in which points stay empty; 0: none.
         score: whether to predict the score lead of the player to move.
@@ -49,14 +44,12 @@ class AuxiliaryHeads(nn.Module):
         channels: int,
         board: tuple[int, int],
         reply: bool,
-        soft_policy: bool,
         ownership: int,
         score: bool,
         policy: tuple[int, int, bool],
     ) -> None:
         super().__init__()
-        points = board[0] * board[1]
-        self.reply = PolicyHead(channels, points, *policy) if reply else None
+        self.reply = PolicyHead(channels, board[0] * board[1], *policy) if reply else None
         self.ownership = nn.Conv2d(channels, ownership, 1) if ownership else None
         self.score = (
             nn.Sequential(nn.Linear(3 * HEAD_CHANNELS, SCORE_HIDDEN), nn.ReLU(), nn.Linear(SCORE_HIDDEN, 1))
@@ -67,19 +60,15 @@ class AuxiliaryHeads(nn.Module):
             last = self.score[-1]
             assert isinstance(last, nn.Linear)
             start_near_zero(last)
-        self.soft_policy = PolicyHead(channels, points, *policy) if soft_policy else None
 
     def forward(self, x: Tensor, pooled: Tensor) -> dict[str, Tensor]:
         """``[N, channels, H, W]`` and the pooled board -> the output of each head.
 
-        Reply and soft policy: logits ``[N, A]``. Ownership: logits ``[N, planes * H * W]``. Score: ``[N]``, in
-        ``SCORE_SCALE``.
+        Reply: logits ``[N, A]``. Ownership: logits ``[N, planes * H * W]``. Score: ``[N]``, in ``SCORE_SCALE``.
         """
         outputs = dict[str, Tensor]()
         if self.reply:
             outputs["reply"] = self.reply(x, pooled)
-        if self.soft_policy:
-            outputs["soft_policy"] = self.soft_policy(x, pooled)
         if self.ownership:
             outputs["ownership"] = self.ownership(x).flatten(1)
         if self.score:
@@ -166,14 +155,7 @@ def _numbers(tensor: Tensor) -> NDArray[np.float32]:
 
 
 def auxiliary_losses(
-    outputs: dict[str, Tensor],
-    *,
-    replies: Tensor,
-    ownership: Tensor,
-    score_leads: Tensor,
-    policies: Tensor,
-    legal: Tensor,
-    settings: TrainingSettings,
+    outputs: dict[str, Tensor], *, replies: Tensor, ownership: Tensor, score_leads: Tensor, ownership_weight: float
 ) -> dict[str, Tensor]:
     """The weighted losses of the heads' outputs, as means over all N positions; those without a target count as 0.
 
@@ -183,9 +165,7 @@ def auxiliary_losses(
         ownership: ``[N, H * W]``, 1 where a point becomes the mover's, -1 where it becomes the opponent's, else 0.
         score_leads: ``[N]``, the mover's lead in points; NaN where the game was not played out, so that neither it nor
             the ownership is known.
-        policies: ``[N, A]``, of the searches, or zero where there was no full search.
-        legal: ``[N, A]``, whether an action is.
-        settings: with the weights of the losses.
+        ownership_weight: the weight of the ownership loss.
     """
     losses = dict[str, Tensor]()
     known = torch.isfinite(score_leads)
@@ -198,18 +178,9 @@ def auxiliary_losses(
         each = functional.binary_cross_entropy_with_logits(
             outputs["ownership"].float(), targets, reduction="none"
         ).mean(1)
-        losses["ownership_loss"] = settings.ownership_weight * (each * known).mean()
+        losses["ownership_loss"] = ownership_weight * (each * known).mean()
     if "score" in outputs:
         targets = torch.where(known, score_leads, 0.0) / SCORE_SCALE
         each = functional.smooth_l1_loss(outputs["score"].float(), targets, reduction="none")
         losses["score_loss"] = SCORE_WEIGHT * (each * known).mean()
-    if "soft_policy" in outputs:
-        log_policy = log_policies(outputs["soft_policy"], legal)
-        losses["soft_policy_loss"] = -settings.soft_policy_weight * (softened(policies) * log_policy).sum(1).mean()
     return losses
-
-
-def softened(policies: Tensor) -> Tensor:
-    """Policies ``[N, A]`` at ``SOFT_TEMPERATURE``; rows of zeros stay so."""
-    soft = policies ** (1 / SOFT_TEMPERATURE)
-    return soft / soft.sum(1, keepdim=True).clamp(min=1)

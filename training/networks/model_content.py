@@ -30,7 +30,7 @@ from pydantic import (
     model_serializer,
 )
 
-from configs.older_options import with_older_options
+from configs.older_options import with_older_options, without_left_settings
 from training.data.columns import decompress, from_planes, to_planes
 from training.networks.model_heading import DIGEST_BYTES, MODEL_MAGIC, MODEL_PREFIX, content_sha256
 
@@ -110,6 +110,11 @@ class Description(HeaderSection):
     @classmethod
     def _complete(cls, options: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
         return with_older_options(info.data.get("game", ""), options)
+
+    @field_validator("network")
+    @classmethod
+    def _without_left(cls, network: dict[str, Any]) -> dict[str, Any]:
+        return without_left_settings("network", network)
 
     @model_serializer(mode="wrap")
     def _without_zero(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:

@@ -40,7 +40,6 @@ def build_network(
     predict_reply: bool = False,
     predict_ownership: bool = False,
     predict_score: bool = False,
-    predict_soft_policy: bool = False,
     **options: Any,
 ) -> nn.Module:
     """Build a network for ``game``: observations ``[N, C, H, W]`` -> (policy logits ``[N, A]``, value logits).
@@ -56,7 +55,6 @@ def build_network(
         predict_reply: add an auxiliary head for the opponent's reply (training/networks/auxiliary_heads.py).
         predict_ownership: add one for each point's owner at the end of the game.
         predict_score: add one for the final score.
-        predict_soft_policy: add one for the search's policy at a high temperature.
         options: of a user's own network.
 
     Raises:
@@ -76,12 +74,7 @@ def build_network(
         )
     if squeeze_excitation and type == "spiking":
         raise ValueError(f"network.squeeze_excitation: a network of type {type} has no such blocks")
-    heads = {
-        "reply": predict_reply,
-        "ownership": predict_ownership,
-        "score": predict_score,
-        "soft_policy": predict_soft_policy,
-    }
+    heads = {"reply": predict_reply, "ownership": predict_ownership, "score": predict_score}
     _require_heads(game, type, heads)
     network: nn.Module = NETWORKS[type](
         observation_shape=game.observation_shape,
@@ -104,7 +97,6 @@ def build_network(
             board=game.observation_shape[1:],
             policy=policy,
             reply=predict_reply,
-            soft_policy=predict_soft_policy,
             ownership=planes,
             score=predict_score,
         )
@@ -140,8 +132,7 @@ def _require_heads(game: Game, type: str, heads: Mapping[str, bool]) -> None:
         raise ValueError(
             f"network.predict_reply: {game.name} has no replies; only two-player games without chance have them"
         )
-    of_ends = [name for name in wanted if name in ("ownership", "score")]
-    if game.final_score is None and of_ends:
+    if game.final_score is None and (heads["ownership"] or heads["score"]):
         raise ValueError(
-            f"network.predict_{of_ends[-1]}: {game.name} has no final score of its board; Go and Connect Four have one"
+            f"network.predict_{wanted[-1]}: {game.name} has no final score of its board; Go and Connect Four have one"
         )

@@ -1,13 +1,12 @@
 """Auxiliary heads: their targets are right on readable boards, they are learned, and play ignores them."""
 
-import math
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from configs.schema import NetworkSettings, TrainingSettings
+from configs.schema import NetworkSettings
 from games import Game, load_game
 from games.game import States
 from games.go.rules import score_lead
@@ -17,7 +16,7 @@ from tests.training.synthetic import synthetic_batch
 from training.data.imported_games import ImportedGame, batch_of_files
 from training.data.records import GameBatch
 from training.learning.learner import Learner, to_tensors
-from training.networks.auxiliary_heads import auxiliary_losses, predictions_of, scoring_network, softened
+from training.networks.auxiliary_heads import predictions_of, scoring_network
 from training.networks.evaluator import Evaluator
 from training.networks.model_file import Model, decode_model, describe_model, encode_model
 from training.networks.network import build_network
@@ -25,12 +24,7 @@ from training.networks.resnet import ResNet
 from training.replay.replay import Batch, ReplayWindow
 
 GO = load_game("go", size=5, komi=0.5)
-HEADS: dict[str, Any] = {
-    "predict_reply": True,
-    "predict_ownership": True,
-    "predict_score": True,
-    "predict_soft_policy": True,
-}
+HEADS: dict[str, Any] = {"predict_reply": True, "predict_ownership": True, "predict_score": True}
 # Black has the columns A and B and a stone on C3, White has D and E, and the rest of C is neutral: Black wins by half a
 # point.
 WALLS = "B1 D1 B2 D2 B3 D3 B4 D4 B5 D5 C3 pass pass"
@@ -160,44 +154,12 @@ def test_each_head_can_memorize_a_batch() -> None:
         predict_ownership=True,
     )
     _, first, last = learn(batch, **HEADS)
-    of_heads = ("reply_loss", "ownership_loss", "score_loss", "soft_policy_loss")
+    of_heads = ("reply_loss", "ownership_loss", "score_loss")
     assert first["auxiliary_loss"] == pytest.approx(sum(first[name] for name in of_heads))
     assert first["loss"] == pytest.approx(first["policy_loss"] + first["value_loss"] + first["auxiliary_loss"])
     for name in ("policy_loss", "value_loss", *of_heads):
         assert 0 <= last[name] < 0.6 * first[name], name
     assert "reply_loss" not in learn(batch, steps=1, predict_score=True)[1]
-
-
-def test_the_soft_policy_is_the_target_at_a_temperature_of_four() -> None:
-    policies = torch.tensor([[0.0, 0.0625, 0.9375, 0.0], [0.0] * 4, [0.0, 1.0, 0.0, 0.0]])
-    soft = softened(policies)
-    total = 0.5 + 0.9375**0.25
-    assert soft[0].tolist() == pytest.approx([0, 0.5 / total, 0.9375**0.25 / total, 0])
-    assert soft[1:].tolist() == policies[1:].tolist()  # without a full search there is nothing to learn
-
-
-def soft_loss(logits: list[list[float]], policies: list[list[float]], legal: list[list[bool]], weight: float) -> float:
-    """Return the soft policy's loss on positions without a known end."""
-    count = len(logits)
-    losses = auxiliary_losses(
-        {"soft_policy": torch.tensor(logits)},
-        replies=torch.zeros(count, 0),
-        ownership=torch.zeros(count, 0),
-        score_leads=torch.full((count,), torch.nan),
-        policies=torch.tensor(policies),
-        legal=torch.tensor(legal),
-        settings=TrainingSettings(soft_policy_weight=weight),
-    )
-    return float(losses["soft_policy_loss"])
-
-
-def test_the_loss_of_the_soft_policy_is_over_legal_moves_and_full_searches_alone() -> None:
-    legal = [[True, True, False]]
-    even = soft_loss([[0.0, 0.0, 50.0]], [[0.5, 0.5, 0.0]], legal, 8.0)
-    assert even == pytest.approx(8 * math.log(2))
-    two = [[0.0, 0.0, 50.0], [3.0, -1.0, 0.0]]
-    assert soft_loss(two, [[0.5, 0.5, 0.0], [0.0] * 3], 2 * legal, 8.0) == pytest.approx(even / 2)
-    assert soft_loss(two, [[0.5, 0.5, 0.0], [0.0] * 3], 2 * legal, 0.0) == 0
 
 
 @pytest.mark.medium
@@ -323,11 +285,6 @@ def test_play_ignores_the_heads_but_they_travel() -> None:
             "go",
             {"type": "spiking", "predict_reply": True},
             "network.predict_reply: a network of type spiking has no such head",
-        ),
-        (
-            "twenty48",
-            {"type": "spiking", "predict_soft_policy": True},
-            "network.predict_soft_policy: a network of type spiking has no such head",
         ),
     ],
 )

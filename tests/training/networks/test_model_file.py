@@ -161,6 +161,16 @@ def test_a_model_of_a_network_type_that_has_left_is_refused_with_the_types_that_
         old.build(CONNECT_FOUR)
 
 
+def test_a_model_without_a_head_that_has_left_is_read_and_one_with_it_is_refused() -> None:
+    network = SMALL | {"type": "resnet", "predict_soft_policy": False}
+    old = replace(model(), description=describe_model(CONNECT_FOUR, network, 1))
+    assert "predict_soft_policy" not in old.description.network
+    old.build(CONNECT_FOUR)
+    soft = replace(old, description=describe_model(CONNECT_FOUR, network | {"predict_soft_policy": True}, 1))
+    with pytest.raises(CorruptModel, match="a network of type resnet has no option predict_soft_policy"):
+        soft.build(CONNECT_FOUR)
+
+
 def test_a_built_network_has_copies_of_the_weights() -> None:
     got = decode_model(DATA)
     before = {name: tensor.clone() for name, tensor in got.weights.items()}
