@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-BEFORE: dict[str, dict[str, Any]] = {"connect_four": {"planes": "threats"}}
+BEFORE: dict[str, dict[str, Any]] = {"connect_four": {"planes": "threats"}, "chess": {"history": 8}}
 # Settings of techniques that did not pay, by section: the value at which they did nothing; None: they had no effect of
 # their own. docs/results/learning_techniques.md says what was measured.
 LEFT: dict[str, dict[str, Any]] = {

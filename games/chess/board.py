@@ -24,12 +24,13 @@ Squares = Any  # a set of squares: a 64-bit word, for which numba and numpy have
 # the kind of draw; for each of the last eight positions, the newest lowest, the number of its earlier occurrences, four
 # bits each.
 PLY, LAST_PLY, CLOCK, CASTLING, EN_PASSANT, DRAWN, REPEATED = range(7)
-# The constants: the number of plies, of occurrences of a position, and of plies on the clock that make a draw.
-MAX_PLIES, MOST_REPEATED, LAST_CLOCK = range(7, 10)
+# The constants: the number of plies, of occurrences of a position, and of plies on the clock that make a draw; the
+# positions that a network sees.
+MAX_PLIES, MOST_REPEATED, LAST_CLOCK, SEEN = range(7, 11)
 # Then the last eight positions, position p at ``p % 8``, each as its mover saw it: ``Bitboards`` and their hash; 0
 # before the game. Then a key of each position since the last capture or pawn move, indexed by its clock, to find
 # repetitions.
-POSITIONS, HISTORY, POSITION_WORDS = 10, 8, 5
+POSITIONS, HISTORY, POSITION_WORDS = 11, 8, 5
 KEYS = POSITIONS + HISTORY * POSITION_WORDS
 
 NOT_DRAWN, BY_REPETITION, BY_CLOCK, BY_MATERIAL, BY_LENGTH = range(5)

@@ -25,6 +25,7 @@ from games.chess.board import (
     PASSING_ROW,
     PLANES,
     PLY,
+    SEEN,
     STEPS,
     UNDERPROMOTIONS,
     Bitboards,
@@ -49,11 +50,12 @@ MOST_PIECES, MOST_PAWNS = 16, 8  # per player
 UPSIDE_DOWN = 56  # square ^ UPSIDE_DOWN is the square as the other player sees it
 
 
-def empty_row(*, max_plies: int, claim_draws: bool) -> States:
+def empty_row(*, max_plies: int, claim_draws: bool, history: int) -> States:
     """A row without a position."""
     last_clock = 100 if claim_draws else 150
     row = np.zeros(KEYS + last_clock + 1, np.int64)
     row[MAX_PLIES], row[MOST_REPEATED], row[LAST_CLOCK] = max_plies, 3 if claim_draws else 5, last_clock
+    row[SEEN] = history
     return row
 
 
@@ -187,7 +189,7 @@ def position_from_fen(game: Game, fen: str) -> States:
     """
     if game.name != "chess":
         raise ValueError(f"FEN is for chess, not for {game.name}")
-    row = empty_row(max_plies=game.options["max_plies"], claim_draws=game.options["claim_draws"])
+    row = empty_row(**game.options)
     set_up(row, fen)
     return row
 

@@ -21,18 +21,21 @@ flipped vertically.
 - 64 to 72: underpromotions, ``64 + 3 * piece + way``; the pieces are knight, bishop, rook; the ways are straight ahead,
   capturing to the east, capturing to the west.
 
-**Observation**, ``[119, 8, 8]``. A group of 14 planes for each of the last eight positions, the newest first, all seen
-by the player to move now, and 0 before the start of the game. In a group:
+**Observation**, ``[14 * history + 7, 8, 8]``; AlphaZero has a history of eight positions. A group of 14 planes for each
+of the last ``history`` positions, the newest first, all seen by the player to move now, and 0 before the start of the
+game. In a group:
 
 - 0 to 5: its own pawns, knights, bishops, rooks, queens, king; 6 to 11: its opponent's.
 - 12: all ones if that position had occurred before; 13: if twice or more.
 
 Then planes that are the same at every square:
 
-- 112: 1 if White is to move.
-- 113: the plies played, as a share of ``max_plies``.
-- 114, 115: 1 if it may still castle to the kingside, to the queenside; 116, 117: if its opponent may.
-- 118: the plies since a capture or a pawn move, as a share of those that make a draw.
+- 0: 1 if White is to move.
+- 1: the plies played, as a share of ``max_plies``.
+- 2, 3: 1 if it may still castle to the kingside, to the queenside; 4, 5: if its opponent may.
+- 6: the plies since a capture or a pawn move, as a share of those that make a draw.
+
+The position before shows whether a pawn may capture en passant, so the history has at least two.
 
 There are no symmetries, because of castling and pawns. The kernels that play are in ``games.chess.board`` and
 ``games.chess.moves``; ``games.chess.notation`` reads and writes positions and moves.
@@ -53,6 +56,7 @@ from games.chess.board import (
     POSITION_WORDS,
     POSITIONS,
     REPEATED,
+    SEEN,
     SHORT_ROOK,
     Squares,
     board_at,
@@ -68,7 +72,7 @@ from games.game import Game, Planes, Returns, Rules, States, no_chance, observe_
 from games.intrinsics import byte_swap, lowest_bit
 
 GROUP = 14  # planes per position
-WHITE_MOVES, PROGRESS, OWN_CASTLING, THEIR_CASTLING, STANDSTILL, OBSERVED = 112, 113, 114, 116, 118, 119
+WHITE_MOVES, PROGRESS, OWN_CASTLING, THEIR_CASTLING, STANDSTILL, CONSTANT_PLANES = 0, 1, 2, 4, 6, 7
 LONGEST = 17_697  # an upper bound of the plies of a game that 75 moves without progress end
 
 
@@ -97,7 +101,8 @@ def mark_squares(planes: Planes, plane: int, squares: Squares) -> None:
 @observe_kernel
 def observe(state: States, planes: Planes) -> None:
     planes[:] = np.float32(0.0)
-    for age in range(HISTORY):
+    history = planes.shape[0] // GROUP
+    for age in range(history):
         board = board_at(state, state[PLY] - age)
         if age & 1:
             board = swap_sides(board)
@@ -116,52 +121,55 @@ def observe(state: States, planes: Planes) -> None:
             if repeated > times:
                 planes[GROUP * age + 12 + times] = np.float32(1.0)
     castling, theirs = state[CASTLING], byte_swap(state[CASTLING])
-    planes[WHITE_MOVES] = np.float32(1 - (state[PLY] & 1))
-    planes[PROGRESS] = np.float32(1.0) - np.float32(state[LAST_PLY] - state[PLY]) / np.float32(state[MAX_PLIES])
+    whole = planes[GROUP * history :]
+    whole[WHITE_MOVES] = np.float32(1 - (state[PLY] & 1))
+    whole[PROGRESS] = np.float32(1.0) - np.float32(state[LAST_PLY] - state[PLY]) / np.float32(state[MAX_PLIES])
     for side in range(2):
         rook = square_bit(LONG_ROOK if side else SHORT_ROOK)
-        planes[OWN_CASTLING + side] = np.float32(castling & rook != 0)
-        planes[THEIR_CASTLING + side] = np.float32(theirs & rook != 0)
-    planes[STANDSTILL] = np.float32(state[CLOCK]) / np.float32(state[LAST_CLOCK])
+        whole[OWN_CASTLING + side] = np.float32(castling & rook != 0)
+        whole[THEIR_CASTLING + side] = np.float32(theirs & rook != 0)
+    whole[STANDSTILL] = np.float32(state[CLOCK]) / np.float32(state[LAST_CLOCK])
 
 
 @query_kernel
 def position_hash(state: States) -> int:
     key = mix_hash(mix_hash(state[PLY] & 1, state[LAST_PLY] - state[PLY]), state[CLOCK] << 32 | state[REPEATED])
     key = mix_hash(key, state[CASTLING])
-    for age in range(HISTORY):
+    for age in range(state[SEEN]):
         key = mix_hash(key, state[POSITIONS + POSITION_WORDS * (state[PLY] - age & HISTORY - 1) + POSITION_WORDS - 1])
     return key
 
 
-def chess(*, max_plies: int = 512, claim_draws: bool = True) -> Game:
+def chess(*, max_plies: int = 512, claim_draws: bool = True, history: int = HISTORY) -> Game:
     """Chess from the usual position.
 
     Args:
         max_plies: plies after which the game is drawn. With ``claim_draws`` fifty moves without progress end it anyway,
             but in the worst case only after some 11,800 plies; games of random moves have 340 on average.
         claim_draws: whether threefold repetition and fifty moves end the game; else fivefold repetition and 75 moves.
+        history: positions that a network sees, from 2 to 8. Each takes 14 planes, and with them time.
 
     Raises:
         ValueError, TypeError: an option is out of range, or of the wrong type.
     """
-    if not isinstance(max_plies, int) or isinstance(max_plies, bool):
-        raise TypeError(f"max_plies must be a whole number, not {max_plies!r}")
-    if not 1 <= max_plies <= LONGEST:
-        raise ValueError(f"max_plies must be from 1 to {LONGEST}, not {max_plies}")
+    for name, number, least, most in (("max_plies", max_plies, 1, LONGEST), ("history", history, 2, HISTORY)):
+        if not isinstance(number, int) or isinstance(number, bool):
+            raise TypeError(f"{name} must be a whole number, not {number!r}")
+        if not least <= number <= most:
+            raise ValueError(f"{name} must be from {least} to {most}, not {number}")
     if not isinstance(claim_draws, bool):
         raise TypeError(f"claim_draws must be true or false, not {claim_draws!r}")
-    start = empty_row(max_plies=max_plies, claim_draws=claim_draws)
+    start = empty_row(max_plies=max_plies, claim_draws=claim_draws, history=history)
     set_up(start, START_FEN)
     return Game(
         name="chess",
-        options={"max_plies": max_plies, "claim_draws": claim_draws},
+        options={"max_plies": max_plies, "claim_draws": claim_draws, "history": history},
         rules_version=1,
         rules=Rules(legal_actions, step, current_player, terminal, returns, observe, position_hash, no_chance),
         start=start,
         num_players=2,
         num_actions=PLANES * 64,
-        observation_shape=(OBSERVED, 8, 8),
+        observation_shape=(GROUP * history + CONSTANT_PLANES, 8, 8),
         policy_planes=PLANES,
         max_plies=max_plies,
         most_legal_actions=MOST_MOVES,

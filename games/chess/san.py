@@ -15,6 +15,7 @@ import numpy as np
 from games.chess.board import (
     BISHOP,
     CLOCK,
+    HISTORY,
     KING_HOME,
     KNIGHT,
     LAST_CLOCK,
@@ -121,7 +122,7 @@ def describe_move(state: States, action: int) -> tuple[int, bool, bool, bool, bo
 @functools.cache
 def _step() -> Callable[[Any, States, int], None]:
     """``call_step`` without type dispatch, which would take longer than everything else."""
-    return specialized(call_step, step, empty_row(max_plies=1, claim_draws=True), 0)
+    return specialized(call_step, step, empty_row(max_plies=1, claim_draws=True, history=HISTORY), 0)
 
 
 def play_action(state: States, action: int) -> None:

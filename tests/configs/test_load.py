@@ -241,10 +241,13 @@ def test_resolved_settings_load_again_unchanged(
     assert load_settings(folder / "config.yaml") == settings
 
 
-def test_a_run_s_copy_that_names_no_planes_is_of_before_there_was_a_choice(tmp_path: Path) -> None:
-    settings = Settings.model_validate({"run": {"name": "r"}, "game": {"name": "connect_four"}})
+@pytest.mark.parametrize(("game", "options"), [("connect_four", {"planes": "threats"}), ("chess", {"history": 8})])
+def test_a_run_s_copy_that_does_not_name_an_option_is_of_before_there_was_a_choice(
+    tmp_path: Path, game: str, options: dict[str, Any]
+) -> None:
+    settings = Settings.model_validate({"run": {"name": "r"}, "game": {"name": game}})
     save_resolved(settings, tmp_path)
-    assert load_settings(tmp_path / "config.yaml").game.options == {"planes": "threats"}
+    assert load_settings(tmp_path / "config.yaml").game.options == options
     (tmp_path / "versions.json").unlink()
     assert load_settings(tmp_path / "config.yaml").game.options == {}
 

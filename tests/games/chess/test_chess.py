@@ -324,7 +324,7 @@ def test_the_last_two_fields_are_optional_and_other_games_have_no_fen(game: Game
         position_from_fen(load_game("go"), START_FEN)
 
 
-@pytest.mark.parametrize("options", [{"max_plies": 0}, {"max_plies": 17_698}, {"max_plies": True}, {"claim_draws": 1}])
+@pytest.mark.parametrize("options", [{"max_plies": 0}, {"max_plies": 17_698}, {"max_plies": True}, {"claim_draws": 1}, {"history": 1}])
 def test_options_out_of_range_are_refused(options: dict[str, int]) -> None:
     with pytest.raises(ValueError, match=next(iter(options))):
         load_game("chess", **options)

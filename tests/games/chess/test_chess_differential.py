@@ -155,11 +155,12 @@ def test_positions_that_have_tripped_up_other_programs_have_as_many_leaves(fen: 
     assert perft(load_game("chess"), 4, position_from_fen(load_game("chess"), fen)) == leaves(chess.Board(fen), 4)
 
 
-def planes_of(board: chess.Board, repeated: list[int], *, plies: int, max_plies: int) -> NDArray[np.float32]:
+def planes_of(board: chess.Board, repeated: list[int], game: Game) -> NDArray[np.float32]:
     """Return the planes that ``games.chess.rules`` documents for the player to move."""
-    planes = np.zeros((119, 8, 8), np.float32)
-    mover, past = board.turn, board.copy()
-    for age in range(min(8, plies + 1)):
+    history, plies = game.options["history"], len(board.move_stack)
+    planes = np.zeros((14 * history + 7, 8, 8), np.float32)
+    mover, past, whole = board.turn, board.copy(), planes[14 * history :]
+    for age in range(min(history, plies + 1)):
         for square, piece in past.piece_map().items():
             row = chess.square_rank(square) if mover == chess.BLACK else 7 - chess.square_rank(square)
             planes[14 * age + 6 * (piece.color != mover) + piece.piece_type - 1, row, chess.square_file(square)] = 1
@@ -167,17 +168,17 @@ def planes_of(board: chess.Board, repeated: list[int], *, plies: int, max_plies:
         planes[14 * age + 13] = repeated[-1 - age] >= 2
         if past.move_stack:
             past.pop()
-    planes[112] = mover == chess.WHITE
-    planes[113] = plies / max_plies
+    whole[0] = mover == chess.WHITE
+    whole[1] = plies / game.max_plies
     for side, color in enumerate((mover, not mover)):
-        planes[114 + 2 * side] = board.has_kingside_castling_rights(color)
-        planes[115 + 2 * side] = board.has_queenside_castling_rights(color)
-    planes[118] = board.halfmove_clock / (150 if max_plies == 300 else 100)
+        whole[2 + 2 * side] = board.has_kingside_castling_rights(color)
+        whole[3 + 2 * side] = board.has_queenside_castling_rights(color)
+    whole[6] = board.halfmove_clock / (100 if game.options["claim_draws"] else 150)
     return planes
 
 
 @pytest.mark.medium
-@pytest.mark.parametrize("options", [{"max_plies": 400}, {"max_plies": 300, "claim_draws": False}])
+@pytest.mark.parametrize("options", [{"max_plies": 400}, {"max_plies": 300, "claim_draws": False, "history": 2}])
 def test_the_network_s_input_is_as_documented(options: dict[str, int]) -> None:
     game, repeated = load_game("chess", **options), list[int]()
     for state, board, before in games(game, positions=800, seed=5):
@@ -186,5 +187,5 @@ def test_the_network_s_input_is_as_documented(options: dict[str, int]) -> None:
         repeated.append(before)
         if board.root().has_legal_en_passant():
             continue
-        planes = planes_of(board, repeated, plies=len(board.move_stack), max_plies=game.max_plies)
+        planes = planes_of(board, repeated, game)
         assert np.allclose(game.observe(state), planes, rtol=0, atol=1e-6)
