@@ -5,6 +5,9 @@ column 0 the a-file. For Black the board is flipped vertically, not rotated (kin
 always move to lower rows, and all code is written for one side. A set of squares is a word with a bit per square
 (``Bitboards``).
 
+The code also plays the mirror image of the game, in which kings begin on the d-file: castling moves the king two
+squares towards a rook in a corner, whichever file the king is on.
+
 Which moves are legal is in ``games.chess.moves``.
 """
 
@@ -100,9 +103,6 @@ ROWS = tuple(np.int64(_set_of([(row, column) for column in range(8)])) for row i
 _, PROMOTING_ROW, PASSING_ROW, TAKING_ROW, PUSHED_ROW, CROSSED_ROW, PAWN_ROW, HOME_ROW = ROWS
 LIGHT = np.int64(_set_of([(row, column) for row in range(8) for column in range(8) if (row + column) % 2 == 0]))
 KING_HOME, LONG_ROOK, SHORT_ROOK = 60, 56, 63
-LONG_EMPTY, SHORT_EMPTY = np.int64(_set_of([(7, 1), (7, 2), (7, 3)])), np.int64(_set_of([(7, 5), (7, 6)]))
-LONG_CROSSED, SHORT_CROSSED = np.int64(_set_of([(7, 2), (7, 3)])), SHORT_EMPTY
-LONG_ROOK_MOVE, SHORT_ROOK_MOVE = np.int64(_set_of([(7, 0), (7, 3)])), np.int64(_set_of([(7, 7), (7, 5)]))
 LONG_PLANE, SHORT_PLANE = 7 * 6 + 1, 7 * 2 + 1  # two squares to the west, and to the east
 
 
@@ -179,7 +179,9 @@ def board_after(board: Bitboards, action: int, passing: Squares) -> Bitboards:
         straight |= square_bit(target) if piece != BISHOP else NONE
         diagonal |= square_bit(target) if piece == BISHOP or piece == QUEEN else NONE
     elif (plane == SHORT_PLANE or plane == LONG_PLANE) and square_bit(origin) & board.short & board.diagonal != 0:
-        rook = SHORT_ROOK_MOVE if plane == SHORT_PLANE else LONG_ROOK_MOVE
+        rook = square_bit(SHORT_ROOK) | square_bit(origin + 1)
+        if plane == LONG_PLANE:
+            rook = square_bit(LONG_ROOK) | square_bit(origin - 1)
         own, straight = own ^ rook, straight ^ rook
     return Bitboards(own, short, straight, diagonal)
 

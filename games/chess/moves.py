@@ -18,14 +18,11 @@ from games.chess.board import (
     DRAWN,
     EDGES,
     EN_PASSANT,
-    KING_HOME,
     KING_STEPS,
     KNIGHT_EDGES,
     KNIGHT_PLANES,
     KNIGHT_SHIFTS,
     KNIGHT_STEPS,
-    LONG_CROSSED,
-    LONG_EMPTY,
     LONG_ROOK,
     NONE,
     NOT_DRAWN,
@@ -35,8 +32,6 @@ from games.chess.board import (
     PLY,
     PROMOTING_ROW,
     SHIFTS,
-    SHORT_CROSSED,
-    SHORT_EMPTY,
     SHORT_ROOK,
     STRAIGHT,
     TAKING_ROW,
@@ -137,16 +132,15 @@ def attacked_squares(board: Bitboards) -> Squares:
 
 
 @inlined
-def castling_king(castling: Squares, d: int, occupied: Squares, attacked: Squares) -> Squares:
+def castling_king(king: Squares, castling: Squares, d: int, occupied: Squares, attacked: Squares) -> Squares:
     """The king's square if it may castle to the east, direction 2, or to the west; else empty.
 
     The king must not be in check.
     """
-    if d == 2:
-        may = castling & square_bit(SHORT_ROOK) != 0 and occupied & SHORT_EMPTY == 0 and attacked & SHORT_CROSSED == 0
-    else:
-        may = castling & square_bit(LONG_ROOK) != 0 and occupied & LONG_EMPTY == 0 and attacked & LONG_CROSSED == 0
-    return square_bit(KING_HOME) if may else NONE
+    rook = SHORT_ROOK if d == 2 else LONG_ROOK
+    crossed = rotated(king, 1) | rotated(king, 2) if d == 2 else rotated(king, -1) | rotated(king, -2)
+    may = castling & square_bit(rook) != 0 and attacked & crossed == 0
+    return king if may and BETWEEN[lowest_bit(king), rook] & occupied == 0 else NONE
 
 
 @inlined
@@ -230,7 +224,7 @@ def generate(state: States, out: Actions) -> int:
             taking_east, taking_west = (taking if d == 1 else taking_east), (taking if d == 7 else taking_west)
             steps |= taking | rotated(passing & PASSING_ROW, -shift) & passing & TAKING_ROW
         elif d == 2 or d == 6:
-            leaps = castling_king(castling, d, occupied, attacked)
+            leaps = castling_king(king, castling, d, occupied, attacked)
         ways = DirectionMoves(own, ~occupied, goals, steps, leaps)
         count = write_slides(out, count, d, (diagonal if d & 1 else straight) & free, ways)
     count = write_knight_moves(out, count, knights, goals)

@@ -37,20 +37,27 @@ Then planes that are the same at every square:
 
 The position before shows whether a pawn may capture en passant, so the history has at least two.
 
-There are no symmetries, because of castling and pawns. The kernels that play are in ``games.chess.board`` and
-``games.chess.moves``; ``games.chess.notation`` reads and writes positions and moves.
+**Symmetry.** The mirror image, in which the a-file becomes the h-file, is a game by the same rules in which kings begin
+on the d-file. Learners show half of the positions mirrored.
+
+The kernels that play are in ``games.chess.board`` and ``games.chess.moves``; ``games.chess.notation`` reads and writes
+positions and moves.
 """
 
 import numpy as np
+from numpy.typing import NDArray
 
 from games.chess.board import (
     CASTLING,
     CLOCK,
     HISTORY,
+    KING_HOME,
     LAST_CLOCK,
     LAST_PLY,
     LONG_ROOK,
     MAX_PLIES,
+    NONE,
+    PAWN_COLUMNS,
     PLANES,
     PLY,
     POSITION_WORDS,
@@ -58,7 +65,11 @@ from games.chess.board import (
     REPEATED,
     SEEN,
     SHORT_ROOK,
+    STEPS,
+    UNDERPROMOTIONS,
+    Bitboards,
     Squares,
+    begin_position,
     board_at,
     mix_hash,
     square_bit,
@@ -73,6 +84,7 @@ from games.intrinsics import byte_swap, lowest_bit
 
 GROUP = 14  # planes per position
 WHITE_MOVES, PROGRESS, OWN_CASTLING, THEIR_CASTLING, STANDSTILL, CONSTANT_PLANES = 0, 1, 2, 4, 6, 7
+SQUARES, MIRRORED = np.arange(64, dtype=np.int32), np.int32(7)  # square ^ MIRRORED is the square as a mirror shows it
 LONGEST = 17_697  # an upper bound of the plies of a game that 75 moves without progress end
 
 
@@ -96,6 +108,13 @@ def mark_squares(planes: Planes, plane: int, squares: Squares) -> None:
         square = lowest_bit(squares)
         planes[plane, square >> 3, square & 7] = np.float32(1.0)
         squares &= squares - 1
+
+
+@inlined
+def castling_rook(king: Squares, side: int) -> Squares:
+    """The corner of the rook with which a king at home castles to the kingside, 0, or to the queenside, 1."""
+    kingside_is_east = lowest_bit(king) & 7 == KING_HOME & 7  # else the game is mirrored
+    return square_bit(SHORT_ROOK if kingside_is_east == (side == 0) else LONG_ROOK)
 
 
 @observe_kernel
@@ -124,10 +143,11 @@ def observe(state: States, planes: Planes) -> None:
     whole = planes[GROUP * history :]
     whole[WHITE_MOVES] = np.float32(1 - (state[PLY] & 1))
     whole[PROGRESS] = np.float32(1.0) - np.float32(state[LAST_PLY] - state[PLY]) / np.float32(state[MAX_PLIES])
+    now = board_at(state, state[PLY])
+    kings = now.short & now.diagonal
     for side in range(2):
-        rook = square_bit(LONG_ROOK if side else SHORT_ROOK)
-        whole[OWN_CASTLING + side] = np.float32(castling & rook != 0)
-        whole[THEIR_CASTLING + side] = np.float32(theirs & rook != 0)
+        whole[OWN_CASTLING + side] = np.float32(castling & castling_rook(kings & now.own, side) != 0)
+        whole[THEIR_CASTLING + side] = np.float32(theirs & castling_rook(kings & ~now.own, side) != 0)
     whole[STANDSTILL] = np.float32(state[CLOCK]) / np.float32(state[LAST_CLOCK])
 
 
@@ -138,6 +158,31 @@ def position_hash(state: States) -> int:
     for age in range(state[SEEN]):
         key = mix_hash(key, state[POSITIONS + POSITION_WORDS * (state[PLY] - age & HISTORY - 1) + POSITION_WORDS - 1])
     return key
+
+
+def mirrored_actions() -> NDArray[np.int32]:
+    """Each action as the mirror image has it, ``[A]``."""
+    planes = {step: plane for plane, step in enumerate(STEPS[:UNDERPROMOTIONS])}
+    mirrored = [planes[rows, -columns] for rows, columns in STEPS[:UNDERPROMOTIONS]]
+    for first in range(UNDERPROMOTIONS, PLANES, len(PAWN_COLUMNS)):
+        mirrored += [first + PAWN_COLUMNS.index(-columns) for columns in PAWN_COLUMNS]
+    return np.concatenate([64 * plane + (SQUARES ^ MIRRORED) for plane in mirrored]).astype(np.int32)
+
+
+def mirrored_start(start: States) -> States:
+    """The mirror image of a position at the start of a game."""
+    row, ply = start.copy(), int(start[PLY])
+    row[POSITIONS:], board = 0, board_at(start, ply)
+    begin_position(row, Bitboards(*(mirrored_squares(squares) for squares in board)), NONE)
+    return row
+
+
+def mirrored_squares(squares: Squares) -> Squares:
+    """The mirror image of a set of squares."""
+    bits = np.array([squares], np.int64).view(np.uint8)  # a row of the board each, whatever the order of bytes
+    return np.packbits(np.unpackbits(bits, bitorder="little").reshape(8, 8)[:, ::-1], bitorder="little").view(np.int64)[
+        0
+    ]
 
 
 def chess(*, max_plies: int = 512, claim_draws: bool = True, history: int = HISTORY) -> Game:
@@ -173,8 +218,9 @@ def chess(*, max_plies: int = 512, claim_draws: bool = True, history: int = HIST
         policy_planes=PLANES,
         max_plies=max_plies,
         most_legal_actions=MOST_MOVES,
-        point_symmetries=np.arange(64, dtype=np.int32)[None],
-        action_symmetries=np.arange(PLANES * 64, dtype=np.int32)[None],
+        point_symmetries=np.stack([SQUARES, SQUARES ^ MIRRORED]),
+        action_symmetries=np.stack([np.arange(PLANES * 64, dtype=np.int32), mirrored_actions()]),
+        symmetric_starts=np.stack([start, mirrored_start(start)]),
         action_name=action_name,
         parse_action=parse_action,
         render=render,

@@ -324,7 +324,9 @@ def test_the_last_two_fields_are_optional_and_other_games_have_no_fen(game: Game
         position_from_fen(load_game("go"), START_FEN)
 
 
-@pytest.mark.parametrize("options", [{"max_plies": 0}, {"max_plies": 17_698}, {"max_plies": True}, {"claim_draws": 1}, {"history": 1}])
+@pytest.mark.parametrize(
+    "options", [{"max_plies": 0}, {"max_plies": 17_698}, {"max_plies": True}, {"claim_draws": 1}, {"history": 1}]
+)
 def test_options_out_of_range_are_refused(options: dict[str, int]) -> None:
     with pytest.raises(ValueError, match=next(iter(options))):
         load_game("chess", **options)
@@ -346,3 +348,19 @@ def test_the_board_is_rendered_for_people(game: Game) -> None:
   a b c d e f g h
 Black to move, in check"""
     )
+
+
+def test_the_mirror_image_of_a_game_castles_to_both_sides(game: Game) -> None:
+    white_short = "g1f3 g8f6 g2g3 g7g6 f1g2 f8g7 e1g1 e8g8".split()
+    white_long = "d2d4 d7d5 c1f4 c8f5 b1c3 b8c6 d1d2 d8d7 e1c1 e8c8".split()
+    points, actions = game.point_symmetries[1], game.action_symmetries[1]
+    for moves_of_game in (white_short, white_long):
+        state, mirrored = game.mirrored_initial_states()
+        for name in moves_of_game:
+            action = action_of_uci(state, name)
+            assert np.array_equal(game.legal_actions(mirrored), np.sort(actions[game.legal_actions(state)]))
+            game.play(state, action)
+            game.play(mirrored, int(actions[action]))
+            planes = game.observe(state).reshape(-1, 64)
+            assert np.array_equal(game.observe(mirrored).reshape(-1, 64), planes[:, points])
+        assert fen_of(state).split()[2] == "-"
