@@ -167,6 +167,7 @@ class NetworkSettings(Section):
     predict_reply: bool = False  # auxiliary heads, used in training only; not of type spiking
     predict_ownership: bool = False  # this and the next: only for Go and Connect Four
     predict_score: bool = False
+    predict_future: bool = False  # only for games of two players whose observations begin with their pieces
 
     @model_validator(mode="before")
     @classmethod
@@ -329,6 +330,8 @@ class TrainingSettings(Section):
     ema_decay: Annotated[float, Field(ge=0, lt=1)] = 0.999  # per step; 0: self-play uses the raw weights
     value_weight: NotNegative = 1.0
     ownership_weight: NotNegative = 1.5
+    future_weight: NotNegative = 1.5
+    future_plies: Annotated[int, Field(ge=1, le=1000)] = 6
     td_lambda: Share = 1.0  # 1: the outcome; less: also later root values
     mixed_precision: Auto | bool = "auto"
     symmetries: bool = True

@@ -42,7 +42,7 @@ UNWRITTEN = -7  # what arrays hold before a kernel writes them; no action and no
 GUARD = 8  # elements after an output array that no kernel may write
 CONSTANTS = (  # what load_game must reproduce
     *("name", "options", "rules_version", "num_players", "num_actions", "num_outcomes", "most_legal_actions"),
-    *("observation_shape", "policy_planes", "max_plies"),
+    *("observation_shape", "policy_planes", "piece_planes", "max_plies"),
 )
 TABLES = ("start", "symmetric_starts", "point_symmetries", "action_symmetries", "outcome_symmetries")
 ROUNDING = 1e-5  # how far a sum of probabilities may be from 1
@@ -160,6 +160,12 @@ def _check_constants(game: Game) -> None:
         game,
         f"policy_planes * H * W = {game.policy_planes * height * width} is more than num_actions = {game.num_actions}",
         "lower policy_planes; it is 0 where actions are no points",
+    )
+    _require(
+        0 <= 2 * game.piece_planes <= channels,
+        game,
+        f"the observation has {channels} planes and cannot begin with 2 * piece_planes = {2 * game.piece_planes}",
+        "lower piece_planes; it is 0 where the first planes do not mark the pieces of both players",
     )
     over = game.terminal(game.initial_state())
     _require(not over, game, "the game is over before it starts", "correct start, or what terminal says of it")

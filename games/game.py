@@ -90,6 +90,9 @@ class Game:
     num_actions: int
     observation_shape: tuple[int, int, int]  # C, H, W
     policy_planes: int  # the first policy_planes * H * W actions are (plane, row, column); the rest belong to no point
+    # The first 2 * piece_planes planes of the observation mark the pieces on the board, by their kinds: those of the
+    # player to move, then the opponent's; 0: it does not begin with pieces.
+    piece_planes: int = 0
     max_plies: int  # no game is longer
     # [Y, H * W]: under symmetry y, new point p shows old point point_symmetries[y, p]
     point_symmetries: NDArray[np.int32]

@@ -167,6 +167,7 @@ def plain_game(
         num_actions=num_moves,
         observation_shape=shape,
         policy_planes=num_moves // (shape[1] * shape[2]) if policy_planes is None else policy_planes,
+        piece_planes=1 if planes is own_and_other else 0,
         max_plies=max_plies,
         point_symmetries=points,
         action_symmetries=actions,

@@ -136,6 +136,7 @@ def tic_tac_toe() -> Game:
         num_actions=CELLS,
         observation_shape=(2, SIZE, SIZE),
         policy_planes=1,
+        piece_planes=1,
         max_plies=CELLS,
         point_symmetries=points,
         action_symmetries=action_table(points, planes=1, extra=0),

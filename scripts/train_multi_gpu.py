@@ -48,7 +48,12 @@ DEFAULT_TIME_STEPS = 2  # more of them take longer in proportion; the network pl
 DEFAULT_ITERATIONS, GAMES_PER_ITERATION = 100, 100  # defaults of a new run
 SMOKE = {"iterations": 2, "games_per_iter": 8, "batch_size": 16, "simulations": 4, "blocks": 1, "channels": 8}
 # A spiking network has none.
-NO_OTHER_HEADS = {"predict_reply": False, "predict_ownership": False, "predict_score": False}
+NO_OTHER_HEADS = {
+    "predict_reply": False,
+    "predict_ownership": False,
+    "predict_score": False,
+    "predict_future": False,
+}
 SAVED_GPUS = "gpus"  # in a run's folder: the devices that it last played on
 
 

@@ -216,6 +216,7 @@ def chess(*, max_plies: int = 512, claim_draws: bool = True, history: int = HIST
         num_actions=PLANES * 64,
         observation_shape=(GROUP * history + CONSTANT_PLANES, 8, 8),
         policy_planes=PLANES,
+        piece_planes=6,
         max_plies=max_plies,
         most_legal_actions=MOST_MOVES,
         point_symmetries=np.stack([SQUARES, SQUARES ^ MIRRORED]),

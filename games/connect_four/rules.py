@@ -289,6 +289,7 @@ def connect_four(planes: Observed = "stones") -> Game:
         num_actions=COLUMNS,
         observation_shape=(PLANES[planes], ROWS, COLUMNS),
         policy_planes=0,
+        piece_planes=1,
         max_plies=CELLS,
         point_symmetries=np.stack([cells.ravel(), cells[:, ::-1].ravel()]),
         action_symmetries=np.stack([columns, columns[::-1]]),

@@ -309,6 +309,7 @@ def go(*, size: int = 9, komi: float = 7.0, suicide: bool = False, max_plies: in
         num_actions=size * size + 1,
         observation_shape=(PLANES, size, size),
         policy_planes=1,
+        piece_planes=1,
         max_plies=max_plies,
         point_symmetries=points,
         action_symmetries=action_table(points, planes=1, extra=1),

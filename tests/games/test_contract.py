@@ -315,6 +315,7 @@ BROKEN = [
     (lambda: tic_tac_toe(start=np.zeros(4, np.int32)), "not a row of int64"),
     (lambda: tic_tac_toe(num_players=17), "num_players is 17; give the number of players, from 1 to 16"),
     (lambda: tic_tac_toe(policy_planes=2), "policy_planes"),
+    (lambda: tic_tac_toe(piece_planes=2), "piece_planes"),
     (lambda: tic_tac_toe(rules_version=0), "rules_version"),
     (lambda: tic_tac_toe(rules_version=2), "load_game with these options gives another rules_version"),
     (lambda: tic_tac_toe(options={"size": 3}), "does not build it again: game 'tic_tac_toe'"),

@@ -60,6 +60,7 @@ class TensorBatch:
     replies: Tensor  # [N, A] float32, or [N, 0]
     ownership: Tensor  # [N, H * W] float32, or [N, 0]
     score_leads: Tensor  # [N] float32, NaN where unknown
+    futures: Tensor  # [N, 2 * H * W] float32, or [N, 0]
 
     def part(self, rows: slice) -> "TensorBatch":
         """These rows, in the same memory."""
@@ -357,7 +358,8 @@ class Learner:
             replies=batch.replies,
             ownership=batch.ownership,
             score_leads=batch.score_leads,
-            ownership_weight=self.settings.ownership_weight,
+            futures=batch.futures,
+            settings=self.settings,
         )
         of_heads = sum(auxiliary.values(), start=torch.zeros_like(policy_loss))
         figures = {

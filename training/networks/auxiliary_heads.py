@@ -3,6 +3,7 @@
 
 Sources: KataGo (arXiv 1902.10565, sections 4.1 and 4.2): the opponent's reply with a weight of 0.15, each point's owner
 at the end of the game with 1.5 (training.ownership_weight), and the final score, here as one number with a robust loss.
+Later versions of KataGo also predict future boards; here one, training.future_plies later (training.future_weight).
 """
 
 import copy
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
+from configs.schema import TrainingSettings
 from games.game import Game, Planes
 from training.networks.layers import HEAD_CHANNELS, PolicyHead
 from training.networks.predictions import Predict, Predictions
@@ -35,6 +37,7 @@ class AuxiliaryHeads(nn.Module):
         ownership: the planes that predict each point's owner: 1, whether it is the mover's; 2, whether it is the
             mover's and whether it is the opponent's, for games in which points stay empty; 0: none.
         score: whether to predict the score lead of the player to move.
+        future: whether to predict where the pieces of both players will stand some plies later.
         policy: the number of actions, the policy planes and global pooling, as for ``PolicyHead``.
     """
 
@@ -46,6 +49,7 @@ class AuxiliaryHeads(nn.Module):
         reply: bool,
         ownership: int,
         score: bool,
+        future: bool,
         policy: tuple[int, int, bool],
     ) -> None:
         super().__init__()
@@ -60,11 +64,13 @@ class AuxiliaryHeads(nn.Module):
             last = self.score[-1]
             assert isinstance(last, nn.Linear)
             start_near_zero(last)
+        self.future = nn.Conv2d(channels, 2, 1) if future else None
 
     def forward(self, x: Tensor, pooled: Tensor) -> dict[str, Tensor]:
         """``[N, channels, H, W]`` and the pooled board -> the output of each head.
 
-        Reply: logits ``[N, A]``. Ownership: logits ``[N, planes * H * W]``. Score: ``[N]``, in ``SCORE_SCALE``.
+        Reply: logits ``[N, A]``. Ownership: logits ``[N, planes * H * W]``. Score: ``[N]``, in ``SCORE_SCALE``. Future:
+        logits ``[N, 2 * H * W]``, of the mover's pieces and the opponent's.
         """
         outputs = dict[str, Tensor]()
         if self.reply:
@@ -73,6 +79,8 @@ class AuxiliaryHeads(nn.Module):
             outputs["ownership"] = self.ownership(x).flatten(1)
         if self.score:
             outputs["score"] = self.score(pooled).squeeze(1)
+        if self.future:
+            outputs["future"] = self.future(x).flatten(1)
         return outputs
 
 
@@ -155,7 +163,13 @@ def _numbers(tensor: Tensor) -> NDArray[np.float32]:
 
 
 def auxiliary_losses(
-    outputs: dict[str, Tensor], *, replies: Tensor, ownership: Tensor, score_leads: Tensor, ownership_weight: float
+    outputs: dict[str, Tensor],
+    *,
+    replies: Tensor,
+    ownership: Tensor,
+    score_leads: Tensor,
+    futures: Tensor,
+    settings: TrainingSettings,
 ) -> dict[str, Tensor]:
     """The weighted losses of the heads' outputs, as means over all N positions; those without a target count as 0.
 
@@ -165,7 +179,8 @@ def auxiliary_losses(
         ownership: ``[N, H * W]``, 1 where a point becomes the mover's, -1 where it becomes the opponent's, else 0.
         score_leads: ``[N]``, the mover's lead in points; NaN where the game was not played out, so that neither it nor
             the ownership is known.
-        ownership_weight: the weight of the ownership loss.
+        futures: ``[N, 2 * H * W]``, 1 where a piece of the mover will stand, then where one of the opponent's will.
+        settings: with the weights of the losses.
     """
     losses = dict[str, Tensor]()
     known = torch.isfinite(score_leads)
@@ -178,9 +193,12 @@ def auxiliary_losses(
         each = functional.binary_cross_entropy_with_logits(
             outputs["ownership"].float(), targets, reduction="none"
         ).mean(1)
-        losses["ownership_loss"] = ownership_weight * (each * known).mean()
+        losses["ownership_loss"] = settings.ownership_weight * (each * known).mean()
     if "score" in outputs:
         targets = torch.where(known, score_leads, 0.0) / SCORE_SCALE
         each = functional.smooth_l1_loss(outputs["score"].float(), targets, reduction="none")
         losses["score_loss"] = SCORE_WEIGHT * (each * known).mean()
+    if "future" in outputs:
+        loss = functional.binary_cross_entropy_with_logits(outputs["future"].float(), futures)
+        losses["future_loss"] = settings.future_weight * loss
     return losses

@@ -40,6 +40,7 @@ def build_network(
     predict_reply: bool = False,
     predict_ownership: bool = False,
     predict_score: bool = False,
+    predict_future: bool = False,
     **options: Any,
 ) -> nn.Module:
     """Build a network for ``game``: observations ``[N, C, H, W]`` -> (policy logits ``[N, A]``, value logits).
@@ -55,6 +56,7 @@ def build_network(
         predict_reply: add an auxiliary head for the opponent's reply (training/networks/auxiliary_heads.py).
         predict_ownership: add one for each point's owner at the end of the game.
         predict_score: add one for the final score.
+        predict_future: add one for the pieces on the board some plies later.
         options: of a user's own network.
 
     Raises:
@@ -74,7 +76,12 @@ def build_network(
         )
     if squeeze_excitation and type == "spiking":
         raise ValueError(f"network.squeeze_excitation: a network of type {type} has no such blocks")
-    heads = {"reply": predict_reply, "ownership": predict_ownership, "score": predict_score}
+    heads = {
+        "reply": predict_reply,
+        "future": predict_future,
+        "ownership": predict_ownership,
+        "score": predict_score,
+    }
     _require_heads(game, type, heads)
     network: nn.Module = NETWORKS[type](
         observation_shape=game.observation_shape,
@@ -99,6 +106,7 @@ def build_network(
             reply=predict_reply,
             ownership=planes,
             score=predict_score,
+            future=predict_future,
         )
     return network
 
@@ -131,6 +139,11 @@ def _require_heads(game: Game, type: str, heads: Mapping[str, bool]) -> None:
     if heads["reply"] and (game.num_players != 2 or game.num_outcomes):
         raise ValueError(
             f"network.predict_reply: {game.name} has no replies; only two-player games without chance have them"
+        )
+    if heads["future"] and (game.num_players != 2 or not game.piece_planes):
+        raise ValueError(
+            f"network.predict_future: the observations of {game.name} do not begin with the pieces of two players "
+            "(Game.piece_planes)"
         )
     if game.final_score is None and (heads["ownership"] or heads["score"]):
         raise ValueError(

@@ -1,15 +1,16 @@
-"""The targets of auxiliary heads: the opponent's reply, and ownership and score lead at the end of the game.
+"""The targets of auxiliary heads: the opponent's reply, ownership and score lead at the end of the game, and the pieces
+on the board some plies later.
 
-Records hold neither. The reply is the next position's policy; the last board is found by replaying the game.
+Records hold none of them. The reply is the next position's policy; boards are found by replaying the game.
 """
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from games.compiled import compiled, inlined
-from games.game import Actions, Game, States
+from games.game import Actions, Game, Rules, States
 from training.data.records import GameBatch
 
 Ownership = NDArray[np.int8]  # [G, H * W] 1 where a point is player 0's at the end, -1 where it is player 1's, else 0
@@ -53,6 +54,16 @@ def score_games(
             score_leads[game] = final_score(state, board) / 2
             for point in range(board.size):
                 ownership[game, point] = board[point]
+
+
+class Futures(NamedTuple):
+    """How boards of the future are made targets, and where they are written to."""
+
+    observation_shape: tuple[int, int, int]  # this and the next as ``Game`` has them
+    piece_planes: int
+    plies: int
+    point_table: NDArray[np.int32]  # [Y, H * W]
+    targets: NDArray[np.float32]  # [N, 2 * H * W]
 
 
 @inlined
@@ -104,3 +115,42 @@ def fill_ownership(
         score_leads[n] = sign * game_leads[game]
         for point in range(points.size):
             ownership[n, point] = sign * np.float32(game_ownership[game, points[point]])
+
+
+@compiled
+def fill_futures(
+    rules: Rules,
+    start: States,
+    columns: Any,
+    positions: NDArray[np.int64],
+    symmetries: NDArray[np.int64],
+    futures: Futures,
+) -> None:
+    """Write where the pieces stand in a later position of the same game, as the player to move sees it.
+
+    It is the last position in which the same player is to move, at most ``plies`` later; at the end of a game it may be
+    the position itself.
+    """
+    step, observe, current_player = rules.step, rules.observe, rules.current_player
+    state, later, planes = start.copy(), start.copy(), np.empty(futures.observation_shape, np.float32)
+    flat = planes.reshape(planes.shape[0], -1)
+    points = flat.shape[1]
+    for n in range(positions.size):
+        position = positions[n]
+        game = np.searchsorted(columns.game_starts, position, side="right") - 1
+        end = columns.game_starts[game + 1] if game + 1 < columns.game_starts.size else columns.actions.size
+        state[:] = start
+        for ply in range(columns.game_starts[game], position):
+            step(state, np.int64(columns.actions[ply]))
+        mover, later[:] = current_player(state), state
+        for ply in range(position, min(position + futures.plies, end - 1)):
+            step(state, np.int64(columns.actions[ply]))
+            if current_player(state) == mover:
+                later[:] = state
+        observe(later, planes)
+        moved = futures.point_table[symmetries[n]]
+        for side in range(2):
+            first = side * futures.piece_planes
+            for point in range(points):
+                there = flat[first : first + futures.piece_planes, moved[point]].max()
+                futures.targets[n, side * points + point] = there

@@ -16,7 +16,14 @@ from games.game import Game, Planes, Rules, States
 from games.kept_errors import raise_kept_error
 from training.common.random import Streams, below, seed_stream, uniform
 from training.data.records import CHANCE_OUTCOME, FULL_SEARCH, RANDOM_MOVE, GameBatch
-from training.replay.auxiliary_targets import fill_ownership, fill_replies, final_scores, write_policy
+from training.replay.auxiliary_targets import (
+    Futures,
+    fill_futures,
+    fill_ownership,
+    fill_replies,
+    final_scores,
+    write_policy,
+)
 from training.replay.ring_column import RingColumn
 from training.replay.value_targets import SearchedGames, write_value_targets
 
@@ -37,9 +44,13 @@ class Batch:
     # [N, H * W] 1 where a point will be the mover's, -1 where it will be the opponent's, else 0
     ownership: NDArray[np.float32]
     score_leads: NDArray[np.float32]  # [N] points by which the mover will win; NaN where the end is unknown
+    # [N, 2 * H * W] 1 where a piece of the mover will stand some plies later, then where one of the opponent's will
+    futures: NDArray[np.float32]
 
     @staticmethod
-    def empty(game: Game, count: int, *, replies: bool = False, ownership: bool = False) -> "Batch":
+    def empty(
+        game: Game, count: int, *, replies: bool = False, ownership: bool = False, futures: bool = False
+    ) -> "Batch":
         """Space for ``count`` samples, with or without what auxiliary heads learn."""
         return Batch(
             observations=np.empty((count, *game.observation_shape), np.float32),
@@ -50,6 +61,7 @@ class Batch:
             replies=np.zeros((count, game.num_actions if replies else 0), np.float32),
             ownership=np.zeros((count, game.point_symmetries.shape[1] if ownership else 0), np.float32),
             score_leads=np.full(count, np.nan, np.float32),
+            futures=np.zeros((count, 2 * game.point_symmetries.shape[1] if futures else 0), np.float32),
         )
 
 
@@ -101,7 +113,7 @@ class ReplayWindow:
         Args:
             game: the game of all batches.
             capacity_positions: largest number of training positions. The newest game stays in any case.
-            training: ``policy_surprise_weight``, ``td_lambda`` and ``symmetries``.
+            training: ``policy_surprise_weight``, ``td_lambda``, ``symmetries`` and ``future_plies``.
             search: ``evaluate_afterstates`` adds the positions where nature moves; ``discount`` is of points.
             network: whose auxiliary heads decide which targets are made.
         """
@@ -114,6 +126,7 @@ class ReplayWindow:
         self._num_symmetries = len(game.action_symmetries) if training.symmetries else 1
         self._replies = network.predict_reply
         self._ends = network.predict_ownership or network.predict_score
+        self._futures, self._future_plies = network.predict_future, training.future_plies
         self._lengths, self._sampled = RingColumn(np.int32), RingColumn(np.int32)
         self._actions, self._policy_sizes = RingColumn(np.uint16), RingColumn(np.int32)
         self._values, self._weights = RingColumn(np.float32, game.num_values), RingColumn(np.float32)
@@ -233,7 +246,9 @@ class ReplayWindow:
     def take(self, positions: NDArray[np.int64], symmetries: NDArray[np.int64], *, out: Batch | None = None) -> Batch:
         """The samples at these indices ``[N]`` of the window, each under a symmetry ``[N]`` of the game."""
         columns = self._columns = self._columns or self._index()
-        batch = out or Batch.empty(self._game, len(positions), replies=self._replies, ownership=self._ends)
+        batch = out or Batch.empty(
+            self._game, len(positions), replies=self._replies, ownership=self._ends, futures=self._futures
+        )
         positions, symmetries = np.ascontiguousarray(positions), np.ascontiguousarray(symmetries)
         game = self._game
         samples = Samples(
@@ -254,6 +269,15 @@ class ReplayWindow:
             of_games, targets = (self._ownership.rows, self._score_leads.rows), (batch.ownership, batch.score_leads)
             movers, table = samples.movers, game.point_symmetries
             fill_ownership(columns.game_starts, positions, symmetries, movers, table, of_games, targets)
+        if self._futures:
+            futures = Futures(
+                observation_shape=game.observation_shape,
+                piece_planes=game.piece_planes,
+                plies=self._future_plies,
+                point_table=game.point_symmetries,
+                targets=batch.futures,
+            )
+            fill_futures(game.rules, game.start, columns, positions, symmetries, futures)
         return batch
 
     def _index(self) -> Columns:

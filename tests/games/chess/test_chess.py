@@ -351,8 +351,8 @@ Black to move, in check"""
 
 
 def test_the_mirror_image_of_a_game_castles_to_both_sides(game: Game) -> None:
-    white_short = "g1f3 g8f6 g2g3 g7g6 f1g2 f8g7 e1g1 e8g8".split()
-    white_long = "d2d4 d7d5 c1f4 c8f5 b1c3 b8c6 d1d2 d8d7 e1c1 e8c8".split()
+    white_short = ["g1f3", "g8f6", "g2g3", "g7g6", "f1g2", "f8g7", "e1g1", "e8g8"]
+    white_long = ["d2d4", "d7d5", "c1f4", "c8f5", "b1c3", "b8c6", "d1d2", "d8d7", "e1c1", "e8c8"]
     points, actions = game.point_symmetries[1], game.action_symmetries[1]
     for moves_of_game in (white_short, white_long):
         state, mirrored = game.mirrored_initial_states()

@@ -24,7 +24,12 @@ from training.networks.resnet import ResNet
 from training.replay.replay import Batch, ReplayWindow
 
 GO = load_game("go", size=5, komi=0.5)
-HEADS: dict[str, Any] = {"predict_reply": True, "predict_ownership": True, "predict_score": True}
+HEADS: dict[str, Any] = {
+    "predict_reply": True,
+    "predict_ownership": True,
+    "predict_score": True,
+    "predict_future": True,
+}
 # Black has the columns A and B and a stone on C3, White has D and E, and the rest of C is neutral: Black wins by half a
 # point.
 WALLS = "B1 D1 B2 D2 B3 D3 B4 D4 B5 D5 C3 pass pass"
@@ -123,9 +128,22 @@ def test_connect_four_ends_with_the_stones_on_the_board_and_those_left_to_the_wi
     assert batch.score_leads.tolist() == leads and {np.sign(lead) for lead in leads} >= {-1, 1}
 
 
+@pytest.mark.parametrize("symmetry", [0, 1])
+def test_the_future_is_the_board_when_the_same_player_moves_again_some_plies_later(symmetry: int) -> None:
+    game = load_game("chess", max_plies=30)
+    record = synthetic_batch(game, games=2, resign_share=0.0)
+    everything = np.arange(record.num_positions)
+    batch = samples(game, record, everything, symmetry, predict_future=True)
+    pieces = batch.observations[:, :12].reshape(-1, 2, 6, 64).max(2).reshape(-1, 128)
+    ends = np.repeat(np.cumsum(record.lengths), record.lengths)
+    later = everything + np.minimum(6, (ends - 1 - everything) // 2 * 2)
+    assert np.array_equal(batch.futures, pieces[later])
+    assert (later == everything).any() and (batch.futures != pieces).any()
+
+
 def test_a_window_without_auxiliary_heads_has_no_targets_for_them() -> None:
     batch = samples(GO, games_of((WALLS, 0)), [0, 1], 0)
-    assert batch.replies.shape == batch.ownership.shape == (2, 0)
+    assert batch.replies.shape == batch.ownership.shape == batch.futures.shape == (2, 0)
 
 
 def learn(
@@ -152,9 +170,10 @@ def test_each_head_can_memorize_a_batch() -> None:
         0,
         predict_reply=True,
         predict_ownership=True,
+        predict_future=True,
     )
     _, first, last = learn(batch, **HEADS)
-    of_heads = ("reply_loss", "ownership_loss", "score_loss")
+    of_heads = ("reply_loss", "ownership_loss", "score_loss", "future_loss")
     assert first["auxiliary_loss"] == pytest.approx(sum(first[name] for name in of_heads))
     assert first["loss"] == pytest.approx(first["policy_loss"] + first["value_loss"] + first["auxiliary_loss"])
     for name in ("policy_loss", "value_loss", *of_heads):
@@ -166,7 +185,7 @@ def test_each_head_can_memorize_a_batch() -> None:
 def test_unknown_targets_teach_nothing() -> None:
     """Neither the end of resigned games, nor a missing reply."""
     record = games_of(("A1 B1 C1", 1))
-    batch = samples(GO, record, [2], 0, predict_reply=True, predict_ownership=True)
+    batch = samples(GO, record, [2], 0, predict_reply=True, predict_ownership=True, predict_future=True)
     _, first, last = learn(batch, **HEADS)
     assert first["reply_loss"] == first["ownership_loss"] == first["score_loss"] == last["score_loss"] == 0
     assert last["policy_loss"] < first["policy_loss"]
@@ -280,6 +299,11 @@ def test_play_ignores_the_heads_but_they_travel() -> None:
             "network.predict_ownership: twenty48 has no final score of its board",
         ),
         ("chess", {"predict_score": True}, "network.predict_score: chess has no final score of its board"),
+        (
+            "twenty48",
+            {"predict_future": True},
+            "network.predict_future: the observations of twenty48 do not begin with",
+        ),
         ("twenty48", {"predict_reply": True}, "network.predict_reply: twenty48 has no replies"),
         (
             "go",
