@@ -9,6 +9,8 @@ BEFORE: dict[str, dict[str, Any]] = {"connect_four": {"planes": "threats"}, "che
 LEFT: dict[str, dict[str, Any]] = {
     "network": {"predict_soft_policy": False},
     "search": {
+        "archive_share": 0.0,
+        "archive_positions": None,
         "variance_scale": 0.0,
         "variance_prior": None,
         "variance_prior_visits": None,

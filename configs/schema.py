@@ -255,8 +255,6 @@ class SearchSettings(Section):
     random_move_share: Annotated[float, Field(ge=0, le=0.5)] = (
         0.0  # of later plies: mean over games, each 0 to twice this
     )
-    archive_share: Share = 0.0  # of games, which begin from a position in the archive (Go-Exploit, arXiv 2302.12359)
-    archive_positions: Annotated[int, Field(ge=1, le=1_000_000)] = 2_000  # of each worker process
     growth: GrowthSettings = GrowthSettings()
     gumbel: GumbelSettings = GumbelSettings()
     resignation: ResignationSettings = ResignationSettings()

@@ -24,7 +24,7 @@ def in_two_processes(folder: Path, settings: Settings) -> MakeBackend:
     return lambda game, run_id: LocalProcesses(folder / "workers", count=2, game=game, settings=settings, run_id=run_id)
 
 
-SEARCHES: list[dict[str, Any]] = [{}, {"archive_share": 0.5, "growth": {"simulations": 3, "games": 40}}]
+SEARCHES: list[dict[str, Any]] = [{}, {"growth": {"simulations": 3, "games": 40}}]
 
 
 def play(folder: Path, build: Build, search: dict[str, Any], *, seed: int) -> dict[str, bytes]:
@@ -41,7 +41,7 @@ def play(folder: Path, build: Build, search: dict[str, Any], *, seed: int) -> di
 
 
 @pytest.mark.trial
-@pytest.mark.parametrize("search", SEARCHES, ids=["plain", "archive and growth"])
+@pytest.mark.parametrize("search", SEARCHES, ids=["plain", "growth"])
 @pytest.mark.parametrize("build", [in_this_process, pytest.param(in_two_processes, marks=pytest.mark.slow)])
 def test_two_runs_with_the_same_seed_have_the_same_games_and_models_byte_for_byte(
     tmp_path: Path, build: Build, search: dict[str, Any]

@@ -13,7 +13,6 @@ from games.game import Actions, Game
 from training.common.threads import StepThreads
 from training.data.records import GameRecord
 from training.search.puct import Evaluate
-from training.self_play.archive import make_archive
 from training.self_play.self_play import SelfPlay
 
 
@@ -68,8 +67,6 @@ class GroupedSelfPlay:
         cache_positions: int = 0,
     ) -> None:
         groups = min(groups, parallel_games)
-        self._archive = make_archive(game, settings)  # one for all: which group plays a game is chance
-        settings = settings.model_copy(update={"archive_share": 0.0})
         ends = [parallel_games * i // groups for i in range(groups + 1)]
         self._groups = [
             SelfPlay(game, evaluate, settings, parallel_games=end - first, cache_positions=cache_positions // groups)
@@ -97,8 +94,6 @@ class GroupedSelfPlay:
         """
         if len(seeds) > self.num_idle():
             raise ValueError(f"{len(seeds)} games cannot begin in {self.num_idle()} idle slots")
-        if openings is None and self._archive is not None:
-            openings = self._archive.openings(seeds)
         first = 0
         for group in sorted(self._resting(), key=SelfPlay.num_idle, reverse=True):
             last = min(len(seeds), first + group.num_idle())
@@ -126,15 +121,10 @@ class GroupedSelfPlay:
             self._take()
         for group in self._groups:
             group.change_model(model_version, simulations=simulations)
-        if self._archive is not None:
-            self._archive.renew()
 
     def _take(self) -> None:
         for records in self._threads.take():
             self._finished += records
-            if self._archive is not None:
-                for record in records:
-                    self._archive.add(record)
 
     def _resting(self) -> list[SelfPlay]:
         return [group for number, group in enumerate(self._groups) if number not in self._threads.busy]

@@ -31,11 +31,11 @@ from training.search.simulate import (
 )
 from training.search.tree import AWAITED, NONE, OVER, UNPROVEN, Floats, Trees, find_child, keep_subtree, reset_tree
 from training.search.workspace import Leaves, make_workspace, schedules_for
-from training.self_play.archive import NO_MOVES, make_archive
 from training.self_play.game_log import FINISHED, IDLE, PLAYING, Log, make_log
 
 MOST_WEIGHT = np.float32(65_535.0)  # that a record holds
 EVEN = 1e9  # the temperature at which every move is as likely as any other
+NO_MOVES = np.empty(0, np.int32)
 
 
 class MoveParams(NamedTuple):
@@ -99,7 +99,6 @@ class SelfPlay:
         self.game, self.evaluate, self.model_version = game, evaluate, 0
         self.evaluations = 0
         self._settings = settings
-        self._archive = make_archive(game, settings)
         prepared = make_workspace(
             game,
             settings,
@@ -151,18 +150,15 @@ class SelfPlay:
         """Start a game for each of ``seeds``.
 
         Args:
-            openings: legal moves, and chance outcomes between them, that each game begins with, recorded as random
-                moves; after them a full search follows, and no other random opening. None: as the archive has them.
+            openings: legal moves that each game begins with, after which it goes on; they are recorded as random ones.
 
         Raises:
             ValueError: there are not so many idle slots.
         """
         if len(seeds) > self.num_idle():
             raise ValueError(f"{len(seeds)} games cannot begin in {self.num_idle()} idle slots")
-        if openings is None:
-            openings = self._archive.openings(seeds) if self._archive is not None else [NO_MOVES] * len(seeds)
         idle = np.flatnonzero(self._log.slots.status == IDLE)
-        for slot, seed, opening in zip(idle, seeds, openings, strict=False):
+        for slot, seed, opening in zip(idle, seeds, openings or [NO_MOVES] * len(seeds), strict=False):
             self._states[slot] = self.game.start
             self._begin(*self._begin_arguments, int(slot), np.uint64(seed), self.model_version, opening)
         self._num_playing += len(seeds)
@@ -201,8 +197,6 @@ class SelfPlay:
         self.model_version = model_version
         forget_positions(self._cache)
         self._resize_searches(simulations)
-        if self._archive is not None:
-            self._archive.renew()
 
     def _resize_searches(self, simulations: int) -> None:
         """Let searches that begin from now on have so many simulations."""
@@ -224,7 +218,7 @@ class SelfPlay:
         if slot.resigned:
             returns[slot.resigned - 1] = -1.0
             returns[2 - slot.resigned] = 1.0
-        record = GameRecord(
+        return GameRecord(
             returns=returns,
             first_model=int(slot.first_model),
             last_model=self.model_version,
@@ -238,9 +232,6 @@ class SelfPlay:
             policy_actions=log.policy_actions[b, :entries].copy(),
             policy_weights=log.policy_weights[b, :entries].copy(),
         )
-        if self._archive is not None:
-            self._archive.add(record)
-        return record
 
 
 @lean
@@ -271,18 +262,12 @@ def begin_game(
     slot.random_plies = int(exponential(streams, b) * moves.opening_random_moves)
     slot.random_share = 2 * moves.random_move_share * uniform(streams, b) if moves.random_move_share > 0 else 0.0
     slot.resigns = moves.resignation and uniform(streams, b) >= moves.no_resign_fraction
-    for action in opening:
-        play_given(
-            rules, states, log, b, action, CHANCE_OUTCOME if rules.current_player(states[b]) == CHANCE else RANDOM_MOVE
-        )
     while rules.current_player(states[b]) == CHANCE:
         play_chance(rules, states, streams, log, leaves, b)
-    if opening.size > 0:
-        slot.random_plies = 0
+    for action in opening:
+        play_given(rules, states, log, b, action, RANDOM_MOVE)
     reset_tree(trees, b, rules.current_player(states[b]))
     begin_search(moves, trees, streams, log, b)
-    if opening.size > 0:
-        search_fully(moves, trees, b)
 
 
 @lean
@@ -297,15 +282,6 @@ def begin_search(moves: MoveParams, trees: Trees, streams: Streams, log: Log, b:
     )
     search.noisy = search.full or (moves.gumbel and not random)
     search.budget = 0 if random else (moves.num_simulations if search.full else moves.cheap_simulations)
-
-
-@lean
-def search_fully(moves: MoveParams, trees: Trees, b: int) -> None:
-    """Make the search that has just begun a full one."""
-    search = trees.searches[b]
-    search.full = True
-    search.noisy = True
-    search.budget = moves.num_simulations
 
 
 @lean

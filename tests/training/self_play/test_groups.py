@@ -35,19 +35,6 @@ def test_each_game_is_played_as_without_groups(parallel_games: int, groups: int)
     assert (games.num_playing, games.num_idle(), games.parallel_games) == (0, parallel_games, parallel_games)
 
 
-@pytest.mark.parametrize("groups", [2, 3])
-def test_groups_have_one_archive(groups: int) -> None:
-    evaluate, settings = StubEvaluator(TIC_TAC_TOE), QUICK.model_copy(update={"archive_share": 0.7})
-    alone = SelfPlay(TIC_TAC_TOE, evaluate, settings, parallel_games=5)
-    together = GroupedSelfPlay(TIC_TAC_TOE, evaluate, settings, parallel_games=7, groups=groups)
-    for model in range(3):
-        for games in (alone, together):
-            games.change_model(model)
-        seeds = range(30 * model, 30 * model + 30)
-        wanted, found = played(alone, seeds), played(together, seeds)
-        assert same([found[seed] for seed in seeds], [wanted[seed] for seed in seeds])
-
-
 def test_groups_evaluate_at_the_same_time() -> None:
     plain, together = StubEvaluator(TIC_TAC_TOE), threading.Barrier(2, timeout=240)
 
