@@ -244,6 +244,7 @@ class SearchSettings(Section):
     # In matches and play, the most that a better score counts, in values, once the game is decided; only in games won
     # by area, with networks that predict the score. After KataGo's dynamic score utility, 0.3 in all positions.
     match_score_utility: Share = 0.5
+    match_early_stop: bool = False  # in matches: stop once no other move can be visited as often; puct only
     subtree_reuse: bool = True
     discount: Annotated[float, Field(gt=0, le=1)] = 1.0  # of points, per move; only in one-player games
     evaluate_afterstates: bool = False  # in games of chance: evaluate positions before a chance outcome, too

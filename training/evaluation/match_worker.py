@@ -3,12 +3,11 @@
 from collections.abc import Callable, Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 from configs.schema import SearchSettings
 from games import Game
 from games.compiled import compiled
-from games.game import CHANCE, Actions, Planes, Rules, States
+from games.game import CHANCE, Actions, Rules, States
 from training.common.files import sha256_hex
 from training.common.random import Streams, seed_stream
 from training.common.steps import Steps, complete
@@ -70,8 +69,6 @@ def search_for_strength(
     network, score_utility = scoring_network(model.build(game), game, settings.match_score_utility)
     evaluator = Evaluator(network, game, device=device, max_batch=limit)
     evaluate: Evaluate = evaluator if limit == TREES else in_parts(evaluator, limit)
-    if settings.match_policy_temperature != 1:
-        evaluate = softened(evaluate, settings.match_policy_temperature)
     return Search(
         game,
         evaluate,
@@ -87,19 +84,6 @@ def cache_positions(game: Game) -> int:
     """How many evaluations fit into ``CACHE_BYTES``: a power of two, as the cache has slots."""
     each = 8 + 4 * (game.num_actions + game.num_values)  # a key, logits and values
     return 1 << ((CACHE_BYTES // each).bit_length() - 1)
-
-
-def softened(evaluate: Evaluate, temperature: float) -> Evaluate:
-    """``evaluate`` with policies raised to ``1 / temperature``, since networks trained on searches are overconfident.
-
-    Leela Chess Zero's ``PolicyTemperature`` (lczero.org, "Engine parameters").
-    """
-
-    def evaluate_softened(observations: Planes) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        logits, values = evaluate(observations)
-        return logits / np.float32(temperature), values
-
-    return evaluate_softened
 
 
 def starts_of(game: Game, order: MatchOrder) -> States:

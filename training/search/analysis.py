@@ -10,7 +10,7 @@ from configs.schema import SearchSettings
 from games.compiled import inlined, lean, specialized
 from games.game import Actions, Game, States
 from training.search.puct import Evaluate, Integers
-from training.search.search import begin_searches
+from training.search.search import begin_searches, softened
 from training.search.simulate import checked, evaluate_batch, search_step
 from training.search.tree import AWAITED, DRAW, LOSS, NODE, NONE, OVER, UNPROVEN, WIN, Trees, find_child, keep_subtree
 from training.search.workspace import make_workspace
@@ -27,7 +27,7 @@ class MoveAnalysis:
 
     action: int
     visits: int
-    prior: float  # the network's policy
+    prior: float  # the network's policy, as flattened in play
     value: float  # for the player to move, in [-1, 1]; of a proven move exactly -1, 0 or 1
     plies: (
         int | None
@@ -53,7 +53,8 @@ class Analysis:
         max_simulations: int,
         score_utility: float = 0.0,
     ) -> None:
-        self._game, self._evaluate, self._max_simulations = game, evaluate, max_simulations
+        self._game, self._max_simulations = game, max_simulations
+        self._evaluate = softened(evaluate, settings.match_policy_temperature)
         # Without lookahead every ply to the end of the game is in the tree, so that plies can be counted.
         settings = settings.model_copy(update={"lookahead_plies": 0})
         self._work = make_workspace(

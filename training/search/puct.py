@@ -87,6 +87,7 @@ class SearchParams(NamedTuple):
     score_utility: np.float32  # the most that points count, where the value at the root is -1 or 1; 0: not at all
     lead_width: np.float32  # points
     final_score: Any  # the game's kernel, if points count
+    early_stop: bool  # stop once the move is settled
 
 
 @final_score_kernel
@@ -95,7 +96,9 @@ def no_score(state: States, ownership: Actions) -> int:
     return 0
 
 
-def search_params(settings: SearchSettings, game: Game, *, max_visits: int, score_utility: float = 0.0) -> SearchParams:
+def search_params(
+    settings: SearchSettings, game: Game, *, max_visits: int, score_utility: float = 0.0, early_stop: bool = False
+) -> SearchParams:
     """The parameters of ``settings`` for ``game``, for nodes of at most ``max_visits`` visits.
 
     With ``score_utility`` points count. Nothing is proven then: a won position is searched on for a better score.
@@ -124,6 +127,7 @@ def search_params(settings: SearchSettings, game: Game, *, max_visits: int, scor
         score_utility=np.float32(score_utility),
         lead_width=np.float32(LEAD_WIDTH * math.sqrt(game.height * game.width)),
         final_score=handed_over_kernel(game.final_score if score_utility > 0 else no_score),
+        early_stop=early_stop and not gumbel,  # sequential halving compares moves to its last simulation
     )
 
 

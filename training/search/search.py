@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from configs.schema import SearchSettings
 from games.compiled import lean, specialized
-from games.game import Actions, Game, Rules, States
+from games.game import Actions, Game, Planes, Rules, States
 from training.common.random import Streams
 from training.search.cache import forget_positions
 from training.search.decide import choose_action, root_value, write_weights
@@ -55,7 +55,7 @@ class Search:
         cache_positions: int = 0,
         score_utility: float = 0.0,
     ) -> None:
-        self._game, self._evaluate = game, evaluate
+        self._game, self._evaluate = game, softened(evaluate, settings.match_policy_temperature)
         work = self._work = make_workspace(
             game,
             settings,
@@ -63,6 +63,7 @@ class Search:
             simulations=num_simulations,
             cache_positions=cache_positions,
             score_utility=score_utility,
+            early_stop=settings.match_early_stop,
         )
         work.trees.searches.budget = num_simulations
         self._numbers = np.zeros(num_trees, np.int64)  # of the position that each tree searches
@@ -148,6 +149,21 @@ class Search:
             values=np.zeros(count, np.float32),
             visits=np.zeros((count, self._game.num_actions), np.int32),
         )
+
+
+def softened(evaluate: Evaluate, temperature: float) -> Evaluate:
+    """``evaluate`` with policies raised to ``1 / temperature``, since networks trained on searches are overconfident.
+
+    Leela Chess Zero's ``PolicyTemperature`` (lczero.org, "Engine parameters").
+    """
+    if temperature == 1:
+        return evaluate
+
+    def evaluate_softened(observations: Planes) -> tuple[Floats, Floats]:
+        logits, values = evaluate(observations)
+        return logits / np.float32(temperature), values
+
+    return evaluate_softened
 
 
 @lean

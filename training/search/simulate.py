@@ -90,14 +90,34 @@ def checked(count: int) -> int:
 
 
 @inlined
-def searching(trees: Trees, b: int) -> bool:
-    """Whether tree ``b`` has simulations left."""
+def searching(params: SearchParams, trees: Trees, b: int) -> bool:
+    """Whether tree ``b`` has simulations left that are needed."""
     search, root = trees.searches[b], trees.nodes[b, 0]
     if not search.active:
         return False
     if root.visits == 0:
         return True
-    return root.stage != AWAITED and root.proven == UNPROVEN and root.visits - 1 < search.budget
+    if root.stage == AWAITED or root.proven != UNPROVEN or root.visits - 1 >= search.budget:
+        return False
+    return not (params.early_stop and is_settled(trees, b))
+
+
+@lean
+def is_settled(trees: Trees, b: int) -> bool:
+    """Whether the simulations that are left cannot bring another root move to as many visits as the most visited."""
+    nodes, visits = trees.nodes[b], trees.nodes[b, 0].visits - 1
+    left = trees.searches[b].budget - visits
+    if visits <= left:  # spares the first half of a search the loop
+        return False
+    most = second = np.int32(0)
+    number = nodes[0].first_child
+    while number != NONE:
+        child = nodes[number]
+        if child.proven_above != LOSS:
+            second = max(second, min(most, child.visits))
+            most = max(most, child.visits)
+        number = child.next_sibling
+    return bool(most - second > left)
 
 
 @lean
@@ -174,7 +194,7 @@ def find_leaves(
         The row after them.
     """
     search = trees.searches[b]
-    while search.waiting < leaves.rows.shape[1] and searching(trees, b):
+    while search.waiting < leaves.rows.shape[1] and searching(params, trees, b):
         if not search.ready and trees.nodes[b, 0].stage != AWAITED:
             prepare_root(params, trees, b, streams, leaves.scratch)
         end = simulate(rules, params, trees, states, streams, schedules, leaves, b, row + search.waiting)

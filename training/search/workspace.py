@@ -75,6 +75,7 @@ def make_workspace(
     cheap_simulations: int | None = None,
     cache_positions: int = 0,
     score_utility: float = 0.0,
+    early_stop: bool = False,
 ) -> Workspace:
     """Allocate the memory to search ``num_trees`` positions of ``game`` at once.
 
@@ -87,10 +88,11 @@ def make_workspace(
         cache_positions: the number of evaluations to cache, 0 for none.
         score_utility: the most that points count, as ``match_score_utility``, in a game for two with a score on the
             last board; the network must foresee the score, too.
+        early_stop: whether a search stops once its most visited move is settled, as ``match_early_stop``.
     """
     counts = (simulations if cheap_simulations is None else cheap_simulations, simulations)
     nodes = nodes_for(game, max(counts), settings.leaves_per_tree)
-    params = search_params(settings, game, max_visits=nodes, score_utility=score_utility)
+    params = search_params(settings, game, max_visits=nodes, score_utility=score_utility, early_stop=early_stop)
     return Workspace(
         rules=handed_over(game.rules),
         params=params,

@@ -321,7 +321,7 @@ def go_on(
         while (
             slot.status == PLAYING and trees.searches[b].waiting == 0
         ):  # a search may end, and a cache may know, without asking
-            if trees.nodes[b, 0].stage == AWAITED or searching(trees, b):
+            if trees.nodes[b, 0].stage == AWAITED or searching(params, trees, b):
                 asked = find_leaves(rules, params, trees, states, streams, schedules, leaves, cache, b, asked)
                 continue
             if not trees.searches[b].ready:

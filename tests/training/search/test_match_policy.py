@@ -7,9 +7,10 @@ import torch
 from configs.schema import SearchSettings
 from tests.training.search.naive_search import StubEvaluator
 from tests.training.small_networks import CONNECT_FOUR, trained_network
-from training.evaluation.match_worker import search_for_strength, softened
+from training.evaluation.match_worker import search_for_strength
 from training.networks.model_file import Model, describe_model
 from training.networks.value_heads import WinHead
+from training.search.search import softened
 
 
 def test_a_flattened_policy_is_the_network_s_to_the_power_of_one_over_the_temperature() -> None:
