@@ -327,7 +327,6 @@ def shrink(settings: Settings, *, iterations: int | None = None, minutes: float 
     new["network"] |= {"blocks": 1, "channels": min(settings.network.channels, 8)}
     _lower(search, num_simulations=8, cheap_simulations=4, leaves_per_tree=4)
     _lower(search["gumbel"], considered_actions=4)
-    _lower(search["growth"], simulations=4, games=16)
     _lower(new["self_play"], games_per_worker=8, parallel_games=4, workers=2, cache_positions=1000, flush_seconds=1.0)
     _lower(training, batch_size=16, warmup_steps=2, games_per_iteration=8, checkpoint_every=1, threads=1)
     _lower(training["window"], min_positions=16, max_positions=10_000)
@@ -339,10 +338,9 @@ def shrink(settings: Settings, *, iterations: int | None = None, minutes: float 
 
 
 def _lower(section: dict[str, Any], **limits: float) -> None:
-    """Cap the settings at ``limits``; "auto" becomes the limit, and None stays."""
+    """Cap the settings at ``limits``; "auto" becomes the limit."""
     for key, limit in limits.items():
-        if section[key] is not None:
-            section[key] = limit if section[key] == "auto" else min(section[key], limit)
+        section[key] = limit if section[key] == "auto" else min(section[key], limit)
 
 
 def save_resolved(settings: Settings, run_dir: Path, *, write: Callable[[Path, bytes], Any] = Path.write_bytes) -> None:

@@ -7,10 +7,12 @@ BEFORE: dict[str, dict[str, Any]] = {"connect_four": {"planes": "threats"}, "che
 # Settings of techniques that did not pay, by section: the value at which they did nothing; None: they had no effect of
 # their own. docs/results/learning_techniques.md says what was measured.
 LEFT: dict[str, dict[str, Any]] = {
+    "model": {"simulations": None},  # in the heading of a model's file: of searches that grew
     "network": {"predict_soft_policy": False},
     "search": {
         "archive_share": 0.0,
         "archive_positions": None,
+        "growth": {"simulations": None, "games": 20_000},
         "variance_scale": 0.0,
         "variance_prior": None,
         "variance_prior_visits": None,

@@ -212,13 +212,6 @@ class ResignationSettings(Section):
     no_resign_fraction: Share = 0.1  # share of games played to the end, to count false resignations
 
 
-class GrowthSettings(Section):
-    """Searches that grow while the network learns (progressive simulation, arXiv 2310.11305)."""
-
-    simulations: Annotated[int, Field(ge=1, le=100_000)] | None = None  # of a full search at first; None: no growth
-    games: Count = 20_000  # of the run until searches have their full size
-
-
 class SearchSettings(Section):
     """Search in self-play. Defaults follow AlphaZero (Silver et al. 2018) and KataGo (Wu 2019)."""
 
@@ -256,7 +249,6 @@ class SearchSettings(Section):
     random_move_share: Annotated[float, Field(ge=0, le=0.5)] = (
         0.0  # of later plies: mean over games, each 0 to twice this
     )
-    growth: GrowthSettings = GrowthSettings()
     gumbel: GumbelSettings = GumbelSettings()
     resignation: ResignationSettings = ResignationSettings()
 
@@ -265,11 +257,6 @@ class SearchSettings(Section):
         if self.full_search_probability < 1 and self.cheap_simulations > self.num_simulations:
             raise ValueError(
                 f"cheap_simulations ({self.cheap_simulations}) must not exceed num_simulations ({self.num_simulations})"
-            )
-        if self.growth.simulations is not None and self.growth.simulations > self.num_simulations:
-            raise ValueError(
-                f"growth.simulations ({self.growth.simulations}) must not exceed num_simulations "
-                f"({self.num_simulations})"
             )
         if self.temperature_final > self.temperature:
             raise ValueError(

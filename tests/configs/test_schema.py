@@ -34,7 +34,6 @@ def test_a_run_name_is_safe_as_a_file_name(name: str) -> None:
         ("network", {"type": "spiking", "squeeze_excitation": True}, "type spiking has no such blocks"),
         ("search", {"num_simulations": 8}, "cheap_simulations"),
         ("search", {"temperature": 0.1}, "temperature_final"),
-        ("search", {"growth": {"simulations": 65}}, "growth.simulations (65) must not exceed num_simulations (64)"),
         ("training", {"window": {"min_positions": 10, "max_positions": 9}}, "min_positions"),
         ("training", {"window": {"min_positions": 10}}, "batch_size"),
         ("training", {"learning_rate_schedule": "cosine"}, "run.iterations"),

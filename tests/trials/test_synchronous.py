@@ -3,7 +3,6 @@
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -24,15 +23,10 @@ def in_two_processes(folder: Path, settings: Settings) -> MakeBackend:
     return lambda game, run_id: LocalProcesses(folder / "workers", count=2, game=game, settings=settings, run_id=run_id)
 
 
-SEARCHES: list[dict[str, Any]] = [{}, {"growth": {"simulations": 3, "games": 40}}]
-
-
-def play(folder: Path, build: Build, search: dict[str, Any], *, seed: int) -> dict[str, bytes]:
+def play(folder: Path, build: Build, *, seed: int) -> dict[str, bytes]:
     """Return the files in games/ of a run, and its models."""
     folder.mkdir()
-    settings = small_settings(
-        folder, run={"iterations": 3, "seed": seed}, training={"asynchronous": False}, search=search
-    )
+    settings = small_settings(folder, run={"iterations": 3, "seed": seed}, training={"asynchronous": False})
     with coaching(folder, settings, make_backend=build(folder, settings), sleep=time.sleep) as coach:
         coach.run()
     return {
@@ -41,11 +35,8 @@ def play(folder: Path, build: Build, search: dict[str, Any], *, seed: int) -> di
 
 
 @pytest.mark.trial
-@pytest.mark.parametrize("search", SEARCHES, ids=["plain", "growth"])
 @pytest.mark.parametrize("build", [in_this_process, pytest.param(in_two_processes, marks=pytest.mark.slow)])
-def test_two_runs_with_the_same_seed_have_the_same_games_and_models_byte_for_byte(
-    tmp_path: Path, build: Build, search: dict[str, Any]
-) -> None:
-    first = play(tmp_path / "first", build, search, seed=1)
+def test_two_runs_with_the_same_seed_have_the_same_games_and_models_byte_for_byte(tmp_path: Path, build: Build) -> None:
+    first = play(tmp_path / "first", build, seed=1)
     assert len(first) > 6
-    assert play(tmp_path / "second", build, search, seed=1) == first
+    assert play(tmp_path / "second", build, seed=1) == first

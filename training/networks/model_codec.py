@@ -114,7 +114,7 @@ def model_in(content: Content) -> Model:
     return Model(description=content.header.model, weights=weights, canary=content.header.canary)
 
 
-def describe_model(game: Game, network: Mapping[str, Any], model_version: int, *, simulations: int = 0) -> Description:
+def describe_model(game: Game, network: Mapping[str, Any], model_version: int) -> Description:
     """The description of a model for ``game`` with the network that ``build_network(game, **network)`` builds."""
     given = {key: value for key, value in network.items() if value is not None}
     return Description(
@@ -123,7 +123,6 @@ def describe_model(game: Game, network: Mapping[str, Any], model_version: int, *
         rules_version=game.rules_version,
         network=given,
         model_version=model_version,
-        simulations=simulations,
     )
 
 

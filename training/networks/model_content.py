@@ -23,11 +23,10 @@ from pydantic import (
     ConfigDict,
     Field,
     FiniteFloat,
-    SerializerFunctionWrapHandler,
     ValidationError,
     ValidationInfo,
     field_validator,
-    model_serializer,
+    model_validator,
 )
 
 from configs.older_options import with_older_options, without_left_settings
@@ -104,7 +103,11 @@ class Description(HeaderSection):
     rules_version: HeaderNumber
     network: Annotated[dict[HeaderName, HeaderScalar], Field(max_length=100)]  # the arguments of ``build_network``
     model_version: HeaderNumber
-    simulations: HeaderNumber = 0  # of a full search in self-play with this model; 0: as the settings say
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_left_facts(cls, given: Any) -> Any:
+        return without_left_settings("model", given) if isinstance(given, dict) else given
 
     @field_validator("options")
     @classmethod
@@ -113,16 +116,8 @@ class Description(HeaderSection):
 
     @field_validator("network")
     @classmethod
-    def _without_left(cls, network: dict[str, Any]) -> dict[str, Any]:
+    def _without_left_heads(cls, network: dict[str, Any]) -> dict[str, Any]:
         return without_left_settings("network", network)
-
-    @model_serializer(mode="wrap")
-    def _without_zero(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Earlier versions of Keima do not know the number of simulations, and read files without it."""
-        written: dict[str, Any] = serialize(self)
-        if self.simulations == 0:
-            del written["simulations"]
-        return written
 
 
 class Canary(HeaderSection):

@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from configs.schema import RunSettings, SearchSettings, WindowSettings
+from configs.schema import RunSettings, WindowSettings
 
 
 @dataclass
@@ -27,18 +27,6 @@ def window_capacity(settings: WindowSettings, total_samples: int) -> int:
     """The size of the window after so many training positions: KataGo's power law, within the bounds."""
     grown = settings.min_positions * max(1.0, total_samples / settings.min_positions) ** settings.growth_exponent
     return min(int(grown), settings.max_positions)
-
-
-def full_simulations(settings: SearchSettings, total_games: int) -> int:
-    """The simulations of a full search after so many games of the run; 0 where ``settings`` let none grow.
-
-    They grow evenly from ``growth.simulations`` to ``num_simulations``.
-    """
-    growth = settings.growth
-    if growth.simulations is None:
-        return 0
-    grown = (settings.num_simulations - growth.simulations) * min(1.0, total_games / growth.games)
-    return growth.simulations + round(grown)
 
 
 class Bounds:

@@ -39,7 +39,7 @@ from training.networks.model_file import MAX_MODEL_BYTES, Model, decode_model, d
 from training.ranks.ranks import RankLost
 from training.replay.replay import ReplayWindow
 from training.run.backend import SelfPlayBackend
-from training.run.bounds import Bounds, CoachState, full_simulations, window_capacity
+from training.run.bounds import Bounds, CoachState, window_capacity
 from training.run.fingerprint import fingerprint
 from training.run.granting import Granting
 from training.run.pending_batch import PendingBatch
@@ -243,8 +243,7 @@ class Coach:
         """Store the learner's averaged weights as a model and, if gating accepts it, send it to all workers."""
         self._waiting.enter("publishing")
         version = max((row.version for row in self.ledger.models()), default=0) + 1
-        simulations = full_simulations(self.settings.search, self.state.total_games)
-        description = describe_model(self.game, self.settings.network.arguments(), version, simulations=simulations)
+        description = describe_model(self.game, self.settings.network.arguments(), version)
         model = Model(description=description, weights=self.learner.weights())
         data = encode_model(model, self.game, compressed=self.settings.distributed.compression)
         best = self.model

@@ -128,15 +128,9 @@ def nodes_for(game: Game, num_simulations: int, leaves_per_tree: int) -> int:
     return (2 if game.num_outcomes else 1) * (num_simulations + leaves_per_tree) + 2
 
 
-def schedules_for(settings: SearchSettings, counts: tuple[int, int], *, most: int = 0) -> Integers:
-    """The sequential-halving schedules of Gumbel searches with these numbers of simulations; a dummy for PUCT.
-
-    Args:
-        settings: how to search.
-        counts: the simulations of cheap and full searches.
-        most: the simulations that there is space for; 0: as many as these searches have.
-    """
+def schedules_for(settings: SearchSettings, counts: tuple[int, int]) -> Integers:
+    """The sequential-halving schedules of Gumbel searches with these numbers of simulations; a dummy for PUCT."""
     if settings.algorithm != "gumbel":
         return np.zeros((2, 1, 1), np.int32)
     considered = settings.gumbel.considered_actions
-    return np.stack([halving_schedule(considered, count, columns=most or max(counts)) for count in counts])
+    return np.stack([halving_schedule(considered, count, columns=max(counts)) for count in counts])

@@ -40,7 +40,7 @@ class ParallelGames(Protocol):
     def advance(self) -> list[GameRecord]:
         """Go on with the games; returns those that it finished."""
 
-    def change_model(self, model_version: int, *, simulations: int = 0) -> None:
+    def change_model(self, model_version: int) -> None:
         """The evaluator has a new network."""
 
 
@@ -115,12 +115,12 @@ class GroupedSelfPlay:
         self.num_playing -= len(records)
         return records
 
-    def change_model(self, model_version: int, *, simulations: int = 0) -> None:
+    def change_model(self, model_version: int) -> None:
         """See ``SelfPlay.change_model``; it waits for the evaluations that are under way."""
         while self._threads.busy:
             self._take()
         for group in self._groups:
-            group.change_model(model_version, simulations=simulations)
+            group.change_model(model_version)
 
     def _take(self) -> None:
         for records in self._threads.take():

@@ -6,7 +6,7 @@ played beside it.
 """
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -30,7 +30,7 @@ from training.search.simulate import (
     take_answers,
 )
 from training.search.tree import AWAITED, NONE, OVER, UNPROVEN, Floats, Trees, find_child, keep_subtree, reset_tree
-from training.search.workspace import Leaves, make_workspace, schedules_for
+from training.search.workspace import Leaves, make_workspace
 from training.self_play.game_log import FINISHED, IDLE, PLAYING, Log, make_log
 
 MOST_WEIGHT = np.float32(65_535.0)  # that a record holds
@@ -98,7 +98,6 @@ class SelfPlay:
     ) -> None:
         self.game, self.evaluate, self.model_version = game, evaluate, 0
         self.evaluations = 0
-        self._settings = settings
         prepared = make_workspace(
             game,
             settings,
@@ -108,9 +107,9 @@ class SelfPlay:
             cache_positions=cache_positions,
         )
         rules, params, trees, self._states, streams, schedules, self._leaves, self._cache = prepared
-        self._trees, self._schedules, self._no_answers = trees, schedules, prepared.no_answers
+        self._trees, self._no_answers = trees, prepared.no_answers
         self._log = make_log(game, parallel_games)
-        self._begin_arguments: tuple[Any, ...] = (
+        self._begin_arguments = (
             rules,
             move_params(settings, game),
             trees,
@@ -119,7 +118,7 @@ class SelfPlay:
             self._log,
             self._leaves,
         )
-        self._arguments: tuple[Any, ...] = (
+        self._arguments = (
             params,
             *self._begin_arguments,
             self._cache,
@@ -186,29 +185,10 @@ class SelfPlay:
         self._waiting = checked(waiting)
         self._finished += finished
 
-    def change_model(self, model_version: int, *, simulations: int = 0) -> None:
-        """The evaluator has a new network: forget the old one's evaluations. Games go on from where they are.
-
-        Args:
-            model_version: the network's.
-            simulations: of full searches from now on, at most those of the settings; 0: as many. Cheap searches have
-                the same share of theirs.
-        """
+    def change_model(self, model_version: int) -> None:
+        """The evaluator has a new network: forget the old one's evaluations. Games go on from where they are."""
         self.model_version = model_version
         forget_positions(self._cache)
-        self._resize_searches(simulations)
-
-    def _resize_searches(self, simulations: int) -> None:
-        """Let searches that begin from now on have so many simulations."""
-        most, cheap = self._settings.num_simulations, self._settings.cheap_simulations
-        full = min(simulations or most, most)
-        cheap = max(1, round(cheap * full / most))
-        moves = move_params(self._settings, self.game)._replace(num_simulations=full, cheap_simulations=cheap)
-        self._schedules[:] = schedules_for(self._settings, (cheap, full), most=self._schedules.shape[2])
-        self._begin_arguments, self._arguments = (
-            tuple(moves if isinstance(each, MoveParams) else each for each in arguments)
-            for arguments in (self._begin_arguments, self._arguments)
-        )
 
     def _take(self, b: int) -> GameRecord:
         log, slot = self._log, self._log.slots[b]

@@ -71,7 +71,7 @@ class Playing:
     def change_model(self, model: Model, version: int) -> None:
         """Continue all games with another model."""
         self.evaluator.load(model.weights)
-        self.self_play.change_model(version, simulations=model.description.simulations)
+        self.self_play.change_model(version)
 
     # Games.
 

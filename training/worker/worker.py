@@ -302,7 +302,7 @@ class Worker:
             self.note, self.threads = f"{plan.parallel_games} games side by side", plan.threads
             bundled = assignment.model_copy(update={"parallel_games": plan.parallel_games})
         self_play = self.make_self_play(game, evaluate, bundled)
-        self_play.change_model(assignment.model_version, simulations=model.description.simulations)
+        self_play.change_model(assignment.model_version)
         side_by_side, how = self_play.parallel_games, evaluator.describe()
         log.info(
             "plays %s with model %d, %d games side by side, %s", game.name, assignment.model_version, side_by_side, how

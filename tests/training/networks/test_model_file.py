@@ -143,17 +143,6 @@ def test_networks_are_built_and_trained_without_the_compiler_of_pytorch_whose_im
     subprocess.run([sys.executable, "-c", BUILD], cwd=ROOT, check=True, timeout=120)
 
 
-@pytest.mark.parametrize("simulations", [0, 200])
-def test_only_a_model_of_searches_that_grow_has_their_simulations_which_earlier_versions_do_not_know(
-    simulations: int,
-) -> None:
-    grown = replace(model(), description=model().description.model_copy(update={"simulations": simulations}))
-    data = encode_model(grown, CONNECT_FOUR)
-    assert split(data)[0]["model"].get("simulations", 0) == simulations
-    assert ("simulations" in split(data)[0]["model"]) is (simulations > 0)
-    assert decode_model(data).description.simulations == simulations
-
-
 def test_a_model_of_a_network_type_that_has_left_is_refused_with_the_types_that_there_are() -> None:
     network = {"type": "attention", "blocks": 1, "channels": 8, "global_pooling": True, "squeeze_excitation": False}
     old = replace(model(), description=describe_model(CONNECT_FOUR, network, 1))
@@ -169,6 +158,12 @@ def test_a_model_without_a_head_that_has_left_is_read_and_one_with_it_is_refused
     soft = replace(old, description=describe_model(CONNECT_FOUR, network | {"predict_soft_policy": True}, 1))
     with pytest.raises(CorruptModel, match="a network of type resnet has no option predict_soft_policy"):
         soft.build(CONNECT_FOUR)
+
+
+def test_a_model_that_says_how_far_its_searches_had_grown_is_read() -> None:
+    header, planes = split(DATA)
+    header["model"]["simulations"] = 200
+    assert decode_model(join(header, planes)).description == model().description
 
 
 def test_a_built_network_has_copies_of_the_weights() -> None:

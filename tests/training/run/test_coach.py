@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from scripts.audit import audit
@@ -11,9 +10,7 @@ from tests.training.small_run import GAME, small_settings
 from training.common.reports import EvaluationReport
 from training.common.steps import Steps
 from training.data.ledger import read_ledger
-from training.data.ledger_rows import model_path
-from training.data.receive import load_received
-from training.networks.model_file import Model, content_sha256, decode_model
+from training.networks.model_file import Model, content_sha256
 from training.run.backend import InlineBackend
 from training.run.coach import Coach
 from training.run.fingerprint import fingerprint
@@ -98,36 +95,6 @@ def test_in_synchronous_mode_an_iteration_has_exactly_its_games_and_one_model(tm
     with read_ledger(tmp_path) as ledger:
         models = [{row.first_model, row.last_model} for row in ledger.received_batches()]
     assert models == [{1}, {1}, {2}, {2}, {3}, {3}]
-
-
-@pytest.mark.medium
-def test_each_model_says_how_far_searches_have_grown_and_a_resumed_run_goes_on_with_its(tmp_path: Path) -> None:
-    settings = small_settings(
-        tmp_path,
-        run={"iterations": 3},
-        training={"asynchronous": False},
-        search={
-            "growth": {"simulations": 2, "games": 40},
-            "forced_playouts": False,
-            "proven_results": False,
-            "subtree_reuse": False,
-        },
-    )
-    with coaching(tmp_path, settings) as coach:
-        stop_after(coach, 2)
-        coach.run()
-    with coaching(tmp_path, settings) as coach:
-        coach.run()
-        models = [decode_model(model_path(tmp_path, row.version).read_bytes()) for row in coach.ledger.models()]
-    assert [model.description.simulations for model in models] == [2, 5, 8, 8]  # after 0, 20, 40 and 60 games
-    visits = dict[int, set[int]]()
-    with read_ledger(tmp_path) as ledger:
-        for row in ledger.received_batches():
-            batch = load_received(tmp_path, row)
-            starts = np.cumsum(batch.policy_sizes) - batch.policy_sizes
-            totals = np.add.reduceat(batch.policy_weights.astype(int), starts[batch.policy_sizes > 0])
-            visits.setdefault(row.last_model, set()).update(totals.tolist())
-    assert visits == {1: {2}, 2: {5}, 3: {8}}
 
 
 @pytest.mark.medium

@@ -161,37 +161,6 @@ def test_a_new_model_is_used_at_once_and_named_in_the_games_it_plays() -> None:
     assert all((record.first_model, record.last_model) == (0, 0) for record in old)
 
 
-@pytest.mark.parametrize("algorithm", ["puct", "gumbel"])
-def test_a_new_model_may_have_smaller_searches_than_the_settings(algorithm: str) -> None:
-    settings = QUICK.model_copy(update={"algorithm": algorithm, "full_search_probability": 0.5})
-    self_play = SelfPlay(CONNECT_FOUR, StubEvaluator(CONNECT_FOUR), settings, parallel_games=8)
-    self_play.change_model(1, simulations=8)  # half of the settings', so cheap searches have half of theirs
-    half = settings.model_copy(update={"num_simulations": 8, "cheap_simulations": 3})
-    assert same(moves_of(play_on(self_play, list(range(8)))), moves_of(play(CONNECT_FOUR, half, 8, first_seed=0)))
-    for simulations in (0, 16, 10_000):  # never more than there is space for
-        self_play.change_model(2, simulations=simulations)
-        full = play(CONNECT_FOUR, settings, 8, first_seed=0)
-        assert same(moves_of(play_on(self_play, list(range(8)))), moves_of(full))
-
-
-@pytest.mark.parametrize("algorithm", ["puct", "gumbel"])
-def test_searches_may_grow_while_games_are_under_way(algorithm: str) -> None:
-    settings = QUICK.model_copy(update={"algorithm": algorithm, "full_search_probability": 1.0, "num_simulations": 40})
-    evaluator = StubEvaluator(CONNECT_FOUR)
-    self_play = SelfPlay(CONNECT_FOUR, evaluator, settings, parallel_games=8)
-    self_play.begin(range(8))
-    for simulations in range(1, 41):
-        self_play.change_model(simulations, simulations=simulations)
-        self_play.advance()
-    records = play_on(self_play, [])
-    assert len(records) == 8 and all(record.first_model == 0 and record.last_model == 40 for record in records)
-
-
-def moves_of(records: list[GameRecord]) -> list[GameRecord]:
-    """Return the records without the models' versions."""
-    return [dataclasses.replace(record, first_model=0, last_model=0) for record in records]
-
-
 # The records.
 
 
