@@ -387,10 +387,20 @@ class SshTransport:
 
     def _make_folders(self, folder: PurePosixPath) -> None:
         for path in reversed([folder, *folder.parents]):
-            try:
-                self._sftp.stat(str(path))
-            except FileNotFoundError:
-                self._sftp.mkdir(str(path), 0o700)
+            if self._is_missing(path):
+                try:
+                    self._sftp.mkdir(str(path), 0o700)
+                except OSError:
+                    # Another connection may have made it in the meantime, for machines that share a home.
+                    if self._is_missing(path):
+                        raise
+
+    def _is_missing(self, path: PurePosixPath) -> bool:
+        try:
+            self._sftp.stat(str(path))
+        except FileNotFoundError:
+            return True
+        return False
 
     def _alive(self) -> bool:
         """Return whether the connection shows no sign of loss; a lost one may not show it."""

@@ -309,6 +309,23 @@ def test_machines_that_share_a_home_may_be_sent_the_same_small_file_at_once(serv
     assert (server.folder / "keima/.remote/program").read_bytes() == data
 
 
+def test_a_folder_that_another_connection_makes_in_the_same_moment_is_used(
+    server: Sshd, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    transport = connect(server.worker(), host_key_policy="strict")
+    make = transport._sftp.mkdir
+
+    def make_second(path: str, mode: int) -> None:
+        Path(path).mkdir()
+        make(path, mode)
+
+    monkeypatch.setattr(transport._sftp, "mkdir", make_second)
+    transport.put(b"data", "models/1")
+    assert transport.get("models/1", LIMIT) == b"data"
+    with pytest.raises(RemoteFailure, match="writing"):
+        transport.put(b"data", "models/1/below_a_file")
+
+
 @pytest.mark.medium
 @pytest.mark.parametrize("share", [0.01, 0.5, 1.0])
 def test_received_parts_are_not_sent_again(server: Sshd, share: float) -> None:

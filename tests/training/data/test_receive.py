@@ -127,7 +127,7 @@ def illegal(batch: GameBatch) -> GameBatch:
 REFUSED: list[tuple[str, Change, int]] = [  # the reason, the fault, and how many games take their place in the sequence
     ("game 0 after 1 moves: the move is illegal", illegal, 10),
     ("it holds games of tic_tac_toe {} by rules version 9", lambda batch: replace(batch, rules_version=9), 10),
-    ("it holds games of chess {}", lambda batch: replace(batch, game="chess"), 10),
+    ("it holds games of chess {'history': 8}", lambda batch: replace(batch, game="chess"), 10),
     ("of run other by worker w1, but it came as batch", lambda batch: replace(batch, run_id="other"), 0),
     ("by worker w2, but it came as", lambda batch: replace(batch, worker="w2"), 0),
     ("its header says batch batch-b of run", lambda batch: replace(batch, batch_id="batch-b"), 0),
