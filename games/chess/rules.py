@@ -180,9 +180,8 @@ def mirrored_start(start: States) -> States:
 def mirrored_squares(squares: Squares) -> Squares:
     """The mirror image of a set of squares."""
     bits = np.array([squares], np.int64).view(np.uint8)  # a row of the board each, whatever the order of bytes
-    return np.packbits(np.unpackbits(bits, bitorder="little").reshape(8, 8)[:, ::-1], bitorder="little").view(np.int64)[
-        0
-    ]
+    mirrored = np.unpackbits(bits).reshape(8, 8)[:, ::-1]
+    return np.packbits(mirrored).view(np.int64)[0]
 
 
 def chess(*, max_plies: int = 512, claim_draws: bool = True, history: int = HISTORY) -> Game:

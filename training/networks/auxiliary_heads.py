@@ -28,7 +28,7 @@ SCORE_SCALE = 20.0  # points per unit, as for komi in the observations of Go
 
 
 class AuxiliaryHeads(nn.Module):
-    """Any of three heads over the tower's output and the pooled board.
+    """Any of four heads over the tower's output and the pooled board.
 
     Args:
         channels: of the tower.

@@ -278,6 +278,7 @@ class ReplayWindow:
                 targets=batch.futures,
             )
             fill_futures(game.rules, game.start, columns, positions, symmetries, futures)
+            raise_kept_error()
         return batch
 
     def _index(self) -> Columns:
