@@ -54,6 +54,15 @@ def network_from_model(path: Path) -> PlayableNetwork:
     return fitted(model, path, load_settings(config).search if config.is_file() else UNKNOWN_RUN)
 
 
+def network_at(path: Path) -> PlayableNetwork:
+    """The newest model of the run in a folder, or the model in a file.
+
+    Raises:
+        ValueError, OSError: there is none, or it cannot be read.
+    """
+    return network_from_run(path) if path.is_dir() else network_from_model(path)
+
+
 def network_from_weights(path: Path, config: Path | None, folder: Path) -> PlayableNetwork:
     """The network in a state dictionary, saved as a model in ``folder``.
 
@@ -119,7 +128,7 @@ def others(paths: Sequence[Path], game: Game, num_simulations: int, algorithm: s
     """
     found = []
     for path in paths:
-        other = network_from_run(path) if path.is_dir() else network_from_model(path)
+        other = network_at(path)
         if (other.game.name, other.game.options) != (game.name, game.options):
             raise ValueError(
                 f"--against: {path} plays {other.game.name} {other.game.options}, not {game.name} {game.options}"

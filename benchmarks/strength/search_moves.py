@@ -27,7 +27,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from benchmarks.strength.search_settings import changed
 from configs.flags import HIGHEST_SEED, whole
 from configs.schema import SearchSettings
-from engines.network_loader import UNKNOWN_RUN, PlayableNetwork, network_from_model, network_from_run
+from engines.network_loader import UNKNOWN_RUN, PlayableNetwork, network_at
 from games import Game
 from games.game import Actions, Planes, States
 from training.common.intervals import mean_margin
@@ -158,8 +158,7 @@ def main() -> None:
     arguments = parser.parse_args()
     use_threads(1)
     try:
-        path = arguments.network
-        found = network_from_run(path) if path.is_dir() else network_from_model(path)
+        found = network_at(arguments.network)
         base = changed(SearchSettings() if found.search is UNKNOWN_RUN else found.search, arguments.base)
         tried = {text: changed(base, text) for text in arguments.tries}
         searches = Searches(found, arguments.device)

@@ -39,7 +39,7 @@ from configs.load import override
 from configs.schema import SearchSettings
 from engines.ladder import chosen, go_rungs, is_baseline, ladder
 from engines.match_benchmark import Entrant, Match, play_pairs
-from engines.network_loader import UNKNOWN_RUN, PlayableNetwork, network_from_model, network_from_run
+from engines.network_loader import UNKNOWN_RUN, PlayableNetwork, network_at
 from engines.players import NetworkSpec
 from games import Game
 from training.common.files import write_atomically
@@ -219,9 +219,7 @@ def main() -> None:
     arguments = parser.parse_args()
     use_threads(1)
     try:
-        found = (
-            network_from_run(arguments.network) if arguments.network.is_dir() else network_from_model(arguments.network)
-        )
+        found = network_at(arguments.network)
         base = changed(SearchSettings() if found.search is UNKNOWN_RUN else found.search, arguments.base)
         tried = {text: changed(base, text) for text in arguments.tries}
         opponent = opponent_called(arguments.against, found.game) if arguments.against else None

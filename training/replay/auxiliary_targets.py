@@ -67,6 +67,16 @@ class Futures(NamedTuple):
 
 
 @inlined
+def replay_to(step: Any, start: States, columns: Any, position: int, state: States) -> int:
+    """Set ``state`` to a position of the window by replaying its game, whose number is returned."""
+    game = int(np.searchsorted(columns.game_starts, position, side="right")) - 1
+    state[:] = start
+    for ply in range(columns.game_starts[game], position):
+        step(state, np.int64(columns.actions[ply]))
+    return game
+
+
+@inlined
 def write_policy(columns: Any, position: int, moved: NDArray[np.int32], policy: NDArray[np.float32]) -> bool:
     """Write the policy of a position ``[A]`` under its symmetry; False if it has none."""
     first, last = columns.entry_starts[position], columns.entry_starts[position + 1]
@@ -137,11 +147,8 @@ def fill_futures(
     points = flat.shape[1]
     for n in range(positions.size):
         position = positions[n]
-        game = np.searchsorted(columns.game_starts, position, side="right") - 1
+        game = replay_to(step, start, columns, position, state)
         end = columns.game_starts[game + 1] if game + 1 < columns.game_starts.size else columns.actions.size
-        state[:] = start
-        for ply in range(columns.game_starts[game], position):
-            step(state, np.int64(columns.actions[ply]))
         mover, later[:] = current_player(state), state
         for ply in range(position, min(position + futures.plies, end - 1)):
             step(state, np.int64(columns.actions[ply]))

@@ -22,6 +22,7 @@ from training.replay.auxiliary_targets import (
     fill_ownership,
     fill_replies,
     final_scores,
+    replay_to,
     write_policy,
 )
 from training.replay.ring_column import RingColumn
@@ -348,10 +349,7 @@ def fill_samples(
     samples.legal[:] = False
     for n in range(positions.size):
         position = positions[n]
-        game = np.searchsorted(columns.game_starts, position, side="right") - 1
-        state[:] = start
-        for ply in range(columns.game_starts[game], position):
-            step(state, np.int64(columns.actions[ply]))
+        replay_to(step, start, columns, position, state)
         samples.movers[n] = current_player(state)
         observe(state, planes)
         turn_planes(planes, samples.point_table[symmetries[n]], samples.observations[n])
