@@ -17,6 +17,9 @@ from training.networks.winograd import convolve_to_learn
 HEAD_CHANNELS = 32  # of the policy head's map, and of the map that is pooled for both heads
 LEAST_HIDDEN = 8  # numbers between the two layers of squeeze-and-excitation
 MEAN_WIDTH = 14.0  # KataGo's mean board width: pooled means are also scaled by (width - 14) / 10
+# The first logit of a pass; those of points are nearly 0. Early in a game, a search sees no results but those of two
+# passes. Networks that know nothing therefore passed often, and small ones did not unlearn it (docs/results/go.md).
+PASS_LOGIT = -1.0
 ILLEGAL_LOGIT = -1e9  # gives illegal actions a probability of 0 without infinite or undefined numbers
 
 
@@ -125,7 +128,7 @@ def pooled_channels(channels: int) -> int:
 class PolicyHead(nn.Module):
     """The policy head: logits of points from maps, of other actions from the pooled board.
 
-    Without point actions all logits come from the flattened board.
+    Without point actions all logits come from the flattened board. A new network prefers points to other actions.
     """
 
     def __init__(self, channels: int, points: int, num_actions: int, policy_planes: int, global_pooling: bool) -> None:
@@ -139,6 +142,8 @@ class PolicyHead(nn.Module):
         self.others = nn.Linear(others_from, others) if others else None
         for layer in filter(None, (self.points, self.others)):
             start_near_zero(layer)
+        if self.points and self.others:
+            nn.init.constant_(self.others.bias, PASS_LOGIT)
 
     def forward(self, x: Tensor, pooled: Tensor) -> Tensor:
         """The tower's output ``[N, channels, H, W]`` and the pooled board -> policy logits ``[N, A]``."""

@@ -34,6 +34,13 @@ def test_a_new_network_has_hardly_any_preference(game: Game) -> None:
     assert torch.tanh(value_logits / 2).abs().max() < 0.2
 
 
+def test_a_new_network_prefers_points_to_a_pass() -> None:
+    torch.manual_seed(0)
+    game = board_with_pass()
+    policies = outputs(build_network(game), positions(game, 16))[0].softmax(1)
+    assert policies[:, -1].max() < 0.6 * policies[:, :-1].min()
+
+
 def test_a_new_tower_passes_its_input_through() -> None:
     network = build_network(CONNECT_FOUR, blocks=4, channels=16).eval()
     assert isinstance(network, ResNet)
