@@ -10,7 +10,7 @@ DEBIAN_PACKAGES := python3-venv git gnugo stockfish openssh-server openssh-clien
 BROWSER_PACKAGES := chromium chromium-driver
 # How many tests run beside each other: auto is one more than there are processors; 0 runs one after the other, in one process.
 TESTS_AT_ONCE ?= auto
-PACKAGES := configs games training engines views web distributed zero keima scripts $(wildcard benchmarks/*.py benchmarks/*/*.py examples/*.py *.py)
+PACKAGES := keima games training distributed zero scripts $(wildcard benchmarks/*.py benchmarks/*/*.py examples/*.py *.py)
 
 # A file's tests run in one process, one after the other. Files begin in the order that tests/conftest.py puts them in.
 PYTEST := .venv/bin/python -m pytest --numprocesses=$(TESTS_AT_ONCE) --dist=loadfile --no-loadscope-reorder
@@ -57,7 +57,7 @@ check: setup-dev  ## Run the linters, the type checker and the fast tests
 	.venv/bin/ruff check
 	.venv/bin/ruff format --check
 	.venv/bin/mypy $(PACKAGES)
-	.venv/bin/python tests/rooms.py
+	.venv/bin/lint-imports --no-logo --cache-dir=.mypy_cache/imports
 	$(PYTEST) -q -m "not slow and not trial and not medium"
 
 format: setup-dev  ## Let the linter put right what it can

@@ -9,7 +9,7 @@ The guide to chess on several GPUs begins with it; Keima's own tests run by make
 """
 
 if __name__ == "__main__":
-    from training.common.signals import ends_at_once
+    from keima.base.system.signals import ends_at_once
 
     ends_at_once()
 
@@ -21,17 +21,17 @@ from tempfile import TemporaryDirectory
 
 from rich.console import Console
 
-from distributed.local.multi_gpu import train_on_devices
-from distributed.local.worker_devices import device_slots, gpus_here, see_only
-from games import load_game
-from scripts.train_multi_gpu import read_arguments, settings_of
-from training.common.signals import interruptible
-from training.data.ledger import read_ledger
-from training.data.receive import load_if_intact
-from training.learning.learner import to_tensors
-from training.networks.evaluator import pick_device
-from training.replay.replay import ReplayWindow
-from training.run.session import exit_code
+from keima.base.system.signals import interruptible
+from keima.cli.train_multi_gpu import read_arguments, settings_of
+from keima.cluster.local.worker_devices import device_slots, gpus_here, see_only
+from keima.coach.session import exit_code
+from keima.data.ledger import read_ledger
+from keima.data.receive import load_if_intact
+from keima.games import load_game
+from keima.learning.learner import to_tensors
+from keima.networks.inference.evaluator import pick_device
+from keima.replay.window import ReplayWindow
+from keima.trainers.multi_gpu import train_on_devices
 
 SMALLEST = ("--smoke", "--iterations", "1", "--games-per-iter", "2", "--simulations", "1")
 

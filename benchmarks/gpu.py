@@ -32,8 +32,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmarks.gpu_figures import FULL, QUICK, Figure, figures
 from benchmarks.gpu_paths import PATHS, NotHere
-from configs.flags import number
-from training.networks.evaluator import pick_device
+from keima.config.flags import number
+from keima.networks.inference.evaluator import pick_device
 
 PATHS_SHARE = 0.6  # of the time, at most; the figures have the rest
 SLOW_PATHS = ("rehearsal", "ranks", "a missing GPU", "train_multi_gpu.py", "train_parallel.py")  # start programs

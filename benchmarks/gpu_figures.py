@@ -16,19 +16,19 @@ import torch
 
 from benchmarks.gpu_paths import positions
 from benchmarks.speed.self_play import Session
-from configs.ppo import PPOSettings, TradingSettings
-from configs.schema import SearchSettings
-from games import Game, load_game
-from games.game import Planes
-from training.common.random import seed_stream
-from training.common.threads import in_parallel
-from training.learning.learner import Learner, is_out_of_memory, to_tensors
-from training.networks.evaluator import Evaluator, pick_device
-from training.networks.model_file import canary_positions
-from training.networks.network import build_network
-from training.ppo.actor_critic import ActorCritic
-from training.ppo.trainer import PPOTrainer
-from training.ppo.worlds.trading import TradingMarkets
+from keima.base.random import seed_stream
+from keima.base.system.threads import in_parallel
+from keima.config.schema import SearchSettings
+from keima.games import Game, load_game
+from keima.games.game import Planes
+from keima.learning.learner import Learner, is_out_of_memory, to_tensors
+from keima.networks.files.model_file import canary_positions
+from keima.networks.inference.evaluator import Evaluator, pick_device
+from keima.networks.network import build_network
+from keima.ppo.actor_critic import ActorCritic
+from keima.ppo.settings import PPOSettings, TradingSettings
+from keima.ppo.trainer import PPOTrainer
+from keima.ppo.worlds.trading import TradingMarkets
 
 GAMES: dict[str, dict[str, Any]] = {"go": {"size": 9}, "chess": {}}
 

@@ -21,22 +21,28 @@ from torch import nn
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from configs.ppo import PPOSettings, TradingSettings
-from configs.schema import SearchSettings
-from games import Game, load_game
-from training.common.random import seed_stream
-from training.data.game_files import SAMPLE
-from training.learning.learner import Learner, TensorBatch, to_tensors
-from training.networks.evaluator import Evaluator, count_gpus, pick_device
-from training.networks.model_file import Model, canary_positions, decode_model, describe_model, encode_model
-from training.networks.network import build_network, seed_weights
-from training.networks.policy_value import network_of
-from training.ppo.actor_critic import ActorCritic
-from training.ppo.trainer import PPOTrainer
-from training.ppo.worlds.trading import TradingMarkets
-from training.ranks.ranks import Place, abort_nccl, joined, store_in
-from training.replay.replay import WHOLE, Batch
-from training.self_play.groups import play_side_by_side
+from keima.base.random import seed_stream
+from keima.config.schema import SearchSettings
+from keima.data.imports.game_files import SAMPLE
+from keima.games import Game, load_game
+from keima.learning.learner import Learner, TensorBatch, to_tensors
+from keima.learning.ranks.process_group import Place, abort_nccl, joined, store_in
+from keima.networks.files.model_file import (
+    Model,
+    canary_positions,
+    decode_model,
+    describe_model,
+    encode_model,
+)
+from keima.networks.inference.evaluator import Evaluator, count_gpus, pick_device
+from keima.networks.network import build_network, seed_weights
+from keima.networks.policy_value import network_of
+from keima.ppo.actor_critic import ActorCritic
+from keima.ppo.settings import PPOSettings, TradingSettings
+from keima.ppo.trainer import PPOTrainer
+from keima.ppo.worlds.trading import TradingMarkets
+from keima.replay.window import WHOLE, Batch
+from keima.self_play.groups import play_side_by_side
 
 ROOT = Path(__file__).resolve().parents[1]
 PROGRAM_SECONDS = 240.0
@@ -76,7 +82,7 @@ class SameBatch:
 @contextmanager
 def learning_in(dtype: str) -> Iterator[bool]:
     """Within the block, learners in mixed precision compute in this type; whether they are in mixed precision."""
-    with patch("training.learning.update_step.fast_dtype", lambda device: DTYPES[dtype]):
+    with patch("keima.learning.update_step.fast_dtype", lambda device: DTYPES[dtype]):
         yield dtype != "float32"
 
 

@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 import keima
-from configs.flags import whole
+from keima.config.flags import whole
 
 
 def main(argv: list[str] | None = None) -> int:

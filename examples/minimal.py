@@ -15,7 +15,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import torch
 
 import keima
-from training.evaluation.perfect_play import errors, load_positions, policy_actions
+from keima.evaluation.perfect_play import errors, load_positions, policy_actions
 
 ITERATIONS, GAMES, STEPS = 12, 200, 60
 SEARCH = keima.SearchSettings(num_simulations=32, full_search_probability=1.0, opening_random_moves=1)

@@ -9,46 +9,38 @@
 `examples/` has whole programs. Names are imported on first use, so ``import keima`` takes no time.
 """
 
+import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:
-    from configs.schema import SearchSettings
-    from distributed.local.parallel_zero import ParallelZeroTrainer
-    from distributed.ssh_connector import SSHConnector
-    from games import Game, load_game
-    from keima.network import Line, LoadedNetwork, load_network
-    from keima.playing import PlayedGame, play_game
-    from keima.recorded import RecordedGame, batch_of, read_games
-    from keima.training import train
-    from training.data.records import GameBatch, GameRecord
-    from training.evaluation.match import Player, RandomPlayer
-    from training.learning.learner import Learner
-    from training.networks.evaluator import Evaluator
-    from training.networks.network import build_network
-    from training.replay.replay import ReplayWindow
-    from training.search.uct import UctPlayer
-    from training.self_play.self_play import SelfPlay
+if sys.version_info < (3, 11):  # noqa: UP036 - the block exists for older versions
+    raise SystemExit(
+        f"Keima needs Python 3.11 or newer, and this is Python {'.'.join(map(str, sys.version_info[:3]))} "
+        f"({sys.executable}): create an environment with a newer one, for example by "
+        "conda create -n keima python=3.11, or run make setup in the checkout"
+    )
 
-_HOMES = {
-    "configs.schema": ("SearchSettings",),
-    "distributed.local.parallel_zero": ("ParallelZeroTrainer",),
-    "distributed.ssh_connector": ("SSHConnector",),
-    "games": ("Game", "load_game"),
-    "keima.network": ("Line", "LoadedNetwork", "load_network"),
-    "keima.playing": ("PlayedGame", "play_game"),
-    "keima.recorded": ("RecordedGame", "batch_of", "read_games"),
-    "keima.training": ("train",),
-    "training.data.records": ("GameBatch", "GameRecord"),
-    "training.evaluation.match": ("Player", "RandomPlayer"),
-    "training.learning.learner": ("Learner",),
-    "training.networks.evaluator": ("Evaluator",),
-    "training.networks.network": ("build_network",),
-    "training.replay.replay": ("ReplayWindow",),
-    "training.search.uct": ("UctPlayer",),
-    "training.self_play.self_play": ("SelfPlay",),
-}
-_HOME = {name: module for module, names in _HOMES.items() for name in names}
+from keima.config.public_names import HOMES
+
+if TYPE_CHECKING:
+    from keima.api.network import Line, LoadedNetwork, load_network
+    from keima.api.playing import PlayedGame, play_game
+    from keima.api.recorded import RecordedGame, batch_of, read_games
+    from keima.cluster.connector import SSHConnector
+    from keima.config.schema import SearchSettings
+    from keima.data.records import GameBatch, GameRecord
+    from keima.evaluation.match import Player, RandomPlayer
+    from keima.games import Game, load_game
+    from keima.learning.learner import Learner
+    from keima.networks.inference.evaluator import Evaluator
+    from keima.networks.network import build_network
+    from keima.replay.window import ReplayWindow
+    from keima.search.baselines.uct import UctPlayer
+    from keima.self_play.parallel_games import SelfPlay
+    from keima.trainers.local_run import train
+    from keima.trainers.parallel_zero import ParallelZeroTrainer
+
+__version__ = "0.1.0"
 
 __all__ = [
     "Evaluator",
@@ -82,9 +74,9 @@ if not TYPE_CHECKING:  # with this function, a type checker would accept any nam
 
     def __getattr__(name: str) -> Any:
         """Import a name from its room, once."""
-        if name not in _HOME:
+        if name not in HOMES:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}; it has {', '.join(__all__)}")
-        value = globals()[name] = getattr(import_module(_HOME[name]), name)
+        value = globals()[name] = getattr(import_module(HOMES[name]), name)
         return value
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import hypothesis
 import pytest
 
-from training.common.logs import room_loggers
+from keima.base.system.logs import package_logger
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch reads it; programs started by tests inherit it
 os.environ.setdefault(
@@ -27,12 +27,11 @@ hypothesis.settings.load_profile("keima")
 @pytest.fixture(autouse=True)
 def logging_as_it_was() -> Iterator[None]:
     """Programs whose ``main`` a test calls configure logging; undo this."""
-    loggers = room_loggers()
-    before = [(logger.level, list(logger.handlers)) for logger in loggers]
+    logger = package_logger()
+    level, handlers = logger.level, list(logger.handlers)
     yield
-    for logger, (level, handlers) in zip(loggers, before, strict=True):
-        logger.setLevel(level)
-        logger.handlers = handlers
+    logger.setLevel(level)
+    logger.handlers = handlers
 
 
 @pytest.hookimpl(optionalhook=True)

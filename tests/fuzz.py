@@ -31,9 +31,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import numpy as np
 
+from keima.base.files import sha256_hex
 from tests.fuzzed import DECODERS
 from tests.sources import ROOT
-from training.common.files import sha256_hex
 
 SECONDS_BOUND = 1.0
 MEMORY_BOUND = 256 * 2**20

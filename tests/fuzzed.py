@@ -15,13 +15,35 @@ import numpy as np
 import yaml
 import zstandard
 
-from configs.load import ConfigError, load_settings
-from distributed.fleet.look import LookRequest, seen
-from distributed.setup.agent import Agent, AgentTransport
-from distributed.setup.machine import Alive, Probe, Started, Stopped, Tail, find_answer, understood
-from distributed.ssh.errors import RemoteFailure, Unreachable
-from distributed.ssh.transport import Completed, LocalTransport, StreamEnded
-from games import load_game
+from keima.base.files import sha256_hex
+from keima.cluster.agent.client import Agent, AgentTransport
+from keima.cluster.fleet.look import LookRequest, seen
+from keima.cluster.machines.machine import Alive, Probe, Started, Stopped, Tail, find_answer, understood
+from keima.cluster.ssh.errors import RemoteFailure, Unreachable
+from keima.cluster.ssh.transport import Completed, LocalTransport, StreamEnded
+from keima.config.load import ConfigError, load_settings
+from keima.data.imports.pgn_games import games_of_pgn
+from keima.data.imports.sgf_games import games_of_sgf
+from keima.data.records import CorruptBatch
+from keima.evaluation.remote_matches import decode_result
+from keima.games import load_game
+from keima.learning.checkpoint import CorruptCheckpoint, read_checkpoint
+from keima.networks.files.model_file import (
+    CorruptModel,
+    CorruptWeights,
+    encode_delta,
+    expand_delta,
+    load_safetensors,
+    load_weights,
+    model_in,
+    open_model,
+    seal,
+    sha256_of,
+)
+from keima.networks.files.model_heading import MODEL_PREFIX
+from keima.report.files.run_files import UnreadableStats, read_stats
+from keima.worker.worker_folder import BrokenMessage, WorkerFolder
+from tests.data.spoilt_batches import ODD_VALUES, Random, damage, read_batch, real_batches, spoil_batch
 from tests.real_inputs import (
     BETWEEN,
     GROUPS,
@@ -40,29 +62,7 @@ from tests.real_inputs import (
     stats,
     weights,
 )
-from tests.training.data.spoilt_batches import ODD_VALUES, Random, damage, read_batch, real_batches, spoil_batch
-from tests.training.small_run import GAME, NETWORK, model_bytes
-from training.common.files import sha256_hex
-from training.data.pgn_games import games_of_pgn
-from training.data.records import CorruptBatch
-from training.data.sgf_games import games_of_sgf
-from training.evaluation.remote_matches import decode_result
-from training.learning.checkpoint import CorruptCheckpoint, read_checkpoint
-from training.networks.model_file import (
-    CorruptModel,
-    CorruptWeights,
-    encode_delta,
-    expand_delta,
-    load_safetensors,
-    load_weights,
-    model_in,
-    open_model,
-    seal,
-    sha256_of,
-)
-from training.networks.model_heading import MODEL_PREFIX
-from training.worker.worker_folder import BrokenMessage, WorkerFolder
-from views.files import UnreadableStats, read_stats
+from tests.small_run import GAME, NETWORK, model_bytes
 
 LOST = (RemoteFailure, Unreachable)  # an agent whose answers make no sense
 MEMORY = Path("/dev/shm")  # Linux's folder in memory

@@ -1,8 +1,8 @@
 """Puts faults into a module, one at a time, and reports which of them its tests detect.
 
     python tests/mutation.py
-    python tests/mutation.py --sample 80 --seed 1 training/data/ledger.py
-    python tests/mutation.py --sample 0 training/data/ledger.py:120-150
+    python tests/mutation.py --sample 80 --seed 1 keima/data/ledger.py
+    python tests/mutation.py --sample 0 keima/data/ledger.py:120-150
 
 A fault is killed if a test fails or does not end; it survives if all tests pass. The tests are those that MODULES
 names, a part of ``make test`` without its trials, and of these the ones that reach the fault's statement. Other
@@ -46,9 +46,9 @@ import numba
 import pytest
 import torch  # noqa: F401
 
+from keima.base.intervals import wilson
 from tests.mutants import Mutant, mutants
 from tests.sources import ROOT, imported_files, relative
-from training.common.intervals import wilson
 
 LIVES, KILLED, BROKEN, UNSEEN, ANEW = 0, 1, 3, 98, 99  # how a fault's process ends; anew: it must load the module
 FATES = {LIVES: "lives", UNSEEN: "no test comes by"}  # everything else is a kill
@@ -57,8 +57,8 @@ WALL_SECONDS = 90.0
 SLACK = 5.0
 MOST_MEMORY = 8 * 2**30  # bytes
 LARGEST_FILE = 2**30
-SEARCH = tuple(f"training/search/test_{name}.py" for name in ("puct", "search_decide", "search_trees", "search"))
-NOISE = "training/search/test_search_noise.py"
+SEARCH = tuple(f"search/test_{name}.py" for name in ("puct", "search_decide", "search_trees", "search"))
+NOISE = "search/test_search_noise.py"
 BIG_GAMES = "connect_four or twenty48 and not naive"
 
 
@@ -72,10 +72,10 @@ class Module:
 
 
 MODULES = {
-    "distributed/fleet/worker_state.py": Module(
+    "keima/cluster/fleet/worker_state.py": Module(
         ("distributed/fleet/test_worker_state.py", "distributed/fleet/test_connection_failures.py")
     ),
-    "distributed/fleet/mirror.py": Module(
+    "keima/cluster/fleet/mirror.py": Module(
         (
             "distributed/fleet/test_mirror.py",
             "distributed/fleet/test_machine_connection.py",
@@ -83,37 +83,33 @@ MODULES = {
             "distributed/fleet/test_ownership.py",
         )
     ),
-    "training/data/ledger.py": Module(
+    "keima/data/ledger.py": Module(
         (
-            "training/data/test_ledger.py",
-            "training/worker/test_withdrawing.py",
-            "training/data/test_receive.py",
+            "data/test_ledger.py",
+            "worker/test_withdrawing.py",
+            "data/test_receive.py",
             "scripts/test_audit.py",
         )
     ),
-    "training/data/receive.py": Module(
-        ("training/data/test_receive.py", "training/worker/test_worker_folder.py", "training/data/test_seed_games.py")
+    "keima/data/receive.py": Module(
+        ("data/test_receive.py", "worker/test_worker_folder.py", "data/test_seed_games.py")
     ),
-    "training/learning/learner.py": Module(
+    "keima/learning/learner.py": Module(
         (
-            "training/learning/test_learner.py",
-            "training/learning/test_muon.py",
-            "training/networks/test_auxiliary_heads.py",
-            "training/learning/test_checkpoint.py",
-            "training/learning/test_big_learner.py",
-            "training/ranks/test_total_batch.py",
+            "learning/test_learner.py",
+            "learning/test_muon.py",
+            "networks/test_auxiliary_heads.py",
+            "learning/test_checkpoint.py",
+            "learning/test_big_learner.py",
+            "learning/ranks/test_total_batch.py",
         )
     ),
-    "training/ppo/trainer.py": Module(
-        ("training/ppo/test_ppo_losses.py", "training/ppo/test_ppo.py", "training/ppo/test_ppo_memory.py")
-    ),
-    "training/data/verify.py": Module(
-        ("training/data/test_verify.py", "training/search/test_chance.py"), interpreted=True
-    ),
-    "training/search/puct.py": Module(
+    "keima/ppo/trainer.py": Module(("ppo/test_ppo_losses.py", "ppo/test_ppo.py", "ppo/test_ppo_memory.py")),
+    "keima/data/verify.py": Module(("data/test_verify.py", "search/test_chance.py"), interpreted=True),
+    "keima/search/puct.py": Module(
         (*SEARCH, NOISE), interpreted=True, without=f"{BIG_GAMES} or draw_from_the_policy or weaker_or_none"
     ),
-    "training/search/gumbel.py": Module(
+    "keima/search/gumbel.py": Module(
         (*SEARCH, NOISE), interpreted=True, without=f"{BIG_GAMES} or dirichlet_draw or weaker_or_none"
     ),
 }

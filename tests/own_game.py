@@ -3,21 +3,21 @@
 from pathlib import Path
 from typing import Any
 
-from games import Game, load_game
+from keima.games import Game, load_game
 from tests.sources import ROOT
 
-EXAMPLES = ROOT / "examples" / "games"
+EXAMPLES = ROOT / "games"
 
 
 def own_game(path: Path) -> Path:
     """Write tic-tac-toe as a game outside the checkout; returns the file."""
-    rules = (ROOT / "games" / "tic_tac_toe.py").read_text(encoding="utf-8")
+    rules = (ROOT / "keima" / "games" / "tic_tac_toe.py").read_text(encoding="utf-8")
     path.write_text(rules.replace("def tic_tac_toe()", "def game()"), encoding="utf-8")
     return path
 
 
 def example(name: str, **options: Any) -> Game:
-    """Return a game of ``examples/games``."""
+    """Return a game of ``games``."""
     return load_game(str(EXAMPLES / f"{name}.py"), **options)
 
 

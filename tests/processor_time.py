@@ -3,7 +3,7 @@
     .venv/bin/python -m pytest -p tests.processor_time -m "not slow"
 
 Durations depend on what else the machine does; processor seconds hardly do. They say which tests to make cheaper. What
-the server of processes forks (training/common/processes.py) is not counted: the system counts it for nobody.
+the server of processes forks (keima/base/system/processes.py) is not counted: the system counts it for nobody.
 """
 
 import resource

@@ -5,6 +5,7 @@ import importlib
 import io
 import os
 import pty
+import re
 import select
 import signal
 import subprocess
@@ -18,7 +19,7 @@ from typing import Self
 
 import pytest
 
-from engines.ladder import find_program
+from keima.play.arena.ladder import find_program
 from tests.sources import ROOT
 
 GNU_GO = find_program("gnugo")
@@ -131,7 +132,8 @@ def called(program: str, *words: object, cwd: Path = ROOT) -> str:
     """Call a program's ``main`` in this process and return what it prints; it must succeed. Nothing is imported again,
     so it takes seconds less than a start.
     """
-    module = importlib.import_module(program.removesuffix(".py").replace("/", "."))
+    (name,) = re.findall(r"keima\.[\w.]+", (ROOT / program).read_text(encoding="utf-8").partition("run_module(")[2])
+    module = importlib.import_module(name)
     with chdir(cwd), redirect_stdout(io.StringIO()) as said:
         assert module.main([str(word) for word in words]) == 0, said.getvalue()
     return said.getvalue()

@@ -7,13 +7,13 @@ from typing import Any
 import torch
 import yaml
 
-from tests.training.example_reports import evaluation, iteration, worker
-from tests.training.small_run import model_bytes, small_settings
-from training.evaluation.orders import MatchOrder, PlayedOrder
-from training.learning.checkpoint import INDEX, write_checkpoint
-from training.learning.learner import LearnerState
-from training.networks.model_file import Model, decode_model, save_safetensors, save_weights
-from training.worker.worker_folder import Assignment, Heartbeat
+from keima.evaluation.orders import MatchOrder, PlayedOrder
+from keima.learning.checkpoint import INDEX, write_checkpoint
+from keima.learning.learner import LearnerState
+from keima.networks.files.model_file import Model, decode_model, save_safetensors, save_weights
+from keima.worker.worker_folder import Assignment, Heartbeat
+from tests.example_reports import evaluation, iteration, worker
+from tests.small_run import model_bytes, small_settings
 
 PGN = """[Event "x"]
 [White "A \\"quoted\\" one"]

@@ -15,7 +15,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from tests.views.browser import Browser, running_browser, until
+from tests.report.browser import Browser, running_browser, until
 from tests.web.serving import dashboard
 
 DESK = {"width": 1280, "height": 1230, "deviceScaleFactor": 1, "mobile": False}

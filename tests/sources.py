@@ -2,29 +2,52 @@
 
 import ast
 import functools
+import shutil
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-ROOMS = ("configs", "games", "training", "engines", "views", "web", "distributed", "zero", "keima")  # library code
-PROGRAMS = ("scripts", "benchmarks")
 EXPERIMENTS = sorted(  # the shipped settings of start_main.py
     path for path in (ROOT / "configs").glob("*.yaml") if path.stem not in ("ppo_lstm", "20x256")
 )
+DOORS = ("scripts", "distributed", "training", "zero")  # folders by whose names the guides reach the package
 
 
-def python_files(*rooms: str) -> list[Path]:
-    """Return the Python files of these rooms, sorted."""
-    return sorted(path for room in rooms for path in (ROOT / room).rglob("*.py"))
+def python_files(*folders: str) -> list[Path]:
+    """Return the Python files in these folders, sorted; not the templates, which are nobody's code yet."""
+    found = (path for folder in folders for path in (ROOT / folder).rglob("*.py"))
+    return sorted(path for path in found if "templates" not in path.parts)
+
+
+def library() -> list[Path]:
+    """Return the files of the package that are imported rather than run."""
+    return [path for path in python_files("keima") if not is_program(path)]
 
 
 def programs() -> list[Path]:
     """Return the files that are run rather than imported."""
-    return [*sorted(ROOT.glob("*.py")), *python_files(*PROGRAMS)]
+    inside = [path for path in python_files("keima") if is_program(path)]
+    return [*sorted(ROOT.glob("*.py")), *inside, *python_files(*DOORS, "benchmarks", "examples")]
+
+
+def is_program(path: Path) -> bool:
+    """Return whether a file of the package is run as a program of its own."""
+    return path.parent.name == "cli" or relative(path) == "keima/cluster/connector.py"
 
 
 def relative(path: Path) -> str:
     """Return the path relative to the root."""
     return path.relative_to(ROOT).as_posix()
+
+
+def copy_checkout(target: Path, *more: str) -> None:
+    """Make a checkout of what a run needs, and of the files named in ``more``, without what runs have left here."""
+    left = shutil.ignore_patterns("control", "status.txt", "status.json", "__pycache__")
+    cached = shutil.ignore_patterns("__pycache__")
+    for name in ("configs", "distributed", "games", "keima", "scripts", "training"):
+        shutil.copytree(ROOT / name, target / name, ignore=left if name == "distributed" else cached)
+    for name in ("start_main.py", "start_worker.py", "requirements.txt", *more):
+        (target / name).parent.mkdir(exist_ok=True)
+        shutil.copy2(ROOT / name, target / name)
 
 
 @functools.cache

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.cluster.hosts import Host, running_hosts, why_not
+from keima.data.ledger import read_ledger
+from tests.lab.hosts import Host, running_hosts, why_not
 from tests.pages import commands, follow, page, write_files
 from tests.sources import ROOT
-from training.data.ledger import read_ledger
 
 logger = logging.getLogger(__name__)
 
@@ -29,7 +29,7 @@ def steps() -> dict[str, str]:
 
 
 def test_the_game_of_the_page_is_the_shipped_example() -> None:
-    example = (ROOT / "examples" / "games" / "othello.py").read_text(encoding="utf-8")
+    example = (ROOT / "games" / "othello.py").read_text(encoding="utf-8")
     assert example in TEXT and len(example.splitlines()) <= 120
 
 

@@ -9,22 +9,22 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.cluster.processes import wait_until
+from keima.base.files import write_atomically
+from keima.data.records import encode
+from tests.lab.processes import wait_until
+from tests.learning.ranks.test_ranks import free_port
 from tests.programs import Terminal, command
+from tests.small_networks import CONNECT_FOUR
+from tests.small_run import small_settings
 from tests.sources import ROOT
-from tests.training.ranks.test_ranks import free_port
-from tests.training.small_networks import CONNECT_FOUR
-from tests.training.small_run import small_settings
-from tests.training.synthetic import synthetic_batch
-from training.common.files import write_atomically
-from training.data.records import encode
+from tests.synthetic import synthetic_batch
 
 WORKING = """
 import os, signal, sys, time
 from pathlib import Path
 
 sys.path.insert(0, sys.argv[1])
-from training.common.signals import ends_at_once, interruptible, stop_on_signals
+from keima.base.system.signals import ends_at_once, interruptible, stop_on_signals
 
 class Work:
     stop_requested = False
@@ -50,7 +50,7 @@ import sys, time
 from pathlib import Path
 
 sys.path.insert(0, sys.argv[1])
-from training.common.signals import ends_at_once, interruptible
+from keima.base.system.signals import ends_at_once, interruptible
 
 @interruptible
 def main():
@@ -69,7 +69,7 @@ import sys
 from pathlib import Path
 
 sys.path.insert(0, sys.argv[1])
-from training.ranks.torchrun import Start, run_ranks
+from keima.learning.ranks.torchrun import Start, run_ranks
 
 sys.exit(run_ranks(Path("rank.py"), [], Start(ranks=2, master_port=int(sys.argv[2]))))
 """

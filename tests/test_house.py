@@ -4,9 +4,9 @@ import ast
 import re
 from pathlib import Path
 
-from tests.sources import PROGRAMS, ROOMS, ROOT, programs, python_files, relative, tree
+from tests.sources import DOORS, ROOT, library, programs, python_files, relative, tree
 
-LIBRARY = python_files(*ROOMS)
+LIBRARY = library()
 OURS = [*LIBRARY, *programs()]
 PYTHON = [*OURS, *python_files("tests")]
 DOCUMENTS = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
@@ -19,7 +19,7 @@ TEXTS = [
     ),
     *(
         path
-        for folder in (*ROOMS, *PROGRAMS, "tests", "docs")
+        for folder in ("keima", *DOORS, "benchmarks", "configs", "examples", "games", "tests", "docs")
         for path in (ROOT / folder).rglob("*")
         if path.suffix in KINDS
     ),
@@ -48,13 +48,13 @@ def test_no_text_is_run_as_code() -> None:
 
 
 def test_nothing_is_unpickled() -> None:
-    assert containing(r"\btorch\.(load|save)\(|allow_pickle=True", OURS) == ["training/networks/weights_file.py"]
+    assert containing(r"\btorch\.(load|save)\(|allow_pickle=True", OURS) == ["keima/networks/files/weights_file.py"]
     assert not containing(r"\btorch\.load\((?!.*\bweights_only=True\))", OURS)
     assert not containing(r"allow_pickle=True", OURS)
 
 
 def test_numeric_flags_have_a_range() -> None:
-    assert not containing(r"type=(int|float)\b", OURS)  # configs.flags has the types that do
+    assert not containing(r"type=(int|float)\b", OURS)  # keima.config.flags has the types that do
 
 
 def test_text_files_end_with_one_newline() -> None:

@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from engines.players import read_model
-from games import load_game
+from keima.games import load_game
+from keima.paths import SHIPPED
+from keima.play.arena.players import read_model
 from tests.sources import ROOT
 
-MODELS = sorted((ROOT / "models").glob("*.safetensors"))
+MODELS = sorted((SHIPPED / "models").glob("*.safetensors"))
 MAX_BYTES = 2_000_000
 
 for_each = pytest.mark.parametrize("path", MODELS, ids=[path.stem for path in MODELS])

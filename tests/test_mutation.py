@@ -89,14 +89,14 @@ def test_detected_faults_are_distinguished_from_survivors() -> None:
         "0",
         "--least",
         "1",
-        "distributed/fleet/worker_state.py:90-95",
+        "keima/cluster/fleet/worker_state.py:90-95",
     ]
     ended = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=600, check=False)
     assert ended.returncode == 1, ended.stderr
-    assert "| `distributed/fleet/worker_state.py` | 1 | 1 | 0 | 0.0% |" in ended.stdout
-    assert "distributed/fleet/worker_state.py:94: 0  ->  1" in ended.stdout
+    assert "| `keima/cluster/fleet/worker_state.py` | 1 | 1 | 0 | 0.0% |" in ended.stdout
+    assert "keima/cluster/fleet/worker_state.py:94: 0  ->  1" in ended.stdout
     killed = subprocess.run(
-        [*words[:-1], "distributed/fleet/worker_state.py:40-41"],
+        [*words[:-1], "keima/cluster/fleet/worker_state.py:40-41"],
         cwd=ROOT,
         capture_output=True,
         text=True,

@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 import yaml
 
-import start_main
-from configs.own_modules import stem_of
+from keima.cli import train
+from keima.config.own_modules import stem_of
+from tests.networks.test_own_network import NETWORK
 from tests.own_game import own_game
 from tests.programs import printed, run
 from tests.sources import ROOT
-from tests.training.networks.test_own_network import NETWORK
 
 
 @pytest.fixture
@@ -55,7 +55,7 @@ def test_a_fault_in_the_game_ends_the_program_before_anything_is_written(
 ) -> None:
     (folder / "mine.py").write_text("def game():\n    return size\n", encoding="utf-8")
     words = ["--config", str(folder / "mine.yaml"), "--smoke", "--run-dir", str(folder / "run")]
-    assert start_main.main(words) == 2
+    assert train.main(words) == 2
     said = capsys.readouterr().err
     assert "mine.py, line 2: NameError: name 'size' is not defined" in said and "Traceback" not in said
     assert not (folder / "run").exists()

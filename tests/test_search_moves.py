@@ -3,10 +3,10 @@
 import numpy as np
 
 from benchmarks.strength.search_moves import Judge, Remembering, row_of, undecided_positions
-from configs.schema import SearchSettings
-from games import load_game
-from tests.training.search.naive_search import StubEvaluator
-from training.search.search import Search
+from keima.config.schema import SearchSettings
+from keima.games import load_game
+from keima.search.move_search import Search
+from tests.search.naive_search import StubEvaluator
 
 TIC_TAC_TOE = load_game("tic_tac_toe")
 

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from benchmarks.strength.search_settings import Outcome, changed, leads_of_first, rounds
-from configs.schema import SearchSettings
-from engines.match_benchmark import Match
-from games import load_game
-from training.evaluation.elo import elo_difference, expected_score
+from keima.config.schema import SearchSettings
+from keima.evaluation.elo import elo_difference, expected_score
+from keima.games import load_game
+from keima.play.arena.match_benchmark import Match
 
 GO = load_game("go", size=5, komi=3.5)
 

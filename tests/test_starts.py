@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from keima.base.system.start import LAUNCHED, SAID, before_imports
 from tests.sources import ROOT
-from training.common.start import LAUNCHED, SAID, before_imports
 
 HEAVY = re.compile(r"import time:.*\| +(torch|numba|numpy|pydantic|rich|paramiko)$")
 NOWHERE = ROOT / "runs" / "nowhere"
@@ -128,8 +128,10 @@ def test_of_torchrun_s_ranks_only_the_first_speaks_unless_its_launcher_has(
 
 @pytest.mark.medium
 def test_libraries_to_draw_to_write_events_and_for_ray_are_imported_only_when_they_are_used() -> None:
-    modules = "scripts.view_results, scripts.dashboard, start_main, start_worker, views.ppo, training.worker, keima"
-    modules += ", distributed.operations.cluster"
+    modules = (
+        "keima.cli.results, keima.cli.dashboard, keima.cli.train, keima.cli.worker, keima.ppo.observers, keima.worker"
+    )
+    modules += ", keima.cluster.control.cluster"
     large = "{'matplotlib', 'PIL', 'tensorboard', 'google', 'ray'}"
     imported = f"sorted({{name.partition('.')[0] for name in sys.modules}} & {large})"
     program = f"import sys, {modules}; print({imported})"

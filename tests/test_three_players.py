@@ -9,7 +9,7 @@ import pytest
 from tests.programs import command, printed
 from tests.sources import ROOT
 
-CONFIG = ROOT / "examples" / "games" / "three_player_connect_four.yaml"
+CONFIG = ROOT / "games" / "three_player_connect_four.yaml"
 
 
 @pytest.mark.slow

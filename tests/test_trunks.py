@@ -21,12 +21,12 @@ from benchmarks.strength.trunks import (
     split_games,
     table,
 )
-from configs.schema import NetworkSettings
-from games import load_game
-from tests.training.synthetic import synthetic_batch
-from training.data.records import encode
-from training.learning.learner import TensorBatch, to_tensors
-from training.replay.replay import ReplayWindow
+from keima.config.schema import NetworkSettings
+from keima.data.records import encode
+from keima.games import load_game
+from keima.learning.learner import TensorBatch, to_tensors
+from keima.replay.window import ReplayWindow
+from tests.synthetic import synthetic_batch
 
 CONNECT_FOUR = load_game("connect_four")
 CPU = torch.device("cpu")

@@ -1,3 +1,10 @@
-"""Learning: search, self-play, game records, the replay window, networks, the learner and its coach."""
+"""The door to ``keima.worker``: workers of one's own begin with ``from training.worker import Worker``.
 
-import configs  # noqa: F401 - says so where Python is too old
+``evenly.py`` is an example of one.
+"""
+
+import sys
+
+from keima.config.older_imports import become_door
+
+become_door(sys.modules[__name__])

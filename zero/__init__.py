@@ -1,3 +1,1 @@
-"""The names by which the guide's programs import the games; all they name is elsewhere."""
-
-import configs  # noqa: F401 - says so where Python is too old
+"""The names by which the guide to 2048 imports the game, which is ``keima.games.twenty48``."""

@@ -1,5 +1,5 @@
 """The rules by which the guide's programs play: ``GameRules(height, width)`` is 2048."""
 
-from games.twenty48.rules import GameRules
+from keima.games.twenty48.rules import GameRules
 
 __all__ = ["GameRules"]

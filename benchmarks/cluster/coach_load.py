@@ -52,16 +52,16 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from benchmarks.cluster.simulated_fleet import FACTORY, SEATS, SOCKET, machine_name
 from benchmarks.cluster.simulated_machines import SIMULATED_GAMES
 from benchmarks.processor import processor_seconds
-from configs.flags import number, whole
-from configs.schema import Settings
-from distributed.fleet.fleet_client import FleetClient
-from distributed.fleet.ownership import owner_here
-from games import Game
-from training.common.run_folder import LEDGER_NAME
-from training.networks.evaluator import use_threads
-from training.run.coach import WAIT_SECONDS, Coach
-from training.run.pending_batch import PendingBatch
-from training.run.run import open_coach
+from keima.base.run_folder import LEDGER_NAME
+from keima.cluster.fleet.ownership import owner_here
+from keima.cluster.fleet.process.client import FleetClient
+from keima.coach.backends.pending_batch import PendingBatch
+from keima.coach.loop import WAIT_SECONDS, Coach
+from keima.coach.opening import open_coach
+from keima.config.flags import number, whole
+from keima.config.schema import Settings
+from keima.games import Game
+from keima.networks.inference.evaluator import use_threads
 
 AHEAD_SECONDS = 5.0  # of play that a worker is granted in advance, besides two batches, so that it never waits
 READY_SECONDS = 300.0  # all workers must be Active by then

@@ -42,11 +42,11 @@ from benchmarks.cluster.coach_load import (
     measuring_coach,
     settings_for,
 )
-from configs.flags import number, whole
-from configs.schema import Settings
-from distributed.fleet.fleet_client import FleetClient
-from training.common.intervals import mean_margin
-from training.run.coach import SECONDS_BETWEEN_POLLS, STEPS_BETWEEN_POLLS, Coach
+from keima.base.intervals import mean_margin
+from keima.cluster.fleet.process.client import FleetClient
+from keima.coach.loop import SECONDS_BETWEEN_POLLS, STEPS_BETWEEN_POLLS, Coach
+from keima.config.flags import number, whole
+from keima.config.schema import Settings
 
 WARM_UP_SECONDS = 2.0  # of each round
 FIRST_GAMES = 200  # before the first round

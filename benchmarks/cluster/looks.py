@@ -33,7 +33,7 @@ HERE = Path(__file__).resolve().parents[2]
 CHECKOUT = "KEIMA_CHECKOUT"  # the variable that names the checkout to a process that measures it
 sys.path.insert(0, os.environ.get(CHECKOUT, str(HERE)))
 
-from configs.flags import number, whole
+from keima.config.flags import number, whole
 
 PATIENCE = 300.0  # seconds until all workers must be Active
 
@@ -85,17 +85,17 @@ def beat(folders: list[Any], run_id: str, heartbeat: type[Any]) -> None:
 
 def measure(count: int, milliseconds: float, rounds: int, root: Path) -> str:
     """Return a row of the table."""
-    from distributed.fleet.machine_connection import MachineConnection
-    from distributed.fleet.worker_state import Mark
-    from distributed.setup.machine import WorkerSlot
-    from distributed.ssh.ssh import connect
-    from tests.distributed.local_fleet import fleet_settings
-    from tests.distributed.sshd import running_sshd
-    from tests.training.small_run import GAME
-    from training.common.files import sha256_hex
-    from training.run.assignments import AssignmentBook
-    from training.worker.model_push import PublishedModel
-    from training.worker.worker_folder import Heartbeat, WorkerFolder
+    from keima.base.files import sha256_hex
+    from keima.cluster.fleet.machine_connection import MachineConnection
+    from keima.cluster.fleet.worker_state import Mark
+    from keima.cluster.machines.machine import WorkerSlot
+    from keima.cluster.ssh.ssh_transport import connect
+    from keima.coach.backends.assignments import AssignmentBook
+    from keima.worker.model_push import PublishedModel
+    from keima.worker.worker_folder import Heartbeat, WorkerFolder
+    from tests.cluster.local_fleet import fleet_settings
+    from tests.cluster.sshd import running_sshd
+    from tests.small_run import GAME
 
     names = [f"worker1-{number}" for number in range(1, count + 1)]
 

@@ -25,18 +25,24 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from configs.flags import whole
-from configs.schema import WorkerSettings
-from distributed.ssh.ssh import SshTransport, connect
-from games import load_game
-from tests.cluster.hosts import Host, Hosts, running_hosts, why_not
-from tests.training.small_networks import FixedWindow
-from training.learning.learner import Learner
-from training.networks.model_file import Model, content_sha256, describe_model, encode_model, save_safetensors
-from training.networks.network import build_network
-from training.worker.model_inbox import ModelInbox
-from training.worker.model_push import InboxFile, ModelPush, PublishedModel
-from training.worker.worker_folder import WorkerFolder
+from keima.cluster.ssh.ssh_transport import SshTransport, connect
+from keima.config.flags import whole
+from keima.config.schema import WorkerSettings
+from keima.games import load_game
+from keima.learning.learner import Learner
+from keima.networks.files.model_file import (
+    Model,
+    content_sha256,
+    describe_model,
+    encode_model,
+    save_safetensors,
+)
+from keima.networks.network import build_network
+from keima.worker.model_inbox import ModelInbox
+from keima.worker.model_push import InboxFile, ModelPush, PublishedModel
+from keima.worker.worker_folder import WorkerFolder
+from tests.lab.hosts import Host, Hosts, running_hosts, why_not
+from tests.small_networks import FixedWindow
 
 GAME = load_game("tic_tac_toe")  # the game hardly changes the network's size, and steps are fast
 NETWORK = {"type": "resnet", "blocks": 20, "channels": 256, "global_pooling": False}

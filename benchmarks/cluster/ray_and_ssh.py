@@ -17,12 +17,12 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from configs.cache import CACHE
-from configs.flags import whole
-from tests.distributed.ray.nodes import Nodes, ray_nodes
-from tests.distributed.ray.ray_run import RayRun, ray_run
-from tests.distributed.sshd import Sshd, running_sshd
-from training.data.ledger import read_ledger
+from keima.config.flags import whole
+from keima.data.ledger import read_ledger
+from keima.paths import CACHE
+from tests.cluster.ray.nodes import Nodes, ray_nodes
+from tests.cluster.ray.ray_run import RayRun, ray_run
+from tests.cluster.sshd import Sshd, running_sshd
 
 WORKERS = 3
 SECTIONS: dict[str, dict[str, Any]] = {

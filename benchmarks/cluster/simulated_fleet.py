@@ -10,18 +10,18 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from configs.schema import WorkerSettings
-from distributed.fleet.fleet import Fleet
-from distributed.fleet.fleet_messages import Opening
-from distributed.fleet.ownership import Claimant
-from distributed.operations.cluster import cluster_report
-from distributed.operations.status import StatusFile
-from distributed.setup.agent import Agent, Reply
-from distributed.setup.machine import WorkerSlot, worker_place
-from distributed.setup.process_manager import ProcessStatus
-from distributed.ssh.errors import Unreachable
-from distributed.ssh.transport import Completed, Entry, Stream, StreamEnded, Transport, nothing
-from training.common.reports import ClusterReport
+from keima.base.reports import ClusterReport
+from keima.cluster.agent.client import Agent, Reply
+from keima.cluster.control.cluster import cluster_report
+from keima.cluster.control.status import StatusFile
+from keima.cluster.fleet.backend import Fleet
+from keima.cluster.fleet.ownership import Claimant
+from keima.cluster.fleet.process.messages import Opening
+from keima.cluster.machines.machine import WorkerSlot, worker_place
+from keima.cluster.machines.process_manager import ProcessStatus
+from keima.cluster.ssh.errors import Unreachable
+from keima.cluster.ssh.transport import Completed, Entry, Stream, StreamEnded, Transport, nothing
+from keima.config.schema import WorkerSettings
 
 FACTORY = "benchmarks.cluster.simulated_fleet:open_simulated"
 SOCKET, SEATS = "socket", "seats"  # options of the factory
@@ -187,7 +187,7 @@ class NobodyStarts:
 
 
 class SimulatedCluster(Fleet):
-    """The fleet of ``distributed.operations.cluster.Cluster``, without SSH and without requests."""
+    """The fleet of ``keima.cluster.control.cluster.Cluster``, without SSH and without requests."""
 
     def __init__(
         self, opening: Opening, *, log_event: Callable[[str], None], arrived: Callable[[str, str], None]
@@ -224,5 +224,5 @@ class SimulatedCluster(Fleet):
 def open_simulated(
     opening: Opening, *, log_event: Callable[[str], None], arrived: Callable[[str, str], None]
 ) -> SimulatedCluster:
-    """Open the fleet: see ``distributed.fleet.fleet_process.Factory``."""
+    """Open the fleet: see ``keima.cluster.fleet.process.program.Factory``."""
     return SimulatedCluster(opening, log_event=log_event, arrived=arrived)

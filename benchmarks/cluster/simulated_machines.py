@@ -4,7 +4,7 @@
         --games-per-second 100 --game go
 
 The fleet's process connects to SOCKET, a Unix socket, in place of SSH: one connection for the agent of each machine,
-and one for its files. Both speak the frames of the real agent (``distributed/remote/serve.py``), and every answer is
+and one for its files. Both speak the frames of the real agent (``keima/cluster/agent/serve.py``), and every answer is
 sent --round-trip seconds after its request. The folders of all workers are in memory, since real files and a real agent
 for each of a hundred machines would need more processor time than the fleet that is measured. A worker writes a
 heartbeat once a second, with the time, in milliseconds since 1970, instead of a number of evaluations. Nothing is
@@ -32,15 +32,15 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from benchmarks.cluster.simulated_fleet import STOP_FILE, machine_name, worker_names
-from configs.flags import number, whole
-from distributed.remote.serve import DIGITS
-from distributed.setup.remote_program import remote_program
-from games import Game, load_game
-from tests.training.synthetic import synthetic_batch
-from training.data.records import GameRecord, encode
-from training.worker.batching import make_batch
-from training.worker.worker import BEAT_SECONDS
-from training.worker.worker_folder import Assignment, Heartbeat
+from keima.cluster.agent.packing import remote_program
+from keima.cluster.agent.serve import DIGITS
+from keima.config.flags import number, whole
+from keima.data.records import GameRecord, encode
+from keima.games import Game, load_game
+from keima.worker.batching import make_batch
+from keima.worker.loop import BEAT_SECONDS
+from keima.worker.worker_folder import Assignment, Heartbeat
+from tests.synthetic import synthetic_batch
 
 SIMULATED_GAMES: dict[str, dict[str, Any]] = {"connect_four": {}, "go": {"size": 9}}
 READY_GAMES = 200  # prepared once and delivered repeatedly, under other numbers

@@ -26,13 +26,13 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from benchmarks.speed.evaluator import learned_network
 from benchmarks.speed.self_play import TimedEvaluator, per_second, random_positions
-from configs.flags import number, whole
-from configs.schema import SearchSettings
-from games import Game, load_game
-from games.game import Planes
-from training.networks.evaluator import Evaluator
-from training.networks.model_file import canary_positions
-from training.search.analysis import Analysis
+from keima.config.flags import number, whole
+from keima.config.schema import SearchSettings
+from keima.games import Game, load_game
+from keima.games.game import Planes
+from keima.networks.files.model_file import canary_positions
+from keima.networks.inference.evaluator import Evaluator
+from keima.search.analysis import Analysis
 
 LEARNED = 16  # positions that the network has memorized
 WARM_UP_STEPS = 20

@@ -21,13 +21,13 @@ import torch
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from benchmarks.speed.learner import bare_steps, random_games
-from configs.flags import whole
-from games import Game, load_game
-from training.data.records import encode
-from training.learning.feed import EpochFeed
-from training.learning.learner import Learner, to_tensors
-from training.networks.network import build_network
-from training.replay.epochs import Epochs
+from keima.config.flags import whole
+from keima.data.records import encode
+from keima.games import Game, load_game
+from keima.learning.feed import EpochFeed
+from keima.learning.learner import Learner, to_tensors
+from keima.networks.network import build_network
+from keima.replay.epochs import Epochs
 
 NUM_GAMES = 20  # enough positions for every step of the run
 

@@ -42,12 +42,12 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
 from benchmarks.processor import processor_seconds
-from configs.flags import number, whole
-from configs.load import load_settings
-from tests.views.browser import running_browser
+from keima.base.system.priority import give_way
+from keima.config.flags import number, whole
+from keima.config.load import load_settings
+from keima.worker.worker_folder import BrokenMessage, WorkerFolder
+from tests.report.browser import running_browser
 from tests.web.serving import Dashboard, printed_address
-from training.common.priority import give_way
-from training.worker.worker_folder import BrokenMessage, WorkerFolder
 
 CLIENT = "--client"  # begins the arguments of the process that does what the page does
 SETTLE_SECONDS = 1.0  # after the dashboard's processes were stopped or continued

@@ -33,17 +33,17 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
 from benchmarks.speed.dashboard_beside import family, processor_seconds_of
-from configs.flags import whole
-from games import load_game
-from tests.training.example_reports import evaluation, iteration, progress, worker
-from tests.views.browser import running_browser
+from keima.base.files import write_atomically
+from keima.base.reports import ClusterReport, RemoteDetails, RemoteStanding
+from keima.base.run_lock import RunLock
+from keima.config.flags import whole
+from keima.data.ledger import open_ledger
+from keima.games import load_game
+from keima.report.files.progress_file import PROGRESS_NAME, ProgressFile
+from keima.report.files.run_files import METRICS_NAME, MetricsFile
+from tests.example_reports import evaluation, iteration, progress, worker
+from tests.report.browser import running_browser
 from tests.web.serving import Dashboard, printed_address
-from training.common.files import write_atomically
-from training.common.reports import ClusterReport, RemoteDetails, RemoteStanding
-from training.common.run_lock import RunLock
-from training.data.ledger import open_ledger
-from views.files import METRICS_NAME, MetricsFile
-from views.progress_file import PROGRESS_NAME, ProgressFile
 
 SECONDS = 60.0  # for an answer
 REPEATS = 15

@@ -29,16 +29,16 @@ from torch import nn
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from configs.flags import whole
-from games import Game, load_game
-from training.learning.learner import Learner, to_tensors
-from training.networks.evaluator import Evaluator, folded
-from training.networks.fused import Float32, FusedRuntime
-from training.networks.layers import Tower
-from training.networks.model_file import canary_positions
-from training.networks.network import build_network
-from training.replay.replay import Batch
-from training.search.puct import Evaluate
+from keima.config.flags import whole
+from keima.games import Game, load_game
+from keima.learning.learner import Learner, to_tensors
+from keima.networks.architectures.fused import Float32, FusedRuntime
+from keima.networks.architectures.layers import Tower
+from keima.networks.files.model_file import canary_positions
+from keima.networks.inference.evaluator import Evaluator, folded
+from keima.networks.network import build_network
+from keima.replay.window import Batch
+from keima.search.puct import Evaluate
 
 MEASURED_NETWORKS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "go": ({"size": 9}, {"blocks": 6, "channels": 64}),

@@ -29,16 +29,16 @@ sys.path.insert(0, str(ROOT))
 
 from benchmarks.speed.learner_feed import played
 from benchmarks.speed.self_play import FreeEvaluator, Session, per_second, warm
-from configs.schema import SearchSettings
-from games import Game, load_game
-from training.data.ledger import open_ledger
-from training.data.ledger_rows import model_row
-from training.evaluation.elo import PairResult, rate_players
-from training.evaluation.strength import player_name
-from training.networks.evaluator import Evaluator
-from training.networks.model_file import canary_positions
-from training.networks.network import build_network
-from training.replay.replay import Batch, ReplayWindow
+from keima.config.schema import SearchSettings
+from keima.data.ledger import open_ledger
+from keima.data.ledger_rows import model_row
+from keima.evaluation.elo import PairResult, rate_players
+from keima.evaluation.strength import player_name
+from keima.games import Game, load_game
+from keima.networks.files.model_file import canary_positions
+from keima.networks.inference.evaluator import Evaluator
+from keima.networks.network import build_network
+from keima.replay.window import Batch, ReplayWindow
 
 Work = Callable[[], int]  # returns how much it did
 TURNS, SECONDS = 5, 0.4

@@ -5,7 +5,7 @@
 The learner samples positions from a replay window, replays games and applies symmetries, averages weights, and clips
 and checks each step. The bare loop does none of this; it uses tensors sampled in advance. Both alternate, and the
 median of the rounds' time ratios is reported: 1 means that everything around the network costs nothing. A second bare
-loop convolves directly; it differs where a processor learns in float32 (training/networks/winograd.py). Times are
+loop convolves directly; it differs where a processor learns in float32 (keima/networks/kernels/winograd.py). Times are
 processor times, so other programs matter less.
 """
 
@@ -22,12 +22,12 @@ import torch
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from benchmarks.speed.evaluator import MEASURED_NETWORKS
-from configs.flags import whole
-from games import Game, load_game
-from training.data.records import FULL_SEARCH, GameBatch
-from training.learning.learner import Learner, TensorBatch, to_tensors
-from training.networks.network import build_network
-from training.replay.replay import ReplayWindow
+from keima.config.flags import whole
+from keima.data.records import FULL_SEARCH, GameBatch
+from keima.games import Game, load_game
+from keima.learning.learner import Learner, TensorBatch, to_tensors
+from keima.networks.network import build_network
+from keima.replay.window import ReplayWindow
 
 ROUND_STEPS = 2
 
@@ -128,7 +128,7 @@ def main() -> None:
         if number % 2 == 0:
             bare.append(bare_steps(learner, batch, learner.optimizer))
         drawing.append(drawing_steps(learner, window, number))
-        with patch("training.networks.winograd.pays", return_value=False):
+        with patch("keima.networks.kernels.winograd.pays", return_value=False):
             direct.append(bare_steps(learner, batch, learner.optimizer))
     samples = ROUND_STEPS * learner.batch_size
     print(

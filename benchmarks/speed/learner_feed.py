@@ -20,14 +20,14 @@ from numpy.typing import NDArray
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from configs.flags import whole
-from configs.schema import SearchSettings
-from games import Game, load_game
-from training.data.records import GameBatch, decode, encode
-from training.data.verify import verify
-from training.replay.replay import Batch, ReplayWindow
-from training.self_play.self_play import SelfPlay
-from training.worker.batching import gather
+from keima.config.flags import whole
+from keima.config.schema import SearchSettings
+from keima.data.records import GameBatch, decode, encode
+from keima.data.verify import verify
+from keima.games import Game, load_game
+from keima.replay.window import Batch, ReplayWindow
+from keima.self_play.parallel_games import SelfPlay
+from keima.worker.batching import gather
 
 NUM_GAMES = 100  # of the batch
 SAMPLES = 256  # per step

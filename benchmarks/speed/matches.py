@@ -21,17 +21,17 @@ import torch
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
-from configs.flags import whole
-from configs.load import load_settings
-from configs.schema import Settings
-from games import Game, load_game
-from games.game import Planes
-from training.common.steps import complete
-from training.evaluation.match import Fixture, MatchResult, Player, RandomPlayer, SearchPlayer, openings
-from training.evaluation.match_worker import TREES, cache_positions, fixture_steps, match_search_settings
-from training.networks.evaluator import Evaluator
-from training.networks.network import build_network
-from training.search.search import Search
+from keima.base.steps import complete
+from keima.config.flags import whole
+from keima.config.load import load_settings
+from keima.config.schema import Settings
+from keima.evaluation.match import Fixture, MatchResult, Player, RandomPlayer, SearchPlayer, openings
+from keima.evaluation.match_worker import TREES, cache_positions, fixture_steps, match_search_settings
+from keima.games import Game, load_game
+from keima.games.game import Planes
+from keima.networks.inference.evaluator import Evaluator
+from keima.networks.network import build_network
+from keima.search.move_search import Search
 
 OPENING_PLIES, SEED, OPPONENTS = 4, 1, 2
 

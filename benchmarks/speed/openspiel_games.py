@@ -20,11 +20,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from benchmarks.speed.rules import CONTESTS, measure_speed, ours
 from benchmarks.speed.self_play import Session, per_second, warm
-from configs.flags import number, whole
-from configs.schema import SearchSettings
-from games import Game, load_game
-from training.networks.evaluator import Evaluator
-from training.networks.network import build_network
+from keima.config.flags import number, whole
+from keima.config.schema import SearchSettings
+from keima.games import Game, load_game
+from keima.networks.inference.evaluator import Evaluator
+from keima.networks.network import build_network
 
 BLOCKS, CHANNELS = 4, 32
 WARM_STEPS = 200

@@ -3,7 +3,8 @@
     python benchmarks/speed/plain_games.py [--seconds 1] [--rounds 7]
 
 Random games on one core, of which both ways play turns. A plain game is compiled from ordinary functions over a numpy
-board (games/plain.py), the other is written by hand with bitboards. The last columns measure all that search asks of a
+board (keima/games/authoring/plain.py), the other is written by hand with bitboards. The last columns measure all that
+search asks of a
 position: legal moves, the observation, and the hash. Times are processor times, so other programs matter less; figures
 are medians over the rounds, and the ratio is the median of the rounds' ratios.
 """
@@ -20,11 +21,11 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from benchmarks.speed.rules import measure_speed, nanoseconds, ours
-from configs.flags import number, whole
-from examples.games.tic_tac_toe import game as tic_tac_toe
-from games import Game, load_game
-from games.boards import has_line, is_full
-from games.plain import mirror_symmetries, plain_game
+from games.tic_tac_toe import game as tic_tac_toe
+from keima.config.flags import number, whole
+from keima.games import Game, load_game
+from keima.games.authoring.plain import mirror_symmetries, plain_game
+from keima.games.boards import has_line, is_full
 
 Board = Any
 

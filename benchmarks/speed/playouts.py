@@ -23,9 +23,9 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from benchmarks.speed.rules import CONTESTS, Contest, pyspiel_if_installed
-from configs.flags import number, whole
-from games import Game, load_game
-from training.search.uct import EXPLORATION, UctPlayer
+from keima.config.flags import number, whole
+from keima.games import Game, load_game
+from keima.search.baselines.uct import EXPLORATION, UctPlayer
 
 GAMES = ("tic_tac_toe", "connect_four", "go9")
 POSITIONS = 16

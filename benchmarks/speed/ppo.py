@@ -31,17 +31,17 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from configs.flags import whole
-from configs.ppo import PPOSettings, TradingSettings
-from training.common.intervals import mean_margin
-from training.common.random import seed_stream
-from training.ppo.actor_critic import ActorCritic
-from training.ppo.reports import RoundReport
-from training.ppo.rollout import Collector
-from training.ppo.trainer import PPOTrainer
-from training.ppo.worlds.trading import TradingMarkets
-from training.ppo.worlds.trading_kernels import ACTIONS, FEATURES, LIMIT
-from training.ranks.ranks import ALONE, Place, Ranks, joined, store_in
+from keima.base.intervals import mean_margin
+from keima.base.random import seed_stream
+from keima.config.flags import whole
+from keima.learning.ranks.process_group import ALONE, Place, Ranks, joined, store_in
+from keima.ppo.actor_critic import ActorCritic
+from keima.ppo.reports import RoundReport
+from keima.ppo.rollout import Collector
+from keima.ppo.settings import PPOSettings, TradingSettings
+from keima.ppo.trainer import PPOTrainer
+from keima.ppo.worlds.trading import TradingMarkets
+from keima.ppo.worlds.trading_kernels import ACTIONS, FEATURES, LIMIT
 
 LSTM_SIZES = {"separate": 256, "shared": 128}  # the LSTM's size; the first is RecurrentPPO's default
 NUM_STEPS, MINIBATCHES, PPO_EPOCHS = 128, 8, 10  # its defaults with 8 worlds: minibatches of 128 steps

@@ -33,13 +33,13 @@ from numpy.typing import NDArray
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from configs.flags import number, whole
-from games import Game, load_game
-from games.chess.notation import START_FEN, position_from_fen
-from games.compiled import compiled
-from games.game import Actions, Rules, States
-from games.perft import perft
-from games.playouts import play_randomly
+from keima.compilation.decorators import compiled
+from keima.config.flags import number, whole
+from keima.games import Game, load_game
+from keima.games.chess.notation import START_FEN, position_from_fen
+from keima.games.game import Actions, Rules, States
+from keima.games.perft import perft
+from keima.games.playouts import play_randomly
 
 CHUNK_MOVES = 20_000  # between two readings of the clock
 RECORDED = 200  # games in which each kernel is timed

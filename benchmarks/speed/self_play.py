@@ -35,18 +35,18 @@ from numpy.typing import NDArray
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from benchmarks.speed.evaluator import BATCH_SIZES, evaluation_rates, learned_network, plain
-from configs.flags import number, whole
-from configs.schema import SearchSettings
-from games import Game, load_game
-from games.game import Planes, States
 from keima import batch_of
-from training.data.records import GameRecord, encode
-from training.networks.evaluator import Evaluator
-from training.networks.model_file import canary_positions
-from training.networks.network import build_network
-from training.search.puct import Evaluate
-from training.search.search import Search
-from training.self_play.groups import play_side_by_side
+from keima.config.flags import number, whole
+from keima.config.schema import SearchSettings
+from keima.data.records import GameRecord, encode
+from keima.games import Game, load_game
+from keima.games.game import Planes, States
+from keima.networks.files.model_file import canary_positions
+from keima.networks.inference.evaluator import Evaluator
+from keima.networks.network import build_network
+from keima.search.move_search import Search
+from keima.search.puct import Evaluate
+from keima.self_play.groups import play_side_by_side
 
 Floats = NDArray[np.float32]
 

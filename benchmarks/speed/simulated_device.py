@@ -21,11 +21,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from benchmarks.gpu_figures import rate
 from benchmarks.speed.self_play import Session
-from configs.flags import number, whole
-from configs.schema import SearchSettings
-from games import Game, load_game
-from games.game import Planes
-from training.common.threads import guard
+from keima.base.system.threads import guard
+from keima.config.flags import number, whole
+from keima.config.schema import SearchSettings
+from keima.games import Game, load_game
+from keima.games.game import Planes
 
 DEVICES = ((0.0002, 20_000.0), (0.0005, 50_000.0), (0.0005, 100_000.0), (0.002, 50_000.0))  # seconds, evaluations/s
 THREADS = (1, 2, 3, 4)

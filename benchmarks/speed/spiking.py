@@ -22,13 +22,13 @@ from torch import nn
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from configs.flags import whole
-from games import Game, load_game
-from tests.training.small_networks import random_batch
-from training.learning.learner import Learner, to_tensors
-from training.networks.evaluator import Evaluator
-from training.networks.model_file import canary_positions
-from training.networks.network import build_network
+from keima.config.flags import whole
+from keima.games import Game, load_game
+from keima.learning.learner import Learner, to_tensors
+from keima.networks.files.model_file import canary_positions
+from keima.networks.inference.evaluator import Evaluator
+from keima.networks.network import build_network
+from tests.small_networks import random_batch
 
 LEARNED_AT_ONCE = 128
 BATCH_SIZES = (16, 64, 256)

@@ -25,7 +25,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
-from configs.flags import number, whole
+from keima.config.flags import number, whole
 
 GO = ("scripts/play.py", "--model", "models/go7.safetensors", "--gtp", "--simulations", "16")
 UNREACHED = float("inf")

@@ -22,7 +22,7 @@ from typing import Self
 SIDE = "--side"  # begins the arguments of a process that measures one checkout by the code of that checkout
 sys.path.insert(0, sys.argv[2] if sys.argv[1:2] == [SIDE] else str(Path(__file__).resolve().parents[2]))
 
-from configs.flags import whole
+from keima.config.flags import whole
 
 TURN_SECONDS = 0.1
 RULES = ("go9", "go19", "connect_four", "tic_tac_toe", "2048", "chess")
@@ -38,10 +38,10 @@ def works() -> dict[str, Work]:
     import torch
 
     from benchmarks.speed import rules, self_play
-    from configs.schema import SearchSettings
-    from games import load_game
-    from training.networks.evaluator import Evaluator
-    from training.networks.network import build_network
+    from keima.config.schema import SearchSettings
+    from keima.games import load_game
+    from keima.networks.inference.evaluator import Evaluator
+    from keima.networks.network import build_network
 
     torch.set_num_threads(1)
     torch.manual_seed(1)

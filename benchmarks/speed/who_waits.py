@@ -28,7 +28,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
-from configs.flags import number, whole
+from keima.config.flags import number, whole
 
 SAMPLE_SECONDS = 0.5
 CLOCK_TICKS = os.sysconf("SC_CLK_TCK")  # a second

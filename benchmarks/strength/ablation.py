@@ -35,18 +35,18 @@ sys.path.insert(0, str(ROOT))
 
 from benchmarks.strength.cores import all_cores, on_a_core
 from benchmarks.strength.curves import time_reached
-from configs.flags import number, whole
-from configs.load import load_settings
-from engines.players import read_model
-from games import load_game
-from training.common.files import write_atomically
-from training.common.intervals import mean_margin
-from training.common.random import seed_stream
-from training.data.ledger import read_ledger
-from training.evaluation.match import SearchPlayer, play_match
-from training.evaluation.match_location import OPENING_PLIES
-from training.evaluation.match_worker import search_for_strength
-from training.networks.model_heading import model_path_of_run
+from keima.base.files import write_atomically
+from keima.base.intervals import mean_margin
+from keima.base.random import seed_stream
+from keima.config.flags import number, whole
+from keima.config.load import load_settings
+from keima.data.ledger import read_ledger
+from keima.evaluation.match import SearchPlayer, play_match
+from keima.evaluation.match_location import OPENING_PLIES
+from keima.evaluation.match_worker import search_for_strength
+from keima.games import load_game
+from keima.networks.files.model_heading import model_path_of_run
+from keima.play.arena.players import read_model
 
 EVERYTHING = "everything"
 BASE: dict[str, Any] = {  # the settings of all runs, over configs/go7.yaml

@@ -8,13 +8,19 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.strength.perfect_play import MAX_BATCH, network_values, search_choices
-from configs.load import load_settings
-from engines.players import read_model
-from games import Game, load_game
-from training.common.files import write_atomically
-from training.evaluation.perfect_play import SolvedPositions, errors, load_positions, policy_actions, read_positions
-from training.networks.evaluator import Evaluator
-from training.networks.model_heading import model_path_of_run
+from keima.base.files import write_atomically
+from keima.config.load import load_settings
+from keima.evaluation.perfect_play import (
+    SolvedPositions,
+    errors,
+    load_positions,
+    policy_actions,
+    read_positions,
+)
+from keima.games import Game, load_game
+from keima.networks.files.model_heading import model_path_of_run
+from keima.networks.inference.evaluator import Evaluator
+from keima.play.arena.players import read_model
 
 EARLIEST = 1 / 8  # the share of a run's time after which the first model is measured
 

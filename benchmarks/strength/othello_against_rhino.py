@@ -15,16 +15,16 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from configs.flags import whole
-from configs.load import load_settings
-from engines.gtp_client import GtpClient, GtpPlayer
-from engines.ladder import find_program
-from engines.players import read_model
-from games import Game, load_game
-from training.common.intervals import wilson
-from training.evaluation.match import MatchResult, Player, SearchPlayer, opening_moves, play_from, states_after
-from training.evaluation.match_worker import search_for_strength
-from training.networks.model_heading import model_path_of_run
+from keima.base.intervals import wilson
+from keima.config.flags import whole
+from keima.config.load import load_settings
+from keima.evaluation.match import MatchResult, Player, SearchPlayer, opening_moves, play_from, states_after
+from keima.evaluation.match_worker import search_for_strength
+from keima.games import Game, load_game
+from keima.networks.files.model_heading import model_path_of_run
+from keima.play.arena.ladder import find_program
+from keima.play.arena.players import read_model
+from keima.play.engines.gtp_client import GtpClient, GtpPlayer
 
 LEVELS = range(1, 6)
 MOVE_SECONDS = 60.0

@@ -20,18 +20,24 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from configs.flags import whole
-from configs.load import load_settings
-from configs.schema import SearchSettings
-from engines.players import read_model
-from games import Game, load_game
-from games.game import Actions, Floats
-from training.evaluation.match_worker import search_for_strength
-from training.evaluation.perfect_play import SolvedPositions, errors, load_positions, policy_actions, read_positions
-from training.networks.evaluator import Evaluator
-from training.networks.model_file import Model
-from training.networks.model_heading import model_path_of_run
-from training.search.puct import Evaluate
+from keima.config.flags import whole
+from keima.config.load import load_settings
+from keima.config.schema import SearchSettings
+from keima.evaluation.match_worker import search_for_strength
+from keima.evaluation.perfect_play import (
+    SolvedPositions,
+    errors,
+    load_positions,
+    policy_actions,
+    read_positions,
+)
+from keima.games import Game, load_game
+from keima.games.game import Actions, Floats
+from keima.networks.files.model_file import Model
+from keima.networks.files.model_heading import model_path_of_run
+from keima.networks.inference.evaluator import Evaluator
+from keima.play.arena.players import read_model
+from keima.search.puct import Evaluate
 
 PLIES = (0, 8, 12, 16, 20)  # the first ply of each column
 MAX_BATCH = 512

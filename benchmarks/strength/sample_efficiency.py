@@ -29,22 +29,22 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from benchmarks.speed.self_play import Session
 from benchmarks.strength.perfect_play import network_columns, search_choices
 from benchmarks.strength.target_quality import settings_to_try
-from configs.flags import whole
-from configs.schema import SearchSettings, Settings
-from engines.players import read_model
-from games import Game, load_game
 from keima import batch_of
-from training.common.random import seed_stream
-from training.data.ledger import read_ledger
-from training.data.receive import load_received
-from training.data.records import FULL_SEARCH, GameBatch, GameRecord
-from training.evaluation.perfect_play import errors, load_positions
-from training.learning.learner import Learner, to_tensors
-from training.networks.evaluator import Evaluator
-from training.networks.model_file import Model, describe_model
-from training.networks.model_heading import model_path_of_run
-from training.replay.replay import ReplayWindow
-from training.run.run import make_learner, make_window
+from keima.base.random import seed_stream
+from keima.coach.opening import make_learner, make_window
+from keima.config.flags import whole
+from keima.config.schema import SearchSettings, Settings
+from keima.data.ledger import read_ledger
+from keima.data.receive import load_received
+from keima.data.records import FULL_SEARCH, GameBatch, GameRecord
+from keima.evaluation.perfect_play import errors, load_positions
+from keima.games import Game, load_game
+from keima.learning.learner import Learner, to_tensors
+from keima.networks.files.model_file import Model, describe_model
+from keima.networks.files.model_heading import model_path_of_run
+from keima.networks.inference.evaluator import Evaluator
+from keima.play.arena.players import read_model
+from keima.replay.window import ReplayWindow
 
 T = TypeVar("T")
 

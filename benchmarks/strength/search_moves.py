@@ -25,19 +25,19 @@ from numpy.typing import NDArray
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from benchmarks.strength.search_settings import changed
-from configs.flags import HIGHEST_SEED, whole
-from configs.schema import SearchSettings
-from engines.network_loader import UNKNOWN_RUN, PlayableNetwork, network_at
-from games import Game
-from games.game import Actions, Planes, States
-from training.common.intervals import mean_margin
-from training.evaluation.match import opening_moves, query_all, states_after, step_rows
-from training.evaluation.match_worker import TREES, match_search_settings
-from training.networks.auxiliary_heads import scoring_network
-from training.networks.evaluator import Evaluator, use_threads
-from training.search.puct import Evaluate
-from training.search.search import Search
-from training.search.tree import Floats
+from keima.base.intervals import mean_margin
+from keima.config.flags import HIGHEST_SEED, whole
+from keima.config.schema import SearchSettings
+from keima.evaluation.match import opening_moves, query_all, states_after, step_rows
+from keima.evaluation.match_worker import TREES, match_search_settings
+from keima.games import Game
+from keima.games.game import Actions, Planes, States
+from keima.networks.architectures.auxiliary_heads import scoring_network
+from keima.networks.inference.evaluator import Evaluator, use_threads
+from keima.play.network_loader import UNKNOWN_RUN, PlayableNetwork, network_at
+from keima.search.move_search import Search
+from keima.search.puct import Evaluate
+from keima.search.tree import Floats
 
 GAMES = 64  # of the network with itself, at a time
 SIMULATIONS = 32  # of a move in these games

@@ -34,22 +34,22 @@ from numpy.typing import NDArray
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from benchmarks.strength.target_quality import settings_in
-from configs.flags import HIGHEST_SEED, processes, whole
-from configs.load import override
-from configs.schema import SearchSettings
-from engines.ladder import chosen, go_rungs, is_baseline, ladder
-from engines.match_benchmark import Entrant, Match, play_pairs
-from engines.network_loader import UNKNOWN_RUN, PlayableNetwork, network_at
-from engines.players import NetworkSpec
-from games import Game
-from training.common.files import write_atomically
-from training.common.intervals import mean_margin, wilson
-from training.common.random import seed_stream
-from training.data.imported_games import last_state
-from training.evaluation.elo import elo_difference
-from training.evaluation.match import opening_moves, states_after
-from training.evaluation.match_worker import search_for_strength
-from training.networks.evaluator import pick_device, use_threads
+from keima.base.files import write_atomically
+from keima.base.intervals import mean_margin, wilson
+from keima.base.random import seed_stream
+from keima.config.flags import HIGHEST_SEED, processes, whole
+from keima.config.load import override
+from keima.config.schema import SearchSettings
+from keima.data.imports.imported_games import last_state
+from keima.evaluation.elo import elo_difference
+from keima.evaluation.match import opening_moves, states_after
+from keima.evaluation.match_worker import search_for_strength
+from keima.games import Game
+from keima.networks.inference.evaluator import pick_device, use_threads
+from keima.play.arena.ladder import chosen, go_rungs, is_baseline, ladder
+from keima.play.arena.match_benchmark import Entrant, Match, play_pairs
+from keima.play.arena.players import NetworkSpec
+from keima.play.network_loader import UNKNOWN_RUN, PlayableNetwork, network_at
 
 REHEARSED = 32  # positions whose search is timed before the games
 REHEARSED_PLIES = 10

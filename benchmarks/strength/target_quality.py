@@ -26,19 +26,19 @@ from numpy.typing import NDArray
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from benchmarks.strength.perfect_play import network_values
-from configs.flags import whole
-from configs.load import load_settings
-from configs.schema import SearchSettings, Settings, TrainingSettings
-from engines.players import read_model
-from games import Game, load_game
-from games.game import Actions
 from keima import batch_of
-from training.data.records import GameBatch, GameRecord
-from training.evaluation.perfect_play import POSITIONS_FILE, SolvedPositions, errors, read_moves, read_positions
-from training.networks.evaluator import Evaluator
-from training.networks.model_heading import model_path_of_run
-from training.replay.replay import ReplayWindow
-from training.self_play.self_play import SelfPlay
+from keima.config.flags import whole
+from keima.config.load import load_settings
+from keima.config.schema import SearchSettings, Settings, TrainingSettings
+from keima.data.records import GameBatch, GameRecord
+from keima.evaluation.perfect_play import POSITIONS_FILE, SolvedPositions, errors, read_moves, read_positions
+from keima.games import Game, load_game
+from keima.games.game import Actions
+from keima.networks.files.model_heading import model_path_of_run
+from keima.networks.inference.evaluator import Evaluator
+from keima.play.arena.players import read_model
+from keima.replay.window import ReplayWindow
+from keima.self_play.parallel_games import SelfPlay
 
 PARALLEL_GAMES = 128
 LATEST_PLY = 24  # games from later positions have few mistakes

@@ -58,16 +58,16 @@ from benchmarks.strength.cores import all_cores, on_a_core
 from benchmarks.strength.curves import time_reached
 from benchmarks.strength.models_of_a_run import Moment, measure_models, read_moments
 from benchmarks.strength.target_quality import settings_in
-from configs.flags import number, whole
-from configs.load import ConfigError, load_settings, override
-from configs.schema import Settings
-from games import load_game
-from training.common.files import write_atomically
-from training.common.intervals import mean_margin
-from training.evaluation.perfect_play import load_positions
-from training.networks.evaluator import Evaluator
-from training.networks.model_file import canary_positions
-from training.networks.network import build_network
+from keima.base.files import write_atomically
+from keima.base.intervals import mean_margin
+from keima.config.flags import number, whole
+from keima.config.load import ConfigError, load_settings, override
+from keima.config.schema import Settings
+from keima.evaluation.perfect_play import load_positions
+from keima.games import load_game
+from keima.networks.files.model_file import canary_positions
+from keima.networks.inference.evaluator import Evaluator
+from keima.networks.network import build_network
 
 BATCH, RATE_ROUNDS = 256, 5
 MEASURES = {"policy_error": ".2%", "squared_error": ".4f", "search_error": ".2%"}  # of a last model, and formats

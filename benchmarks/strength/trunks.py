@@ -43,24 +43,24 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from benchmarks.speed.evaluator import evaluation_rates
 from benchmarks.speed.self_play import Session
-from configs.flags import number, whole
-from configs.schema import NetworkSettings, SearchSettings, TrainingSettings
-from engines.players import read_model
-from games import Game, load_game
 from keima import batch_of
-from training.common.files import write_atomically
-from training.common.intervals import mean_margin
-from training.common.random import seed_stream
-from training.data.batch_file import SUFFIX
-from training.data.records import GameBatch, GameRecord, decode, encode
-from training.learning.learner import Learner, TensorBatch, to_tensors
-from training.networks.cuda import Forward, fused_forward
-from training.networks.evaluator import Evaluator, fast_dtype, pick_device, prepared_network
-from training.networks.layers import log_policies
-from training.networks.model_file import canary_positions
-from training.networks.network import build_network, seed_weights
-from training.networks.policy_value import network_of
-from training.replay.replay import ReplayWindow
+from keima.base.files import write_atomically
+from keima.base.intervals import mean_margin
+from keima.base.random import seed_stream
+from keima.config.flags import number, whole
+from keima.config.schema import NetworkSettings, SearchSettings, TrainingSettings
+from keima.data.batch_file import SUFFIX
+from keima.data.records import GameBatch, GameRecord, decode, encode
+from keima.games import Game, load_game
+from keima.learning.learner import Learner, TensorBatch, to_tensors
+from keima.networks.architectures.layers import log_policies
+from keima.networks.files.model_file import canary_positions
+from keima.networks.inference.cuda import Forward, fused_forward
+from keima.networks.inference.evaluator import Evaluator, fast_dtype, pick_device, prepared_network
+from keima.networks.network import build_network, seed_weights
+from keima.networks.policy_value import network_of
+from keima.play.arena.players import read_model
+from keima.replay.window import ReplayWindow
 
 NETWORKS = (  # for 9x9 Go: the plain ones bracket the others' times on a CPU with AVX2
     "resnet-2x64",

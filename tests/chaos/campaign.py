@@ -6,13 +6,13 @@ from collections.abc import Callable, Collection
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
-from distributed.operations.requests import NoCoach, NotAnswered, Request, ask_coach
+from keima.cluster.control.requests import NoCoach, NotAnswered, Request, ask_coach
 from tests.chaos.faults import KINDS, MACHINE, MAIN, WORKER, Kind
 from tests.chaos.judge import ACTIVE_SECONDS, SHOWN_SECONDS, Judge
 from tests.chaos.report import Event, Report, line
 from tests.chaos.scene import Scene, Sign
-from tests.cluster.driver import ACTIVE, SYNCING, in_time
-from tests.cluster.hosts import Host
+from tests.lab.driver import ACTIVE, SYNCING, in_time
+from tests.lab.hosts import Host
 
 TICK = 0.1
 SETTLED_SECONDS = (

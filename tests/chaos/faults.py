@@ -15,10 +15,10 @@ from pathlib import Path
 
 from tests.chaos.forgery import broken_agents, damage, damaged, forged, other_heartbeats, plant
 from tests.chaos.scene import CLOCK, Scene, Sign
-from tests.cluster.driver import ACTIVE
-from tests.cluster.hosts import Host
-from tests.cluster.processes import command_line, state
-from tests.cluster.program import END_SECONDS
+from tests.lab.driver import ACTIVE
+from tests.lab.hosts import Host
+from tests.lab.processes import command_line, state
+from tests.lab.program import END_SECONDS
 
 Act = Callable[[Scene, Host], AbstractContextManager[Sign | None]]
 # What a fault affects; one of each at a time, so that they combine.
@@ -146,7 +146,7 @@ def broken_agent(scene: Scene, host: Host) -> Iterator[Sign | None]:
 @fault(MACHINE, lasts=True, weight=1)
 def outdated_code(scene: Scene, host: Host) -> Iterator[Sign | None]:
     """The machine has other code and its worker dies: it must not play with that code."""
-    file = host.home / "keima" / "training" / "worker" / "worker.py"
+    file = host.home / "keima" / "keima" / "worker" / "loop.py"
     ours = file.read_bytes()
     # If another fault has filled the disk, the file is cut short, which also makes it another version.
     file.write_bytes(ours + b"\n# Another version.\n")

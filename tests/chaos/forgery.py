@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 
 from tests.chaos.scene import Scene, Sign
-from tests.cluster.hosts import Host
-from tests.training.data.forging import pack, put_together, take_apart, unpack
+from tests.data.forging import pack, put_together, take_apart, unpack
+from tests.lab.hosts import Host
 
 FORGED_HEARTBEAT = "forged-heartbeat"
 # In place of our program on a machine: what an agent may say after the mark, and whether it then ends.

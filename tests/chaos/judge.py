@@ -10,13 +10,13 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
-from distributed.remote.serve import IDLE_SECONDS
+from keima.cluster.agent.serve import IDLE_SECONDS
+from keima.data.ledger import read_ledger
 from tests.chaos.report import Health
 from tests.chaos.scene import Scene, orphans
-from tests.cluster.driver import ACTIVE, Driver, in_time
-from tests.cluster.hosts import Host
+from tests.lab.driver import ACTIVE, Driver, in_time
+from tests.lab.hosts import Host
 from tests.trials.kill import RESUMED, SAVED
-from training.data.ledger import read_ledger
 
 SHOWN_SECONDS = 15.0  # until a dead worker is shown, on an otherwise idle machine
 ACTIVE_SECONDS = 30.0  # until a healed worker is Active again

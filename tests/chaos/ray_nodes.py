@@ -24,11 +24,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from rich.console import Console
 
-from configs.flags import whole
-from tests.cluster.driver import in_time
-from tests.distributed.ray.nodes import Nodes, ray_nodes
-from tests.distributed.ray.ray_run import RayRun, ray_run
-from training.data.ledger import read_ledger
+from keima.config.flags import whole
+from keima.data.ledger import read_ledger
+from tests.cluster.ray.nodes import Nodes, ray_nodes
+from tests.cluster.ray.ray_run import RayRun, ray_run
+from tests.lab.driver import in_time
 
 START_SECONDS = 600.0
 ACTIVE_SECONDS = 35.0  # until a new node plays

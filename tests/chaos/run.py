@@ -23,12 +23,12 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from rich.console import Console
 
+from keima.base.system.signals import INTERRUPTED
 from tests.chaos.campaign import Campaign
 from tests.chaos.faults import KINDS
 from tests.chaos.report import Report
 from tests.chaos.scene import running_scene
-from tests.cluster.hosts import why_not
-from training.common.signals import INTERRUPTED
+from tests.lab.hosts import why_not
 
 FOREVER = 10**9
 START_SECONDS = 900.0  # on a machine that is busy with other work

@@ -10,13 +10,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from scripts.audit import audit
-from tests.cluster.driver import ACTIVE, PAUSE_SECONDS, Driver, driven
-from tests.cluster.hosts import Host, Hosts, running_hosts
-from tests.cluster.processes import command, state
-from training.data.ledger import read_ledger
-from training.data.receive import games_path
-from training.worker.worker_folder import is_of_run
+from keima.cli.audit import audit
+from keima.data.ledger import read_ledger
+from keima.data.receive import games_path
+from keima.worker.worker_folder import is_of_run
+from tests.lab.driver import ACTIVE, PAUSE_SECONDS, Driver, driven
+from tests.lab.hosts import Host, Hosts, running_hosts
+from tests.lab.processes import command, state
 
 DISK_MB = 1500  # of a host: a worker needs 1 GB of free space
 MAIN_DISK_MB = 1024

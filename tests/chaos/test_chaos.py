@@ -7,7 +7,7 @@ from rich.console import Console
 
 from tests.chaos.faults import KINDS, MACHINE, MAIN, WORKER
 from tests.chaos.run import campaign
-from tests.cluster.hosts import why_not
+from tests.lab.hosts import why_not
 
 CHEAP = (
     "cut_link",

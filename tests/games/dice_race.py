@@ -7,7 +7,7 @@ turn the second player rolls the safe die.
 
 import numpy as np
 
-from games.game import (
+from keima.games.game import (
     CHANCE,
     Actions,
     Floats,

@@ -5,7 +5,7 @@ Edges 0 to 2 are the tops of the boxes, 3 to 5 their bottoms, 6 to 9 the walls b
 
 import numpy as np
 
-from games.game import (
+from keima.games.game import (
     Actions,
     Game,
     Planes,

@@ -5,9 +5,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from games import Game
-from games.compiled import compiled
-from games.game import States
+from keima.compilation.decorators import compiled
+from keima.games import Game
+from keima.games.game import States
 
 
 @compiled

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from games.plain import PlainGame, plain_game
+from keima.games.authoring.plain import PlainGame, plain_game
 
 PLAYERS, MOST = 3, 2
 

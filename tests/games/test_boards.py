@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from games.boards import has_line, has_line_through, is_full
+from keima.games.boards import has_line, has_line_through, is_full
 
 
 def has_line_by_slices(board: np.ndarray, stone: int, length: int) -> bool:  # type: ignore[type-arg]

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from games.contract import ContractBroken, check_game
-from games.plain import PlainGame, PlainGameError, board_symmetries, plain_game
+from keima.games.authoring.contract import ContractBroken, check_game
+from keima.games.authoring.plain import PlainGame, PlainGameError, board_symmetries, plain_game
 
 Board = Any
 SCORES = {1: 1.0, -1: -1.0}

@@ -6,13 +6,21 @@ from pathlib import Path
 
 import pytest
 
-from configs.own_modules import keep_module
-from games import Game, check, load_game
-from games.check import GameFails, examine, examine_apart, further_symmetries, perft_counts, require_checked
+from keima.config.own_modules import keep_module
+from keima.games import Game, load_game
+from keima.games.authoring import check
+from keima.games.authoring.check import (
+    GameFails,
+    examine,
+    examine_apart,
+    further_symmetries,
+    perft_counts,
+    require_checked,
+)
 
 PLAIN = """
 import numpy as np
-from games.plain import plain_game
+from keima.games.authoring.plain import plain_game
 
 def start():
     return np.zeros((2, 2), np.int8)
@@ -34,8 +42,8 @@ def game():
 
 KERNELS = """
 from dataclasses import replace
-from games import load_game
-from games.game import {kernel}_kernel as kernel
+from keima.games import load_game
+from keima.games.game import {kernel}_kernel as kernel
 
 @kernel
 def mine(state, other):

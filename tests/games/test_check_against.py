@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from games import Game, load_game
-from games.check_against import Differs, check_against, check_named_against
-from games.compiled import PROJECT
-from games.game import Returns, States, returns_kernel, step_kernel
+from keima.games import Game, load_game
+from keima.games.authoring.check_against import Differs, check_against, check_named_against
+from keima.games.game import Returns, States, returns_kernel, step_kernel
+from tests.sources import ROOT
 
 pytest.importorskip("pyspiel", reason="open_spiel is not installed")
 
@@ -95,12 +95,12 @@ def test_another_number_of_players_is_told() -> None:
     ],
 )
 def test_the_examples_have_openspiels_rules(file: str, options: dict[str, Any], openspiel: str, passes: bool) -> None:
-    found = check_named_against(str(PROJECT / "examples" / "games" / file), options, openspiel, games=8)
+    found = check_named_against(str(ROOT / "games" / file), options, openspiel, games=8)
     assert (found.passes > 0) == passes
 
 
 OWN = """
-from games import load_game
+from keima.games import load_game
 
 def openspiel_action(action):
     return {}

@@ -12,11 +12,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from games import load_game
-from games.compiled import PROJECT, captured_digest, imported_sources
+from keima.compilation.decorators import captured_digest, imported_sources
+from keima.games import load_game
+from keima.paths import PACKAGE, SOURCE
+from tests.sources import ROOT
 
 HELPER = """
-from games.compiled import inlined
+from keima.compilation.decorators import inlined
 
 @inlined
 def added(number):
@@ -25,8 +27,8 @@ def added(number):
 
 FUNCTIONS = """
 from numba import types
-from games import helper
-from games.compiled import compiled, kernel
+from keima.games import helper
+from keima.compilation.decorators import compiled, kernel
 
 added = helper.added
 
@@ -44,8 +46,8 @@ def call(function, number):
 """
 
 USE = """
-from games import functions
-from games.compiled import cache_folder
+from keima.games import functions
+from keima.compilation.decorators import cache_folder
 from pathlib import Path
 result = functions.twice(10), functions.call(functions.thrice, 10)
 twice, call = (sum(function.stats.cache_hits.values()) for function in (functions.twice, functions.call))
@@ -56,7 +58,7 @@ print(*result, *kept, cache_folder(Path(functions.__file__).resolve()).name)
 
 ALL_AT_ONCE = """
 import os, time
-import games.compiled
+import keima.compilation.decorators
 from pathlib import Path
 Path(f"{os.getpid()}.ready").touch()
 while len(list(Path().glob("*.ready"))) < 3:
@@ -66,8 +68,8 @@ while len(list(Path().glob("*.ready"))) < 3:
 BROKEN = """
 from numba import types
 from numba.core.errors import NumbaError
-from games import functions
-from games.compiled import compiled, kernel
+from keima.games import functions
+from keima.compilation.decorators import compiled, kernel
 
 for compile in (lambda: compiled(functions.broken)(1), lambda: kernel(types.int64(types.int64))(functions.broken)):
     try:
@@ -80,13 +82,13 @@ for compile in (lambda: compiled(functions.broken)(1), lambda: kernel(types.int6
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
     """A small project next to this one that compiles in the same way."""
-    games = tmp_path / "project" / "games"
+    package, games = tmp_path / "project" / "keima", tmp_path / "project" / "keima" / "games"
     games.mkdir(parents=True)
-    for name in ("compiled.py", "shared_cache.py"):
-        shutil.copy(PROJECT / "games" / name, games)
+    shutil.copytree(PACKAGE / "compilation", package / "compilation")
+    shutil.copytree(PACKAGE / "config", package / "config")
+    shutil.copy(PACKAGE / "paths.py", package)
+    (package / "__init__.py").touch()
     (games / "__init__.py").touch()
-    (games.parent / "configs").mkdir()
-    shutil.copy(PROJECT / "configs" / "cache.py", games.parent / "configs")
     (games / "helper.py").write_text(HELPER)
     (games / "functions.py").write_text(FUNCTIONS)
     return tmp_path / "project"
@@ -135,7 +137,7 @@ def test_of_processes_that_begin_together_one_compiles_each_function(project: Pa
 @pytest.mark.slow
 @pytest.mark.medium
 def test_nobody_waits_for_a_function_that_could_not_be_compiled(project: Path) -> None:
-    functions = project / "games" / "functions.py"
+    functions = project / "keima" / "games" / "functions.py"
     functions.write_text(FUNCTIONS + "\ndef broken(number):\n    return number.nothing\n")
     again = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {BROKEN!r}], check=True, timeout=240)"
     assert run(project, BROKEN + again) == ["broken"] * 4
@@ -165,7 +167,7 @@ def test_a_copy_of_the_project_elsewhere_also_finds_it(project: Path) -> None:
 @pytest.mark.medium
 def test_an_edit_in_an_imported_file_is_noticed(project: Path) -> None:
     *_, before = run(project, USE)
-    (project / "games" / "helper.py").write_text(HELPER.replace("number + 1", "number + 2"))
+    (project / "keima" / "games" / "helper.py").write_text(HELPER.replace("number + 1", "number + 2"))
     *values, after = run(project, USE)
     assert values == ["24", "36", "0", "0", "0"]
     assert after != before
@@ -174,47 +176,47 @@ def test_an_edit_in_an_imported_file_is_noticed(project: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.medium
 def test_an_edit_in_another_file_keeps_the_machine_code(project: Path) -> None:
-    (project / "games" / "bystander.py").write_text("number = 1\n")
+    (project / "keima" / "games" / "bystander.py").write_text("number = 1\n")
     *_, before = run(project, USE)
-    (project / "games" / "bystander.py").write_text("number = 2\n")
+    (project / "keima" / "games" / "bystander.py").write_text("number = 2\n")
     assert run(project, USE) == ["22", "33", "1", "1", "1", before]
 
 
 def test_imports_are_followed_through_other_files() -> None:
-    found = {path.name for path in imported_sources(PROJECT / "games" / "contract.py")}
-    assert found >= {"contract.py", "game.py", "compiled.py"}
+    found = {path.name for path in imported_sources(PACKAGE / "games" / "authoring" / "contract.py")}
+    assert found >= {"contract.py", "game.py", "decorators.py"}
 
 
 @pytest.mark.parametrize(
     "line",
     [
-        "import numpy as np, games.perft as perft",
-        "import os; import games.perft",
-        "if True: from games.perft import perft",
-        "    from games import boards, perft  # counts",
-        "from games import (  # a note (of two)\n    boards as planes,\n    perft as counts,\n)",
-        "from games \\\n    import boards, \\\n    perft",
+        "import numpy as np, keima.games.perft as perft",
+        "import os; import keima.games.perft",
+        "if True: from keima.games.perft import perft",
+        "    from keima.games import boards, perft  # counts",
+        "from keima.games import (  # a note (of two)\n    boards as planes,\n    perft as counts,\n)",
+        "from keima.games \\\n    import boards, \\\n    perft",
     ],
 )
 def test_imports_are_followed_however_they_are_written(line: str, tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(f"import os\n{line}\n")
-    assert PROJECT / "games" / "perft.py" in imported_sources(tmp_path / "mine.py")
+    assert PACKAGE / "games" / "perft.py" in imported_sources(tmp_path / "mine.py")
 
 
-@pytest.mark.parametrize("room", ["games", "training/search", "training/self_play"])
+@pytest.mark.parametrize("room", ["games", "search", "self_play"])
 def test_no_import_that_python_finds_is_missed(room: str) -> None:
-    for path in (PROJECT / room).rglob("*.py"):
+    for path in (PACKAGE / room).rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.ImportFrom) and node.module:
                 names = [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
-                files = {(PROJECT / name.replace(".", "/")).with_suffix(".py") for name in names}
+                files = {(SOURCE / name.replace(".", "/")).with_suffix(".py") for name in names}
                 assert {file for file in files if file.is_file()} <= imported_sources(path)
 
 
 OWN = """
 from numba import types
-from games import helper
-from games.compiled import captured_kernel, compiled, inlined, kernel
+from keima.games import helper
+from keima.compilation.decorators import captured_kernel, compiled, inlined, kernel
 
 added = helper.added
 
@@ -236,7 +238,7 @@ def build(size):
 
 USE_OWN = """
 import importlib.util, sys
-from games.functions import call
+from keima.games.functions import call
 name, file, *sizes = {arguments}
 specification = importlib.util.spec_from_file_location(name, file)
 module = sys.modules[name] = importlib.util.module_from_spec(specification)
@@ -272,7 +274,7 @@ def test_an_edit_in_one_s_own_file_is_seen(project: Path) -> None:
 @pytest.mark.medium
 def test_an_edit_in_what_one_s_own_file_imports_is_seen(project: Path) -> None:
     assert use_own(project, 1) == ["24", "36", "0", "0"]
-    (project / "games" / "helper.py").write_text(HELPER.replace("number + 1", "number + 2"))
+    (project / "keima" / "games" / "helper.py").write_text(HELPER.replace("number + 1", "number + 2"))
     assert use_own(project, 1) == ["26", "39", "0", "0"]
 
 
@@ -307,8 +309,8 @@ def test_plain_python_agrees_with_machine_code() -> None:
     program = (
         f"from tests.games.test_compiled import digest_of_games\nfor name in {names}: print(digest_of_games(name))"
     )
-    environment = {**os.environ, "NUMBA_DISABLE_JIT": "1", "PYTHONPATH": str(PROJECT)}
+    environment = {**os.environ, "NUMBA_DISABLE_JIT": "1", "PYTHONPATH": str(ROOT)}
     plain = subprocess.run(
-        [sys.executable, "-c", program], env=environment, cwd=PROJECT, check=True, capture_output=True, text=True
+        [sys.executable, "-c", program], env=environment, cwd=ROOT, check=True, capture_output=True, text=True
     )
     assert plain.stdout.split() == [digest_of_games(name) for name in names]

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from games import CHANCE, GAMES, Game, load_game
-from games.contract import ContractBroken, check_game, symmetry_holds
-from games.game import (
+from keima.games import CHANCE, GAMES, Game, load_game
+from keima.games.authoring.contract import ContractBroken, check_game, symmetry_holds
+from keima.games.game import (
     Actions,
     Floats,
     Planes,
@@ -22,7 +22,7 @@ from games.game import (
     returns_kernel,
     step_kernel,
 )
-from games.twenty48.rules import DUE, LEGAL, ROWS
+from keima.games.twenty48.rules import DUE, LEGAL, ROWS
 from tests.games.dice_race import dice_race
 from tests.games.dots_and_boxes import dots_and_boxes
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from games import load_game
-from games.exact import ILLEGAL, TooLarge, solve_all
+from keima.games import load_game
+from keima.games.exact import ILLEGAL, TooLarge, solve_all
 
 
 @pytest.fixture(scope="module")

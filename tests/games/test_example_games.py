@@ -1,4 +1,4 @@
-"""The games in examples/games are what they say: by the contract, by published counts, and by OpenSpiel's rules."""
+"""The games in games are what they say: by the contract, by published counts, and by OpenSpiel's rules."""
 
 from inspect import signature
 from typing import Any
@@ -6,11 +6,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from configs.load import load_settings
-from configs.own_modules import load_module
-from games.check import further_symmetries
-from games.contract import check_game
-from games.perft import perft
+from keima.config.load import load_settings
+from keima.config.own_modules import load_module
+from keima.games.authoring.check import further_symmetries
+from keima.games.authoring.contract import check_game
+from keima.games.perft import perft
 from tests.own_game import EXAMPLES, example
 
 OTHELLO_PERFT = [4, 12, 56, 244, 1_396, 8_200, 55_092]  # https://oeis.org/A124004

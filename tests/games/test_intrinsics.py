@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from games import Game, load_game
-from games.compiled import compiled
-from games.intrinsics import bit_count, byte_swap, fields, lowest_bit
+from keima.compilation.decorators import compiled
+from keima.compilation.intrinsics import bit_count, byte_swap, fields, lowest_bit
+from keima.games import Game, load_game
 
 ROOT = Path(__file__).resolve().parents[2]
 # Plays games with captures and prints digests of everything that the kernels say.

@@ -2,7 +2,7 @@
 
 import pytest
 
-from games.kept_errors import keep_error, raise_kept_error
+from keima.games.authoring.kept_errors import keep_error, raise_kept_error
 
 
 def test_without_an_error_nothing_is_raised() -> None:

@@ -5,8 +5,8 @@ import sys
 
 import pytest
 
-import games
-from games import GAMES
+from keima import games
+from keima.games import GAMES
 from tests.sources import ROOT
 
 PLAYED = dict(GAMES)
@@ -14,11 +14,11 @@ PROGRAMS = (  # that play any game
     "start_main",
     "train_distributed",
     "train_ppo_lstm",
-    "scripts.audit",
-    "scripts.benchmark",
-    "scripts.train_multi_gpu",
-    "scripts.view_results",
-    "training.worker.worker",
+    "keima.cli.audit",
+    "keima.cli.benchmark",
+    "keima.cli.train_multi_gpu",
+    "keima.cli.results",
+    "keima.worker.loop",
 )
 
 
@@ -30,24 +30,26 @@ def imported_by(code: str) -> set[str]:
 
 def of_games(modules: set[str]) -> set[str]:
     return {
-        module for module in modules if module in PLAYED.values() or module in {"games.go.board", "games.chess.moves"}
+        module
+        for module in modules
+        if module in PLAYED.values() or module in {"keima.games.go.board", "keima.games.chess.moves"}
     }
 
 
 def test_the_games_are_named_without_numba_or_numpy() -> None:
-    assert not imported_by("from games import GAMES; assert 'chess' in GAMES") & {
+    assert not imported_by("from keima.games import GAMES; assert 'chess' in GAMES") & {
         "numba",
         "numpy",
-        "games.game",
+        "keima.games.game",
         *PLAYED.values(),
     }
 
 
 @pytest.mark.medium
 def test_programs_compile_a_game_only_when_they_load_it_and_no_other() -> None:
-    code = f"import {', '.join(PROGRAMS)}\nimport sys\nassert 'games.connect_four.rules' not in sys.modules\n"
-    loaded = imported_by(f"{code}from games import load_game\nload_game('connect_four')")
-    assert of_games(loaded) == {"games.connect_four.rules"}
+    code = f"import {', '.join(PROGRAMS)}\nimport sys\nassert 'keima.games.connect_four.rules' not in sys.modules\n"
+    loaded = imported_by(f"{code}from keima.games import load_game\nload_game('connect_four')")
+    assert of_games(loaded) == {"keima.games.connect_four.rules"}
 
 
 def test_an_unknown_name_of_the_package_is_refused() -> None:

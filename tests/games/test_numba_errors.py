@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from numba import types
 
-from games.numba_errors import explained
-from games.plain import compilable
+from keima.games.authoring.numba_errors import explained
+from keima.games.authoring.plain import compilable
 
 Board = Any
 NAMES = {1: "X", -1: "O"}

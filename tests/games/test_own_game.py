@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from configs.own_modules import NAME
-from games import load_game
+from keima.config.own_modules import NAME
+from keima.games import load_game
 from tests.sources import ROOT
 
-SHIPPED = (ROOT / "games" / "tic_tac_toe.py").read_text(encoding="utf-8")
+SHIPPED = (ROOT / "keima" / "games" / "tic_tac_toe.py").read_text(encoding="utf-8")
 OWN = SHIPPED.replace("def tic_tac_toe() -> Game:", "def game(size: int = SIZE) -> Game:")
 
 

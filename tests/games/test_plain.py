@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 
 from benchmarks.speed.plain_games import connect_four
-from examples.games.tic_tac_toe import game as tic_tac_toe
-from games import Game, load_game
-from games.contract import ContractBroken, check_game
-from games.game import States, board_symmetries, mirror_symmetries
-from games.perft import perft
-from games.plain import PlainGameError, drawn, move_table, plain_game, turned
+from games.tic_tac_toe import game as tic_tac_toe
+from keima.games import Game, load_game
+from keima.games.authoring.contract import ContractBroken, check_game
+from keima.games.authoring.plain import PlainGameError, drawn, move_table, plain_game, turned
+from keima.games.game import States, board_symmetries, mirror_symmetries
+from keima.games.perft import perft
 from tests.games.endings import endings
 from tests.sources import ROOT
 
@@ -62,7 +62,7 @@ def test_its_positions_look_the_same(game: Game) -> None:
 
 @pytest.mark.medium
 def test_a_plain_game_of_a_file_keeps_the_contract() -> None:
-    check_game(load_game(str(ROOT / "examples" / "games" / "tic_tac_toe.py")))
+    check_game(load_game(str(ROOT / "games" / "tic_tac_toe.py")))
 
 
 @pytest.mark.slow
@@ -298,8 +298,8 @@ def test_a_start_that_is_not_its_own_mirror_image_keeps_the_contract() -> None:
 COUNTING = """
 import json, sys
 from numba.core import event
-from games import load_game
-from games.contract import check_game
+from keima.games import load_game
+from keima.games.authoring.contract import check_game
 
 class Listener(event.Listener):
     compiled = []
@@ -333,7 +333,7 @@ def compiled_for(file: Path, cache: Path, *options: dict[str, int]) -> list[str]
 @pytest.mark.medium
 def test_a_game_is_compiled_once_a_machine_for_each_of_its_options(tmp_path: Path) -> None:
     here, there = tmp_path / "here" / "mine.py", tmp_path / "there" / "mine.py"
-    text = (ROOT / "examples" / "games" / "tic_tac_toe.py").read_text(encoding="utf-8")
+    text = (ROOT / "games" / "tic_tac_toe.py").read_text(encoding="utf-8")
     for file in (here, there):
         file.parent.mkdir()
         file.write_text(text.replace("def game():", "def game(longest=9):").replace("max_plies=9", "max_plies=longest"))
@@ -348,7 +348,7 @@ def nobody_wins(board: Board, player: int) -> None:
 
 @pytest.mark.medium
 def test_a_position_without_a_move_that_no_check_has_found_ends_the_game(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("games.plain.check_functions", lambda *_, **__: None)
+    monkeypatch.setattr("keima.games.authoring.plain.check_functions", lambda *_, **__: None)
     game = plain_game(start=lopsided_start, legal_moves=empty_cells, play=put_stone, result=nobody_wins, max_plies=100)
     state = after(game, "b1 c1 a2 b2 c2 a3 b3")
     assert not game.terminal(state)

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from games import Game, IllegalAction, load_game
-from games.game import States
-from games.perft import perft
+from keima.games import Game, IllegalAction, load_game
+from keima.games.game import States
+from keima.games.perft import perft
 from tests.games.endings import endings
 from tests.games.twins import play_beside
 

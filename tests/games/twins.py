@@ -5,8 +5,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from games import Game
-from games.game import States
+from keima.games import Game
+from keima.games.game import States
 
 
 class Twin(Protocol):

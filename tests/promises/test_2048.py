@@ -22,16 +22,17 @@ from typing import Any
 import pytest
 import torch
 
-import train_parallel
-from configs.load import load_settings
-from distributed.local import parallel_zero, worker_devices
-from distributed.local.worker_devices import spread_here, spread_workers
+from keima.cli import train_2048
+from keima.cluster.local import worker_devices
+from keima.cluster.local.worker_devices import spread_here, spread_workers
+from keima.coach.backends.backend import InlineBackend, SelfPlayBackend
+from keima.config.load import load_settings
+from keima.data.ledger import read_ledger
+from keima.networks.files.model_file import load_weights
+from keima.networks.zero_network import ZeroNetwork
+from keima.report.files.run_files import read_stats
+from keima.trainers import parallel_zero
 from tests.sources import ROOT
-from training.data.ledger import read_ledger
-from training.networks.model_file import load_weights
-from training.networks.zero_network import ZeroNetwork
-from training.run.backend import InlineBackend, SelfPlayBackend
-from views.files import read_stats
 
 SNIPPET = """\
 from zero.game import GameRules
@@ -203,7 +204,7 @@ def test_every_command_trains(
     variables, words = words_of(line)
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
-    assert train_parallel.main([*words, *SMALL, "--epochs", "1", "--games-per-epoch", "2", "--run-dir", "run"]) == 0
+    assert train_2048.main([*words, *SMALL, "--epochs", "1", "--games-per-epoch", "2", "--run-dir", "run"]) == 0
     assert "1 epochs, 2 games" in capsys.readouterr().out
     given = dict(zip(words[::2], words[1::2], strict=True))
     if "--workers" in given:
@@ -224,13 +225,13 @@ def test_every_command_trains_with_processes(line: str, tmp_path: Path) -> None:
 
 
 def test_the_numbers_of_the_command_line_are_those_of_the_guide() -> None:
-    by_itself = vars(train_parallel.read_arguments([]))
+    by_itself = vars(train_2048.read_arguments([]))
     snippet = {
         name: float(value)
         for name, value in re.findall(r"(epochs|games_per_epoch|batch_size|lr|simulations)=([0-9.]+)", SNIPPET)
     }
     assert {name: by_itself[name] for name in snippet} == snippet
-    given = vars(train_parallel.read_arguments(words_of(TRAINED)[1]))
+    given = vars(train_2048.read_arguments(words_of(TRAINED)[1]))
     assert (given["epochs"], given["games_per_epoch"], given["batch_size"], given["lr"]) == (500, 64, 128, 0.0005)
 
 
@@ -248,7 +249,7 @@ def test_an_adjusted_number_of_workers_is_reported(
 ) -> None:
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     monkeypatch.setattr(worker_devices, "count_gpus", lambda: 2)
-    assert train_parallel.main(["--workers", "9", *SMALL, "--epochs", "1", "--games-per-epoch", "2"]) == 0
+    assert train_2048.main(["--workers", "9", *SMALL, "--epochs", "1", "--games-per-epoch", "2"]) == 0
     assert "9 workers cannot be spread evenly over 2 GPUs: 8 play, 4 on each" in capsys.readouterr().out
 
 
@@ -256,16 +257,16 @@ def test_an_adjusted_number_of_workers_is_reported(
 @pytest.mark.usefixtures("alone")
 def test_self_play_on_the_cpu_does_not_move_training_even_when_the_run_is_resumed(here: Path) -> None:
     line = ["--self-play-device", "cpu", *SMALL, "--run-dir", "run"]
-    assert train_parallel.main([*line, "--epochs", "1", "--games-per-epoch", "2"]) == 0
+    assert train_2048.main([*line, "--epochs", "1", "--games-per-epoch", "2"]) == 0
     settings = load_settings(here / "run" / "config.yaml")
     assert (settings.self_play.device, settings.training.device) == ("cpu", "auto")
     assert set(spread_here(settings).devices) == {""}
-    assert train_parallel.read_arguments(["--run-dir", "run", "--resume"]).self_play_device == "cpu"
+    assert train_2048.read_arguments(["--run-dir", "run", "--resume"]).self_play_device == "cpu"
 
 
 def test_help_lists_the_remedies_for_cuda_problems(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
-        train_parallel.main(["--help"])
+        train_2048.main(["--help"])
     shown = capsys.readouterr().out
     assert all(
         words in shown

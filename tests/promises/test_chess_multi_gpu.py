@@ -25,11 +25,11 @@ from pathlib import Path
 
 import pytest
 
-from distributed.local.worker_devices import device_slots
-from scripts.train_multi_gpu import banner, read_arguments, settings_of
+from keima.cli.train_multi_gpu import banner, read_arguments, settings_of
+from keima.cluster.local.worker_devices import device_slots
+from keima.networks.files.model_file import load_weights
+from keima.report.files.run_files import read_stats
 from tests.sources import ROOT
-from training.networks.model_file import load_weights
-from views.files import read_stats
 
 CHECK = "python test_multiprocessing_fix.py"
 CHECKED = """\

@@ -6,7 +6,7 @@ Where the guide's numbers would take too long:
   have a slow form with nothing appended;
 - of the commands for one machine, one test types one of the launcher, one of Python that starts ranks and one that
   does not, with a free port appended by ``--master-port``; another types all;
-- ``tests/cluster/test_two_nodes.py`` types the commands for several machines on two hosts, with the first one's address
+- ``tests/lab/test_two_nodes.py`` types the commands for several machines on two hosts, with the first one's address
   instead of 192.168.1.100; here the first machine's line is typed where that address belongs to another machine.
 """
 
@@ -22,14 +22,15 @@ from pathlib import Path
 import pytest
 import torch
 
-import train_distributed
-from configs.big_learner import BigLearnerSettings
-from configs.load import load_settings
+from keima.cli import big_learner
+from keima.config.load import load_settings
+from keima.data.imports.game_files import SAMPLE, find_files, games_at_hand, read_game_file
+from keima.learning.dataset_settings import BigLearnerSettings
+from keima.learning.ranks.meeting import DEFAULT_PORT
+from keima.paths import SHIPPED, find_file
+from tests.learning.ranks.test_ranks import free_port
 from tests.programs import ranks_of
 from tests.sources import ROOT
-from tests.training.ranks.test_ranks import free_port
-from training.data.game_files import SAMPLE, find_files, games_at_hand, read_game_file
-from training.ranks.meeting import DEFAULT_PORT
 
 ONE_MACHINE = """\
 # Train on all available GPUs (auto-detected)
@@ -227,22 +228,22 @@ def test_the_guide_s_network_trains_on_a_machine_without_a_gpu(folder: Path, lin
 
 def test_the_options_and_defaults_are_the_guide_s(monkeypatch: pytest.MonkeyPatch) -> None:
     shown = typed("./launch_distributed_training.sh --help", folder=ROOT).stdout
-    help_text = train_distributed.parser().format_help()
+    help_text = big_learner.parser().format_help()
     for text, said in ((LAUNCHER_OPTIONS, shown), (PYTHON_OPTIONS, help_text)):
         assert set(re.findall(r"--[a-z-]+", text)) <= set(re.findall(r"--[a-z-]+", said))
-    given = train_distributed.parser().parse_args([])
+    given = big_learner.parser().parse_args([])
     assert (given.nodes, given.node_rank, DEFAULT_PORT, BigLearnerSettings().batch_size) == (1, 0, 12355, 1024)
     assert "(default: 12355)" in shown and "(default: 1024)" in shown
-    monkeypatch.chdir(ROOT / "samples")  # without runs
-    experiment = train_distributed.experiment_of(given, {}, world_size=1)
-    settings = train_distributed.learner_settings(experiment, "cpu")
+    monkeypatch.chdir(SHIPPED / "samples")  # without runs
+    experiment = big_learner.experiment_of(given, {}, world_size=1)
+    settings = big_learner.learner_settings(experiment, "cpu")
     assert settings.training.learning_rate == 0.001
-    assert train_distributed.name_of(settings) + ".pt" == CHECKPOINT
+    assert big_learner.name_of(settings) + ".pt" == CHECKPOINT
 
 
 def test_the_sample_has_a_few_hundred_complete_games_of_ours(tmp_path: Path) -> None:
-    sample = ROOT / games_at_hand(tmp_path)
-    from games import load_game
+    sample = find_file(games_at_hand(tmp_path))
+    from keima.games import load_game
 
     game = load_game(load_settings(sample / "config.yaml").game.name)
     chunks = [chunk for path in find_files(sample) for chunk in read_game_file(path, game)]

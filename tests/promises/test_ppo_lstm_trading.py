@@ -25,13 +25,13 @@ import numpy as np
 import pytest
 import torch
 
-import train_ppo_lstm
-from configs.ppo import TraderSettings
+from keima.cli import ppo
+from keima.learning.ranks.meeting import DEFAULT_PORT
+from keima.learning.ranks.process_group import Ranks
+from keima.networks.files.model_file import read_tree
+from keima.ppo.settings import TraderSettings
+from tests.learning.ranks.test_ranks import free_port
 from tests.sources import ROOT
-from tests.training.ranks.test_ranks import free_port
-from training.networks.model_file import read_tree
-from training.ranks.meeting import DEFAULT_PORT
-from training.ranks.ranks import Ranks
 
 QUICK_START = """\
 python train_ppo_lstm.py --episodes 1000
@@ -173,7 +173,7 @@ def test_commands_train_one_after_the_other_and_the_newest_run_is_resumed(
 ) -> None:
     alone, _, two = commands(QUICK_START)
     monkeypatch.chdir(folder)
-    assert train_ppo_lstm.main([*shlex.split(alone)[2:], *SMALL]) == 0
+    assert ppo.main([*shlex.split(alone)[2:], *SMALL]) == 0
     shown = follow_progress(folder, "Episode 16/16 - ")
     assert {form(line[line.index("Episode ") :]) for line in shown.splitlines()} == {form(SINGLE_LINE)}
 
@@ -220,7 +220,7 @@ def test_every_command_works_in_the_guide_s_order(folder: Path) -> None:
 
 def test_the_options_and_defaults_are_the_guide_s() -> None:
     texts = QUICK_START + EXAMPLES + RESUME + PORT + CUSTOM
-    assert set(re.findall(r"--[a-z-]+", texts)) <= set(re.findall(r"--[a-z-]+", train_ppo_lstm.parser().format_help()))
+    assert set(re.findall(r"--[a-z-]+", texts)) <= set(re.findall(r"--[a-z-]+", ppo.parser().format_help()))
     settings = TraderSettings()
     assert (settings.training.update_interval, settings.run.episodes, DEFAULT_PORT) == (128, 1000, 12355)
 
@@ -240,8 +240,8 @@ def test_rank_0_trades_on_the_history_and_the_others_on_simulated_markets(tmp_pa
     path = tmp_path / "prices.csv"
     path.write_text("\n".join(["timestamp,open,high,low,close,volume", *rows]) + "\n")
     settings = TraderSettings.from_flat({"data": str(path)})
-    first, second = (train_ppo_lstm.build_worlds(settings, Ranks(rank=rank, world_size=2)) for rank in (0, 1))
+    first, second = (ppo.build_worlds(settings, Ranks(rank=rank, world_size=2)) for rank in (0, 1))
     assert set(np.asarray(first.close)) <= set(closes) and not set(np.asarray(second.close)) & set(closes)
-    assert train_ppo_lstm.what_is_trained_on(settings, Path("saved"), Ranks(world_size=2)).startswith(
+    assert ppo.what_is_trained_on(settings, Path("saved"), Ranks(world_size=2)).startswith(
         f"8 environments on {path}, 8 on simulated markets"
     )

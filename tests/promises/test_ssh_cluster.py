@@ -34,16 +34,16 @@ from typing import Any
 import pytest
 import yaml
 
-from configs.load import load_settings
-from games.compiled import CACHE
-from scripts.audit import audit
-from tests.cluster.driver import FILES, FOLDERS, LEFT, PATIENCE
-from tests.cluster.hosts import Host, Hosts, running_hosts, why_not
-from tests.cluster.processes import command_line
+from keima.cli.audit import audit
+from keima.compilation.decorators import CACHE
+from keima.config.load import load_settings
+from keima.data.ledger import read_ledger
+from tests.lab.driver import PATIENCE
+from tests.lab.hosts import Host, Hosts, running_hosts, why_not
+from tests.lab.processes import command_line
 from tests.programs import Terminal
-from tests.sources import ROOT
-from tests.training.small_run import small_settings
-from training.data.ledger import read_ledger
+from tests.small_run import small_settings
+from tests.sources import copy_checkout
 
 pytestmark = [
     pytest.mark.slow,
@@ -282,12 +282,7 @@ def publish(repository: Path) -> None:
     """Make this checkout the repository that the guide clones, with the settings and the worker of a reader who follows
     it.
     """
-    repository.mkdir()
-    for name in FOLDERS:
-        shutil.copytree(ROOT / name, repository / name, ignore=LEFT)
-    for name in (*FILES, "logs/.gitignore", ".gitignore"):
-        (repository / name).parent.mkdir(exist_ok=True)
-        shutil.copy2(ROOT / name, repository / name)
+    copy_checkout(repository, "logs/.gitignore", ".gitignore")
     (repository / "custom_worker.py").write_text(CUSTOM_WORKER)
     git = ["git", "-c", "user.name=Keima", "-c", "user.email=keima@example.com"]
     for words in (

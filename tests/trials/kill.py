@@ -28,9 +28,9 @@ from pathlib import Path
 
 import yaml
 
-from scripts.audit import audit
-from tests.training.small_run import small_settings
-from training.data.ledger import NoSuchRun, read_ledger
+from keima.cli.audit import audit
+from keima.data.ledger import NoSuchRun, read_ledger
+from tests.small_run import small_settings
 
 ROOT = Path(__file__).resolve().parents[2]
 LONGEST_SESSION = 20.0  # seconds before the kill

@@ -17,12 +17,12 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from tests.training.run.coaching import coaching
-from tests.training.small_run import GAME, small_settings
-from tests.training.synthetic import synthetic_batch
-from training.data.records import encode
-from training.run.pending_batch import PendingBatch
-from training.worker.worker_folder import Heartbeat, batch_name
+from keima.coach.backends.pending_batch import PendingBatch
+from keima.data.records import encode
+from keima.worker.worker_folder import Heartbeat, batch_name
+from tests.coach.coaching import coaching
+from tests.small_run import GAME, small_settings
+from tests.synthetic import synthetic_batch
 
 BATCH_GAMES = 100
 WINDOW_POSITIONS = 3_000  # about 400 games

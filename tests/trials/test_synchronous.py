@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from configs.schema import Settings
-from distributed.local.local import LocalProcesses
-from tests.training.run.coaching import coaching, inline
-from tests.training.small_run import small_settings
-from training.run.run import MakeBackend
+from keima.cluster.local.processes import LocalProcesses
+from keima.coach.opening import MakeBackend
+from keima.config.schema import Settings
+from tests.coach.coaching import coaching, inline
+from tests.small_run import small_settings
 
 Build = Callable[[Path, Settings], MakeBackend]
 

@@ -5,12 +5,12 @@ from typing import Any
 
 import torch
 
-from engines.table import parse_move
-from games import load_game
+from keima.games import load_game
+from keima.networks.files.model_file import Model, describe_model, save_safetensors
+from keima.networks.network import build_network
+from keima.play.session import parse_move
 from tests.own_game import EXAMPLES
-from tests.training.small_run import NETWORK
-from training.networks.model_file import Model, describe_model, save_safetensors
-from training.networks.network import build_network
+from tests.small_run import NETWORK
 
 GAMES: dict[str, dict[str, Any]] = {
     "tic_tac_toe": {},

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.training.example_reports import iteration, progress
+from keima.report import make_observers
+from tests.example_reports import iteration, progress
 from tests.web.serving import SECONDS, Dashboard, dashboard
-from views import make_observers
 
 pytestmark = pytest.mark.medium
 

@@ -9,16 +9,16 @@ from typing import Any
 
 import pytest
 
-from games import load_game
-from tests.training.example_reports import evaluation, iteration, progress, worker
-from tests.views.browser import Browser, running_browser, until
+from keima.base.reports import ClusterReport, ProgressReport, RemoteDetails, RemoteStanding
+from keima.base.run_lock import RunLock
+from keima.data.ledger import open_ledger
+from keima.games import load_game
+from keima.report import make_observers
+from keima.report.files.progress_file import PROGRESS_NAME, ProgressFile
+from tests.example_reports import evaluation, iteration, progress, worker
+from tests.report.browser import Browser, running_browser, until
 from tests.web.serving import Dashboard, dashboard
 from tests.web.test_dashboard import visit
-from training.common.reports import ClusterReport, ProgressReport, RemoteDetails, RemoteStanding
-from training.common.run_lock import RunLock
-from training.data.ledger import open_ledger
-from views import make_observers
-from views.progress_file import PROGRESS_NAME, ProgressFile
 
 pytestmark = [
     pytest.mark.trial,

@@ -11,12 +11,12 @@ import pytest
 from starlette.requests import Request
 from starlette.responses import StreamingResponse
 
-from tests.training.example_reports import iteration, progress
+from keima.report import make_observers
+from keima.web.app import Streams
+from keima.web.run_reader import RunReader
+from keima.web.server import listener
+from tests.example_reports import iteration, progress
 from tests.web.serving import SECONDS, dashboard
-from views import make_observers
-from web.app import Streams
-from web.run_reader import RunReader
-from web.server import listener
 
 STREAMS = 100
 

@@ -13,22 +13,22 @@ import numpy as np
 import pytest
 import yaml
 
-from games import load_game
+from keima.base.run_folder import LEDGER_NAME, STATS_NAME
+from keima.base.run_lock import RunLock
+from keima.data.ledger import open_ledger, read_ledger
+from keima.games import load_game
+from keima.ppo.files import PPOStats
+from keima.report import make_observers
+from keima.report.charts.calibration import calibration_of
+from keima.report.files.progress_file import PROGRESS_NAME, ProgressFile
+from keima.report.files.run_files import METRICS_NAME
+from keima.report.games.game_view import recorded_game
+from keima.web.run_reader import RunReader
 from tests import programs
-from tests.training.example_reports import evaluation, iteration, ppo_round, progress, worker
-from tests.training.small_run import small_settings
-from tests.views.browser import Browser, running_browser, until
+from tests.example_reports import evaluation, iteration, ppo_round, progress, worker
+from tests.report.browser import Browser, running_browser, until
+from tests.small_run import small_settings
 from tests.web.serving import Dashboard, dashboard
-from training.common.run_folder import LEDGER_NAME, STATS_NAME
-from training.common.run_lock import RunLock
-from training.data.ledger import open_ledger, read_ledger
-from views import make_observers
-from views.calibration import calibration_of
-from views.files import METRICS_NAME
-from views.game_view import recorded_game
-from views.ppo_files import PPOStats
-from views.progress_file import PROGRESS_NAME, ProgressFile
-from web.run_reader import RunReader
 
 pytestmark = [
     pytest.mark.trial,

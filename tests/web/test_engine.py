@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from games import load_game
+from keima.games import load_game
+from keima.web.engine import MOST_NODES, Thinking, answered
 from tests.web.small_models import GAMES, before_a_promotion, small_model
-from web.engine import MOST_NODES, Thinking, answered
 
 pytestmark = pytest.mark.medium
 GAME: dict[str, Any] = {"person": 0, "actions": [], "resigned": None, "simulations": 16, "seconds": None}

@@ -4,13 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.training.small_run import GAME, model_bytes
+from keima.base.files import sha256_hex
+from keima.data.ledger import open_ledger
+from keima.data.ledger_rows import ModelRow
+from keima.web.models import Models, shipped_models
+from keima.web.run_reader import RunReader
+from tests.small_run import GAME, model_bytes
 from tests.web.small_models import small_model
-from training.common.files import sha256_hex
-from training.data.ledger import open_ledger
-from training.data.ledger_rows import ModelRow
-from web.models import Models, shipped_models
-from web.run_reader import RunReader
 
 
 @pytest.fixture

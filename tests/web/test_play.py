@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from tests.cluster.processes import command_line, parent, pids
+from keima.web.limits import MOST_COMMAND_BYTES, MOST_SECONDS, MOST_SIMULATIONS
+from tests.lab.processes import command_line, parent, pids
 from tests.web.serving import SECONDS, Answer, Dashboard, server
 from tests.web.small_models import small_model
-from web.limits import MOST_COMMAND_BYTES, MOST_SECONDS, MOST_SIMULATIONS
 
 pytestmark = pytest.mark.medium
 NEW = {"do": "new", "model": "file-0", "person": 0, "simulations": 8}
@@ -82,7 +82,7 @@ def test_a_game_outlives_the_process_that_thinks(served: Dashboard) -> None:
 
 def thinking_processes() -> list[int]:
     """Return the running engines of all servers that this process has started."""
-    return [pid for pid in descendants(os.getpid()) if "web/engine.py" in command_line(pid)]
+    return [pid for pid in descendants(os.getpid()) if "keima.web.engine" in command_line(pid)]
 
 
 def descendants(pid: int) -> list[int]:

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from games import load_game
-from tests.views.browser import Browser, running_browser, until
+from keima.games import load_game
+from keima.web.engine import Thinking, answered
+from tests.report.browser import Browser, running_browser, until
 from tests.web.serving import Dashboard, server
 from tests.web.small_models import GAMES, before_a_promotion, small_model
-from web.engine import Thinking, answered
 
 pytestmark = [
     pytest.mark.medium,

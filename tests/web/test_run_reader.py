@@ -10,19 +10,19 @@ from typing import Any
 
 import pytest
 
-from games import load_game
-from tests.training.example_reports import evaluation, iteration, ppo_round, progress, worker
-from training.common.reports import ClusterReport, IterationReport, RemoteDetails, RemoteStanding, WorkerReport
-from training.common.run_folder import STATS_NAME
-from training.common.run_lock import RunLock
-from training.data.ledger import open_ledger
-from views import make_observers
-from views.files import METRICS_NAME, scalars
-from views.metrics import METRICS
-from views.ppo_files import PPOStats
-from views.progress_file import PROGRESS_NAME, ProgressFile, UnreadableProgress, read_progress
-from views.run_charts import chart_list, with_time_and_cost
-from web.run_reader import RunReader
+from keima.base.reports import ClusterReport, IterationReport, RemoteDetails, RemoteStanding, WorkerReport
+from keima.base.run_folder import STATS_NAME
+from keima.base.run_lock import RunLock
+from keima.data.ledger import open_ledger
+from keima.games import load_game
+from keima.ppo.files import PPOStats
+from keima.report import make_observers
+from keima.report.charts.run_charts import chart_list, with_time_and_cost
+from keima.report.files.progress_file import PROGRESS_NAME, ProgressFile, UnreadableProgress, read_progress
+from keima.report.files.run_files import METRICS_NAME, scalars
+from keima.report.metrics import METRICS
+from keima.web.run_reader import RunReader
+from tests.example_reports import evaluation, iteration, ppo_round, progress, worker
 
 
 def leave(folder: Path, *reports: IterationReport) -> RunReader:

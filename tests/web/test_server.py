@@ -4,7 +4,7 @@ import socket
 
 import pytest
 
-from web import server
+from keima.web import server
 
 LINK = "http://127.0.0.1:8080/?token=secret"
 

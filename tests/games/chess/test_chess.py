@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from games import Game, IllegalAction, load_game
-from games.chess.board import EN_PASSANT
-from games.chess.notation import START_FEN, action_of_uci, ending_of, fen_of, position_from_fen, uci_of
-from games.game import States
-from games.perft import perft
+from keima.games import Game, IllegalAction, load_game
+from keima.games.chess.board import EN_PASSANT
+from keima.games.chess.notation import START_FEN, action_of_uci, ending_of, fen_of, position_from_fen, uci_of
+from keima.games.game import States
+from keima.games.perft import perft
 
 
 @pytest.fixture(scope="module")

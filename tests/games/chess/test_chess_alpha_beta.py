@@ -6,11 +6,11 @@ import chess
 import numpy as np
 import pytest
 
-from games import Game, load_game
-from games.chess.alpha_beta import DEEPEST, MATE, search
-from games.chess.material import greedy_actions
-from games.chess.notation import action_of_uci, fen_of, position_from_fen, uci_of
-from games.game import States
+from keima.games import Game, load_game
+from keima.games.chess.alpha_beta import DEEPEST, MATE, search
+from keima.games.chess.material import greedy_actions
+from keima.games.chess.notation import action_of_uci, fen_of, position_from_fen, uci_of
+from keima.games.game import States
 
 GAME = load_game("chess")
 WORTH = {chess.PAWN: 100, chess.KNIGHT: 320, chess.BISHOP: 330, chess.ROOK: 500, chess.QUEEN: 900, chess.KING: 0}

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from games import Game, load_game
-from games.chess.board import REPEATED
-from games.chess.moves import in_check
-from games.chess.notation import START_FEN, action_of_uci, ending_of, fen_of, position_from_fen, uci_of
-from games.game import States
-from games.perft import perft
+from keima.games import Game, load_game
+from keima.games.chess.board import REPEATED
+from keima.games.chess.moves import in_check
+from keima.games.chess.notation import START_FEN, action_of_uci, ending_of, fen_of, position_from_fen, uci_of
+from keima.games.game import States
+from keima.games.perft import perft
 
 STARTS = [
     START_FEN,
@@ -156,7 +156,7 @@ def test_positions_that_have_tripped_up_other_programs_have_as_many_leaves(fen: 
 
 
 def planes_of(board: chess.Board, repeated: list[int], game: Game) -> NDArray[np.float32]:
-    """Return the planes that ``games.chess.rules`` documents for the player to move."""
+    """Return the planes that ``keima.games.chess.rules`` documents for the player to move."""
     history, plies = game.options["history"], len(board.move_stack)
     planes = np.zeros((14 * history + 7, 8, 8), np.float32)
     mover, past, whole = board.turn, board.copy(), planes[14 * history :]

@@ -2,9 +2,9 @@
 
 import pytest
 
-from games import load_game
-from games.chess.notation import START_FEN, position_from_fen
-from games.perft import perft
+from keima.games import load_game
+from keima.games.chess.notation import START_FEN, position_from_fen
+from keima.games.perft import perft
 
 POSITIONS = {
     START_FEN: [20, 400, 8902, 197281, 4865609, 119060324],

@@ -6,10 +6,10 @@ import chess
 import numpy as np
 import pytest
 
-from games import Game, load_game
-from games.chess.notation import action_of_uci, position_from_fen, uci_of
-from games.chess.san import action_of_san, play_named
-from games.game import IllegalAction, States
+from keima.games import Game, load_game
+from keima.games.chess.notation import action_of_uci, position_from_fen, uci_of
+from keima.games.chess.san import action_of_san, play_named
+from keima.games.game import IllegalAction, States
 from tests.games.chess.test_chess_differential import STARTS, choose
 
 CROWDED = [  # where names need files, ranks, or both

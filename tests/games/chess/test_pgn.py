@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 import zstandard
 
-from games import Game, load_game
-from games.bad_game import BadGame
-from games.chess.notation import START_FEN, action_of_uci, position_from_fen, uci_of
-from games.chess.pgn import LONGEST_LINE, PgnGame, pgn_lines, pgn_text, read_pgn
-from games.game import IllegalAction
+from keima.games import Game, load_game
+from keima.games.authoring.bad_game import BadGame
+from keima.games.chess.notation import START_FEN, action_of_uci, position_from_fen, uci_of
+from keima.games.chess.pgn import LONGEST_LINE, PgnGame, pgn_lines, pgn_text, read_pgn
+from keima.games.game import IllegalAction
 from tests.games.chess.test_chess_differential import STARTS, choose
 
 

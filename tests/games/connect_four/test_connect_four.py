@@ -5,10 +5,10 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from games import Game, IllegalAction, load_game
-from games.connect_four.rules import has_line
-from games.game import Planes, States
-from games.perft import perft
+from keima.games import Game, IllegalAction, load_game
+from keima.games.connect_four.rules import has_line
+from keima.games.game import Planes, States
+from keima.games.perft import perft
 from tests.games.twins import play_beside
 
 DIRECTIONS = [(0, 1), (1, 0), (1, 1), (1, -1)]  # rows count from the bottom, columns from the left

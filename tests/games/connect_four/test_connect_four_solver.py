@@ -5,10 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from games import Game, load_game
-from games.connect_four.solver import action_values, new_table, solve
-from games.exact import ILLEGAL, solve_all
-from games.game import States
+from keima.games import Game, load_game
+from keima.games.connect_four.solver import action_values, new_table, solve
+from keima.games.exact import ILLEGAL, solve_all
+from keima.games.game import States
 
 # Columns played, and the sign of the published score for the player to move: from the sets with which P. Pons measures
 # solvers.

@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engines.gtp_client import COLORS, GtpClient, GtpPlayer
-from engines.ladder import go_command
-from games import Game, load_game
-from games.game import States
-from games.go.rules import score_lead
+from keima.games import Game, load_game
+from keima.games.game import States
+from keima.games.go.rules import score_lead
+from keima.play.arena.ladder import go_command
+from keima.play.engines.gtp_client import COLORS, GtpClient, GtpPlayer
 from tests.games.go.naive_go import NaiveGo
 from tests.programs import needs_gnu_go
 

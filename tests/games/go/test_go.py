@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from games import Game, IllegalAction, load_game
-from games.contract import check_game
-from games.game import States
-from games.go.rules import score_lead
+from keima.games import Game, IllegalAction, load_game
+from keima.games.authoring.contract import check_game
+from keima.games.game import States
+from keima.games.go.rules import score_lead
 
 # Three stones of Black surround C3 and three of White D3; White is on C3, and Black can capture it from D3.
 KO = "B3 E3 C4 D4 C2 D2 pass C3"

@@ -7,10 +7,23 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from games import Game, load_game
-from games.game import States
-from games.go.board import BOARD, CELLS, COLOR, EMPTY, FOLLOWING, HASH, HEAD, LIBERTIES, STONES, TABLE, WALL, ZOBRIST
-from games.go.rules import score_lead
+from keima.games import Game, load_game
+from keima.games.game import States
+from keima.games.go.board import (
+    BOARD,
+    CELLS,
+    COLOR,
+    EMPTY,
+    FOLLOWING,
+    HASH,
+    HEAD,
+    LIBERTIES,
+    STONES,
+    TABLE,
+    WALL,
+    ZOBRIST,
+)
+from keima.games.go.rules import score_lead
 from tests.games.go.naive_go import NaiveGo, Point
 
 pytestmark = pytest.mark.medium
@@ -129,7 +142,7 @@ def test_chains_liberties_and_positions_are_kept_up_to_date(options: dict[str, A
 
 
 def planes_of(naive: NaiveGo) -> NDArray[np.float32]:
-    """Return the planes that ``games.go.rules`` documents for the player to move."""
+    """Return the planes that ``keima.games.go.rules`` documents for the player to move."""
     planes = np.zeros((14, naive.size, naive.size), np.float32)
     for point, color in naive.board.items():
         planes[(int(color != naive.current_player()), *point)] = 1

@@ -12,10 +12,19 @@ import numpy as np
 import pytest
 from sgfmill import sgf, sgf_moves
 
-from games import Game, load_game
-from games.bad_game import BadGame
-from games.game import IllegalAction
-from games.go.sgf import MOST_BYTES, MOST_MARKS, PIECE, SgfGame, game_trees, point_name, read_sgf, sgf_text
+from keima.games import Game, load_game
+from keima.games.authoring.bad_game import BadGame
+from keima.games.game import IllegalAction
+from keima.games.go.sgf import (
+    MOST_BYTES,
+    MOST_MARKS,
+    PIECE,
+    SgfGame,
+    game_trees,
+    point_name,
+    read_sgf,
+    sgf_text,
+)
 from tests.programs import GNU_GO, needs_gnu_go
 
 GAME = "(;GM[1]FF[4]SZ[9]KM[7]PB[Anna]RE[B+R];B[ee];W[cc];B[])"

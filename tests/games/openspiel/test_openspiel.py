@@ -12,16 +12,17 @@ import numpy as np
 import pytest
 import yaml
 
-from games import CHANCE, Game, load_game
-from games.compiled import PROJECT, compiled
-from games.contract import check_game
-from games.game import States, call_legal_actions, call_query, call_step
-from games.kept_errors import raise_kept_error
-from games.openspiel import positions
-from games.openspiel.positions import Adapter, OpenSpielFailed, RecentPositions
+from keima.compilation.decorators import compiled
+from keima.games import CHANCE, Game, load_game
+from keima.games.authoring.contract import check_game
+from keima.games.authoring.kept_errors import raise_kept_error
+from keima.games.game import States, call_legal_actions, call_query, call_step
+from keima.games.openspiel import positions
+from keima.games.openspiel.positions import Adapter, OpenSpielFailed, RecentPositions
+from keima.search.baselines.uct import UctPlayer
 from tests.games.test_compiled import digest_of_games
 from tests.programs import printed
-from training.search.uct import UctPlayer
+from tests.sources import ROOT
 
 pyspiel = pytest.importorskip("pyspiel", reason="open_spiel is not installed")
 
@@ -221,9 +222,9 @@ os.wait()
 @pytest.mark.medium
 @pytest.mark.parametrize("jit", ["0", "1"])
 def test_new_and_forked_processes_say_the_same_and_so_does_plain_python(jit: str) -> None:
-    environment = {**os.environ, "NUMBA_DISABLE_JIT": jit, "PYTHONPATH": str(PROJECT)}
+    environment = {**os.environ, "NUMBA_DISABLE_JIT": jit, "PYTHONPATH": str(ROOT)}
     command = [sys.executable, "-c", SAY_DIGEST + FORK]
-    said = subprocess.run(command, env=environment, cwd=PROJECT, check=True, capture_output=True, text=True)
+    said = subprocess.run(command, env=environment, cwd=ROOT, check=True, capture_output=True, text=True)
     assert said.stdout.split() == [digest_of_games("openspiel", game="hex(board_size=3)")] * 2
 
 
@@ -310,7 +311,7 @@ def test_legal_actions_are_not_written_behind_a_short_array() -> None:
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("name", ["hex(board_size=5)", *TRAINED])
 def test_a_run_trains_on_a_game_of_openspiels(name: str, tmp_path: Path) -> None:
-    settings = yaml.safe_load((PROJECT / "configs" / "tic_tac_toe.yaml").read_text(encoding="utf-8"))
+    settings = yaml.safe_load((ROOT / "configs" / "tic_tac_toe.yaml").read_text(encoding="utf-8"))
     settings["game"] = {"name": "openspiel", "options": {"game": name} | CHECKED.get(name, {})}
     rating = {"rating_games": 10} if openspiel(name).num_players == 2 else {"rating_games": 0, "score_games": 10}
     settings["evaluation"] |= {"perfect_play": False, **rating}

@@ -1,5 +1,5 @@
 """2048 by regular expressions: the rules as one explains them, on lines written as letters, for comparison with
-``games.twenty48.rules``.
+``keima.games.twenty48.rules``.
 
 An empty cell is a dot, a tile of 2 is ``a``, of 4 ``b`` and so on. Only the calls are vectorized: each line that occurs
 slides once.

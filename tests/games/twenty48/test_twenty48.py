@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from games import CHANCE, Game, IllegalAction, load_game
-from games.compiled import compiled, inlined
-from games.game import Actions, Rules, States
-from games.twenty48.rules import DOWN, DUE, LEFT, RIGHT, ROWS, SCORE, UP, GameRules
+from keima.base.random import Streams, below, uniform
+from keima.compilation.decorators import compiled, inlined
+from keima.games import CHANCE, Game, IllegalAction, load_game
+from keima.games.game import Actions, Rules, States
+from keima.games.twenty48.rules import DOWN, DUE, LEFT, RIGHT, ROWS, SCORE, UP, GameRules
 from tests.games.twenty48.regex_2048 import Boards, slid_to
-from training.common.random import Streams, below, uniform
 
 BLOCK = 25_000  # moves compared at a time
 SIZES = [(height, width) for height in range(2, 6) for width in range(2, 6)]

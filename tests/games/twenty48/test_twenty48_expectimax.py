@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from games import CHANCE, Game, load_game
-from games.game import States
-from games.twenty48.expectimax import (
+from keima.games import CHANCE, Game, load_game
+from keima.games.game import States
+from keima.games.twenty48.expectimax import (
     afterstate_value,
     best_action,
     expectimax_move,
@@ -13,7 +13,7 @@ from games.twenty48.expectimax import (
     row_value,
     shared_tables,
 )
-from games.twenty48.rules import ROWS, SCORE, WIDTH
+from keima.games.twenty48.rules import ROWS, SCORE, WIDTH
 
 
 @pytest.fixture(scope="module")

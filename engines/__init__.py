@@ -1,1 +1,0 @@
-"""UCI and GTP engines, clients of other engines, and benchmarks against them."""

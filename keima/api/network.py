@@ -1,0 +1,111 @@
+"""Trained networks: load one, evaluate positions, analyse a position, or let it play."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from keima.api.playing import state_after
+from keima.config.schema import SearchSettings
+from keima.evaluation.match import Player, SearchPlayer
+from keima.evaluation.match_worker import search_for_strength
+from keima.games import Game
+from keima.games.game import Planes
+from keima.networks.architectures.auxiliary_heads import scoring_network
+from keima.networks.files.model_file import Model
+from keima.networks.inference.evaluator import Evaluator
+from keima.play.network_loader import network_from_model, network_from_run
+from keima.search.analysis import Analysis
+
+LEAVES = 8  # the most positions in a call of the network during an analysis
+
+
+@dataclass(frozen=True, kw_only=True)
+class Line:
+    """A move and the search's statistics of it."""
+
+    move: str  # in the game's notation, such as "E5" or "e2e4"
+    action: int
+    visits: int
+    prior: float  # the network's probability, in [0, 1]
+    value: float  # for the player to move, in [-1, 1]
+    principal_line: tuple[str, ...]  # the expected moves, this one first
+
+
+class LoadedNetwork:
+    """A trained network with its game.
+
+    Attributes:
+        game: the game.
+        model_version: its number among the models of its run.
+    """
+
+    def __init__(self, game: Game, model: Model, search: SearchSettings, *, device: str = "auto") -> None:
+        self.game, self.model_version = game, model.model_version
+        self._model, self._search, self._device = model, search, device
+        self._evaluator = self._analyst = Evaluator(model.build(game), game, device=device)
+        scoring, self._score_utility = scoring_network(model.build(game), game, search.match_score_utility)
+        if self._score_utility:
+            self._analyst = Evaluator(scoring, game, device=device, max_batch=LEAVES)
+
+    def evaluate(self, observations: Planes) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        """Observations ``[N, C, H, W]`` (``game.observe``), N <= 256 -> policy logits ``[N, A]``, values ``[N]``."""
+        return self._evaluator(observations)
+
+    def analyse(self, moves: Sequence[str | int] = (), *, simulations: int = 400, most: int = 5) -> list[Line]:
+        """The best moves after ``moves`` from the start of a two-player game, best first.
+
+        Args:
+            moves: of the game so far, as text or action numbers.
+            simulations: of the search (PUCT, without noise).
+            most: the number of moves to return.
+
+        Raises:
+            IllegalAction, ValueError: a move is illegal or unreadable.
+        """
+        analysis = Analysis(
+            self.game,
+            self._analyst,
+            SearchSettings(forced_playouts=False, leaves_per_tree=LEAVES),
+            max_simulations=simulations,
+            score_utility=self._score_utility,
+        )
+        analysis.begin(state_after(self.game, moves))
+        while not analysis.finished:
+            analysis.think(min(LEAVES, simulations - analysis.visits))
+        name = self.game.action_name
+        return [
+            Line(
+                move=name(line.action),
+                action=line.action,
+                visits=line.visits,
+                prior=line.prior,
+                value=line.value,
+                principal_line=tuple(name(action) for action in line.actions),
+            )
+            for line in analysis.lines(most)
+        ]
+
+    def player(self, *, simulations: int = 400) -> Player:
+        """A player for ``play_game`` that makes ``simulations`` before each move."""
+        return SearchPlayer(
+            search_for_strength(self.game, self._model, self._search, num_simulations=simulations, device=self._device)
+        )
+
+
+def load_network(source: str | Path, *, version: int | None = None, device: str = "auto") -> LoadedNetwork:
+    """The network in a model's file, or the newest network of a run.
+
+    Args:
+        source: a ``.safetensors`` or ``.model`` file, or the folder of a run.
+        version: of a run's model; None: its newest accepted model.
+        device: "auto" (a CUDA device if there is one), "cpu", "cuda", ...
+
+    Raises:
+        ValueError, OSError: there is no such network, or it cannot be read; the message names the file.
+    """
+    path = Path(source)
+    found = network_from_run(path, version) if path.is_dir() else network_from_model(path)
+    return LoadedNetwork(found.game, found.model, found.search, device=device)

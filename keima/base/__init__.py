@@ -1,0 +1,1 @@
+"""What every room uses and that knows no game: files, formats, reports, locks, steps."""

@@ -1,0 +1,1 @@
+"""Processes, threads, signals, priorities, disks and logs of this machine."""

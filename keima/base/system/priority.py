@@ -1,0 +1,86 @@
+"""Programs that give way to others on their machine, so that they do not slow a training run.
+
+Linux shares the processor between sessions first, where autogroups are on, as on most desktops and servers (sched(7)):
+a process with the lowest priority in a terminal of its own still gets as much as a whole training run in another one. A
+session's priority can be lowered as a whole, but the terminal's may hold the training run itself. So the program goes
+on in a child that has a session of its own, and the process that was started stands in for it: it passes signals on,
+and ends as the child ends.
+
+Imports only the standard library.
+"""
+
+import os
+import signal
+import sys
+from contextlib import suppress
+from pathlib import Path
+from typing import NoReturn
+
+from keima.base.system.processes import end_with_starter
+
+LOWEST_PRIORITY = 19
+AUTOGROUPS, OWN_GROUP = Path("/proc/sys/kernel/sched_autogroup_enabled"), Path("/proc/self/autogroup")
+PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+def give_way(level: int = LOWEST_PRIORITY) -> None:
+    """Go on with a lower priority, if need be in a child of this process. Call it before there are threads.
+
+    Args:
+        level: from 1 to 19, the lowest. Against one other process that wants a core, 5 gets a quarter of it, 10 a
+            tenth, and 19 a seventieth.
+    """
+    if not shares_by_session():
+        os.nice(level)
+        return
+    sys.stdout.flush()
+    sys.stderr.flush()
+    starter = os.getpid()
+    child = os.fork()
+    if child:
+        _stand_in_for(child)
+    end_with_starter(signal.SIGTERM)
+    if os.getppid() != starter:  # it has ended meanwhile
+        os._exit(1)
+    begin_session(level)
+
+
+def begin_session(level: int = LOWEST_PRIORITY) -> None:
+    """Give this process, which is a child of the program's, a session of its own with a lower priority.
+
+    Ctrl-C and a closed terminal no longer reach it; see ``end_with_starter`` for its end.
+
+    Args:
+        level: see ``give_way``.
+    """
+    with suppress(PermissionError):  # it has one
+        os.setsid()
+    os.nice(level)
+    with suppress(OSError):
+        OWN_GROUP.write_text(f"{level}\n")
+
+
+def shares_by_session() -> bool:
+    """Whether the system shares the processor between sessions first."""
+    try:
+        return AUTOGROUPS.read_text().strip() == "1" and OWN_GROUP.exists()
+    except OSError:
+        return False
+
+
+def _stand_in_for(child: int) -> NoReturn:
+    """Pass signals on to the child, and end as it ends."""
+
+    def pass_on(number: int, frame: object) -> None:
+        with suppress(ProcessLookupError):
+            os.kill(child, number)
+
+    for number in PASSED_ON:
+        if signal.getsignal(number) != signal.SIG_IGN:
+            signal.signal(number, pass_on)
+    _, status = os.waitpid(child, 0)
+    code = os.waitstatus_to_exitcode(status)
+    if code < 0:  # by a signal
+        signal.signal(-code, signal.SIG_DFL)
+        os.kill(os.getpid(), -code)
+    os._exit(max(code, 0))

@@ -1,0 +1,111 @@
+"""The start of a program: errors of the command line, and what is loading, are reported before slow imports.
+
+A program defines its command line above those imports, and calls this between them::
+
+    if __name__ == "__main__":
+        before_imports(parse, see, loading="PyTorch")
+
+Imports only the standard library.
+"""
+
+import argparse
+import os
+import sys
+from collections.abc import Callable
+from functools import wraps
+from pathlib import Path
+from typing import ParamSpec
+
+from keima.base.disk_words import in_words
+from keima.base.run_folder import see_run_folder
+
+LAUNCHED = "TORCHELASTIC_RUN_ID"  # torchrun sets it for its ranks
+SAID = "KEIMA_LOADING"  # a program that has said what it loads sets it for the processes that it starts
+WRONG = 2  # exit code of errors that users can fix
+IN_RED = "\x1b[31m{}\x1b[0m"
+
+P = ParamSpec("P")
+Parse = Callable[[list[str] | None], argparse.Namespace]
+See = Callable[[argparse.Namespace], None]
+
+_begun: list[str] = []  # name of the program, once it loads slow imports
+
+
+def before_imports(parse: Parse, see: See | None = None, *, loading: str = "") -> argparse.Namespace:
+    """Parse and check the command line, exit if it is invalid, and say what is loading.
+
+    Of the ranks that torchrun starts, rank 0 says what is loading, unless a program of ours that called torchrun has.
+
+    Args:
+        parse: parses the command line; it may exit, as for ``--help``.
+        see: raises ValueError or OSError if the command line names something that does not exist or is invalid.
+        loading: what takes long to import; empty: say nothing.
+
+    Returns:
+        The command line.
+    """
+    program = Path(sys.argv[0]).name
+    try:
+        arguments = parse(None)
+        if LAUNCHED in os.environ:
+            if loading and os.environ.get("RANK") == "0" and SAID not in os.environ:
+                say_on_stderr(f"{program}: loading {loading}")
+            return arguments
+        if see:
+            see(arguments)
+    except (ValueError, OSError) as error:
+        text = f"{program}: {in_words(error)}"
+        say_on_stderr(IN_RED.format(text) if sys.stderr.isatty() else text)
+        sys.exit(WRONG)
+    if loading:
+        _begun.append(program)
+        os.environ[SAID] = loading
+        say_on_stderr(f"{program}: loading {loading}")
+    return arguments
+
+
+def reports_compiling(main: Callable[P, int]) -> Callable[P, int]:
+    """Decorate a program's ``main``: it says what is being compiled."""
+
+    @wraps(main)
+    def run(*arguments: P.args, **options: P.kwargs) -> int:
+        if not _begun:
+            return main(*arguments, **options)
+        from keima.compilation.progress import report_compiling  # only now: numba takes a second
+
+        with report_compiling(lambda text: say_on_stderr(f"{_begun[0]}: {text}")):
+            return main(*arguments, **options)
+
+    return run
+
+
+def say_on_stderr(text: str) -> None:
+    """Print a status line to standard error: standard output may carry a protocol."""
+    sys.stderr.write(f"{text}\n")
+    sys.stderr.flush()
+
+
+def see_file(path: Path) -> None:
+    """Check that a file can be read.
+
+    Raises:
+        ValueError: it cannot.
+    """
+    try:
+        with path.open("rb"):
+            return
+    except OSError as error:
+        raise ValueError(in_words(error)) from None
+
+
+def see_inputs(run_dir: Path | None, *files: Path | None) -> None:
+    """Check that the run to resume and the files that a command line names exist; None: the command line names none.
+
+    Raises:
+        ValueError: one does not, or cannot be read.
+    """
+    if run_dir:
+        see_run_folder(run_dir, resume=True)
+    for file in files:
+        if file:
+            see_file(file)

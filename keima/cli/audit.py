@@ -1,0 +1,415 @@
+"""Audit a run: check that no finished game is lost and that none counts twice.
+
+    python scripts/audit.py runs/connect_four
+    python scripts/audit.py runs/connect_four --quick      do not replay the games
+    python scripts/audit.py runs/connect_four --json       output for programs
+
+For every worker, granted = received + quarantined + missing + discarded + outstanding. Quarantined games were rejected
+(quarantine/ has the reason), missing games are in no batch although later ones are, discarded games were given up, and
+outstanding games are still to come. "Core h" are core hours: the processor time that the worker has used, up to the
+last iteration.
+
+The audit also checks that every received batch has a file with the right SHA-256 whose games follow the rules, that
+every file in games/ is in the ledger, that no game is in two batches, that every model has its file, and that the
+newest checkpoint was trained on exactly the games in the ledger up to its last batch. It changes nothing, and the run
+may continue meanwhile.
+
+Exit code: 0 if everything balances, 1 if not (every problem is listed), 2 if the folder is no run.
+"""
+
+import argparse
+import json
+import sqlite3
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+if __name__ == "__main__":
+    from keima.base.system.signals import ends_at_once
+
+    ends_at_once()
+
+from keima.base.disk_words import in_words
+from keima.base.run_folder import RUNS, run_folder
+from keima.base.system.signals import interruptible
+from keima.base.system.start import before_imports, reports_compiling
+from keima.data.ledger import LedgerDamaged, LedgerMismatch, NoSuchRun, read_ledger
+
+
+def parse(argv: Sequence[str] | None) -> argparse.Namespace:
+    """The command line; ``folder`` is the run's."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("run", metavar="RUN", help=f"folder of the run, or its name in {RUNS}/")
+    parser.add_argument("--quick", action="store_true", help="check only the SHA-256 of files, without replaying games")
+    parser.add_argument("--json", action="store_true", help="print a JSON object instead of a table")
+    args = parser.parse_args(argv)
+    args.folder = run_folder(Path(args.run))
+    return args
+
+
+def see(args: argparse.Namespace) -> None:
+    """Check that there is a run.
+
+    Raises:
+        NoSuchRun, LedgerMismatch: the folder is no run of this program.
+    """
+    with suppress(LedgerDamaged):  # the audit reports it
+        read_ledger(args.folder).close()
+
+
+if __name__ == "__main__":
+    before_imports(parse, see, loading="numba")
+
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
+
+from keima.base.files import PART, read_limited, sha256_hex
+from keima.base.formats import rate
+from keima.base.text import printable
+from keima.data.batch_file import MAX_BATCH_BYTES, SUFFIX
+from keima.data.ledger import Ledger
+from keima.data.ledger_rows import QUARANTINED, RECEIVED, BatchRow, ModelRow, WorkerAccount
+from keima.data.receive import games_path
+from keima.data.records import CorruptBatch, decode
+from keima.data.verify import verify
+from keima.games import Game
+from keima.report.cost import hours_of_workers
+from keima.report.games.game_view import game_of
+
+MAX_CHECKED_BYTES = 2**34
+SETTLE_SECONDS = 3.0  # within this time a running Coach enters a new file in the ledger
+CORE_HOURS = "core_hours"
+AUDITED_COLUMNS = ("granted", "received", "quarantined", "missing", "discarded", "outstanding")  # of a worker's account
+
+
+@dataclass(frozen=True, kw_only=True)
+class LedgerSnapshot:
+    """The content of the ledger at one moment."""
+
+    workers: list[WorkerAccount]
+    batches: list[BatchRow]
+    models: list[ModelRow]
+    damage: list[str]
+    core_hours: dict[str, float]  # by worker; up to the last iteration
+
+    @property
+    def received(self) -> list[BatchRow]:
+        """The received batches in order of receipt."""
+        return [row for row in self.batches if row.state == RECEIVED]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Audit:
+    """The result of an audit."""
+
+    run: str
+    workers: list[dict[str, Any]] = field(default_factory=list)
+    batches: int = 0  # received
+    games: int = 0
+    positions: int = 0
+    bytes: int = 0
+    models: int = 0
+    replayed: bool = False
+    notes: list[str] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+
+
+def audit(folder: Path, *, quick: bool = False) -> Audit:
+    """Audit the run in ``folder``; ``quick`` does not replay the games.
+
+    Raises:
+        NoSuchRun, LedgerMismatch: the folder is no run of this program.
+    """
+    checkpoint = checkpoint_to_resume(folder)  # before the ledger, which is then at least as new
+    try:
+        with read_ledger(folder) as ledger:
+            snapshot = read_snapshot(ledger)
+            problems = list(find_problems(ledger, snapshot, checkpoint, quick=quick))
+    except (LedgerDamaged, sqlite3.DatabaseError) as error:
+        return Audit(run=str(folder), problems=[f"the ledger is damaged: {error}"])
+    gaps, excused = find_gaps(snapshot)
+    return Audit(
+        run=str(folder),
+        workers=[
+            {"name": worker.name}
+            | {name: getattr(worker, name) for name in AUDITED_COLUMNS}
+            | {CORE_HOURS: snapshot.core_hours.get(worker.name, 0.0)}
+            for worker in snapshot.workers
+        ],
+        batches=len(snapshot.received),
+        games=sum(row.games for row in snapshot.received),
+        positions=sum(row.positions for row in snapshot.received),
+        bytes=sum(row.bytes for row in snapshot.received),
+        models=len(snapshot.models),
+        replayed=not quick,
+        notes=excused + half_files(folder),
+        problems=problems + gaps,
+    )
+
+
+def read_snapshot(ledger: Ledger) -> LedgerSnapshot:
+    """Read everything that is checked, at one moment."""
+    with ledger.one_moment():
+        return LedgerSnapshot(
+            workers=[ledger.account(name) for name in ledger.workers()],
+            batches=ledger.batches(),
+            models=ledger.models(),
+            damage=ledger.damage(),
+            core_hours=hours_of_workers([said_hours(report) for report in ledger.iterations()]),
+        )
+
+
+def said_hours(iteration: dict[str, Any]) -> dict[str, float]:
+    """The core hours of each worker at the end of an iteration; those of earlier versions did not say."""
+    return {worker["name"]: worker.get(CORE_HOURS, 0.0) for worker in iteration.get("workers", ())}
+
+
+def game_to_replay(ledger: Ledger) -> Game:
+    """The run's game.
+
+    Raises:
+        LedgerMismatch: this program does not have it.
+    """
+    try:
+        return game_of(ledger)
+    except LedgerMismatch as error:
+        raise LedgerMismatch(f"{error} (--quick does not replay the games)") from error
+
+
+def find_problems(ledger: Ledger, snapshot: LedgerSnapshot, checkpoint: Path | None, *, quick: bool) -> Iterator[str]:
+    """All problems except gaps."""
+    yield from (f"run.db: {text}" for text in snapshot.damage)
+    for worker in snapshot.workers:
+        if worker.outstanding < 0:
+            yield f"worker {worker.name} has delivered {-worker.outstanding:,} games more than it was granted"
+    yield from find_wrong_sums(snapshot)
+    yield from find_doubles(snapshot)
+    yield from find_strays(ledger)
+    game = None if quick else game_to_replay(ledger)
+    console = Console(stderr=True)
+    for row in track(
+        snapshot.received, "Checking batches", console=console, transient=True, disable=not console.is_terminal
+    ):
+        yield from (f"batch {row.id}: {problem}" for problem in check_batch(ledger, row, game))
+    for model in snapshot.models:
+        yield from (f"model {model.version}: {problem}" for problem in check_model(ledger.folder, model))
+    if checkpoint:
+        yield from (f"{checkpoint.name}: {problem}" for problem in check_checkpoint(checkpoint, snapshot))
+
+
+# Games that count twice or not at all.
+
+
+def placed_batches(snapshot: LedgerSnapshot, worker: str) -> list[BatchRow]:
+    """The batches of ``worker`` with a place in its sequence, in that order."""
+    found = [row for row in snapshot.batches if row.worker == worker and row.first_game is not None]
+    return sorted(found, key=first_game)
+
+
+def first_game(row: BatchRow) -> int:
+    """The number of the first game; only for batches with a place."""
+    assert row.first_game is not None
+    return row.first_game
+
+
+def find_wrong_sums(snapshot: LedgerSnapshot) -> Iterator[str]:
+    """Accounts that differ from the sums of their batches."""
+    for worker in snapshot.workers:
+        rows = placed_batches(snapshot, worker.name)
+        sums = {state: sum(row.games for row in rows if row.state == state) for state in (RECEIVED, QUARANTINED)}
+        sums["next_game"] = max((first_game(row) + row.games for row in rows), default=0)
+        for name, total in sums.items():
+            entered = getattr(worker, name)
+            if entered != total:
+                yield f"the account of worker {worker.name} has {entered:,} for {name}, its batches sum to {total:,}"
+
+
+def find_doubles(snapshot: LedgerSnapshot) -> Iterator[str]:
+    """Games in two batches."""
+    for worker in snapshot.workers:
+        end, longest = 0, ""
+        for row in placed_batches(snapshot, worker.name):
+            if first_game(row) < end:
+                start = first_game(row)
+                yield f"games from {start} of worker {worker.name} count twice: in batches {longest} and {row.id}"
+            end, longest = max((end, longest), (first_game(row) + row.games, row.id))
+    contents: dict[str, str] = {}
+    for row in snapshot.received:
+        twin = contents.setdefault(row.sha256, row.id)
+        if twin != row.id:
+            yield f"batches {twin} and {row.id} have the same content"
+
+
+def find_gaps(snapshot: LedgerSnapshot) -> tuple[list[str], list[str]]:
+    """Gaps before later batches: the unexplained ones, and those of workers with unreadable batches."""
+    unexplained, explained = [], []
+    for worker in snapshot.workers:
+        refused = [row.id for row in snapshot.batches if row.worker == worker.name and row.first_game is None]
+        end = 0
+        for row in placed_batches(snapshot, worker.name):
+            text = f"games {end} to {first_game(row) - 1} of worker {worker.name} are missing before batch {row.id}"
+            if row.state == QUARANTINED:
+                text += ", which was rejected"
+            if first_game(row) > end and refused:
+                explained.append(f"{text}: see the rejected batches {', '.join(refused[:5])}")
+            elif first_game(row) > end:
+                unexplained.append(text)
+            end = max(end, first_game(row) + row.games)
+    return unexplained, explained
+
+
+# Files.
+
+
+def find_strays(ledger: Ledger) -> Iterator[str]:
+    """Files in games/ that are not in the ledger, except those that a running Coach is about to enter."""
+    deadline = time.monotonic() + SETTLE_SECONDS
+    while (strays := unknown_files(ledger)) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    for path in strays:
+        remedy = "resume the run to enter it" if path.suffix == SUFFIX else "it does not belong there"
+        yield f"games/{path.name} is not in the ledger: {remedy}"
+
+
+def unknown_files(ledger: Ledger) -> list[Path]:
+    """The files in games/ that are not in the ledger now."""
+    known = {f"{batch_id}{SUFFIX}" for batch_id in ledger.batch_ids_in_order()}
+    found = sorted(games_path(ledger.folder, "").parent.glob("*"))
+    return [path for path in found if path.name not in known and not path.name.endswith(PART)]
+
+
+def half_files(folder: Path) -> list[str]:
+    """Incomplete files of killed writers."""
+    return [
+        f"games/{path.name} is incomplete: the next session removes it"
+        for path in sorted(folder.glob(f"games/*{PART}"))
+    ]
+
+
+def check_file(path: Path, size: int, sha256: str, limit: int) -> tuple[bytes, str]:
+    """The content of a file and the problem with it, if any."""
+    try:
+        data = read_limited(path, limit)
+    except FileNotFoundError:
+        return b"", f"its file {path} is missing"
+    except (OSError, ValueError) as error:
+        return b"", f"its file cannot be read: {error}"
+    intact = len(data) == size and sha256_hex(data) == sha256
+    return data, "" if intact else f"its file {path} has changed: its SHA-256 differs"
+
+
+def check_batch(ledger: Ledger, row: BatchRow, game: Game | None) -> Iterator[str]:
+    """The problems of a received batch."""
+    data, problem = check_file(games_path(ledger.folder, row.id), row.bytes, row.sha256, MAX_BATCH_BYTES)
+    if problem or game is None:
+        yield from [problem] if problem else []
+        return
+    try:
+        batch = decode(data)
+        verify(batch, game)
+    except CorruptBatch as error:
+        yield f"its games are invalid: {error}"
+        return
+    said = {"id": batch.batch_id, "worker": batch.worker, "first_game": batch.first_game, "games": batch.num_games}
+    said |= {
+        "positions": batch.num_positions,
+        "first_model": int(batch.first_model.min()),
+        "last_model": int(batch.last_model.max()),
+    }
+    if batch.run_id != ledger.run_id:
+        yield f"it is of run {batch.run_id}, but this is run {ledger.run_id}"
+    for name, value in said.items():
+        if getattr(row, name) != value:
+            yield f"its file has {name} {value}, the ledger has {getattr(row, name)}"
+
+
+def check_model(folder: Path, model: ModelRow) -> list[str]:
+    """The problems of a model."""
+    _, problem = check_file(folder / model.path, model.bytes, model.sha256, MAX_CHECKED_BYTES)
+    return [problem] if problem else []
+
+
+def checkpoint_to_resume(folder: Path) -> Path | None:
+    """The checkpoint from which the run would resume."""
+    found = [
+        path for path in folder.glob("checkpoints/checkpoint-*") if path.name.removeprefix("checkpoint-").isdecimal()
+    ]
+    return max(found, key=lambda path: int(path.name.removeprefix("checkpoint-")), default=None)
+
+
+def check_checkpoint(path: Path, snapshot: LedgerSnapshot) -> Iterator[str]:
+    """Check that a checkpoint counts exactly the games in the ledger up to its last batch."""
+    try:
+        index = json.loads((path / "checkpoint.json").read_bytes())
+        coach = json.loads(index["content"])["coach"]
+        last, games, positions = (int(coach[name]) for name in ("window_sequence", "total_games", "total_positions"))
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        yield f"it does not say which games it was trained on: {error!r}"
+        return
+    seen = [row for row in snapshot.received if row.sequence <= last]
+    if last > 0 and not (seen and seen[-1].sequence == last):
+        yield f"its last batch has number {last}, which is not in the ledger"
+    for name, counted, entered in (
+        ("games", games, sum(row.games for row in seen)),
+        ("positions", positions, sum(row.positions for row in seen)),
+    ):
+        if counted != entered:
+            yield f"it counts {counted:,} {name} up to batch number {last}, but the ledger has {entered:,}"
+
+
+# Output.
+
+
+def print_audit(found: Audit) -> None:
+    """Print the result as a table."""
+    console = Console(highlight=False, markup=False)
+    table = Table(box=None, header_style="dim", pad_edge=False)
+    table.add_column("Worker", overflow="fold", min_width=6)
+    for name in AUDITED_COLUMNS:
+        table.add_column(name.capitalize(), justify="right", no_wrap=True)
+    table.add_column("Core h", justify="right", no_wrap=True)
+    sums = {name: sum(worker[name] for worker in found.workers) for name in (*AUDITED_COLUMNS, CORE_HOURS)}
+    for worker in [*found.workers, {"name": "Total"} | sums]:
+        counts = (f"{worker[name]:,}" for name in AUDITED_COLUMNS)
+        table.add_row(printable(worker["name"]), *counts, rate(worker[CORE_HOURS]))
+    console.print(table)
+    checked = "replayed by the rules" if found.replayed else "not replayed"
+    lines = [
+        ("", ""),
+        (f"Received batches: {found.batches:,} ({found.games:,} games, {found.positions:,} positions; {checked})", ""),
+    ]
+    lines += [(f"Models: {found.models:,}", "")]
+    lines += [(f"Note: {printable(note)}", "yellow") for note in found.notes]
+    lines += [(f"Problem: {printable(problem)}", "red") for problem in found.problems]
+    if found.problems:
+        lines.append((f"The ledger of {found.run} does not balance; problems: {len(found.problems)}", "bold red"))
+    else:
+        lines.append((f"The ledger of {found.run} balances.", "bold green"))
+    for text, style in lines:
+        console.print(text, style=style, soft_wrap=True)
+
+
+@interruptible
+@reports_compiling
+def main(argv: Sequence[str] | None = None) -> int:
+    """Audit a run and print the result."""
+    args = parse(argv)
+    try:
+        found = audit(args.folder, quick=args.quick)
+    except (NoSuchRun, LedgerMismatch) as error:
+        print(f"audit: {in_words(error)}", file=sys.stderr)
+        return 2
+    if args.json:
+        print(json.dumps({"balances": not found.problems} | asdict(found), indent=1))
+    else:
+        print_audit(found)
+    return 1 if found.problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,547 @@
+"""Measure a network by games, with 95 % intervals: two-player games by Elo, one-player games by score.
+
+    python scripts/benchmark.py --run runs/chess --games 100 --save results       the newest model of a run
+    python scripts/benchmark.py --checkpoint checkpoints_8gpu/model_final.pt      weights, with config.yaml next to them
+    python scripts/benchmark.py --run runs/chess --opponents random,greedy        only these opponents
+    python scripts/benchmark.py --run runs/chess --stockfish-levels 1500,2000     Stockfish at these levels, too
+    python scripts/benchmark.py --run runs/go7 --opponent gnugo:10 --simulations 400       GNU Go at level 10
+    python scripts/benchmark.py --run runs/go7 --opponents random,mcts:1000,alphabeta:2    opponents for any game
+    python scripts/benchmark.py --run runs/connect4 --against-version 12,24       earlier models of the run, too
+    python scripts/benchmark.py --run runs/chess --against runs/spiking --opponents random     against another network
+    python scripts/benchmark.py --run runs/twenty48 --version 12 --simulations 50  mean score, next to expectimax
+
+In a two-player game, the network plays every opponent of a ladder, and each opponent plays its neighbours, which fixes
+the distances on the ladder. The ladder: a random player at 0 Elo; in chess a greedy player (it mates, or captures the
+most), alpha-beta on material to depths 1, 2 and 3, and Stockfish at several levels, if it is installed; in Go, GNU Go
+at levels 1 and 10, if it is installed, and other GTP engines if you name them: gnugo:LEVEL, pachi:PLAYOUTS. They get
+the same rules, and our rules decide the result. All other games have Monte-Carlo tree search (UCT) with 100 and with
+1000 random playouts per move, OpenSpiel's games only with 100. Two games start from each opening of a few random moves,
+with colours swapped.
+
+Two opponents know nothing of a game but its rules, so that they play every one if you name them: mcts:PLAYOUTS is UCT
+with so many random playouts per move; alphabeta:DEPTH is alpha-beta search to this depth, for games with a score on the
+board (Go, Connect Four; in chess it counts material).
+
+The same seed and number of processes give the same games, except against Stockfish and Pachi. Ctrl-C ends the benchmark
+and shows the results so far.
+"""
+
+import argparse
+import json
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Protocol
+
+if __name__ == "__main__":
+    from keima.base.system.signals import ends_at_once
+
+    ends_at_once()
+
+from keima.base.disk_words import in_words
+from keima.base.system.signals import INTERRUPTED, interruptible
+from keima.base.system.start import before_imports, reports_compiling, see_file
+from keima.config.flags import HIGHEST_SEED, processes, whole
+from keima.data.ledger import read_ledger
+from keima.paths import find_file
+
+RESULTS_FILE, RATINGS_PICTURE = "benchmark.json", "ratings.png"
+GAME_FILES = {"chess": "games.pgn", "go": "games.sgf"}  # with the games, by what is played
+LINE_SECONDS = 30.0  # between two lines of progress there
+DEFAULT_GAMES, DEFAULT_SIMULATIONS = {1: 200, 2: 100}, {1: 50, 2: 100}  # by the game's players; 2 also for more
+DEFAULT_OPENING_PLIES = 4
+NODES = 20_000  # per move of Stockfish: its lower levels are weaker by their choice of moves, not by their time
+NO_STOCKFISH = (
+    "Stockfish is not installed, so its levels are left out: apt-get install stockfish, or name it by --stockfish."
+)
+
+
+def parse(argv: Sequence[str] | None) -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    which = parser.add_mutually_exclusive_group(required=True)
+    which.add_argument("--run", type=Path, metavar="RUN", help="a run's folder; its newest accepted model plays")
+    which.add_argument("--model", type=find_file, metavar="FILE", help="a model: .model or .safetensors")
+    which.add_argument("--checkpoint", type=Path, metavar="FILE", help="a state dictionary: .pt or .pth")
+    add = parser.add_argument
+    add(
+        "--config",
+        type=Path,
+        metavar="FILE",
+        help="with --checkpoint: its run's settings (default: config.yaml next to it)",
+    )
+    add("--version", type=whole(), help="with --run: the model's version")
+    add(
+        "--games", type=whole(), help="games per match (default: 100) or per player of a one-player game (default: 200)"
+    )
+    add(
+        "--simulations",
+        type=whole(),
+        help="of the network, per move (default: 100 in two-player games, 50 in one-player games)",
+    )
+    add(
+        "--algorithm",
+        choices=["puct", "gumbel"],
+        help="the network's search (default: the run's; without a run, gumbel)",
+    )
+    add("--seed", type=whole(0, HIGHEST_SEED), default=1, help="seed of all random numbers (default: %(default)s)")
+    add("--processes", type=processes, default="auto", help="processes that play (default: auto, one per core)")
+    more = f"{RATINGS_PICTURE}, and {' or '.join(GAME_FILES.values())}"
+    add("--save", type=Path, metavar="DIR", help=f"write {RESULTS_FILE} there; for two-player games also {more}")
+    two = parser.add_argument_group("two-player games")
+    only = (
+        "only these, such as random,mcts:1000,alphabeta:4, or random,greedy,depth-1,stockfish-1700 in chess, or "
+        "gnugo:10,pachi:1000 in Go; repeatable"
+    )
+    two.add_argument("--opponents", "--opponent", type=names, action="extend", metavar="NAMES", help=only)
+    two.add_argument("--against-version", type=numbers, metavar="N,N", help="with --run: add earlier models of the run")
+    two.add_argument(
+        "--against",
+        type=Path,
+        nargs="+",
+        default=[],
+        metavar="PATH",
+        help="add other runs' newest models, or model files",
+    )
+    two.add_argument(
+        "--opening-plies",
+        type=whole(0),
+        default=DEFAULT_OPENING_PLIES,
+        help="random moves per opening (default: %(default)s)",
+    )
+    two.add_argument("--stockfish", type=Path, metavar="PATH", help="the engine (default: stockfish, if installed)")
+    two.add_argument(
+        "--stockfish-levels",
+        type=numbers,
+        metavar="N,N",
+        help="levels on its own scale, UCI_Elo (default: its lowest, and 1700)",
+    )
+    time = two.add_mutually_exclusive_group()
+    time.add_argument(
+        "--stockfish-nodes", type=whole(), default=NODES, help="nodes per move of Stockfish (default: %(default)s)"
+    )
+    time.add_argument("--stockfish-movetime", type=whole(), metavar="MS", help="milliseconds per move instead")
+    one = parser.add_argument_group("one-player games")
+    one.add_argument(
+        "--expectimax-depth",
+        type=depth,
+        default="auto",
+        help="chance nodes that expectimax looks ahead; auto: as deep as the network's time allows",
+    )
+    one.add_argument("--network-only", action="store_true", help="leave the reference players out")
+    arguments = parser.parse_args(argv)
+    for option, needed in (("version", "run"), ("against_version", "run"), ("config", "checkpoint")):
+        if getattr(arguments, option) and not getattr(arguments, needed):
+            parser.error(f"--{option.replace('_', '-')} needs --{needed}")
+    return arguments
+
+
+def numbers(text: str) -> list[int]:
+    """Whole numbers from 1, with commas between them."""
+    return [whole()(part) for part in text.split(",")]
+
+
+def names(text: str) -> list[str]:
+    """Words with commas between them."""
+    return text.split(",")
+
+
+def depth(text: str) -> int | None:
+    """A depth of expectimax; None for auto."""
+    return None if text == "auto" else whole(0)(text)
+
+
+def see(arguments: argparse.Namespace) -> None:
+    """Check that what the command line names exists.
+
+    Raises:
+        ValueError: it does not.
+    """
+    for run in (arguments.run, *(path for path in arguments.against if path.is_dir())):
+        if run:
+            read_ledger(run).close()
+    for file in (
+        arguments.model,
+        arguments.checkpoint,
+        arguments.config,
+        *(path for path in arguments.against if not path.is_dir()),
+    ):
+        if file:
+            see_file(file)
+
+
+if __name__ == "__main__":
+    before_imports(parse, see, loading="PyTorch")
+
+    from keima.base.system.processes import prepare  # only now: --help needs nothing of it
+
+    prepare("keima.play.arena.preloaded")  # it loads at the same time as this program
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.text import Text
+
+from keima.base.files import write_atomically
+from keima.base.formats import FILE_WIDTH, Column, game_title, percent, points, rate, table
+from keima.base.random import seed_stream
+from keima.config.load import versions
+from keima.games import Game
+from keima.play.arena.ladder import (
+    GO_ENGINE_MISSING,
+    USUAL_GO_ENGINES,
+    chosen,
+    find_program,
+    go_rungs,
+    is_baseline,
+    ladder,
+    stockfish_rungs,
+)
+from keima.play.arena.match_benchmark import Entrant, Match, Tally, play_pairs, ratings
+from keima.play.arena.match_text import match_text
+from keima.play.arena.players import ExpectimaxSpec, NetworkSpec, PlayerSpec, RandomSpec
+from keima.play.arena.score_benchmark import Result, depth_for, play_scored
+from keima.play.arena.slices import SliceFailed
+from keima.play.engines.engine_process import EngineFailed
+from keima.play.network_loader import (
+    PlayableNetwork,
+    earlier_versions,
+    network_from_model,
+    network_from_run,
+    network_from_weights,
+    others,
+)
+from keima.report.charts.rating_picture import rating_picture
+from keima.report.terminal.standings import rated_players, returns_table, standings, standings_table
+
+
+@interruptible
+@reports_compiling
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the program; returns its exit code."""
+    arguments = parse(argv)
+    console = Console(highlight=False, emoji=False)  # in "mcts:100: 4 won" none is meant
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            playable = find_network(arguments, Path(folder))
+            fill_defaults(arguments, playable.game)
+            network = playable.spec(arguments.simulations, arguments.algorithm)
+            measure = {1: measure_by_score, 2: measure_by_elo}.get(playable.game.num_players, measure_by_return)
+            return measure(playable, network, arguments, console)
+    except (ValueError, OSError, SliceFailed, EngineFailed) as error:
+        print(f"benchmark.py: {in_words(error)}", file=sys.stderr)
+        return 2
+
+
+def fill_defaults(arguments: argparse.Namespace, game: Game) -> None:
+    """Fill in the defaults for this game.
+
+    Raises:
+        ValueError: the games cannot be shared out among the seats, or opponents are named for a game without any.
+    """
+    players = game.num_players
+    arguments.games = arguments.games or -(-DEFAULT_GAMES[min(players, 2)] // players) * players
+    arguments.simulations = arguments.simulations or DEFAULT_SIMULATIONS[min(players, 2)]
+    if players == 2 and arguments.games % 2:
+        raise ValueError(
+            f"--games {arguments.games}: {game.name} is played in pairs with colours swapped, so give an even number"
+        )
+    if arguments.games % players:
+        raise ValueError(
+            f"--games {arguments.games}: the network has each of the {players} seats of {game.name} once per opening, "
+            f"so give a multiple of {players}"
+        )
+    if game.num_players == 1 and arguments.opponents:
+        raise ValueError(
+            f"--opponents: {game.name} is played alone, for the score; leave the option out to see a random player's"
+        )
+
+
+def find_network(arguments: argparse.Namespace, folder: Path) -> PlayableNetwork:
+    """The network to measure."""
+    if arguments.checkpoint:
+        return network_from_weights(arguments.checkpoint, arguments.config, folder)
+    return (
+        network_from_model(arguments.model) if arguments.model else network_from_run(arguments.run, arguments.version)
+    )
+
+
+# Two-player games.
+
+
+def measure_by_elo(
+    playable: PlayableNetwork, network: NetworkSpec, arguments: argparse.Namespace, console: Console
+) -> int:
+    """Play against every opponent of the ladder, and print the ratings; returns the exit code."""
+    me = Entrant(name="network", spec=network)
+    rungs = opponents(playable.game, network, arguments, console)
+    pairings = [*((me, rung) for rung in rungs), *pairwise(rungs)]
+    matches, code = play_matches(playable.game, pairings, arguments, console)
+    if not matches:
+        return code
+    anchor, found = rungs[0].name, ratings(matches, rungs[0].name)
+    rows = standings(me.name, matches, found)
+    print_lines(standings_table(rows, anchor=anchor, width=width_of(console)), console)
+    about = network_text(playable, network)
+    console.print(
+        f"The network: {about}. Wins, draws, losses and score are its own. Elo: {anchor} is 0.", soft_wrap=True
+    )
+    if arguments.save:
+        content: dict[str, Any] = {"kind": "elo", "anchor": anchor, "whole": code == 0}
+        content["players"] = {player: {"elo": rating.elo, "margin": rating.margin} for player, rating in found.items()}
+        content["matches"] = [match.as_dict() for match in matches]
+        save(arguments, playable, content)
+        write_atomically(
+            arguments.save / RATINGS_PICTURE,
+            rating_picture(about, rated_players(rows, anchor), anchor=anchor),
+            mode=0o644,
+        )
+        if file := GAME_FILES.get(playable.game.name):
+            text = "".join(match_text(playable.game, match, number + 1) for number, match in enumerate(matches))
+            write_atomically(arguments.save / file, text.encode(), mode=0o644)
+        console.print(f"All figures, a picture and every game: {arguments.save}", soft_wrap=True)
+    return code
+
+
+# Games for three and more players.
+
+
+def measure_by_return(
+    playable: PlayableNetwork, network: NetworkSpec, arguments: argparse.Namespace, console: Console
+) -> int:
+    """Play against every opponent in all other seats, and print the mean returns; returns the exit code."""
+    game, me = playable.game, Entrant(name="network", spec=network)
+    pairings = [(me, rung) for rung in opponents(game, network, arguments, console)]
+    matches, code = play_matches(game, pairings, arguments, console)
+    if not matches:
+        return code
+    print_lines(returns_table(matches, width_of(console)), console)
+    console.print(
+        f"The network: {network_text(playable, network)}. It has each of the {game.num_players} seats once per "
+        "opening, the opponent all others.",
+        soft_wrap=True,
+    )
+    if arguments.save:
+        save(
+            arguments,
+            playable,
+            {"kind": "returns", "whole": code == 0, "matches": [match.as_dict() for match in matches]},
+        )
+        console.print(f"All figures: {arguments.save / RESULTS_FILE}", soft_wrap=True)
+    return code
+
+
+def opponents(game: Game, network: NetworkSpec, arguments: argparse.Namespace, console: Console) -> list[Entrant]:
+    """The network's opponents, the weakest first.
+
+    Raises:
+        ValueError: one that is named is not there.
+        EngineFailed: Stockfish cannot be used.
+    """
+    rungs = ladder(game, arguments.opponents or ())
+    wanted = arguments.opponents is None or any(name.startswith("stockfish") for name in arguments.opponents)
+    if game.name == "chess" and wanted:
+        path = arguments.stockfish or find_program("stockfish")
+        levels = arguments.stockfish_levels or named_levels(arguments.opponents or [])
+        if path:
+            rungs += stockfish_rungs(
+                path, levels, movetime=arguments.stockfish_movetime, nodes=arguments.stockfish_nodes
+            )
+        else:
+            console.print(NO_STOCKFISH, soft_wrap=True)
+    if game.name == "go":
+        rungs += go_rungs(game, go_engines(arguments.opponents, console))
+    if arguments.opponents:
+        rungs = chosen(rungs, arguments.opponents, game.name)
+    if arguments.against_version:
+        rungs += earlier_versions(
+            arguments.run, arguments.against_version, network.num_simulations, arguments.algorithm
+        )
+    return rungs + others(arguments.against, game, network.num_simulations, arguments.algorithm)
+
+
+def go_engines(opponents: Sequence[str] | None, console: Console) -> list[str]:
+    """The names of GTP engines: those on the command line, else the usual ones if installed."""
+    if opponents is not None:
+        return [name for name in opponents if ":" in name and not is_baseline(name)]
+    if find_program("gnugo"):
+        return list(USUAL_GO_ENGINES)
+    console.print(f"{GO_ENGINE_MISSING['gnugo']}. Its levels are left out.", soft_wrap=True)
+    return []
+
+
+def named_levels(opponents: Sequence[str]) -> list[int]:
+    """The levels in names such as stockfish-1700."""
+    return [int(name.removeprefix("stockfish-")) for name in opponents if name.removeprefix("stockfish-").isdecimal()]
+
+
+def network_text(playable: PlayableNetwork, network: NetworkSpec) -> str:
+    """What plays: the game, the model and its search."""
+    title, search = game_title(playable.game.name, playable.game.options), network.search.algorithm
+    return f"{title}, model {playable.model.model_version}, {network.num_simulations} simulations of {search}"
+
+
+def play_matches(
+    game: Game, pairings: Sequence[tuple[Entrant, Entrant]], arguments: argparse.Namespace, console: Console
+) -> tuple[list[Match], int]:
+    """Play these matches until they end, Ctrl-C or a failure; returns those that ended, and the exit code."""
+    matches = list[Match]()
+    try:
+        for number, (first, second) in enumerate(pairings):
+            with progress(f"{first.name} – {second.name}", arguments.games, console) as report:
+                match = play_pairs(
+                    game,
+                    first,
+                    second,
+                    games=arguments.games,
+                    opening_plies=arguments.opening_plies,
+                    seed=seed_stream(arguments.seed, "match", number),
+                    processes=arguments.processes,
+                    on_progress=lambda tally, report=report: report(tally.ended, tally.moves, so_far(tally)),  # type: ignore[misc]
+                )
+            matches.append(match)
+    except KeyboardInterrupt:
+        console.print("Stopped. Games of a match that had not ended are not counted: the short ones end first.")
+        return matches, INTERRUPTED
+    except SliceFailed as error:
+        print(f"benchmark.py: {in_words(error)}", file=sys.stderr)
+        return matches, 2
+    return matches, 0
+
+
+def so_far(tally: Tally) -> str:
+    """The score of a match so far."""
+    return f"{tally.wins} won, {tally.draws} drawn, {tally.losses} lost, "
+
+
+# One-player games.
+
+
+def measure_by_score(
+    playable: PlayableNetwork, network: NetworkSpec, arguments: argparse.Namespace, console: Console
+) -> int:
+    """Play for score with the network and reference players, and print the results; returns the exit code."""
+    results = benchmark(playable.game, network, arguments, console)
+    print_results(playable.game, results, console)
+    if arguments.save:
+        save(arguments, playable, {"kind": "score", "players": [result.as_dict() for result in results]})
+        console.print(f"All figures and every game's score: {arguments.save / RESULTS_FILE}", soft_wrap=True)
+    return 0
+
+
+def benchmark(game: Game, network: NetworkSpec, arguments: argparse.Namespace, console: Console) -> list[Result]:
+    """Play with every player, the network first."""
+
+    def play(name: str, spec: PlayerSpec) -> Result:
+        with progress(name, arguments.games, console) as report:
+            return play_scored(
+                game,
+                name,
+                spec,
+                games=arguments.games,
+                seed=arguments.seed,
+                processes=arguments.processes,
+                on_progress=report,
+            )
+
+    results = [play(f"network, {network.num_simulations} simulations", network)]
+    if arguments.network_only:
+        return results
+    if game.name == "twenty48" and game.observation_shape[1:] == (4, 4):
+        found = arguments.expectimax_depth
+        looks = depth_for(game, results[0].move_seconds) if found is None else found
+        results.append(play(f"expectimax, depth {looks}", ExpectimaxSpec(depth=looks)))
+    return [*results, play("random", RandomSpec())]
+
+
+def print_results(game: Game, results: Sequence[Result], console: Console) -> None:
+    """Print the table."""
+    columns = [
+        Column[Result](title="Player", cell=lambda result: result.name, left=True),
+        Column[Result](title="Games", cell=lambda result: f"{result.report.games:,}"),
+        Column[Result](title="Mean score", cell=lambda result: points(result.report.mean, result.report.margin)),
+        Column[Result](title="Median", cell=lambda result: points(result.report.median)),
+        Column[Result](title="Best", cell=lambda result: points(result.report.best)),
+        *(milestone_column(number, milestone) for number, milestone in enumerate(game.milestones)),
+        Column[Result](title="ms/move", cell=lambda result: rate(1000 * result.move_seconds)),
+    ]
+    print_lines(table(columns, results, width_of(console)), console)
+
+
+def milestone_column(number: int, milestone: int) -> Column[Result]:
+    """The share of games that reach a milestone, with its interval; in short lines the first ones are dropped first."""
+
+    def cell(result: Result) -> str:
+        part = result.report.milestones[number]
+        return f"{percent(part.share)} ({100 * part.low:.1f}–{100 * part.high:.1f})"
+
+    return Column(title=f"reach {milestone}", cell=cell, rank=10 - number)
+
+
+# For both.
+
+
+class Follow(Protocol):
+    """Receives a player's progress."""
+
+    def __call__(self, ended: int, moves: int, result: str = "") -> None:
+        """Called with finished games, moves made, and the score so far."""
+
+
+@contextmanager
+def progress(name: str, games: int, console: Console) -> Iterator[Follow]:
+    """Show a player's progress within the block; without a terminal, by occasional lines."""
+    columns = (
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[moves]}", markup=False),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=console, disable=not console.is_terminal, transient=True) as bar:
+        task, last_line = bar.add_task(name, total=games, moves=""), time.monotonic()
+
+        def follow(ended: int, moves: int, result: str = "") -> None:
+            nonlocal last_line
+            said = f"{result}{moves:,} moves"
+            bar.update(task, completed=ended, moves=said)
+            if not console.is_terminal and time.monotonic() - last_line >= LINE_SECONDS:
+                last_line = time.monotonic()
+                console.print(f"{name}: {ended} of {games} games, {said}", soft_wrap=True)
+
+        yield follow
+
+
+def width_of(console: Console) -> int:
+    """The width of a line."""
+    return console.width if console.is_terminal else FILE_WIDTH
+
+
+def print_lines(lines: Sequence[Text], console: Console) -> None:
+    """Print a table."""
+    for line in lines:
+        console.print(line, soft_wrap=True)
+
+
+def save(arguments: argparse.Namespace, playable: PlayableNetwork, content: Mapping[str, Any]) -> None:
+    """Write everything as JSON."""
+    arguments.save.mkdir(parents=True, exist_ok=True)
+    about = {
+        "game": playable.game.name,
+        "options": playable.game.options,
+        "model": playable.model.description.model_dump(),
+        "arguments": vars(arguments),
+        "versions": versions(),
+    }
+    write_atomically(
+        arguments.save / RESULTS_FILE,
+        (json.dumps({**about, **content}, indent=1, default=str) + "\n").encode(),
+        mode=0o644,
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

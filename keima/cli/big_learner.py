@@ -1,0 +1,611 @@
+#!/usr/bin/env python3
+"""Train a big network on files of games, on one GPU, all GPUs of a machine, or several machines.
+
+    python train_distributed.py                                    one process, on the newest run's games
+    python train_distributed.py --data runs/chess --epochs 2       on the newest games of a run
+    python train_distributed.py --config configs/20x256.yaml       settings from a file; flags override it
+    python train_distributed.py --world-size 8                     one process for each of 8 GPUs of this machine
+    ./launch_distributed_training.sh --gpus 8 --batch-size 2048 --mixed-precision
+    torchrun --nproc-per-node 8 train_distributed.py --data games --mixed-precision
+    python train_distributed.py --data games --world-size 2 --rank 0 --master-addr 192.168.1.100    ranks by hand
+
+--data is a run's folder, a folder with batches of games (*.games), PGN files of chess (*.pgn, *.pgn.zst) or SGF files
+of Go (*.sgf), or one such file. Without it, the newest run under runs/ that has games is used, or else the sample games
+that come with Keima. An epoch learns from every position once, in an order that depends on --seed alone. Games that
+cannot be used are left out and reported with their place.
+
+--config is an experiment such as configs/go9.yaml: its game, network and training, and optionally a section big_learner
+with the settings that are flags here (see configs/20x256.yaml). Unknown keys and invalid values are rejected with their
+line and the expected type.
+
+--batch-size is the total over all ranks, each of which takes its share. So N ranks learn what one process learns from
+the same games, up to rounding. Batch norm takes its statistics over groups of --norm-batch positions of the total
+batch, whichever ranks they are on. If a rank's share does not fit in memory, it is split and its gradients are added
+up. If there are fewer GPUs than ranks, one rank per GPU trains; without GPUs, at most one per core.
+
+Rank 0 alone prints, and saves AlphaZeroNet_20x256_distributed.pt in --save-dir. --resume continues from it exactly,
+with any number of ranks; torchrun does so by itself after a rank has died. Without --save-dir, each training gets its
+own folder: checkpoints, checkpoints_2 ... Next to the checkpoint, a .safetensors file has the averaged weights:
+scripts/play.py --model plays with them. Ctrl-C saves a checkpoint and ends.
+"""
+
+if __name__ == "__main__":
+    from keima.base.system.signals import ends_at_once
+
+    ends_at_once()  # before the imports, which take seconds
+
+import argparse
+import json
+import logging
+import math
+import os
+import sys
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from keima.base.disk_words import in_words
+from keima.base.run_folder import RUNS
+from keima.base.system.logs import package_logger
+from keima.base.system.signals import INTERRUPTED, interruptible, leave_lost_terminal, stop_on_signals
+from keima.base.system.start import before_imports, reports_compiling, see_file
+from keima.config.flags import HIGHEST_PORT, as_setting, game_among, whole
+from keima.games import GAMES
+from keima.learning.ranks.meeting import DEFAULT_PORT
+from keima.paths import find_file
+
+USUAL_BATCH = 256  # to which learning rates are scaled
+PLACE_FLAGS = ("rank", "world_size", "local_rank", "master_addr", "master_port")
+CHECKPOINTS, CHECKPOINT_NAME = Path("checkpoints"), "AlphaZeroNet_{}_distributed"
+SIZES = {"blocks": 20, "channels": 256}
+
+
+class RefusedByAll(ValueError):
+    """An error of every rank, which rank 0 reports."""
+
+
+@interruptible
+@reports_compiling
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the program; returns its exit code: 0, 130 after Ctrl-C, or 2 after an error that the user can correct."""
+    words = command_words(argv)
+    arguments = parser().parse_args(words)
+    console = Console(stderr=True, highlight=False)
+    who = "train_distributed.py"
+    try:
+        if arguments.check:
+            check_plan(arguments, world_size=arguments.world_size or 1)
+            return 0
+        if starts_ranks(arguments):
+            return start_ranks(arguments, words)
+        place = Place(**{name: getattr(arguments, name) for name in PLACE_FLAGS})
+        room = partial(ranks_here, arguments)
+        with joined(place, device=arguments.device, backend=arguments.backend, room=room) as ranks:
+            who += "" if ranks.is_main else f", rank {ranks.rank}"
+            try:
+                return begin(arguments, ranks)
+            except RefusedByAll:
+                if ranks.is_main:
+                    raise
+                return 2
+    except NotNeeded:
+        return 0
+    except (ValueError, TrainingDiverged, OSError, RuntimeError) as error:  # a lost rank, or no memory: RuntimeError
+        console.print(f"{who}: {in_words(error)}", style="red", markup=False, soft_wrap=True)
+        return 2
+
+
+def command_words(argv: Sequence[str] | None) -> list[str]:
+    """The command line, without the "--" that users of the launcher may put between its flags and ours."""
+    return [word for word in (sys.argv[1:] if argv is None else argv) if word != "--"]
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line; a flag that is not given is None.
+
+    Defaults of settings are those of ``keima.learning.dataset_settings``, which takes too long to import for --help.
+    """
+    parser = argparse.ArgumentParser(
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        parents=[starting()],
+        allow_abbrev=False,  # abbreviated flags for the starting process would be passed on to the ranks
+    )
+    what = parser.add_argument_group("the training").add_argument
+    what("--data", type=Path, help="a run's folder, or files of games (default: the newest run with games, or samples)")
+    what("--epochs", type=whole(), help="passes over the data in total (default: 1)")
+    what(
+        "--config",
+        type=find_file,
+        help="an experiment: game, network, training, big_learner (default: 20x256, for the run's game or chess)",
+    )
+    what(
+        "--game",
+        type=game_among(GAMES),
+        metavar="GAME",
+        help=f"{', '.join(sorted(GAMES))}, or a file of your own such as my_game.py, if neither --config nor --data "
+        "names the game (default: chess, or that of the newest run)",
+    )
+    what("--blocks", type=as_setting("network.blocks"), help="residual blocks of the network (default: 20)")
+    what("--channels", type=as_setting("network.channels"), help="channels of its convolutions (default: 256)")
+    what("--save-dir", type=Path, help=f"output folder (default: {CHECKPOINTS}, or the first unused {CHECKPOINTS}_N)")
+    what(
+        "--resume",
+        action="store_true",
+        help="continue the newest training, or the one in --save-dir, with its settings",
+    )
+    what("--check", action="store_true", help="only check that all of this is valid, for --world-size ranks")
+    what("--seed", type=as_setting("run.seed"), help="of weights, order and symmetries (default: 1)")
+    what("--shuffle-positions", type=whole(), help="positions that are mixed with one another (default: 500,000)")
+    what(
+        "--checkpoint-every",
+        type=whole(),
+        help="steps between checkpoints; each epoch ends with one, too (default: 500)",
+    )
+    how = parser.add_argument_group("learning").add_argument
+    how(
+        "--batch-size",
+        type=as_setting("training.batch_size"),
+        help="positions per step, over all ranks together (default: 1024)",
+    )
+    how("--norm-batch", type=whole(2), help="positions per group of batch norm, at most (default: 256)")
+    how(
+        "--learning-rate",
+        type=as_setting("training.learning_rate"),
+        help="after the warm-up, before any decay (default: the experiment's, 0.001)",
+    )
+    how(
+        "--scale-learning-rate",
+        choices=("none", "linear", "sqrt"),
+        help=f"by batch size / {USUAL_BATCH}, or its root (default: none)",
+    )
+    how(
+        "--warmup-steps",
+        type=as_setting("training.warmup_steps"),
+        help="steps over which the learning rate rises from zero (default: the experiment's, 100)",
+    )
+    how("--schedule", choices=("constant", "cosine"), help="of the learning rate, over all epochs (default: cosine)")
+    how(
+        "--mixed-precision",
+        action=argparse.BooleanOptionalAction,
+        help="bfloat16 if the device supports it, else float16 with a scaled loss (default: no)",
+    )
+    where = parser.add_argument_group("devices and ranks; torchrun sets the ranks itself").add_argument
+    where("--rank", type=whole(0), help="number of this rank of --world-size, from 0, if you start ranks by hand")
+    where("--local-rank", type=whole(0), help="number of this rank on its machine, which selects the GPU")
+    where("--backend", choices=("auto", "nccl", "gloo"), default="auto", help="auto: nccl between GPUs, gloo without")
+    where("--device", choices=("auto", "cpu", "cuda"), default="auto", help="auto: a GPU if there is one")
+    where(
+        "--num-workers",
+        type=whole(0),
+        help="processes per rank that prepare batches (default: none on a CPU, up to four with a GPU)",
+    )
+    where(
+        "--micro-batch",
+        type=whole(),
+        help="positions that a rank computes at once (default: as many as fit, measured at the start)",
+    )
+    where("--shard-optimizer", action="store_true", help="each rank keeps only its part of the optimizer's state")
+    where("--threads", type=as_setting("training.threads"), help="CPU threads per rank (default: its share of cores)")
+    return parser
+
+
+def starting() -> argparse.ArgumentParser:
+    """The part of the command line that says which ranks to start, and where they meet."""
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    which = parser.add_argument_group("starting ranks; torchrun sets all of it itself").add_argument
+    which("--world-size", type=whole(), help="number of ranks; without --rank they are started here")
+    which("--launch", action="store_true", help="start this machine's ranks, as launch_distributed_training.sh does")
+    which("--gpus", type=whole(), help="number of ranks, with --launch (default: one per GPU of this machine)")
+    which("--nodes", type=whole(), default=1, help="machines that run --launch (default: %(default)s)")
+    which("--node-rank", type=whole(0), default=0, help="number of this machine, from 0 (default: %(default)s)")
+    which(
+        "--max-restarts",
+        type=whole(0),
+        default=3,
+        help="restarts of all ranks after one has died (default: %(default)s)",
+    )
+    which("--master-addr", help="the machine of rank 0, or of --node-rank 0 (default: localhost)")
+    which("--master-port", type=whole(1, HIGHEST_PORT), help=f"a free port there (default: {DEFAULT_PORT})")
+    return parser
+
+
+def see(arguments: argparse.Namespace) -> None:
+    """Check that what the command line names exists. A checkpoint may be on the machine of another rank.
+
+    Raises:
+        ValueError: it does not.
+    """
+    if arguments.data and not find_file(arguments.data).exists():
+        raise ValueError(
+            f"--data {arguments.data} does not exist: give a run's folder, or one with batches of games, PGN or "
+            "SGF files"
+        )
+    if arguments.config:
+        see_file(arguments.config)
+    folder = arguments.save_dir
+    if arguments.resume and folder and arguments.rank is None and arguments.nodes == 1 and not checkpoints_in(folder):
+        raise ValueError(f"no checkpoint in {folder} to resume from: start without --resume")
+
+
+def checkpoints_in(folder: Path) -> list[Path]:
+    """The checkpoints of this program in a folder."""
+    return sorted(folder.glob(f"{CHECKPOINT_NAME.format('*')}.pt"))
+
+
+if __name__ == "__main__":
+    before_imports(lambda _: parser().parse_args(command_words(None)), see, loading="PyTorch")
+
+from rich.console import Console
+
+from keima.base.formats import duration
+from keima.coach.opening import make_learner
+from keima.config.load import load_section, load_settings
+from keima.config.schema import Settings
+from keima.data.imports.game_files import SAMPLE, find_files, games_at_hand
+from keima.games import load_game
+from keima.learning.big_learner import BigLearner, Epoch, Step, checkpoint_path, newest_checkpoint
+from keima.learning.dataset_settings import BigExperiment, BigLearnerSettings
+from keima.learning.feed import EpochFeed
+from keima.learning.ranks.process_group import (
+    ALONE,
+    NotNeeded,
+    Place,
+    Ranks,
+    check_backend,
+    idle_variables,
+    joined,
+)
+from keima.learning.ranks.save_folder import chosen_folder
+from keima.learning.ranks.torchrun import Start, check_machines_can_meet, room_for_ranks, run_ranks
+from keima.learning.ranks.total_batch import group_bounds
+from keima.learning.update_step import TrainingDiverged
+from keima.networks.inference.evaluator import use_threads
+from keima.replay.epochs import Epochs
+from keima.trainers.wiring import default_settings, validated
+
+
+def starts_ranks(arguments: argparse.Namespace) -> bool:
+    """Whether this process starts ranks, instead of being one."""
+    is_one = arguments.rank is not None or "RANK" in os.environ
+    return arguments.launch or (not is_one and (arguments.world_size or 1) > 1)
+
+
+def ranks_here(arguments: argparse.Namespace, asked: int | None) -> int:
+    """How many of the requested ranks train on this machine."""
+    return room_for_ranks(asked, arguments.device)[0]
+
+
+def start_ranks(arguments: argparse.Namespace, words: Sequence[str]) -> int:
+    """Run this program on the ranks of this machine, by torchrun; returns its exit code.
+
+    Raises:
+        ValueError: something is wrong that every rank would find, and torchrun would restart them for.
+        RuntimeError: the machines have not met, or a rank has died too often.
+    """
+    given, rest = starting().parse_known_args(words)
+    asked = given.gpus or (given.world_size and max(1, given.world_size // given.nodes))
+    count, fewer = room_for_ranks(asked, arguments.device)
+    start = Start(
+        ranks=count,
+        nodes=given.nodes,
+        node_rank=given.node_rank,
+        master_addr=given.master_addr,
+        master_port=given.master_port,
+        restarts=given.max_restarts,
+    )
+    check_backend(arguments.backend, arguments.device)
+    check_machines_can_meet(start)
+    check_plan(arguments, world_size=count * given.nodes)
+    if fewer:
+        print(fewer, flush=True)
+    return run_ranks(Path(__file__).resolve(), [*rest, "--save-dir", str(arguments.save_dir)], start)
+
+
+def begin(arguments: argparse.Namespace, ranks: Ranks) -> int:
+    """Train, from the beginning or from a checkpoint; returns the exit code."""
+    listen(ranks)
+    tree, experiment = planned(arguments, ranks, world_size=ranks.world_size)
+    if arguments.resume and not tree:
+        raise RefusedByAll(f"no checkpoint {candidates(arguments)[0]} to resume from: start without --resume")
+    if tree and tree["sampler"]["epoch"] >= experiment.big_learner.epochs:
+        if ranks.is_main:
+            print(nothing_left(experiment.big_learner.epochs, arguments.save_dir))
+        return 0
+    if ranks.is_main:
+        arguments.save_dir.mkdir(parents=True, exist_ok=True)
+    training = build_training(experiment, arguments, ranks)
+    if tree:
+        training.restore(tree)
+    introduce(training, arguments.device, resumed=tree is not None)
+    return run(training)
+
+
+def planned(
+    arguments: argparse.Namespace, ranks: Ranks, *, world_size: int
+) -> tuple[dict[str, Any] | None, BigExperiment]:
+    """The checkpoint to resume from, if any, and the settings of the training, the same on all ranks.
+
+    Sets the places of games and checkpoints in ``arguments``.
+
+    Raises:
+        RefusedByAll: something is invalid.
+    """
+    by_default = arguments.save_dir is None
+    if by_default:
+        holds = lambda folder: bool(checkpoints_in(folder))  # noqa: E731
+        arguments.save_dir = chosen_folder(CHECKPOINTS, ranks, holds=holds, resume=arguments.resume)
+        if ranks.is_main and not arguments.resume and arguments.save_dir != CHECKPOINTS:
+            print(f"Earlier trainings are kept: this one uses {arguments.save_dir}; --resume continues the newest")
+    begun = arguments.resume or ranks.largest(ranks.restarts) > 0
+    found = [newest_checkpoint(ranks, path) for path in candidates(arguments)] if begun else []
+    tree = next((tree for tree in found if tree), None)
+    saved = tree["told"] if tree else {}
+    experiment = BigExperiment.from_saved(
+        as_rank_0(ranks, lambda: experiment_of(arguments, saved, world_size=world_size).saved())
+    )
+    arguments.data = find_file(arguments.data or str(experiment.big_learner.data))
+    path = checkpoint_path(arguments.save_dir, name_of(experiment))
+    if not begun and not by_default and ranks.largest(int(path.exists())):
+        raise RefusedByAll(f"{path} already exists: continue it by --resume, or choose another --save-dir")
+    return tree, experiment
+
+
+def as_rank_0(ranks: Ranks, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """What rank 0 makes, on all ranks; plain values.
+
+    Raises:
+        RefusedByAll: rank 0 cannot make it.
+    """
+    answer: dict[str, Any] = {}
+    if ranks.is_main:
+        try:
+            answer = {"made": make()}
+        except (ValueError, OSError) as error:
+            answer = {"refused": str(error)}
+    answer = json.loads(ranks.broadcast_text(json.dumps(answer)))
+    if "refused" in answer:
+        raise RefusedByAll(answer["refused"])
+    return dict(answer["made"])
+
+
+def experiment_of(arguments: argparse.Namespace, saved: dict[str, Any], *, world_size: int) -> BigExperiment:
+    """The settings: flags override the config file, which overrides what a resumed training was started with.
+
+    Args:
+        saved: what the checkpoint has of the settings; empty for a new training.
+
+    Raises:
+        ValueError: something is invalid.
+    """
+    file = load_section(arguments.config, BigExperiment) if arguments.config else None
+    names = BigLearnerSettings.model_fields
+    flags = {name: getattr(arguments, name) for name in names if getattr(arguments, name, None) is not None}
+    given = {**saved, **(file.big_learner.model_dump(exclude_unset=True) if file else {}), **flags}
+    if given.get("data") is None:
+        given["data"] = games_at_hand(RUNS, file.game.name if file else arguments.game)
+    arguments.data = find_file(given["data"])
+    numbers = BigLearnerSettings(
+        **{name: given[name] for name in names if name in given} | {"data": str(given["data"])}
+    )
+    check_shares(numbers, world_size)
+    network = arguments.blocks or arguments.channels
+    settings = saved.get("settings")
+    if settings is None or file or arguments.game or network:
+        settings = game_and_network(arguments).model_dump(mode="json")
+    return BigExperiment.from_saved({**numbers.model_dump(), "settings": settings})
+
+
+def nothing_left(epochs: int, folder: Path) -> str:
+    """The message if the resumed training has already finished all of its epochs."""
+    finished = f"its {epochs} epochs are" if epochs > 1 else "its epoch is"
+    return f"Nothing is left to do in {folder}: {finished} finished. --resume --epochs {epochs + 1} trains one more"
+
+
+def check_plan(arguments: argparse.Namespace, *, world_size: int) -> None:
+    """Reject what the ranks would reject. A checkpoint may be on another machine.
+
+    Raises:
+        ValueError: something is invalid.
+    """
+    named = arguments.data
+    planned(arguments, ALONE, world_size=world_size)
+    find_files(arguments.data)
+    arguments.data = named
+
+
+def listen(ranks: Ranks) -> None:
+    """Print the library's messages: warnings on rank 0, elsewhere only errors."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(logging.Formatter("%(message)s" if ranks.is_main else f"rank {ranks.rank}: %(message)s"))
+    logger = package_logger()
+    logger.handlers = [handler]
+    logger.setLevel(logging.WARNING if ranks.is_main else logging.ERROR)
+
+
+def candidates(arguments: argparse.Namespace) -> list[Path]:
+    """The checkpoint that the command line names, or the only one in the folder."""
+    there = checkpoints_in(arguments.save_dir)
+    if len(there) == 1 and not (arguments.config or arguments.blocks or arguments.channels):
+        return there
+    return [checkpoint_path(arguments.save_dir, name_of(game_and_network(arguments)))]
+
+
+def game_and_network(arguments: argparse.Namespace) -> Settings:
+    """The experiment that the command line names: its game, network and training.
+
+    Raises:
+        ValueError: a file cannot be read, or a number is out of range.
+    """
+    own = (arguments.data or Path()) / "config.yaml"
+    if arguments.config:
+        document = load_section(arguments.config, BigExperiment).model_dump(exclude={"big_learner"})
+    elif arguments.data and own.exists():
+        document = load_settings(own).model_dump()
+        document["network"] |= {"type": "resnet", "module": None, "options": {}, "time_steps": None, **SIZES}
+    else:
+        document = default_settings(load_game(arguments.game or "chess"))
+        document["network"] |= SIZES
+    document["network"] |= {name: getattr(arguments, name) for name in SIZES if getattr(arguments, name) is not None}
+    return validated(document)
+
+
+def learner_settings(experiment: BigExperiment, device: str) -> Settings:
+    """The experiment with the big learner's numbers in its ``training``.
+
+    Raises:
+        ValueError: a number is out of range.
+    """
+    big, training = experiment.big_learner, experiment.training.model_dump()
+    scale = big.batch_size / USUAL_BATCH
+    factor = {"none": 1.0, "linear": scale, "sqrt": math.sqrt(scale)}[big.scale_learning_rate]
+    rate = training["learning_rate"] if big.learning_rate is None else big.learning_rate
+    window = training["window"]
+    window["min_positions"] = max(window["min_positions"], big.batch_size)
+    window["max_positions"] = max(window["max_positions"], window["min_positions"])
+    training |= {
+        "batch_size": big.batch_size,
+        "learning_rate": rate * factor,
+        "learning_rate_schedule": big.schedule,
+        "warmup_steps": training["warmup_steps"] if big.warmup_steps is None else big.warmup_steps,
+        "mixed_precision": big.mixed_precision,
+        "device": device,
+    }
+    # A cosine schedule needs to know its end.
+    run = {**experiment.run.model_dump(), "seed": big.seed, "iterations": big.epochs}
+    return validated({**experiment.model_dump(exclude={"big_learner"}), "run": run, "training": training})
+
+
+def name_of(settings: Settings) -> str:
+    """The name of the network's files."""
+    return CHECKPOINT_NAME.format(f"{settings.network.blocks}x{settings.network.channels}")
+
+
+def check_shares(numbers: BigLearnerSettings, world_size: int) -> None:
+    """Check that the batches are large enough for the ranks.
+
+    Raises:
+        ValueError: they are not; the message names the flag.
+    """
+    # Each rank needs a position of every group, in the smaller batches at an epoch's end, too.
+    least = 2 * world_size
+    for flag, value in (("--batch-size", numbers.batch_size), ("--norm-batch", numbers.norm_batch)):
+        if value < least:
+            raise ValueError(f"{flag} {value} is too small for {world_size} ranks: take at least {least}")
+
+
+def build_training(experiment: BigExperiment, arguments: argparse.Namespace, ranks: Ranks) -> BigLearner:
+    """The training of this rank, on its own device."""
+    settings = learner_settings(experiment, arguments.device)
+    game = load_game(settings.game.name, **settings.game.options)
+    cores = len(os.sched_getaffinity(0)) // ranks.neighbours
+    use_threads(arguments.threads or max(1, cores))
+    learner = make_learner(
+        game,
+        settings,
+        ranks=ranks,
+        norm_batch=experiment.big_learner.norm_batch,
+        micro_batch=arguments.micro_batch,
+        shard_optimizer=arguments.shard_optimizer,
+    )
+    epochs = Epochs(
+        game=game,
+        files=(),
+        batch_size=settings.training.batch_size,
+        seed=settings.run.seed,
+        shuffle_positions=experiment.big_learner.shuffle_positions,
+        training=settings.training,
+        search=settings.search,
+        network=settings.network,
+    )
+    workers = min(4, max(1, cores - 1)) if learner.device.type == "cuda" else 0
+    if arguments.num_workers is not None:
+        workers = arguments.num_workers
+    return BigLearner(
+        learner,
+        EpochFeed(epochs, rows=ranks.rows, num_workers=workers),
+        experiment,
+        data=arguments.data,
+        save_dir=arguments.save_dir,
+        name=name_of(settings),
+        watch=printer(ranks),
+    )
+
+
+def introduce(training: BigLearner, device: str, *, resumed: bool) -> None:
+    """Print what is about to happen; ``device`` is the one that the command line names."""
+    learner, ranks, experiment = training.learner, training.ranks, training.experiment
+    if not ranks.is_main:
+        return
+    network, data = experiment.network, experiment.big_learner.data
+    total, several = learner.batch_size, "" if ranks.alone else f"s by {ranks.backend}"
+    shares = sorted({len(range(rank, total, ranks.world_size)) for rank in range(ranks.world_size)}, reverse=True)
+    groups = len(group_bounds(total, learner.norm_batch)) - 1
+    size = sum(parameter.numel() for parameter in learner.network.parameters())
+    if ranks.started > ranks.world_size:
+        print(room_for_ranks(ranks.started, device)[1])
+    if ranks.restarts:
+        print("A rank has died: all ranks restart, from the last checkpoint if there is one")
+    if idle := idle_variables(ranks):
+        print(idle)
+    print(f"Games: {data}{', the sample that comes with Keima; --data names others' if data == str(SAMPLE) else ''}")
+    kind = str(learner.update_step.dtype).removeprefix("torch.")
+    shape = f"{network.type} {network.blocks}x{network.channels}"
+    print(f"{experiment.game.name}, {shape}, {size / 1e6:.1f} million parameters, {kind}")
+    print(
+        f"{ranks.world_size} rank{several} on {learner.device.type}, batch {total:,}: "
+        f"{' or '.join(map(str, shares))} a rank, {groups} {'groups' if groups > 1 else 'group'} for batch norm",
+        flush=True,
+    )
+    if resumed:
+        done = f"epoch {training.epoch + 1}, {training.done:,} of its positions done"
+        print(f"Resuming after step {learner.step:,}, in {done}", flush=True)
+
+
+def printer(ranks: Ranks) -> Callable[[Step | Epoch], None]:
+    """Prints what happens, on rank 0."""
+
+    def watch(what: Step | Epoch) -> None:
+        if ranks.is_main:
+            for line in lines_of(what, ranks.world_size):
+                say(line)
+
+    return watch
+
+
+def say(line: str) -> None:
+    """Print a line; training continues if the terminal is gone."""
+    try:
+        print(line, flush=True)
+    except OSError:
+        leave_lost_terminal()
+
+
+def lines_of(what: Step | Epoch, world_size: int) -> list[str]:
+    """The lines to print about a step or an epoch."""
+    where = f"epoch {what.epoch}/{what.epochs}"
+    if isinstance(what, Epoch):
+        left_out = f", {what.bad:,} games or files left out" if what.bad else ""
+        return [f"{where} is over: mean loss {what.loss:.4f} over {what.positions:,} positions of all ranks{left_out}"]
+    report, rate = what.report, what.samples_per_second
+    losses = f"loss {report.loss:.4f} (policy {report.policy_loss:.4f}, value {report.value_loss:.4f})"
+    rates = f"{rate:,.1f} samples/s ({rate / world_size:,.1f} a rank)  {duration(what.seconds_left)} left"
+    step = f"{where} {what.over:4.0%}  step {what.step:,}  {losses}  lr {report.learning_rate:.2e}  {rates}"
+    return [*(f"left out: {text}" for text in what.bad), step]
+
+
+def run(training: BigLearner) -> int:
+    """Train to the end, or until Ctrl-C or torchrun ends it; returns the exit code."""
+    with stop_on_signals(training):
+        ended = training.train()
+    if training.ranks.is_main:
+        say(f"The checkpoint is {training.path}")
+        say(f"Play with it: python scripts/play.py --model {training.path.with_suffix('.safetensors')}")
+        if not ended:
+            say(f"Continue: python train_distributed.py --save-dir {training.save_dir} --resume")
+    return 0 if ended else INTERRUPTED
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,213 @@
+"""Check a game: does it keep the contract, what is it like, and with which settings should it be trained?
+
+    python scripts/check_game.py othello.py                       a file of your own
+    python scripts/check_game.py othello.py --options '{"size": 6}'
+    python scripts/check_game.py connect_four                     a game that comes with Keima
+    python scripts/check_game.py othello.py --against openspiel:othello
+
+Random games are played in a process of its own with a time limit, so that an endless loop is reported too. If something
+is wrong, one sentence says what, where, and what to do. Otherwise there follow exact counts of the game's tree (perft),
+the length of games, the number of legal moves, how games end at random, moves a second, symmetries, a sample game, and
+a config for start_main.py. The times in it come from a few seconds of self-play here with a network that knows nothing.
+
+With --against, the rules are compared with OpenSpiel's, move by move (docs/openspiel.md). The first difference is
+printed with the moves that lead there and both boards. This needs the package open_spiel.
+
+Exit code: 0 if the game keeps the contract and agrees with OpenSpiel's, 1 if not, 2 if the command line is wrong.
+"""
+
+import argparse
+import json
+import math
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+if __name__ == "__main__":
+    from keima.base.system.signals import ends_at_once
+
+    ends_at_once()
+
+from keima.base.system.signals import interruptible
+from keima.base.system.start import before_imports, reports_compiling
+from keima.config.flags import game_among, number, whole
+from keima.games import GAMES
+
+
+def json_options(text: str) -> dict[str, Any]:
+    """The type of --options.
+
+    Raises:
+        ArgumentTypeError: it is no JSON object.
+    """
+    try:
+        options = json.loads(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"expected JSON such as '{{\"size\": 6}}': {error}") from None
+    if not isinstance(options, dict):
+        raise argparse.ArgumentTypeError(f"expected JSON such as '{{\"size\": 6}}', found {text}")
+    return options
+
+
+def openspiel_game(text: str) -> str:
+    """The type of --against.
+
+    Raises:
+        ArgumentTypeError: it names no game of OpenSpiel's.
+    """
+    source, _, name = text.partition(":")
+    if source != "openspiel" or not name:
+        raise argparse.ArgumentTypeError(f"expected openspiel:NAME, such as openspiel:hex(board_size=5), found {text}")
+    return name
+
+
+def parse(argv: Sequence[str] | None) -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("game", metavar="GAME", help="a file that defines game(), or a name, such as connect_four")
+    parser.add_argument("--options", type=json_options, default={}, help="the game's options, such as '{\"size\": 6}'")
+    parser.add_argument("--games", type=whole(4), default=24, help="random games to check and count (default: 24)")
+    parser.add_argument(
+        "--seconds", type=number(above=0), default=180.0, help="time limit of the check, with compiling (default: 180)"
+    )
+    parser.add_argument(
+        "--against", type=openspiel_game, metavar="openspiel:NAME", help="compare the rules in as many random games"
+    )
+    parser.add_argument("--rules-only", action="store_true", help="do not propose settings")
+    return parser.parse_args(argv)
+
+
+def see(arguments: argparse.Namespace) -> None:
+    """Check that there is such a game.
+
+    Raises:
+        ValueError: there is none.
+    """
+    try:
+        game_among(GAMES)(arguments.game)
+    except argparse.ArgumentTypeError as error:
+        raise ValueError(str(error)) from None
+
+
+if __name__ == "__main__":
+    before_imports(parse, see, loading="PyTorch")
+
+import yaml
+
+from keima.coach.proposal import Proposal, propose
+from keima.games import load_game
+from keima.games.authoring.check import GameFails, GameReport, examine_apart
+from keima.games.authoring.check_against import Differs, check_named_against
+
+WIDE = 14  # characters of a heading
+
+
+def told(report: GameReport) -> Iterator[str]:
+    """The report as lines of text."""
+    limit = f"max_plies {report.max_plies}"
+    if report.cut:
+        limit += f", which {report.cut:.0%} of games reach"
+    yield line("plies", f"mean {report.mean_plies:.1f}, longest {report.longest} ({limit})")
+    yield line("legal moves", f"mean {report.branching:.1f}, most {report.most_legal}")
+    yield line("random games", ends(report))
+    if report.perft:
+        yield line("perft", ", ".join(f"{count:,}" for count in report.perft))
+    yield line("moves/s", f"{report.moves_per_second:,.0f} on one core, in random games")
+    yield line("symmetries", str(report.symmetries))
+    for note in report.notes:
+        yield line("note", note)
+    yield "\nA random game:\n"
+    yield from report.sample
+
+
+def ends(report: GameReport) -> str:
+    """How random games end."""
+    if report.players == 1:
+        return f"mean score {report.mean_returns[0]:,.1f}"
+    if report.players > 2:
+        means = ", ".join(f"{mean:+.2f}" for mean in report.mean_returns)
+        return f"mean returns of the players {means} ({report.games} games)"
+    return (
+        f"the first player wins {report.first_wins:.0%}, the second {report.second_wins:.0%}, "
+        f"{report.draws:.0%} are drawn ({report.games} games)"
+    )
+
+
+def line(heading: str, text: str) -> str:
+    """A line of a table."""
+    return f"{heading:<{WIDE}} {text}"
+
+
+def agreement(game: str, arguments: argparse.Namespace) -> str:
+    """Compare the rules with OpenSpiel's, and say how far they agree.
+
+    Raises:
+        Differs: they do not.
+        ValueError: OpenSpiel is not installed, or has no such game.
+    """
+    found = check_named_against(game, arguments.options, arguments.against, games=arguments.games)
+    passes = f" {found.passes:,} forced passes are moves in one of the games alone." if found.passes else ""
+    return (
+        f"The rules agree with OpenSpiel's {arguments.against} in {found.games} random games with {found.positions:,} "
+        f"positions. Moves are paired by {found.paired_by}.{passes}"
+    )
+
+
+def config(arguments: argparse.Namespace, proposal: Proposal) -> str:
+    """The proposed settings as a config."""
+    name = Path(arguments.game).stem
+    source = {"name": arguments.game} if arguments.game in GAMES else {"module": arguments.game}
+    minutes = max(5, math.ceil(proposal.hours * 60 / 5) * 5)
+    settings = {
+        "run": {"name": name, "minutes": minutes},
+        "game": {**source, "options": arguments.options},
+        **proposal.settings,
+    }
+    return yaml.safe_dump(settings, sort_keys=False)
+
+
+def expected(proposal: Proposal) -> str:
+    """What to expect of the settings here, and how that was estimated."""
+    hours = proposal.hours
+    time = f"{hours:.1f} hours" if hours >= 1 else f"{max(1, round(hours * 60))} minutes"
+    cores = "core" if proposal.cores == 1 else f"{proposal.cores} cores"
+    return (
+        f"Here, on {cores} without a GPU: about {proposal.games_per_second:.1f} games/s and {time} to a first network "
+        f"that plays sensibly,\nwhich is after about {proposal.games:,} games. The speed was measured with a network "
+        "that knows nothing; the number of games\nfollows from the size of the board and the number of legal moves, "
+        "as they went into the games that come with Keima.\nIt may be wrong by a factor of three."
+    )
+
+
+@interruptible
+@reports_compiling
+def main(argv: Sequence[str] | None = None) -> int:
+    """Check the game and print what is known."""
+    arguments = parse(argv)
+    game = arguments.game if arguments.game in GAMES else str(Path(arguments.game).expanduser().resolve())
+    try:
+        report = examine_apart(game, arguments.options, games=arguments.games, seconds=arguments.seconds)
+    except GameFails as error:
+        print(f"{error}")
+        return 1
+    if report.broken:
+        print(report.broken)
+        return 1
+    print(f"{report.name} keeps the contract.\n")
+    print("\n".join(told(report)))
+    if arguments.against:
+        try:
+            print(f"\n{agreement(game, arguments)}")
+        except (Differs, ValueError) as error:
+            print(f"\n{error}")
+            return 1
+    if not arguments.rules_only:
+        proposal = propose(load_game(game, **arguments.options), report)
+        print(f"Settings to begin with, for start_main.py --config FILE:\n\n{config(arguments, proposal)}")
+        print(expected(proposal))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

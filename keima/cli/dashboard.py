@@ -1,0 +1,75 @@
+"""Watch one or several runs in a browser: what they learn, how fast, who plays, and whether every game is counted.
+
+    python scripts/dashboard.py                           all runs in runs/
+    python scripts/dashboard.py runs/connect_four go9     these runs, by folder or by name, with their curves together
+    python scripts/dashboard.py --port 8080               at this port, instead of a free one
+    python scripts/dashboard.py --listen 192.168.1.20     also for others in your network
+
+It prints an address with a secret token: only those who have it can read the dashboard, and nobody can change anything.
+It reads the files of runs, live or finished, and does not speak with the Coach. By default only this machine can
+connect; over SSH, it prints the command that forwards the port to your own machine. Ctrl-C ends it.
+"""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+
+if __name__ == "__main__":
+    from keima.base.system.signals import ends_at_once
+
+    ends_at_once()
+
+from keima.base.run_folder import RUNS, all_runs, run_folder
+from keima.base.system.signals import interruptible
+from keima.base.system.start import before_imports
+from keima.web.server import add_server_flags, serve
+
+
+def parse(argv: Sequence[str] | None) -> argparse.Namespace:
+    """The command line; ``folders`` are the runs'."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument(
+        "runs", nargs="*", metavar="RUN", help=f"folder of a run, or its name in {RUNS}/ (default: all)"
+    )
+    add_server_flags(parser)
+    args = parser.parse_args(argv)
+    args.folders = [run_folder(Path(run)) for run in args.runs] or all_runs()
+    return args
+
+
+def see(args: argparse.Namespace) -> None:
+    """Check that there are runs.
+
+    Raises:
+        ValueError: there are none, or a folder is no run.
+    """
+    if not args.folders:
+        raise ValueError(f"there are no runs in {RUNS}/: name a run's folder")
+    for folder in args.folders:
+        if not folder.is_dir():
+            raise ValueError(f"there is no run {folder}: name a run's folder, such as runs/connect_four")
+
+
+if __name__ == "__main__":
+    before_imports(parse, see)
+
+from keima.web.app import application
+
+
+@interruptible
+def main(argv: Sequence[str] | None = None) -> int:
+    """Serve until Ctrl-C; returns the exit code: 2 if there are no runs, or it cannot listen there."""
+    args = parse(argv)
+    try:
+        see(args)
+        serve(partial(application, args.folders), args, say=partial(print, flush=True))
+    except (ValueError, OSError) as error:
+        print(f"dashboard: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

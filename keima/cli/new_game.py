@@ -1,0 +1,80 @@
+"""Begin a game of your own: write a small complete one, a config that trains it, and a test.
+
+    python scripts/new_game.py othello               writes othello.py, othello.yaml and test_othello.py here
+    python scripts/new_game.py othello --kernels     the same as kernels, for speed or for games with chance
+
+The game is four in a row on a board of 5 x 5. Change it into yours, and see what is wrong and what to do about it with
+`python scripts/check_game.py othello.py`. Existing files are never overwritten.
+"""
+
+import argparse
+import keyword
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from keima.base.system.start import before_imports
+from keima.paths import PACKAGE, SOURCE
+
+TEMPLATES = PACKAGE / "games" / "authoring" / "templates"
+NAME = re.compile(r"[a-z][a-z0-9_]{0,39}")
+
+
+def game_name(text: str) -> str:
+    """The type of NAME.
+
+    Raises:
+        ArgumentTypeError: it cannot be the name of a file of Python.
+    """
+    if not NAME.fullmatch(text) or keyword.iskeyword(text):
+        raise argparse.ArgumentTypeError(f"expected a name such as othello, of letters, digits and _, found {text!r}")
+    return text
+
+
+def parse(argv: Sequence[str] | None) -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("name", metavar="NAME", type=game_name, help="of the game, such as othello")
+    parser.add_argument("--kernels", action="store_true", help="write kernels instead of plain functions")
+    return parser.parse_args(argv)
+
+
+def see(arguments: argparse.Namespace) -> None:
+    """Check that nothing would be overwritten.
+
+    Raises:
+        ValueError: a file exists.
+    """
+    there = [path.name for path in files_of(arguments) if path.exists()]
+    if there:
+        raise ValueError(f"already here: {', '.join(there)}; choose another name, or remove what is here")
+
+
+def files_of(arguments: argparse.Namespace) -> dict[Path, Path]:
+    """The files to write, and what each is a copy of."""
+    name, kind = arguments.name, "kernels" if arguments.kernels else "plain"
+    return {
+        Path(f"{name}.py"): TEMPLATES / f"{kind}.py",
+        Path(f"{name}.yaml"): TEMPLATES / "config.yaml",
+        Path(f"test_{name}.py"): TEMPLATES / "test_game.py",
+    }
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Write the files and say what comes next."""
+    arguments = parse(argv)
+    for path, template in files_of(arguments).items():
+        text = template.read_text(encoding="utf-8").replace("NAME", arguments.name).replace("CHECKOUT", str(SOURCE))
+        with path.open("x", encoding="utf-8") as file:
+            file.write(text)
+        print(f"wrote {path}")
+    print(
+        f"\nChange {arguments.name}.py into your game, then:\n"
+        f"  python {SOURCE}/scripts/check_game.py {arguments.name}.py        what is wrong, and how to train it\n"
+        f"  python {SOURCE}/start_main.py --config {arguments.name}.yaml     train it"
+    )
+
+
+if __name__ == "__main__":
+    before_imports(parse, see)
+    main()

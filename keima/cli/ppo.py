@@ -1,0 +1,442 @@
+#!/usr/bin/env python3
+"""Train a trading policy with a memory (PPO with an LSTM) on a file of prices or on simulated markets.
+
+This is a simulation: no real money is involved, and a simulated profit promises no real one.
+
+    python train_ppo_lstm.py                                       simulated markets, one process
+    python train_ppo_lstm.py --data prices.csv --episodes 5000     prices: timestamp,open,high,low,close,volume
+    python train_ppo_lstm.py --config configs/ppo_lstm.yaml        settings from a file; flags override it
+    python train_ppo_lstm.py --resume --episodes 2000              continue the newest run, even after a power cut
+    python train_ppo_lstm.py --distributed --num-gpus 4 --episodes 10000 --update-interval 512 --master-port 12356
+                                                                   one process per GPU; without GPUs, on the cores
+    python train_ppo_lstm.py --smoke                               smoke test: the same program, shrunk to seconds
+
+In each bar, a trader holds, buys or sells, with at most --max-positions open at once. An episode lasts --window bars.
+The network learns every --update-interval steps, counted over all environments of all ranks. With several ranks, rank
+0 trades on the history if there is one, and the others on simulated markets. All ranks train one network, as one
+process with all their environments would. If there are fewer GPUs than --num-gpus, one rank per GPU trains; without
+GPUs, at most one per core.
+
+    Episode 100/1000 - Reward: 2.35, Return: $234.56, Win Rate: 65.0% (20 closed, 3 open), Steps: 256 | GPUs: 4
+
+Each such line shows means over the episodes since the line before it: the reward in percent of the capital, the profit,
+the share of closed trades that made a profit, the trades closed per episode, and the positions still open at its end.
+docs/ppo.md explains every number.
+
+--checkpoint-dir receives ppo_lstm_episode_N.pt (network, scales, optimizer, environments: all that --resume needs),
+training_stats.json and TensorBoard files. Without it, each new run gets its own folder: checkpoints_ppo,
+checkpoints_ppo_2 ... The lines also go to training.log in the current folder: tail -f training.log | grep "Episode".
+Ctrl-C saves a checkpoint and ends; a second Ctrl-C ends at once.
+
+NCCL's variables (NCCL_DEBUG, NCCL_SOCKET_IFNAME, NCCL_IB_DISABLE, NCCL_P2P_DISABLE) apply where GPUs communicate.
+NCCL_TIMEOUT is how many seconds ranks wait for each other, with or without GPUs. CUDA_VISIBLE_DEVICES selects the GPUs.
+"""
+
+if __name__ == "__main__":
+    from keima.base.system.signals import ends_at_once
+
+    ends_at_once()  # before the imports, which take seconds
+
+import argparse
+import logging
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from keima.base.disk_words import in_words
+from keima.base.system.signals import INTERRUPTED, interruptible, leave_lost_terminal, stop_on_signals
+from keima.base.system.start import before_imports, reports_compiling, see_file
+from keima.config.flags import HIGHEST_PORT, HIGHEST_SEED, number, whole
+from keima.learning.ranks.meeting import DEFAULT_PORT
+from keima.paths import find_file
+
+log = logging.getLogger("keima.ppo.trainer")
+
+SMOKE = {"episodes": 16, "num_envs": 4, "update_interval": 128, "lstm_size": 16, "window": 32, "epochs": 2}
+CHECKPOINTS, LOG = Path("checkpoints_ppo"), Path("training.log")
+PLACE_FLAGS = ("rank", "world_size", "local_rank", "master_addr")  # given where ranks are started one by one
+
+
+@interruptible
+@reports_compiling
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the program; returns its exit code: 0, 130 after Ctrl-C, or 2 after an error that the user can correct."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    arguments = parser().parse_args(words)
+    errors = Console(stderr=True, highlight=False)
+    try:
+        if arguments.distributed:
+            return start_ranks(arguments, words)
+        given = {name: getattr(arguments, name) for name in PLACE_FLAGS}
+        by_hand = any(value is not None for value in given.values())
+        place = Place(**given, master_port=arguments.master_port) if by_hand else Place()
+        with joined(
+            place, device=arguments.device, room=lambda asked: room_for_ranks(asked, arguments.device)[0]
+        ) as ranks:
+            return begin(arguments, ranks)
+    except NotNeeded:
+        return 0
+    except (TrainingDiverged, ValueError, OSError, RuntimeError) as error:  # a lost rank is a RuntimeError
+        errors.print(f"train_ppo_lstm.py: {in_words(error)}", style="red", markup=False, soft_wrap=True)
+        return 2
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line; a flag that is not given is None.
+
+    Ranges and defaults of settings are those of ``keima.ppo.settings``, which takes too long to import for --help.
+    """
+    parser = argparse.ArgumentParser(
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,  # an abbreviated --distributed would be passed on to the ranks
+    )
+
+    run = parser.add_argument_group("the run").add_argument
+    run("--config", type=find_file, help="a YAML file with settings; flags override it")
+    run("--episodes", type=whole(), help="end after this many in total, over all ranks (default: 1000)")
+    run(
+        "--checkpoint-dir",
+        type=Path,
+        help=f"output folder (default: {CHECKPOINTS}, or the first unused {CHECKPOINTS}_N)",
+    )
+    run("--checkpoint-interval", type=whole(), default=500, help="episodes between checkpoints (default: %(default)s)")
+    run(
+        "--resume",
+        action="store_true",
+        help="continue the newest run, or the one in --checkpoint-dir, with its settings",
+    )
+    run("--seed", type=whole(0, HIGHEST_SEED), help="seed of all random numbers (default: 1)")
+    run("--log-interval", type=whole(), default=10, help="episodes between output lines (default: %(default)s)")
+    run("--smoke", action="store_true", help="smoke test: the same run, shrunk to seconds")
+
+    market = parser.add_argument_group("the market").add_argument
+    market("--data", type=Path, help="a price history, .csv or .parquet (default: simulated markets)")
+    market("--max-gap", type=number(least=0), help="largest step between rows, in usual steps; 0: any (default: 6)")
+    market("--window", type=whole(2), help="bars per episode (default: 256)")
+    market("--capital", type=number(above=0), help="dollars at the start of an episode (default: 10000)")
+    market("--max-positions", type=whole(), help="open at once (default: 5)")
+    market("--lot", type=number(above=0), help="value of a new position, as a share of the capital (default: 0.2)")
+    market("--fee", type=number(least=0, below=1), help="share of the traded value (default: 0.0005)")
+    market("--slippage", type=number(least=0, below=1), help="share of the price, always a loss (default: 0.0002)")
+    market("--short", action=argparse.BooleanOptionalAction, help="allow short positions (default: yes)")
+
+    learning = parser.add_argument_group("learning").add_argument
+    learning("--num-envs", type=whole(), help="environments per rank (default: 8)")
+    learning("--update-interval", type=whole(), help="steps between updates, of all environments (default: 128)")
+    learning("--learning-rate-actor", type=number(above=0), help="of the policy and a shared LSTM (default: 0.0003)")
+    learning("--learning-rate-critic", type=number(above=0), help="of the value function (default: 0.001)")
+    learning("--epochs", type=whole(), help="passes over the steps of an update (default: 4)")
+    learning("--minibatches", type=whole(), help="per pass (default: 4)")
+    learning("--sequence-length", type=whole(), help="steps of backpropagation through time (default: 16)")
+    learning("--gamma", type=number(least=0, most=1), help="discount per step (default: 0.99)")
+    learning("--gae-lambda", type=number(least=0, most=1), help="of generalized advantage estimation (default: 0.95)")
+    learning("--clip-coef", type=number(above=0), help="PPO's clipping range around a ratio of 1 (default: 0.2)")
+    learning("--clip-values", action=argparse.BooleanOptionalAction, help="clip value changes, too (default: no)")
+    learning("--ent-coef", type=number(least=0), help="weight of the policy's entropy (default: 0.01)")
+    learning("--vf-coef", type=number(least=0), help="weight of the value loss (default: 0.5)")
+    learning("--clip-norm", type=number(above=0), help="largest gradient norm (default: 0.5)")
+    learning("--target-kl", type=number(least=0), help="an update ends at 1.5 times this; 0: no limit (default: 0.03)")
+    learning("--lstm-size", type=whole(), help="units of each LSTM (default: 128)")
+    learning("--shared-lstm", action=argparse.BooleanOptionalAction, help="one LSTM for actor and critic (default: no)")
+    learning("--mixed-precision", action=argparse.BooleanOptionalAction, help="learn in 16 bits (default: no)")
+
+    where = parser.add_argument_group("devices and ranks").add_argument
+    where("--device", choices=("auto", "cpu", "cuda"), default="auto", help="auto: a GPU if there is one")
+    where("--threads", type=whole(), default=1, help="CPU threads per rank (default: %(default)s, fastest here)")
+    where("--distributed", action="store_true", help="start several ranks on this machine, by torchrun")
+    where("--num-gpus", type=whole(), help="ranks, at most one per GPU (default: all GPUs, or 2 ranks without GPUs)")
+    where(
+        "--max-restarts", type=whole(0), default=3, help="restarts from the last checkpoint if a rank dies (default: 3)"
+    )
+    where("--master-addr", help="machine of rank 0, if you start ranks by hand")
+    where("--master-port", type=whole(1, HIGHEST_PORT), help=f"a free port there (default: {DEFAULT_PORT})")
+    where("--world-size", type=whole(), help="number of ranks, if you start them by hand")
+    where("--rank", type=whole(0), help="number of this rank, from 0")
+    where("--local-rank", type=whole(0), help="number of this rank on its machine, which selects the GPU")
+    return parser
+
+
+def see(arguments: argparse.Namespace) -> None:
+    """Check that what the command line names exists. A checkpoint may be on the machine of another rank.
+
+    Raises:
+        ValueError: it does not.
+    """
+    for path in (arguments.config, arguments.data):
+        if path:
+            see_file(path)
+    folder = arguments.checkpoint_dir
+    if arguments.resume and folder and arguments.rank is None and not any(folder.glob("*.pt")):
+        raise ValueError(f"no checkpoint in {folder} to resume from: start without --resume")
+
+
+if __name__ == "__main__":
+    before_imports(lambda argv: parser().parse_args(argv), see, loading="PyTorch")
+
+from rich.console import Console
+
+from keima.base.random import seed_stream
+from keima.base.system.logs import log_also_to, package_logger
+from keima.config.load import load_section
+from keima.learning.ranks.process_group import ALONE, NotNeeded, Place, Ranks, idle_variables, joined
+from keima.learning.ranks.save_folder import chosen_folder
+from keima.learning.ranks.torchrun import Start, check_machines_can_meet, room_for_ranks, run_ranks
+from keima.learning.update_step import TrainingDiverged
+from keima.networks.inference.evaluator import pick_device, use_threads
+from keima.networks.network import seed_weights
+from keima.ppo.actor_critic import ActorCritic
+from keima.ppo.checkpoint import PPOCheckpoint, checkpoints, newest_ppo_checkpoint, save_checkpoint
+from keima.ppo.observers import ppo_observers
+from keima.ppo.settings import TraderSettings
+from keima.ppo.trainer import PPOTrainer, world_streams
+from keima.ppo.worlds.trading import TradingMarkets
+from keima.ppo.worlds.trading_data import Bars, read_history
+from keima.report.terminal.live import TerminalConsole
+
+
+def start_ranks(arguments: argparse.Namespace, words: Sequence[str]) -> int:
+    """Run this program on several ranks, by torchrun; returns its exit code.
+
+    Raises:
+        ValueError: something is wrong that every rank would find for itself.
+        RuntimeError: a rank has died too often.
+    """
+    for name in PLACE_FLAGS:
+        if getattr(arguments, name) is not None:
+            raise ValueError(f"--distributed starts all ranks of this machine: leave --{name.replace('_', '-')} out")
+    count, fewer = room_for_ranks(arguments.num_gpus, arguments.device, usual=2)
+    start = Start(ranks=count, master_port=arguments.master_port, restarts=arguments.max_restarts)
+    check_machines_can_meet(start)
+    settings, saved = prepared(arguments, ALONE)
+    if saved and (reached := nothing_left(settings, saved, arguments.checkpoint_dir)):
+        print(reached)
+        return 0
+    build_worlds(settings, ALONE)
+    if fewer:
+        print(fewer, flush=True)
+    found = ["--checkpoint-dir", str(arguments.checkpoint_dir), "--num-gpus", str(count)]  # the last one counts
+    own = [*(word for word in words if word != "--distributed"), *found]
+    return run_ranks(Path(__file__).resolve(), own, start)
+
+
+def begin(arguments: argparse.Namespace, ranks: Ranks) -> int:
+    """Train, from the beginning or from a checkpoint; returns the exit code."""
+    use_threads(arguments.threads)
+    if ranks.alone and ranks.started == 1 and (arguments.num_gpus or 1) > 1:
+        raise ValueError(f"--num-gpus {arguments.num_gpus}: only --distributed starts several ranks")
+    settings, saved = prepared(arguments, ranks)
+    if ranks.is_main:
+        arguments.checkpoint_dir.mkdir(parents=True, exist_ok=True)
+    console = TerminalConsole(highlight=False)
+    with logged(ranks):
+        if saved and (reached := nothing_left(settings, saved, arguments.checkpoint_dir)):
+            say(reached, console, ranks)
+            return 0
+        rounds_over, threads = saved.state.counters["round"] if saved else 0, world_threads(arguments, ranks)
+        worlds = build_worlds(settings, ranks, rounds_over=rounds_over, threads=threads)
+        trainer = build_trainer(settings, worlds, arguments, ranks)
+        if saved:
+            trainer.restore(saved.state)
+        resumed_from = saved.state.counters["world_size"] if saved else None
+        introduce(trainer, settings, arguments, console, resumed_from=resumed_from)
+        if ranks.is_main:
+            device = "GPUs" if trainer.network.seen_returns.device.type == "cuda" else "Ranks"
+            trainer.observers = ppo_observers(
+                arguments.checkpoint_dir, console, worlds, every=arguments.log_interval, device=device
+            )
+        return run(trainer, arguments.checkpoint_dir, console)
+
+
+@contextmanager
+def logged(ranks: Ranks) -> Iterator[None]:
+    """Within the block, print the library's warnings, and on rank 0 write all its messages to training.log."""
+    logger = package_logger()
+    warnings = logging.StreamHandler()
+    warnings.setLevel(logging.WARNING)
+    handlers: list[logging.Handler] = [warnings]
+    logger.addHandler(warnings)
+    logger.setLevel(logging.INFO if ranks.is_main else logging.NOTSET)
+    if ranks.is_main:
+        try:
+            handlers.append(logging.FileHandler(LOG, encoding="utf-8"))
+            log_also_to(logger, handlers[-1])
+        except OSError as error:
+            log.warning("cannot write %s: %s", LOG, error.strerror)
+    try:
+        yield
+    finally:
+        for handler in handlers:
+            logger.removeHandler(handler)
+            handler.close()
+
+
+def say(text: str, console: Console, ranks: Ranks) -> None:
+    """Print and log a line, on rank 0."""
+    if ranks.is_main:
+        log.info(text)
+        console.print(text, markup=False, soft_wrap=True)
+
+
+def introduce(
+    trainer: PPOTrainer,
+    settings: TraderSettings,
+    arguments: argparse.Namespace,
+    console: Console,
+    *,
+    resumed_from: int | None,
+) -> None:
+    """Print what is about to happen; ``resumed_from`` is the number of ranks that wrote the checkpoint."""
+    ranks, now = trainer.ranks, trainer.ranks.world_size
+    if ranks.started > now:
+        say(room_for_ranks(ranks.started, arguments.device)[1], console, ranks)
+    if ranks.restarts:
+        say("A rank has died: all ranks restart from the last checkpoint", console, ranks)
+    if idle := idle_variables(ranks):
+        say(idle, console, ranks)
+    say(what_is_trained_on(settings, arguments.checkpoint_dir, ranks), console, ranks)
+    if resumed_from:
+        ranks_then = f"{resumed_from} rank{'s' if resumed_from > 1 else ''}"
+        then = f", by {ranks_then} then and {now} now" if resumed_from != now else ""
+        say(f"Resuming after {trainer.episodes_over:,} episodes{then}", console, ranks)
+
+
+def prepared(arguments: argparse.Namespace, ranks: Ranks) -> tuple[TraderSettings, PPOCheckpoint | None]:
+    """The settings of the run, and the checkpoint to resume from; sets ``arguments.checkpoint_dir``.
+
+    Raises:
+        ValueError: the settings are invalid, or do not fit what the folder holds; the message names the flag.
+    """
+    default = arguments.checkpoint_dir is None
+    if default:
+        arguments.checkpoint_dir = chosen_folder(
+            CHECKPOINTS, ranks, holds=lambda folder: bool(checkpoints(folder)), resume=arguments.resume
+        )
+        if ranks.is_main and not arguments.resume and arguments.checkpoint_dir != CHECKPOINTS:
+            print(f"Earlier runs are kept: this one uses {arguments.checkpoint_dir}; --resume continues the newest")
+    folder = arguments.checkpoint_dir
+    begun = arguments.resume or ranks.largest(ranks.restarts) > 0
+    saved = newest_ppo_checkpoint(ranks, folder) if begun else None
+    if arguments.resume and saved is None:
+        raise ValueError(f"no checkpoint in {folder} to resume from: start without --resume")
+    if not begun and not default and ranks.largest(len(checkpoints(folder))):
+        raise ValueError(f"{folder} already holds a run: continue it by --resume, or choose another --checkpoint-dir")
+    return settings_of(arguments, saved), saved
+
+
+def settings_of(arguments: argparse.Namespace, saved: PPOCheckpoint | None) -> TraderSettings:
+    """The settings: flags override the config file, which overrides those that a resumed run was started with.
+
+    Raises:
+        ConfigError: the config file is wrong.
+    """
+    flags = {
+        name: str(value) if isinstance(value, Path) else value
+        for name, value in vars(arguments).items()
+        if value is not None
+    }
+    file = load_section(arguments.config, TraderSettings).flat(only_given=True) if arguments.config else {}
+    values = {**(saved.settings if saved else {}), **file, **flags}
+    if arguments.smoke:
+        usual = {**TraderSettings().flat(), **values}
+        values |= {
+            name: min(usual[name], limit)
+            for name, limit in SMOKE.items()
+            if name != "episodes" or arguments.episodes is None
+        }
+    return TraderSettings.from_flat(values)
+
+
+def nothing_left(settings: TraderSettings, saved: PPOCheckpoint, folder: Path) -> str:
+    """A sentence if the resumed run has already finished all of its episodes; otherwise empty."""
+    over, wanted = saved.state.counters["episodes_over"], settings.run.episodes
+    if over < wanted:
+        return ""
+    return (
+        f"{folder} has finished {over:,} episodes, and --episodes {wanted} includes them, so nothing is left to do: "
+        f"--resume --episodes {over + wanted} trains {wanted:,} more"
+    )
+
+
+def build_trainer(
+    settings: TraderSettings, worlds: TradingMarkets, arguments: argparse.Namespace, ranks: Ranks
+) -> PPOTrainer:
+    """The trainer of this rank."""
+    seed = settings.run.seed
+    seed_weights(seed_stream(seed, "network"))
+    network = ActorCritic(
+        worlds.observation_size,
+        worlds.num_actions,
+        lstm_size=settings.network.lstm_size,
+        shared=settings.network.shared_lstm,
+    ).to(pick_device(arguments.device))
+    return PPOTrainer(
+        network,
+        worlds,
+        settings.training.for_ranks(ranks.world_size),
+        seed=seed,
+        episodes=settings.run.episodes,
+        keep=lambda state: save_checkpoint(arguments.checkpoint_dir, state, settings.flat()),
+        keep_every=arguments.checkpoint_interval,
+        mixed_precision=settings.training.mixed_precision,
+        ranks=ranks,
+    )
+
+
+def world_threads(arguments: argparse.Namespace, ranks: Ranks) -> int:
+    """How many threads step this rank's worlds: with a GPU its share of the cores, which do nothing else."""
+    if pick_device(arguments.device).type == "cpu":
+        return int(arguments.threads)
+    return max(1, len(os.sched_getaffinity(0)) // ranks.neighbours)
+
+
+def build_worlds(settings: TraderSettings, ranks: Ranks, *, rounds_over: int = 0, threads: int = 1) -> TradingMarkets:
+    """The accounts of this rank: rank 0's on the history if there is one, the others' on simulated markets.
+
+    Args:
+        rounds_over: rounds of the resumed run; its markets must differ from those that it started with.
+        threads: step the worlds.
+
+    Raises:
+        ValueError: the history has a fault or is too short.
+        OSError: there is no such file.
+    """
+    history: Bars | None = None
+    if settings.history.data and ranks.is_main:
+        history = read_history(Path(settings.history.data), max_gap=settings.history.max_gap)
+    seeds = world_streams(settings.run.seed, "market", ranks, settings.training.num_envs, rounds_over=rounds_over)
+    return TradingMarkets(seeds, settings.trading, history=history, threads=threads)
+
+
+def what_is_trained_on(settings: TraderSettings, folder: Path, ranks: Ranks) -> str:
+    """The environments of all ranks, for people."""
+    each, data = settings.training.num_envs, settings.history.data
+    others = (ranks.world_size - 1) * each
+    if not data:
+        return f"{each + others} environments on simulated markets; output in {folder}/"
+    return f"{each} environments on {data}{f', {others} on simulated markets' if others else ''}; output in {folder}/"
+
+
+def run(trainer: PPOTrainer, folder: Path, console: Console) -> int:
+    """Train to the end or to Ctrl-C, and print where the output is."""
+    try:
+        with stop_on_signals(trainer):
+            trainer.run()
+    finally:
+        for observer in trainer.observers:
+            observer.close()
+        leave_lost_terminal()
+    ended = trainer.episodes_over >= trainer.episodes
+    if trainer.ranks.is_main and (kept := checkpoints(folder)):
+        done = f"{trainer.episodes_over:,} episodes, {trainer.total_steps:,} steps. The network is {kept[-1]}"
+        console.print(done, soft_wrap=True)
+        if not ended:
+            resume = f"Continue: python train_ppo_lstm.py --checkpoint-dir {folder} --resume"
+            console.print(resume, markup=False, soft_wrap=True)
+    return 0 if ended else INTERRUPTED
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,433 @@
+"""Show the results of a run: a table of its iterations, totals, and the best model; also of train_ppo_lstm.py.
+
+    python scripts/view_results.py runs/connect_four
+    python scripts/view_results.py --training runs/connect_four/training_stats.json --last 5
+    python scripts/view_results.py runs/connect_four --game 17             step through game 17; -1 is the last one
+    python scripts/view_results.py runs/connect_four --html report.html    a page with curves, tables and games
+    python scripts/view_results.py runs/connect_four --png curves.png      the curves as a picture
+    python scripts/view_results.py runs/a runs/b --html report.html        several runs, their curves over each other
+    python scripts/view_results.py runs/chess --pgn games.pgn              all self-play games, for chess programs
+    python scripts/view_results.py runs/go9 --sgf games.sgf                all self-play games, for Go programs
+    python scripts/view_results.py runs/go9 --export models/go9.safetensors    the newest model, with a model card
+    python scripts/view_results.py checkpoints_ppo --html report.html      a PPO run, with its last episode
+
+"Search err" is the share of positions in which search's move throws away what perfect play would get, "Policy err" the
+same for the network's first choice without search. Elo is relative to a random player at 0. The number after ± is half
+the width of the 95 % interval. "Score" is the mean score of one-player games in self-play, "Measured" that of games
+played to measure it. Metrics that were not measured are left out.
+"""
+
+import argparse
+import io
+import re
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from operator import itemgetter
+from pathlib import Path
+
+if __name__ == "__main__":
+    from keima.base.system.signals import ends_at_once
+
+    ends_at_once()
+
+from keima.base.disk_words import in_words
+from keima.base.run_folder import STATS_NAME, stats_path
+from keima.base.system.signals import interruptible
+from keima.base.system.start import before_imports, reports_compiling
+from keima.config.flags import whole
+from keima.data.ledger import read_ledger
+
+LAST_ITERATIONS = 20  # iterations shown
+
+
+def parse(argv: Sequence[str] | None) -> argparse.Namespace:
+    """The command line; ``paths`` are the statistics files that it names, and ``path`` is the first one."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    which = parser.add_mutually_exclusive_group(required=True)
+    which.add_argument(
+        "runs",
+        nargs="*",
+        type=Path,
+        default=[],
+        metavar="RUN",
+        help="the run's folder, or its name if it is in runs/; several are compared with --html or --png",
+    )
+    which.add_argument("--training", type=Path, metavar="FILE", help="its training_stats.json, or the folder")
+    parser.add_argument(
+        "--last",
+        type=whole(),
+        default=LAST_ITERATIONS,
+        metavar="N",
+        help="iterations in the table (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--game", type=whole(None), metavar="N", help="step through a recorded game, from 1; -1 is the last one"
+    )
+    parser.add_argument("--html", type=Path, metavar="FILE", help="write a page with everything and some games")
+    parser.add_argument("--png", type=Path, metavar="FILE", help="draw the curves as a picture")
+    parser.add_argument(
+        "--svg", type=Path, metavar="FILE", help="draw this program's output as a picture of a terminal"
+    )
+    parser.add_argument("--pgn", type=Path, metavar="FILE", help="write all self-play games as PGN; only for chess")
+    parser.add_argument(
+        "--sgf",
+        type=Path,
+        metavar="FILE|DIR",
+        help="write all self-play games as SGF, to one file or a folder; only for Go",
+    )
+    parser.add_argument(
+        "--export",
+        type=Path,
+        metavar="FILE",
+        help="write the newest model to NAME.safetensors, and its card to NAME.md",
+    )
+    parser.add_argument(
+        "--benchmark",
+        type=Path,
+        nargs="+",
+        default=[],
+        metavar="FILE",
+        help="with --export: results of benchmark.py --save, for the card",
+    )
+    args = parser.parse_args(argv)
+    if args.benchmark and not args.export:
+        parser.error("--benchmark needs --export")
+    if len(args.runs) > 1 and not (args.html or args.png):
+        parser.error("several runs are compared with --html FILE or --png FILE")
+    if len(args.runs) > 1 and (args.game is not None or args.svg or args.pgn or args.sgf or args.export):
+        parser.error("--game, --svg, --pgn, --sgf and --export are for one run")
+    args.paths = [stats_path(run) for run in args.runs or [args.training]]
+    args.path = args.paths[0]
+    return args
+
+
+def see(args: argparse.Namespace) -> None:
+    """Check that the statistics files, or the run with games, exist.
+
+    Raises:
+        ValueError: it does not.
+    """
+    games = args.game is not None or args.pgn or args.sgf
+    if games and args.path.name == STATS_NAME:
+        read_ledger(args.path.parent).close()
+        return
+    for path in args.paths:
+        if not path.exists():
+            raise ValueError(f"{path} is not there: name a run's folder (it has the file after its first iteration)")
+
+
+if __name__ == "__main__":
+    before_imports(parse, see, loading="PyTorch")
+
+from rich.console import Console
+from rich.text import Text
+
+from keima.base.files import write_atomically
+from keima.base.formats import (
+    FAINT,
+    FILE_WIDTH,
+    TITLE,
+    count,
+    duration,
+    mean_return,
+    percent,
+    points,
+    rate,
+    rating,
+    table,
+)
+from keima.networks.architectures.auxiliary_heads import predictions_of
+from keima.networks.predictions import Predict
+from keima.play.network_loader import network_from_run
+from keima.ppo import results as ppo_results
+from keima.ppo.rounds import Round, read_rounds
+from keima.report.charts.calibration import Bin, calibration_of
+from keima.report.charts.page import compared, page, report_charts
+from keima.report.charts.png import picture
+from keima.report.charts.run_charts import AXES
+from keima.report.files.model_card import export_model
+from keima.report.files.run_files import StatsRow, read_stats
+from keima.report.games.game_export import games_as_pgn, games_as_sgf, write_games
+from keima.report.games.game_view import game_of, recorded_game, sample_games
+from keima.report.metrics import METRICS
+from keima.report.tables import TRENDS, history, trends
+from keima.report.terminal.steps import keyboard, print_game, step_through
+
+PAGE_NOTE, PICTURE_NOTE, TERMINAL_NOTE = "open it in a browser", "the run's curves", "this output as a picture"
+
+
+def summary(rows: Sequence[StatsRow], run_dir: Path) -> list[tuple[str, str]]:
+    """The results of the run, as titles and texts."""
+    last = rows[-1]
+    planned = f" of {last.iterations:,}" if last.iterations else ""
+    speed = f", {rate(last.total_games / last.seconds)} a second over the whole time" if last.seconds > 0 else ""
+    lines = [
+        ("Run", str(run_dir)),
+        ("Iterations", f"{last.iteration:,}{planned} in {duration(last.seconds)}"),
+        ("Games", f"{last.total_games:,}{speed}"),
+        ("Positions", f"{last.total_positions:,}, of which {count(last.window_positions)} in the window"),
+    ]
+    bests = best_figures(rows)
+    lines += [(title, f"{figure}, by model {version:,}") for title, figure, version in bests]
+    if bests:
+        lines.append(("Best model", model_place(run_dir, bests[0][2])))
+    return lines
+
+
+def best_figures(rows: Sequence[StatsRow]) -> list[tuple[str, str, int]]:
+    """The best result of each measurement: its title, text, and model version."""
+    evaluations = [row.evaluation for row in rows if row.evaluation]
+    search = [
+        (evaluation.search_error, evaluation) for evaluation in evaluations if evaluation.search_error is not None
+    ]
+    policy = [
+        (evaluation.policy_error, evaluation) for evaluation in evaluations if evaluation.policy_error is not None
+    ]
+    elo = [(evaluation.elo, evaluation) for evaluation in evaluations if evaluation.elo is not None]
+    score = [(evaluation.score.mean, evaluation) for evaluation in evaluations if evaluation.score]
+    returns = [
+        (evaluation.random_return, evaluation) for evaluation in evaluations if evaluation.random_return is not None
+    ]
+    bests = []
+    if score:
+        mean, best = max(score, key=itemgetter(0))
+        bests.append(
+            ("Highest mean score", points(mean, best.score.margin if best.score else None), best.model_version)
+        )
+    if search:
+        error, best = min(search, key=itemgetter(0))
+        bests.append(("Least search error", percent(error, best.search_error_margin), best.model_version))
+    if policy:
+        error, best = min(policy, key=itemgetter(0))
+        bests.append(("Least policy error", percent(error), best.model_version))
+    if elo:
+        highest, best = max(elo, key=itemgetter(0))
+        bests.append(("Highest Elo", rating(highest, best.elo_margin), best.model_version))
+    if returns:
+        highest, best = max(returns, key=itemgetter(0))
+        figure = mean_return(highest, best.random_return_margin)
+        bests.append(("Highest mean return", f"{figure} against random players", best.model_version))
+    return bests
+
+
+def model_place(run_dir: Path, version: int) -> str:
+    """The path of a model of the run, or a note that it is gone."""
+    path = run_dir / "models" / f"model-{version:06d}.model"
+    return str(path) if path.exists() else f"model {version:,}, whose file is no longer in {path.parent}"
+
+
+def report(rows: Sequence[StatsRow], run_dir: Path, *, last: int, width: int) -> list[Text]:
+    """The table of the ``last`` iterations, sparklines over all of them, and the summary."""
+    titles = summary(rows, run_dir)
+    lines = [*table(history(rows), rows[-last:], width), Text(), *trends(TRENDS, METRICS, rows, width), Text()]
+    if len(rows) > last:
+        lines.insert(0, Text(f"The last {last} of {len(rows):,} iterations:", FAINT))
+    return [*lines, *(Text.assemble((f"{title:<20}", FAINT), (text, TITLE)) for title, text in titles)]
+
+
+@interruptible
+@reports_compiling
+def main(argv: Sequence[str] | None = None) -> int:
+    """Print the results; returns the exit code: 2 if there are none."""
+    args = parse(argv)
+    if args.game is not None:
+        return browse_game(args.path.parent, args.game)
+    if args.pgn or args.sgf:
+        return export_games(args.path.parent, pgn=args.pgn, sgf=args.sgf)
+    try:
+        see(args)
+        if len(args.paths) > 1:
+            return compare(args)
+        rounds, rows = read(args.path)
+    except (OSError, ValueError) as error:
+        print(f"view_results: {in_words(error)}", file=sys.stderr)
+        return 2
+    if args.export:
+        return export(args.path.parent, args.export, rows, args.benchmark)
+    if rounds:
+        return print_rounds(args, rounds)
+    files = ((args.html, write_page), (args.png, write_picture))
+    if args.html or args.png:
+        bins = calibration(args.path.parent)
+        return max(make(path, rows, args.path.parent, bins) for path, make in files if path)
+    if args.svg:
+        return write(
+            args.svg,
+            lambda: terminal_picture(report(rows, args.path.parent, last=args.last, width=FILE_WIDTH)),
+            TERMINAL_NOTE,
+        )
+    print_lines(lambda width: report(rows, args.path.parent, last=args.last, width=width))
+    return 0
+
+
+def read(path: Path) -> tuple[list[Round], list[StatsRow]]:
+    """The rounds of a PPO run, or the iterations of any other; one of both is empty.
+
+    Raises:
+        ValueError: both are, or it is no statistics file.
+        OSError: it is missing or may not be read.
+    """
+    rounds = read_rounds(path)
+    rows = read_stats(path) if rounds is None else []
+    if not rounds and not rows:
+        raise ValueError(f"{path} holds no iterations yet")
+    return rounds or [], rows
+
+
+def compare(args: argparse.Namespace) -> int:
+    """Write several runs, whose curves lie over each other, to files; returns the exit code: 2 if that fails.
+
+    Raises:
+        ValueError: some run has no iterations, or only some are PPO runs.
+        OSError: a file is missing or may not be read.
+    """
+    found = [read(path) for path in args.paths]
+    of_ppo = [bool(rounds) for rounds, _ in found]
+    if any(of_ppo) and not all(of_ppo):
+        raise ValueError(f"{args.paths[of_ppo.index(True)]} is of a PPO run: compare it with others of its kind")
+    folders = [path.parent.resolve() for path in args.paths]
+    names = [folder.name for folder in folders]
+    names = names if len(set(names)) == len(names) else list(map(str, folders))
+    runs, summaries = [], []
+    for (rounds, rows), name, folder in zip(found, names, folders, strict=True):
+        drawn = ppo_results.charts(rounds, folder) if rounds else report_charts(name, rows, calibration(folder))
+        runs.append(replace(drawn, name=name))
+        summaries.append(ppo_results.summary(rounds, folder) if rounds else summary(rows, folder))
+    axes = ppo_results.AXES if all(of_ppo) else AXES
+    codes = []
+    if args.html:
+        codes.append(write(args.html, lambda: compared(runs, summaries, axes).encode(), PAGE_NOTE))
+    if args.png:
+        codes.append(
+            write(args.png, lambda: picture(" and ".join(names), runs, next(iter(axes.items()))), PICTURE_NOTE)
+        )
+    return max(codes)
+
+
+def print_rounds(args: argparse.Namespace, rounds: Sequence[Round]) -> int:
+    """Print a PPO run, or write it to files; returns the exit code: 2 if a file cannot be written."""
+    folder = args.path.parent
+    if args.html or args.png:
+        page_written = (
+            write(args.html, lambda: ppo_results.page(rounds, folder).encode(), PAGE_NOTE) if args.html else 0
+        )
+        drawn = write(args.png, lambda: ppo_results.drawn(rounds, folder), PICTURE_NOTE) if args.png else 0
+        return max(page_written, drawn)
+    print_lines(lambda width: ppo_results.report(rounds, folder, last=args.last, width=width))
+    return 0
+
+
+def terminal_picture(lines: Sequence[Text]) -> bytes:
+    """A terminal with these lines, as a self-contained SVG file."""
+    console = Console(record=True, width=FILE_WIDTH, file=io.StringIO(), highlight=False, force_terminal=True)
+    for line in lines:
+        console.print(line, soft_wrap=True)
+    drawn = console.export_svg(title="python scripts/view_results.py", unique_id="keima")
+    return re.sub(r"@font-face \{.*?\}\s*", "", drawn, flags=re.DOTALL).encode()
+
+
+def print_lines(lines: Callable[[int], Sequence[Text]]) -> None:
+    """Print lines made for the terminal's width."""
+    console = Console(highlight=False)
+    for line in lines(console.width if console.is_terminal else FILE_WIDTH):
+        console.print(line, soft_wrap=True)
+
+
+def write(path: Path, make: Callable[[], bytes], what: str) -> int:
+    """Write a file and print what it is; returns the exit code: 2 if that fails."""
+    try:
+        write_atomically(path, make(), mode=0o644)
+    except (ValueError, OSError) as error:
+        print(f"view_results: {in_words(error)}", file=sys.stderr)
+        return 2
+    print(f"{path}: {what}")
+    return 0
+
+
+def browse_game(run_dir: Path, number: int) -> int:
+    """Step through a recorded game, or print it without a terminal; returns the exit code: 2 if there is none."""
+    console = Console(highlight=False)
+    try:
+        view = recorded_game(run_dir, number)
+    except (ValueError, OSError) as error:
+        print(f"view_results: {in_words(error)}", file=sys.stderr)
+        return 2
+    if console.is_terminal and sys.stdin.isatty():
+        with keyboard() as read_key, suppress(KeyboardInterrupt):
+            step_through(view, console, read_key)
+    else:
+        print_game(view, console)
+    return 0
+
+
+def write_page(path: Path, rows: Sequence[StatsRow], run_dir: Path, bins: Sequence[Bin]) -> int:
+    """Write the run's page, without games if they cannot be read; returns the exit code: 2 if that fails."""
+    try:
+        games = sample_games(run_dir, predictor(run_dir))
+    except (ValueError, OSError) as error:
+        print(f"view_results: the page has no games: {in_words(error)}", file=sys.stderr)
+        games = []
+    return write(
+        path, lambda: page(run_dir.resolve().name, summary(rows, run_dir), rows, games, bins).encode(), PAGE_NOTE
+    )
+
+
+def predictor(run_dir: Path) -> Predict | None:
+    """The predictions of a run's newest network, if it has learned any.
+
+    Raises:
+        ValueError: there is no such run, or this program does not play it.
+    """
+    with read_ledger(run_dir) as ledger:
+        if not game_of(ledger).won_by_area:
+            return None
+    try:
+        playable = network_from_run(run_dir)
+        return predictions_of(playable.model.build(playable.game))
+    except (ValueError, OSError) as error:
+        print(f"view_results: the network's predictions are not drawn: {in_words(error)}", file=sys.stderr)
+        return None
+
+
+def calibration(run_dir: Path) -> list[Bin]:
+    """The calibration of search in the newest games; empty if they cannot be read."""
+    try:
+        return calibration_of(run_dir, log_event=lambda text: print(f"view_results: {text}", file=sys.stderr))
+    except ValueError:
+        return []
+
+
+def export(run_dir: Path, path: Path, rows: Sequence[StatsRow], benchmarks: Sequence[Path]) -> int:
+    """Write the run's newest model and its card; returns the exit code: 2 if that fails."""
+    try:
+        card = export_model(run_dir, path, rows, benchmarks)
+    except (ValueError, OSError) as error:
+        print(f"view_results: {in_words(error)}", file=sys.stderr)
+        return 2
+    print(f"{path}: model for scripts/play.py --model, {path.stat().st_size:,} bytes")
+    print(f"{card}: its card; add what you know of it")
+    return 0
+
+
+def export_games(run_dir: Path, *, pgn: Path | None, sgf: Path | None) -> int:
+    """Write the run's games; returns the exit code: 2 if that fails."""
+    for path, games in ((pgn, games_as_pgn(run_dir)), (sgf, games_as_sgf(run_dir))):
+        if path:
+            try:
+                print(f"{path}: {write_games(path, games):,} games")
+            except (ValueError, OSError) as error:
+                print(f"view_results: {in_words(error)}", file=sys.stderr)
+                return 2
+    return 0
+
+
+def write_picture(path: Path, rows: Sequence[StatsRow], run_dir: Path, bins: Sequence[Bin]) -> int:
+    """Write the run's curves as a PNG file; returns the exit code: 2 if that fails."""
+    name, over = run_dir.resolve().name, next(iter(AXES.items()))
+    return write(path, lambda: picture(name, [report_charts(name, rows, bins)], over), PICTURE_NOTE)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,261 @@
+"""Watch a run from another terminal, or over SSH: its results, its speed, and the time left.
+
+    python scripts/watch_training.py runs/connect_four
+    python scripts/watch_training.py --file runs/connect_four/training_stats.json --simple
+    python scripts/watch_training.py runs/connect_four --once
+
+The screen (or, with --simple, one line per iteration) follows the file until Ctrl-C. "Search err" is the share of
+positions in which search's move throws away what perfect play would get, "Policy err" the same for the network's first
+choice without search; Elo is relative to a random player at 0. Metrics that were not measured are left out.
+"""
+
+import argparse
+import os
+import pwd
+import select
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from datetime import datetime
+from pathlib import Path
+
+if __name__ == "__main__":
+    from keima.base.system.signals import ends_at_once
+
+    ends_at_once()
+
+from keima.base.run_folder import STATS_NAME, stats_path
+from keima.base.system.signals import interruptible
+from keima.base.system.start import before_imports
+
+
+def parse(argv: Sequence[str] | None) -> argparse.Namespace:
+    """The command line; ``path`` is the statistics file that it names."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    which = parser.add_mutually_exclusive_group(required=True)
+    which.add_argument(
+        "run", nargs="?", type=Path, metavar="RUN", help="the run's folder, or its name if it is in runs/"
+    )
+    which.add_argument("--file", type=Path, metavar="FILE", help="its training_stats.json, or the folder")
+    parser.add_argument("--simple", action="store_true", help="plain lines, for slow connections and for pipes")
+    parser.add_argument("--once", action="store_true", help="show the current state and exit")
+    args = parser.parse_args(argv)
+    args.path = stats_path(args.file or args.run)
+    return args
+
+
+def see(args: argparse.Namespace) -> None:
+    """Check that there is something to watch.
+
+    Raises:
+        ValueError: there is nothing.
+    """
+    with suppress(PermissionError):  # reported later, with a remedy
+        if problem := missing(args.path):
+            raise ValueError(problem)
+
+
+def missing(path: Path) -> str:
+    """What is missing, or nothing; a run's file may appear later, but not its folder."""
+    if not path.parent.is_dir() or (not path.exists() and path.name != STATS_NAME):
+        return f"there is no {path}: name a run's folder, such as runs/connect_four, or the {STATS_NAME} in it"
+    return ""
+
+
+if __name__ == "__main__":
+    before_imports(parse, see)
+
+from rich.console import Console
+from rich.live import Live
+
+from keima.base.file_stamp import FileStamp
+from keima.base.formats import duration
+from keima.base.reports import ProgressReport
+from keima.base.run_lock import LOCK, is_held
+from keima.report.files.run_files import StatsRow, UnreadableStats, read_stats
+from keima.report.tables import Frame
+from keima.report.terminal.plain import iteration_line
+
+POLL_SECONDS = 1.0
+LINES_AT_FIRST = 10  # iterations that --simple prints first
+RECENT = 8  # iterations over which their duration is averaged
+STALL_FACTOR, STALL_SECONDS = 3, 60  # an iteration is late after three usual durations, but not before a minute
+
+
+class Output(Console):
+    """A console that leaves a broken pipe to us."""
+
+    def on_broken_pipe(self) -> None:
+        """Raise it; rich would end the program as failed.
+
+        Raises:
+            BrokenPipeError: always.
+        """
+        raise BrokenPipeError
+
+
+class Stats:
+    """A statistics file, read again whenever it changes; while it cannot be read, its last rows stay."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.rows: list[StatsRow] = []
+        self.problem = ""
+        self.unreadable = ""  # the problem, if it is one of permissions
+        self.written = 0.0  # seconds since 1970
+        self._seen: FileStamp | None = None
+
+    def poll(self) -> None:
+        """Read the file if it has changed."""
+        try:
+            seen = FileStamp.of(self.path)
+            if seen == self._seen:
+                return
+            self._seen, self.rows, self.problem = seen, read_stats(self.path), ""
+            self.written = seen.written
+        except FileNotFoundError:
+            self._seen, self.problem = None, f"{self.path} is not there yet: it appears after the first iteration"
+        except PermissionError:
+            self.problem = self.unreadable = may_not_read(self.path)
+        except (OSError, UnreadableStats) as error:
+            self.problem = str(error)
+
+    def age(self) -> float:
+        """Seconds since the last iteration ended."""
+        return max(time.time() - self.written, 0.0)
+
+    def finished(self) -> bool:
+        """Whether the run has reached its planned end."""
+        last = self.rows[-1]
+        return last.iteration == last.iterations or (
+            last.seconds_left is not None and last.seconds_left <= POLL_SECONDS
+        )
+
+    def note(self) -> str:
+        """What the reader should know about the metrics, or nothing."""
+        if self.problem or not self.rows or self.finished():
+            return self.problem
+        folder, when = self.path.parent, f"{datetime.fromtimestamp(self.written):%Y-%m-%d %H:%M:%S}"
+        if (folder / LOCK).exists() and not is_held(folder):
+            return f"The run has stopped before its end: its last iteration ended {when}; --resume continues it."
+        if len(self.rows) < 2:
+            return ""
+        recent = self.rows[-RECENT:]
+        usual = (recent[-1].seconds - recent[0].seconds) / (len(recent) - 1)
+        if self.age() < max(STALL_FACTOR * usual, STALL_SECONDS):
+            return ""
+        return f"No new iteration since {when}; the last ones took {duration(usual)} each."
+
+
+def screen(stats: Stats) -> Frame:
+    """The screen of a terminal."""
+    name = stats.path.resolve().parent.name
+    if not stats.rows:
+        return Frame(name=name, game="", note=stats.note())
+    last = stats.rows[-1]
+    now = ProgressReport(
+        phase=f"{'finished' if stats.finished() else 'done'} {duration(stats.age())} ago",
+        iteration=last.iteration,
+        iterations=last.iterations,
+        seconds=last.seconds,
+        seconds_left=None if last.seconds_left is None else max(last.seconds_left - stats.age(), 0.0),
+        total_games=last.total_games,
+        games_wanted=0,
+        games_here=0,
+        games_per_second=last.self_play.games_per_second,
+        evaluations_per_second=sum(worker.evaluations_per_second for worker in last.workers),
+        window_positions=last.window_positions,
+        model_version=last.model_version,
+        workers=last.workers,
+    )
+    return Frame(name=name, game="", now=now, rows=stats.rows, note=stats.note())
+
+
+def watch_screen(stats: Stats, console: Console) -> None:
+    """Redraw the screen until the terminal is closed."""
+    with Live(get_renderable=lambda: screen(stats), console=console, screen=True, auto_refresh=False) as live:
+        while not reader_is_gone(console):
+            live.refresh()
+            time.sleep(POLL_SECONDS)
+            stats.poll()
+
+
+def watch_lines(stats: Stats, console: Console) -> None:
+    """Write a line for each new iteration and each new note, until the reader is gone."""
+    shown, noted = write_lines(stats.rows[-LINES_AT_FIRST:], console), ""
+    while not reader_is_gone(console):
+        note = stats.note()
+        if note and note != noted:
+            console.out(note, highlight=False)
+        noted = note
+        time.sleep(POLL_SECONDS)
+        stats.poll()
+        new = [row for row in stats.rows if row.iteration > shown]
+        # A run resumed from its last checkpoint repeats iterations: go back with it.
+        shown = write_lines(new, console) or min(shown, stats.rows[-1].iteration if stats.rows else 0)
+
+
+def reader_is_gone(console: Console) -> bool:
+    """Whether the reader has closed the output, as when an SSH connection ends."""
+    try:
+        output = console.file.fileno()
+    except (OSError, ValueError):  # no file of the system's
+        return False
+    watcher = select.poll()
+    watcher.register(output, 0)
+    return any(event & (select.POLLERR | select.POLLHUP | select.POLLNVAL) for _, event in watcher.poll(0))
+
+
+def may_not_read(path: Path) -> str:
+    """The message about a file that this user may not read."""
+    user = pwd.getpwuid(os.geteuid()).pw_name
+    remedy = f"start this program as the user who trains, or have them allow it (chmod o+rX {path.parent})"
+    return f"{path} may not be read by {user}: {remedy}"
+
+
+def write_lines(rows: Sequence[StatsRow], console: Console) -> int:
+    """Write a line per iteration; returns the last one's number, or 0."""
+    for row in rows:
+        console.out(iteration_line(row, row.iterations), highlight=False)
+    return rows[-1].iteration if rows else 0
+
+
+@interruptible
+def main(argv: Sequence[str] | None = None) -> int:
+    """Watch until Ctrl-C; returns the exit code: 2 if there is nothing to watch."""
+    args = parse(argv)
+    console, stats = Output(highlight=False), Stats(args.path)
+    stats.poll()
+    problem = stats.unreadable or missing(stats.path) or unwatchable(stats, once=args.once)
+    if problem:
+        print(f"watch_training: {problem}", file=sys.stderr)
+        return 2
+    if args.once and args.simple:
+        write_lines(stats.rows[-LINES_AT_FIRST:], console)
+    elif args.once:
+        console.print(screen(stats))
+    else:
+        follow(stats, console, lines=args.simple or not console.is_terminal)
+    return 0
+
+
+def unwatchable(stats: Stats, *, once: bool) -> str:
+    """Why there is nothing to watch yet, or nothing."""
+    if once and not stats.rows:
+        return stats.problem or f"{stats.path} holds no iterations yet"
+    return ""
+
+
+def follow(stats: Stats, console: Console, *, lines: bool) -> None:
+    """Watch until Ctrl-C, or until the reader is gone."""
+    try:
+        (watch_lines if lines else watch_screen)(stats, console)
+    except KeyboardInterrupt:
+        return
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes it once more at its end
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,264 @@
+#!/usr/bin/env python3
+"""Play games in one worker folder: the program of a worker machine.
+
+The main node starts it over SSH, one per GPU (or one per core of a machine without GPUs), sends models and fetches
+games. Start it by hand to see what a worker does:
+
+    python start_worker.py --folder workers/worker1 --gpu 0
+
+It watches the folder's inbox for its assignment, puts finished games into its outbox, and ends by itself if no Coach
+has asked for games for a while. On Ctrl-C or kill it hands over its finished games. A second Ctrl-C ends it at once.
+"""
+
+if __name__ == "__main__":
+    from keima.base.system.signals import ends_at_once
+
+    ends_at_once()  # before the imports, which take seconds
+
+import argparse
+import io
+import logging
+import os
+import platform
+import signal
+import sys
+from collections.abc import Sequence
+from logging.handlers import RotatingFileHandler
+from pathlib import Path
+from types import FrameType
+
+from keima.base.system.logs import log_to
+from keima.base.system.signals import heeds_hangup, leave_lost_terminal
+from keima.cluster.agent.process import CommandFailed, claim, let_go, locked
+from keima.cluster.machines.release import WORKER_CLASS
+from keima.config.flags import whole
+from keima.games import GAMES
+
+log = logging.getLogger("start_worker")
+
+LOG_BYTES = 4 * 2**20  # and the same for the rotated file
+ALREADY_RUNNING = 3
+ENDED_SECONDS = (
+    120.0  # for the lock of a process to be free that a scheduler has ended; NFS needs 90 if its machine died
+)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the program; returns its exit code: 0, or 2 when something is wrong that can be put right, or 3 if the folder
+    has its worker.
+    """
+    arguments = parse(argv)
+    folder = arguments.folder
+    start_log(arguments.log)
+    if arguments.rehearse:
+        use_device(arguments.gpu)
+        log.info("rehearsal: loading PyTorch, and compiling what is not compiled yet")
+        try:
+            rehearse(arguments.rehearse, device=device_of(arguments.gpu))
+        except ValueError as error:
+            log.error("the rehearsal has failed: %s", error)
+            return 2
+        return 0
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        if arguments.scheduled:
+            forget_ended(folder)
+        other = claim(folder, [str(argument) for argument in sys.argv])
+    except (OSError, CommandFailed) as error:
+        log.error("the worker cannot start: %s", error)
+        return 2
+    if other is not None:
+        log.error("%s has its worker already: process %d", folder, other)
+        return ALREADY_RUNNING
+    assigned = arguments.scheduled and bool(os.environ.get("CUDA_VISIBLE_DEVICES"))
+    if not assigned:
+        use_device(arguments.gpu)
+    log.info(
+        "worker %s: process %d, Python %s, %s",
+        folder.name,
+        os.getpid(),
+        platform.python_version(),
+        "on the GPU that the scheduler has assigned" if assigned else device_text(arguments.gpu),
+    )
+    try:
+        play(folder, arguments.worker_class, device="cuda" if assigned else device_of(arguments.gpu))
+    except Exception:
+        log.exception("worker %s ends", folder.name)
+        return 1
+    finally:
+        let_go(folder)
+    log.info("worker %s has handed over its games and ends", folder.name)
+    return 0
+
+
+def parse(argv: Sequence[str] | None) -> argparse.Namespace:
+    """Parse the command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument("--folder", type=Path, help="the worker folder; created if missing")
+    rehearsal = "play a few games of GAME instead, to test and compile everything"
+    what.add_argument("--rehearse", metavar="GAME", choices=GAMES, help=rehearsal)
+    parser.add_argument(
+        "--gpu",
+        type=whole(0),
+        metavar="N",
+        help="play on this GPU, as nvidia-smi numbers them, and never on the CPU instead (default: on one core of the "
+        "CPU)",
+    )
+    parser.add_argument(
+        "--worker-class",
+        default=WORKER_CLASS,
+        metavar="MODULE.CLASS",
+        help=f"the worker's class (default: {WORKER_CLASS})",
+    )
+    scheduled = "be a job of a scheduler such as Slurm: on the GPU that it has assigned, in place of an ended job"
+    parser.add_argument("--scheduled", action="store_true", help=scheduled)
+    parser.add_argument("--log", type=Path, metavar="FILE", help="log file (default: the terminal)")
+    return parser.parse_args(argv)
+
+
+def forget_ended(folder: Path) -> None:
+    """Remove the record of the folder's last process: the scheduler has ended it, on whatever machine it ran.
+
+    Raises:
+        CommandFailed: it has not ended, as it holds the worker's lock.
+    """
+    try:
+        with locked(folder / "worker.lock", ENDED_SECONDS):
+            (folder / "process.json").unlink(missing_ok=True)
+    except CommandFailed as error:
+        text = (
+            f"another worker still holds the lock of {folder} after {ENDED_SECONDS:.0f} s, perhaps on another machine"
+        )
+        raise CommandFailed(text, "busy") from error
+
+
+def use_device(gpu: int | None) -> None:
+    """Show this process its GPU alone, or none; torch, which is imported later, reads this once."""
+    if gpu is None:
+        os.environ["CUDA_VISIBLE_DEVICES"] = ""
+        os.environ.setdefault("OMP_NUM_THREADS", "1")
+    else:
+        os.environ.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
+        os.environ["CUDA_VISIBLE_DEVICES"] = str(gpu)
+
+
+def device_text(gpu: int | None) -> str:
+    """Return the device in words."""
+    return "on one core" if gpu is None else f"on GPU {gpu}"
+
+
+def device_of(gpu: int | None) -> str:
+    """Return the device of the networks, as ``Evaluator`` has it."""
+    return "cpu" if gpu is None else "cuda"
+
+
+def play(folder: Path, worker_class: str, *, device: str) -> None:
+    """Be the folder's worker until it ends; without its device it plays nothing, and says in its heartbeat why.
+
+    Raises:
+        RuntimeError: the folder was deleted while this process started, and has another worker now.
+    """
+    signal.signal(signal.SIGINT, hand_over)
+    if heeds_hangup():
+        signal.signal(signal.SIGHUP, hand_over)
+    # Torch reads the environment now.
+    from keima.networks.inference.evaluator import use_threads
+    from keima.worker.worker_class import load_worker_class
+
+    if device == "cpu":
+        use_threads(1)  # one thread per process scales better than several threads in one
+    kind = load_worker_class(worker_class)
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    other = claim(folder, sys.argv)  # again: the imports take seconds, in which the folder may be deleted
+    if other is not None:
+        raise RuntimeError(f"{folder} was deleted and created again, and has another worker: process {other}")
+    worker = kind(folder)
+    worker.device = device
+    worker.run()
+
+
+def rehearse(name: str, *, device: str) -> None:
+    """Play with an untrained network, with itself and against a random player: that uses and compiles everything that a
+    worker needs.
+
+    Raises:
+        ValueError: there is no such device; the text says what is missing.
+    """
+    from keima.config.schema import NetworkSettings, SearchSettings
+    from keima.evaluation.match import RandomPlayer, SearchPlayer, play_match
+    from keima.games import load_game
+    from keima.networks.inference.evaluator import Evaluator
+    from keima.networks.network import build_network
+    from keima.search.move_search import Search
+    from keima.self_play.parallel_games import SelfPlay
+
+    game = load_game(name)
+    network = build_network(game, **NetworkSettings(blocks=1, channels=8).arguments())
+    evaluator = Evaluator(network.eval(), game, device=device, max_batch=2)
+    settings = SearchSettings(num_simulations=4, cheap_simulations=2)
+    self_play = SelfPlay(game, evaluator, settings, parallel_games=2)
+    self_play.begin([1, 2])
+    while self_play.num_playing:
+        self_play.advance()
+    if game.num_players > 1:
+        player = SearchPlayer(Search(game, evaluator, settings, num_simulations=4, num_trees=2))
+        play_match(game, player, RandomPlayer(game, 1), pairs=1, opening_plies=2, seed=1)
+    log.info("rehearsal: games of %s have been played with %s", name, evaluator.describe())
+
+
+def hand_over(number: int, frame: FrameType | None) -> None:
+    """End as on SIGTERM, whose handler the worker sets; the second time at once, except for a closed terminal."""
+    signal.signal(number, signal.SIG_IGN if number == signal.SIGHUP else signal.SIG_DFL)
+    leave_lost_terminal()
+    signal.raise_signal(signal.SIGTERM)
+
+
+def start_log(path: Path | None) -> None:
+    """Send log lines and printed text to ``path``, at most twice ``LOG_BYTES``; or to the terminal."""
+    if path is None:
+        log_to(logging.StreamHandler())
+        return
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    log_to(LogFile(path, maxBytes=LOG_BYTES, backupCount=1, encoding="utf-8"))
+    logging.captureWarnings(True)
+    sys.stdout, sys.stderr = Printed(logging.INFO), Printed(logging.WARNING)
+
+
+class LogFile(RotatingFileHandler):
+    """A log file that is rotated when it is full; what libraries write to standard error goes to the new one too."""
+
+    def doRollover(self) -> None:  # noqa: N802 - logging's name
+        """Rotate the file."""
+        super().doRollover()
+        if self.stream is None:
+            return
+        for descriptor in (1, 2):
+            os.dup2(self.stream.fileno(), descriptor)
+
+
+class Printed(io.TextIOBase):
+    """A stream whose lines become log lines."""
+
+    def __init__(self, level: int) -> None:
+        self._level = level
+        self._rest = ""
+
+    def write(self, text: str) -> int:
+        """Take text; each complete line is logged."""
+        *lines, self._rest = (self._rest + text).split("\n")
+        for line in lines:
+            if line.strip():
+                log.log(self._level, "%s", line)
+        return len(text)
+
+    def writable(self) -> bool:
+        """Return True."""
+        return True
+
+
+if __name__ == "__main__":
+    code = main()
+    logging.shutdown()
+    sys.__stdout__.flush() if sys.__stdout__ else None
+    os._exit(code)  # everything is on the disk; a regular exit of torch and the compiler would take seconds

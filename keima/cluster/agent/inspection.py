@@ -1,0 +1,193 @@
+"""Probes a worker's machine: all that the main node checks before it starts a worker.
+
+Like all of ``distributed/remote``, it runs on a worker's machine before anything is installed: standard library only.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from keima.cluster.agent.code import COMPLETE_MARK, code_hash
+from keima.cluster.agent.process import PROC, CommandFailed, boot_id, read_text
+
+OLDEST_PYTHON = (3, 11)
+PROGRAM = "start_worker.py"  # in every checkout
+MOST_CLONES = 4
+TOOL_SECONDS = 10.0  # a driver that hangs must not hang the probe
+
+
+def probe(request: dict[str, Any]) -> dict[str, Any]:
+    """Return all that the main node checks before it starts a worker."""
+    root = Path.cwd()
+    usage = shutil.disk_usage(root)
+    gpus, gpu_error = find_gpus()
+    clones = find_clones(root)
+    theirs = [str(clone / request["clone"]) for clone in clones]
+    code = {folder: code_hash(root / folder, request["extra"]) for folder in [*request["code"], *map(str, clones)]}
+    return {
+        "root": str(root),
+        "writable": writable(root),
+        "disk_free": usage.free,
+        "python": interpreter(
+            request["own"], request["environments"], [*theirs, *request["python"]], request["packages"]
+        ),
+        "platform": platform.platform(),
+        "machine": platform.machine(),
+        "processor": processor(),
+        "cpus": len(os.sched_getaffinity(0)),
+        "memory": memory(),
+        "gpus": gpus,
+        "gpu_error": gpu_error,
+        "kills_processes": kills_processes(),
+        "clock": time.time(),
+        "boot_id": boot_id(),
+        "code": code,
+        "whole": [folder for folder in request["code"] if (root / folder / COMPLETE_MARK).exists()],
+    }
+
+
+def find_clones(root: Path) -> list[Path]:
+    """Return the folders of the home that look like a checkout of ours, except ``root`` itself."""
+    try:
+        folders = sorted(Path.home().iterdir())
+    except (OSError, RuntimeError):
+        return []
+    clones = [path for path in folders if os.access(path / PROGRAM, os.R_OK)]
+    return [path for path in clones if path.resolve() != root.resolve()][:MOST_CLONES]
+
+
+def interpreter(
+    own: str | None, environments: list[str], others: list[str], packages: dict[str, str]
+) -> dict[str, Any] | None:
+    """Return the best interpreter: one that has all packages, else one that is new enough; None if there is none.
+
+    Args:
+        own: the interpreter that the user has named; it has precedence and must work. With it, only environments count.
+        environments: those that bootstrap has made, best first.
+        others: other candidates, best first.
+        packages: versions by name.
+    """
+    found: list[dict[str, Any]] = []
+    if own and shutil.which(str(Path(own).expanduser())) is None:
+        return None
+    for candidate in [own, *environments] if own else [*environments, *others]:
+        path = shutil.which(str(Path(candidate).expanduser()))
+        if path is None:
+            continue
+        try:
+            found.append(inspected(str(Path(path).absolute()), packages))  # links stay: a virtual environment is one
+        except CommandFailed:
+            if candidate == own:
+                raise
+            continue
+        if has_all(found[-1], packages):
+            return found[-1]
+    new = [each for each in found if tuple(each["version"][:2]) >= OLDEST_PYTHON]
+    return next(iter(new or found), None)
+
+
+def inspected(path: str, packages: dict[str, str]) -> dict[str, Any]:
+    """Return what an interpreter reports about itself."""
+    command = [path, sys.argv[0], "inspect", "inspect", json.dumps(list(packages))]
+    try:
+        answer = subprocess.run(command, capture_output=True, stdin=subprocess.DEVNULL, timeout=TOOL_SECONDS)
+        line = next(line for line in answer.stdout.decode().splitlines() if line.startswith("@@inspect "))
+        return dict(json.loads(line.partition(" ")[2])["ok"], path=path)
+    except (OSError, ValueError, LookupError, StopIteration, subprocess.SubprocessError):
+        raise CommandFailed(f"{path} is there but does not work as a Python interpreter", "python") from None
+
+
+def has_all(found: dict[str, Any], packages: dict[str, str]) -> bool:
+    """Return whether an interpreter is new enough and has these versions; builds, such as +cpu, do not matter."""
+    have = found["packages"]
+    return tuple(found["version"][:2]) >= OLDEST_PYTHON and all(
+        (have.get(name) or "").partition("+")[0] == version.partition("+")[0] for name, version in packages.items()
+    )
+
+
+def inspect(packages: list[str]) -> dict[str, Any]:
+    """Return this interpreter's version, those of packages (None: missing), and whether it is a virtual environment."""
+    made = sys.prefix != sys.base_prefix or Path(sys.prefix, "conda-meta").is_dir()
+    result: dict[str, Any] = {"version": list(sys.version_info[:3]), "packages": {}, "environment": made}
+    try:
+        from importlib import metadata
+    except ImportError:  # before Python 3.8
+        return result
+    for name in packages:
+        try:
+            result["packages"][name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            result["packages"][name] = None
+    return result
+
+
+def processor() -> str:
+    """Return a name for the processor, equal only if each can run the other's machine code; empty if unknown."""
+    text = read_text(PROC / "cpuinfo").partition("\n\n")[0]
+    features = sorted(
+        line
+        for line in text.splitlines()
+        if line.startswith(("vendor_id", "cpu family", "model", "flags", "Features", "CPU "))
+    )
+    return hashlib.sha256("\n".join(features).encode()).hexdigest()[:16] if features else ""
+
+
+def find_gpus() -> tuple[list[dict[str, Any]], str]:
+    """Return the NVIDIA GPUs that nvidia-smi lists, and the error if there is a GPU that it does not list."""
+    expected = any(Path("/dev").glob("nvidia[0-9]*")) or (PROC / "driver/nvidia").exists()
+    tool = shutil.which("nvidia-smi")
+    if tool is None:
+        return [], "nvidia-smi is missing" if expected else ""
+    query = [tool, "--query-gpu=index,name,memory.total", "--format=csv,noheader,nounits"]
+    try:
+        answer = subprocess.run(
+            query, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, timeout=TOOL_SECONDS
+        )
+    except (OSError, subprocess.SubprocessError) as error:
+        return [], f"nvidia-smi does not answer: {error}"
+    text = answer.stdout.decode("utf-8", "replace")
+    if answer.returncode:
+        return [], "nvidia-smi fails: " + " ".join(text.split())[:300]
+    rows = [[field.strip() for field in line.split(",")] for line in text.splitlines()]
+    gpus = [row for row in rows if len(row) == 3 and row[0].isdigit()]
+    return [
+        {"index": int(row[0]), "name": row[1], "memory": int(row[2]) * 2**20 if row[2].isdigit() else 0} for row in gpus
+    ], ""
+
+
+def writable(root: Path) -> bool:
+    """Return whether files can be created in ``root``."""
+    test = root / f".write-{os.getpid()}.part"
+    try:
+        test.write_bytes(b"x")
+        test.unlink()
+    except OSError:
+        return False
+    return True
+
+
+def memory() -> int:
+    """Return the bytes of memory that we may use."""
+    most = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    limit = read_text(Path("/sys/fs/cgroup/memory.max")).strip()
+    return min(most, int(limit)) if limit.isdigit() else most
+
+
+def kills_processes() -> bool:
+    """Return whether systemd ends what this user leaves running at logout."""
+    folders = [Path(folder) for folder in ("/etc/systemd", "/run/systemd", "/usr/lib/systemd")]
+    files = [path for folder in folders for path in [folder / "logind.conf", *folder.glob("logind.conf.d/*.conf")]]
+    enabled = any(
+        line.replace(" ", "") == "KillUserProcesses=yes" for path in files for line in read_text(path).splitlines()
+    )
+    name = os.environ.get("USER") or os.environ.get("LOGNAME") or ""
+    return enabled and os.getuid() != 0 and not Path("/var/lib/systemd/linger", name).is_file()

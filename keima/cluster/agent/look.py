@@ -1,0 +1,199 @@
+"""One look at all workers of a machine: what the main node learns from it, and the small things that it changes.
+
+For each worker's folder it puts the new assignment, deletes files that the main node has taken, and returns the
+heartbeat, the files in the outbox, whether the process runs, and small finished files themselves. A folder that belongs
+to another Coach is not touched. What is wrong with one folder is told for that folder alone.
+
+Like all of ``distributed/remote``, it runs on a worker's machine before anything is installed: standard library only.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from keima.cluster.agent.owner import OWNER, check_owner, lock_of
+from keima.cluster.agent.process import CommandFailed, elsewhere, locked, record_at, running
+
+LOOK_LOCK_SECONDS = 0.5  # while another Coach changes the owner; the next look tries again
+MOST_HEARTBEAT = 64 * 2**10  # bytes
+MOST_NAMES = 2000  # of files in one outbox, the oldest games first; the others are listed when these are gone
+NAME_LENGTH = 255
+PART = ".part"
+GAMES = ".games"
+
+
+def look(request: dict[str, Any]) -> tuple[dict[str, Any], bytes]:
+    """Return an answer for each of ``workers``, in the same order, and the content of the files they name.
+
+    Each worker gives ``place``; ``coach``, who must own the folder (empty: anyone); ``seen``, the stamp of the last
+    heartbeat; ``assignment``, a text, or None; ``remove``, names; ``have``, names of games not to send; ``want``, names
+    of other files to send. Of the games, those whose names match ``games`` are sent, up to ``limit`` bytes in all.
+    """
+    games, left = re.compile(request["games"]), int(request["limit"])
+    answers, content = [], b""
+    for each in request["workers"]:
+        try:
+            answer, data = look_at(each, games, left)
+        except CommandFailed as error:
+            answer, data = {"failed": str(error), "kind": error.kind}, b""
+        except Exception as error:
+            kind = "disk" if isinstance(error, OSError) else "failed"
+            answer, data = {"failed": f"{type(error).__name__}: {error}", "kind": kind}, b""
+        answers.append(answer)
+        content += data
+        left -= len(data)
+    return {"workers": answers}, content
+
+
+def look_at(each: dict[str, Any], games: re.Pattern[str], left: int) -> tuple[dict[str, Any], bytes]:
+    """Return the answer for one worker, and the content of the files it names."""
+    place = Path(each["place"])
+    answer: dict[str, Any] = {"mine": is_owner(place, each["coach"])}
+    if not answer["mine"]:
+        return answer, b""
+    if each["assignment"] is not None or each["remove"]:
+        with own_folder(place, each["coach"]) as answer["mine"]:
+            if not answer["mine"]:
+                return answer, b""
+            answer["wrong"] = change(place, each)
+    answer.update(heartbeat_of(place / "worker.json", each["seen"]))
+    answer["running"] = runs(place)
+    entries = listed(place / "outbox")
+    answer["names"] = entries
+    answer["files"], answer["unread"], data = contents(place / "outbox", entries, each, games, left)
+    return answer, data
+
+
+def is_owner(place: Path, coach: str) -> bool:
+    """Return whether the folder has the record of this Coach and no other."""
+    return not coach or [path.name for path in (place / "outbox").glob(f"*{OWNER}")] == [f"{coach}{OWNER}"]
+
+
+@contextlib.contextmanager
+def own_folder(place: Path, coach: str) -> Iterator[bool]:
+    """Keep the folder's owner as it is meanwhile; yield whether it is this Coach."""
+    if not coach:  # games that were set aside
+        yield True
+        return
+    with locked(lock_of(place), LOOK_LOCK_SECONDS):
+        yield is_owner(place, coach)
+
+
+def change(place: Path, each: dict[str, Any]) -> str:
+    """Put the assignment, then delete files; return why not, or nothing.
+
+    Files stay if the assignment, which counts them, could not be put.
+    """
+    try:
+        if each["assignment"] is not None:
+            replace(place / "inbox" / "assignment.json", each["assignment"].encode())
+        for name in each["remove"]:
+            (place / "outbox" / plain(name)).unlink(missing_ok=True)
+    except OSError as error:
+        return f"{type(error).__name__}: {error}"
+    return ""
+
+
+def plain(name: str) -> str:
+    """Return a name that stays within its folder."""
+    if "/" in name or name in ("", ".", ".."):
+        raise CommandFailed(f"{name!r} is no name of a file")
+    return name
+
+
+def replace(path: Path, data: bytes) -> None:
+    """Write a file so that readers see the old content or all of the new, also after a power cut."""
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    part = path.with_name(f"{path.name}.{os.getpid()}{PART}")
+    try:
+        with part.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        part.replace(path)
+    except BaseException:
+        part.unlink(missing_ok=True)
+        raise
+    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def heartbeat_of(path: Path, seen: str) -> dict[str, Any]:
+    """Return the heartbeat's stamp, and its text if the stamp is new, or why it cannot be read."""
+    try:
+        found = path.stat()
+        stamp = f"{found.st_ino}-{found.st_mtime_ns}-{found.st_size}"
+        if stamp == seen:
+            return {"stamp": stamp}
+        if not stat.S_ISREG(found.st_mode):
+            return {"stamp": stamp, "unreadable": f"{path} is no file"}
+        if found.st_size > MOST_HEARTBEAT:
+            return {"stamp": stamp, "unreadable": f"it holds {found.st_size:,} bytes"}
+        return {"stamp": stamp, "heartbeat": path.read_bytes()[: MOST_HEARTBEAT + 1].decode("utf-8", "replace")}
+    except FileNotFoundError:
+        return {"stamp": ""}
+    except OSError as error:
+        return {"stamp": "", "unreadable": f"{type(error).__name__}: {error}"}
+
+
+def runs(place: Path) -> bool | None:
+    """Return whether the recorded process runs, or may run on another machine; None without a record."""
+    if not record_at(place):
+        return None
+    return (running(place) or elsewhere(place)) is not None
+
+
+def listed(folder: Path) -> list[tuple[str, int]]:
+    """Return name and size of the complete files of a folder: the oldest games, and before them all others."""
+    found = []
+    with contextlib.suppress(FileNotFoundError), os.scandir(folder) as entries:
+        for entry in entries:
+            with contextlib.suppress(FileNotFoundError):  # deleted in this moment
+                if entry.is_file(follow_symlinks=False) and entry.name.isprintable() and not entry.name.endswith(PART):
+                    found.append((entry.name, entry.stat(follow_symlinks=False).st_size))
+    return sorted(found, key=lambda each: (each[0].endswith(GAMES), each[0]))[:MOST_NAMES]
+
+
+def contents(
+    outbox: Path, entries: list[tuple[str, int]], each: dict[str, Any], games: re.Pattern[str], left: int
+) -> tuple[list[tuple[str, int]], list[str], bytes]:
+    """Return name and size of the files that are sent, names of those that cannot be read, and the content."""
+    have, want = set(each["have"]), set(each["want"])
+    files: list[tuple[str, int]] = []
+    unread, data = [], b""
+    for name, size in entries:
+        if not (name in want or (games.fullmatch(name) and name not in have)) or size > left - len(data):
+            continue
+        try:
+            content = (outbox / name).read_bytes()
+        except OSError:
+            unread.append(name)
+            continue
+        if len(content) <= left - len(data):
+            files.append((name, len(content)))
+            data += content
+    return files, unread, data
+
+
+def link(request: dict[str, Any]) -> dict[str, Any]:
+    """Hard-link the file ``source`` to ``target`` in the folder ``place``, which must be of ``coach``."""
+    place = Path(request["place"])
+    with locked(lock_of(place), LOOK_LOCK_SECONDS):
+        check_owner(place, request["coach"])
+        target = place / "inbox" / plain(request["target"])
+        target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        try:
+            target.unlink(missing_ok=True)
+            os.link(request["source"], target)
+        except OSError:
+            return {"linked": False}
+    return {"linked": True}

@@ -1,0 +1,212 @@
+"""The owner of a worker's folder: its record, and what happens when a folder passes from one run to another.
+
+The record is a file in the folder's outbox, ``<coach>.owner``. It appears whole, and a listing of the outbox shows the
+owner. Its lease is the token in the folder's assignment, which the owner changes at every contact. A Coach that wants
+the folder watches by its own clock whether the token changes. All changes of an owner are made under a lock beside the
+folder.
+
+Like all of ``distributed/remote``, it runs on a worker's machine before anything is installed: standard library only.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from keima.cluster.agent.process import LOCK_SECONDS, CommandFailed, elsewhere, locked, running, start, stop
+
+OWNER = ".owner"  # the suffix of a record
+GAMES_SUFFIX = ".games"
+LABEL = re.compile(r"[A-Za-z0-9_-]{1,64}")  # of a run, in the name of a folder
+STRANGER = "unknown"  # the run of games that do not name one
+KEPT = ("outbox", "launch.lock")  # in a folder that passes to another run
+TOKEN_CHARACTERS = 100  # characters
+
+
+def own(request: dict[str, Any]) -> dict[str, Any]:
+    """Enter ``owner`` as the owner of the folder ``place`` if that is allowed; return the present owner otherwise.
+
+    It is allowed if the folder has no owner, is already owned by it, belongs to its own run (``fresh``: it has not
+    owned the folder before), or still has the owner and lease of ``expired``; and always with ``force``.
+    """
+    place, mine = Path(request["place"]), request["owner"]
+    (place / "outbox").mkdir(parents=True, exist_ok=True, mode=0o700)
+    with locked(lock_of(place), LOCK_SECONDS):
+        found, token = owner_of(place), token_of(place)
+        if found and found["coach"] != mine["coach"]:
+            same_run = request["fresh"] and found["run_id"] == mine["run_id"]
+            expired = request["expired"] == {"coach": found["coach"], "token": token}
+            if not (same_run or expired or request["force"]):
+                return {"mine": False, "owner": found, "token": token, "contents": "", "unsorted": False}
+        others = [path for path in (place / "outbox").glob(f"*{OWNER}") if path.stem != mine["coach"]]
+        contents = contents_of(place) or (
+            found["label"] if found else STRANGER if any((place / "outbox").glob(f"*{GAMES_SUFFIX}")) else ""
+        )
+        write_owner(place, mine)
+        for path in others:
+            path.unlink()
+    aside = any(set_aside_of(place, label) for label in request["labels"])
+    strays = any(games_of_others(place / "outbox", contents, request["labels"], re.compile(request["tagged"])))
+    return {"mine": True, "owner": found, "token": token, "contents": contents, "unsorted": aside or strays}
+
+
+def give_way(request: dict[str, Any]) -> dict[str, Any]:
+    """Move what is not of the run with these ``labels`` out of the folder ``place``, and bring back what is.
+
+    No worker of another run may be running there. Games go to ``<place>.<label of their run>``, where that run finds
+    them when it comes back. ``tagged`` finds the run in a batch's name; batches without one are of the run
+    ``contents``.
+    """
+    place, labels, coach = Path(request["place"]), request["labels"], request["coach"]
+    with locked(lock_of(place), LOCK_SECONDS):
+        check_owner(place, coach)
+        contents = contents_of(place) or request["contents"] or labels[0]
+        moved = move_games(place / "outbox", place, contents, labels, re.compile(request["tagged"]))
+        if contents not in labels:
+            for path in (place / "outbox").iterdir():
+                if path.suffix not in (GAMES_SUFFIX, OWNER):
+                    path.unlink()
+            for path in place.iterdir():
+                if path.name not in KEPT:
+                    delete(path)
+        returned = bring_back(place, labels)
+    return {"moved": moved, "returned": returned}
+
+
+def start_owned(request: dict[str, Any]) -> dict[str, Any]:
+    """Do as ``start`` for the Coach ``coach``, which must own the folder; without one, for any caller."""
+    coach, place = request.get("coach", ""), Path(request["place"])
+    if not coach:
+        return start(request)
+    with locked(lock_of(place), LOCK_SECONDS):
+        check_owner(place, coach)
+        return start(request)
+
+
+def stop_owned(request: dict[str, Any]) -> dict[str, Any]:
+    """Do as ``stop``, likewise."""
+    check_owner(Path(request["place"]), request.get("coach", ""))
+    return stop(request)
+
+
+def move_games(outbox: Path, place: Path, contents: str, labels: list[str], tagged: re.Pattern[str]) -> int:
+    """Set the games of other runs aside, in a folder for each run; return how many."""
+    found = list(games_of_others(outbox, contents, labels, tagged))
+    for path, whose in found:
+        folder = place.with_name(f"{place.name}.{whose}") / "outbox"
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        path.rename(folder / path.name)
+    return len(found)
+
+
+def games_of_others(
+    outbox: Path, contents: str, labels: list[str], tagged: re.Pattern[str]
+) -> Iterator[tuple[Path, str]]:
+    """Yield the games of other runs with the label of each; those without a label are of the run ``contents``."""
+    for path in sorted(outbox.glob(f"*{GAMES_SUFFIX}")):
+        match = tagged.search(path.name)
+        whose = match[1] if match else contents or labels[0]
+        if whose not in labels:
+            yield path, whose
+
+
+def bring_back(place: Path, labels: list[str]) -> int:
+    """Bring back the games that were set aside; return how many."""
+    returned = 0
+    for label in labels:
+        for folder in list(set_aside_of(place, label)):
+            for path in sorted((folder / "outbox").glob(f"*{GAMES_SUFFIX}")):
+                path.rename(place / "outbox" / path.name)
+                returned += 1
+            delete(folder)
+    return returned
+
+
+def set_aside_of(place: Path, label: str) -> list[Path]:
+    """Return the folders with this run's games; earlier versions added a number if there was one already."""
+    found = [place.with_name(f"{place.name}.{label}"), *place.parent.glob(f"{place.name}.{label}.[0-9]*")]
+    return [path for path in found if path.is_dir()]
+
+
+def check_owner(place: Path, coach: str) -> None:
+    """Check that the folder belongs to this Coach; an owner without a name does not count.
+
+    Raises:
+        Failed: it belongs to another Coach.
+    """
+    found = owner_of(place) if coach else None
+    if found and found["coach"] not in ("", coach):
+        raise CommandFailed(f"{place} is of run {found['run_id']} of {found['host']}", "owner")
+
+
+def owner_of(place: Path) -> dict[str, Any] | None:
+    """Return the owner of a folder.
+
+    An owner of an earlier version has no record: it is known by its assignment, if its worker runs.
+    """
+    for path in sorted((place / "outbox").glob(f"*{OWNER}")):
+        with contextlib.suppress(OSError, ValueError):
+            found = json.loads(path.read_text())
+            if isinstance(found, dict) and all(isinstance(found.get(key), str) for key in ("run_id", "host", "label")):
+                return dict(found, coach=path.stem)
+    said = assignment_of(place)
+    if said and not said.get("stop") and (running(place) or elsewhere(place)):
+        seconds = said.get("lease_seconds")
+        patience = float(seconds) if isinstance(seconds, (int, float)) else 0.0
+        return {
+            "run_id": str(said.get("run_id")),
+            "label": contents_of(place),
+            "host": "",
+            "coach": "",
+            "lease_seconds": patience,
+        }
+    return None
+
+
+def write_owner(place: Path, owner: dict[str, Any]) -> None:
+    """Write the record atomically."""
+    path = place / "outbox" / f"{owner['coach']}{OWNER}"
+    part = path.with_name(f"{path.name}.part")
+    part.write_text(json.dumps(owner))
+    part.replace(path)
+
+
+def contents_of(place: Path) -> str:
+    """Return the label of the run whose files fill the folder; empty if nothing there needs care."""
+    said = assignment_of(place)
+    if said is None:
+        return STRANGER if (place / "inbox" / "assignment.json").exists() else ""
+    run = said.get("run_id")
+    return run if isinstance(run, str) and LABEL.fullmatch(run) else STRANGER
+
+
+def token_of(place: Path) -> str:
+    """Return the lease, which changes as long as it is renewed."""
+    return str((assignment_of(place) or {}).get("lease", ""))[:TOKEN_CHARACTERS]
+
+
+def assignment_of(place: Path) -> dict[str, Any] | None:
+    """Return the last assignment of the folder's worker, if it can be read."""
+    try:
+        found = json.loads((place / "inbox" / "assignment.json").read_text())
+    except (OSError, ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def lock_of(place: Path) -> Path:
+    """Return the lock for changes of a folder's owner; it is beside the folder, which may come and go."""
+    return place.with_name(f".{place.name}.lock")
+
+
+def delete(path: Path) -> None:
+    """Delete a file or a folder."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)

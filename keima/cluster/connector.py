@@ -1,0 +1,818 @@
+#!/usr/bin/env python3
+"""Manage the machines of a cluster, with or without a running Coach.
+
+    python distributed/ssh_connector.py --check               check every machine; show what to fix, and how
+    python distributed/ssh_connector.py --bootstrap worker1   install the code and its environment, and verify them
+    python distributed/ssh_connector.py --add HOST USER       add a machine; a running Coach uses it within seconds
+    python distributed/ssh_connector.py --status              show the state of all workers
+    python distributed/ssh_connector.py --gather-logs DIR     copy the logs of all workers into DIR
+
+--check, --status, --bootstrap, --logs and --gather-logs take the names of workers, machines and groups; without names
+they mean all workers. They connect to several machines at once.
+
+In scripts: from keima.cluster.connector import SSHConnector; SSHConnector().add_worker("new_worker.com", "username")
+
+Commands about workers are carried out by the running Coach. Without one, they change the settings file and act on the
+machines directly.
+"""
+
+import argparse
+import logging
+import re
+import sys
+import time
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+if __name__ == "__main__":
+    from keima.base.system.signals import ends_at_once
+
+    ends_at_once()
+
+from keima.base.system.signals import interruptible
+from keima.base.system.start import before_imports, say_on_stderr, see_file
+from keima.config.commands import CONFIG, connector
+from keima.config.flags import as_setting, whole
+from keima.paths import SOURCE, find_file
+
+LOG_LINES = 40
+AT_ONCE = 8  # connections: by default, an sshd, such as a gateway's, drops some of more than 10 that log in at once
+LOG_MEGABYTES = 8  # of one gathered log
+MOST_IN_FULL = 12  # checked machines; beyond that, a machine that is ready takes one line
+
+
+def parse(argv: Sequence[str] | None) -> argparse.Namespace:
+    """Parse the command line."""
+    parser = argparse.ArgumentParser(
+        prog="ssh_connector.py",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument("--check", nargs="*", metavar="NAME", help="check machines, and show what to fix")
+    what.add_argument(
+        "--status", nargs="*", metavar="NAME", help="show the workers, as the Coach or else the machines report them"
+    )
+    what.add_argument("--restart", metavar="NAME", help="end and restart a worker, or all of a machine")
+    what.add_argument("--stop", metavar="NAME", help="end a worker, or all of a machine, until --restart")
+    what.add_argument(
+        "--takeover",
+        metavar="NAME",
+        help="have the running Coach take a worker, or all of a machine, from another Coach",
+    )
+    what.add_argument(
+        "--add", nargs="+", metavar=("HOST", "USER"), help="add a machine to the settings and the running Coach"
+    )
+    what.add_argument(
+        "--remove",
+        metavar="NAME",
+        help="remove a machine from the settings and the running Coach; no finished game is lost",
+    )
+    what.add_argument(
+        "--bootstrap",
+        nargs="*",
+        metavar="NAME",
+        help="install the code and its environment on machines, and verify them",
+    )
+    what.add_argument("--logs", nargs="*", metavar="NAME", help="show the ends of workers' logs")
+    what.add_argument(
+        "--gather-logs",
+        nargs="+",
+        metavar=("DIR", "NAME"),
+        help="copy the logs of workers to this machine: into a new folder in DIR for each machine",
+    )
+    parser.add_argument(
+        "--config",
+        type=find_file,
+        help="settings file (default: that of the running Coach, else configs/config.yaml)",
+    )
+    parser.add_argument(
+        "--wheels",
+        type=Path,
+        metavar="DIR",
+        help="with --bootstrap: send the packages in this folder, made by pip download",
+    )
+    parser.add_argument(
+        "--lines", type=whole(), default=LOG_LINES, help="with --logs: number of lines (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--at-once",
+        type=whole(1, 256),
+        default=AT_ONCE,
+        metavar="N",
+        help="the most machines to be connected to at a time (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--log-megabytes",
+        type=whole(1, 15),
+        default=LOG_MEGABYTES,
+        metavar="N",
+        help="with --gather-logs: the end of a larger log is copied (default: %(default)s)",
+    )
+    parser.add_argument("--name", help="with --add: the machine's name (default: the first label of its host)")
+    parser.add_argument(
+        "--port",
+        type=as_setting("distributed.workers.port"),
+        help="with --add: port of its SSH server (default: from ~/.ssh/config)",
+    )
+    parser.add_argument("--key-path", help="with --add: private key (default: from ~/.ssh/config)")
+    arguments = parser.parse_args(argv)
+    if arguments.add and len(arguments.add) > 2:
+        parser.error("--add takes HOST, or HOST and USER")
+    if not arguments.add and (arguments.name or arguments.port or arguments.key_path):
+        parser.error("--name, --port and --key-path go with --add")
+    if arguments.wheels and arguments.bootstrap is None:
+        parser.error("--wheels goes with --bootstrap")
+    return arguments
+
+
+def see(arguments: argparse.Namespace) -> None:
+    """Check that the settings file exists.
+
+    Raises:
+        ValueError: it does not.
+    """
+    if arguments.config:
+        see_file(arguments.config)
+
+
+if __name__ == "__main__":
+    before_imports(parse, see)
+
+from pydantic import ValidationError
+from rich.console import Console
+
+from keima.base.system.threads import in_parallel
+from keima.cluster.control import requests as control
+from keima.cluster.control import status
+from keima.cluster.machines import machine as remote
+from keima.cluster.machines.bootstrap import POLL_SECONDS, bootstrap_steps
+from keima.cluster.machines.check import Finding, findings, in_the_way, worker_slots
+from keima.cluster.machines.logs import gather_logs
+from keima.cluster.machines.release import WorkerRequirements, worker_requirements
+from keima.cluster.machines.worker_list import add_worker, remove_worker
+from keima.cluster.ssh import ssh_transport as ssh
+from keima.cluster.ssh.errors import ClusterError, RemoteFailure, Unreachable
+from keima.cluster.ssh.transport import Transport
+from keima.config.load import ConfigError, load_settings
+from keima.config.schema import DistributedSettings, WorkerSettings, listed
+
+log = logging.getLogger(__name__)
+
+Connect = Callable[[WorkerSettings], Transport]
+
+
+class NotDone(Exception):
+    """The request cannot be carried out; the text says why, and the remedy."""
+
+
+@dataclass(frozen=True)
+class Checked:
+    """The findings on one machine."""
+
+    machine: WorkerSettings
+    findings: tuple[Finding, ...]
+
+    @property
+    def ready(self) -> bool:
+        """Whether it can play."""
+        return not in_the_way(self.findings)
+
+
+@dataclass(frozen=True)
+class Progress:
+    """A line about work on a machine that goes on."""
+
+    machine: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of a command on a machine: its result, or why it failed."""
+
+    machine: str
+    ok: bool
+    text: str
+    may_pass: bool = False  # it failed there at a step, which another attempt may get over
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """A machine that a command is about, and which of its workers are meant: ``names``, or all if that is empty."""
+
+    machine: WorkerSettings
+    names: frozenset[str]
+
+    def slots_of(self, every: Sequence[remote.WorkerSlot]) -> tuple[remote.WorkerSlot, ...]:
+        """The slots that are meant.
+
+        Raises:
+            NotDone: the machine has no worker of a name.
+        """
+        unknown = sorted(self.names - {slot.name for slot in every})
+        if unknown:
+            known = listed([slot.name for slot in every])
+            raise NotDone(f"{self.machine.name} has no worker {unknown[0]}; its workers are: {known}")
+        return tuple(slot for slot in every if not self.names or slot.name in self.names)
+
+    @property
+    def pattern(self) -> str:
+        """A pattern of the names of the workers that are meant."""
+        names = "|".join(map(re.escape, sorted(self.names)))
+        return names or rf"{re.escape(self.machine.name)}(?:-[1-9][0-9]{{0,3}})?"
+
+
+@dataclass(frozen=True)
+class _There:
+    """A connected machine, and the slots that are meant."""
+
+    machine: WorkerSettings
+    transport: Transport
+    probe: remote.Probe
+    required: WorkerRequirements
+    slots: tuple[remote.WorkerSlot, ...]
+
+
+Steps = Generator[str, None, str]  # yields lines about the progress, and returns the result
+
+
+class SSHConnector:
+    """The machines of a settings file. Methods return their result as text, and raise NotDone.
+
+    Methods that change something also log the text, so that a script that ignores it still shows what comes next.
+
+    Args:
+        config: the settings file; by default that of the running Coach, else configs/config.yaml.
+        control_folder: where requests to a running Coach are written.
+        status_folder: where the Coach writes the status.
+        connect: opens a transport to a machine; raises ClusterError.
+        root: the checkout whose code runs on the machines.
+        seconds: how long to wait for the Coach's answer.
+        log_event: called with the text of each change; by default it goes to the script's log, or to standard error.
+    """
+
+    def __init__(
+        self,
+        config: Path | None = None,
+        *,
+        control_folder: Path = control.CONTROL_FOLDER,
+        status_folder: Path = status.STATUS_FOLDER,
+        connect: Connect | None = None,
+        root: Path = SOURCE,
+        seconds: float = control.WAIT_SECONDS,
+        log_event: Callable[[str], None] = log.warning,
+    ) -> None:
+        self._status_folder = status_folder
+        self._control, self._seconds, self._connect, self._root, self._log_event = (
+            control_folder,
+            seconds,
+            connect,
+            root,
+            log_event,
+        )
+        facts = control.coach_facts(control_folder)
+        self.config = config or (Path(facts.config) if facts else CONFIG)
+        self._foreign = facts is not None and config is not None and config.resolve() != Path(facts.config).resolve()
+        self._followed = facts.config if facts else ""
+
+    # Commands for the running Coach.
+
+    def add_worker(self, host: str, user: str | None = None, **options: Any) -> str:
+        """Add a machine; ``options`` are further settings: ``name``, ``port``, ``key_path``, ``gpu_ids`` ..."""
+        given = {"host": host, "user": user, **options}
+        try:
+            new = WorkerSettings.model_validate({key: value for key, value in given.items() if value is not None})
+        except ValidationError as error:
+            raise NotDone(f"{host} cannot be added: {control.complaint(error)}") from None
+        answer = self._asked(control.Request(command="add", machine=new))
+        if answer is not None:
+            return self._reported(answer)
+        with _said():
+            add_worker(self.config, new)
+        return self._reported(
+            f"{new.name} is in {self.config}. No Coach is running: it plays from the next start on. "
+            "If it is bare, prepare it with\n"
+            f"  {connector(self.config)} --bootstrap {new.name}"
+        )
+
+    def remove_worker(self, name: str) -> str:
+        """Remove a machine; a running Coach first fetches its finished games."""
+        answer = self._asked(control.Request(command="remove", worker=name))
+        if answer is not None:
+            return self._reported(answer)
+        with _said():
+            remove_worker(self.config, name)
+        return self._reported(
+            f"{name} is no longer in {self.config}. No Coach is running; what {name} has finished stays there."
+        )
+
+    def restart_worker(self, name: str) -> str:
+        """End and restart a worker, or all workers of a machine."""
+        answer = self._asked(control.Request(command="restart", worker=name))
+        if answer is not None:
+            return self._reported(answer)
+        lines = []
+        with self._at_worker(name) as there:
+            for slot in there.slots:
+                remote.stop(there.transport, slot.name, python=there.machine.python)
+                started = remote.start(
+                    there.transport, slot, machine=there.machine, probe=there.probe, required=there.required
+                )
+                lines.append(f"{slot.name} runs there again, as process {started.pid}")
+        return self._reported("\n".join([*lines, "No Coach is running: it plays what it has been granted, and waits."]))
+
+    def stop_worker(self, name: str) -> str:
+        """End a worker, or all workers of a machine; a running Coach does not start them until a restart."""
+        answer = self._asked(control.Request(command="stop", worker=name))
+        if answer is not None:
+            return self._reported(answer)
+        lines = []
+        with self._at_worker(name) as there:
+            for slot in there.slots:
+                stopped = remote.stop(there.transport, slot.name, python=there.machine.python)
+                ended = "had to be killed" if stopped.killed else "has handed over and ended"
+                lines.append(f"{slot.name} {ended if stopped.found else 'was not running'}")
+        return self._reported("\n".join(lines))
+
+    def take_over_worker(self, name: str) -> str:
+        """Have the running Coach take over a worker, or all of a machine; the other run's games are set aside."""
+        answer = self._asked(control.Request(command="takeover", worker=name))
+        if answer is None:
+            start = "start_main.py --distributed --takeover"
+            raise NotDone(f"no Coach is running that could take it over; start one with: {start}")
+        return self._reported(answer)
+
+    def status(self, names: Sequence[str] = ()) -> str:
+        """Return the state of workers, from the running Coach, or else from the machines themselves; see ``chosen``."""
+        answer = self.status_of_coach(names)
+        if answer is not None:
+            return answer
+        return "\n".join(
+            [self.about_status(), *(found.text for found in self._in_order(names, self.status_of_machines(names)))]
+        )
+
+    def status_of_coach(self, names: Sequence[str] = ()) -> str | None:
+        """Return the state of workers from the running Coach; None if none is running."""
+        about = {"workers": tuple(names)} if names else {}
+        return self._asked(control.Request.model_validate({"command": "status", **about}), any_config=True)
+
+    def status_of_machines(self, names: Sequence[str] = (), *, at_once: int = AT_ONCE) -> Iterator[Outcome]:
+        """Yield each machine's own word about its workers, as it comes."""
+        required, connect = self._required(), self._way()
+
+        def ask(chosen: Chosen) -> Steps:
+            yield from ()
+            with _at(chosen, required, connect) as there:
+                return "\n".join(self._state_line(there, slot) for slot in there.slots)
+
+        for event in self._on_each(names, ask, at_once):
+            if isinstance(event, Outcome):
+                yield event if event.ok else Outcome(event.machine, False, f"  {event.text}")
+
+    def _state_line(self, there: _There, slot: remote.WorkerSlot) -> str:
+        alive = remote.alive(there.transport, slot.name, python=there.machine.python)
+        return f"  {slot.name}: {f'runs, as process {alive.pid}' if alive.running else 'does not run'}"
+
+    def about_status(self) -> str:
+        """Return the heading above the machines' own words."""
+        lines = [f"No Coach is running. What the machines in {self.config} say:"]
+        if since := status.stale_since(self._status_folder):
+            lines[:0] = [
+                f"{self._status_folder / status.TEXT_NAME} is stale: the Coach that wrote it was killed after {since}."
+            ]
+        return "\n".join(lines if self._settings().workers else [*lines, "  there are none: --add HOST USER adds one"])
+
+    def _reported(self, text: str) -> str:
+        self._log_event(text)
+        return text
+
+    def _asked(self, request: control.Request, *, any_config: bool = False) -> str | None:
+        """Return the Coach's answer; None if none is running."""
+        if self._foreign and not any_config:
+            raise NotDone(
+                f"the running Coach follows {self._followed}, not {self.config}; leave out --config, or stop it first"
+            )
+        try:
+            answer = control.ask_coach(request, self._control, seconds=self._seconds)
+        except control.NoCoach:
+            return None
+        except (control.NotAnswered, OSError) as error:
+            raise NotDone(str(error)) from None
+        if not answer.ok:
+            raise NotDone(answer.text)
+        return answer.text
+
+    # Commands that act on the machines, whether a Coach runs or not.
+
+    def chosen(self, names: Sequence[str] = ()) -> list[Chosen]:
+        """Return the machines that names mean, in the order of the settings.
+
+        Args:
+            names: of groups, machines, or single workers such as worker1-2; without any, all machines are meant.
+
+        Raises:
+            NotDone: there is no worker and no group of a name.
+        """
+        machines = self._settings().workers
+        meant: dict[str, set[str] | None] = {} if names else {machine.name: None for machine in machines}
+        for name in names:
+            whole = [machine.name for machine in machines if name in (machine.group, machine.name)]
+            base = re.sub(r"-[1-9][0-9]*$", "", name)
+            part = [machine.name for machine in machines if machine.name == base]
+            if not whole and not part:
+                groups = sorted({machine.group for machine in machines if machine.group})
+                also = f"; its groups are: {listed(groups)}" if groups else ""
+                known = listed([machine.name for machine in machines])
+                raise NotDone(f"{self.config} has no worker {name}; its workers are: {known}{also}")
+            meant |= dict.fromkeys(whole)
+            for machine in part if not whole else []:
+                some = meant.setdefault(machine, set())
+                if some is not None:
+                    some.add(name)
+        return [Chosen(machine, frozenset(meant[machine.name] or ())) for machine in machines if machine.name in meant]
+
+    def check(self, names: Sequence[str] = (), *, at_once: int = AT_ONCE) -> Iterator[Checked]:
+        """Check machines, several at once; yield each when it is done. See ``chosen``."""
+        required, connect = self._required(), self._way()
+
+        def look(chosen: Chosen) -> Iterator[Checked]:
+            yield _checked(chosen.machine, required, connect)
+
+        for _, checked in in_parallel(look, self.chosen(names), at_once=at_once):
+            yield checked
+
+    def bootstrap_all(
+        self, names: Sequence[str] = (), *, wheels: Path | None = None, at_once: int = AT_ONCE
+    ) -> Iterator[Progress | Outcome]:
+        """Install the code and its environment on machines, several at once, and verify both; see ``chosen``.
+
+        Args:
+            names: which machines.
+            wheels: a folder of packages to send, instead of what the settings say.
+            at_once: the most machines in work at a time.
+        """
+        required, pip, connect = self._required(), self._settings().pip, self._way()
+        pip = pip.model_copy(update={"wheels": str(wheels)}) if wheels else pip
+
+        def install(chosen: Chosen) -> Steps:
+            found = chosen.machine
+            with _said(), closing(connect(found)) as transport:
+                for line in bootstrap_steps(transport, found, required=required, pip=pip, root=self._root):
+                    if line:
+                        yield line
+                    else:
+                        time.sleep(POLL_SECONDS)
+            return f"{found.name} is ready to play"
+
+        # Machines that share a home disturb each other: those that then fail find the work done in another attempt.
+        disturbed, succeeded = list[Outcome](), False
+        for event in self._on_each(names, install, at_once):
+            if isinstance(event, Outcome) and event.may_pass:
+                disturbed.append(event)
+            else:
+                succeeded |= isinstance(event, Outcome) and event.ok
+                yield event
+        if succeeded and disturbed:
+            yield from (Progress(each.machine, f"is tried once more: {each.text}") for each in disturbed)
+            yield from self._on_each([each.machine for each in disturbed], install, at_once)
+        else:
+            yield from disturbed
+
+    def bootstrap_worker(self, name: str, *, report: Callable[[str], None], wheels: Path | None = None) -> str:
+        """Install the code and its environment on a machine, and verify both.
+
+        Args:
+            name: the machine's name.
+            report: called with each line about the progress.
+            wheels: a folder of packages to send, instead of what the settings say.
+        """
+        return _result_of(self.bootstrap_all([name], wheels=wheels), report)
+
+    def logs_of(
+        self, names: Sequence[str] = (), *, lines: int = LOG_LINES, at_once: int = AT_ONCE
+    ) -> Iterator[Progress | Outcome]:
+        """Read the last lines of workers' logs, on several machines at once; see ``chosen``."""
+        required, connect = self._required(), self._way()
+
+        def read(chosen: Chosen) -> Steps:
+            yield from ()
+            with _at(chosen, required, connect) as there:
+                return "\n\n".join(self._log_end(there, slot, lines) for slot in there.slots)
+
+        return self._on_each(names, read, at_once)
+
+    def logs(self, name: str, *, lines: int = LOG_LINES) -> str:
+        """Return the last lines of a worker's log, or of the logs of all workers of a machine."""
+        return _result_of(self.logs_of([name], lines=lines), lambda line: None)
+
+    def _log_end(self, there: _There, slot: remote.WorkerSlot, lines: int) -> str:
+        text = remote.tail(there.transport, slot.name, lines=lines, python=there.machine.python)
+        return f"==> {there.machine.directory}/{remote.log_name(slot.name)} <==\n{text or '(nothing yet)'}"
+
+    def gather_logs(
+        self,
+        folder: Path,
+        names: Sequence[str] = (),
+        *,
+        megabytes: int = LOG_MEGABYTES,
+        at_once: int = AT_ONCE,
+    ) -> Iterator[Progress | Outcome]:
+        """Copy workers' logs into ``folder``, from several machines at once; see ``chosen``.
+
+        Args:
+            folder: gets a new folder for each machine; a machine that has one already fails, and nothing is changed.
+            names: which workers.
+            megabytes: of a log that has more, the end is copied.
+            at_once: the most machines in work at a time.
+        """
+        connect, most = self._way(), megabytes * 10**6
+
+        def copy(chosen: Chosen) -> Steps:
+            yield from ()
+            found = chosen.machine
+            with _said(), closing(connect(found)) as transport:
+                got = gather_logs(transport, found.name, folder, most=most, processes=chosen.pattern)
+            cut = f"; only the ends of {listed(got.cut)}" if got.cut else ""
+            files = f"{got.files} {'file' if got.files == 1 else 'files'}"
+            return f"{found.name}: {files}, {got.size / 1000:.0f} kB, in {folder / found.name}{cut}"
+
+        return self._on_each(names, copy, at_once)
+
+    def _on_each(
+        self, names: Sequence[str], act: Callable[[Chosen], Steps], at_once: int
+    ) -> Iterator[Progress | Outcome]:
+        """Do something on several machines at once, and yield what is said as it is said; each ends with an Outcome."""
+
+        def attempt(chosen: Chosen) -> Iterator[Progress | Outcome]:
+            name, steps = chosen.machine.name, act(chosen)
+            while True:
+                try:
+                    yield Progress(name, next(steps))
+                except StopIteration as ended:
+                    return (yield Outcome(name, True, ended.value))
+                except NotDone as error:
+                    may_pass = type(error.__cause__) is RemoteFailure
+                    return (yield Outcome(name, False, str(error), may_pass))
+
+        for _, event in in_parallel(attempt, self.chosen(names), at_once=at_once):
+            yield event
+
+    def _in_order(self, names: Sequence[str], outcomes: Iterator[Outcome]) -> list[Outcome]:
+        """Return outcomes in the order of the settings."""
+        found = {outcome.machine: outcome for outcome in outcomes}
+        return [found[chosen.machine.name] for chosen in self.chosen(names)]
+
+    def _settings(self) -> DistributedSettings:
+        with _said():
+            return load_settings(self.config).distributed
+
+    def _required(self) -> WorkerRequirements:
+        with _said():
+            settings = load_settings(self.config)
+            worker_class, game = settings.distributed.worker_class, settings.game.name
+            return worker_requirements(worker_class, game=game, root=self._root, config=self.config)
+
+    def _way(self) -> Connect:
+        """Return what opens a transport to a machine as the settings have it, and raises ClusterError."""
+        settings = self._settings()
+        return self._connect or partial(
+            ssh.connect, host_key_policy=settings.host_key_policy, login_seconds=settings.login_seconds
+        )
+
+    @contextmanager
+    def _at_worker(self, name: str) -> Iterator[_There]:
+        """Connect to the one machine that ``name`` means."""
+        (chosen, *more) = self.chosen([name])
+        if more:
+            raise NotDone(f"{name} is a group; name one of its workers: {listed([chosen.machine.name, *_names(more)])}")
+        with _at(chosen, self._required(), self._way()) as there:
+            yield there
+
+
+@contextmanager
+def _at(chosen: Chosen, required: WorkerRequirements, connect: Connect) -> Iterator[_There]:
+    """Connect to a machine and yield it with the slots that are meant."""
+    with _said(), closing(connect(chosen.machine)) as transport:
+        probed = remote.probe(transport, chosen.machine, required)
+        slots = chosen.slots_of(worker_slots(probed, chosen.machine))
+        yield _There(chosen.machine, transport, probed, required, slots)
+
+
+def _checked(found: WorkerSettings, required: WorkerRequirements, connect: Connect) -> Checked:
+    connected: tuple[Finding, ...] = ()
+    try:
+        with closing(connect(found)) as transport:
+            connected = tuple(connection_findings(None))
+            probed = remote.probe(transport, found, required)
+            return Checked(found, (*connected, *findings(probed, found, required)))
+    except ClusterError as error:
+        if connected:
+            return Checked(found, (*connected, Finding("machine", False, True, error.what, error.remedy)))
+        return Checked(found, tuple(connection_findings(error)))
+
+
+def _names(several: Sequence[Chosen]) -> list[str]:
+    return [chosen.machine.name for chosen in several]
+
+
+def _result_of(events: Iterator[Progress | Outcome], report: Callable[[str], None]) -> str:
+    """Return the results on the machines as one text.
+
+    Raises:
+        NotDone: it failed on one of them.
+    """
+    texts = []
+    for event in events:
+        if isinstance(event, Progress):
+            report(event.text)
+        elif event.ok:
+            texts.append(event.text)
+        else:
+            raise NotDone(event.text)
+    return "\n".join(texts)
+
+
+@contextmanager
+def _said() -> Iterator[None]:
+    """Turn every expected error within the block into NotDone."""
+    try:
+        yield
+    except (ClusterError, ConfigError, ValueError, OSError) as error:
+        raise NotDone(str(error)) from error
+
+
+def connection_findings(error: ClusterError | None) -> Iterator[Finding]:
+    """Yield the findings of an attempt to connect; None: it succeeded."""
+    if isinstance(error, Unreachable):
+        yield Finding(
+            "reachable",
+            False,
+            True,
+            error.what,
+            error.remedy or "check that it is on, that its sshd runs, and that no firewall blocks it",
+        )
+        return
+    yield Finding("reachable", True, False, "it answers")
+    if error and "host key" in error.what:
+        yield Finding("host key", False, True, error.what, error.remedy)
+        return
+    if error:
+        yield Finding("login", False, True, error.what, error.remedy)
+        return
+    yield Finding("host key", True, False, "is the known one")
+    yield Finding("login", True, False, "a key of ours is accepted")
+
+
+def _quiet(config: Path | None) -> SSHConnector:
+    """Return a connector that logs nothing, since the caller shows its texts."""
+    return SSHConnector(config, log_event=lambda text: None)
+
+
+@interruptible
+def main(argv: Sequence[str] | None = None, *, make: Callable[[Path | None], SSHConnector] = _quiet) -> int:
+    """Run the program; return 0, 1 if the request failed or a machine is not ready, or 130 after Ctrl-C."""
+    arguments = parse(argv)
+    console = Console(highlight=False, emoji=False)
+    show = partial(console.print, markup=False, soft_wrap=True)
+    try:
+        return run_command(make(arguments.config), arguments, show)
+    except NotDone as error:
+        Console(stderr=True, highlight=False, emoji=False).print(str(error), style="red", markup=False, soft_wrap=True)
+        return 1
+
+
+def run_command(machines: SSHConnector, arguments: argparse.Namespace, show: Callable[[str], None]) -> int:
+    """Carry out the command line; return the exit code."""
+    at_once = arguments.at_once
+    if arguments.check is not None:
+        say_on_stderr(f"checking the machines of {machines.config}")
+        return show_findings(machines, show, arguments.check, at_once=at_once)
+    if arguments.status is not None:
+        return show_status(machines, show, arguments.status, at_once=at_once)
+    if arguments.bootstrap is not None:
+        events = machines.bootstrap_all(arguments.bootstrap, wheels=arguments.wheels, at_once=at_once)
+        return show_outcomes(machines, arguments.bootstrap, events, show, done="ready")
+    if arguments.logs is not None:
+        events = machines.logs_of(arguments.logs, lines=arguments.lines, at_once=at_once)
+        return show_outcomes(machines, arguments.logs, events, show, done="read")
+    if arguments.gather_logs:
+        folder, *names = arguments.gather_logs
+        events = machines.gather_logs(Path(folder), names, megabytes=arguments.log_megabytes, at_once=at_once)
+        return show_outcomes(machines, names, events, show, done="gathered")
+    show(_changed(machines, arguments))
+    return 0
+
+
+def _changed(machines: SSHConnector, arguments: argparse.Namespace) -> str:
+    """Carry out a command about one worker; return the result."""
+    if arguments.restart:
+        return machines.restart_worker(arguments.restart)
+    if arguments.stop:
+        return machines.stop_worker(arguments.stop)
+    if arguments.takeover:
+        return machines.take_over_worker(arguments.takeover)
+    if arguments.remove:
+        return machines.remove_worker(arguments.remove)
+    host, *user = arguments.add
+    return machines.add_worker(host, *user, name=arguments.name, port=arguments.port, key_path=arguments.key_path)
+
+
+def show_outcomes(
+    machines: SSHConnector,
+    names: Sequence[str],
+    events: Iterator[Progress | Outcome],
+    show: Callable[[str], None],
+    *,
+    done: str,
+) -> int:
+    """Show what comes of a command on each machine as it happens, then a summary; return 1 unless all succeeded.
+
+    Args:
+        machines: the machines.
+        names: which of them are meant.
+        events: what comes.
+        show: shows a line.
+        done: what the machines are on which it succeeded.
+
+    Raises:
+        NotDone: only one machine is meant, and it failed there.
+    """
+    order = _names(machines.chosen(names))
+    if not order:
+        raise NotDone(f"{machines.config} lists no workers: --add HOST USER adds one")
+    if len(order) == 1:
+        show(_result_of(events, show))
+        return 0
+    succeeded: dict[str, bool] = {}
+    for event in events:
+        if isinstance(event, Progress):
+            show(f"{event.machine}: {event.text}")
+            continue
+        succeeded[event.machine] = event.ok
+        show(f"{'✓' if event.ok else '✗'} {event.text}")
+    return show_summary(show, order, succeeded, done=done, failed="failed")
+
+
+def show_summary(
+    show: Callable[[str], None], order: Sequence[str], succeeded: dict[str, bool], *, done: str, failed: str
+) -> int:
+    """Show on which machines a command succeeded and failed; return 1 if it failed on any."""
+    show("")
+    for what, ok in ((done, True), (failed, False)):
+        names = [name for name in order if succeeded.get(name) is ok]
+        if names:
+            show(f"{what}{f' ({len(names)} of {len(order)})' if len(order) > MOST_IN_FULL else ''}: {', '.join(names)}")
+    return 0 if all(succeeded.values()) else 1
+
+
+def show_status(machines: SSHConnector, show: Callable[[str], None], names: Sequence[str], *, at_once: int) -> int:
+    """Show the state of workers; without a Coach, return 1 if a machine does not answer."""
+    answer = machines.status_of_coach(names)
+    if answer is not None:
+        show(answer)
+        return 0
+    show(machines.about_status())
+    failed = 0
+    for outcome in machines.status_of_machines(names, at_once=at_once):
+        show(outcome.text)
+        failed += not outcome.ok
+    if failed:
+        show(f"{failed} of {len(machines.chosen(names))} machines do not answer or cannot be asked")
+    return 1 if failed else 0
+
+
+def show_findings(
+    machines: SSHConnector, show: Callable[[str], None], names: Sequence[str] = (), *, at_once: int = AT_ONCE
+) -> int:
+    """Show the findings on each machine, with remedies; return 1 unless all can play."""
+    order = _names(machines.chosen(names))
+    if not order:
+        show(f"{machines.config} lists no workers: --add HOST USER adds one")
+        return 1
+    ready: dict[str, bool] = {}
+    for checked in machines.check(names, at_once=at_once):
+        ready[checked.machine.name] = checked.ready
+        show_checked(checked, show, in_full=len(order) <= MOST_IN_FULL)
+    return show_summary(show, order, ready, done="ready", failed="not ready")
+
+
+def show_checked(checked: Checked, show: Callable[[str], None], *, in_full: bool) -> None:
+    """Show the findings on one machine; unless ``in_full``, only those that are not as they should be."""
+    heading = f"{checked.machine.name} ({checked.machine.host})"
+    show(heading if in_full else f"{'✓' if checked.ready else '✗'} {heading}")
+    for finding in checked.findings:
+        if in_full or not finding.ok:
+            sign = "✓" if finding.ok else "✗" if finding.fatal else "!"
+            show(f"  {sign} {finding.what:9}  {finding.text}")
+            if finding.remedy and not finding.ok:
+                show(f"{'':14}-> {finding.remedy}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

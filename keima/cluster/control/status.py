@@ -1,0 +1,245 @@
+"""The state of the cluster: status.txt for people, who ``watch -n 1 cat`` it in 80 columns, and status.json for
+programs.
+"""
+
+import json
+import logging
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.cells import cell_len, chop_cells, set_cell_size
+
+from keima.base.files import read_limited, write_atomically
+from keima.base.formats import cluster_figures, rate
+from keima.cluster.fleet.fleet_view import FleetView, WorkerView
+from keima.cluster.fleet.worker_state import Mark
+from keima.cluster.machines.machine import printable_start
+from keima.paths import workspace
+
+log = logging.getLogger(__name__)
+
+STATUS_FOLDER = workspace() / "distributed"
+TEXT_NAME, JSON_NAME = "status.txt", "status.json"
+JSON_LIMIT = 2**26  # bytes
+TEXT_WIDTH = 80  # cells; an emoji takes two
+INTERVAL_SECONDS = 1.0
+MOST_IN_FULL = 12  # workers; beyond that, Active ones share lines and reasons are cut
+CROWDED_REASON = 2  # lines
+NAME_WIDTH = 22
+COLUMN_WIDTHS = (7, 8, 8, 10, 9)  # share, games/s, model, last batch, grant
+CELL = 26  # cells of an Active worker among many
+SYMBOLS = {Mark.ACTIVE: "🟢", Mark.SYNCING: "🟡", Mark.ERROR: "🔴", Mark.OFFLINE: "⚪"}
+WORST_FIRST = (Mark.ERROR, Mark.OFFLINE, Mark.SYNCING, Mark.ACTIVE)
+
+
+class StatusFile:
+    """The two files, replaced atomically, at most once a second.
+
+    Args:
+        folder: where they are written.
+        title: the title, for people.
+        clock: a monotonic clock in seconds.
+        wall: returns seconds since 1970.
+    """
+
+    def __init__(
+        self,
+        folder: Path = STATUS_FOLDER,
+        *,
+        title: str,
+        clock: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        self._folder, self._title, self._clock, self._wall = folder, title, clock, wall
+        self._due = clock()
+        self._failing = False
+
+    def show(self, view: Callable[[], FleetView]) -> None:
+        """Write the state of the cluster if a second has passed; a full disk is logged and stops nothing."""
+        if self._clock() >= self._due:
+            self._due = self._clock() + INTERVAL_SECONDS
+            self._write(view(), ended=False)
+
+    def close(self, view: FleetView) -> None:
+        """Write the final state, and that the run has ended."""
+        self._write(view, ended=True)
+
+    def _write(self, view: FleetView, *, ended: bool) -> None:
+        now = self._wall()
+        when = local_time(now)
+        said = f"ended {when}" if ended else f"as of {when}, every {INTERVAL_SECONDS:.0f} s"
+        text = status_text(view, title=self._title, when=said)
+        values = {
+            "time": now,
+            "interval": INTERVAL_SECONDS,
+            "title": self._title,
+            "ended": ended,
+            **status_values(view),
+        }
+        try:
+            for name, content in ((TEXT_NAME, text), (JSON_NAME, json.dumps(values, ensure_ascii=False) + "\n")):
+                write_atomically(self._folder / name, content.encode(), mode=0o644, durable=False)
+        except OSError as error:
+            if not self._failing:
+                log.warning("%s cannot be written: %s", self._folder / TEXT_NAME, error)
+            self._failing = True
+        else:
+            self._failing = False
+
+
+def stale_since(folder: Path = STATUS_FOLDER) -> str | None:
+    """Return when the status was last written if its Coach was killed; None if that ended cleanly or never ran."""
+    try:
+        values = json.loads(read_limited(folder / JSON_NAME, JSON_LIMIT))
+        return None if values["ended"] else local_time(float(values["time"]))
+    except (OSError, ValueError, KeyError, TypeError, OverflowError):
+        return None
+
+
+def local_time(seconds: float) -> str:
+    """Return a moment, in seconds since 1970, as text in local time."""
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(seconds))
+
+
+def status_values(view: FleetView) -> dict[str, Any]:
+    """Return the view for JSON; times are in seconds, ``sync_seconds`` and ``last_batch`` may be null."""
+    return {
+        **vars(view),
+        "core_hours": view.core_hours,
+        "workers": [{**vars(worker), "mark": worker.mark.value} for worker in view.workers],
+    }
+
+
+def status_text(view: FleetView, *, title: str, when: str) -> str:
+    """Return the view in lines of at most 80 cells: a header, then the workers, failing ones first."""
+    lines = [*_header(view, title, when), "", *_workers(view.workers)]
+    return "".join(f"{line.rstrip()}\n" for line in lines)
+
+
+def _header(view: FleetView, title: str, when: str) -> list[str]:
+    games, active, sync, network = cluster_figures(
+        games_per_second=view.games_per_second,
+        active=view.active,
+        total=view.total,
+        sync_seconds=view.sync_seconds,
+        network_mb_per_minute=view.network_mb_per_minute,
+    )
+    half = TEXT_WIDTH // 2
+    return [
+        _left(_cut(f"Keima  {title}", TEXT_WIDTH - cell_len(when) - 2), TEXT_WIDTH - cell_len(when)) + when,
+        _left(games, half) + active,
+        _left(sync, half) + network,
+        f"Core hours: {rate(view.core_hours)}",
+    ]
+
+
+def _workers(workers: Sequence[WorkerView]) -> list[str]:
+    if not workers:
+        return ["No workers: add one with python distributed/ssh_connector.py --add HOST USER"]
+    ordered = sorted(workers, key=lambda worker: WORST_FIRST.index(worker.mark))  # otherwise in the config's order
+    if len(ordered) <= MOST_IN_FULL:
+        return [_titles(), *(line for worker in ordered for line in _in_full(worker, most=None))]
+    failing = [worker for worker in ordered if worker.mark != Mark.ACTIVE]
+    active = [worker for worker in ordered if worker.mark == Mark.ACTIVE]
+    if len(failing) > MOST_IN_FULL:
+        return [*(_in_one_line(worker) for worker in failing), *_in_short(active)]
+    lines = (
+        [_titles(), *(line for worker in failing for line in _in_full(worker, most=CROWDED_REASON))] if failing else []
+    )
+    return lines + _in_short(active)
+
+
+def _titles() -> str:
+    figures = "".join(
+        _right(text, width)
+        for text, width in zip(("share", "games/s", "model", "batch", "grant"), COLUMN_WIDTHS, strict=True)
+    )
+    return f"{'':10} {_left('worker', NAME_WIDTH)}{figures}"
+
+
+def _in_full(worker: WorkerView, *, most: int | None) -> list[str]:
+    """Return a line with all figures, and below it why the worker is not Active, or a note."""
+    figures = (
+        f"{worker.share:.1%}",
+        rate_text(worker.games_per_second),
+        f"{worker.model_version}" if worker.model_version else "-",
+        "-" if worker.last_batch is None else f"{duration_text(worker.last_batch)} ago",
+        f"{worker.outstanding}",
+    )
+    line = f"{SYMBOLS[worker.mark]} {worker.mark.value:7} {_left(_cut(worker.name, NAME_WIDTH), NAME_WIDTH)}"
+    line += "".join(_right(text, width) for text, width in zip(figures, COLUMN_WIDTHS, strict=True))
+    below = [f"for {duration_text(worker.since)}"] if worker.mark != Mark.ACTIVE else []
+    below += [text for text in (printable_start(worker.reason), printable_start(worker.note)) if text]
+    wrapped = wrap(": ".join(below), TEXT_WIDTH - 3)
+    if most is not None and len(wrapped) > most:
+        wrapped = [*wrapped[: most - 1], set_cell_size(wrapped[most - 1], TEXT_WIDTH - 5).rstrip() + " …"]
+    return [line, *(f"   {part}" for part in wrapped)]
+
+
+def _in_one_line(worker: WorkerView) -> str:
+    """Return a line with the time since the worker is not Active, and the start of the reason."""
+    name, since = _cut(worker.name, NAME_WIDTH), duration_text(worker.since)
+    line = f"{SYMBOLS[worker.mark]} {worker.mark.value:7} {name} for {since}: "
+    reason = printable_start(worker.reason)
+    room = TEXT_WIDTH - cell_len(line)
+    return line + (reason if cell_len(reason) <= room else set_cell_size(reason, room - 1).rstrip() + "…")
+
+
+def _in_short(active: Sequence[WorkerView]) -> list[str]:
+    """Return Active workers in columns; status.json has all their figures."""
+    name_width = CELL - 3 - 15
+    cells = []
+    for each in active:
+        name = _left(_cut(each.name, name_width), name_width)
+        cells.append(
+            _left(f"{SYMBOLS[each.mark]} {name}{each.share:6.1%}{rate_text(each.games_per_second):>6}/s", CELL)
+        )
+    across = TEXT_WIDTH // CELL
+    title = [f"Active: worker, share, games/s (all figures are in {JSON_NAME})"] if cells else []
+    return title + ["".join(cells[start : start + across]) for start in range(0, len(cells), across)]
+
+
+def rate_text(games: float) -> str:
+    """Return games per second, in at most six characters."""
+    return f"{games:.1f}" if games < 1000 else f"{games:.0f}"
+
+
+def duration_text(seconds: float) -> str:
+    """Return a duration in at most six characters, such as 7s, 4m, 3h20m."""
+    whole = max(0, int(seconds))
+    if whole < 60:
+        return f"{whole}s"
+    if whole < 3600:
+        return f"{whole // 60}m"
+    hours, minutes = whole // 3600, whole // 60 % 60
+    return f"{hours}h{minutes:02}m" if hours < 100 else f"{hours // 24}d"
+
+
+def wrap(text: str, width: int) -> list[str]:
+    """Return the text in lines of at most ``width`` cells, broken between words if possible."""
+    lines: list[str] = []
+    for word in text.split():
+        if lines and cell_len(lines[-1]) + 1 + cell_len(word) <= width:
+            lines[-1] += f" {word}"
+        else:
+            lines += chop_cells(word, width)
+    return lines
+
+
+def _cut(text: str, width: int) -> str:
+    """Return the text, with its middle left out if it is too wide: names differ at both ends."""
+    if cell_len(text) <= width:
+        return text
+    half = (width - 1) // 2
+    end = text[-half:]
+    return set_cell_size(text, width - 1 - cell_len(end)).rstrip() + "…" + end
+
+
+def _left(text: str, width: int) -> str:
+    return text + " " * (width - cell_len(text))
+
+
+def _right(text: str, width: int) -> str:
+    return " " * (width - cell_len(text)) + text

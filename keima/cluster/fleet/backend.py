@@ -1,0 +1,479 @@
+"""The machines of a cluster as one backend. Each machine has a connection and a thread of its own, so no machine makes
+the Coach wait.
+
+The Coach's thread makes all calls. They read and write memory and the mirrors, which are local folders. The threads of
+the connections use only their own connection and its mirrors.
+"""
+
+import logging
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+from keima.base.reports import ClusterReport
+from keima.base.system.threads import SteppingThread, guard
+from keima.cluster.fleet.balancer import Balance, Decision, WorkerLoad, balance_games
+from keima.cluster.fleet.fleet_view import FleetView, WorkerView
+from keima.cluster.fleet.machine_connection import MachineConnection
+from keima.cluster.fleet.mirror import waiting_files
+from keima.cluster.fleet.network_metrics import NetworkMetrics
+from keima.cluster.fleet.ownership import Claimant, owner_here
+from keima.cluster.fleet.process.messages import MachineInFleet
+from keima.cluster.fleet.remote_worker import STARTED_STATES, WorkerSnapshot
+from keima.cluster.fleet.worker_state import LOST_MARKS, Mark, Restart, Stop, WorkerState, seen_at
+from keima.cluster.fleet.worker_view import worker_view
+from keima.cluster.machines.process_manager import ProcessManager
+from keima.cluster.ssh.transport import Transport
+from keima.coach.backends.assignments import AssignmentBook, GameChoice, GamesAccount
+from keima.coach.backends.folder_matches import FolderMatches
+from keima.coach.backends.pending_batch import PendingBatch, pending_batches
+from keima.config.schema import Settings, WorkerSettings
+from keima.evaluation.orders import Contestant
+from keima.networks.files.model_heading import content_sha256
+from keima.worker.model_push import ModelPush, PublishedModel
+from keima.worker.worker_folder import Heartbeat
+
+log = logging.getLogger(__name__)
+
+CLOSE_SECONDS = 20.0  # for all machines to deliver their finished games at the end of a run
+PATIENCE_SECONDS = 5.0  # for their threads to end after that
+DRAIN_SECONDS = 120.0  # for a removed machine to finish its games
+SHARES_SECONDS = 60.0  # between two log lines about shares
+
+
+class _ConnectionThread(SteppingThread):
+    """A connection and the thread that steps it."""
+
+    def __init__(self, connection: MachineConnection) -> None:
+        super().__init__(f"connection-{connection.name}", connection.step, lambda: connection.done)
+        self.connection = connection
+        self.leaving = False
+
+
+class Fleet:
+    """The machines of the config, and those that are added later. It is a ``SelfPlayBackend``.
+
+    Args:
+        root: the folder of the mirrors.
+        machines: the machines of the config; all are connected at once.
+        game: the game they play.
+        settings: the run's settings.
+        run_id: the run's id.
+        connect: opens a transport to a machine; raises ClusterError.
+        process_manager: returns what starts and stops the workers of a machine.
+        claimant: the owner of the workers; by default this process.
+        log_event: called in the Coach's thread with each line for the log.
+        arrived: called there with the worker and the file when games have arrived.
+        clock: a monotonic clock in seconds.
+
+    Attributes:
+        workers: the workers that may be granted games.
+        marks: the mark of each worker at the last step.
+    """
+
+    def __init__(
+        self,
+        root: Path,
+        machines: Sequence[WorkerSettings],
+        *,
+        game: GameChoice,
+        settings: Settings,
+        run_id: str,
+        connect: Callable[[WorkerSettings], Transport],
+        process_manager: Callable[[WorkerSettings], ProcessManager],
+        claimant: Claimant | None = None,
+        log_event: Callable[[str], None] = log.warning,
+        arrived: Callable[[str, str], None] = lambda worker, file: None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.root = root
+        self.workers: tuple[str, ...] = ()
+        self.marks: dict[str, Mark] = {}
+        self._assignments = AssignmentBook(game=game, settings=settings, run_id=run_id, clock=clock)
+        self._settings = settings
+        self._connect, self._process_manager, self._log_event, self._clock = connect, process_manager, log_event, clock
+        self._arrived = arrived
+        self._claimant = claimant or Claimant(
+            owner=owner_here(run_id, lease_seconds=settings.distributed.lease_seconds)
+        )
+        self._threads: dict[str, _ConnectionThread] = {}  # by machine
+        self._places: dict[str, _ConnectionThread] = {}  # by worker
+        self._published: PublishedModel | None = None
+        self._push = ModelPush(deltas=settings.distributed.compression, guard=guard())
+        self._metrics, self._shares_logged = NetworkMetrics(clock()), clock()
+        self._balance, self._decisions = Balance(), dict[str, Decision]()
+        self._told: dict[str, GamesAccount] = {}  # the accounts that the Coach has set, also of workers that have left
+        self._earlier_traffic = 0  # bytes, of machines that have left
+        self._waiting = waiting_files(root, run_id)  # worker -> files in its mirror's outbox
+        for machine in machines:
+            self.add(machine)
+        self._claimant = replace(self._claimant, takeover=False)  # applies only to the machines of the config
+
+    # What the Coach calls.
+
+    def publish(self, version: int, model: bytes) -> None:
+        """See ``SelfPlayBackend``."""
+        self._published = PublishedModel(version=version, data=model, sha256=content_sha256(model))
+        self._assignments.set_model(version, self._published.sha256)
+        self._metrics.published(version, self._clock())
+        for worker in self._places:
+            account = self._assignments.account(worker)
+            self._assignments.set_account(worker, granted=account.granted, delivered=account.delivered)
+            self._assign(worker)
+        for thread in self._threads.values():
+            thread.connection.publish(self._published)
+            thread.wake()
+
+    def grant(self, worker: str, *, granted: int, delivered: int) -> None:
+        """See ``SelfPlayBackend``."""
+        self._told[worker] = GamesAccount(granted=granted, delivered=delivered)
+        if worker not in self._places:
+            return
+        is_new = not self._assignments.has_account(worker)
+        more = granted > self._assignments.account(worker).granted
+        if self._assignments.set_account(worker, granted=granted, delivered=delivered):
+            self._assign(worker)
+        heartbeat = self._last_heartbeat(worker)
+        if is_new or (more and heartbeat and heartbeat.state == "waiting"):
+            self._places[worker].wake()
+
+    def share_out(self, outstanding: Mapping[str, int], ahead: int) -> dict[str, int]:
+        """See ``SelfPlayBackend``; shares follow weights and speeds, among the workers that can play now."""
+        distributed = self._settings.distributed
+        self._balance, self._decisions = balance_games(
+            self._balance,
+            self._loads(),
+            self._clock(),
+            ahead=ahead,
+            batch_games=distributed.batch_size,
+            load_balancing=distributed.load_balancing,
+        )
+        for worker, decision in self._decisions.items():
+            if decision.lower is not None:
+                self.lower(worker, decision.lower)
+        if self._clock() - self._shares_logged >= SHARES_SECONDS and self._decisions:
+            self._shares_logged = self._clock()
+            log.info(
+                "shares: %s",
+                "; ".join(f"{name} {each.share:.1%} ({each.reason})" for name, each in self._decisions.items()),
+            )
+        return {worker: decision.grant for worker, decision in self._decisions.items()}
+
+    def withdrawn(self) -> dict[str, int]:
+        """See ``SelfPlayBackend``."""
+        return self._assignments.withdrawn(self.status)
+
+    def step(self) -> None:
+        """Process everything that has happened since the last call, and renew the leases that are due."""
+        self._process_news()
+        for worker in self._assignments.workers:
+            if self._assignments.is_due(worker):
+                self._assign(worker)
+
+    def collect(self) -> list[PendingBatch]:
+        """See ``SelfPlayBackend``."""
+        self.step()
+        return pending_batches(self.root, self._waiting)
+
+    def release(self, batch: PendingBatch, *, delivered: int, refused: str = "") -> None:
+        """See ``SelfPlayBackend``; the worker's copy is deleted after its assignment counts the games."""
+        self._assignments.record_receipt(batch.worker, batch.batch_id, refused)
+        if batch.worker in self._told:  # else nothing is assigned before the Coach has set the account
+            self.grant(batch.worker, granted=self._told[batch.worker].granted, delivered=delivered)
+        name = batch.file_name
+        (self.root / batch.worker / "outbox" / name).unlink(missing_ok=True)
+        self._waiting.get(batch.worker, set()).discard(name)
+
+    def status(self) -> dict[str, Heartbeat | None]:
+        """See ``SelfPlayBackend``; the heartbeat of a worker that cannot play has the reason and no speed."""
+        heartbeats: dict[str, Heartbeat | None] = {}
+        for thread, snapshot in self._snapshots():
+            state, heartbeat = self._state(thread, snapshot), snapshot.heartbeat
+            if state.mark in LOST_MARKS:
+                run_id = self._assignments.run_id
+                last = heartbeat or Heartbeat(run_id=run_id, worker=snapshot.name, beat=0, pid=0, state="error")
+                silent = {"games_per_second": 0.0, "evaluations_per_second": 0.0}
+                heartbeat = last.model_copy(update={"state": "error", "error": state.reason[:1000], **silent})
+            heartbeats[snapshot.name] = heartbeat
+        return heartbeats
+
+    def cluster(self) -> ClusterReport | None:
+        """See ``SelfPlayBackend``."""
+        return None
+
+    def match_executors(self) -> FolderMatches:
+        """See ``SelfPlayBackend``."""
+        return FolderMatches(
+            self.root,
+            self._assignments,
+            assign=self._assign,
+            send_players=self._send_players,
+            able=self.able,
+            status=self.status,
+        )
+
+    def close(self) -> None:
+        """See ``SelfPlayBackend``; workers on unreachable machines end by themselves."""
+        self._assignments.stop()
+        for worker in self._assignments.workers:
+            self._assign(worker)
+        deadline = self._clock() + CLOSE_SECONDS
+        for thread in self._threads.values():
+            thread.connection.leave(drain=False, seconds=deadline - self._clock())
+            thread.wake()
+        for name, thread in self._threads.items():
+            if not thread.join(deadline + PATIENCE_SECONDS - self._clock()):
+                self._log_event(
+                    f"{name}: there was no time to end its workers; they end by themselves when their lease expires"
+                )
+        self._process_news()
+
+    # What the user asks for.
+
+    def add(self, machine: WorkerSettings) -> None:
+        """Add a machine, at any time.
+
+        Raises:
+            ValueError: there is a machine of this name, or the run is ending.
+            OSError: the machine's mirrors cannot be written.
+        """
+        if self._assignments.is_stopped:
+            raise ValueError(f"{machine.name} cannot be added: the run is ending")
+        if machine.name in self._threads:
+            raise ValueError(f"there is a worker {machine.name} already; if it is being removed, try again in a moment")
+        connection = MachineConnection(
+            machine,
+            process_manager=self._process_manager(machine),
+            connect=partial(self._connect, machine),
+            root=self.root,
+            run_id=self._assignments.run_id,
+            settings=self._settings,
+            claimant=self._claimant,
+            push=self._push,
+            clock=self._clock,
+        )
+        if self._published:
+            connection.publish(self._published)
+        connection.bring(self._assignments.players)
+        self._threads[machine.name] = _ConnectionThread(connection)
+        self._place()
+        self._threads[machine.name].start()
+
+    def remove(self, name: str) -> None:
+        """Remove a machine after it has finished and delivered its current games.
+
+        Raises:
+            ValueError: there is no such machine.
+        """
+        if name not in self._threads:
+            raise ValueError(
+                f"there is no machine {name} to remove; the machines are: {', '.join(self._threads) or 'none'}"
+            )
+        thread = self._threads[name]
+        thread.leaving = True
+        for worker in self._assignments.workers:
+            if self._places[worker] is thread:
+                self.lower(worker, 0)
+        thread.connection.leave(drain=True, seconds=DRAIN_SECONDS)
+        thread.wake()
+
+    def restart(self, name: str) -> None:
+        """End and restart a worker, or all workers of a machine, whatever state they are in.
+
+        Raises:
+            ValueError: there is no such worker.
+        """
+        self._command(name, Restart())
+
+    def stop(self, name: str) -> None:
+        """End a worker, or all workers of a machine, until ``restart``.
+
+        Raises:
+            ValueError: there is no such worker.
+        """
+        self._command(name, Stop())
+
+    def take_over(self, name: str) -> None:
+        """Take a worker, or all workers of a machine, from another Coach; games of that Coach's run are set aside.
+
+        Raises:
+            ValueError: there is no such worker.
+        """
+        self._command(name, None)
+
+    @property
+    def machines(self) -> tuple[WorkerSettings, ...]:
+        """The machines that are not being removed."""
+        return tuple(thread.connection.machine for thread in self._threads.values() if not thread.leaving)
+
+    def machines_now(self) -> tuple[MachineInFleet, ...]:
+        """Return all machines, with what users have asked for, so that another fleet can go on with them."""
+        return tuple(
+            MachineInFleet(
+                machine=thread.connection.machine,
+                leaving=thread.leaving,
+                stopped=tuple(each.name for each in thread.connection.snapshot.workers if each.state.stopped),
+            )
+            for thread in self._threads.values()
+        )
+
+    def take_up(self, machines: Iterable[MachineInFleet]) -> None:
+        """Go on with what users have asked of another fleet's machines, which this one has been given."""
+        for each in machines:
+            for worker in each.stopped:
+                self.stop(worker)
+            if each.leaving:
+                self.remove(each.machine.name)
+
+    def view(self) -> FleetView:
+        """Return the state of the whole fleet, for display."""
+        self._measure()
+        views = tuple(self._worker_view(thread, snapshot) for thread, snapshot in self._snapshots())
+        return FleetView(
+            workers=views,
+            games_per_second=sum(view.games_per_second for view in views),
+            active=sum(view.mark is Mark.ACTIVE for view in views),
+            total=len(views),
+            sync_seconds=self._metrics.sync_seconds,
+            network_mb_per_minute=self._metrics.mb_per_minute,
+            model_version=self._assignments.model_version,
+        )
+
+    # What the connections report.
+
+    def _process_news(self) -> None:
+        """Process everything that has happened since the last call."""
+        for name, thread in list(self._threads.items()):
+            done = thread.connection.done  # read before the deques are emptied: nothing is added to them afterwards
+            while thread.connection.arrived:
+                worker, file = thread.connection.arrived.popleft()
+                self._waiting.setdefault(worker, set()).add(file)
+                self._arrived(worker, file)
+            while thread.connection.news:
+                self._log_event(thread.connection.news.popleft())
+            if done and not self._assignments.is_stopped:
+                self._earlier_traffic += thread.connection.snapshot.transferred
+                del self._threads[name]
+                self._log_event(f"{name} has been removed")
+        self._place()
+        if self._metrics.is_time(self._clock()):
+            self._measure()
+
+    def _place(self) -> None:
+        """Update which workers there are, and which of them may be granted games.
+
+        A worker that has been lost, or has waited in a scheduler's queue, for longer than a lease gets no games until
+        it is back.
+        """
+        self._places = {snapshot.name: thread for thread, snapshot in self._snapshots()}
+        for worker in self._assignments.workers:
+            if worker not in self._places:
+                self._assignments.close_account(worker)
+        for worker in self._places.keys() & self._told.keys() - set(self._assignments.workers):  # it has come back
+            account = self._told[worker]
+            self._assignments.set_account(worker, granted=account.granted, delivered=account.delivered)
+            self._assign(worker)
+        lease, now = self._settings.distributed.lease_seconds, self._clock()
+        states = {snapshot.name: self._state(thread, snapshot) for thread, snapshot in self._snapshots()}
+        self.marks = {worker: state.mark for worker, state in states.items()}
+        lost = {
+            worker
+            for worker, state in states.items()
+            if (state.mark in LOST_MARKS or state.waits) and now - state.since > lease
+        }
+        self.workers = tuple(worker for worker in self._places if worker not in lost) or tuple(self._places)
+
+    def _snapshots(self) -> list[tuple[_ConnectionThread, WorkerSnapshot]]:
+        return [
+            (thread, snapshot) for thread in self._threads.values() for snapshot in thread.connection.snapshot.workers
+        ]
+
+    def _state(self, thread: _ConnectionThread, snapshot: WorkerSnapshot) -> WorkerState:
+        """Return a worker's state now: a connection that waits for a silent machine cannot update it."""
+        return seen_at(snapshot.state, self._clock(), timing=thread.connection.timing)
+
+    def able(self) -> list[str]:
+        """Return the workers that can play now."""
+        return list(self._loads())
+
+    def _last_heartbeat(self, worker: str) -> Heartbeat | None:
+        snapshots = self._places[worker].connection.snapshot.workers
+        return next((snapshot.heartbeat for snapshot in snapshots if snapshot.name == worker), None)
+
+    def _loads(self) -> dict[str, WorkerLoad]:
+        """Return the workers that can be granted games: Active ones, and those that play while a model is sent."""
+        loads = {}
+        for thread, snapshot in self._snapshots():
+            state, heartbeat = self._state(thread, snapshot), snapshot.heartbeat
+            able = state.mark is Mark.ACTIVE or (
+                state.mark is Mark.SYNCING and state.connected and state.talks and state.state in STARTED_STATES
+            )
+            if able and heartbeat and not thread.leaving and self._assignments.has_account(snapshot.name):
+                account = self._assignments.account(snapshot.name)
+                finished = max(heartbeat.finished, account.delivered)
+                loads[snapshot.name] = WorkerLoad(
+                    finished=min(finished, account.granted),  # a worker cannot claim more than it was granted
+                    granted=account.granted,
+                    speed=heartbeat.speed,
+                    parallel_games=heartbeat.parallel_games,
+                    weight=self._weight(thread),
+                )
+        return loads
+
+    def _worker_view(self, thread: _ConnectionThread, snapshot: WorkerSnapshot) -> WorkerView:
+        return worker_view(
+            snapshot,
+            self._state(thread, snapshot),
+            self._clock(),
+            machine=thread.connection.name,
+            leaving=thread.leaving,
+            account=self._assignments.account(snapshot.name),
+            decision=self._decisions.get(snapshot.name),
+            refused=self._assignments.refusals.get(snapshot.name, ""),
+            weight=self._weight(thread),
+            sent=thread.connection.snapshot.sent,
+            received=thread.connection.snapshot.received,
+        )
+
+    def _weight(self, thread: _ConnectionThread) -> float:
+        return self._settings.distributed.worker_weights.get(thread.connection.name, 1.0)
+
+    def _measure(self) -> None:
+        moved = self._earlier_traffic + sum(thread.connection.snapshot.transferred for thread in self._threads.values())
+        states = [(snapshot, self._state(thread, snapshot)) for thread, snapshot in self._snapshots()]
+        playing = [
+            (state.model_version, snapshot.model_since) for snapshot, state in states if state.mark is Mark.ACTIVE
+        ]
+        self._metrics.read(self._clock(), moved, playing)
+
+    # What the connections are given.
+
+    def lower(self, worker: str, granted: int) -> None:
+        """Keep a worker from starting games beyond ``granted``: see ``AssignmentBook.lower``."""
+        if self._assignments.lower(worker, granted):
+            self._assign(worker)
+
+    def _assign(self, worker: str) -> None:
+        """Pass the worker's current assignment to its connection, which writes it on the machine."""
+        if self._assignments.model_version == 0 or worker not in self._places:
+            return
+        thread = self._places[worker]
+        own = thread.connection.machine.parallel_games
+        thread.connection.assign(
+            worker, self._assignments.next_assignment(worker, parallel_games=None if own == "auto" else own)
+        )
+        if worker in self._assignments.orders:
+            thread.wake()  # the Coach is waiting for evaluation games
+
+    def _send_players(self, players: Mapping[Contestant, bytes]) -> None:
+        for thread in self._threads.values():
+            thread.connection.bring(players)
+
+    def _command(self, name: str, event: Restart | Stop | None) -> None:
+        thread = self._threads.get(name) or self._places.get(name)
+        if thread is None:
+            raise ValueError(f"there is no worker {name}; the workers are: {', '.join(self._places) or 'none'}")
+        thread.connection.command(name, event) if event else thread.connection.take_over(name)
+        thread.wake()

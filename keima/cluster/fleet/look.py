@@ -1,0 +1,137 @@
+"""One look at the workers of a machine, by its agent: a single round trip, whatever their number.
+
+``keima/cluster/agent/look.py`` answers it there.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from keima.cluster.agent.client import AgentTransport
+from keima.cluster.agent.look import MOST_NAMES, NAME_LENGTH
+from keima.cluster.machines.machine import NonNegativeInt, PrintableText, RemoteAnswer, result, understood
+from keima.cluster.ssh.errors import RemoteFailure
+from keima.cluster.ssh.transport import Entry, listable
+from keima.worker.worker_folder import BATCH_NAME, MAX_JSON_BYTES
+
+LOOK_SECONDS = 5.0  # for the answer to begin ...
+CHANGE_SECONDS = 1.0  # ... and for each assignment that a slow disk must take
+
+FileName = Annotated[str, Field(max_length=NAME_LENGTH)]
+Files = Annotated[tuple[tuple[FileName, NonNegativeInt], ...], Field(max_length=MOST_NAMES)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class LookRequest:
+    """What to do with one worker's folder, and what to tell of it; ``keima/cluster/agent/look.py`` says more."""
+
+    place: str
+    coach: str  # who must own the folder; empty: anyone
+    seen: str  # the stamp of the last heartbeat
+    assignment: str | None = None
+    remove: Sequence[str] = ()
+    have: Sequence[str] = ()
+    want: Sequence[str] = ()
+
+
+class _SeatAnswer(RemoteAnswer):
+    failed: PrintableText = ""
+    mine: bool = True
+    wrong: PrintableText = ""
+    stamp: Annotated[str, Field(max_length=100)] = ""
+    heartbeat: Annotated[str, Field(max_length=MAX_JSON_BYTES)] | None = None
+    unreadable: PrintableText = ""
+    running: bool | None = None
+    names: Files = ()
+    files: Files = ()
+    unread: Annotated[tuple[FileName, ...], Field(max_length=MOST_NAMES)] = ()
+
+
+class _LookAnswer(RemoteAnswer):
+    workers: tuple[_SeatAnswer, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Look:
+    """What a look has shown of one worker."""
+
+    failed: str  # why there is nothing else; empty: there is
+    mine: bool  # the folder has the right owner; otherwise there is nothing else
+    wrong: str  # why the assignment was not put, or files were not removed
+    stamp: str  # of the heartbeat; empty: there is none
+    heartbeat: str | None  # its text, if it has changed
+    unreadable: str  # why it has changed and cannot be read
+    running: bool | None  # the process in the folder's record; None: there is no record
+    entries: tuple[Entry, ...]  # of the outbox
+    files: dict[str, bytes] = field(repr=False)
+    unread: tuple[str, ...]  # files that could not be read
+
+
+def look_at_workers(
+    transport: AgentTransport, requests: Sequence[LookRequest], *, limit: int, python: str
+) -> list[Look]:
+    """Look at workers; return what was seen, in the same order.
+
+    Args:
+        transport: to their machine.
+        requests: what to do and to tell.
+        limit: bytes of finished games that may come with the answer.
+        python: the machine's interpreter for our remote program.
+
+    Raises:
+        ClusterError: there is no answer, or none that can be understood.
+    """
+    request: dict[str, Any] = {
+        "workers": [vars(each) for each in requests],
+        "games": BATCH_NAME.pattern,
+        "limit": limit,
+    }
+    changes = sum(each.assignment is not None for each in requests)
+    answer, data = transport.look(request, seconds=LOOK_SECONDS + CHANGE_SECONDS * changes)
+    looks = seen(transport, requests, answer, data, python=python)
+    transport.running.update((each.place, look.running) for each, look in zip(requests, looks, strict=True))
+    sent = sum(len(each.assignment.encode()) for each in requests if each.assignment is not None)
+    transport.count(sent=sent, received=len(data))
+    return looks
+
+
+def glance_request(requests: Sequence[LookRequest]) -> dict[str, Any]:
+    """Return a request that changes nothing and brings no files, to be posted during something long."""
+    return {"workers": [vars(each) for each in requests], "games": BATCH_NAME.pattern, "limit": 0}
+
+
+def seen(
+    transport: AgentTransport, requests: Sequence[LookRequest], answer: dict[str, Any], data: bytes, *, python: str
+) -> list[Look]:
+    """Return what the answer to a look says.
+
+    Raises:
+        ClusterError: it reports a failure, or cannot be understood.
+    """
+    found = understood(transport, _LookAnswer, result(transport, "look", {}, answer, python=python)).workers
+    if len(found) != len(requests) or sum(size for each in found for _, size in each.files) != len(data):
+        raise RemoteFailure(transport.worker, "an answer cannot be understood: it is not about these workers")
+    looks, offset = [], 0
+    for each in found:
+        files = {}
+        for name, size in each.files:
+            files[name] = data[offset : offset + size]
+            offset += size
+        entries = tuple(Entry(name, size) for name, size in each.names if listable(name))
+        looks.append(
+            Look(
+                failed=each.failed,
+                mine=each.mine,
+                wrong=each.wrong,
+                stamp=each.stamp,
+                heartbeat=each.heartbeat,
+                unreadable=each.unreadable,
+                running=each.running,
+                entries=entries,
+                files=files,
+                unread=each.unread,
+            )
+        )
+    return looks

@@ -1,0 +1,453 @@
+"""The connection to one machine: it keeps the machine's workers playing, and copies files between them and their
+mirrors.
+
+A connection has no thread of its own; one thread of the caller steps it. The Coach's thread sets what is wanted
+(``assign``, ``publish``, ``command``, ``leave``) and reads ``snapshot``, ``arrived`` and ``news``. Each of these is an
+object that is replaced whole, or a deque, so no lock is needed.
+"""
+
+import logging
+import random
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from keima.cluster.agent.client import AgentTransport
+from keima.cluster.fleet.look import LookRequest, glance_request, look_at_workers, seen
+from keima.cluster.fleet.mirror import RUN_MARK, Mirror
+from keima.cluster.fleet.ownership import Claim, Claimant, owner_here
+from keima.cluster.fleet.remote_worker import DesiredState, Leaving, RemoteWorker, WorkerSnapshot, reason
+from keima.cluster.fleet.worker_state import (
+    NEVER,
+    Busy,
+    Connected,
+    Event,
+    Lost,
+    Restart,
+    Stop,
+    Tick,
+    Timing,
+    TurnedDown,
+    retry_after,
+)
+from keima.cluster.machines.machine import WorkerSlot
+from keima.cluster.machines.process_manager import ProcessManager
+from keima.cluster.ssh.errors import ClusterError, NotYet, Refused, RemoteFailure, Unreachable
+from keima.cluster.ssh.transport import Transport
+from keima.config.schema import Settings, WorkerSettings
+from keima.evaluation.orders import Contestant
+from keima.worker.model_push import ModelPush, PublishedModel
+from keima.worker.worker_folder import Assignment
+
+log = logging.getLogger(__name__)
+
+SLOW_RETRY_SECONDS = 60.0  # after a refusal: somebody has to change something first
+SOON_SECONDS = 1.0  # for a machine that will come without anybody's doing
+UNREACHABLE_SECONDS = 15.0  # for an unreachable machine to come back when it is to be left
+LEAVING_POLL_SECONDS = 0.3
+LOOK_AGE_SECONDS = 1.0  # of a look that is recent enough before a file is sent
+LOOK_BYTES = (2**16, 2**20, 2**22)  # bytes of games that a look may bring: at least, at first, at most
+LONG_LOOK_SECONDS = 1.0  # a look that takes longer brings less the next time
+
+Asked = list[tuple[RemoteWorker, LookRequest]]  # of one look
+
+
+@dataclass(frozen=True, kw_only=True)
+class MachineSnapshot:
+    """The state of a machine, as its connection knows it."""
+
+    workers: tuple[WorkerSnapshot, ...]
+    inspected: bool  # the machine itself has listed its workers
+    sent: int  # bytes of files to it so far
+    received: int  # bytes of files from it
+
+    @property
+    def transferred(self) -> int:
+        """Bytes of files in both directions so far."""
+        return self.sent + self.received
+
+
+class MachineConnection:
+    """The connection to one machine.
+
+    Args:
+        machine: the machine's settings.
+        process_manager: starts and stops the workers there.
+        connect: opens a transport; raises ClusterError.
+        root: the folder of the mirrors.
+        run_id: the run's id.
+        settings: the run's settings.
+        claimant: the owner of the workers; by default this process.
+        push: encodes models as deltas, for all connections of the run.
+        clock: a monotonic clock in seconds.
+        draw: returns a uniform random number in [0, 1).
+
+    Attributes:
+        arrived: (worker, file) pairs that have come into a mirror's outbox.
+        news: lines for the log.
+        snapshot: the machine's current state.
+        done: whether the machine has been left, so that nothing remains to be done.
+
+    Raises:
+        OSError: the mirrors cannot be written.
+    """
+
+    def __init__(
+        self,
+        machine: WorkerSettings,
+        *,
+        process_manager: ProcessManager,
+        connect: Callable[[], Transport],
+        root: Path,
+        run_id: str,
+        settings: Settings,
+        claimant: Claimant | None = None,
+        push: ModelPush | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        draw: Callable[[], float] = random.random,
+    ) -> None:
+        self.machine, self.name = machine, machine.name
+        self.arrived: deque[tuple[str, str]] = deque()
+        self.news: deque[str] = deque()
+        self.done = False
+        distributed = settings.distributed
+        self.timing = Timing(offline_seconds=distributed.offline_seconds, retry_seconds=distributed.retry_seconds)
+        self._poll_seconds = distributed.heartbeat_seconds / 2
+        # In synchronous mode all games of an iteration are played with one model.
+        self._sync_interval = distributed.sync_interval if settings.training.asynchronous else 0
+        self._process_manager, self._connect, self._root, self._run_id = process_manager, connect, root, run_id
+        self._clock, self._draw = clock, draw
+        self._claimant = claimant or Claimant(owner=owner_here(run_id, lease_seconds=distributed.lease_seconds))
+        self._wanted: dict[str, Assignment] = {}
+        self._model: PublishedModel | None = None
+        self._players: Mapping[Contestant, bytes] = {}
+        self._push = push or ModelPush()
+        self._commands: deque[tuple[str, Restart | Stop | None]] = deque()  # None: take over
+        self._leaving: Leaving | None = None
+        self._transport: AgentTransport | None = None
+        self._looked_at = NEVER
+        self._look_bytes = LOOK_BYTES[1]
+        self._posted: tuple[int, Asked] | None = None  # a look whose answer has not come yet
+        self._sent = self._received = 0  # bytes, by earlier connections
+        self._failures, self._retry_at, self._tried_at = 0, clock(), NEVER
+        self._inspected = False
+        self._workers = {name: self._remote_worker(WorkerSlot(name)) for name in expected_workers(machine, root)}
+        self.snapshot = self._new_snapshot()
+
+    # Called by the Coach's thread.
+
+    def assign(self, worker: str, assignment: Assignment) -> None:
+        """Give a worker this assignment; its model is replaced by the one that the worker has."""
+        self._wanted[worker] = assignment
+
+    def publish(self, model: PublishedModel) -> None:
+        """Have all workers play with this model, each when its turn comes."""
+        self._model = model
+
+    def bring(self, players: Mapping[Contestant, bytes]) -> None:
+        """Send all workers these models for evaluation games, before an assignment that names them."""
+        self._players = dict(players)
+
+    def command(self, name: str, event: Restart | Stop) -> None:
+        """Restart or stop a worker; with the machine's name, all its workers."""
+        self._commands.append((name, event))
+
+    def take_over(self, name: str) -> None:
+        """Take a worker from its owner, or all with the machine's name; that run's games are set aside."""
+        self._commands.append((name, None))
+
+    def leave(self, *, drain: bool, seconds: float) -> None:
+        """Leave the machine: nothing of ours runs there after ``seconds`` at the latest.
+
+        Args:
+            drain: finish the current games first.
+            seconds: the time that this may take.
+        """
+        now = self._clock()
+        self._leaving = Leaving(drain=drain, begun=now, until=now + seconds)
+
+    # The step.
+
+    def step(self) -> float:
+        """Do whatever is due now; return the seconds until the next step.
+
+        It raises nothing: errors are in the snapshot.
+        """
+        try:
+            delay = self._step()
+        except Refused as error:
+            delay = self._cut(TurnedDown(reason(error)), SLOW_RETRY_SECONDS)
+        except NotYet as error:
+            delay = self._cut(Lost(reason(error)), SOON_SECONDS)
+        except Unreachable as error:
+            delay = self._cut(Lost(reason(error)), self._retry_seconds())
+        except (RemoteFailure, OSError) as error:
+            delay = self._cut(TurnedDown(reason(error)), self._retry_seconds())
+        except Exception as error:
+            log.exception("%s: unexpected", self.name)
+            text = f"unexpected {type(error).__name__}: {error}; please report it, with the log"
+            delay = self._cut(TurnedDown(text), SLOW_RETRY_SECONDS)
+        self._renew_snapshot()
+        return delay
+
+    def _step(self) -> float:
+        self._take_commands()
+        if self._transport is None:
+            if self._is_given_up():
+                self.done = True
+                return 0.0
+            if self._clock() < self._retry_at and not self._leaving_at_once:
+                self._feed_all(Tick())
+                return min(self._poll_seconds, self._retry_at - self._clock())
+            self._tried_at = self._clock()
+            self._transport = AgentTransport(self._connect(), python=self.machine.python)
+            self._transport.meanwhile = self._look_meanwhile
+            self._make_ready(self._transport)
+        self._exchange(self._transport)
+        if self._leaving:
+            self._end_workers(self._leaving, self._transport)
+            return LEAVING_POLL_SECONDS
+        return 0.0 if any(worker.mirror.more for worker in self._workers.values()) else self._poll_seconds
+
+    def _exchange(self, transport: AgentTransport) -> None:
+        """Exchange everything with all workers, in the order that loses nothing: a look reads what the Coach has taken
+        and then what it wants, puts that, and then removes; what no look carries follows, and the assignment that
+        counts on it goes with another look.
+        """
+        workers = [worker for worker in self._workers.values() if not worker.ended]
+        for worker in workers:
+            worker.begin(lambda worker=worker: self._desired(worker.name))  # type: ignore[misc]
+        self._look(transport, workers)
+        self._look(transport, [worker for worker in workers if worker.moved])
+        for worker in workers:
+            worker.attempt(lambda worker=worker: worker.fetch_large(transport))  # type: ignore[misc]
+        if sent := [worker for worker in workers if worker.has_to_send()]:
+            for worker in sent:
+                self._send(worker, transport, workers)
+            self._look(transport, workers)
+        for worker in workers:
+            worker.attempt(
+                lambda worker=worker: worker.act(  # type: ignore[misc]
+                    transport, is_turn=lambda: self._is_turn(worker)
+                )
+            )
+            worker.finish()
+
+    def _send(self, worker: RemoteWorker, transport: AgentTransport, workers: list[RemoteWorker]) -> None:
+        """Send a worker what no look carries, after a recent look: another Coach may have taken the folder."""
+        if self._clock() - self._looked_at >= LOOK_AGE_SECONDS:
+            self._look(transport, workers)
+        if worker.has_to_send():
+            worker.attempt(lambda: worker.send(transport, self._holder))
+
+    # Looks.
+
+    def _look(self, transport: AgentTransport, workers: list[RemoteWorker]) -> None:
+        """Look at workers whose folders are ours, or have games of ours; others are claimed first."""
+        for worker in workers:
+            worker.attempt(lambda worker=worker: worker.claim(transport))  # type: ignore[misc]
+        asked = [(worker, request) for worker in workers if (request := worker.request())]
+        if not asked:
+            return
+        if self._posted:
+            transport.drop(self._posted[0])
+            self._posted = None
+        began, limit = time.monotonic(), self._look_bytes
+        requests = [request for _, request in asked]
+        looks = look_at_workers(transport, requests, limit=limit, python=self.machine.python)
+        self._pace_looks(time.monotonic() - began, full=any(look.files for look in looks))
+        for (worker, _), look in zip(asked, looks, strict=True):
+            worker.attempt(
+                lambda worker=worker, look=look: worker.take(look, limit=limit, machine=self.name)  # type: ignore[misc]
+            )
+        self._looked_at = self._clock()
+        self._renew_snapshot()
+
+    def _pace_looks(self, seconds: float, *, full: bool) -> None:
+        """Let looks bring fewer bytes of games on a slow link, since heartbeats wait for them."""
+        least, _, most = LOOK_BYTES
+        if seconds > LONG_LOOK_SECONDS:
+            self._look_bytes = max(least, self._look_bytes // 2)
+        elif full and seconds < LONG_LOOK_SECONDS / 4:
+            self._look_bytes = min(most, self._look_bytes * 2)
+
+    def _look_meanwhile(self) -> None:
+        """Keep all heartbeats fresh during a long transfer or command, without waiting for answers."""
+        transport = self._transport
+        try:
+            if transport is None or self._clock() - self._looked_at < self._poll_seconds:
+                return
+            if self._posted is None:
+                asked = [(worker, request) for worker in self._workers.values() if (request := worker.glance())]
+                if asked:
+                    number = transport.post("look", glance_request([request for _, request in asked]))
+                    self._posted = number, asked
+            elif (reply := transport.posted(self._posted[0])) is not None:
+                (_, asked), self._posted = self._posted, None
+                looks = seen(transport, [request for _, request in asked], *reply, python=self.machine.python)
+                for (worker, _), look in zip(asked, looks, strict=True):
+                    worker.note(look, machine=self.name)
+                self._looked_at = self._clock()
+                self._renew_snapshot()
+        except (ClusterError, OSError):
+            self._posted = None  # the next look tells
+
+    def _take_commands(self) -> None:
+        while self._commands:
+            name, event = self._commands.popleft()
+            for worker in self._workers.values():
+                if name in (self.name, worker.name):
+                    worker.feed(event) if event else worker.mirror.claim.take_over()
+            self._failures, self._retry_at = 0, self._clock()
+
+    def _make_ready(self, transport: AgentTransport) -> None:
+        """Prepare the machine, and learn which workers it has."""
+        slots = self._process_manager.prepare(transport, self._busy_with, lambda: self._leaving is None)
+        for slot in slots:
+            worker = self._workers.setdefault(slot.name, self._remote_worker(slot))
+            worker.slot, worker.retired = slot, False
+        self._inspected, self._failures = True, 0
+        for worker in self._workers.values():
+            worker.claimed = False
+            worker.feed(Connected())
+        for name in self._workers.keys() - {
+            slot.name for slot in slots
+        }:  # of earlier sessions; their games are fetched
+            self._workers[name].retired = True
+            self._workers[name].feed(Stop())
+        names = ", ".join(slot.name for slot in slots)
+        self._log_event(f"connected; {'its worker is' if len(slots) == 1 else 'its workers are'} {names}")
+
+    def _desired(self, name: str) -> DesiredState | None:
+        wanted, model = self._wanted.get(name), self._model
+        if wanted is None or model is None:
+            return None
+        return DesiredState(
+            assignment=wanted, model=model, sync_interval=self._sync_interval, players=self._players, push=self._push
+        )
+
+    def _holder(self, sha256: str) -> str | None:
+        """Return a worker of this machine that has received this model in this connection."""
+        return next(
+            (worker.name for worker in self._workers.values() if worker.claimed and worker.mirror.sha256 == sha256),
+            None,
+        )
+
+    def _is_turn(self, worker: RemoteWorker) -> bool:
+        """Return whether the worker may be started now.
+
+        No worker starts while the run ends. Until one is ready, they start one at a time: the first compiles for all.
+        """
+        if self._leaving and (not self._leaving.drain or self._clock() >= self._leaving.until):
+            return False
+        if worker.slot.alone:
+            return True
+        others = [
+            other
+            for other in self._workers.values()
+            if other is not worker and other.state.running and not other.retired
+        ]
+        return not others or any(other.is_ready for other in others)
+
+    # Leaving.
+
+    def _is_given_up(self) -> bool:
+        """Return whether to give up on a machine that is to be left but cannot be reached.
+
+        At the end of a run, it is tried once more first.
+        """
+        if self._leaving is None:
+            return False
+        if self._leaving_at_once:
+            return self._tried_at >= self._leaving.begun
+        return not self._inspected or self._clock() >= self._leaving.begun + UNREACHABLE_SECONDS
+
+    @property
+    def _leaving_at_once(self) -> bool:
+        """Whether the run is ending."""
+        return self._leaving is not None and not self._leaving.drain
+
+    def _end_workers(self, leaving: Leaving, transport: AgentTransport) -> None:
+        """End each worker that has no work or no time left."""
+        for worker in self._workers.values():
+            if not worker.ended and not worker.goes_on(leaving):
+                worker.end(transport, leaving, lambda worker=worker: self._look(transport, [worker]))  # type: ignore[misc]
+        if all(worker.ended for worker in self._workers.values()):
+            self._disconnect()
+            self._feed_all(Lost("the machine has been left"))
+            self.done = True
+
+    # Helpers.
+
+    def _cut(self, event: Lost | TurnedDown, seconds: float) -> float:
+        """Drop the connection, and retry after ``seconds``."""
+        if event.reason not in (worker.state.lost for worker in self._workers.values()):
+            self._log_event(event.reason)
+        self._disconnect()
+        self._failures += 1
+        self._retry_at = self._clock() + seconds
+        self._feed_all(event)
+        return 0.0 if self._is_given_up() else min(seconds, self._poll_seconds)
+
+    def _disconnect(self) -> None:
+        if self._transport is not None:
+            self._sent += self._transport.sent
+            self._received += self._transport.received
+            self._transport.close()
+            self._transport = self._posted = None
+
+    def _retry_seconds(self) -> float:
+        return retry_after(self._failures, draw=self._draw(), timing=self.timing)
+
+    def _busy_with(self, text: str) -> None:
+        self._feed_all(Busy(text))
+        self._renew_snapshot()
+
+    def _feed_all(self, event: Event) -> None:
+        for worker in self._workers.values():
+            worker.feed(event)
+
+    def _log_event(self, text: str) -> None:
+        self.news.append(f"{self.name}: {text}")
+
+    def _remote_worker(self, slot: WorkerSlot) -> RemoteWorker:
+        return RemoteWorker(
+            slot,
+            Mirror(
+                slot.name,
+                root=self._root,
+                run_id=self._run_id,
+                claim=Claim(slot.name, self._claimant, clock=self._clock),
+            ),
+            process_manager=self._process_manager,
+            timing=self.timing,
+            arrived=self.arrived.append,
+            log_event=self.news.append,
+            changed=self._renew_snapshot,
+            python=self.machine.python,
+            clock=self._clock,
+        )
+
+    def _renew_snapshot(self) -> None:
+        self.snapshot = self._new_snapshot()
+
+    def _new_snapshot(self) -> MachineSnapshot:
+        sent, received = (self._transport.sent, self._transport.received) if self._transport else (0, 0)
+        snapshots = tuple(worker.snapshot() for worker in self._workers.values() if not worker.retired)
+        return MachineSnapshot(
+            workers=snapshots,
+            inspected=self._inspected,
+            sent=self._sent + sent,
+            received=self._received + received,
+        )
+
+
+def expected_workers(machine: WorkerSettings, root: Path) -> list[str]:
+    """Return the workers that a machine had in an earlier session, or else those that it most likely has."""
+    if machine.gpu_ids and (each := 1 if machine.processes == "auto" else machine.processes) * len(machine.gpu_ids) > 1:
+        return [f"{machine.name}-{number}" for number in range(1, each * len(machine.gpu_ids) + 1)]
+    split = [path.parent.name.rpartition("-") for path in root.glob(f"*/{RUN_MARK}")]
+    numbers = sorted(int(number) for name, _, number in split if name == machine.name and number.isdecimal())
+    return [f"{machine.name}-{number}" for number in numbers] or [machine.name]

@@ -1,0 +1,242 @@
+"""Ownership of workers: each plays for one Coach, whose record is on the worker's machine.
+
+The record names run, main node and Coach (``keima/cluster/agent/owner.py``). A worker belongs to the Coach in the
+record until that Coach releases it, its lease expires, or a user says ``--takeover``. A lease is a token that the owner
+changes at every contact. Another Coach that wants the worker watches the token by its own clock, so no clocks of two
+machines are compared. If the owner was a process of this main node that no longer exists, there is no need to wait for
+the lease.
+"""
+
+import os
+import secrets
+import socket
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from pydantic import Field
+
+from keima.cluster.agent import process as remote_process
+from keima.cluster.agent.owner import LABEL, OWNER, STRANGER
+from keima.cluster.machines.machine import (
+    CALL_SECONDS,
+    NonNegativeInt,
+    PrintableText,
+    RemoteAnswer,
+    call,
+    understood,
+    worker_place,
+)
+from keima.cluster.ssh.errors import RemoteFailure
+from keima.cluster.ssh.transport import Transport
+from keima.config.commands import connector
+from keima.worker.worker_folder import TAGGED, is_of_run, run_tag
+
+ASK_SECONDS = 5.0  # between two checks of whether a worker has become free
+
+
+class Owner(RemoteAnswer):
+    """The owner of a worker, as the record on its machine describes it."""
+
+    run_id: PrintableText
+    label: PrintableText  # of the run, in names of batches and folders
+    host: PrintableText  # the main node; empty in a record of an earlier version
+    coach: PrintableText = ""  # unique for each session
+    world: PrintableText = ""  # of the Coach's process: the main node since its last start
+    pid: NonNegativeInt = 0
+    start_ticks: NonNegativeInt = 0
+    lease_seconds: float = Field(ge=0)
+
+    @property
+    def file_name(self) -> str:
+        """The name of the record's file."""
+        return f"{self.coach}{OWNER}"
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether it was a process of this machine that no longer exists; False if that is unknown."""
+        host, boot, processes = (*self.world.split("/"), "", "")[:3]
+        here, boot_here, processes_here = remote_process.world().split("/")
+        if not boot or host != here:
+            return False
+        if boot != boot_here:
+            return True
+        found = remote_process.process_stat(self.pid)
+        return processes == processes_here and (found is None or found[0] in "ZX" or found[2] != self.start_ticks)
+
+
+def owner_here(run_id: str, *, lease_seconds: float) -> Owner:
+    """Return this process as the owner for a run."""
+    found = remote_process.process_stat(os.getpid())
+    return Owner(
+        run_id=run_id,
+        label=run_tag(run_id),
+        host=socket.gethostname(),
+        coach=secrets.token_hex(8),
+        world=remote_process.world(),
+        pid=os.getpid(),
+        start_ticks=found[2] if found else 0,
+        lease_seconds=lease_seconds,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Claimant:
+    """The Coach that claims workers.
+
+    Args:
+        owner: the Coach.
+        takeover: whether to take over workers of other Coaches at the first contact.
+        connector: the command line of distributed/ssh_connector.py, for messages.
+    """
+
+    owner: Owner
+    takeover: bool = False
+    connector: str = field(default_factory=connector)
+
+
+class Moved(RemoteFailure):
+    """The worker's folder is not the one that was claimed: it was deleted, or taken over."""
+
+
+class Taken(RemoteFailure):
+    """The worker plays for another Coach and must not be touched."""
+
+    def __init__(self, worker: str, what: str, remedy: str, owner: Owner) -> None:
+        super().__init__(worker, what, remedy)
+        self.owner = owner
+
+
+class _Answered(RemoteAnswer):
+    mine: bool
+    owner: Owner | None
+    token: PrintableText
+    contents: PrintableText
+    unsorted: bool
+
+
+@dataclass(frozen=True)
+class _Watched:
+    """An owner, its lease, and since when the lease has not changed."""
+
+    coach: str
+    token: str
+    since: float
+
+
+class Claim:
+    """A Coach's claim to one worker's folder.
+
+    Args:
+        worker: the worker's name.
+        claimant: the Coach that claims it.
+        clock: a monotonic clock in seconds.
+
+    Attributes:
+        is_lost: whether another Coach has the worker.
+    """
+
+    def __init__(self, worker: str, claimant: Claimant, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self.owner = claimant.owner
+        self.is_lost = False
+        self._worker, self._connector, self._clock = worker, claimant.connector, clock
+        self._fresh = True  # the folder was never ours
+        self._takeover = claimant.takeover
+        self._ask_at = 0.0
+        self._watched: _Watched | None = None
+        self._refusal: Taken | None = None
+        run_id = claimant.owner.run_id
+        own_name = run_id if LABEL.fullmatch(run_id) else STRANGER
+        self._labels = list(dict.fromkeys([claimant.owner.label, own_name]))
+        self._sorting = {
+            "labels": self._labels,
+            "tagged": TAGGED.pattern,
+        }  # by which our program there recognizes our games
+
+    @property
+    def aside(self) -> str:
+        """The folder in which our games are set aside while another Coach has the worker."""
+        return f"{worker_place(self._worker)}.{self.owner.label}"
+
+    def take_over(self) -> None:
+        """Take the worker from any owner at the next contact."""
+        self._takeover, self._ask_at = True, 0.0
+
+    def check(self, mine: bool, names: Iterable[str], *, machine: str) -> None:
+        """Check what a look has shown: the folder is the claimed one and holds nothing of other runs.
+
+        Args:
+            mine: whether its owner's record is this Coach's.
+            names: the files in its outbox.
+            machine: the machine's name.
+
+        Raises:
+            Moved: it is another folder, or holds games of another run, perhaps from a worker that was slow to end.
+        """
+        if not mine:
+            text = f"{worker_place(self._worker)} was deleted, or taken over by another Coach"
+            raise Moved(machine, text, "it is checked again")
+        if not all(is_of_run(name, self.owner.run_id) for name in names):
+            raise Moved(machine, f"{worker_place(self._worker)} holds games of another run", "they are set aside")
+
+    def take(self, transport: Transport, end_worker: Callable[[], object], *, python: str) -> bool:
+        """Enter this Coach as the owner and move away what belongs to other runs.
+
+        Returns:
+            Whether the folder was empty or held files of another run, so that nothing in it is ours.
+
+        Raises:
+            Taken: another Coach has it.
+            ClusterError: it could not be done.
+        """
+        if self._refusal and self._clock() < self._ask_at:
+            raise self._refusal
+        answer = self._own(transport, python, expired=None)
+        if not answer.mine and answer.owner and self._has_run_out(answer.owner, answer.token):
+            answer = self._own(transport, python, expired={"coach": answer.owner.coach, "token": answer.token})
+        if not answer.mine:
+            raise self._refused(transport, answer)
+        foreign = bool(answer.contents) and answer.contents not in self._labels
+        if foreign:
+            end_worker()
+        if foreign or answer.unsorted:
+            request = {"coach": self.owner.coach, "contents": answer.contents, **self._sorting}
+            call(transport, "give_way", {"place": worker_place(self._worker), **request}, python=python)
+        self._fresh = self._takeover = self.is_lost = False
+        self._watched = self._refusal = None
+        return foreign or not answer.contents
+
+    def _own(self, transport: Transport, python: str, *, expired: dict[str, str] | None) -> _Answered:
+        request = {
+            "owner": self.owner.model_dump(),
+            "fresh": self._fresh,
+            "force": self._takeover,
+            "expired": expired,
+            **self._sorting,
+        }
+        answer = call(
+            transport, "own", {"place": worker_place(self._worker), **request}, python=python, seconds=CALL_SECONDS
+        )
+        return understood(transport, _Answered, answer)
+
+    def _has_run_out(self, owner: Owner, token: str) -> bool:
+        now, watched = self._clock(), self._watched
+        if watched is None or (watched.coach, watched.token) != (owner.coach, token):
+            self._watched = watched = _Watched(owner.coach, token, now)
+        return owner.has_ended or now - watched.since >= owner.lease_seconds
+
+    def _refused(self, transport: Transport, answer: _Answered) -> Taken:
+        assert answer.owner is not None and self._watched is not None
+        owner, now = answer.owner, self._clock()
+        left = max(0.0, owner.lease_seconds - (now - self._watched.since))
+        until = datetime.now() + timedelta(seconds=left)
+        who = f"run {owner.run_id} of {owner.host or 'an earlier version'}"
+        if owner.run_id == self.owner.run_id:
+            who += ", as another Coach has it"
+        what = f"{self._worker} plays for {who}, lease until {until:%H:%M}"
+        aside = "after its finished games are set aside for that run"
+        remedy = f"{self._connector} --takeover {self._worker} takes it over, {aside}"
+        self.is_lost, self._ask_at = True, now + ASK_SECONDS
+        self._refusal = Taken(transport.worker, what, remedy, owner)
+        return self._refusal

@@ -1,0 +1,45 @@
+"""Compiled code for machines with the same processor, which then need not compile it again."""
+
+import io
+import sys
+import tarfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from keima.cluster.agent.inspection import processor
+from keima.cluster.machines.machine import Probe
+from keima.compilation import decorators as compiled
+from keima.paths import PACKAGE
+
+DEFAULT = "~/.cache/keima"  # where compiled code is stored without KEIMA_CACHE
+
+
+def serves(probe: Probe, *, version: Sequence[int] = (sys.version_info.major, sys.version_info.minor)) -> bool:
+    """Return whether the machine can use what was compiled here: its processor and its Python are the same."""
+    return (
+        bool(probe.processor)
+        and probe.processor == processor()
+        and probe.python is not None
+        and tuple(probe.python.version[:2]) == tuple(version[:2])
+    )
+
+
+def pack_cache(package: Path = PACKAGE) -> bytes:
+    """Return everything that has been compiled from the present sources, as a tar.gz; empty if there is nothing."""
+    folders = [compiled.cache_folder(path) for path in sorted(package.rglob("*.py"))]
+    present = [folder for folder in folders if folder.is_dir()]
+    if not present:
+        return b""
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w:gz", compresslevel=1) as tar:
+        for folder in present:
+            for file in sorted(folder.glob("*.nb[ci]")):
+                tar.add(file, f"{folder.name}/{file.name}", filter=_plain)
+    return packed.getvalue()
+
+
+def _plain(member: tarfile.TarInfo) -> tarfile.TarInfo:
+    member.uid = member.gid = 0
+    member.uname = member.gname = ""
+    member.mode = 0o600
+    return member

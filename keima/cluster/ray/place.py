@@ -1,0 +1,54 @@
+"""Where a seat is, and whether its node can play: the versions of Python and Ray, and the GPU."""
+
+import platform
+
+from keima.cluster.machines.machine import PathText, PrintableText, RemoteAnswer
+from keima.cluster.ray import REQUIREMENTS
+from keima.cluster.ssh.errors import Refused
+
+
+class Place(RemoteAnswer):
+    """What a seat says of its node."""
+
+    worker: PrintableText  # whose folder it has taken
+    host: PrintableText
+    python: PathText  # the interpreter that runs Ray there, and the workers
+    version: PrintableText  # of Python
+    ray: PrintableText  # version
+    gpus: PrintableText  # those that Ray has given the seat, as CUDA_VISIBLE_DEVICES
+
+
+def refuse_versions(worker: str, place: Place, *, ray: str) -> None:
+    """Check that a node runs the same Python, up to its last number, and the same Ray as this one.
+
+    Args:
+        worker: the worker's name.
+        place: what the node says.
+        ray: the version of Ray here.
+
+    Raises:
+        Refused: it does not.
+    """
+    ours = {"Python": _minor(platform.python_version()), "Ray": ray}
+    theirs = {"Python": _minor(place.version), "Ray": place.ray}
+    if theirs != ours:
+        has, here = (" and ".join(f"{name} {version}" for name, version in each.items()) for each in (theirs, ours))
+        remedy = f"give all nodes this one's versions ({REQUIREMENTS} has Ray's), and start Ray there again"
+        raise Refused(worker, f"{place.host} runs {has}, here it is {here}", remedy)
+
+
+def gpu_of(worker: str, place: Place) -> int:
+    """Return the number of the GPU that Ray has given the seat.
+
+    Raises:
+        Refused: Ray names none, or not by its number.
+    """
+    first = place.gpus.partition(",")[0]
+    if not first.isdecimal():
+        remedy = "start Ray there without CUDA_VISIBLE_DEVICES, or with numbers in it"
+        raise Refused(worker, f"{place.host}: Ray gives the seat the GPU {first or '(none)'}, not a number", remedy)
+    return int(first)
+
+
+def _minor(version: str) -> str:
+    return ".".join(version.split(".")[:2])

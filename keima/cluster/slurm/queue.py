@@ -1,0 +1,298 @@
+"""The jobs of a run in Slurm's queue: one look for all workers, and one submission for all that are to start."""
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from keima.base.system.threads import guard
+from keima.cluster.machines.process_manager import ProcessStatus
+from keima.cluster.slurm.jobs import RUNNING, Ended, Job, by_seat, ending, seat_name, stuck, waiting
+from keima.cluster.ssh.errors import ClusterError
+
+log = logging.getLogger(__name__)
+
+STEP_SECONDS = 0.5  # between two steps
+GATHER_SECONDS = 1.0  # a submission waits this long for more workers that are to start ...
+MOST_GATHER_SECONDS = 5.0  # ... and never longer than this
+FIRST_RETRY_SECONDS, MOST_RETRY_SECONDS = 15.0, 600.0  # between two attempts to submit
+MOST_FAILURES = 3  # jobs of a worker that fail in a row until the user must look
+
+
+class Commands(Protocol):
+    """Slurm's commands; see ``Slurm``. Everything may raise ClusterError."""
+
+    def check(self) -> None:
+        """Check that the commands are there."""
+
+    def submit(self, script: Path, seats: Sequence[int], options: Sequence[str]) -> int:
+        """Submit an array; return its id."""
+
+    def jobs(self, name: str) -> list[Job]:
+        """Return the jobs of this name."""
+
+    def warn(self, *jobs: str) -> None:
+        """Have the workers of jobs end by themselves."""
+
+    def cancel(self, *jobs: str) -> None:
+        """End jobs."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Submission:
+    """What is submitted for every worker of a run."""
+
+    name: str  # of its jobs, by which they are found again
+    script: Path
+    options: tuple[str, ...]
+
+
+class JobQueue:
+    """The jobs of a run.
+
+    Slurm's commands are called by ``step`` alone, in one thread, since each may take long; all other methods return at
+    once, in any thread.
+
+    Args:
+        slurm: Slurm's commands.
+        submission: what is submitted.
+        poll_seconds: the time between two looks at the queue.
+        log_event: called with each line for the log.
+        clock: a monotonic clock in seconds.
+    """
+
+    def __init__(
+        self,
+        slurm: Commands,
+        submission: Submission,
+        *,
+        poll_seconds: float,
+        log_event: Callable[[str], None] = log.warning,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._slurm, self._submission, self._poll_seconds = slurm, submission, poll_seconds
+        self._log_event, self._clock = log_event, clock
+        self._guard = guard()
+        self._look_at = float("-inf")  # when the queue is to be asked again
+        self._problem = ""  # why it could not be seen
+        self._jobs: dict[int, Job] | None = None  # by seat; None: never seen
+        self._mine: set[str] = set()  # jobs that have been seen alive or submitted in this session
+        self._given_up: set[str] = set()  # jobs that have been told to end: they no longer count
+        self._to_warn: set[str] = set()  # jobs that are to be told so
+        self._to_cancel: set[str] = set()
+        self._wanted: dict[int, float] = {}  # seats that are to be submitted -> since when
+        self._submitted: dict[int, tuple[int, float]] = {}  # seat -> its array, and when, until a look shows it
+        self._refusal = ""  # why the last submission failed
+        self._refusals, self._submit_at = 0, float("-inf")
+        self._failures: dict[int, int] = {}  # of each seat, in a row
+        self._judged: dict[int, Ended] = {}  # what the end of a seat's last job means
+
+    # In any thread.
+
+    def want(self, *seats: int) -> None:
+        """Submit a job for each of these seats soon, together with others, unless it has one."""
+        with self._guard:
+            for seat in seats:
+                if self._error(seat):  # the user wants another attempt
+                    self._failures.pop(seat, None)
+                self._judged.pop(seat, None)
+                if self._alive(seat) is None and seat not in self._submitted:
+                    self._wanted.setdefault(seat, self._clock())
+
+    def status(self, seat: int) -> ProcessStatus:
+        """Return the status of a seat's worker."""
+        with self._guard:
+            return self._status(seat)
+
+    def end(self, seat: int) -> bool:
+        """Have the job of a seat end soon, and submit none for it; return whether its worker may be playing.
+
+        The worker is told first; call ``cancel`` when it has had its time.
+        """
+        with self._guard:
+            self._wanted.pop(seat, None)
+            self._judged.pop(seat, None)
+            job = self._alive(seat)
+            running = job is not None and job.state == RUNNING
+            if running and job:
+                self._to_warn.add(job.id)
+            return running
+
+    def cancel(self, seat: int) -> None:
+        """End the job of a seat, if it has one, and forget it."""
+        with self._guard:
+            array, _ = self._submitted.pop(seat, (0, 0.0))
+            job = self._alive(seat)
+            ids = {f"{array}_{seat}"} if array else set()
+            ids |= {job.id} if job else set()
+            self._to_cancel |= ids
+            self._given_up |= ids
+
+    # In one thread.
+
+    def step(self) -> float:
+        """Do what is due; return the seconds until the next step. It raises nothing."""
+        try:
+            self._end_jobs()
+            self._submit()
+            self._look()
+        except Exception as error:
+            log.exception("the queue of Slurm: unexpected")
+            with self._guard:
+                self._problem = f"unexpected {type(error).__name__}: {error}; please report it, with the log"
+        return STEP_SECONDS
+
+    def end_all(self) -> None:
+        """End all jobs of the run.
+
+        Raises:
+            ClusterError: Slurm does not answer.
+        """
+        self._slurm.cancel(*(job.id for job in self.living()))
+
+    def living(self) -> list[Job]:
+        """Return all jobs of the run that have not ended.
+
+        Raises:
+            ClusterError: Slurm does not answer.
+        """
+        return [job for job in self._slurm.jobs(self._submission.name) if not job.has_ended]
+
+    def _end_jobs(self) -> None:
+        """Tell jobs to end; each is told once, as Slurm repeats what it could not deliver."""
+        with self._guard:
+            warned, cancelled = sorted(self._to_warn), sorted(self._to_cancel)
+            self._to_warn, self._to_cancel = set(), set()
+        try:
+            self._slurm.warn(*warned)
+            warned = []
+            self._slurm.cancel(*cancelled)
+        except ClusterError as error:
+            log.warning("jobs cannot be ended yet: %s", error)
+            with self._guard:
+                self._to_warn |= set(warned)
+                self._to_cancel |= set(cancelled)
+
+    def _submit(self) -> None:
+        """Submit all seats that are wanted, once no more have come for a moment."""
+        with self._guard:
+            seats = self._due()
+        if not seats:
+            return
+        try:
+            array = self._slurm.submit(self._submission.script, seats, self._submission.options)
+        except ClusterError as error:
+            self._note_refusal(in_words(error))
+            return
+        with self._guard:
+            now, kept = self._clock(), [seat for seat in seats if seat in self._wanted]
+            self._refusal, self._refusals = "", 0
+            self._submitted |= dict.fromkeys(kept, (array, now))
+            self._mine |= {f"{array}_{seat}" for seat in kept}
+            stopped = {f"{array}_{seat}" for seat in set(seats) - set(kept)}  # meanwhile
+            self._to_cancel |= stopped
+            self._given_up |= stopped
+            for seat in kept:
+                del self._wanted[seat]
+        self._log_event(f"job {array} has been submitted to Slurm, for {len(seats)} of the workers")
+
+    def _due(self) -> list[int]:
+        now = self._clock()
+        if not self._wanted or now < self._submit_at:
+            return []
+        first, last = min(self._wanted.values()), max(self._wanted.values())
+        if now - last < GATHER_SECONDS and now - first < MOST_GATHER_SECONDS:
+            return []
+        unseen = self._jobs is None or self._problem  # an earlier session may have submitted them
+        return [] if unseen else sorted(self._wanted)
+
+    def _note_refusal(self, text: str) -> None:
+        if text != self._refusal:
+            self._log_event(f"no jobs are submitted to Slurm: {text}")
+        with self._guard:
+            self._refusal, self._refusals = text, self._refusals + 1
+            pause = FIRST_RETRY_SECONDS * 2 ** min(self._refusals - 1, 10)
+            self._submit_at = self._clock() + min(pause, MOST_RETRY_SECONDS)
+
+    def _look(self) -> None:
+        """Ask for the queue, if it is time to."""
+        if self._clock() < self._look_at:
+            return
+        self._look_at = self._clock() + self._poll_seconds
+        try:
+            found = self._slurm.jobs(self._submission.name)
+        except ClusterError as error:
+            text = in_words(error)
+            if text != self._problem:
+                self._log_event(f"the queue of Slurm cannot be seen: {text}")
+            with self._guard:
+                self._problem = text
+            return
+        if self._problem:
+            self._log_event("the queue of Slurm is seen again")
+        with self._guard:
+            self._problem = ""
+            events = self._take(found)
+        for event in events:
+            self._log_event(event)
+
+    # With the guard held.
+
+    def _alive(self, seat: int) -> Job | None:
+        job = (self._jobs or {}).get(seat)
+        return job if job and not job.has_ended and job.id not in self._given_up else None
+
+    def _status(self, seat: int) -> ProcessStatus:
+        if seat in self._wanted:
+            return ProcessStatus(running=True, waits="is to be submitted to Slurm", error=self._refusal)
+        if seat in self._submitted:
+            return ProcessStatus(running=True, waits=f"job {self._submitted[seat][0]}_{seat} has been submitted")
+        if self._problem:
+            return ProcessStatus(running=True, error=f"Slurm's queue cannot be seen: {self._problem}")
+        if self._jobs is None:
+            return ProcessStatus(running=True, waits="the queue of Slurm is asked for its job")
+        if job := self._alive(seat):
+            return ProcessStatus(running=True, waits=waiting(job), start=job.start, error=stuck(job))
+        return ProcessStatus(running=False, error=self._error(seat))
+
+    def _error(self, seat: int) -> str:
+        """Return why no other job follows the last one of a seat, with the remedy; empty if one may."""
+        end = self._judged.get(seat)
+        if end is None or not (end.final or (end.failed and self._failures.get(seat, 0) >= MOST_FAILURES)):
+            return ""
+        times = "" if end.final else f"{MOST_FAILURES} jobs in a row have failed, the last one: "
+        return f"{times}{end.text}; {end.remedy}"
+
+    def _take(self, found: Sequence[Job]) -> list[str]:
+        """Take in what the queue shows; return what is worth a line in the log."""
+        now, events = self._clock(), []
+        self._jobs = by_seat(found, without=self._given_up)
+        for seat, (array, since) in list(self._submitted.items()):
+            job = self._jobs.get(seat)
+            if (job and job.array >= array) or now - since > 2 * self._poll_seconds:
+                del self._submitted[seat]
+        for seat, job in self._jobs.items():
+            if job.id in self._given_up:
+                continue
+            if not job.has_ended:
+                self._mine.add(job.id)
+                self._wanted.pop(seat, None)  # an earlier session has submitted it
+            elif job.id in self._mine:
+                self._mine.discard(job.id)
+                events.append(self._judge(seat, job))
+        return events
+
+    def _judge(self, seat: int, job: Job) -> str:
+        """Take note that a job of this session has ended; return it in words."""
+        end = ending(job)
+        self._failures[seat] = self._failures.get(seat, 0) + 1 if end.failed else 0
+        if seat not in self._wanted:
+            self._judged[seat] = end
+        return f"{seat_name(seat)}: {end.text}"
+
+
+def in_words(error: ClusterError) -> str:
+    """Return what happened and what fixes it, without the machine's name."""
+    return error.what + (f"; {error.remedy}" if error.remedy else "")

@@ -1,0 +1,254 @@
+"""The Coach's view of its workers, and the simplest backend: one worker in this process.
+
+A backend has named workers. The Coach grants each a number of games (``grant``), publishes models, collects the
+finished batches, and releases each batch once it is stored. ``tests/coach/test_backends.py`` tests every
+backend.
+"""
+
+import logging
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Protocol
+
+from keima.base.files import remove_stale_parts, write_atomically
+from keima.base.reports import ClusterReport
+from keima.coach.backends.assignments import AssignmentBook
+from keima.coach.backends.folder_matches import FolderMatches
+from keima.coach.backends.pending_batch import PendingBatch, batch_in
+from keima.config.schema import Settings
+from keima.evaluation.orders import Contestant
+from keima.evaluation.remote_matches import MatchExecutors
+from keima.games import Game
+from keima.networks.files.model_file import content_sha256
+from keima.worker.spool import salvage_if_left
+from keima.worker.worker_class import load_worker_class
+from keima.worker.worker_folder import BrokenMessage, Heartbeat, WorkerFolder, is_of_run
+
+log = logging.getLogger(__name__)
+
+
+class SelfPlayBackend(Protocol):
+    """The workers of a run.
+
+    What cannot be written or reached now is tried again at the next call; nothing is lost meanwhile.
+    """
+
+    @property
+    def workers(self) -> Sequence[str]:
+        """The workers that may be granted games. A worker that has failed for good is not among them."""
+
+    def publish(self, version: int, model: bytes) -> None:
+        """Give all workers a new model; they switch to it while they play.
+
+        The first model starts the workers, so set their accounts before.
+        """
+
+    def grant(self, worker: str, *, granted: int, delivered: int) -> None:
+        """Let ``worker`` play up to ``granted`` games in all, of which ``delivered`` are stored here.
+
+        The backend remembers this, also for a worker that leaves and comes back.
+        """
+
+    def share_out(self, outstanding: Mapping[str, int], ahead: int) -> dict[str, int]:
+        """Return how many more games to grant each worker now, so that ``ahead`` games per worker are outstanding.
+
+        Args:
+            outstanding: games that each worker has been granted and has not delivered.
+            ahead: 0: grant none.
+        """
+
+    def withdrawn(self) -> dict[str, int]:
+        """Return, for each worker, how many of its granted games it has not begun and will not begin.
+
+        A worker is listed until ``grant`` lowers its account.
+        """
+
+    def collect(self) -> list[PendingBatch]:
+        """Return the batches that are ready, oldest first for each worker, and renew the leases.
+
+        They include batches of workers that have failed or left. A backend without processes plays here.
+        """
+
+    def release(self, batch: PendingBatch, *, delivered: int, refused: str = "") -> None:
+        """Take note that the batch is stored: raise the worker's account to ``delivered`` games, then delete its copy.
+
+        Args:
+            refused: why the batch is in quarantine (empty: it is not). The worker shows it until a good batch comes.
+        """
+
+    def status(self) -> Mapping[str, Heartbeat | None]:
+        """Return the last heartbeat of each worker, including the failed ones; a new mapping whenever one changes."""
+
+    def cluster(self) -> ClusterReport | None:
+        """Return the state of the cluster; None if this machine plays."""
+
+    def match_executors(self) -> MatchExecutors | None:
+        """Return what plays evaluation games on the workers; None: the caller must play them itself."""
+
+    def close(self) -> None:
+        """Let the workers deliver their finished games, and end them."""
+
+
+class FolderBackend:
+    """Workers whose folders lie on this machine. Subclasses run the workers.
+
+    Args:
+        root: the folder of the worker folders.
+        names: the workers' names.
+        game: the game they play.
+        settings: the run's settings.
+        run_id: the run's id.
+
+    Attributes:
+        workers: the workers that may be granted games.
+        folders: the folder of each worker.
+        assignments: the assignments of the workers.
+    """
+
+    def __init__(self, root: Path, names: Sequence[str], *, game: Game, settings: Settings, run_id: str) -> None:
+        self.root = root
+        self.workers = tuple(names)
+        self.folders = {name: WorkerFolder(root / name).make() for name in names}
+        for folder in self.folders.values():
+            folder.forget_heartbeat()  # an earlier session's
+        for outbox in root.glob("*/outbox"):
+            salvage_if_left(WorkerFolder(outbox.parent))
+        self.assignments = AssignmentBook(names, game=game, settings=settings, run_id=run_id)
+        self._unwritten: set[str] = set()  # workers whose assignment could not be written
+
+    def publish(self, version: int, model: bytes) -> None:
+        """See ``SelfPlayBackend``."""
+        for folder in self.folders.values():
+            write_atomically(folder.model_path(version), model)
+        self.assignments.set_model(version, content_sha256(model))
+        for name in self.folders:
+            self.assign(name)
+
+    def grant(self, worker: str, *, granted: int, delivered: int) -> None:
+        """See ``SelfPlayBackend``."""
+        if worker in self.folders and self.assignments.set_account(worker, granted=granted, delivered=delivered):
+            self.assign(worker)
+
+    def share_out(self, outstanding: Mapping[str, int], ahead: int) -> dict[str, int]:
+        """See ``SelfPlayBackend``; all workers get the same, whatever their speed."""
+        return {worker: max(0, ahead - outstanding[worker]) for worker in self.workers}
+
+    def withdrawn(self) -> dict[str, int]:
+        """See ``SelfPlayBackend``."""
+        return self.assignments.withdrawn(self.status)
+
+    def collect(self) -> list[PendingBatch]:
+        """See ``SelfPlayBackend``."""
+        for name in self.folders:
+            if self.assignments.is_due(name) or name in self._unwritten:
+                self.assign(name)
+        return [
+            batch_in(self.root, outbox.parent.name, path.stem)
+            for outbox in sorted(self.root.glob("*/outbox"))
+            for path in WorkerFolder(outbox.parent).batches()
+            if is_of_run(path.name, self.assignments.run_id)
+        ]
+
+    def release(self, batch: PendingBatch, *, delivered: int, refused: str = "") -> None:
+        """See ``SelfPlayBackend``."""
+        self.assignments.record_receipt(batch.worker, batch.batch_id, refused)
+        self.grant(batch.worker, granted=self.assignments.account(batch.worker).granted, delivered=delivered)
+        if batch.worker not in self._unwritten:  # else the worker does not know yet: released at the next call
+            (WorkerFolder(self.root / batch.worker).outbox / batch.file_name).unlink(missing_ok=True)
+
+    def status(self) -> dict[str, Heartbeat | None]:
+        """See ``SelfPlayBackend``; an unreadable heartbeat counts as none."""
+        heartbeats: dict[str, Heartbeat | None] = {}
+        for name, folder in self.folders.items():
+            try:
+                heartbeats[name] = folder.read_heartbeat()
+            except BrokenMessage:
+                heartbeats[name] = None
+        for name, reason in self.assignments.refusals.items():
+            if heartbeat := heartbeats.get(name):
+                heartbeats[name] = heartbeat.model_copy(update={"error": reason[:1000]})
+        return heartbeats
+
+    def cluster(self) -> ClusterReport | None:
+        """See ``SelfPlayBackend``."""
+        return None
+
+    def match_executors(self) -> MatchExecutors | None:
+        """See ``SelfPlayBackend``."""
+        return FolderMatches(
+            self.root,
+            self.assignments,
+            assign=self.assign,
+            send_players=self._send_players,
+            able=self._able,
+            status=self.status,
+        )
+
+    def lower(self, worker: str, granted: int) -> None:
+        """Keep ``worker`` from starting games beyond ``granted``; ``withdrawn`` lists it once it has confirmed that."""
+        if self.assignments.lower(worker, granted):
+            self.assign(worker)
+
+    def assign(self, name: str) -> None:
+        """Write the current assignment of ``name``; if the disk does not take it, ``collect`` tries again."""
+        if self.assignments.model_version == 0:
+            return
+        try:
+            self.folders[name].write_assignment(self.assignments.next_assignment(name))
+        except OSError as error:
+            log.warning("the assignment of %s cannot be written: %s", name, error)
+            self._unwritten.add(name)
+        else:
+            self._unwritten.discard(name)
+
+    def _able(self) -> list[str]:
+        """Return the workers that can play now."""
+        heartbeats = self.status()
+        return [
+            name
+            for name in self.workers
+            if (heartbeat := heartbeats.get(name)) and heartbeat.state in ("playing", "waiting")
+        ]
+
+    def _send_players(self, players: Mapping[Contestant, bytes]) -> None:
+        """Write the files of players into all inboxes; a worker removes those that its assignment no longer names."""
+        for folder in self.folders.values():
+            for player, data in players.items():
+                try:
+                    write_atomically(folder.inbox / player.file_name, data)
+                except OSError as error:
+                    log.warning("the players of a match cannot be given to %s: %s", folder.root.name, error)
+
+
+class InlineBackend(FolderBackend):
+    """One worker that plays in ``collect``: no processes, and every step is reproducible.
+
+    Args:
+        cycles: steps of play in each call of ``collect``.
+    """
+
+    def __init__(self, root: Path, *, game: Game, settings: Settings, run_id: str, cycles: int = 200) -> None:
+        super().__init__(root, ["inline"], game=game, settings=settings, run_id=run_id)
+        self._cycles = cycles
+        remove_stale_parts(self.folders["inline"].outbox)  # of a killed session; worker processes do this themselves
+        self._worker = load_worker_class(settings.distributed.worker_class)(root / "inline")
+        self._worker.device = "cpu" if settings.self_play.device == "cpu" else settings.training.device
+
+    def collect(self) -> list[PendingBatch]:
+        """See ``SelfPlayBackend``."""
+        batches = super().collect()
+        if self.assignments.is_stopped:
+            return batches
+        self._worker.poll()
+        for _ in range(self._cycles):
+            self._worker.cycle()
+        return batches or super().collect()
+
+    def match_executors(self) -> None:
+        """See ``SelfPlayBackend``; there is no other process that could play them."""
+
+    def close(self) -> None:
+        """See ``SelfPlayBackend``."""
+        self.assignments.stop()
+        self._worker.flush()
+        self._worker.beat("ended")

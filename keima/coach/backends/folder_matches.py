@@ -1,0 +1,78 @@
+"""Evaluation games of workers whose outboxes, or mirrors of them, are folders of this machine."""
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from keima.base.files import FileTooLarge, read_limited
+from keima.coach.backends.assignments import AssignmentBook
+from keima.evaluation.orders import MAX_RESULT_BYTES, RESULT_SUFFIX, Contestant, MatchOrder
+
+if TYPE_CHECKING:  # the fleet's process imports no compiled rules
+    from keima.evaluation.remote_matches import Sign
+
+
+class FolderMatches:
+    """A ``MatchExecutors`` on worker folders.
+
+    Args:
+        root: the folder of the worker folders.
+        book: the workers' assignments; orders are entered there.
+        assign: sends a worker its current assignment.
+        send_players: gives all workers the models of evaluation games.
+        able: returns the workers that can play now.
+        status: returns the last heartbeat of each worker.
+    """
+
+    def __init__(
+        self,
+        root: Path,
+        book: AssignmentBook,
+        *,
+        assign: Callable[[str], None],
+        send_players: Callable[[Mapping[Contestant, bytes]], None],
+        able: Callable[[], list[str]],
+        status: Callable[[], Mapping[str, "Sign | None"]],
+    ) -> None:
+        self._root, self._book = root, book
+        self._assign, self._send_players, self._able, self._status = assign, send_players, able, status
+
+    def bring(self, players: Mapping[Contestant, bytes]) -> None:
+        """See ``MatchExecutors``."""
+        self._book.set_players(players)
+        for path in self._root.glob(f"*/outbox/*{RESULT_SUFFIX}"):
+            path.unlink(missing_ok=True)  # too late
+        self._send_players(self._book.players)
+        for worker in self._book.workers:
+            self._assign(worker)
+
+    def order(self, worker: str, orders: Sequence[MatchOrder]) -> None:
+        """See ``MatchExecutors``."""
+        dropped = self._book.set_orders(worker, orders)
+        if dropped is None:
+            return
+        self._assign(worker)
+        for order in dropped:
+            (self._root / worker / "outbox" / order.file_name).unlink(missing_ok=True)
+
+    def results(self) -> list[tuple[str, MatchOrder, bytes]]:
+        """See ``MatchExecutors``."""
+        found = []
+        for worker, orders in self._book.orders.items():
+            for order in orders:
+                path = self._root / worker / "outbox" / order.file_name
+                try:
+                    found.append((worker, order, read_limited(path, MAX_RESULT_BYTES)))
+                except FileTooLarge:
+                    found.append((worker, order, b""))
+                except OSError:
+                    continue  # not there yet
+        return found
+
+    def ready_workers(self) -> list[str]:
+        """See ``MatchExecutors``."""
+        return self._able()
+
+    def status(self) -> Mapping[str, "Sign | None"]:
+        """See ``MatchExecutors``."""
+        return self._status()

@@ -1,0 +1,70 @@
+"""The limits of a run, its progress towards them, and the Coach's state in a checkpoint."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from keima.config.schema import RunSettings, WindowSettings
+
+
+@dataclass
+class CoachState:
+    """The state of the Coach that a checkpoint stores besides the learner's."""
+
+    iteration: int = 0  # finished ones
+    model_version: int = 0
+    window_sequence: int = 0  # sequence number of the last batch in the window
+    iteration_sequence: int = 0  # sequence number of the last batch counted by a finished iteration
+    seconds: float = 0.0  # of running, including earlier sessions
+    total_games: int = 0
+    total_positions: int = 0
+    total_samples: int = 0  # training positions among them
+    owed_samples: float = 0.0  # allowed by new positions and not drawn yet
+    measuring: int = 0  # version of the model whose strength is being measured, 0 for none
+
+
+def window_capacity(settings: WindowSettings, total_samples: int) -> int:
+    """The size of the window after so many training positions: KataGo's power law, within the bounds."""
+    grown = settings.min_positions * max(1.0, total_samples / settings.min_positions) ** settings.growth_exponent
+    return min(int(grown), settings.max_positions)
+
+
+class Bounds:
+    """The limits of a run in iterations and minutes, either of which may be missing, and the time used.
+
+    Args:
+        settings: the run's.
+        seconds: of earlier sessions.
+        clock: seconds that never go back.
+    """
+
+    def __init__(self, settings: RunSettings, *, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self.iterations, self.minutes = settings.iterations, settings.minutes
+        self._before, self._clock, self._started = seconds, clock, clock()
+
+    def seconds(self) -> float:
+        """The running time, including earlier sessions."""
+        return self._before + self._clock() - self._started
+
+    def time_is_up(self) -> bool:
+        """Whether the time limit is reached."""
+        return self.minutes is not None and self.seconds() >= self.minutes * 60
+
+    def reached(self, iteration: int) -> bool:
+        """Whether the run ends after ``iteration`` iterations or because its time is up."""
+        return self.time_is_up() or (self.iterations is not None and iteration >= self.iterations)
+
+    def share(self, iteration: int) -> float:
+        """The completed share of the run, for schedules; 0 without limits."""
+        by_iterations = iteration / self.iterations if self.iterations else 0.0
+        by_minutes = self.seconds() / 60 / self.minutes if self.minutes else 0.0
+        return min(1.0, max(by_iterations, by_minutes))
+
+    def seconds_left(self, iteration: int) -> float | None:
+        """The estimated time until a limit is reached; None without an estimate."""
+        estimates = []
+        if self.minutes is not None:
+            estimates.append(self.minutes * 60 - self.seconds())
+        if self.iterations is not None and iteration:
+            estimates.append(self.seconds() / iteration * (self.iterations - iteration))
+        return max(min(estimates), 0.0) if estimates else None

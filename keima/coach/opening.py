@@ -1,0 +1,185 @@
+"""Open a new or resumed run: its ledger, learner, window, and everything else that a Coach needs."""
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from keima.base.random import seed_stream
+from keima.base.reports import Observer, report_event
+from keima.coach.backends.backend import SelfPlayBackend
+from keima.coach.bounds import CoachState, window_capacity
+from keima.coach.fingerprint import fingerprint
+from keima.coach.loop import Coach
+from keima.coach.ranks.leading import LeadingLearner, LeadingWindow, share_state
+from keima.config.schema import Settings
+from keima.data.imports.seed_games import ingest_seed_games
+from keima.data.ledger import Ledger, open_ledger
+from keima.data.receive import load_if_intact, recover
+from keima.data.records import GameBatch
+from keima.evaluation.remote_matches import RemoteMatches
+from keima.evaluation.strength import Strength, require_measurable
+from keima.games import Game, load_game
+from keima.learning.checkpoint import Checkpoint, Checkpoints
+from keima.learning.learner import Learner
+from keima.learning.ranks.process_group import ALONE, Ranks
+from keima.networks.files.model_file import Model, describe_model
+from keima.networks.network import build_network, seed_weights
+from keima.replay.window import ReplayWindow, sampling_weights
+
+log = logging.getLogger(__name__)
+
+MakeBackend = Callable[[Game, str], SelfPlayBackend]  # (game, run id)
+
+
+def open_coach(
+    run_dir: Path,
+    settings: Settings,
+    *,
+    make_backend: MakeBackend,
+    observers: Sequence[Observer],
+    weights: Mapping[str, Any] | None = None,
+    ranks: Ranks = ALONE,
+) -> Coach:
+    """The Coach of the run in ``run_dir``, which continues from the newest checkpoint, if there is one.
+
+    The caller holds the run's lock.
+
+    Args:
+        run_dir: the run's folder; it exists.
+        settings: the run's.
+        make_backend: makes the backend of the workers.
+        observers: read the reports.
+        weights: a state dictionary to start a new run from, instead of random weights.
+        ranks: the processes that train; this is rank 0, and the others follow it.
+
+    Raises:
+        OSError, ValueError: a seed file of games cannot be read, or has changed since some of its games were ingested.
+        LedgerMismatch, LedgerDamaged, CorruptCheckpoint: files of an earlier session do not fit or are damaged.
+        CorruptModel, ValueError: the weights, or the checkpoint's, are of another network.
+    """
+    game = load_game(settings.game.name, **settings.game.options)
+    require_measurable(game, settings.evaluation)
+    ledger = open_ledger(run_dir, game, run_id=repeatable_run_id(settings))
+    for folder in ("models", "games"):
+        (run_dir / folder).mkdir(mode=0o700, exist_ok=True)
+    for receipt in recover(ledger, game):
+        log.info("found after the last session: %s", receipt)
+    log_event = partial(report_event, observers)
+    ingest_seed_games(ledger, game, settings.training.window.seed_games, log_event=log_event)
+    checkpoints = Checkpoints(run_dir / "checkpoints", keep=settings.training.keep_checkpoints)
+    checkpoint = checkpoints.load()
+    learner = make_learner(game, settings, weights=None if checkpoint else weights, kind=LeadingLearner, ranks=ranks)
+    state = restore(learner, checkpoint)
+    share_state(learner)
+    if weights and not checkpoint:
+        checkpoints.save(learner.state(), vars(state))  # a resumed run does not need the file of weights
+    window = make_window(game, settings, kind=partial(LeadingWindow, ranks=ranks))
+    window = refill_window(window, ledger, settings, state, log_event=log_event)
+    if checkpoint:
+        log.info("resumed from %s: %s", checkpoint.path.name, fingerprint(learner.state(), window))
+    backend = make_backend(game, ledger.run_id)
+    executors = backend.match_executors() if settings.training.asynchronous else None
+    return Coach(
+        run_dir=run_dir,
+        settings=settings,
+        game=game,
+        ledger=ledger,
+        backend=backend,
+        learner=learner,
+        window=window,
+        checkpoints=checkpoints,
+        evaluation=Strength(game, settings, ledger, remote=RemoteMatches(game, executors) if executors else None),
+        observers=observers,
+        state=state,
+    )
+
+
+def repeatable_run_id(settings: Settings) -> str | None:
+    """In synchronous mode an id that depends on name and seed only, so that files are reproducible; else None."""
+    if settings.training.asynchronous:
+        return None
+    return f"{seed_stream(settings.run.name, settings.run.seed):016x}"
+
+
+def make_learner(
+    game: Game,
+    settings: Settings,
+    *,
+    weights: Mapping[str, Any] | None = None,
+    kind: type[Learner] = Learner,
+    **sharing: Any,
+) -> Learner:
+    """A learner with a new network, with these weights or random ones from the run's seed.
+
+    Args:
+        kind: of learner. sharing: of the learner's options, those that say how a batch is shared out: ``ranks``,
+        ``norm_batch``, ``micro_batch``.
+
+    Raises:
+        CorruptModel: the weights are of another network.
+    """
+    seed_weights(seed_stream(settings.run.seed, "network"))
+    described = settings.network.arguments()
+    if weights:
+        network = Model(description=describe_model(game, described, 0), weights=weights).build(game)
+    else:
+        network = build_network(game, **described)
+    return kind(network, settings.training, **sharing)
+
+
+def make_window(game: Game, settings: Settings, *, kind: Callable[..., ReplayWindow] = ReplayWindow) -> ReplayWindow:
+    """An empty replay window of the initial size."""
+    training = settings.training
+    return kind(
+        game,
+        capacity_positions=window_capacity(training.window, 0),
+        training=training,
+        search=settings.search,
+        network=settings.network,
+    )
+
+
+def restore(learner: Learner, checkpoint: Checkpoint | None) -> CoachState:
+    """Restore the learner from a checkpoint; returns the Coach's own state."""
+    if checkpoint is None:
+        return CoachState()
+    learner.restore(checkpoint.learner)
+    try:
+        return CoachState(**checkpoint.coach)
+    except TypeError as error:
+        raise ValueError(f"{checkpoint.path} was written by another version of this program: {error}") from error
+
+
+def refill_window(
+    window: ReplayWindow,
+    ledger: Ledger,
+    settings: Settings,
+    state: CoachState,
+    *,
+    log_event: Callable[[str], None] = log.warning,
+) -> ReplayWindow:
+    """Restore the window of the checkpoint from the newest batches up to its sequence number.
+
+    ``Coach.catch_up`` adds later batches as new.
+    """
+    capacity = window_capacity(settings.training.window, state.total_samples)
+    window.resize(capacity)
+    rows = ledger.received_batches(up_to=state.window_sequence)
+    newest: list[GameBatch] = []
+    samples = 0
+    for row in reversed(rows):
+        batch = load_if_intact(ledger.folder, row, log_event=log_event)
+        if batch is None:
+            continue
+        newest.append(batch)
+        weights = sampling_weights(batch, policy_surprise_weight=settings.training.policy_surprise_weight)
+        samples += int(np.count_nonzero(weights))
+        if samples > capacity:
+            break
+    for batch in reversed(newest):
+        window.add(batch)
+    return window

@@ -1,0 +1,98 @@
+"""Settings proposed for a game that has none yet, from what random games say about it and a short measurement here."""
+
+import os
+from dataclasses import dataclass
+from typing import Any
+
+from keima.config.schema import SearchSettings
+from keima.games import Game
+from keima.games.authoring.check import GameReport
+from keima.networks.inference.evaluator import Evaluator, use_threads
+from keima.networks.network import build_network
+from keima.self_play.tuning import evaluations_per_second
+
+SMALL, MIDDLE = 16, 64  # points of a board, up to which a smaller network will do
+SHORT = 12  # mean plies of a game, up to which every move is searched fully and learned
+ITERATION_PLIES = 30_000  # of new games in an iteration
+PARALLEL_GAMES = 64
+# Plies of self-play until a network plays sensibly, per point of the board and square root of the mean number of legal
+# moves: within a factor of 1.7 of what tic-tac-toe, Connect Four, and Go on 7 x 7 and 9 x 9 took (docs/results).
+PLIES_PER_POINT = 1200
+WORKER_SHARE = 0.6  # of the cores' time; the learner has the rest
+
+
+@dataclass(frozen=True, kw_only=True)
+class Proposal:
+    """Settings and what to expect of them on this machine."""
+
+    settings: dict[str, dict[str, Any]]  # sections of a config, without run and game
+    games_per_second: float
+    games: int  # until a network plays sensibly
+    cores: int
+
+    @property
+    def hours(self) -> float:
+        """Until a network plays sensibly."""
+        return self.games / self.games_per_second / 3600
+
+
+def propose(game: Game, report: GameReport) -> Proposal:
+    """Settings for a game, and how fast it is played with them here by a network that knows nothing."""
+    settings = proposed_settings(game, report)
+    search = SearchSettings(**settings["search"])
+    cores = len(os.sched_getaffinity(0))
+    use_threads(1)
+    evaluator = Evaluator(build_network(game, **settings["network"]), game, device="cpu", max_batch=PARALLEL_GAMES)
+    evaluations = evaluations_per_second(game, evaluator, search, PARALLEL_GAMES)
+    full = search.full_search_probability
+    per_move = full * search.num_simulations + (1 - full) * search.cheap_simulations
+    plies = PLIES_PER_POINT * game.height * game.width * report.branching**0.5
+    return Proposal(
+        settings=settings,
+        games_per_second=cores * WORKER_SHARE * evaluations / per_move / report.mean_plies,
+        games=round(plies / report.mean_plies),
+        cores=cores,
+    )
+
+
+def proposed_settings(game: Game, report: GameReport) -> dict[str, dict[str, Any]]:
+    """The sections of a config for this game, without run and game."""
+    points, short = game.height * game.width, report.mean_plies <= SHORT
+    small, middle = points <= SMALL, points <= MIDDLE
+    simulations = 32 if small else 96 if middle else 128
+    games = max(100, min(2000, round(ITERATION_PLIES / report.mean_plies / 50) * 50))
+    learned = games * report.mean_plies * (1.0 if short else 0.25)  # positions of an iteration with a full search
+    return {
+        "network": {
+            "blocks": 2 if small else 4 if middle else 6,
+            "channels": 16 if small else 64,
+            "global_pooling": not small,
+        },
+        "search": {
+            "num_simulations": simulations,
+            "cheap_simulations": simulations // 4,
+            "full_search_probability": 1.0 if short else 0.25,
+            "dirichlet_alpha": float(f"{10 / report.branching:.2g}"),
+            "temperature_halflife": float(max(1, round(min(max(game.height, game.width), report.mean_plies / 3)))),
+            "opening_random_moves": float(max(1, round(report.mean_plies / 10))),
+        },
+        "training": {
+            "batch_size": 128 if middle else 256,
+            "learning_rate": 5e-3 if small else 2e-3,
+            "learning_rate_schedule": "cosine",
+            "ema_decay": 0.98 if small else 0.995,
+            "games_per_iteration": games,
+            "window": {"min_positions": _rounded(learned / 2), "max_positions": _rounded(40 * learned)},
+        },
+        "evaluation": {
+            "every": 2,
+            "num_simulations": simulations,
+            "rating_games": 40 if game.num_players > 1 else 0,
+            "score_games": 0 if game.num_players > 1 else 20,
+        },
+    }
+
+
+def _rounded(number: float) -> int:
+    """To two digits, and at least a batch."""
+    return max(1000, int(float(f"{number:.2g}")))

@@ -1,0 +1,1 @@
+"""The Coach's learner on several ranks: rank 0 leads, the others follow."""

@@ -1,0 +1,49 @@
+"""What an iteration's time goes to: the phases of the Coach, and workers that have nothing to play."""
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+
+from keima.base.reports import WaitReport, WorkerReport
+
+GATHERING, TRAINING, EVALUATING = "waiting for games", "training", "evaluating"  # phases whose time is reported
+
+
+class Waiting:
+    """Adds up who waits for whom.
+
+    Args:
+        clock: seconds that never go back.
+    """
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock, self._phase = clock, "starting"
+        self._since = self._seen = clock()
+        self._phases: dict[str, float] = defaultdict(float)
+        self._workers = 0.0
+
+    @property
+    def phase(self) -> str:
+        """What the Coach does now."""
+        return self._phase
+
+    def enter(self, phase: str) -> None:
+        """The Coach begins to do something else."""
+        now = self._clock()
+        self._phases[self._phase] += now - self._since
+        self._phase, self._since = phase, now
+
+    def see(self, workers: Sequence[WorkerReport]) -> None:
+        """Count the time since the last call for the workers that wait now; call it about once a second."""
+        now = self._clock()
+        waiting = sum(worker.state == "waiting" for worker in workers)
+        self._workers += (now - self._seen) * waiting / max(1, len(workers))
+        self._seen = now
+
+    def report(self) -> WaitReport:
+        """The report of the time since the last one."""
+        self.enter(self._phase)
+        phases, workers = self._phases, self._workers
+        self._phases, self._workers = defaultdict(float), 0.0
+        return WaitReport(
+            games=phases[GATHERING], learner=workers, evaluation=phases[EVALUATING], learning=phases[TRAINING]
+        )

@@ -1,0 +1,289 @@
+"""Compilation: decorators over numba, and an on-disk cache that notices every edit.
+
+``compiled`` makes an ordinary compiled function. ``kernel(signature)`` makes a C function with a fixed signature, which
+compiled code accepts as a value: so one compiled search serves every game and is still cached on disk.
+
+numba's own cache notices edits only in the function's own file. Here each module has a cache folder named after a hash
+of its source *and of all project sources that it imports*, so that an edit never leaves stale machine code. A game in a
+user's file (``keima.config.own_modules``) is cached in the same way, once a machine; the same file builds different
+games for different options, so its machine code is also keyed by every value that it was compiled with. Set
+``NUMBA_DISABLE_JIT=1`` to run everything as plain Python under a debugger.
+
+Two habits keep kernels fast (both measured): read ``rules.step`` and its siblings into local names before a loop, and
+do not pass arrays to small compiled helpers within one (about 20 ns a call for reference counts) unless they are
+inlined.
+"""
+
+import functools
+import hashlib
+import re
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import CodeType, FunctionType, ModuleType
+from typing import Any, TypeVar
+
+import numba
+import numpy as np
+from numba.core.caching import UserProvidedCacheLocator
+from numba.core.ccallback import CFunc
+from numba.core.errors import NumbaExperimentalFeatureWarning
+from numba.core.serialize import dumps
+from numba.core.sigutils import normalize_signature
+
+from keima.compilation.shared_cache import SharedCache
+from keima.config.older_imports import name_today
+from keima.config.own_modules import OWN_PACKAGE
+from keima.config.public_names import HOMES
+from keima.paths import CACHE, CHECKOUT, PACKAGE, SOURCE
+
+# Function values are documented, but numba warns at every use that they are experimental.
+warnings.simplefilter("ignore", NumbaExperimentalFeatureWarning)
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+PROJECT = CHECKOUT or PACKAGE  # whose sources are read: also those of tests and benchmarks
+OWN = f"{OWN_PACKAGE}."  # how the names of users' modules begin
+
+
+# An import statement wherever one may begin. What looks like one in a string only adds a file that is not needed.
+IMPORT = re.compile(
+    r"(?:^|[;:])[ \t]*(?:from[ \t]+([\w.]+)[ \t]+import\b[ \t]*(\([^)]*\)|[^\n;]*)|import[ \t]+([^\n;]*))", re.MULTILINE
+)
+NOT_READ = re.compile(r"#[^\n]*|\\\n")  # comments, and the ends of lines that go on
+
+
+@functools.cache
+def _imports(path: Path) -> frozenset[Path]:
+    """The project files that ``path`` imports directly; found without parsing, since each start looks at 80 files."""
+    names = []
+    for module, parts, modules in IMPORT.findall(NOT_READ.sub("", path.read_text(encoding="utf-8"))):
+        listed = re.findall(r"[\w.]+", modules or parts)
+        names += listed if modules else [module, *(f"{module}.{part}" for part in listed)]
+    present = (HOMES.get(name.removeprefix("keima."), name_today(name)) for name in names if name.strip("."))
+    files = (SOURCE.joinpath(*name.split(".")).with_suffix(".py") for name in present)
+    return frozenset(file for file in files if PROJECT in file.parents and file.is_file())
+
+
+def imported_sources(path: Path) -> set[Path]:
+    """The project files that machine code compiled from ``path`` can depend on: itself and its transitive imports."""
+    found, waiting = {path}, [path]
+    while waiting:
+        new = _imports(waiting.pop()) - found
+        found |= new
+        waiting += new
+    return found
+
+
+@functools.cache
+def cache_folder(path: Path, *, module: str = "", maker: Path | None = None) -> Path:
+    """The numba cache folder of the module at ``path``, keyed by all sources that it depends on.
+
+    Args:
+        module: the name of a user's module, which contains the file's content and is the same on every machine.
+        maker: another file of the project, which makes functions for the module.
+    """
+    digest = hashlib.sha256(module.encode())
+    for source in sorted(imported_sources(path) | (imported_sources(maker) if maker else set())):
+        # Machine code contains the names of its modules.
+        if PROJECT in source.parents and not (module and source == path):
+            digest.update(f"{source.relative_to(SOURCE).as_posix()}\n".encode())
+            digest.update(source.read_bytes())
+    return CACHE / f"{module.removeprefix(OWN) or path.stem}-{digest.hexdigest()[:16]}"
+
+
+class CacheByContent(UserProvidedCacheLocator):  # type: ignore[misc]
+    """Makes numba cache a function in the folder named after its sources, which copies of the project share."""
+
+    def __init__(self, function: Any, file: str) -> None:
+        super().__init__(function, file)
+        self._cache_path = numba.config.CACHE_DIR  # numba itself adds a folder named after the source's path
+
+    @classmethod
+    def from_function(cls, function: Any, file: str) -> Any:
+        """The locator of the function; its source need not exist, for that of a game of one's own is elsewhere."""
+        locator = cls(function, file)
+        try:
+            locator.ensure_cache_path()
+        except OSError:
+            return None
+        return locator
+
+    def get_source_stamp(self) -> str:
+        """A constant: another source has another folder."""
+        return ""
+
+
+class CacheByCapture(SharedCache):
+    """Tells versions of one function apart by all that they refer to, in closures and globals.
+
+    numba looks at closures only, and takes two functions in them for different in each process.
+    """
+
+    def _index_key(self, signature: Any, codegen: Any) -> Any:
+        return signature, codegen.magic_tuple(), captured_digest(self._py_func)
+
+
+def captured_digest(function: Callable[..., Any]) -> str:
+    """A digest of the function's code and of the values that it refers to: the same in every process."""
+    digest = hashlib.sha256()
+    _capture(function, function.__module__, digest.update, {})
+    return digest.hexdigest()
+
+
+def _capture(value: Any, module: str, write: Callable[[bytes], None], seen: dict[int, int]) -> None:
+    value = getattr(value, "py_func", getattr(value, "_pyfunc", value))  # what a dispatcher, or a kernel, compiles
+    if isinstance(value, FunctionType):
+        _capture_function(value, module, write, seen)
+    elif isinstance(value, np.ndarray) and not value.dtype.hasobject:
+        write(f"{value.dtype.str}{value.shape}".encode() + value.tobytes())
+    elif isinstance(value, (tuple, list)):
+        write(f"{type(value).__name__}{len(value)}".encode())
+        for part in value:
+            _capture(part, module, write, seen)
+    elif isinstance(value, (ModuleType, type)) or callable(value):
+        write(f"{getattr(value, '__module__', '')}.{getattr(value, '__qualname__', repr(value))}".encode())
+    elif isinstance(value, (bool, int, float, complex, str, bytes, np.generic, np.dtype, type(None))):
+        write(f"{type(value).__name__}{value!r};".encode())
+    else:
+        write(dumps(value))  # as numba does
+
+
+def _capture_function(
+    function: FunctionType, module: str, write: Callable[[bytes], None], seen: dict[int, int]
+) -> None:
+    write(f"{function.__module__}.{function.__qualname__}".encode())
+    if id(function) in seen:
+        return
+    seen[id(function)] = len(seen)
+    for cell in function.__closure__ or ():
+        _capture(cell.cell_contents, module, write, seen)
+    if function.__module__ == module:  # that of others is in the sources that name the folder
+        for name in _capture_code(function.__code__, write):
+            if name in function.__globals__:
+                write(f"{name}=".encode())
+                _capture(function.__globals__[name], module, write, seen)
+
+
+def _capture_code(code: CodeType, write: Callable[[bytes], None]) -> list[str]:
+    """Write the code; returns the names that it refers to."""
+    write(code.co_code)
+    names = list(code.co_names)
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            names += _capture_code(constant, write)
+        else:
+            write(repr(sorted(constant) if isinstance(constant, frozenset) else constant).encode())
+    return sorted(set(names))
+
+
+def _file_of(function: Callable[..., Any]) -> Path:
+    return Path(sys.modules[function.__module__].__file__ or "").resolve()
+
+
+def _is_own(function: Callable[..., Any]) -> bool:
+    return function.__module__.startswith(OWN)
+
+
+@contextmanager
+def _caching_in(folder: Path) -> Iterator[None]:
+    previous = numba.config.CACHE_DIR, numba.config.CACHE_LOCATOR_CLASSES
+    numba.config.CACHE_DIR = str(folder)
+    numba.config.CACHE_LOCATOR_CLASSES = f"{__name__}.{CacheByContent.__name__}"
+    try:
+        yield
+    finally:
+        numba.config.CACHE_DIR, numba.config.CACHE_LOCATOR_CLASSES = previous
+
+
+def _cache_of(function: Callable[..., Any], *, by_capture: bool) -> SharedCache:
+    file, maker = _file_of(function), Path(function.__code__.co_filename).resolve()
+    folder = cache_folder(
+        file,
+        module=function.__module__ if _is_own(function) else "",
+        maker=maker if PROJECT in maker.parents and maker != file else None,
+    )
+    with _caching_in(folder):
+        return CacheByCapture(function) if by_capture else SharedCache(function)
+
+
+def _is_cached(function: Callable[..., Any]) -> bool:
+    return _is_own(function) or PROJECT in _file_of(function).parents
+
+
+def _dispatcher(function: Callable[..., Any], **options: Any) -> Any:
+    dispatcher: Any = numba.njit(nogil=True, error_model="numpy", **options)(function)
+    if dispatcher is not function and _is_cached(function):  # it is the function under NUMBA_DISABLE_JIT
+        dispatcher._cache = _cache_of(function, by_capture=_is_own(function))
+    return dispatcher
+
+
+def compiled(function: Function) -> Function:
+    """Compile ``function`` on first use, without the GIL, and cache the machine code on disk."""
+    return _dispatcher(function)
+
+
+def lean(function: Function) -> Function:
+    """Compile a ``function`` that allocates no array, without reference counting, to be called in hot loops."""
+    return _dispatcher(function, _nrt=False)
+
+
+def inlined(function: Function) -> Function:
+    """Inline ``function`` into each of its callers, for the small helpers of hot loops."""
+    return numba.njit(inline="always", error_model="numpy")(function)
+
+
+def specialized(function: Callable[..., Any], *arguments: Any) -> Callable[..., Any]:
+    """``function`` compiled for the types of these ``arguments``, without numba's type dispatch at each call.
+
+    Dispatch costs 0.2 ms for tuples of kernels and records. The result must only be called with the same types.
+    """
+    if numba.config.DISABLE_JIT:
+        return function
+    dispatcher: Any = function
+    signature = tuple(numba.typeof(argument) for argument in arguments)
+    dispatcher.compile(signature)
+    return dispatcher.get_overload(signature)
+
+
+def kernel(signature: Any) -> Callable[[Function], Function]:
+    """Compile a function of exactly this ``signature``, which can be passed to ``compiled`` functions as a value."""
+
+    def decorate(function: Function) -> Function:
+        return _kernel(signature, function, by_capture=_is_own(function))
+
+    return decorate
+
+
+def captured_kernel(signature: Any, function: Callable[..., Any], *, counted: bool = True) -> Any:
+    """A kernel that is cached for everything that ``function`` refers to, with the sources of its module.
+
+    It is for functions that are made while a program runs, many from one piece of code. Where the module is neither the
+    project's nor a user's, nothing is cached.
+
+    Args:
+        counted: whether it counts references to arrays. It is faster without, and cannot allocate any; code that is
+            cached is used as it is.
+
+    Raises:
+        NumbaError: numba cannot compile it.
+    """
+    return _kernel(signature, function, by_capture=True, counted=counted)
+
+
+def _kernel(signature: Any, function: Callable[..., Any], *, by_capture: bool, counted: bool = True) -> Any:
+    if numba.config.DISABLE_JIT:
+        return function
+    options = {} if counted else {"_nrt": False}
+    result: Any = CFunc(function, normalize_signature(signature), locals={}, options=options)
+    if not _is_cached(function):
+        result.compile()
+        return result
+    result._cache = _cache_of(function, by_capture=by_capture)
+    try:
+        result.compile()
+    finally:
+        result._cache.unlock()  # also if it cannot be compiled
+    return result

@@ -1,0 +1,73 @@
+"""Report what is being compiled: the first run on a machine compiles for a minute or more."""
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from numba.core import event
+from numba.core.dispatcher import Dispatcher
+
+from keima.compilation.decorators import OWN, PROJECT, cache_folder
+from keima.compilation.shared_cache import COMPILE, WAIT
+from keima.paths import PACKAGE
+
+
+@contextmanager
+def report_compiling(report: Callable[[str], None]) -> Iterator[None]:
+    """Within the block, call ``report`` for each part of the program being compiled: "compiling search (2 of up to 6)".
+
+    A part is a room, or a game. The second number counts the uncompiled parts that are
+    imported by then. A part that another process is compiling is reported in the same way.
+    """
+    listener = _Listener(report)
+    for kind in (COMPILE, WAIT):
+        event.register(kind, listener)
+    try:
+        yield
+    finally:
+        for kind in (COMPILE, WAIT):
+            event.unregister(kind, listener)
+
+
+class _Listener(event.Listener):  # type: ignore[misc]
+    def __init__(self, report: Callable[[str], None]) -> None:
+        self._report = report
+        self._reported: list[str] = []
+        self._missing: set[str] = set()
+
+    def on_start(self, event: Any) -> None:
+        """Report the part of a function that is about to be compiled."""
+        part = part_of((event.data if event.kind == WAIT else event.data["dispatcher"].py_func).__module__)
+        if not part or part in self._reported:
+            return
+        self._missing |= uncompiled_parts()
+        self._reported.append(part)
+        self._report(f"compiling {part} ({len(self._reported)} of up to {len(self._missing | set(self._reported))})")
+
+    def on_end(self, event: Any) -> None:
+        """Nothing to do: see ``on_start``."""
+
+
+def part_of(module: str) -> str:
+    """The part of the program that a module belongs to, such as a game of one's own; empty for other packages."""
+    if module.startswith(OWN):
+        return module.removeprefix(OWN).rpartition("_")[0].replace("_", " ")
+    package, *names = module.split(".")
+    if package != PACKAGE.name or not names:
+        return ""
+    return names[1 if names[0] == "games" and len(names) > 1 else 0].replace("_", " ")
+
+
+def uncompiled_parts() -> set[str]:
+    """The imported parts with compiled functions none of which is in the cache."""
+    found = set()
+    for name, module in list(sys.modules.items()):
+        if part_of(name) and any(
+            isinstance(each, Dispatcher) and each.py_func.__module__ == name for each in vars(module).values()
+        ):
+            path = Path(module.__file__ or "").resolve()
+            if PROJECT in path.parents and not cache_folder(path).exists():
+                found.add(part_of(name))
+    return found

@@ -1,0 +1,1 @@
+"""Settings of a run, read from YAML and validated before anything starts."""

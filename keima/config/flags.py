@@ -1,0 +1,96 @@
+"""Types of numeric flags: values out of range are rejected with the flag and the range, before anything is imported or
+written.
+"""
+
+import argparse
+import math
+import os
+from collections.abc import Callable, Collection
+from pathlib import Path
+
+from keima.config.own_modules import ModuleProblem, keep_module
+
+HIGHEST_SEED = 2**63 - 1
+HIGHEST_PORT = 65_535
+
+
+def whole(least: int | None = 1, most: int | None = None) -> Callable[[str], int]:
+    """The type of a flag that takes an integer from ``least`` to ``most``, both included."""
+    low = "" if least is None else f" from {least:,}"
+    expected = f"expected a whole number{low}{'' if most is None else f' to {most:,}'}"
+
+    def read(text: str) -> int:
+        try:
+            value = int(text)
+        except ValueError:
+            raise argparse.ArgumentTypeError(f"{expected}, found {text or 'nothing'}") from None
+        if (least is not None and value < least) or (most is not None and value > most):
+            raise argparse.ArgumentTypeError(f"{expected}, found {text}")
+        return value
+
+    return read
+
+
+def number(
+    *, least: float | None = None, above: float | None = None, most: float | None = None, below: float | None = None
+) -> Callable[[str], float]:
+    """The type of a flag that takes a finite number in a range; ``least`` and ``most`` are included."""
+    low = f" from {least:g}" if least is not None else f" above {above:g}" if above is not None else ""
+    upwards = " and up to" if above is not None else " to" if least is not None else " up to"
+    high = f"{upwards} {most:g}" if most is not None else f" and below {below:g}" if below is not None else ""
+    expected = f"expected a number{low}{high}"
+
+    def read(text: str) -> float:
+        try:
+            value = float(text)
+        except ValueError:
+            raise argparse.ArgumentTypeError(f"{expected}, found {text or 'nothing'}") from None
+        too_low = (least is not None and value < least) or (above is not None and value <= above)
+        too_high = (most is not None and value > most) or (below is not None and value >= below)
+        if too_low or too_high or not math.isfinite(value):
+            raise argparse.ArgumentTypeError(f"{expected}, found {text}")
+        return value
+
+    return read
+
+
+def processes(text: str) -> int:
+    """The type of a flag that takes a number of processes; auto: one per available core."""
+    return len(os.sched_getaffinity(0)) if text == "auto" else whole()(text)
+
+
+def game_among(shipped: Collection[str]) -> Callable[[str], str]:
+    """The type of a flag that takes a game: the name of a shipped one, or a file of one's own, such as my_game.py."""
+
+    def read(text: str) -> str:
+        if text in shipped:
+            return text
+        if not text.endswith(".py"):
+            games = ", ".join(sorted(shipped))
+            raise argparse.ArgumentTypeError(f"expected one of {games}, or a file such as my_game.py, found {text}")
+        try:
+            return keep_module(Path(text).expanduser())
+        except ModuleProblem as error:
+            raise argparse.ArgumentTypeError(str(error)) from None
+
+    return read
+
+
+def as_setting(key: str) -> Callable[[str], float]:
+    """The type of a flag that takes the range of the numeric setting with this dotted key.
+
+    The settings are imported when the flag is first parsed, so that ``--help`` does not wait for them.
+    """
+
+    def read(text: str) -> float:
+        from keima.config.load import number_schema
+
+        schema = number_schema(key)
+        least, above, most, below = (
+            schema.get(name) for name in ("minimum", "exclusiveMinimum", "maximum", "exclusiveMaximum")
+        )
+        if schema["type"] == "integer":
+            return whole(least, most if below is None else below - 1)(text)
+        return number(least=least, above=above, most=most, below=below)(text)
+
+    return read

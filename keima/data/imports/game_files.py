@@ -1,0 +1,153 @@
+"""Training games from files: batches of self-play, chess games in PGN, Go games in SGF.
+
+Unusable games are left out and reported with their place; they never stop the reading.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from keima.base.files import read_limited
+from keima.config.load import load_settings
+from keima.config.schema import SEED_FILES
+from keima.data.imports.imported_games import ImportedGame, batch_of_files, in_batches
+from keima.data.imports.seed_games import games_in
+from keima.data.records import LAYOUT, BatchLimits, CorruptBatch, GameBatch, decode
+from keima.data.verify import verify
+from keima.games.authoring.bad_game import BadGame
+from keima.games.game import Game
+
+BATCHES, SGF = ".games", ".sgf"
+SAMPLE = Path("samples") / "connect_four"  # in the checkout; named after its game
+FILE_KINDS = (BATCHES, *(ending for endings in SEED_FILES.values() for ending in endings))
+PROBE_BYTES = 2**20
+PACKED_LINE = 12.0  # average bytes per line of a compressed PGN file
+
+
+@dataclass(frozen=True, kw_only=True)
+class Chunk:
+    """Some games of a file."""
+
+    games: GameBatch | None
+    bad: tuple[str, ...]  # per game or file left out: its place and the reason
+    read: float = 1.0  # estimated share of the file read so far
+
+
+def find_files(data: Path) -> list[Path]:
+    """The game files in a folder and its subfolders, or the games of a run in its folder; sorted.
+
+    Raises:
+        ValueError: there are none.
+    """
+    if data.is_file():
+        return [data]
+    folder = data / "games" if (data / "run.db").exists() else data
+    found = sorted(path for path in folder.rglob("*") if path.name.lower().endswith(FILE_KINDS) and path.is_file())
+    if not found:
+        there = (
+            "does not exist" if not data.exists() else f"has no files {', '.join(f'*{kind}' for kind in FILE_KINDS)}"
+        )
+        raise ValueError(f"--data {data} {there}: give a run's folder, or a folder with game batches, PGN or SGF files")
+    return found
+
+
+def games_at_hand(runs: Path, game: str | None = None) -> Path:
+    """The newest run in ``runs`` that has games of ``game`` (or of any game), else the sample games of the checkout.
+
+    Raises:
+        ValueError: neither is of ``game``.
+    """
+    newest_first = sorted((path.stat().st_mtime, path.parent) for path in runs.glob("*/run.db"))[::-1]
+    for _, run in newest_first:
+        if next((run / "games").glob(f"*{BATCHES}"), None) and game in (None, _game_of(run)):
+            return run
+    if game in (None, SAMPLE.name):
+        return SAMPLE
+    raise ValueError(f"{runs}/ has no run with games of {game}: give a run's folder, or files of games, with --data")
+
+
+def _game_of(run: Path) -> str | None:
+    """The game of a run; None if its settings cannot be read."""
+    try:
+        return load_settings(run / "config.yaml").game.name
+    except (OSError, ValueError):
+        return None
+
+
+def file_size(path: Path) -> int:
+    """The size in bytes; -1 if there is no such file."""
+    return path.stat().st_size if path.is_file() else -1
+
+
+def read_game_file(path: Path, game: Game) -> Iterator[Chunk]:
+    """The games in a file, a few at a time."""
+    try:
+        if path.suffix.lower() == BATCHES:
+            yield _batch(path, game)
+        else:
+            yield from _played_elsewhere(path, game)
+    except (OSError, ValueError) as error:
+        text = str(error)
+        yield Chunk(games=None, bad=(text if str(path) in text else f"{path}: {text}",))
+
+
+def _batch(path: Path, game: Game) -> Chunk:
+    """A batch of self-play without its invalid games."""
+    batch = decode(read_limited(path, BatchLimits().max_bytes))
+    try:
+        verify(batch, game)
+        return Chunk(games=batch, bad=())
+    except CorruptBatch:
+        alone = replace(batch, **_columns(batch, [0]))
+        verify(
+            replace(alone, lengths=batch.lengths[:0], returns=batch.returns[:0]), game
+        )  # raises unless it is of this game
+    good, bad = [], []
+    for index in range(batch.num_games):
+        try:
+            verify(replace(batch, **_columns(batch, [index])), game)
+            good.append(index)
+        except CorruptBatch as error:
+            bad.append(f"{path}: game {index + 1} of {batch.num_games}: {str(error).removeprefix('game 0 ')}")
+    return Chunk(games=replace(batch, **_columns(batch, good)) if good else None, bad=tuple(bad))
+
+
+def _columns(batch: GameBatch, games: Sequence[int]) -> dict[str, Any]:
+    """The columns of some games of a batch."""
+    chosen = np.zeros(batch.num_games, np.bool_)
+    chosen[list(games)] = True
+    positions = np.repeat(chosen, batch.lengths)
+    masks = {"G": chosen, "M": positions, "E": np.repeat(positions, batch.policy_sizes)}
+    return {name: getattr(batch, name)[masks[axes[0]]] for name, (_, axes) in LAYOUT.items()}
+
+
+def _played_elsewhere(path: Path, game: Game) -> Iterator[Chunk]:
+    bad: list[str] = []
+    lines = _about_how_many_lines(path)
+    last = 0
+
+    def good() -> Iterator[ImportedGame]:
+        nonlocal last
+        for found in games_in(path, "go" if path.suffix.lower() == SGF else "chess", game):
+            last = found.line
+            if isinstance(found, BadGame):
+                bad.append(f"{path}: line {found.line}: {found.reason}")
+            else:
+                yield found
+
+    for games in in_batches(good()):
+        yield Chunk(games=batch_of_files(games, game), bad=tuple(bad), read=min(1.0, last / lines))
+        bad.clear()
+    yield Chunk(games=None, bad=tuple(bad))
+
+
+def _about_how_many_lines(path: Path) -> float:
+    """An estimate from the first lines."""
+    with path.open("rb") as file:
+        begin = file.read(PROBE_BYTES)
+    packed = path.suffix == ".zst"
+    lines, length = (1, PACKED_LINE) if packed else (begin.count(b"\n"), len(begin))
+    return max(1.0, lines * file_size(path) / max(1, length))

@@ -1,0 +1,465 @@
+"""The ledger of a run: which games were granted, which came back, and in which order. SQLite, ``run.db``.
+
+The Coach is the only writer and holds ``RunLock`` while it runs; all others open the ledger read-only. Each worker's
+games are numbered from 0 without gaps. So each batch has its place in the sequence of its worker, a game counted twice
+overlaps another batch, and a lost game leaves a gap. For each worker
+
+    granted = received + quarantined + missing + discarded + outstanding
+
+where missing games are gaps before the last delivered game, discarded ones were given up, and outstanding ones are
+still to come. Times are for people only; no decision depends on them.
+"""
+
+import json
+import secrets
+import sqlite3
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from keima.base.files import sync_folder
+from keima.base.run_folder import LEDGER_NAME as FILE
+from keima.config.older_options import with_older_options
+from keima.config.own_modules import FOLDER as MODULES
+from keima.config.own_modules import keep_copies
+from keima.data.ledger_rows import (
+    ACCOUNT_COLUMNS,
+    BATCH_COLUMNS,
+    FORMAT,
+    TABLES,
+    BatchRow,
+    ModelRow,
+    WorkerAccount,
+)
+
+if TYPE_CHECKING:  # programs read the ledger before they import numba
+    from keima.games import Game
+
+WAIT_MS = 10_000  # timeout for a locked file
+
+
+class NoSuchRun(ValueError):
+    """The folder holds no ledger."""
+
+
+class LedgerDamaged(ValueError):
+    """The ledger cannot be read."""
+
+
+class LedgerMismatch(ValueError):
+    """The ledger is of another game, or of another version of this program."""
+
+
+class LedgerUnbalanced(ValueError):
+    """An entry would count a game twice, or discard or receive games that were never granted."""
+
+
+class Ledger:
+    """The ledger of one run, from ``open_ledger`` or ``read_ledger``. Not thread-safe."""
+
+    def __init__(self, folder: Path, connection: sqlite3.Connection, *, writes: bool = False) -> None:
+        self.folder = folder
+        self._db = connection
+        self._kept: dict[str, WorkerAccount] | None = None  # all accounts, of the only writer; else read each time
+        self._stale: set[str] = set()  # workers whose kept accounts a write may have changed
+        if writes:
+            self._kept = {account.name: account for account in self._accounts("ORDER BY name", ())}
+        facts = dict(connection.execute("SELECT key, value FROM run"))
+        self.run_id: str = facts["run_id"]
+        self.game: str = facts["game"]
+        self.options = with_older_options(self.game, json.loads(facts["options"]))
+        self.rules_version = int(facts["rules_version"])
+
+    def close(self) -> None:
+        """Close the file; all entries are on the disk already."""
+        self._db.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @contextmanager
+    def one_moment(self) -> Iterator[None]:
+        """Within the block, all reads see one state, even while a Coach writes."""
+        self._db.execute("BEGIN")
+        try:
+            yield
+        finally:
+            self._db.execute("ROLLBACK")
+
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """Make all changes in the block in one transaction, which is on the disk when the block ends; an error undoes
+        all of them.
+        """
+        try:
+            with _transaction(self._db):
+                yield
+        except BaseException:
+            self._stale.update(self._kept or ())  # read within the block, or changed there
+            raise
+
+    def damage(self) -> list[str]:
+        """The errors that SQLite's own checks find; empty when the file is sound."""
+        found = [text for (text,) in self._db.execute("PRAGMA integrity_check") if text != "ok"]
+        return found + [
+            f"row {row[1]} of table {row[0]} refers to nothing" for row in self._db.execute("PRAGMA foreign_key_check")
+        ]
+
+    # Workers and their accounts.
+
+    def grant(self, worker: str, games: int) -> int:
+        """Grant ``worker`` so many more games; returns its total grant."""
+        self.grant_all({worker: games})
+        return self.account(worker).granted
+
+    def grant_all(self, games: Mapping[str, int]) -> None:
+        """Grant each worker so many more games, in one transaction."""
+        for worker, more in games.items():
+            if more < 0:
+                raise LedgerUnbalanced(f"worker {worker}: a grant of {more} games is negative")
+        with self._changing(*games):
+            for worker, more in games.items():
+                self._know(worker)
+                self._db.execute("UPDATE workers SET granted = granted + ? WHERE name = ?", (more, worker))
+
+    def withdraw(self, worker: str, games: int, reason: str) -> int:
+        """Take back ``games`` that ``worker`` was granted last and has not begun; returns its total grant.
+
+        Raises:
+            LedgerUnbalanced: fewer games are outstanding.
+        """
+        outstanding = self.account(worker).outstanding
+        if not 0 <= games <= outstanding:
+            raise LedgerUnbalanced(f"worker {worker}: {games} games cannot be withdrawn, {outstanding} are outstanding")
+        with self._changing(worker):
+            self._db.execute("UPDATE workers SET granted = granted - ? WHERE name = ?", (games, worker))
+            self._note("withdrawn", f"{games} games that it had not begun were taken back: {reason}", worker)
+        return self.account(worker).granted
+
+    def discard(self, worker: str, games: int, reason: str) -> None:
+        """Give up ``games`` outstanding games of ``worker``.
+
+        If they arrive later, they are received and no longer count as discarded.
+
+        Raises:
+            LedgerUnbalanced: fewer games are outstanding.
+        """
+        outstanding = self.account(worker).outstanding
+        if not 0 <= games <= outstanding:
+            raise LedgerUnbalanced(f"worker {worker}: {games} games cannot be discarded, {outstanding} are outstanding")
+        with self._changing(worker):
+            self._db.execute("UPDATE workers SET discarded = discarded + ? WHERE name = ?", (games, worker))
+            self._note("discarded", f"{games} games given up: {reason}", worker)
+
+    def account(self, worker: str) -> WorkerAccount:
+        """The account of ``worker``; all zero for an unknown one."""
+        if self._kept is None or worker in self._stale:
+            return self._stored(worker)
+        return self._kept.get(worker) or WorkerAccount(name=worker)
+
+    def accounts(self) -> Mapping[str, WorkerAccount]:
+        """The accounts of all workers of this run, by name; the same object as long as none of them changes."""
+        if self._kept is None:
+            return {account.name: account for account in self._accounts("ORDER BY name", ())}
+        if self._stale:
+            renewed = self._kept | {worker: self._stored(worker) for worker in self._stale if self._is_known(worker)}
+            if len(renewed) > len(self._kept):
+                renewed = dict(sorted(renewed.items()))
+            self._kept, self._stale = renewed, set()
+        return self._kept
+
+    def workers(self) -> list[str]:
+        """The names of all workers of this run, sorted."""
+        return [name for (name,) in self._db.execute("SELECT name FROM workers ORDER BY name")]
+
+    # Batches.
+
+    def batch(self, batch_id: str) -> BatchRow | None:
+        """The entry of a batch, if there is one."""
+        rows = self._batches("WHERE id = ?", (batch_id,))
+        return rows[0] if rows else None
+
+    def batches(self) -> list[BatchRow]:
+        """All batches, received and quarantined, in order of receipt."""
+        return self._batches("ORDER BY sequence", ())
+
+    def received_batches(self, *, after: int = 0, up_to: int = 2**62) -> list[BatchRow]:
+        """The received batches with ``after`` < sequence <= ``up_to``, in order of receipt."""
+        return self._batches(
+            "WHERE state = 'received' AND sequence > ? AND sequence <= ? ORDER BY sequence", (after, up_to)
+        )
+
+    def batch_ids_in_order(self) -> list[str]:
+        """The ids of the received batches in order of receipt."""
+        return [row.id for row in self.received_batches()]
+
+    def refusal(self, worker: str, first_game: int, games: int) -> str:
+        """Why ``worker`` cannot deliver ``games`` games from ``first_game`` on; empty if it can."""
+        end = first_game + games
+        # Batches do not overlap: of those that begin before the end, the last one ends last.
+        for other in self._batches(
+            "WHERE worker = ? AND first_game < ? ORDER BY first_game DESC LIMIT 1", (worker, end)
+        ):
+            if (other.first_game or 0) + other.games > first_game:
+                return f"games {first_game} to {end - 1} of worker {worker} overlap batch {other.id}"
+        granted = self.account(worker).granted
+        if end > granted:
+            return f"games {first_game} to {end - 1} of worker {worker} are beyond the {granted} granted"
+        return ""
+
+    def add_received(self, row: BatchRow) -> int:
+        """Enter a batch whose file is safe; returns its sequence number.
+
+        Raises:
+            LedgerUnbalanced: see ``refusal``.
+        """
+        refusal = self.refusal(row.worker, row.first_game or 0, row.games)
+        if refusal:
+            raise LedgerUnbalanced(refusal)
+        with self._changing(row.worker):
+            sequence = self._add_batch(row)
+        return sequence
+
+    def add_quarantined(self, row: BatchRow) -> int:
+        """Enter a rejected batch; returns its sequence number.
+
+        Its games count as quarantined if it has a place in its worker's sequence.
+        """
+        with self._changing(row.worker):
+            self._know(row.worker)
+            sequence = self._add_batch(row)
+            self._note("quarantined", f"batch {row.id}: {row.reason}", row.worker)
+        return sequence
+
+    # Models, iterations, events, matches, ratings.
+
+    def add_model(self, model: ModelRow) -> None:
+        """Enter a model whose file is safe; replaces one of the same version from before a crash."""
+        values = (model.version, model.iteration, model.path, model.bytes, model.sha256, model.accepted, time.time())
+        with _transaction(self._db):
+            self._db.execute("INSERT OR REPLACE INTO models VALUES (?, ?, ?, ?, ?, ?, ?)", values)
+
+    def models(self) -> list[ModelRow]:
+        """All models in order of version."""
+        rows = self._db.execute("SELECT version, iteration, path, bytes, sha256, accepted FROM models ORDER BY version")
+        columns = ("version", "iteration", "path", "bytes", "sha256")
+        return [
+            ModelRow(**dict(zip(columns, row[:5], strict=True)), accepted=None if row[5] is None else bool(row[5]))
+            for row in rows
+        ]
+
+    def add_iteration(self, number: int, report: dict[str, Any]) -> None:
+        """Enter an iteration's report; replaces one of the same number from before a crash."""
+        with _transaction(self._db):
+            self._db.execute(
+                "INSERT OR REPLACE INTO iterations VALUES (?, ?, ?)", (number, json.dumps(report), time.time())
+            )
+
+    def iterations(self) -> list[dict[str, Any]]:
+        """The reports of all iterations in order."""
+        return [json.loads(report) for (report,) in self._db.execute("SELECT report FROM iterations ORDER BY number")]
+
+    def add_event(self, kind: str, text: str, *, worker: str = "") -> None:
+        """Enter an event."""
+        with _transaction(self._db):
+            self._note(kind, text, worker)
+
+    def events(self, *, last: int = -1) -> list[tuple[str, str, str, float]]:
+        """All events, or the ``last`` ones, in order: kind, worker, text, and the time in seconds since 1970."""
+        newest = self._db.execute("SELECT kind, worker, text, time FROM events ORDER BY number DESC LIMIT ?", (last,))
+        return list(newest)[::-1]
+
+    def add_match(self, first: str, second: str, *, wins: int, draws: int, losses: int, num_simulations: int) -> None:
+        """Enter a match between two players, from the view of the first."""
+        values = (first, second, wins, draws, losses, num_simulations, time.time())
+        with _transaction(self._db):
+            self._db.execute("INSERT INTO matches VALUES (NULL, ?, ?, ?, ?, ?, ?, ?)", values)
+
+    def matches(self) -> list[tuple[str, str, int, int, int, int]]:
+        """All matches in order: first player, second player, wins, draws, losses, simulations per move."""
+        return list(
+            self._db.execute("SELECT first, second, wins, draws, losses, num_simulations FROM matches ORDER BY number")
+        )
+
+    def set_ratings(self, ratings: dict[str, tuple[float, float]]) -> None:
+        """Replace the ratings of these players: Elo and half the width of its 95 % interval."""
+        rows = [(player, elo, margin, time.time()) for player, (elo, margin) in ratings.items()]
+        with _transaction(self._db):
+            self._db.executemany("INSERT OR REPLACE INTO ratings VALUES (?, ?, ?, ?)", rows)
+
+    def ratings(self) -> dict[str, tuple[float, float]]:
+        """The rating of each player: Elo and half the width of its 95 % interval."""
+        return {
+            player: (elo, margin) for player, elo, margin in self._db.execute("SELECT player, elo, margin FROM ratings")
+        }
+
+    @contextmanager
+    def _changing(self, *workers: str) -> Iterator[None]:
+        """A transaction that may change the accounts of these workers, which are then read again, also after an
+        error.
+        """
+        self._stale.update(workers)
+        with _transaction(self._db):
+            yield
+
+    def _is_known(self, worker: str) -> bool:
+        return bool(self._db.execute("SELECT 1 FROM workers WHERE name = ?", (worker,)).fetchone())
+
+    def _stored(self, worker: str) -> WorkerAccount:
+        """The account as the file has it now, also within a transaction."""
+        found = self._accounts("WHERE name = ?", (worker,))
+        return found[0] if found else WorkerAccount(name=worker)
+
+    def _accounts(self, where: str, values: tuple[object, ...]) -> list[WorkerAccount]:
+        rows = self._db.execute(f"SELECT {', '.join(ACCOUNT_COLUMNS)} FROM workers {where}", values)
+        return [WorkerAccount(**dict(zip(ACCOUNT_COLUMNS, row, strict=True))) for row in rows]
+
+    def _batches(self, where: str, values: tuple[object, ...]) -> list[BatchRow]:
+        rows = self._db.execute(f"SELECT {', '.join(BATCH_COLUMNS)} FROM batches {where}", values)
+        return [BatchRow(**dict(zip(BATCH_COLUMNS, row, strict=True))) for row in rows]
+
+    def _add_batch(self, row: BatchRow) -> int:
+        columns = BATCH_COLUMNS[1:]
+        marks = ", ".join("?" for _ in columns)
+        values = [getattr(row, column) for column in columns]
+        added = self._db.execute(
+            f"INSERT INTO batches ({', '.join(columns)}, time) VALUES ({marks}, ?)", (*values, time.time())
+        )
+        if row.first_game is not None:
+            self._count(row.worker, row.state, row.games, row.first_game + row.games)
+        return int(added.lastrowid or 0)
+
+    def _count(self, worker: str, state: str, games: int, end: int) -> None:
+        """Add a batch to its worker's sums; discarded games that arrived after all no longer count as discarded."""
+        sums = f"{state} = {state} + ?, next_game = MAX(next_game, ?)"
+        self._db.execute(f"UPDATE workers SET {sums} WHERE name = ?", (games, end, worker))
+        late = -self.account(worker).outstanding
+        if late > 0:
+            self._db.execute("UPDATE workers SET discarded = discarded - ? WHERE name = ?", (late, worker))
+            self._note("returned", f"{late} discarded games arrived after all", worker)
+
+    def _know(self, worker: str) -> None:
+        self._db.execute("INSERT OR IGNORE INTO workers (name) VALUES (?)", (worker,))
+
+    def _note(self, kind: str, text: str, worker: str) -> None:
+        self._db.execute("INSERT INTO events VALUES (NULL, ?, ?, ?, ?)", (kind, worker, text, time.time()))
+
+
+def open_ledger(folder: Path, game: "Game", *, run_id: str | None = None) -> Ledger:
+    """Open or create the ledger in ``folder`` for writing; the caller holds the ``RunLock``.
+
+    Args:
+        folder: the run's.
+        game: what the run plays.
+        run_id: the id of a new run; by default a random one.
+
+    Raises:
+        LedgerDamaged: it cannot be read.
+        LedgerMismatch: it is of another game, or of another version of this program.
+    """
+    with _connection(folder / FILE, "rwc") as connection:
+        if _format(connection) == 0:
+            _begin(connection, game, run_id or secrets.token_hex(8))
+            sync_folder(folder)
+        ledger = _checked(folder, connection, writes=True)
+        ours = (game.name, game.options, game.rules_version)
+        theirs = (ledger.game, ledger.options, ledger.rules_version)
+        if ours != theirs:
+            raise LedgerMismatch(
+                f"{folder} is a run of {_title(*theirs)}, not of {_title(*ours)}: choose another run name"
+            )
+        return ledger
+
+
+def read_ledger(folder: Path) -> Ledger:
+    """Open the ledger in ``folder`` for reading, also while a Coach writes to it.
+
+    Raises:
+        NoSuchRun: there is none.
+        LedgerDamaged: it cannot be read.
+        LedgerMismatch: another version of this program wrote it.
+    """
+    path = folder / FILE
+    if not path.is_file():
+        raise NoSuchRun(f"{folder} is not the folder of a run: it has no {FILE}")
+    keep_copies(folder / MODULES)
+    with _connection(path, "ro") as connection:
+        return _checked(folder, connection)
+
+
+@contextmanager
+def _connection(path: Path, mode: str) -> Iterator[sqlite3.Connection]:
+    """A connection that stays open unless the block fails."""
+    connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode={mode}", uri=True, isolation_level=None)
+    try:
+        connection.execute(f"PRAGMA busy_timeout = {WAIT_MS}")
+        connection.execute("PRAGMA foreign_keys = ON")
+        connection.execute("PRAGMA synchronous = FULL")
+        yield connection
+    except sqlite3.DatabaseError as error:
+        connection.close()
+        raise LedgerDamaged(f"{path} cannot be read: {error}") from error
+    except BaseException:
+        connection.close()
+        raise
+
+
+def _format(connection: sqlite3.Connection) -> int:
+    return int(connection.execute("PRAGMA user_version").fetchone()[0])
+
+
+def _begin(connection: sqlite3.Connection, game: "Game", run_id: str) -> None:
+    connection.execute("PRAGMA journal_mode = WAL")
+    facts = {
+        "run_id": run_id,
+        "game": game.name,
+        "options": json.dumps(game.options, sort_keys=True),
+        "rules_version": str(game.rules_version),
+    }
+    with _transaction(connection):
+        for statement in TABLES:
+            connection.execute(statement)
+        connection.executemany("INSERT INTO run VALUES (?, ?)", facts.items())
+        connection.execute(f"PRAGMA user_version = {FORMAT}")
+
+
+def _checked(folder: Path, connection: sqlite3.Connection, *, writes: bool = False) -> Ledger:
+    number = _format(connection)
+    if number == 0:
+        raise NoSuchRun(f"{folder} is not the folder of a run: {FILE} is empty")
+    if number != FORMAT:
+        raise LedgerMismatch(
+            f"{folder / FILE} has format {number}, this program writes format {FORMAT}: use the version that started it"
+        )
+    return Ledger(folder, connection, writes=writes)
+
+
+def _title(name: str, options: dict[str, Any], rules_version: int) -> str:
+    return f"{name} {options} (rules version {rules_version})"
+
+
+@contextmanager
+def _transaction(connection: sqlite3.Connection) -> Iterator[None]:
+    """A transaction that is on the disk when the block ends; an error undoes it.
+
+    Within another one (``Ledger.together``), the block is a part of that, which an error must leave.
+    """
+    if connection.in_transaction:
+        yield
+        return
+    try:
+        connection.execute("BEGIN IMMEDIATE")
+        yield
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise

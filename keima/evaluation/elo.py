@@ -1,0 +1,149 @@
+"""Elo ratings by maximum likelihood, and the sequential test of whether one player is stronger.
+
+Elo is the logistic model of Bradley and Terry (1952): a player who is d points stronger scores
+1 / (1 + 10 ** (-d / 400)) on average, where a draw is half a point. Margins are half the width of a 95 % interval, from
+the curvature of the likelihood.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from keima.base.intervals import Z
+from keima.evaluation.sparse import Factors, Matrix, elimination_order
+
+ELO_SCALE = math.log(10) / 400
+MOST_STEPS = 100  # of Newton's method; ten are typical
+PRIOR_GAMES = 1.0  # half a win and half a loss against each opponent, so that a clean sweep has a finite rating
+
+
+@dataclass(frozen=True, kw_only=True)
+class PairResult:
+    """Games between two players."""
+
+    first: str
+    second: str
+    wins: int  # of the first
+    draws: int
+    losses: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rating:
+    """A player's rating in Elo; ``margin`` is infinite without a chain of games to the anchor."""
+
+    elo: float
+    margin: float
+
+
+def expected_score(difference: float) -> float:
+    """The expected score of a player who is ``difference`` Elo stronger."""
+    return 1 / (1 + math.exp(-ELO_SCALE * difference))
+
+
+def elo_difference(score: float) -> float:
+    """The difference in Elo at which ``score`` is expected; infinite from a clean sweep on."""
+    if not 0 < score < 1:
+        return math.inf if score >= 1 else -math.inf
+    return math.log(score / (1 - score)) / ELO_SCALE
+
+
+def rate_players(results: Sequence[PairResult], anchor: str) -> dict[str, Rating]:
+    """The ratings of all players in ``results``, with ``anchor`` at 0.
+
+    Newton's method on the concave log-likelihood. Pairings are sparse, so the time is nearly linear in the number of
+    players.
+    """
+    scores = _scores(results, anchor)
+    known = _connected(scores, anchor)
+    strengths = dict.fromkeys(known, 0.0)
+    order = elimination_order({name: scores[name].keys() - {anchor} for name in known - {anchor}})
+    for _ in range(MOST_STEPS):
+        gradient, information = _derivatives(scores, strengths, order)
+        inverse = Factors(information, order)
+        step = inverse.solve(gradient)
+        for name, change in step.items():
+            strengths[name] += max(-1.0, min(1.0, change))
+        if all(abs(change) < 1e-9 for change in step.values()):
+            break
+    variances = {anchor: 0.0, **inverse.diagonal()}
+    unknown = Rating(elo=0.0, margin=math.inf)
+    rated = {
+        name: Rating(elo=strengths[name] / ELO_SCALE, margin=Z * math.sqrt(variances[name]) / ELO_SCALE)
+        for name in known
+    }
+    return {name: rated.get(name, unknown) for name in sorted(scores)}
+
+
+Scores = dict[str, dict[str, float]]  # of each player against each opponent, including the prior's points
+
+
+def _scores(results: Sequence[PairResult], anchor: str) -> Scores:
+    scores: Scores = {anchor: {}}
+    for result in results:
+        points = (result.wins + result.draws / 2, result.losses + result.draws / 2)
+        for player, opponent, won in (
+            (result.first, result.second, points[0]),
+            (result.second, result.first, points[1]),
+        ):
+            row = scores.setdefault(player, {})
+            if sum(points) > 0:
+                row[opponent] = row.get(opponent, PRIOR_GAMES / 2) + won
+    return scores
+
+
+def _connected(scores: Scores, start: str) -> set[str]:
+    """The players connected to ``start`` by games."""
+    reached, waiting = {start}, [start]
+    while waiting:
+        new = scores[waiting.pop()].keys() - reached
+        reached |= new
+        waiting += new
+    return reached
+
+
+def _derivatives(
+    scores: Scores, strengths: Mapping[str, float], names: Sequence[str]
+) -> tuple[dict[str, float], Matrix]:
+    """The gradient of the log-likelihood by the strengths of ``names``, and minus its second derivatives."""
+    gradient, information = {}, {}
+    for name in names:
+        slope, row = 0.0, {name: 0.0}
+        for opponent, points in scores[name].items():
+            games = points + scores[opponent][name]
+            expected = 1 / (1 + math.exp(strengths[opponent] - strengths[name]))
+            weight = games * expected * (1 - expected)
+            slope += points - games * expected
+            row[name] += weight
+            row[opponent] = -weight
+        gradient[name], information[name] = slope, row
+    return gradient, information
+
+
+def log_likelihood_ratio(pair_scores: NDArray[np.float64], *, elo0: float, elo1: float) -> float:
+    """The log-likelihood ratio of ``elo1`` against ``elo0`` for these results.
+
+    ``pair_scores`` ``[pairs]`` are mean scores of colour-swapped pairs, whose games are not independent. This is the
+    normal approximation of the generalized sequential probability ratio test (Van den Bergh, "A practical introduction
+    to the GSPRT").
+    """
+    if len(pair_scores) < 2:
+        return 0.0
+    low, high = expected_score(elo0), expected_score(elo1)
+    # One pair of each outcome gives a clean sweep a variance, too.
+    padded = np.concatenate([pair_scores, [0.0, 0.5, 1.0]])
+    variance = float(padded.var())
+    return float(len(pair_scores) * (high - low) * (2 * pair_scores.mean() - low - high) / (2 * variance))
+
+
+def sprt(pair_scores: NDArray[np.float64], *, elo0: float, elo1: float, alpha: float, beta: float) -> bool | None:
+    """Wald's sequential test: True for ``elo1``, False for ``elo0``, None while it is undecided."""
+    ratio = log_likelihood_ratio(pair_scores, elo0=elo0, elo1=elo1)
+    if ratio >= math.log((1 - beta) / alpha):
+        return True
+    if ratio <= math.log(beta / (1 - alpha)):
+        return False
+    return None

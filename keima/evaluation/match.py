@@ -1,0 +1,451 @@
+"""Matches between two players from paired openings with swapped colours, all games of all matches in parallel.
+
+In a game for P players a pair is P games instead of two: the first player has another seat in each, and the second has
+all others.
+
+Chance outcomes are moves like others. They depend on the match's seed and the number of the pair alone, not on how a
+match is cut into slices, and all games of a pair draw from the same random numbers.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from keima.base.random import Streams, below, seed_stream
+from keima.compilation.decorators import compiled
+from keima.games.game import CHANCE, Actions, Game, Rules, States
+from keima.search.chance import draw_outcome
+from keima.search.move_search import Search
+
+NO_OUTCOME = -1  # where chance is not to move
+
+
+class Player(Protocol):
+    """Chooses moves."""
+
+    def choose(self, states: States) -> Actions:
+        """A legal action ``[N]`` for each of the non-terminal ``states`` ``[N, S]``."""
+
+
+@runtime_checkable
+class Follower(Player, Protocol):
+    """A player that needs the moves of each game so far."""
+
+    def follow(self, states: States, starts: States, moves: Sequence[Sequence[int]]) -> Actions:
+        """Like ``choose``, for ``states`` that were reached from ``starts`` ``[N, S]`` by these ``moves``."""
+
+
+@runtime_checkable
+class BatchingPlayer(Player, Protocol):
+    """A player that thinks about many positions at once, and tells each move as soon as it has found it."""
+
+    def submit(self, numbers: Sequence[int], states: States) -> None:
+        """Begin to think about ``states`` ``[N, S]``; ``numbers`` ``[N]`` name them."""
+
+    def advance(self) -> tuple[Sequence[int], Actions]:
+        """Think for one network call; returns the numbers ``[N]`` and actions ``[N]`` that this has found."""
+
+
+class SearchPlayer:
+    """A network with search."""
+
+    def __init__(self, search: Search) -> None:
+        self._search = search
+
+    def choose(self, states: States) -> Actions:
+        """The best action that search finds."""
+        return self._search.find(states).actions
+
+    def submit(self, numbers: Sequence[int], states: States) -> None:
+        """See ``BatchingPlayer``."""
+        self._search.submit(numbers, states)
+
+    def advance(self) -> tuple[Sequence[int], Actions]:
+        """See ``BatchingPlayer``."""
+        numbers, found = self._search.advance()
+        return numbers.tolist(), found.actions
+
+
+class RandomPlayer:
+    """Plays uniformly random legal moves: the anchor of the ratings, at 0 Elo."""
+
+    def __init__(self, game: Game, seed: int) -> None:
+        self._game = game
+        self._streams = np.array([seed_stream(seed, "random player")], np.uint64)
+
+    def choose(self, states: States) -> Actions:
+        """A uniformly random legal action."""
+        return random_actions(self._game.rules.legal_actions, states, self._streams, self._game.num_actions)
+
+
+@dataclass(frozen=True, kw_only=True)
+class MatchResult:
+    """The games of a match from the first player's view, one per seat and pair."""
+
+    # [pairs, players] 1 won, 0.5 drawn, 0 lost; with three and more players the return, brought from [-1, 1] to [0, 1].
+    # The first player starts the first game of a pair.
+    scores: NDArray[np.float64]
+    moves: tuple[tuple[int, ...], ...] = ()  # of each game, after its opening
+
+    @property
+    def wins(self) -> int:
+        """Games that the first player won."""
+        return int((self.scores > 0.5).sum())
+
+    @property
+    def draws(self) -> int:
+        """Drawn games."""
+        return int((self.scores == 0.5).sum())
+
+    @property
+    def losses(self) -> int:
+        """Games that the first player lost."""
+        return int((self.scores < 0.5).sum())
+
+
+def play_match(
+    game: Game,
+    first: Player,
+    second: Player,
+    *,
+    pairs: int,
+    opening_plies: int,
+    seed: int,
+    poll: Callable[[], None] = lambda: None,
+) -> MatchResult:
+    """Play ``pairs`` pairs of games: each from one random opening of ``opening_plies`` moves, with swapped colours.
+
+    ``poll`` is called before each round of moves.
+    """
+    return play_from(game, openings(game, pairs, opening_plies, seed), first, second, seed=seed, poll=poll)
+
+
+def play_from(
+    game: Game,
+    starts: States,
+    first: Player,
+    second: Player,
+    *,
+    seed: int = 0,
+    first_pair: int = 0,
+    opened: Actions | None = None,
+    poll: Callable[[], None] = lambda: None,
+    watch: Callable[[States], None] = lambda states: None,
+) -> MatchResult:
+    """Play a pair of games from each of ``starts`` ``[pairs, S]``; see ``play_match`` and ``Fixture``.
+
+    Args:
+        watch: called with the states of all games ``[pairs * players, S]`` before each round of moves.
+    """
+    table = MatchTable(game)
+    table.begin("", Fixture(first=first, second=second, starts=starts, seed=seed, first_pair=first_pair, opened=opened))
+    while not (done := table.results()):
+        poll()
+        watch(table.states(""))
+        table.advance()
+    return done[""]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fixture:
+    """Pairs of games between two players.
+
+    Args:
+        starts: the state ``[pairs, S]`` that each pair begins with.
+        seed: of the match's chance outcomes.
+        first_pair: the number of the first of these pairs, where they are a slice of a match.
+        opened: the moves ``[pairs, plies]`` that led to ``starts``, for players that need them.
+    """
+
+    first: Player
+    second: Player
+    starts: States
+    seed: int = 0
+    first_pair: int = 0
+    opened: Actions | None = None
+
+
+class _Games:
+    """The games of a fixture, one per seat and pair."""
+
+    def __init__(self, game: Game, fixture: Fixture) -> None:
+        pairs, players = len(fixture.starts), game.num_players
+        self.game, self.fixture = game, fixture
+        self.states = np.repeat(fixture.starts, players, axis=0)
+        self._seats = seats_of_first(game, pairs)
+        self._streams = chance_streams(fixture.seed, first_pair=fixture.first_pair, pairs=pairs, players=players)
+        opened = np.empty((pairs, 0), np.int32) if fixture.opened is None else fixture.opened
+        self._opening_plies = opened.shape[1]
+        self.begins = fixture.starts if fixture.opened is None else game.initial_states(pairs)
+        self.moves: list[list[int]] = np.repeat(opened, players, axis=0).tolist()
+
+    def play(self, rows: NDArray[np.int64], actions: Actions) -> None:
+        """Play a move in each of the games ``rows`` ``[N]``."""
+        step_rows(self.game.rules.step, self.states, rows, actions)
+        for row, action in zip(rows.tolist(), actions.tolist(), strict=True):
+            self.moves[row].append(action)
+
+    def turns(self, rows: NDArray[np.int64]) -> list[tuple[int, Player]]:
+        """After chance has moved: the player to move in each of the games ``rows`` that has not ended."""
+        play_chance(self.game, self.states, self._streams, self.moves)
+        ended = query_all(self.game.rules.terminal, self.states[rows]) != 0
+        is_first = query_all(self.game.rules.current_player, self.states[rows]) == self._seats[rows]
+        players = self.fixture.first, self.fixture.second
+        return [
+            (row, players[0] if first else players[1])
+            for row, over, first in zip(rows.tolist(), ended, is_first, strict=True)
+            if not over
+        ]
+
+    def choose(self, player: Player, rows: NDArray[np.int64]) -> Actions:
+        """The moves of a player that answers at once, in the games ``rows``."""
+        starts = self.begins[rows // self.game.num_players]
+        return choose_actions(player, self.states[rows], starts, [self.moves[row] for row in rows])
+
+    def result(self) -> MatchResult | None:
+        """The result, once all games have ended."""
+        if not query_all(self.game.rules.terminal, self.states).all():
+            return None
+        moves = tuple(tuple(moves[self._opening_plies :]) for moves in self.moves)
+        return MatchResult(scores=scores_of(self.game, self.states), moves=moves)
+
+
+@dataclass(frozen=True)
+class _Mover:
+    """A player with the games in which it is to move: their tickets."""
+
+    player: Player
+    tickets: dict[int, None] = field(default_factory=dict)  # in the order in which they came
+
+
+class MatchTable:
+    """Matches in progress, named by the caller. A player's positions in all of them are evaluated in one batch."""
+
+    def __init__(self, game: Game) -> None:
+        self._game = game
+        self._games: dict[str, _Games] = {}
+        self._movers: dict[int, _Mover] = {}  # by the player's identity
+        self._tickets: dict[int, tuple[str, int]] = {}  # ticket -> match, number of the game
+        self._given = 0  # tickets in all
+
+    @property
+    def names(self) -> list[str]:
+        """The matches in progress."""
+        return list(self._games)
+
+    def states(self, name: str) -> States:
+        """The states ``[pairs * players, S]`` of a match's games; not a copy."""
+        return self._games[name].states
+
+    def begin(self, name: str, fixture: Fixture) -> None:
+        """Begin a match."""
+        games = self._games[name] = _Games(self._game, fixture)
+        self._ask(name, np.arange(len(games.states)))
+
+    def drop(self, name: str) -> None:
+        """End a match without a result."""
+        del self._games[name]
+        dropped = {ticket for ticket, (match, _) in self._tickets.items() if match == name}
+        for ticket in dropped:
+            del self._tickets[ticket]
+        for mover in self._movers.values():
+            for ticket in dropped & mover.tickets.keys():
+                del mover.tickets[ticket]
+        self._forget_idle_players()
+
+    def advance(self) -> None:
+        """Let every player who is to move somewhere think for one network call, or move if it answers at once.
+
+        Raises:
+            ValueError: a network's answers are not finite, or have the wrong shape.
+        """
+        for mover in [mover for mover in self._movers.values() if mover.tickets]:
+            if isinstance(mover.player, BatchingPlayer):
+                tickets, actions = mover.player.advance()
+                self._play(tickets, actions)
+            else:
+                self._answer_at_once(mover)
+
+    def results(self) -> dict[str, MatchResult]:
+        """The results of the matches that have ended since the last call."""
+        found = {}
+        for name, games in list(self._games.items()):
+            result = games.result()
+            if result is not None:
+                found[name] = result
+                del self._games[name]
+        if found:
+            self._forget_idle_players()
+        return found
+
+    def _forget_idle_players(self) -> None:
+        """Let go of players that are to move nowhere, with the memory of their searches; who moves again comes back."""
+        self._movers = {key: mover for key, mover in self._movers.items() if mover.tickets}
+
+    def _answer_at_once(self, mover: _Mover) -> None:
+        for name, rows in self._by_match(mover.tickets).items():
+            games = self._games[name]
+            self._play(list(rows), games.choose(mover.player, np.array(list(rows.values()))))
+
+    def _play(self, tickets: Sequence[int], actions: Actions) -> None:
+        """Play the moves of games, and ask for the next ones; tickets of dropped matches are left out."""
+        chosen = dict(zip(tickets, actions.tolist(), strict=True))
+        for name, rows in self._by_match(tickets).items():
+            numbers = np.array(list(rows.values()))
+            self._games[name].play(numbers, np.array([chosen[ticket] for ticket in rows], np.int32))
+            for ticket in rows:
+                del self._tickets[ticket]
+                for mover in self._movers.values():
+                    mover.tickets.pop(ticket, None)
+            self._ask(name, numbers)
+
+    def _by_match(self, tickets: Iterable[int]) -> dict[str, dict[int, int]]:
+        """The tickets by match, each with the number of its game."""
+        found: dict[str, dict[int, int]] = {}
+        for ticket in tickets:
+            if ticket in self._tickets:
+                name, row = self._tickets[ticket]
+                found.setdefault(name, {})[ticket] = row
+        return found
+
+    def _ask(self, name: str, rows: NDArray[np.int64]) -> None:
+        """Ask the players to move in these games of a match, unless they have ended."""
+        games = self._games[name]
+        for row, player in games.turns(rows):
+            ticket = self._given
+            self._given += 1
+            self._tickets[ticket] = name, row
+            self._movers.setdefault(id(player), _Mover(player)).tickets[ticket] = None
+            if isinstance(player, BatchingPlayer):
+                player.submit([ticket], games.states[row : row + 1])
+
+
+def chance_streams(seed: int, *, first_pair: int, pairs: int, players: int) -> Streams:
+    """The streams ``[pairs * players]`` of chance outcomes in these pairs of a match, the same for all games of one."""
+    streams = [seed_stream(seed, "chance", number) for number in range(first_pair, first_pair + pairs)]
+    return np.repeat(np.array(streams, np.uint64), players)
+
+
+def play_chance(game: Game, states: States, streams: Streams, moves: Sequence[list[int]]) -> None:
+    """Play outcomes in ``states`` ``[N, S]`` until chance is to move in none, and append them to ``moves``, those of
+    the games.
+    """
+    rows = np.arange(len(states) if game.num_outcomes else 0)
+    while len(rows):
+        drawn = draw_outcomes(game.rules, states, streams, game.num_outcomes)
+        rows = np.flatnonzero(drawn != NO_OUTCOME)
+        step_rows(game.rules.step, states, rows, drawn[rows])
+        for row in rows.tolist():
+            moves[row].append(int(drawn[row]))
+
+
+def choose_actions(player: Player, states: States, starts: States, moves: Sequence[Sequence[int]]) -> Actions:
+    """The actions of a player in ``states``, which were reached from ``starts`` by ``moves``."""
+    return player.follow(states, starts, moves) if isinstance(player, Follower) else player.choose(states)
+
+
+def seats_of_first(game: Game, pairs: int) -> NDArray[np.int64]:
+    """The number of the first player's seat in each game ``[pairs * players]``."""
+    return np.tile(np.arange(game.num_players), pairs)
+
+
+def scores_of(game: Game, states: States) -> NDArray[np.float64]:
+    """The scores ``[pairs, players]`` of the first player in games with these final ``states``."""
+    pairs = len(states) // game.num_players
+    returns = np.stack([game.returns(state) for state in states]).astype(np.float64)
+    won = returns[np.arange(len(states)), seats_of_first(game, pairs)]
+    scores = np.sign(won) if game.num_players == 2 else won
+    return ((scores + 1) / 2).reshape(pairs, game.num_players)
+
+
+def tally(game: Game, states: States) -> tuple[int, int, int]:
+    """The first player's wins, draws and losses so far in these games ``[pairs * players, S]``."""
+    ended = query_all(game.rules.terminal, states).astype(np.bool_)
+    so_far = MatchResult(scores=scores_of(game, states).ravel()[ended])
+    return so_far.wins, so_far.draws, so_far.losses
+
+
+def openings(game: Game, count: int, plies: int, seed: int) -> States:
+    """``count`` non-terminal states ``[count, S]`` after ``plies`` random moves or chance outcomes."""
+    return states_after(game, opening_moves(game, count, plies, seed))
+
+
+def opening_moves(game: Game, count: int, plies: int, seed: int) -> Actions:
+    """The random moves ``[count, plies]`` that lead to ``openings``."""
+    streams = np.array([seed_stream(seed, "openings")], np.uint64)
+    moves = np.empty((count, plies), np.int32)
+    missing = np.arange(count)
+    while len(missing):
+        fresh = game.initial_states(len(missing))
+        for ply in range(plies):
+            rows = np.flatnonzero(query_all(game.rules.terminal, fresh) == 0)
+            chosen = random_plies(game.rules, fresh[rows], streams, game.num_actions, game.num_outcomes)
+            step_rows(game.rules.step, fresh, rows, chosen)
+            moves[missing[rows], ply] = chosen
+        missing = missing[query_all(game.rules.terminal, fresh) != 0]
+    return moves
+
+
+def states_after(game: Game, moves: Actions) -> States:
+    """The states ``[count, S]`` after these moves ``[count, plies]`` from the start."""
+    states = game.initial_states(len(moves))
+    for ply in range(moves.shape[1]):
+        step_rows(game.rules.step, states, np.arange(len(moves)), np.ascontiguousarray(moves[:, ply]))
+    return states
+
+
+@compiled
+def random_actions(legal_actions: Any, states: States, streams: Streams, num_actions: int) -> Actions:
+    """A random legal action ``[N]`` for each of ``states`` ``[N, S]``, from stream 0."""
+    out = np.empty(num_actions, np.int32)
+    chosen = np.empty(len(states), np.int32)
+    for i in range(len(states)):
+        count = legal_actions(states[i], out)
+        chosen[i] = out[below(streams, 0, count)]
+    return chosen
+
+
+@compiled
+def random_plies(rules: Rules, states: States, streams: Streams, num_actions: int, num_outcomes: int) -> Actions:
+    """A random legal action, or chance outcome, ``[N]`` for each of ``states`` ``[N, S]``, from stream 0."""
+    legal_actions = rules.legal_actions
+    out, chosen = np.empty(num_actions, np.int32), np.empty(len(states), np.int32)
+    outcomes, chances = np.empty(num_outcomes, np.int32), np.empty(num_outcomes, np.float32)
+    for i in range(len(states)):
+        count = legal_actions(states[i], out)
+        if count > 0:
+            chosen[i] = out[below(streams, 0, count)]
+        else:
+            chosen[i] = draw_outcome(rules, states[i], outcomes, chances, streams, 0)
+    return chosen
+
+
+@compiled
+def draw_outcomes(rules: Rules, states: States, streams: Streams, num_outcomes: int) -> Actions:
+    """An outcome ``[N]`` for each of ``states`` ``[N, S]`` from its own stream; NO_OUTCOME if chance is not to move."""
+    terminal, current_player = rules.terminal, rules.current_player
+    outcomes, chances = np.empty(num_outcomes, np.int32), np.empty(num_outcomes, np.float32)
+    drawn = np.full(len(states), NO_OUTCOME, np.int32)
+    for i in range(len(states)):
+        if terminal(states[i]) == 0 and current_player(states[i]) == CHANCE:
+            drawn[i] = draw_outcome(rules, states[i], outcomes, chances, streams, i)
+    return drawn
+
+
+@compiled
+def query_all(function: Any, states: States) -> NDArray[np.int64]:
+    """The results of a query kernel for ``states`` ``[N, S]``."""
+    answers = np.empty(len(states), np.int64)
+    for i in range(len(states)):
+        answers[i] = function(states[i])
+    return answers
+
+
+@compiled
+def step_rows(step: Any, states: States, rows: NDArray[np.int64], actions: Actions) -> None:
+    """Play ``actions`` ``[R]`` in ``states[rows]``, in place."""
+    for i in range(len(rows)):
+        step(states[rows[i]], np.int64(actions[i]))

@@ -1,0 +1,132 @@
+"""Play one-player games for the score, many in parallel."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from keima.base.random import Streams, seed_stream
+from keima.base.reports import ScoreReport
+from keima.base.steps import Steps, complete
+from keima.compilation.decorators import compiled
+from keima.data.scores import score_report
+from keima.evaluation.match import Player
+from keima.games.game import CHANCE, Actions, Floats, Game, Rules, States
+from keima.search.chance import draw_outcome
+
+SIDE_BY_SIDE = 64  # games at a time
+
+Watch = Callable[[int, int], None]  # (games that have ended, moves made in all)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScoredGames:
+    """Finished one-player games."""
+
+    scores: NDArray[np.float64]  # [N]
+    reached: NDArray[np.int64]  # [N] ``Game.milestone_of``; 0 in games without milestones
+    plies: NDArray[np.int64]  # [N] including chance outcomes
+    moves: int  # of the player, in all
+
+
+def play_for_score(
+    game: Game,
+    player: Player,
+    *,
+    games: int,
+    seed: int,
+    first: int = 0,
+    side_by_side: int = SIDE_BY_SIDE,
+    watch: Watch = lambda ended, moves: None,
+) -> ScoredGames:
+    """Let ``player`` play ``games`` games, as ``score_steps`` does, to their end.
+
+    Args:
+        watch: called before each round of moves with the progress; an exception from it ends the games.
+    """
+    return complete(
+        score_steps(game, player, games=games, seed=seed, first=first, side_by_side=side_by_side, watch=watch)
+    )
+
+
+def score_steps(
+    game: Game,
+    player: Player,
+    *,
+    games: int,
+    seed: int,
+    first: int = 0,
+    side_by_side: int = SIDE_BY_SIDE,
+    watch: Watch = lambda ended, moves: None,
+) -> Steps[ScoredGames]:
+    """Let ``player`` play ``games`` games; when one ends, the next starts. A step is a round of moves.
+
+    The chance outcomes of game ``first + i`` depend only on the seed, that number and the moves.
+
+    Args:
+        side_by_side: largest number of games in parallel.
+        watch: called before each round of moves with the progress.
+
+    Raises:
+        ValueError: the game is not for one player.
+    """
+    if game.num_players != 1:
+        raise ValueError(
+            f"{game.name} is a game for {game.num_players}: only one-player games are played for the score"
+        )
+    states, plies, over = game.initial_states(games), np.zeros(games, np.int64), np.zeros(games, np.bool_)
+    streams = np.array([seed_stream(seed, "score", first + number) for number in range(games)], np.uint64)
+    outcomes, chances = np.empty(game.num_outcomes, np.int32), np.empty(game.num_outcomes, np.float32)
+    arguments = (streams, outcomes, chances, plies, over)
+    advance_games(game.rules, states, np.arange(games), np.empty(0, np.int32), *arguments)
+    moves = 0
+    while len(rows := np.flatnonzero(~over)[:side_by_side]):
+        watch(int(over.sum()), moves)
+        yield True
+        advance_games(game.rules, states, rows, player.choose(states[rows]), *arguments)
+        moves += len(rows)
+    return ScoredGames(
+        scores=np.array([game.returns(state)[0] for state in states], np.float64),
+        reached=np.array([game.milestone_of(state) if game.milestones else 0 for state in states], np.int64),
+        plies=plies,
+        moves=moves,
+    )
+
+
+def score_summary(game: Game, played: ScoredGames) -> ScoreReport | None:
+    """The report of ``played``; None without games."""
+    return score_report(game, played.scores.tolist(), played.reached.tolist())
+
+
+@compiled
+def advance_games(
+    rules: Rules,
+    states: States,
+    rows: NDArray[np.int64],
+    actions: Actions,
+    streams: Streams,
+    outcomes: Actions,
+    chances: Floats,
+    plies: NDArray[np.int64],
+    over: NDArray[np.bool_],
+) -> None:
+    """Play ``actions`` ``[R]``, or none, in ``states[rows]``, and then chance outcomes until the player is to move.
+
+    Args:
+        streams: ``[N]``, one per game.
+        outcomes, chances: scratch space, ``[O]`` each.
+        plies: ``[N]``, incremented.
+        over: ``[N]``, set where the game has ended.
+    """
+    step, current_player, terminal = rules.step, rules.current_player, rules.terminal
+    for i in range(len(rows)):
+        row = rows[i]
+        state = states[row]
+        if len(actions) > 0:
+            step(state, np.int64(actions[i]))
+            plies[row] += 1
+        while not terminal(state) and current_player(state) == CHANCE:
+            step(state, np.int64(draw_outcome(rules, state, outcomes, chances, streams, row)))
+            plies[row] += 1
+        over[row] = terminal(state) != 0

@@ -1,0 +1,280 @@
+"""Measure the strength of models: errors against perfect play, ratings, gating and scores."""
+
+import math
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+
+from keima.base.files import read_limited
+from keima.base.intervals import mean_margin
+from keima.base.random import seed_stream
+from keima.base.reports import EvaluationReport, ScoreReport
+from keima.base.steps import Steps
+from keima.config.schema import EvaluationSettings, Settings
+from keima.data.ledger import Ledger
+from keima.evaluation.elo import PairResult, rate_players, sprt
+from keima.evaluation.match import MatchResult, SearchPlayer
+from keima.evaluation.match_location import LocalMatches, Pairing, Play, WorkerMatches
+from keima.evaluation.match_worker import TREES, search_for_strength
+from keima.evaluation.orders import Contestant
+from keima.evaluation.perfect_play import errors, load_positions, policy_actions
+from keima.evaluation.remote_matches import RemoteMatches
+from keima.evaluation.score import score_steps, score_summary
+from keima.games import Game
+from keima.games.game import Actions, States
+from keima.networks.files.model_file import (
+    MAX_MODEL_BYTES,
+    Model,
+    content_sha256,
+    decode_model,
+    encode_model,
+)
+from keima.networks.inference.evaluator import Evaluator
+from keima.search.move_search import Search
+
+ANCHOR = "random"
+SPRT_PAIRS = 16  # between evaluations of the test
+ANCHOR_SHARE = 0.5  # of the rating games; the rest is against earlier versions
+
+
+class Strength:
+    """Measures the models of one run.
+
+    Args:
+        game: what they play.
+        settings: the run's.
+        ledger: matches and ratings are entered there.
+        remote: plays matches on the workers; without it they are played here.
+    """
+
+    def __init__(self, game: Game, settings: Settings, ledger: Ledger, *, remote: RemoteMatches | None = None) -> None:
+        self._game, self._ledger, self._seed, self._remote = game, ledger, settings.run.seed, remote
+        self._settings: EvaluationSettings = settings.evaluation
+        self._search_settings, self._device = settings.search, settings.training.device
+        self._positions = load_positions(game, count=self._settings.positions) if self._settings.perfect_play else None
+
+    def measure(self, model: Model, *, beside: bool = False) -> Steps[EvaluationReport]:
+        """Measure ``model``; with ``beside``, workers play most of the time on, and matches in the rest."""
+        started = time.monotonic()
+        search_error = margin = policy_error = None
+        if self._positions is not None:
+            chosen = yield from search_actions(self.search(model), self._positions.states)
+            found = errors(self._positions, chosen)
+            search_error, margin = found.share, found.margin
+            policy_error = errors(self._positions, policy_actions(self._positions, self.evaluator(model))).share
+        matches = yield from self._play_matches(model, beside=beside)
+        rating = self._rate().get(player_name(model.model_version)) if self._game.num_players == 2 else None
+        many = self._game.num_players > 2
+        random_return, random_margin = mean_return(matches[:1]) if many and matches else (None, None)
+        earlier_return, earlier_margin = mean_return(matches[1:]) if many and matches[1:] else (None, None)
+        score = yield from self._play_for_score(model)
+        return EvaluationReport(
+            model_version=model.model_version,
+            num_simulations=self._settings.num_simulations,
+            search_error=search_error,
+            search_error_margin=margin,
+            policy_error=policy_error,
+            elo=rating[0] if rating else None,
+            elo_margin=rating[1] if rating else None,
+            random_not_lost=1 - matches[0].losses / matches[0].scores.size if matches and not many else None,
+            random_return=random_return,
+            random_return_margin=random_margin,
+            earlier_return=earlier_return,
+            earlier_return_margin=earlier_margin,
+            score=score,
+            seconds=time.monotonic() - started,
+        )
+
+    def accepts(self, candidate: Model, best: Model, *, file: bytes) -> Steps[bool]:
+        """Whether ``candidate``, stored in ``file``, passes the test against ``best``; True without gating."""
+        if self._settings.gating == "none":
+            return True
+        test = self._settings.sprt
+        scores = np.zeros((0, 2))
+        verdict = None
+        with self._matches_between([candidate, best], file=file) as play:
+            while verdict is None and scores.size < self._settings.gating_games:
+                seed = seed_stream(self._seed, "gating", candidate.model_version, len(scores))
+                pairing = Pairing(opponent=best, pairs=self._pairs_at_once(len(scores)))
+                (result,) = yield from play(candidate, [pairing], seed)
+                scores = np.concatenate([scores, result.scores])
+                verdict = sprt(scores.mean(1), elo0=test.elo0, elo1=test.elo1, alpha=test.alpha, beta=test.beta)
+        self._enter(candidate, best, MatchResult(scores=scores))
+        return bool(verdict)
+
+    def _pairs_at_once(self, played: int) -> int:
+        """How many pairs to play before the next evaluation of the test: more with many workers."""
+        if self._remote is None:
+            return SPRT_PAIRS
+        left = math.ceil(self._settings.gating_games / 2) - played
+        return max(SPRT_PAIRS, min(left, self._remote.pairs_at_once()))
+
+    def _play_matches(self, model: Model, *, beside: bool) -> Steps[list[MatchResult]]:
+        """Play the anchor and earlier rated versions; returns the matches, that with the anchor first, or none."""
+        pairs = self._settings.rating_games // self._game.num_players
+        if pairs == 0:
+            return []
+        files = self._rated_before(model.model_version)
+        earlier = list(files)
+        opponents = sorted({earlier[-1], earlier[len(earlier) // 2]}) if earlier else []
+        anchor_pairs = max(1, math.ceil(pairs * ANCHOR_SHARE)) if opponents else pairs
+        pairings = [Pairing(opponent=None, pairs=anchor_pairs)]
+        pairings += [
+            Pairing(opponent=load_model(files[opponent]), pairs=max(1, (pairs - anchor_pairs) // len(opponents)))
+            for opponent in opponents
+        ]
+        seed = seed_stream(self._seed, "rating", model.model_version)
+        models = [model, *(pairing.opponent for pairing in pairings if pairing.opponent)]
+        with self._matches_between(models, beside=beside) as play:
+            results = yield from play(model, pairings, seed)
+        for pairing, result in zip(pairings, results, strict=True):
+            self._enter(model, pairing.opponent, result)
+        return results
+
+    def _play_for_score(self, model: Model) -> Steps[ScoreReport | None]:
+        """Play one-player games; None if none are configured."""
+        games = self._settings.score_games
+        if games == 0:
+            return None
+        seed = seed_stream(self._seed, "score", model.model_version)
+        played = yield from score_steps(self._game, SearchPlayer(self.search(model)), games=games, seed=seed)
+        return score_summary(self._game, played)
+
+    # Matches.
+
+    @contextmanager
+    def _matches_between(self, models: Sequence[Model], *, file: bytes = b"", beside: bool = False) -> Iterator[Play]:
+        """A function that plays matches between these models: on the workers if possible, else here.
+
+        Args:
+            models: the players.
+            file: of the first model, if it is not published yet.
+            beside: self-play goes on meanwhile.
+        """
+        local = LocalMatches(self._game, self.search)
+        if self._remote is None:
+            yield local.play
+            return
+        first, *others = models
+        files = [file or self._file(first), *(self._file(model) for model in others)]
+        contestants = [
+            Contestant(version=model.model_version, sha256=content_sha256(data))
+            for model, data in zip(models, files, strict=True)
+        ]
+        with self._remote.deployed(dict(zip(contestants, files, strict=True))):
+            by_contestant = dict(zip(contestants, models, strict=True))
+            simulations = self._settings.num_simulations
+            yield WorkerMatches(self._remote, local, by_contestant, num_simulations=simulations, beside=beside).play
+
+    def evaluator(self, model: Model) -> Evaluator:
+        """The evaluator of ``model``."""
+        return Evaluator(model.build(self._game), self._game, device=self._device, max_batch=TREES)
+
+    def search(self, model: Model) -> Search:
+        """The search of ``model`` with the simulations of evaluation."""
+        return search_for_strength(
+            self._game,
+            model,
+            self._search_settings,
+            num_simulations=self._settings.num_simulations,
+            cached=True,
+            device=self._device,
+        )
+
+    def _file(self, model: Model) -> bytes:
+        """The model file, as published or as it would be."""
+        path = self._paths().get(model.model_version)
+        return read_limited(path, MAX_MODEL_BYTES) if path else encode_model(model, self._game)
+
+    def _rated_before(self, version: int) -> dict[int, Path]:
+        """The files of earlier versions with rating games, by ascending version."""
+        rated = {name for match in self._ledger.matches() for name in match[:2]}
+        return {
+            earlier: path
+            for earlier, path in self._paths().items()
+            if earlier < version and player_name(earlier) in rated
+        }
+
+    def _paths(self) -> dict[int, Path]:
+        """The existing files of published models, by ascending version."""
+        paths = {row.version: self._ledger.folder / row.path for row in self._ledger.models()}
+        return {version: path for version, path in paths.items() if path.is_file()}
+
+    def _enter(self, model: Model, opponent: Model | None, result: MatchResult) -> None:
+        first, second = player_name(model.model_version), player_name(opponent.model_version) if opponent else ANCHOR
+        counts = {"wins": result.wins, "draws": result.draws, "losses": result.losses}
+        self._ledger.add_match(first, second, **counts, num_simulations=self._settings.num_simulations)
+
+    def _rate(self) -> dict[str, tuple[float, float]]:
+        results = [
+            PairResult(first=first, second=second, wins=wins, draws=draws, losses=losses)
+            for first, second, wins, draws, losses, _ in self._ledger.matches()
+        ]
+        ratings = {
+            name: (rating.elo, rating.margin)
+            for name, rating in rate_players(results, ANCHOR).items()
+            if math.isfinite(rating.margin)
+        }
+        self._ledger.set_ratings(ratings)
+        return ratings
+
+
+def require_measurable(game: Game, settings: EvaluationSettings) -> None:
+    """Check that ``game`` can be evaluated with these settings.
+
+    Raises:
+        ValueError: a setting is only for one-player or only for two-player games.
+    """
+    wanted = {
+        "rating_games": settings.every > 0 and settings.rating_games > 0,
+        "gating": settings.gating != "none",
+        "perfect_play": settings.every > 0 and settings.perfect_play,
+    }
+    refused = [key for key, is_wanted in wanted.items() if is_wanted]
+    if game.num_players == 1 and refused:
+        keys, off = (
+            ", ".join(f"evaluation.{key}" for key in refused),
+            "rating_games: 0, gating: none and perfect_play: false",
+        )
+        raise ValueError(
+            f"{keys}: one-player games such as {game.name} are measured by score; set {off}, and score_games"
+        )
+    if game.num_players > 2 and settings.gating != "none":
+        raise ValueError(
+            f"evaluation.gating: {game.name} is not a game for two, whose results the test counts; set none"
+        )
+    if game.num_players > 1 and settings.score_games > 0:
+        raise ValueError(f"evaluation.score_games: {game.name} is not a one-player game; set it to 0, and rating_games")
+
+
+def mean_return(matches: Sequence[MatchResult]) -> tuple[float, float | None]:
+    """The first player's mean return in these matches, and half the width of its 95 % interval.
+
+    Pairs are independent of each other, the games of one are not. The margin of a single pair is None.
+    """
+    returns = 2 * np.concatenate([match.scores.mean(1) for match in matches]) - 1
+    return float(returns.mean()), mean_margin(returns)
+
+
+def player_name(version: int) -> str:
+    """The name of a model version in matches and ratings."""
+    return f"model-{version:06d}"
+
+
+def load_model(path: Path) -> Model:
+    """Load the model in a file."""
+    return decode_model(read_limited(path, MAX_MODEL_BYTES))
+
+
+def search_actions(search: Search, states: States) -> Steps[Actions]:
+    """The best action ``[N]`` in each of ``states`` ``[N, S]``; a step is a network call."""
+    actions = np.zeros(len(states), np.int32)
+    search.submit(range(len(states)), states)
+    while search.pending:
+        yield True
+        numbers, found = search.advance()
+        actions[numbers] = found.actions
+    return actions

@@ -1,0 +1,422 @@
+"""Games from ordinary Python functions over a small numpy board.
+
+    def game(size=3):
+        return plain_game(start=start, legal_moves=legal_moves, play=play, result=result, max_plies=9)
+
+Keima compiles the functions and puts them into the kernels of ``keima.games.game``, so a plain game trains, plays and
+travels like any other. They need no decorator, may call each other, and may use what numba can compile: numbers,
+tuples, loops and most of numpy. Loops are fast; functions that make no arrays and no lists are several times as fast as
+others. The first player is 1 and the second is -1, which also mark their stones well:
+
+- ``start()`` returns the board: an array of whole numbers, of any small shape. Put there whatever the rules must
+  remember; player 1 moves first.
+- ``legal_moves(board, player)`` yields the numbers of the legal moves, or returns them as an array; or an array with
+  True at each legal move. The order does not matter. It is asked only while the game goes on, and then must find one.
+- ``is_legal(board, player, move)`` may be given instead: whether the move is legal. It is the faster way unless there
+  are many more moves than legal ones.
+- ``play(board, player, move)`` changes the board in place. It returns nothing, and the other player moves; or it
+  returns the player who moves next.
+- ``result(board, player)`` returns None while the game goes on, and then the first player's return: 1, 0, -1, or
+  between; in a game for one player, the score. ``player`` is to move. With a third parameter, ``result(board, player,
+  move)``, it is told the move that has just been made, so that it need not search the whole board.
+- ``planes(board, player)`` returns what the network sees, from the view of the player to move: an array ``[C, H, W]``,
+  or a tuple of planes ``[H, W]`` and of numbers that fill a plane. By default, the stones of the player and of the
+  other.
+
+Three and more players are 1, 2, 3, and so on, and move in this order unless ``play`` says otherwise; ``result`` returns
+each player's return, from -1 to 1, in a tuple or an array.
+
+A plain game has no chance events. Games of chance, and the fastest ones, are written as kernels (``keima.games.game``).
+"""
+
+import functools
+import inspect
+import string
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from types import CellType, CodeType, FunctionType
+from typing import Any
+
+import numba
+import numpy as np
+from numba import types
+from numpy.typing import NDArray
+
+from keima.games.authoring.numba_errors import explained
+from keima.games.authoring.plain_kernels import (
+    MOVES,
+    NEXT,
+    OUTCOME,
+    PLAYER,
+    VIEW,
+    Around,
+    all_of,
+    any_of,
+    board_word,
+    first_state,
+    kernels_around,
+    num_results,
+    own_and_other,
+    stones_by_seat,
+)
+from keima.games.authoring.plain_reference import (
+    Board,
+    Functions,
+    PlainGameError,
+    PlainRules,
+    Playout,
+    board_in,
+    check_functions,
+    place_of,
+    result_of,
+)
+from keima.games.game import (
+    MOST_PLAYERS,
+    Game,
+    Rules,
+    States,
+    action_table,
+    board_symmetries,
+    mirror_symmetries,
+)
+
+__all__ = ["PlainGame", "PlainGameError", "board_symmetries", "mirror_symmetries", "plain_game"]
+
+Table = NDArray[np.int32]
+
+POSITIONS_AT_LOAD = 40  # in which the functions are tried, in Python and compiled, whenever the game is loaded
+RETURNS_WRONG = {MOVES: "legal_moves", NEXT: "play", OUTCOME: "result", VIEW: "planes"}  # by numba error
+LONGEST_TUPLE = 100  # a list among an author's constants that is longer stays a list
+BUILTINS = {"any": any_of, "all": all_of}  # of Python, that numba lacks
+MARKS = {0: ".", 1: "X", -1: "O"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlainGame(Game):
+    """A game made of an author's functions, with these functions."""
+
+    plain: PlainRules
+
+
+def plain_game(
+    *,
+    start: Callable[[], Any],
+    legal_moves: Callable[[Any, int], Any] | None = None,
+    is_legal: Callable[[Any, int, int], Any] | None = None,
+    play: Callable[[Any, int, int], Any],
+    result: Callable[..., Any],
+    planes: Callable[[Any, int], Any] = own_and_other,
+    max_plies: int,
+    moves: int | None = None,
+    players: int = 2,
+    symmetries: Any = None,
+    policy_planes: int | None = None,
+    move_names: Sequence[str] | Callable[[int], str] | None = None,
+    render: Callable[[Any], str] | None = None,
+    svg: Callable[[Any], str] | None = None,
+    max_return: float = 1.0,
+    most_legal_moves: int = 0,
+    rules_version: int = 1,
+) -> PlainGame:
+    """Build a game from the functions that the module describes.
+
+    Args:
+        start, legal_moves or is_legal, play, result, planes: the rules.
+        max_plies: the most moves of a game; one that is not over by then is drawn, and so is one in which nobody can
+            move.
+        moves: the number of moves, which are numbered from 0; by default one for each point of the board.
+        players: 2; or 1 for a game with a score; or more.
+        symmetries: point tables ``[Y, H * W]`` such as ``board_symmetries(8)``. What they do to moves is derived where
+            moves are points, (plane, point) pairs, columns, or pairs of points (from and to), and may be followed by
+            moves that belong to no point. Other games give a pair of tables, of points and of moves ``[Y, moves]``.
+        policy_planes: how many times the moves go through the points before those that belong to none.
+        move_names: the names of the moves, or a function that names one; by default ``c4`` for a point, else numbers.
+        render: the text for a board; by default rows of ``.XO``.
+        svg: the drawing of a board for pages, as ``Game.svg`` says; by default a grid with its stones and numbers.
+        max_return: in a game for one player, the highest score.
+        most_legal_moves: in any position, for which searches reserve memory.
+        rules_version: for games of the project; a file of one's own is named by its content.
+
+    Raises:
+        PlainGameError: a function fails, returns something else than it should, or cannot be compiled; the text says
+            in which file and line, and what to do.
+    """
+    caller = inspect.stack(0)[1]
+    with _told_at(caller):
+        legal = _one_of(legal_moves, is_legal)
+        if planes is own_and_other and players > 2:
+            planes = stones_by_seat(players)
+        functions = Functions(*(_python(function) for function in (start, legal, play, result, planes)))
+    board = _first_board(functions)
+    num_moves = board.size if moves is None else moves
+    told_move = functions.result.__code__.co_argcount > 2
+    rules = PlainRules(
+        functions, board, num_moves, players, max_plies, max_return, str, is_legal is not None, told_move
+    )
+    with _told_at(caller):
+        _check_constants(rules)
+    shape = Playout(rules).planes().shape
+    with _told_at(caller):
+        names = _move_names(move_names, num_moves, shape)
+        points, actions = _symmetry_tables(symmetries, num_moves, shape)
+    rules = rules._replace(move_name=names.__getitem__)
+    check_functions(rules, None, positions=POSITIONS_AT_LOAD)
+    game = PlainGame(
+        name=Path(functions.start.__code__.co_filename).stem,
+        options={},
+        rules_version=rules_version,
+        rules=_kernels(rules, shape, caller.frame.f_globals["__name__"]),
+        start=first_state(board, players),
+        symmetric_starts=np.stack([first_state(turned(board, table), players) for table in points]),
+        num_players=players,
+        num_actions=num_moves,
+        observation_shape=shape,
+        policy_planes=num_moves // (shape[1] * shape[2]) if policy_planes is None else policy_planes,
+        piece_planes=1 if planes is own_and_other else 0,
+        max_plies=max_plies,
+        point_symmetries=points,
+        action_symmetries=actions,
+        action_name=names.__getitem__,
+        parse_action=partial(_parsed, {name.casefold(): move for move, name in enumerate(names)}),
+        render=lambda state: (render or drawn)(board_in(rules, state).copy()),
+        cells=(lambda state: board_in(rules, state).copy()) if board.shape == shape[1:] else None,
+        svg=(lambda state: svg(board_in(rules, state).copy())) if svg else None,
+        most_legal_actions=most_legal_moves,
+        max_return=max_return,
+        plain=rules,
+    )
+    check_functions(rules, game, positions=POSITIONS_AT_LOAD)
+    return game
+
+
+def told_end(game: PlainGame, state: States, move: int) -> bool:
+    """Whether ``result`` says that the game is over after ``move``, rather than ``max_plies``."""
+    return result_of(game.plain, board_in(game.plain, state).copy(), int(state[PLAYER]), move) is not None
+
+
+@contextmanager
+def _told_at(caller: inspect.FrameInfo) -> Iterator[None]:
+    """Tell errors about the arguments of ``plain_game`` with the line that calls it."""
+    try:
+        yield
+    except PlainGameError as error:
+        raise PlainGameError(f"{Path(caller.filename).name}, line {caller.lineno}: {error}") from None
+
+
+def _one_of(legal_moves: Any, is_legal: Any) -> Any:
+    if (legal_moves is None) == (is_legal is None):
+        raise PlainGameError("plain_game takes legal_moves or is_legal; give one of them")
+    return is_legal if legal_moves is None else legal_moves
+
+
+def _python(function: Any) -> Any:
+    """The Python function of one that the author may have compiled."""
+    function = getattr(function, "py_func", function)
+    if not isinstance(function, FunctionType):
+        raise PlainGameError(f"plain_game takes functions, and one is {function!r}; write it with def")
+    return function
+
+
+def _first_board(functions: Functions) -> Board:
+    where = place_of(functions.start)
+    try:
+        board = functions.start()
+    except Exception as error:
+        raise PlainGameError(
+            f"{place_of(functions.start, error)}: start fails with {type(error).__name__}: {error}; mend this line"
+        ) from error
+    if not isinstance(board, np.ndarray) or board.dtype.kind not in "iu" or board.ndim == 0 or board.size == 0:
+        raise PlainGameError(
+            f"{where}: start must return an array of whole numbers; return a board such as np.zeros((3, 3), np.int8)"
+        )
+    return np.ascontiguousarray(board)
+
+
+def _check_constants(rules: PlainRules) -> None:
+    if not 1 <= rules.players <= MOST_PLAYERS:
+        raise PlainGameError(f"players is {rules.players}; give the number of players, from 1 to {MOST_PLAYERS}")
+    if not 1 <= rules.num_moves <= 2**16:
+        raise PlainGameError(f"moves is {rules.num_moves}; number the moves from 0 and give their number, up to 65536")
+    if rules.max_plies < 1:
+        raise PlainGameError(f"max_plies is {rules.max_plies}; give the most moves that a game can have")
+
+
+def _kernels(rules: PlainRules, shape: tuple[int, int, int], module: str) -> Rules:
+    def around(counted: bool) -> Around:
+        memo: dict[int, Any] = {}
+        functions: list[Any] = [compilable(function, memo, counted=counted) for function in rules.functions[1:]]
+        legal_moves, play, result, planes = functions
+        return Around(
+            legal_moves=legal_moves,
+            play=play,
+            result=result,
+            planes=planes,
+            SHAPE=rules.board.shape,
+            DTYPE=rules.board.dtype.type,
+            PLANES=shape,
+            ACTIONS=rules.num_moves,
+            PLAYERS=rules.players,
+            RESULTS=(num_results(rules.players),),
+            BOARD=board_word(rules.players),
+            MAX_PLIES=rules.max_plies,
+        )
+
+    stones = rules.functions.planes is own_and_other
+    try:
+        return kernels_around(
+            functools.cache(around), module, one_by_one=rules.one_by_one, told_move=rules.told_move, stones=stones
+        )
+    except Exception as error:  # numba's own, and those of its assertions
+        raise PlainGameError(_why_not(error, rules, list(around(True)[:4]))) from error
+
+
+def _why_not(error: Exception, rules: PlainRules, functions: list[Any]) -> str:
+    """Why the kernels could not be compiled: the error of the first function that cannot be compiled alone."""
+    board = types.Array(numba.from_dtype(rules.board.dtype), rules.board.ndim, "C")
+    originals: tuple[Callable[..., Any], ...] = rules.functions[1:]
+    for function, original in zip(functions, originals, strict=True):
+        asked = original is rules.functions.legal_moves and rules.one_by_one
+        told = original is rules.functions.result and rules.told_move
+        move = (types.int64,) if original is rules.functions.play or asked or told else ()
+        try:
+            function.compile((board, types.int64, *move))
+        except Exception as alone:
+            return explained(alone, rules.functions, original)
+    returned = next((name for text, name in RETURNS_WRONG.items() if text in str(error)), "planes")
+    return explained(error, rules.functions, getattr(rules.functions, returned))
+
+
+def compilable(function: Any, memo: dict[int, Any], *, counted: bool = True) -> Any:
+    """The function as numba can compile it: the author's functions that it calls are compiled too, and lists among the
+    constants that it refers to are tuples.
+
+    Args:
+        memo: what was made before, by identity.
+        counted: whether it counts references to arrays; without, it cannot allocate any.
+    """
+    if numba.config.DISABLE_JIT:
+        return function
+    if id(function) in memo:
+        return memo[id(function)]
+    given = memo.setdefault(id(function.__globals__), dict(function.__globals__))
+    cells = tuple(CellType() for _ in function.__closure__ or ())
+    copy = FunctionType(function.__code__, given, function.__name__, function.__defaults__, cells)
+    copy.__qualname__, copy.__kwdefaults__ = function.__qualname__, function.__kwdefaults__
+    memo[id(function)] = dispatcher = numba.njit(
+        nogil=True, error_model="numpy", _nrt=counted, forceinline=not counted
+    )(copy)
+    for cell, original in zip(cells, function.__closure__ or (), strict=True):
+        cell.cell_contents = _constant(original.cell_contents, function.__globals__, memo, counted)
+    names = _names_in(function.__code__)
+    for name in names & function.__globals__.keys():
+        given[name] = _constant(function.__globals__[name], function.__globals__, memo, counted)
+    for name in names & BUILTINS.keys() - function.__globals__.keys():
+        given[name] = BUILTINS[name]
+    return dispatcher
+
+
+def _names_in(code: CodeType) -> set[str]:
+    inner = (_names_in(constant) for constant in code.co_consts if isinstance(constant, CodeType))
+    return set(code.co_names).union(*inner)
+
+
+def _constant(value: Any, module: dict[str, Any], memo: dict[int, Any], counted: bool) -> Any:
+    if isinstance(value, FunctionType) and value.__globals__ is module:
+        return compilable(value, memo, counted=counted)
+    return _as_tuple(value) if isinstance(value, list) and len(value) <= LONGEST_TUPLE else value
+
+
+def _as_tuple(value: Any) -> Any:
+    return tuple(_as_tuple(part) for part in value) if isinstance(value, (list, tuple)) else value
+
+
+def turned(board: Board, table: Table) -> Board:
+    """The board under a symmetry, if its last axes are the points."""
+    if table.size not in (board.shape[-1], int(np.prod(board.shape[-2:]))):
+        return board
+    return board.reshape(-1, table.size)[:, table].reshape(board.shape)
+
+
+def _symmetry_tables(symmetries: Any, num_moves: int, shape: tuple[int, int, int]) -> tuple[Table, Table]:
+    """The tables of points and of moves."""
+    size = shape[1] * shape[2]
+    if symmetries is None:
+        return np.arange(size, dtype=np.int32)[None], np.arange(num_moves, dtype=np.int32)[None]
+    if isinstance(symmetries, tuple) and len(symmetries) == 2:
+        points, moves = symmetries
+        return np.asarray(points, np.int32), np.asarray(moves, np.int32)
+    points = np.asarray(symmetries, np.int32)
+    if points.ndim != 2 or points.shape[1] != size or not (np.sort(points, axis=1) == np.arange(size)).all():
+        raise PlainGameError(
+            f"symmetries is no table of the {shape[1]} x {shape[2]} points of planes; give one such as "
+            f"board_symmetries({shape[1]}, {shape[2]})"
+        )
+    return points, move_table(points, num_moves, shape)
+
+
+def move_table(points: Table, num_moves: int, shape: tuple[int, int, int]) -> Table:
+    """What symmetries ``[Y, H * W]`` do to moves, ``[Y, moves]``: to points of planes, pairs of points, or columns.
+
+    Raises:
+        PlainGameError: the moves are nothing of these.
+    """
+    size, width = shape[1] * shape[2], shape[2]
+    planes, extra = divmod(num_moves, size)
+    targets = np.argsort(points, axis=1).astype(np.int32)  # [Y, P] where an old point goes
+    if planes == size > 1:
+        pairs = (targets[:, :, None] * size + targets[:, None, :]).reshape(len(points), -1)
+        rest = np.arange(size * size, num_moves, dtype=np.int32)
+        return np.hstack([pairs, np.tile(rest, (len(points), 1))]).astype(np.int32)
+    if planes > 0:
+        return action_table(points, planes=planes, extra=extra)
+    columns = targets.reshape(len(points), shape[1], width) % width
+    if num_moves == width and (columns == columns[:, :1]).all():
+        return np.ascontiguousarray(columns[:, 0])
+    raise PlainGameError(
+        f"symmetries: what they do to {num_moves} moves on {shape[1]} x {width} points is not known; give a pair "
+        "(points, moves), where moves[y, a] is what move a becomes under symmetry y"
+    )
+
+
+def _move_names(given: Any, num_moves: int, shape: tuple[int, int, int]) -> list[str]:
+    if given is not None:
+        names = [given(move) for move in range(num_moves)] if callable(given) else list(given)
+        if len(names) != num_moves or len({name.casefold() for name in names}) != num_moves:
+            raise PlainGameError(f"move_names must have {num_moves} names, all different; give one for each move")
+        return names
+    size, width = shape[1] * shape[2], shape[2]
+    points = [f"{_letters(point % width)}{point // width + 1}" for point in range(size)]
+    planes, extra = divmod(num_moves, size)
+    if planes not in (1, size):
+        return [str(move) for move in range(num_moves)]
+    named = points if planes == 1 else [origin + target for origin in points for target in points]
+    return named + (["pass"] if extra == 1 else [str(move) for move in range(num_moves - extra, num_moves)])
+
+
+def _letters(column: int) -> str:
+    first, last = divmod(column, len(string.ascii_lowercase))
+    return (string.ascii_lowercase[first - 1] if first else "") + string.ascii_lowercase[last]
+
+
+def _parsed(numbers: dict[str, int], text: str) -> int:
+    move = numbers.get(text.strip().casefold())
+    if move is None:
+        first, last = next(iter(numbers)), next(reversed(numbers))
+        raise ValueError(f"{text.strip()!r} is not a move: type one such as {first} or {last}")
+    return move
+
+
+def drawn(board: Board) -> str:
+    """A board of two axes as rows of ``.XO``, or of numbers, with the names of rows and columns; any other as numpy."""
+    if board.ndim != 2:
+        return str(board)
+    marked = set(np.unique(board).tolist()) <= MARKS.keys()
+    cells = [[MARKS[value] if marked else str(value or ".") for value in row] for row in board.tolist()]
+    letters = [_letters(column) for column in range(board.shape[1])]
+    wide = max(len(text) for row in [*cells, letters] for text in row)
+    head = len(str(board.shape[0]))
+    lines = [f"{row + 1:>{head}} " + " ".join(f"{text:>{wide}}" for text in line) for row, line in enumerate(cells)]
+    return "\n".join([*lines, " " * (head + 1) + " ".join(f"{text:>{wide}}" for text in letters)])

@@ -1,0 +1,569 @@
+"""The kernels of a plain game (``keima.games.authoring.plain``), written once around the author's functions.
+
+``kernels_around`` copies the kernels below and gives each copy the author's functions and the game's constants as its
+globals, under the names of ``Around``. So numba compiles every call into the kernel.
+
+A state row is the player to move (1 or -1; with three and more players 1, 2, 3, ...), the number of plies, whether the
+game is over, the first player's return (a float64; with three and more players everyone's), and the board.
+"""
+
+from collections.abc import Callable
+from types import FunctionType
+from typing import Any, NamedTuple
+
+import numba
+import numpy as np
+from numba.core import cgutils, types
+from numba.core.errors import TypingError
+from numba.extending import intrinsic, overload
+from numba.np.arrayobj import make_array, populate_array
+from numba.typed.typedobjectutils import _nonoptional
+from numpy.typing import NDArray
+
+from keima.compilation.decorators import captured_kernel, compiled, inlined
+from keima.games.game import (
+    LEGAL_ACTIONS,
+    OBSERVE,
+    QUERY,
+    RETURNS,
+    STEP,
+    Actions,
+    Planes,
+    Returns,
+    Rules,
+    States,
+    no_chance,
+)
+
+Board = NDArray[Any]
+
+PLAYER, PLY, OVER, RESULT = range(4)  # words; the board follows the results
+WORD = 8  # bytes
+WRONG = "keima: "  # how errors of these functions begin, before what the author did and should do
+MOVES = "legal_moves must yield or return move numbers"
+NEXT = "play must return nothing, or the next player's number"
+OUTCOME = "result must return None while the game goes on, and then a number, or one for each of three and more players"
+VIEW = "planes must return an array [C, H, W], or several of [H, W]"
+
+
+class Around(NamedTuple):
+    """What the kernels of a game are written around: the author's functions, compiled, and constants."""
+
+    legal_moves: Callable[..., Any]
+    play: Callable[..., Any]
+    result: Callable[..., Any]
+    planes: Callable[..., Any]
+    SHAPE: tuple[int, ...]  # of the board
+    DTYPE: Any
+    PLANES: tuple[int, int, int]
+    ACTIONS: int
+    PLAYERS: int
+    RESULTS: tuple[int]  # the shape of the results
+    BOARD: int  # the first word of the board
+    MAX_PLIES: int
+
+
+def num_results(players: int) -> int:
+    """The returns that a state has: with two players, that of the first tells the other's."""
+    return players if players > 2 else 1
+
+
+def board_word(players: int) -> int:
+    """The first word of the board in a state."""
+    return RESULT + num_results(players)
+
+
+def player_number(index: int, players: int) -> int:
+    """How the author's functions call the player with this index from 0."""
+    return index + 1 if players > 2 else (1, -1)[index]
+
+
+def board_of(state: States, first: int, shape: tuple[int, ...], dtype: Any) -> Board:
+    """A view ``shape`` of the numbers of ``dtype`` in ``state`` from word ``first``, without reference counts.
+
+    It does not keep the memory alive, so it is for kernels, which borrow their arguments from their caller.
+    """
+    return state[first:].view(dtype)[: int(np.prod(shape))].reshape(shape)
+
+
+@intrinsic
+def _board_of(context: Any, state: Any, first: Any, shape: Any, dtype: Any) -> Any:
+    view = types.Array(dtype.dtype, len(shape), "C")
+
+    def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        source, offset, sides, _ = arguments
+        words = make_array(signature.args[0])(context, builder, source).data
+        item = context.get_data_type(view.dtype).as_pointer()
+        width = context.get_constant(types.intp, view.dtype.bitwidth // 8)
+        shape = cgutils.unpack_tuple(builder, sides)
+        strides = [width]
+        for side in shape[:0:-1]:
+            strides.insert(0, builder.mul(strides[0], side))
+        result = make_array(view)(context, builder)
+        populate_array(
+            result,
+            data=builder.bitcast(builder.gep(words, [offset]), item),
+            shape=shape,
+            strides=strides,
+            itemsize=width,
+            meminfo=None,
+        )
+        return result._getvalue()
+
+    return view(state, types.intp, shape, dtype), build
+
+
+@inlined
+def inserted(out: Actions, count: int, move: int, actions: int) -> int:
+    """Insert a move into ``count`` ascending ones, if it is new and from 0 to ``actions`` - 1; returns their number."""
+    at = count
+    while at > 0 and out[at - 1] > move:
+        at -= 1
+    if move < 0 or move >= actions or (at > 0 and out[at - 1] == move):
+        return count
+    for later in range(count, at, -1):
+        out[later] = out[later - 1]
+    out[at] = move
+    return count + 1
+
+
+@inlined
+def mixed(word: Any) -> Any:
+    """64 bits that all depend on all of ``word`` (SplitMix64)."""
+    word = word * np.uint64(0x9E3779B97F4A7C15)
+    word = (word ^ (word >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    word = (word ^ (word >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return word ^ (word >> np.uint64(31))
+
+
+def write_moves(moves: Any, out: Actions, actions: int) -> int:
+    """Write the moves in ascending order: an array or generator of numbers, or an array with True at each legal one."""
+    if isinstance(moves, np.ndarray) and moves.dtype == np.bool_:
+        moves = np.flatnonzero(moves)
+    count = 0
+    for move in moves:
+        count = inserted(out, count, move, actions)
+    return count
+
+
+@overload(write_moves, strict=False)
+def _compiled_write_moves(moves: Any, out: Any, actions: Any) -> Any:
+    if isinstance(moves, types.Array) and moves.dtype == types.boolean:
+
+        def write_mask(moves: Any, out: Any, actions: Any) -> int:
+            count = 0
+            for move, legal in enumerate(moves.flat):
+                if legal and move < actions:
+                    out[count] = move
+                    count += 1
+            return count
+
+        return write_mask
+
+    if isinstance(getattr(moves, "yield_type", getattr(moves, "dtype", None)), types.Integer):
+
+        def write_numbers(moves: Any, out: Any, actions: Any) -> int:
+            count = 0
+            for move in moves:
+                count = inserted(out, count, move, actions)
+            return count
+
+        return write_numbers
+    raise TypingError(f"{WRONG}{MOVES}, and returns {moves}")
+
+
+def has_first(moves: Any, actions: int) -> bool:
+    """Whether there is a legal move among what ``write_moves`` takes."""
+    if isinstance(moves, np.ndarray) and moves.dtype == np.bool_:
+        return bool(moves.any())
+    return any(0 <= move < actions for move in moves)
+
+
+@overload(has_first, strict=False)
+def _compiled_has_first(moves: Any, actions: Any) -> Any:
+    if isinstance(moves, types.Array) and moves.dtype == types.boolean:
+        return lambda moves, actions: moves.any()
+
+    def has_number(moves: Any, actions: Any) -> bool:
+        for move in moves:
+            if move >= 0 and move < actions:
+                return True
+        return False
+
+    return has_number
+
+
+def next_player(value: Any, player: int, players: int) -> int:
+    """The next player, where ``play`` returned ``value``."""
+    if value is None:
+        return player_after(player, players)
+    return allowed_player(value, players)
+
+
+@inlined
+def player_after(player: int, players: int) -> int:
+    """The player who moves next in turn."""
+    if players > 2:
+        return player % players + 1
+    return -player if players == 2 else player
+
+
+@inlined
+def allowed_player(value: int, players: int) -> int:
+    """The number of a player that is nearest to ``value``, since kernels cannot raise."""
+    if players > 2:
+        return min(max(value, 1), players)
+    return 1 if value > 0 else -1
+
+
+@overload(next_player, strict=False)
+def _compiled_next_player(value: Any, player: Any, players: Any) -> Any:
+    if isinstance(value, types.NoneType):  # type: ignore[attr-defined]
+        return lambda value, player, players: player_after(player, players)
+    optional = isinstance(value, types.Optional)  # type: ignore[attr-defined]
+    if optional and isinstance(value.type, types.Integer):
+        return next_player
+    if isinstance(value, types.Integer):
+        return lambda value, player, players: allowed_player(value, players)
+    raise TypingError(f"{WRONG}{NEXT}, and returns {value}")
+
+
+def write_outcome(value: Any, out: Returns) -> bool:
+    """Whether the game is over, where ``result`` returned ``value``; if so, ``out`` has the results."""
+    if value is None:
+        return False
+    out[:] = value
+    return True
+
+
+@overload(write_outcome, strict=False)
+def _compiled_write_outcome(value: Any, out: Any) -> Any:
+    if isinstance(value, types.NoneType):  # type: ignore[attr-defined]
+        return lambda value, out: False
+    optional = isinstance(value, types.Optional)  # type: ignore[attr-defined]
+    if optional and isinstance(value.type, (types.Integer, types.Float)):
+
+        def write_number_if_over(value: Any, out: Any) -> bool:
+            if value is None:
+                return False
+            out[0] = 1.0 * value
+            return True
+
+        return write_number_if_over
+    if optional:
+
+        def write_if_over(value: Any, out: Any) -> bool:
+            if value is None:
+                return False
+            return write_outcome(_nonoptional(value), out)
+
+        return write_if_over
+    if isinstance(value, (types.Integer, types.Float)):
+
+        def write_number(value: Any, out: Any) -> bool:
+            out[0] = float(value)
+            return True
+
+        return write_number
+    if isinstance(value, types.BaseTuple) or (isinstance(value, types.Array) and value.ndim == 1):  # type: ignore[attr-defined]
+
+        def write_numbers(value: Any, out: Any) -> bool:
+            out[:] = np.nan  # kernels cannot raise; the contract finds it
+            for at, number in enumerate(value):
+                if at < out.size:
+                    out[at] = float(number)
+            return True
+
+        return write_numbers
+    raise TypingError(f"{WRONG}{OUTCOME}, and returns {value}")
+
+
+def write_planes(value: Any, out: Planes) -> None:
+    """Write what ``planes`` returned: an array ``[C, H, W]``, or a tuple of planes ``[H, W]`` and numbers."""
+    for plane, part in enumerate(value):
+        out[plane] = part
+    out += np.float32(0.0)  # -0.0 becomes 0.0: equal planes must have equal bytes
+
+
+@overload(write_planes, strict=False)
+def _compiled_write_planes(value: Any, out: Any) -> Any:
+    if isinstance(value, types.Array) and value.ndim == 3:
+
+        def write_array(value: Any, out: Any) -> None:
+            for plane in range(out.shape[0]):
+                write_plane(value[plane], out, plane)
+
+        return write_array
+
+    if isinstance(value, types.BaseTuple):  # type: ignore[attr-defined]
+        return lambda value, out: write_from(value, out, 0)
+    raise TypingError(f"{WRONG}{VIEW}, and returns {value}")
+
+
+def write_from(value: Any, out: Planes, first: int) -> None:
+    """Write a tuple of planes to the planes from number ``first``."""
+    for plane, part in enumerate(value):
+        write_plane(part, out, first + plane)
+
+
+@overload(write_from, strict=False)
+def _compiled_write_from(value: Any, out: Any, first: Any) -> Any:
+    if len(value) == 0:
+        return lambda value, out, first: None
+
+    def write_rest(value: Any, out: Any, first: Any) -> None:
+        write_plane(value[0], out, first)
+        write_from(value[1:], out, first + 1)
+
+    return write_rest
+
+
+def write_plane(value: Any, out: Planes, plane: int) -> None:
+    """Write one plane: an array ``[H, W]``, or a number for all points."""
+    out[plane] = value
+
+
+@overload(write_plane, strict=False)
+def _compiled_write_plane(value: Any, out: Any, plane: Any) -> Any:
+    if isinstance(value, types.Array) and value.ndim == 2:
+
+        def write_points(value: Any, out: Any, plane: Any) -> None:
+            height, width = out.shape[1], out.shape[2]
+            if value.shape[0] != height or value.shape[1] != width:
+                out[plane] = np.nan  # kernels cannot raise; the contract finds it
+                return
+            for row in range(height):
+                for column in range(width):
+                    out[plane, row, column] = np.float32(value[row, column]) + np.float32(0.0)
+
+        return write_points
+
+    if isinstance(value, (types.Number, types.Boolean)):
+
+        def write_number(value: Any, out: Any, plane: Any) -> None:
+            out[plane] = np.float32(value) + np.float32(0.0)
+
+        return write_number
+    raise TypingError(f"{WRONG}{VIEW}, and one of them is {value}")
+
+
+@compiled
+def any_of(values: Any) -> bool:
+    """Python's ``any``, of an array or a list."""
+    for value in values:
+        if value:
+            return True
+    return False
+
+
+@compiled
+def all_of(values: Any) -> bool:
+    """Python's ``all``, of an array or a list."""
+    for value in values:
+        if not value:
+            return False
+    return True
+
+
+def own_and_other(board: Board, player: int) -> Any:
+    """The ``planes`` of a game that has none: the stones of the player to move, and those of the other."""
+    return board == player, board == -player
+
+
+def stones_by_seat(players: int) -> Callable[[Board, int], Any]:
+    """The ``planes`` of a game for three and more players that has none: the stones of the player to move, of the next
+    player, and so on.
+    """
+
+    def planes(board: Board, player: int) -> Any:
+        seen = np.zeros((players, board.shape[0], board.shape[1]), np.float32)
+        for seat in range(players):
+            seen[seat] = board == (player - 1 + seat) % players + 1
+        return seen
+
+    return planes
+
+
+def first_state(board: Board, players: int) -> States:
+    """The state at the start, for the board at the start."""
+    first = board_word(players)
+    state = np.zeros(first + -(-board.nbytes // WORD), np.int64)
+    state[PLAYER] = 1
+    board_of(state, first, board.shape, board.dtype)[...] = board
+    return state
+
+
+# The kernels, and what stands here for the globals that a game's copies have instead.
+
+legal_moves: Any = None
+play: Any = None
+result: Any = None
+planes: Any = None
+SHAPE: tuple[int, ...] = ()
+DTYPE: Any = np.int8
+PLANES: tuple[int, int, int] = (0, 0, 0)
+RESULTS: tuple[int] = (0,)
+ACTIONS = PLAYERS = MAX_PLIES = BOARD = 0
+
+
+def legal_actions(state: States, out: Actions) -> int:
+    """The kernel of this name in ``Rules``, as are the next ones."""
+    if state[OVER] != 0:
+        return 0
+    return write_moves(legal_moves(board_of(state, BOARD, SHAPE, DTYPE), state[PLAYER]), out, ACTIONS)
+
+
+def legal_actions_one_by_one(state: States, out: Actions) -> int:
+    """The same for a function that is asked about each move."""
+    if state[OVER] != 0:
+        return 0
+    board, player, count = board_of(state, BOARD, SHAPE, DTYPE), state[PLAYER], 0
+    for move in range(ACTIONS):
+        if legal_moves(board, player, move):
+            out[count] = move
+            count += 1
+    return count
+
+
+def step(state: States, action: int) -> None:
+    """Play, and find out whether the game is over.
+
+    Where the next player has no move although ``result`` says that the game goes on, it is over too: searches rely on
+    a move. Checks of the game refuse it, but need not find such a position.
+    """
+    board = board_of(state, BOARD, SHAPE, DTYPE)
+    player = next_player(play(board, state[PLAYER], action), state[PLAYER], PLAYERS)
+    state[PLAYER] = player
+    state[PLY] += 1
+    over = write_outcome(result_after(board, player, action), board_of(state, RESULT, RESULTS, np.float64))
+    if over or state[PLY] >= MAX_PLIES or not has_move(board, player):
+        state[OVER] = 1
+
+
+def has_move(board: Board, player: int) -> bool:
+    """Whether the player has a legal move."""
+    return has_first(legal_moves(board, player), ACTIONS)
+
+
+def has_move_one_by_one(board: Board, player: int) -> bool:
+    """The same for a function that is asked about each move."""
+    for move in range(ACTIONS):
+        if legal_moves(board, player, move):
+            return True
+    return False
+
+
+def result_after(board: Board, player: int, move: int) -> Any:
+    """What ``result`` says after a move, which it need not be told."""
+    return result(board, player)
+
+
+def result_told_move(board: Board, player: int, move: int) -> Any:
+    """The same for a function that is told the move."""
+    return result(board, player, move)
+
+
+def current_player(state: States) -> int:
+    """Player 1 is number 0, and player -1 is number 1; with three and more players, player 2 is number 1."""
+    if PLAYERS > 2:
+        return state[PLAYER] - 1
+    return 0 if state[PLAYER] > 0 else 1
+
+
+def terminal(state: States) -> int:
+    """Whether the game is over."""
+    return state[OVER]
+
+
+def returns(state: States, out: Returns) -> None:
+    """The first player's return, and the opposite for the second; or everyone's."""
+    results = board_of(state, RESULT, RESULTS, np.float64)
+    for player in range(results.size):
+        out[player] = np.float32(results[player])
+    if PLAYERS == 2:
+        out[1] = np.float32(0.0) - out[0]
+
+
+def observe(state: States, out: Planes) -> None:
+    """The planes as the player to move sees them."""
+    write_planes(planes(board_of(state, BOARD, SHAPE, DTYPE), state[PLAYER]), out)
+
+
+def observe_stones(state: States, out: Planes) -> None:
+    """The same where there are only stones, 1 and -1."""
+    board, player = board_of(state, BOARD, SHAPE, DTYPE), state[PLAYER]
+    for row in range(SHAPE[0]):
+        for column in range(SHAPE[1]):
+            stone = board[row, column] * player
+            out[0, row, column] = np.float32(stone == 1)
+            out[1, row, column] = np.float32(stone == -1)
+
+
+def position_hash(state: States) -> int:
+    """A hash of the observation, by the number and the bits of every element that is not 0."""
+    seen = np.empty(PLANES, np.float32)
+    write_planes(planes(board_of(state, BOARD, SHAPE, DTYPE), state[PLAYER]), seen)
+    bits = seen.reshape(-1).view(np.uint32)
+    key = np.uint64(0)
+    for at in range(bits.size):
+        if bits[at] != 0:
+            key ^= mixed(np.uint64(at + 1) << np.uint64(32) | np.uint64(bits[at]))
+    return int(np.int64(key))
+
+
+def hash_of_stones(state: States) -> int:
+    """The same where there are only stones, 1 and -1."""
+    board, player, key = board_of(state, BOARD, SHAPE, DTYPE), state[PLAYER], np.uint64(0)
+    for row in range(SHAPE[0]):
+        for column in range(SHAPE[1]):
+            stone = board[row, column] * player
+            if stone != 0:
+                key ^= mixed(np.uint64(2 * (row * SHAPE[1] + column) + (stone > 0) + 1))
+    return int(np.int64(key))
+
+
+def kernels_around(
+    around: Callable[[bool], Around], module: str, *, one_by_one: bool, told_move: bool, stones: bool
+) -> Rules:
+    """The kernels around the functions of an author's ``module``, whose cache they are kept in.
+
+    Args:
+        around: what they are written around, with functions that count references to arrays or not.
+        one_by_one: whether ``legal_moves`` is asked about each move.
+        told_move: whether ``result`` is told the move.
+        stones: whether ``planes`` is ``own_and_other``.
+
+    Raises:
+        NumbaError: numba cannot compile the author's functions.
+    """
+
+    def made(kernel: Callable[..., Any], signature: Any, *, counted: bool = False) -> Any:
+        given = {**globals(), **around(counted)._asdict(), "__name__": module}
+        if not numba.config.DISABLE_JIT:
+            given["board_of"] = _board_of
+        parts = {
+            "has_move": has_move_one_by_one if one_by_one else has_move,
+            "result_after": result_told_move if told_move else result_after,
+        }
+        for name, part in parts.items():
+            asked = FunctionType(part.__code__, given, name)
+            compile_part = numba.njit(nogil=True, _nrt=counted, forceinline=True)
+            given[name] = asked if numba.config.DISABLE_JIT else compile_part(asked)
+        function = FunctionType(kernel.__code__, given, kernel.__name__)
+        try:
+            return captured_kernel(signature, function, counted=counted)
+        except Exception:
+            if counted:
+                raise
+            return made(kernel, signature, counted=True)
+
+    return Rules(
+        legal_actions=made(legal_actions_one_by_one if one_by_one else legal_actions, LEGAL_ACTIONS),
+        step=made(step, STEP),
+        current_player=made(current_player, QUERY),
+        terminal=made(terminal, QUERY),
+        returns=made(returns, RETURNS),
+        observe=made(observe_stones, OBSERVE) if stones else made(observe, OBSERVE, counted=True),
+        hash=made(hash_of_stones, QUERY) if stones else made(position_hash, QUERY, counted=True),
+        chance_outcomes=no_chance,
+    )

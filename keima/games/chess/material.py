@@ -1,0 +1,90 @@
+"""Piece values, and a greedy player: it mates in one move if it can, else wins the most material.
+
+Values are in hundredths of a pawn, after T. Kaufman, as programs round them: a bishop is slightly more than a knight.
+"""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from keima.compilation.decorators import compiled, inlined
+from keima.compilation.intrinsics import bit_count
+from keima.games.chess.board import (
+    EN_PASSANT,
+    OFFSETS,
+    PLY,
+    PROMOTING_ROW,
+    UNDERPROMOTIONS,
+    Bitboards,
+    Squares,
+    board_at,
+    square_bit,
+)
+from keima.games.chess.moves import MOST_MOVES, generate, has_move, in_check
+from keima.games.game import Actions, Game, States
+
+PAWN_WORTH, KNIGHT_WORTH, BISHOP_WORTH, ROOK_WORTH, QUEEN_WORTH = 100, 320, 330, 500, 900
+PROMOTED_WORTH = (KNIGHT_WORTH, BISHOP_WORTH, ROOK_WORTH)  # in the order of the underpromotions
+MATING = 1_000_000  # more than all pieces
+
+
+@inlined
+def material_of(board: Bitboards, side: Squares) -> int:
+    """The value of the pieces among ``side``; kings count 0."""
+    short, straight, diagonal = board.short & side, board.straight & side, board.diagonal & side
+    worth = PAWN_WORTH * bit_count(short & ~straight & ~diagonal) + KNIGHT_WORTH * bit_count(short & straight)
+    worth += BISHOP_WORTH * bit_count(diagonal & ~short & ~straight)
+    worth += ROOK_WORTH * bit_count(straight & ~short & ~diagonal)
+    return worth + QUEEN_WORTH * bit_count(straight & diagonal)
+
+
+@inlined
+def material_balance(board: Bitboards) -> int:
+    """The material of the player to move minus the opponent's."""
+    return material_of(board, board.own) - material_of(board, ~board.own)
+
+
+@inlined
+def material_gain(board: Bitboards, action: Any, passing: Squares) -> int:
+    """The material that a move captures, plus what a promotion gains."""
+    plane, origin = action >> 6, action & 63
+    target = square_bit(origin + OFFSETS[plane])
+    worth = material_of(board, target)
+    if square_bit(origin) & board.short & ~board.straight & ~board.diagonal != 0:
+        if target & passing != 0:
+            worth += PAWN_WORTH
+        if square_bit(origin) & PROMOTING_ROW != 0:
+            piece = QUEEN_WORTH if plane < UNDERPROMOTIONS else PROMOTED_WORTH[(plane - UNDERPROMOTIONS) // 3]
+            worth += piece - PAWN_WORTH
+    return worth
+
+
+@compiled
+def _greedy(step: Any, states: States, chosen: Actions, counts: NDArray[np.int64]) -> None:
+    legal, after = np.empty(MOST_MOVES, np.int32), np.empty_like(states[0])
+    for i in range(len(states)):
+        state = states[i]
+        board, best = board_at(state, state[PLY]), -1
+        for k in range(generate(state, legal)):
+            action = np.int64(legal[k])
+            after[:] = state
+            step(after, action)
+            mates = in_check(after) and not has_move(after)
+            worth = MATING if mates else material_gain(board, action, state[EN_PASSANT])
+            if worth > best:
+                best, counts[i] = worth, 0
+            if worth == best:
+                chosen[i, counts[i]] = action
+                counts[i] += 1
+
+
+def greedy_actions(game: Game, states: States) -> tuple[Actions, NDArray[np.int64]]:
+    """The actions that mate at once, or else gain the most material, in each of ``states`` ``[N, S]``.
+
+    Returns:
+        The actions, ascending at the start of each row of ``[N, MOST_MOVES]``, and their numbers ``[N]``.
+    """
+    chosen, counts = np.zeros((len(states), MOST_MOVES), np.int32), np.zeros(len(states), np.int64)
+    _greedy(game.rules.step, states, chosen, counts)
+    return chosen, counts

@@ -1,0 +1,67 @@
+"""OpenSpiel's package: loading a game, and refusing games that do not fit the contract, with the reason."""
+
+import platform
+import sys
+from difflib import get_close_matches
+from importlib import import_module
+from math import isfinite
+from typing import Any
+
+MOST = 2**16  # actions or outcomes that the contract allows
+
+
+def pyspiel() -> Any:
+    """OpenSpiel's package.
+
+    Raises:
+        ValueError: it is not installed; the message says where, and how to install it.
+    """
+    try:
+        return import_module("pyspiel")
+    except ImportError as error:
+        raise ValueError(
+            f"OpenSpiel is not installed on {platform.node()}: run `{sys.executable} -m pip install open_spiel` there"
+        ) from error
+
+
+def load(text: str) -> Any:
+    """OpenSpiel's game, such as ``hex(board_size=5)``.
+
+    Raises:
+        ValueError: OpenSpiel has no such game or refuses its parameters, or the game does not fit the contract.
+    """
+    library = pyspiel()
+    name, known = text.partition("(")[0].strip(), library.registered_names()
+    if name not in known:
+        similar = get_close_matches(name, known) or ["hex(board_size=5)", "othello", "backgammon"]
+        raise ValueError(f"OpenSpiel has no game called {name!r}; say for example {', '.join(similar)}")
+    try:
+        game = library.load_game(text)
+        unfit = reason_against(game)
+    except (library.SpielError, RuntimeError, IndexError) as error:  # IndexError: std::out_of_range
+        raise ValueError(f"OpenSpiel refuses {text!r}: {' '.join(str(error).split())}") from error
+    if unfit:
+        raise ValueError(f"OpenSpiel's {text} cannot be played here: {unfit}")
+    return game
+
+
+def reason_against(game: Any) -> str:
+    """Why a game of OpenSpiel does not fit the contract of ``keima.games.game``; empty if it does."""
+    kind, players = game.get_type(), game.num_players()
+    if kind.information != kind.Information.PERFECT_INFORMATION:
+        return "its players do not see the whole position (imperfect information)"
+    if kind.dynamics != kind.Dynamics.SEQUENTIAL:
+        return "its players move at the same time (simultaneous moves)"
+    if kind.chance_mode == kind.ChanceMode.SAMPLED_STOCHASTIC:
+        return "it draws its chance outcomes itself and does not tell their probabilities"
+    if players not in (1, 2):
+        return f"it has {players} players, and Keima plays games for one or two"
+    if players == 2 and kind.utility != kind.Utility.ZERO_SUM:
+        return "what one player wins is not what the other loses (no zero-sum game)"
+    if not kind.provides_observation_tensor:
+        return "OpenSpiel gives no observation tensor for it, which is what a network sees"
+    if not 1 <= game.num_distinct_actions() <= MOST or game.max_chance_outcomes() > MOST:
+        return f"it has more than {MOST} actions or chance outcomes, or none"
+    if not (isfinite(game.min_utility()) and isfinite(game.max_utility()) and game.min_utility() < game.max_utility()):
+        return "OpenSpiel gives no bounds for its returns"
+    return ""

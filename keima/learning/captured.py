@@ -1,0 +1,76 @@
+"""Losses and gradients by a captured CUDA graph.
+
+A step of a small network is some hundred kernels, each of which takes a GPU less time than a processor needs to start
+it. A graph starts them all at once.
+"""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+from keima.learning.update_step import Losses
+from keima.networks.architectures.resnet import ResNet
+from keima.networks.policy_value import network_of
+from keima.networks.value_heads import WinHead
+
+
+def can_be_captured(network: nn.Module) -> bool:
+    """Whether the losses of a network are known to be computed without the processor's help."""
+    return isinstance(network, ResNet) and type(network_of(network).value) is WinHead
+
+
+class CapturedGradients:
+    """The losses and gradients of batches of one size.
+
+    Args:
+        network: in training mode, without gradients.
+        losses: of a batch; called while the graph is captured.
+        batch: an example, by name; nothing is learned from it.
+
+    Raises:
+        torch.OutOfMemoryError: the memory is too small; the network is unchanged.
+    """
+
+    def __init__(
+        self, network: nn.Module, losses: Callable[[dict[str, Tensor]], Losses], batch: dict[str, Tensor]
+    ) -> None:
+        self._batch = {name: tensor.clone() for name, tensor in batch.items()}
+        self._parameters = [parameter for parameter in network.parameters() if parameter.requires_grad]
+        buffers = [(buffer, buffer.clone()) for buffer in network.buffers()]
+        device = self._parameters[0].device
+        self._graph = torch.cuda.CUDAGraph()
+        with torch.cuda.device(device):
+            stream = torch.cuda.Stream()
+            stream.wait_stream(torch.cuda.current_stream())
+            try:
+                with torch.cuda.stream(stream):
+                    for _ in range(2):  # libraries allocate memory and choose algorithms, which must not be captured
+                        self._descend(losses)
+                        self._forget()
+                with torch.cuda.graph(self._graph, stream=stream):
+                    self._figures = self._descend(losses)
+                self._gradients = [parameter.grad for parameter in self._parameters]
+            finally:
+                self._forget()
+                torch.cuda.current_stream().wait_stream(stream)
+                for buffer, before in buffers:
+                    buffer.copy_(before)
+
+    def __call__(self, batch: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Set the gradients of the network; returns the figures of the losses, including "loss"."""
+        for name, tensor in batch.items():
+            self._batch[name].copy_(tensor)
+        self._graph.replay()
+        for parameter, gradient in zip(self._parameters, self._gradients, strict=True):
+            parameter.grad = gradient
+        return {name: figure.clone() for name, figure in self._figures.items()}
+
+    def _descend(self, losses: Callable[[dict[str, Tensor]], Losses]) -> dict[str, Tensor]:
+        found = losses(self._batch)
+        found.loss.backward()
+        return {"loss": found.loss.detach(), **found.figures}
+
+    def _forget(self) -> None:
+        for parameter in self._parameters:
+            parameter.grad = None

@@ -1,0 +1,48 @@
+"""The settings of ``train_distributed.py``: an experiment's, and a section for training on files of games.
+
+``configs/20x256.yaml`` explains every key to users.
+"""
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import Field
+
+from keima.config.schema import Count, CountOrZero, Line, Section, Settings
+
+
+class BigLearnerSettings(Section):
+    """How a network is trained on files of games. What is None is as the experiment's ``training`` has it."""
+
+    data: Line | None = None  # a run's folder, or files of games; None: the newest run with games, else the samples
+    epochs: Count = 1
+    batch_size: Annotated[int, Field(ge=2, le=65_536)] = 1024  # positions of a step, of all ranks together
+    norm_batch: Annotated[int, Field(ge=2)] = 256  # positions in a group of batch norm, at most
+    seed: Annotated[int, Field(ge=0, lt=2**63)] = 1
+    learning_rate: Annotated[float, Field(gt=0, le=10)] | None = None
+    warmup_steps: CountOrZero | None = None
+    schedule: Literal["constant", "cosine"] = "cosine"
+    scale_learning_rate: Literal["none", "linear", "sqrt"] = "none"  # by the batch size
+    mixed_precision: bool = False
+    shuffle_positions: Count = 500_000  # positions in memory, which are mixed with one another
+    checkpoint_every: Count = 500  # steps
+
+
+class BigExperiment(Settings):
+    """An experiment with the section of the big learner. Every experiment is one."""
+
+    big_learner: BigLearnerSettings = BigLearnerSettings()
+
+    def saved(self) -> dict[str, Any]:
+        """Plain values for a checkpoint: those of the big learner, and the experiment under "settings"."""
+        return {**self.big_learner.model_dump(), "settings": self.model_dump(mode="json", exclude={"big_learner"})}
+
+    @classmethod
+    def from_saved(cls, values: Mapping[str, Any]) -> Self:
+        """The experiment of which ``saved`` gave the values.
+
+        Raises:
+            ValueError: a value is out of bounds.
+        """
+        numbers = {name: values[name] for name in BigLearnerSettings.model_fields if name in values}
+        return cls.model_validate({**values["settings"], "big_learner": numbers})

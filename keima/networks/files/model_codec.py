@@ -1,0 +1,268 @@
+"""Models with their weights: as transfer files for workers (``model_content``), and as safetensors on disk.
+
+``decode_model`` checks everything. The canary, the answers of the sender's network for a few positions, shows whether
+the receiver's rules, network and processor give the same answers.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import safetensors
+import torch
+from numpy.typing import NDArray
+from pydantic import ValidationError
+from safetensors.torch import save
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+
+from keima.base.files import write_atomically
+from keima.games.game import CHANCE, Game
+from keima.networks.files.model_content import (
+    FORMAT,
+    LIMITS,
+    Canary,
+    Content,
+    CorruptModel,
+    Description,
+    Header,
+    ModelLimits,
+    open_model,
+    require,
+    seal,
+    sha256_of,
+)
+from keima.networks.files.model_heading import METADATA, MODEL_MAGIC, MODEL_PREFIX
+from keima.networks.files.model_weights import entry_for, from_words, one_thread, to_words
+from keima.networks.network import build_network
+from keima.networks.policy_value import network_of
+
+CANARY_POSITIONS = 4
+CANARY_ACTIONS = 16
+LARGEST_CANARY_VALUE = 0.99999  # larger values are compared as this one: their logits are not precise
+
+NetworkFunction = Callable[[NDArray[np.float32]], tuple[NDArray[np.float32], NDArray[np.float32]]]
+
+
+class _WithoutNormals(TorchFunctionMode):
+    """Within the block, no tensor is filled with normally distributed numbers.
+
+    On the device meta there is nothing to fill, and PyTorch would import its compiler for it, which takes longer than
+    everything else that a worker does before its first move.
+    """
+
+    def __torch_function__(
+        self, function: Callable[..., Any], types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        given = kwargs or {}
+        if function in (nn.init.normal_, Tensor.normal_):
+            return args[0] if args else given["tensor"]
+        return function(*args, **given)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Model:
+    """A network's weights, with all that is needed to play with them."""
+
+    description: Description
+    weights: Mapping[str, Tensor]  # the network's state dictionary, on the CPU
+    canary: Canary | None = None  # only models from transfer files have one
+
+    @property
+    def model_version(self) -> int:
+        """The number under which it was published."""
+        return self.description.model_version
+
+    def build(self, game: Game, *, copy: bool = True) -> nn.Module:
+        """The network with copies of these weights or, without ``copy``, with the weights themselves.
+
+        Raises:
+            CorruptModel: the model is for another game, or the weights do not fit the network that it names.
+        """
+        wanted = self.description
+        if (game.name, game.options, game.rules_version) != (wanted.game, wanted.options, wanted.rules_version):
+            raise CorruptModel(
+                f"it plays {wanted.game} {wanted.options} by rules version {wanted.rules_version}, not {game.name} "
+                f"{game.options} by version {game.rules_version}: if only the version differs, update the older program"
+            )
+        blocks = wanted.network.get("blocks")
+        if isinstance(blocks, int) and blocks > len(self.weights):  # building them would take long
+            raise CorruptModel(f"it has fewer tensors than blocks: {len(self.weights)}, and the network has {blocks}")
+        try:
+            # Allocates nothing before names and shapes are checked.
+            with torch.device("meta"), _WithoutNormals():
+                network = build_network(game, **wanted.network)  # type: ignore[arg-type]
+            network.load_state_dict(
+                {name: tensor.clone() if copy else tensor for name, tensor in self.weights.items()}, assign=True
+            )
+        except (TypeError, ValueError, RuntimeError) as error:
+            raise CorruptModel(
+                f"the weights are not those of a network {wanted.network} for {wanted.game}: {error}"
+            ) from error
+        return network
+
+
+def model_in(content: Content) -> Model:
+    """The model in a file's content, with its weights in float32.
+
+    Raises:
+        CorruptModel: weights are not finite.
+    """
+    weights = from_words(content.words, content.header.tensors)
+    return Model(description=content.header.model, weights=weights, canary=content.header.canary)
+
+
+def describe_model(game: Game, network: Mapping[str, Any], model_version: int) -> Description:
+    """The description of a model for ``game`` with the network that ``build_network(game, **network)`` builds."""
+    given = {key: value for key, value in network.items() if value is not None}
+    return Description(
+        game=game.name,
+        options=game.options,
+        rules_version=game.rules_version,
+        network=given,
+        model_version=model_version,
+    )
+
+
+def encode_model(
+    model: Model, game: Game, *, dtype: Literal["bfloat16", "float16"] = "bfloat16", compressed: bool = True
+) -> bytes:
+    """The model as the bytes of a transfer file.
+
+    Args:
+        dtype: of matrices and kernels. float16 is a fifth larger and eight times as precise, but ends at 65,504.
+        compressed: False saves computation and makes the file half as large again.
+
+    Raises:
+        CorruptModel: the weights do not belong to the network, or are not finite in ``dtype``.
+    """
+    entries = tuple(entry_for(name, tensor, dtype) for name, tensor in model.weights.items())
+    words = to_words(model.weights, entries)
+    canary = _canary(replace(model, weights=from_words(words, entries)), game)
+    header = Header(model=model.description, canary=canary, tensors=entries)
+    raw = header.model_dump_json().encode()
+    head = MODEL_PREFIX.pack(MODEL_MAGIC, FORMAT, len(raw)) + raw
+    return seal(Content(head=head, header=header, words=words, sha256=sha256_of(head, words)), compressed=compressed)
+
+
+def decode_model(data: bytes, *, limits: ModelLimits = LIMITS) -> Model:
+    """The model in a file's bytes, with its weights in float32.
+
+    Raises:
+        CorruptModel: the file is damaged, of another format, over the limits, or its parts contradict each other.
+    """
+    return model_in(open_model(data, limits=limits))
+
+
+def canary_positions(game: Game, count: int = CANARY_POSITIONS) -> NDArray[np.float32]:
+    """The observations ``[count, C, H, W]`` of positions from arbitrary games, the same on all machines."""
+    word, state = 1, game.initial_state()
+    observations: list[NDArray[np.float32]] = []
+    while len(observations) < count:
+        observations.append(game.observe(state))
+        for _ in range(3):
+            actions = (
+                game.legal_actions(state) if game.current_player(state) != CHANCE else game.chance_outcomes(state)[0]
+            )
+            if len(actions) == 0:
+                state = game.initial_state()
+                continue
+            word = (word * 6364136223846793005 + 1442695040888963407) % 2**64
+            game.play(state, int(actions[(word >> 33) % len(actions)]))
+    return np.stack(observations)
+
+
+def _some_actions(policy_logits: NDArray[np.float32]) -> NDArray[np.float32]:
+    return policy_logits[:, :: -(-policy_logits.shape[1] // CANARY_ACTIONS)]
+
+
+def _canary(model: Model, game: Game) -> Canary:
+    with torch.inference_mode(), one_thread():
+        network = model.build(game, copy=False).eval()
+        logits, value_logits = network(torch.from_numpy(canary_positions(game)))
+    values = network_of(network).value.values(value_logits).ravel().tolist()
+    some = np.round(_some_actions(logits.numpy()).astype(np.float64), 5).tolist()
+    return Canary(values=tuple(round(value, 5) for value in values), policy_logits=tuple(map(tuple, some)))
+
+
+def check_canary(model: Model, game: Game, evaluate: NetworkFunction, *, tolerance: float = 0.05) -> None:
+    """Compare ``evaluate`` on the canary's positions with the answers of the sender's network.
+
+    Args:
+        model: with its canary.
+        game: that it plays.
+        evaluate: observations -> policy logits and values.
+        tolerance: the allowed difference, as a share of the largest logit (or of 1), for policies and values each.
+            16-bit arithmetic stays below a third of this; wrong weights, rules or planes are far beyond it.
+
+    Raises:
+        CorruptModel: they differ by more.
+    """
+    assert model.canary is not None
+    logits, values = evaluate(canary_positions(game))
+    values = values.ravel()
+    wanted_logits, wanted_values = np.array(model.canary.policy_logits), np.array(model.canary.values)
+    some = _some_actions(logits)
+    require(some.shape == wanted_logits.shape and values.shape == wanted_values.shape, "the canary is of another game")
+    allowed = tolerance * max(1.0, float(np.abs(wanted_logits).max()))
+    if game.num_players > 1:
+        # Half of the largest logit, because a value changes by at most half as much as its logit.
+        largest = float(np.arctanh(np.clip(np.abs(wanted_values), 0.0, LARGEST_CANARY_VALUE)).max())
+    else:
+        largest = 2 * float(np.abs(wanted_values).max())  # points differ by twice as much as their roots
+    allowed_value = tolerance * max(1.0, largest)
+    off = max(
+        float(np.abs(some - wanted_logits).max()) / allowed, float(np.abs(values - wanted_values).max()) / allowed_value
+    )
+    # Written so that NaN is rejected.
+    require(
+        off <= 1,
+        f"on known positions the network here differs from the sender's by {off:.1f} times the allowed difference",
+    )
+
+
+def save_safetensors(path: Path, model: Model, *, compact: bool = False) -> None:
+    """Write the model in full precision to a safetensors file with its description as metadata.
+
+    Args:
+        path: the file.
+        model: the model.
+        compact: write tensors in 16 bits if that is exact, as for all weights transferred in 16 bits; this halves the
+            size.
+    """
+    weights = {name: tensor.detach().cpu().contiguous() for name, tensor in model.weights.items()}
+    if compact:
+        weights = {name: _shortened(tensor) for name, tensor in weights.items()}
+    write_atomically(path, save(weights, {METADATA: model.description.model_dump_json()}))
+
+
+def _shortened(tensor: Tensor) -> Tensor:
+    short = tensor.to(torch.bfloat16)
+    return short if tensor.is_floating_point() and torch.equal(short.to(tensor.dtype), tensor) else tensor
+
+
+def load_safetensors(path: Path) -> Model:
+    """Read a file of ``save_safetensors``, with its weights in float32.
+
+    Raises:
+        CorruptModel: the file is damaged or not a model of this program; the message names it.
+        OSError: it is missing or unreadable.
+    """
+    try:
+        with safetensors.safe_open(path, framework="pt") as file:
+            weights = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dictionary)
+            metadata = file.metadata() or {}
+        description = Description.model_validate_json(metadata.get(METADATA, ""))
+    except safetensors.SafetensorError as error:
+        remedy = "it was cut short, changed in transfer, or is not a safetensors file; copy it again"
+        raise CorruptModel(f"{path} is not a model file: {remedy} ({error})") from error
+    except ValidationError as error:
+        remedy = "it does not name its game; scripts/view_results.py --export writes models of this program"
+        raise CorruptModel(f"{path} is not a model file: {remedy}") from error
+    return Model(description=description, weights={name: _full(tensor) for name, tensor in weights.items()})
+
+
+def _full(tensor: Tensor) -> Tensor:
+    return tensor.float() if tensor.is_floating_point() else tensor

@@ -1,0 +1,259 @@
+"""The content of a model's transfer file, without torch: header, words and hash.
+
+A file has the magic, the format number (16 bits), the header's length (32 bits), the header (JSON: the game and
+network, the names, shapes and types of the tensors, the canary), one zstd frame with all weights, and the SHA-256 of
+head and unpacked weights, which identifies the model.
+
+Weights are words of 16, 32 or 64 bits, which are transferred exactly. The words of one type are stored plane by plane:
+a plane holds the same byte of every word, so that signs and exponents, which are alike, are separate from the last
+digits, which are noise.
+"""
+
+import hashlib
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+import numpy as np
+import zstandard
+from numpy.typing import NDArray
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    FiniteFloat,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
+
+from keima.config.older_options import with_older_options, without_left_settings
+from keima.data.columns import decompress, from_planes, to_planes
+from keima.networks.files.model_heading import DIGEST_BYTES, MODEL_MAGIC, MODEL_PREFIX, content_sha256
+
+FORMAT = 2
+STORED = -(2**17)  # a level of zstd that hardly compresses and takes almost no time
+# Sequences of bytes do not repeat in weights: searching for them doubles the time, and chance matches make frames
+# larger.
+FEW_MATCHES = {"strategy": zstandard.STRATEGY_FAST, "min_match": 7, "hash_log": 6}
+
+# Number types of a transfer, in the order of the frame, and the types of their words.
+WORD_TYPES: dict[str, type[np.unsignedinteger[Any]]] = {
+    "bfloat16": np.uint16,
+    "float16": np.uint16,
+    "float32": np.uint32,
+    "int64": np.uint64,
+}
+
+WordRows = tuple[NDArray[np.unsignedinteger[Any]], ...]  # one row for each of WORD_TYPES
+HeaderName = Annotated[str, Field(max_length=200)]
+
+
+class CorruptModel(ValueError):
+    """A model file is invalid: damaged, forged, of another game or network, or from another version of the program."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelLimits:
+    """The largest model that is accepted."""
+
+    max_bytes: int = 256 * 2**20  # the whole file
+    max_header_bytes: int = 2**20
+    max_elements: int = 2**28  # of all tensors together
+
+
+LIMITS = ModelLimits()
+MAX_MODEL_BYTES = LIMITS.max_bytes
+
+
+class HeaderSection(BaseModel):
+    """Part of a header; unknown keys and numbers given as text are rejected."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+
+class TensorEntry(HeaderSection):
+    """A tensor in a transfer file."""
+
+    name: HeaderName
+    shape: Annotated[tuple[Annotated[int, Field(ge=1, lt=2**32)], ...], Field(max_length=8)]
+    dtype: Literal["bfloat16", "float16", "float32", "int64"]
+
+
+Entries = tuple[TensorEntry, ...]
+
+
+def require(condition: Any, reason: str) -> None:
+    """Raise CorruptModel, unless the condition holds."""
+    if not condition:
+        raise CorruptModel(reason)
+
+
+HeaderNumber = Annotated[int, Field(ge=0, lt=2**53)]
+HeaderScalar = bool | Annotated[int, Field(ge=-4096, le=4096)] | Annotated[float, Field(ge=-4096, le=4096)] | HeaderName
+
+
+class Description(HeaderSection):
+    """A model's game, network and version."""
+
+    game: HeaderName
+    options: Annotated[dict[HeaderName, HeaderScalar], Field(max_length=100)]
+    rules_version: HeaderNumber
+    network: Annotated[dict[HeaderName, HeaderScalar], Field(max_length=100)]  # the arguments of ``build_network``
+    model_version: HeaderNumber
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_left_facts(cls, given: Any) -> Any:
+        return without_left_settings("model", given) if isinstance(given, dict) else given
+
+    @field_validator("options")
+    @classmethod
+    def _complete(cls, options: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
+        return with_older_options(info.data.get("game", ""), options)
+
+    @field_validator("network")
+    @classmethod
+    def _without_left_heads(cls, network: dict[str, Any]) -> dict[str, Any]:
+        return without_left_settings("network", network)
+
+
+class Canary(HeaderSection):
+    """A network's answers for ``canary_positions``."""
+
+    values: tuple[FiniteFloat, ...]  # [N * V]
+    policy_logits: tuple[tuple[FiniteFloat, ...], ...]  # [N, up to CANARY_ACTIONS]
+
+
+class Header(HeaderSection):
+    """The header of a transfer file."""
+
+    model: Description
+    canary: Canary
+    tensors: Annotated[tuple[TensorEntry, ...], Field(max_length=100_000)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Content:
+    """The unpacked content of a model file: header and weights agree with each other and with the limits."""
+
+    head: bytes  # all bytes before the weights
+    header: Header
+    words: WordRows  # the weights
+    sha256: str  # of both, in hexadecimal: identifies the model
+
+
+def seal(content: Content, *, compressed: bool = True) -> bytes:
+    """The file with this content."""
+    return b"".join((content.head, pack(content.words, compressed=compressed), bytes.fromhex(content.sha256)))
+
+
+def open_model(data: bytes, *, limits: ModelLimits = LIMITS) -> Content:
+    """The content of a file's bytes.
+
+    Raises:
+        CorruptModel: the file is damaged, of another format, over the limits, or its parts contradict each other.
+    """
+    require(len(data) <= limits.max_bytes, f"{len(data):,} bytes are more than the {limits.max_bytes:,} allowed")
+    require(len(data) >= MODEL_PREFIX.size + DIGEST_BYTES, f"{len(data)} bytes are too few for a model")
+    end = MODEL_PREFIX.size + MODEL_PREFIX.unpack_from(data)[2]
+    head, frame = data[:end], memoryview(data)[end:-DIGEST_BYTES]
+    header = parse_header(head, limits)
+    words = unpack(frame, header.tensors, limits)
+    content = Content(head=head, header=header, words=words, sha256=sha256_of(head, words))
+    require(content.sha256 == content_sha256(data), "the checksum does not match: the file was changed in transfer")
+    return content
+
+
+def sha256_of(head: bytes, words: Iterable[NDArray[Any]]) -> str:
+    """The hash that identifies the model with this head and these weights."""
+    digest = hashlib.sha256(head)
+    for row in words:
+        digest.update(row.data)
+    return digest.hexdigest()
+
+
+def parse_header(head: bytes, limits: ModelLimits) -> Header:
+    """The header in the bytes before the weights.
+
+    Raises:
+        CorruptModel: it is damaged, of another format, or over the limits.
+    """
+    magic, number, length = MODEL_PREFIX.unpack_from(head)
+    require(magic == MODEL_MAGIC, "it does not begin like a model")
+    older = "the program that wrote it" if number < FORMAT else "this program"
+    require(number == FORMAT, f"it has format {number}, and this program reads format {FORMAT}: update {older}")
+    require(
+        length <= limits.max_header_bytes and len(head) == MODEL_PREFIX.size + length,
+        f"a header of {length:,} bytes does not fit",
+    )
+    try:
+        return Header.model_validate_json(head[MODEL_PREFIX.size :])
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise CorruptModel(f"the header is wrong at {'.'.join(map(str, first['loc']))}: {first['msg']}") from error
+
+
+def pack(words: Iterable[NDArray[Any]], *, compressed: bool = True) -> bytes:
+    """The planes of all rows of words as one zstd frame."""
+    rows = list(words)
+    planes, start = np.empty(sum(row.nbytes for row in rows), np.uint8), 0
+    for row in rows:
+        to_planes(row, out=planes[start : start + row.nbytes].reshape(row.itemsize, row.size))
+        start += row.nbytes
+    if not compressed:
+        return zstandard.ZstdCompressor(level=STORED).compress(planes.data)
+    settings = zstandard.ZstdCompressionParameters.from_level(1, **FEW_MATCHES)
+    return zstandard.ZstdCompressor(compression_params=settings).compress(planes.data)
+
+
+def unpack(frame: memoryview, entries: Entries, limits: ModelLimits) -> WordRows:
+    """The words in a frame.
+
+    Raises:
+        CorruptModel: it is damaged, over the limits, or has another number of bytes.
+    """
+    planes, start, words = unpacked(frame, entries, limits), 0, []
+    for count, kind in zip(counts_of(entries, limits), WORD_TYPES.values(), strict=True):
+        end = start + count * np.dtype(kind).itemsize
+        words.append(from_planes(planes[start:end], kind, count))
+        start = end
+    return tuple(words)
+
+
+def unpacked(frame: memoryview, entries: Entries, limits: ModelLimits) -> memoryview:
+    """The planes in a frame. Their size is checked against the tensors before anything is unpacked.
+
+    Raises:
+        CorruptModel: it is damaged, over the limits, or has another number of bytes.
+    """
+    total = sum(
+        count * np.dtype(kind).itemsize
+        for count, kind in zip(counts_of(entries, limits), WORD_TYPES.values(), strict=True)
+    )
+    return decompress(frame, total, what="weights", error=CorruptModel)
+
+
+def counts_of(entries: Entries, limits: ModelLimits) -> list[int]:
+    """The number of words of each type in these tensors.
+
+    Raises:
+        CorruptModel: they are over the limits, or two have the same name.
+    """
+    require(len({entry.name for entry in entries}) == len(entries), "two tensors have the same name")
+    counts = [sum(math.prod(entry.shape) for entry in entries if entry.dtype == dtype) for dtype in WORD_TYPES]
+    require(sum(counts) <= limits.max_elements, f"{sum(counts):,} weights are more than {limits.max_elements:,}")
+    return counts
+
+
+def places(words: WordRows, entries: Entries) -> Iterator[tuple[TensorEntry, NDArray[Any]]]:
+    """Each tensor with its part of the words."""
+    for dtype, row in zip(WORD_TYPES, words, strict=True):
+        start = 0
+        for entry in entries:
+            if entry.dtype == dtype:
+                end = start + math.prod(entry.shape)
+                yield entry, row[start:end]
+                start = end

@@ -1,0 +1,1 @@
+"""Compiled kernels of networks: Winograd convolutions, bfloat16 arithmetic, spiking neurons."""

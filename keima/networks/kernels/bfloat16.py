@@ -1,0 +1,21 @@
+"""bfloat16 numbers in compiled code: 16-bit words, the upper halves of float32 numbers."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from keima.compilation.decorators import inlined
+
+Words = NDArray[np.uint16]
+
+
+@inlined
+def widen(word: int) -> float:
+    """The float32 number that a bfloat16 word stands for."""
+    return np.uint32(np.uint32(word) << np.uint32(16)).view(np.float32)  # type: ignore[return-value]
+
+
+@inlined
+def narrow(number: float) -> int:
+    """The nearest bfloat16 word, ties to even."""
+    bits = np.float32(number).view(np.uint32)
+    return np.uint16(np.uint32(bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))) >> np.uint32(16))  # type: ignore[return-value]

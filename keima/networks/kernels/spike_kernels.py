@@ -1,0 +1,287 @@
+"""Spiking neurons as compiled kernels: layers over all time steps for training, and event-driven kernels for play.
+
+At each step a membrane keeps ``DECAY`` of its potential, adds a current, and loses ``THRESHOLD`` if the neuron fired at
+the step before. The neuron fires if its membrane exceeds ``THRESHOLD``. The gradient uses the slope of an arc tangent
+in place of firing's, and ignores the loss of ``THRESHOLD``. Currents may be bfloat16 words; membranes are float32, so
+that no comparison is rounded.
+"""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from keima.compilation.decorators import compiled, inlined, lean
+from keima.networks.kernels.bfloat16 import Words, narrow, widen
+
+DECAY, THRESHOLD = 0.5, 1.0
+BLOCK_NEURONS = 1024  # computed together, so that their membranes fit the processor's first cache
+
+CHANNEL_BITS = 16  # of an event
+
+Numbers = NDArray[np.float32]
+Events = NDArray[
+    np.int64
+]  # a point of a map with a margin of one, and a channel: keima/networks/architectures/event_driven.py
+
+
+@inlined
+def after(membrane: float, current: float) -> float:
+    """The potential of a membrane after a step with this current."""
+    fired = np.float32(THRESHOLD) if membrane > np.float32(THRESHOLD) else np.float32(0)
+    return np.float32(DECAY) * membrane + current - fired  # type: ignore[return-value]
+
+
+@inlined
+def slope(membrane: float) -> float:
+    """The surrogate derivative of firing with respect to the membrane's potential."""
+    steepness = np.float32(np.pi) * (membrane - np.float32(THRESHOLD))
+    return np.float32(1) / (np.float32(1) + steepness * steepness)  # type: ignore[return-value]
+
+
+@compiled
+def fire(currents: Numbers, spikes: Numbers) -> None:
+    """Currents ``[T, M]`` of M neurons -> spikes ``[T, M]``, 0 or 1."""
+    steps, neurons = currents.shape
+    membranes = np.empty(BLOCK_NEURONS, np.float32)
+    for first in range(0, neurons, BLOCK_NEURONS):
+        count = min(BLOCK_NEURONS, neurons - first)
+        membranes[:] = 0
+        for t in range(steps):
+            current, spike = currents[t, first : first + count], spikes[t, first : first + count]
+            for i in range(count):
+                membranes[i] = after(membranes[i], current[i])
+                spike[i] = np.float32(1) if membranes[i] > np.float32(THRESHOLD) else np.float32(0)
+
+
+@compiled
+def fire_words(currents: Words, spikes: Words) -> None:
+    """``fire`` with bfloat16 words."""
+    steps, neurons = currents.shape
+    membranes = np.empty(BLOCK_NEURONS, np.float32)
+    for first in range(0, neurons, BLOCK_NEURONS):
+        count = min(BLOCK_NEURONS, neurons - first)
+        membranes[:] = 0
+        for t in range(steps):
+            current, spike = currents[t, first : first + count], spikes[t, first : first + count]
+            for i in range(count):
+                membranes[i] = after(membranes[i], widen(current[i]))
+                spike[i] = np.uint16(0x3F80) if membranes[i] > np.float32(THRESHOLD) else np.uint16(0)
+
+
+@compiled
+def descend(currents: Numbers, gradients: Numbers) -> None:
+    """Turn gradients with respect to spikes ``[T, M]`` into gradients with respect to currents, in place."""
+    steps, neurons = currents.shape
+    membranes, later = np.zeros((steps + 1, BLOCK_NEURONS), np.float32), np.empty(BLOCK_NEURONS, np.float32)
+    for first in range(0, neurons, BLOCK_NEURONS):
+        count = min(BLOCK_NEURONS, neurons - first)
+        for t in range(steps):
+            current, before, membrane = currents[t, first : first + count], membranes[t], membranes[t + 1]
+            for i in range(count):
+                membrane[i] = after(before[i], current[i])
+        later[:] = 0
+        for t in range(steps - 1, -1, -1):
+            gradient, membrane = gradients[t, first : first + count], membranes[t + 1]
+            for i in range(count):
+                later[i] = np.float32(DECAY) * later[i] + gradient[i] * slope(membrane[i])
+                gradient[i] = later[i]
+
+
+@compiled
+def descend_words(currents: Words, gradients: Words) -> None:
+    """``descend`` with bfloat16 words."""
+    steps, neurons = currents.shape
+    membranes, later = np.zeros((steps + 1, BLOCK_NEURONS), np.float32), np.empty(BLOCK_NEURONS, np.float32)
+    for first in range(0, neurons, BLOCK_NEURONS):
+        count = min(BLOCK_NEURONS, neurons - first)
+        for t in range(steps):
+            current, before, membrane = currents[t, first : first + count], membranes[t], membranes[t + 1]
+            for i in range(count):
+                membrane[i] = after(before[i], widen(current[i]))
+        later[:] = 0
+        for t in range(steps - 1, -1, -1):
+            gradient, membrane = gradients[t, first : first + count], membranes[t + 1]
+            for i in range(count):
+                later[i] = np.float32(DECAY) * later[i] + widen(gradient[i]) * slope(membrane[i])
+                gradient[i] = narrow(later[i])
+
+
+@lean
+def fill(currents: Numbers, bias: Numbers) -> None:
+    """Set the currents of all points of a map ``[points, C]`` to ``[C]``."""
+    points, channels = currents.shape
+    for point in range(points):
+        current = currents[point]
+        for c in range(channels):
+            current[c] = bias[c]
+
+
+@lean
+def add_to_all(currents: Numbers, bias: Numbers) -> None:
+    """Add currents ``[C]`` to all points of a map ``[points, C]``."""
+    points, channels = currents.shape
+    for point in range(points):
+        current = currents[point]
+        for c in range(channels):
+            current[c] += bias[c]
+
+
+@lean
+def add_events(events: Events, count: int, strength: Numbers, weights: Numbers, row_points: int, out: Numbers) -> None:
+    """Add the contribution of each event to the currents around it.
+
+    Args:
+        events: of which the first ``count`` are used.
+        count: the number of events.
+        strength: of each event.
+        weights: ``[inputs, 3, 3 * outputs]``: the rows above, at and below the event, three points each.
+        row_points: points in a row of the map.
+        out: currents ``[points * outputs]``.
+    """
+    width = weights.shape[2]
+    outputs = width // 3
+    for k in range(count):
+        point, channel = events[k] >> CHANNEL_BITS, events[k] & ((1 << CHANNEL_BITS) - 1)
+        factor = strength[k]
+        for row in range(3):
+            start = (point + (row - 1) * row_points - 1) * outputs
+            below, weight = out[start : start + width], weights[channel, row]
+            for i in range(width):
+                below[i] += factor * weight[i]
+
+
+@lean
+def find_events(
+    currents: Numbers,
+    bias: Numbers,
+    membranes: Numbers,
+    channels: tuple[int, int],
+    board: tuple[int, int],
+    events: Events,
+) -> int:
+    """Advance the neurons of a range of channels by one step, and list those that fire.
+
+    Args:
+        currents: ``[points, C]``.
+        bias: ``[C]``, added to the currents.
+        membranes: ``[points, C]``, from the step before; updated.
+        channels: the first channel, and the end of the range.
+        board: its height and width, without the margin.
+        events: receives the spikes; their channels are counted from ``channels[0]``.
+
+    Returns:
+        The number of spikes.
+    """
+    count = 0
+    first, last = channels
+    height, width = board
+    for y in range(height):
+        for x in range(width):
+            point = (y + 1) * (width + 2) + x + 1
+            current, membrane = currents[point, first:last], membranes[point, first:last]
+            added = bias[first:last]
+            for c in range(last - first):
+                membrane[c] = after(membrane[c], current[c] + added[c])
+            for c in range(last - first):
+                events[count] = point << CHANNEL_BITS | c
+                count += membrane[c] > np.float32(THRESHOLD)
+    return count
+
+
+@compiled
+def first_layer(observations: Numbers, weights: Numbers, bias: Numbers, currents: Numbers) -> None:
+    """Observations ``[N, inputs, H, W]`` -> the same currents at every time step, ``[N, T, points, C]``."""
+    count, inputs, height, width = observations.shape
+    steps, points, channels = currents.shape[1:]
+    events, strength = np.empty(inputs * height * width, np.int64), np.empty(inputs * height * width, np.float32)
+    for n in range(count):
+        found = 0
+        for channel in range(inputs):
+            for y in range(height):
+                for x in range(width):
+                    events[found] = ((y + 1) * (width + 2) + x + 1) << CHANNEL_BITS | channel
+                    strength[found] = observations[n, channel, y, x]
+                    found += strength[found] != np.float32(0)
+        fill(currents[n, 0], bias)
+        add_events(events, found, strength, weights, width + 2, currents[n, 0].reshape(points * channels))
+        for step in range(1, steps):
+            currents[n, step] = currents[n, 0]
+
+
+@compiled
+def block(
+    currents: Numbers,
+    first: Numbers,
+    first_bias: Numbers,
+    second: Numbers,
+    second_bias: Numbers,
+    pool_weight: Numbers,
+    pool_bias: Numbers,
+    board: tuple[int, int],
+    scale: float,
+) -> None:
+    """A block of the tower, in place.
+
+    Args:
+        currents: ``[N, T, points, C]``.
+        first: weights of the first convolution; with pooling, its last outputs are pooled.
+        first_bias: of the first convolution.
+        second: weights of the second convolution, over the outputs of the first that are not pooled.
+        second_bias: of the second convolution.
+        pool_weight: ``[outputs that are not pooled, 3 * outputs that are]``; without pooling, ``[C, 0]``.
+        pool_bias: of the outputs that are not pooled.
+        board: its height and width, without the margin.
+        scale: of the second of the three numbers into which a channel is pooled.
+    """
+    count, steps, points, channels = currents.shape
+    height, width = board
+    steered, pooled = pool_weight.shape[0], pool_weight.shape[1] // 3
+    events, ones = np.empty(points * channels + 1, np.int64), np.ones(points * channels, np.float32)
+    outer, inner = np.empty((points, channels), np.float32), np.empty((points, channels), np.float32)
+    between = np.empty((points, channels), np.float32)
+    nothing, bias = np.zeros(channels, np.float32), np.zeros(channels, np.float32)
+    summary = np.empty(3 * pooled, np.float32)
+    for n in range(count):
+        outer[:], inner[:] = 0, 0
+        for step in range(steps):
+            current = currents[n, step]
+            found = find_events(current, nothing, outer, (0, channels), board, events)
+            fill(between, first_bias)
+            add_to_all(current, second_bias)
+            add_events(events, found, ones, first, width + 2, between.reshape(points * channels))
+            if pooled:
+                found = find_events(between, nothing, inner, (steered, channels), board, events)
+                summary[:] = 0
+                for k in range(found):
+                    channel = events[k] & ((1 << CHANNEL_BITS) - 1)
+                    summary[channel] += np.float32(1)
+                    summary[2 * pooled + channel] = 1
+                for channel in range(pooled):
+                    summary[channel] /= np.float32(height * width)
+                    summary[pooled + channel] = summary[channel] * np.float32(scale)
+                for c in range(steered):
+                    total = pool_bias[c]
+                    for k in range(3 * pooled):
+                        total += pool_weight[c, k] * summary[k]
+                    bias[c] = total
+            found = find_events(between, bias, inner, (0, steered), board, events)
+            add_events(events, found, ones, second, width + 2, current.reshape(points * channels))
+
+
+@compiled
+def last_layer(currents: Numbers, board: tuple[int, int], rates: Numbers) -> None:
+    """Currents ``[N, T, points, C]`` -> the firing rate of each neuron, ``[N, H * W, C]``."""
+    count, steps, points, channels = currents.shape
+    height, width = board
+    events, nothing = np.empty(points * channels + 1, np.int64), np.zeros(channels, np.float32)
+    membranes = np.empty((points, channels), np.float32)
+    for n in range(count):
+        membranes[:] = 0
+        for step in range(steps):
+            found = find_events(currents[n, step], nothing, membranes, (0, channels), board, events)
+            for k in range(found):
+                point, channel = events[k] >> CHANNEL_BITS, events[k] & ((1 << CHANNEL_BITS) - 1)
+                y, x = point // (width + 2) - 1, point % (width + 2) - 1
+                rates[n, y * width + x, channel] += np.float32(1)
+        for point in range(height * width):
+            for channel in range(channels):
+                rates[n, point, channel] /= np.float32(steps)

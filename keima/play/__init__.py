@@ -1,0 +1,1 @@
+"""Playing with a network: engines for other programs, other engines as opponents, and benchmarks."""

@@ -1,0 +1,217 @@
+"""The players of a benchmark: as specs that are sent to the playing processes, and as players."""
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Annotated, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from keima.base.random import Streams, below, seed_stream
+from keima.compilation.decorators import compiled
+from keima.config.schema import SearchSettings
+from keima.evaluation.match import Player, RandomPlayer, SearchPlayer
+from keima.evaluation.match_worker import search_for_strength
+from keima.evaluation.strength import load_model
+from keima.games import Game
+from keima.games.game import Actions, States
+from keima.networks.files.model_file import Model, load_safetensors
+from keima.play.arena.slices import JobMessage
+from keima.play.engines.gtp_client import GtpClient, GtpPlayer
+from keima.play.engines.uci_client import UciClient, UciPlayer
+from keima.search.baselines.alpha_beta import find_best_moves
+from keima.search.baselines.uct import UctPlayer
+
+HASH_MIB = 4  # of an engine, whose hash is cleared after each move
+NODES_SECONDS = 60.0  # for a move that is limited by positions, on a busy machine
+
+
+class NetworkSpec(JobMessage):
+    """A network that searches."""
+
+    kind: Literal["network"] = "network"
+    model: Path  # a transfer file or safetensors
+    search: SearchSettings
+    num_simulations: int
+    device: str = "auto"
+
+
+class ExpectimaxSpec(JobMessage):
+    """Expectimax search to a fixed depth; only for 2048 on 4 x 4."""
+
+    kind: Literal["expectimax"] = "expectimax"
+    depth: int
+
+
+class RandomSpec(JobMessage):
+    """Plays any legal move."""
+
+    kind: Literal["random"] = "random"
+
+
+class GreedySpec(JobMessage):
+    """Mates, or captures the most valuable piece; only for chess."""
+
+    kind: Literal["greedy"] = "greedy"
+
+
+class AlphaBetaSpec(JobMessage):
+    """Alpha-beta search to a fixed depth: on material in chess, by the score on the board in other games."""
+
+    kind: Literal["alpha-beta"] = "alpha-beta"
+    depth: int
+
+
+class MctsSpec(JobMessage):
+    """Monte-Carlo tree search with random playouts."""
+
+    kind: Literal["mcts"] = "mcts"
+    playouts: int  # for a move
+
+
+class EngineSpec(JobMessage):
+    """An external engine."""
+
+
+class StockfishSpec(EngineSpec):
+    """Stockfish limited to a level: UCI_Elo, its makers' scale; only for chess."""
+
+    kind: Literal["stockfish"] = "stockfish"
+    path: Path
+    level: int
+    movetime: int | None  # milliseconds for a move; None: positions are limited instead
+    nodes: int  # positions for a move
+
+
+class GtpSpec(EngineSpec):
+    """A GTP engine; only for Go."""
+
+    kind: Literal["gtp"] = "gtp"
+    # The program and its arguments, with all rules except board size and komi, which are GTP commands.
+    command: tuple[str, ...]
+    move_seconds: float  # at most, on a busy machine
+
+
+AnyPlayerSpec = (
+    NetworkSpec | ExpectimaxSpec | RandomSpec | GreedySpec | AlphaBetaSpec | MctsSpec | StockfishSpec | GtpSpec
+)
+PlayerSpec = Annotated[AnyPlayerSpec, Field(discriminator="kind")]
+
+
+class ExpectimaxPlayer:
+    """Expectimax as a player."""
+
+    def __init__(self, depth: int) -> None:
+        self._depth = depth
+
+    def choose(self, states: States) -> Actions:
+        """The best action to the player's depth."""
+        from keima.games.twenty48.expectimax import expectimax_move  # imported here, because it compiles 2048
+
+        return np.array([expectimax_move(state, depth=self._depth) for state in states], np.int32)
+
+
+class BestOfPlayer:
+    """Plays one of several equally good actions.
+
+    Args:
+        find: for states ``[N, S]`` these actions, first in each row of ``[N, ...]``, and how many they are, ``[N]``.
+        seed: of the choice among them.
+    """
+
+    def __init__(self, find: Callable[[States], tuple[Actions, NDArray[np.int64]]], seed: int) -> None:
+        self._find = find
+        self._streams = np.array([seed_stream(seed, "best of")], np.uint64)
+
+    def choose(self, states: States) -> Actions:
+        """One of the best, all equally likely."""
+        return one_of_each(*self._find(states), self._streams)
+
+
+@compiled
+def one_of_each(actions: Actions, counts: NDArray[np.int64], streams: Streams) -> Actions:
+    """One of the first ``counts[i]`` actions in each row of ``[N, ...]``, from stream 0."""
+    chosen = np.empty(len(actions), np.int32)
+    for i in range(len(actions)):
+        chosen[i] = actions[i, below(streams, 0, counts[i])]
+    return chosen
+
+
+def greedy_player(game: Game, seed: int) -> Player:
+    """The greedy player of chess."""
+    from keima.games.chess.material import greedy_actions
+
+    return BestOfPlayer(lambda states: greedy_actions(game, states), seed)
+
+
+def alpha_beta_player(game: Game, depth: int, seed: int) -> Player:
+    """Alpha-beta to this depth: on material in chess, by the score on the board in other games."""
+
+    def by_material(states: States) -> tuple[Actions, NDArray[np.int64]]:
+        from keima.games.chess.alpha_beta import search  # only where it is played: it compiles chess
+
+        found = search(game, states, depth=depth)
+        return found.actions, found.counts
+
+    def by_score(states: States) -> tuple[Actions, NDArray[np.int64]]:
+        found = find_best_moves(game, states, depth=depth)
+        return found.actions, found.counts
+
+    return BestOfPlayer(by_material if game.name == "chess" else by_score, seed)
+
+
+def stockfish_player(game: Game, spec: StockfishSpec, stack: ExitStack) -> Player:
+    """Stockfish at a level, in one thread; it ends with ``stack``."""
+    options: dict[str, str | int] = {
+        "Threads": 1,
+        "Hash": HASH_MIB,
+        "UCI_LimitStrength": "true",
+        "UCI_Elo": spec.level,
+    }
+    engine = stack.enter_context(UciClient(spec.path, options))
+    if spec.movetime is None:
+        return UciPlayer(game, engine, f"nodes {spec.nodes}", seconds=NODES_SECONDS)
+    return UciPlayer(game, engine, f"movetime {spec.movetime}", seconds=spec.movetime / 1000)
+
+
+def gtp_player(game: Game, spec: GtpSpec, seed: int, stack: ExitStack) -> Player:
+    """A GTP engine; it ends with ``stack``."""
+    engine = stack.enter_context(GtpClient(spec.command))
+    return GtpPlayer(game, engine, seed=seed, seconds=spec.move_seconds)
+
+
+def read_model(path: Path) -> Model:
+    """The model in a .model or .safetensors file.
+
+    Raises:
+        CorruptModel: it is neither.
+        OSError: it is missing or unreadable.
+    """
+    return load_safetensors(path) if path.suffix == ".safetensors" else load_model(path)
+
+
+def make_player(game: Game, spec: AnyPlayerSpec, seed: int, stack: ExitStack) -> Player:
+    """The player of a spec; what must be closed after the games is pushed onto ``stack``."""
+    match spec:
+        case NetworkSpec():
+            model = read_model(spec.model)
+            search = search_for_strength(
+                game, model, spec.search, num_simulations=spec.num_simulations, device=spec.device
+            )
+            return SearchPlayer(search)
+        case ExpectimaxSpec():
+            return ExpectimaxPlayer(spec.depth)
+        case GreedySpec():
+            return greedy_player(game, seed)
+        case AlphaBetaSpec():
+            return alpha_beta_player(game, spec.depth, seed)
+        case MctsSpec():
+            return UctPlayer(game, playouts=spec.playouts, seed=seed)
+        case StockfishSpec():
+            return stockfish_player(game, spec, stack)
+        case GtpSpec():
+            return gtp_player(game, spec, seed, stack)
+        case RandomSpec():
+            return RandomPlayer(game, seed)

@@ -1,0 +1,66 @@
+"""Answers what needs no network while a program loads: GUIs ask engines for their names and give up after seconds.
+
+A timer reads the input between two steps of whatever Python is doing, such as importing torch or compiling, so it needs
+no thread. This file is imported before everything that takes long to import.
+"""
+
+import os
+import signal
+import sys
+from types import FrameType
+from typing import Protocol
+
+from keima.play.line_reader import LineReader
+
+POLL_SECONDS = 0.05
+
+
+class Hello(Protocol):
+    """An engine's answers before it has loaded."""
+
+    def at_once(self, line: str) -> str | None:
+        """The complete answer to a line; None: the line must wait for the engine."""
+
+    def ends(self, line: str) -> bool:
+        """Whether a line ends the conversation."""
+
+
+class Early:
+    """Answers on standard output until ``end``.
+
+    From the first line that it cannot answer, all lines are kept for the engine.
+    """
+
+    def __init__(self, reader: LineReader, hello: Hello) -> None:
+        self._reader, self._hello = reader, hello
+        self._before = signal.signal(signal.SIGALRM, self._poll)
+        signal.siginterrupt(signal.SIGALRM, False)  # libraries that are being loaded are not interrupted by it
+        signal.setitimer(signal.ITIMER_REAL, POLL_SECONDS / 10, POLL_SECONDS)
+
+    def end(self) -> LineReader:
+        """Stop answering; the returned reader gives the lines that were put back, and then new ones."""
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, self._before)
+        return self._reader
+
+    def _poll(self, number: int, frame: FrameType | None) -> None:
+        waiting = self._reader.kept
+        for line in self._reader.read(wait=False):
+            answer = self._hello.at_once(line) if not waiting else None
+            if answer is None:
+                self._reader.put_back(line)
+                waiting = True
+                continue
+            self._write(answer)
+            if self._hello.ends(line):
+                os._exit(0)
+        if self._reader.ended:  # with nothing put back, because no command will come
+            os._exit(0)
+
+    def _write(self, text: str) -> None:
+        data = text.encode()
+        try:
+            while data:
+                data = data[os.write(sys.stdout.fileno(), data) :]
+        except BrokenPipeError:
+            os._exit(0)

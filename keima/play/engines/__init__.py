@@ -1,0 +1,1 @@
+"""Other engines as players: GNU Go by GTP, Stockfish by UCI."""

@@ -1,0 +1,133 @@
+"""The user's side of the Universal Chess Interface (S. Meyer-Kahlen, 2004): an engine such as Stockfish as a player.
+
+The engine is a process that reads commands from its standard input and answers on its standard output; every answer has
+a time limit. One process plays all parallel games of a benchmark, so each move is a separate search: the engine
+receives the game so far and keeps nothing.
+"""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from keima.games import Game, IllegalAction
+from keima.games.game import Actions, States
+from keima.play.engines.engine_process import ANSWER_SECONDS, EngineFailed, EngineProcess
+from keima.play.engines.external_player import ExternalPlayer
+
+SPIN_OPTION = re.compile(r"option name (.+) type spin default (-?\d+) min (-?\d+) max (-?\d+)")
+ENGINE_NAME = re.compile(r"id name (.+)")
+
+
+class UciClient(EngineProcess):
+    """An engine that is ready to play.
+
+    Args:
+        path: its program.
+        options: set before it plays.
+        seconds: for an answer, beyond the time that it is given to think.
+
+    Attributes:
+        ranges: the least and the greatest value of each of its options that is a number.
+
+    Raises:
+        EngineFailed: it cannot be started, or does not speak UCI.
+    """
+
+    def __init__(
+        self, path: Path, options: Mapping[str, str | int] | None = None, *, seconds: float = ANSWER_SECONDS
+    ) -> None:
+        super().__init__([path], language="UCI", seconds=seconds)
+        self.ranges = dict[str, tuple[int, int]]()
+        try:
+            self.ask("uci", until="uciok", heed=self._introduce)
+            for name, value in (options or {}).items():
+                self._say(f"setoption name {name} value {value}")
+            self.ask("isready", until="readyok")
+        except BaseException:
+            self.close()
+            raise
+
+    def best_move(self, fen: str, moves: Sequence[str], go: str, *, seconds: float = 0.0) -> str:
+        """Its move in the position after ``moves`` from ``fen``, in UCI notation.
+
+        Args:
+            go: the limit of its search, such as ``nodes 20000``.
+            seconds: the most that a search with this limit may take.
+
+        Raises:
+            EngineFailed: it does not answer.
+        """
+        self._say("ucinewgame")
+        self._say(f"position fen {fen} moves {' '.join(moves)}".removesuffix(" moves "))
+        words = self.ask(f"go {go}", until="bestmove", seconds=seconds).split()
+        if len(words) < 2:
+            raise EngineFailed(
+                f"{self._path} answered {' '.join(words)!r} without a move in {fen} after "
+                f"{' '.join(moves) or 'no moves'}"
+            )
+        return words[1]
+
+    def ask(
+        self, command: str, *, until: str, seconds: float = 0.0, heed: Callable[[str], None] = lambda line: None
+    ) -> str:
+        """Send commands and return the line whose first word is ``until``; lines before it go to ``heed``.
+
+        Raises:
+            EngineFailed: it does not come in time.
+        """
+        self._say(command)
+        deadline = self._deadline(seconds)
+        while True:
+            line = self._line(command, until, deadline)
+            if line.split()[:1] == [until]:
+                return line
+            heed(line)
+
+    def _introduce(self, line: str) -> None:
+        if found := ENGINE_NAME.match(line):
+            self.name = found[1].strip()
+        elif found := SPIN_OPTION.match(line):
+            self.ranges[found[1]] = int(found[3]), int(found[4])
+
+
+class UciPlayer(ExternalPlayer):
+    """A UCI engine as a player.
+
+    Args:
+        game: chess.
+        engine: the engine.
+        go: the limit of its search.
+        seconds: the most that a search with this limit may take.
+    """
+
+    def __init__(self, game: Game, engine: UciClient, go: str, *, seconds: float = 0.0) -> None:
+        self._game, self._engine, self._go, self._seconds = game, engine, go, seconds
+
+    def follow(self, states: States, starts: States, moves: Sequence[Sequence[int]]) -> Actions:
+        """Its moves in ``states``, which came from ``starts`` by ``moves``, so that it knows repetitions.
+
+        Raises:
+            EngineFailed: it does not answer, or its move is not legal.
+        """
+        chosen = [self._choose(*known) for known in zip(states, starts, moves, strict=True)]
+        return np.array(chosen, np.int32)
+
+    def _choose(self, state: States, start: States, moves: Sequence[int]) -> int:
+        from keima.games.chess.notation import action_of_uci, fen_of  # imported here, because it compiles chess
+
+        text = self._engine.best_move(fen_of(start), self._written(start, moves), self._go, seconds=self._seconds)
+        try:
+            return action_of_uci(state, text)
+        except (ValueError, IllegalAction) as error:
+            raise EngineFailed(f"{self._engine.name} answered bestmove {text}: {error}") from error
+
+    def _written(self, start: States, moves: Sequence[int]) -> list[str]:
+        from keima.games.chess.notation import uci_of
+
+        state, texts = start.copy(), []
+        for action in moves:
+            texts.append(uci_of(state, action))
+            self._game.play(state, action)
+        return texts

@@ -1,0 +1,1 @@
+"""Keima as a Go engine: the Go Text Protocol, version 2."""

@@ -1,0 +1,433 @@
+"""Keima as a Go engine that speaks the Go Text Protocol, version 2.
+
+A command is finished before the next one is read, except for an analysis, which continues until the next line. The
+network knows one size of board. The rules are those of ``keima.games.go.rules``: the board is counted as it stands, so
+all stones count as alive, and superko forbids to repeat a position. So the engine captures what is dead before it
+passes, and with kgs-genmove_cleanup at once. By rules under which players agree on dead stones (``gtp_rules``) it need
+not, and takes them away when it counts, and before it passes.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+
+from keima.games.game import Game, States
+from keima.games.go.setup import position_with
+from keima.networks.predictions import Predict
+from keima.play.gtp.board import GtpBoard, handicap_points
+from keima.play.gtp.clock import PlayerClock, TimeSettings, parse_kgs_time_settings, parse_time_settings
+from keima.play.gtp.predictions import PositionPredictions
+from keima.play.gtp.resignation import Resignation
+from keima.play.gtp.rules import GtpRules, parse_rules
+from keima.play.gtp.syntax import (
+    COMMANDS,
+    Command,
+    GtpError,
+    GtpHello,
+    Wanted,
+    action_of,
+    answered,
+    info,
+    parse_command,
+    parse_decimal,
+    parse_wanted,
+    parse_whole,
+    player_of,
+    refused,
+)
+from keima.play.thinking import Thinker
+from keima.play.time_keeping import allotted
+from keima.search.analysis import MoveAnalysis, simulations_in
+
+MEGABYTES = 256  # the most for the tree
+OVERHEAD = 0.05  # seconds per move reserved for transmission
+HANDICAP_MOVES = 9  # a free handicap takes at most the simulations of this many moves, for any number of stones
+CAPTURE_COST = 0.1  # of value, from -1 to 1, that a capture before a pass may cost: values are no more exact
+RESIGN = "resign"
+
+
+@dataclass(kw_only=True)
+class LiveAnalysis:
+    """An analysis in progress, which reports at intervals."""
+
+    wanted: Wanted
+    due: float  # the next time, of ``time.monotonic``
+
+
+@dataclass(kw_only=True)
+class Placing:
+    """A free handicap in progress."""
+
+    identity: str  # of the command
+    count: int  # of stones
+    simulations: int  # for each
+    points: list[int] = field(default_factory=list)
+
+
+class GtpEngine:
+    """Answers one line after the other; see ``keima.play.line_reader.Partner``.
+
+    Args:
+        game: Go, of the size that the network knows.
+        name: of the engine.
+        version: of the engine.
+        think: makes a thinker with room for this many simulations, when the first is needed.
+        write: sends a line.
+        simulations: of a move without a clock.
+        predict: what the network says of the end of the game, if it does.
+        resign_below: it resigns when its winning chance stays below this; see ``Resignation``.
+        rules: at the start; default: those of the network's training.
+    """
+
+    def __init__(
+        self,
+        game: Game,
+        *,
+        name: str,
+        version: str,
+        think: Callable[[int], Thinker],
+        write: Callable[[str], None],
+        simulations: int,
+        predict: Predict | None = None,
+        resign_below: float = 0.0,
+        rules: GtpRules | None = None,
+    ) -> None:
+        self._game, self._write, self._make_thinker, self._simulations = game, write, think, simulations
+        self._greeting = GtpHello(name=name, version=version)
+        self._board = GtpBoard(game)
+        self._board.set_rules(rules or self._board.rules)
+        self._predictions = PositionPredictions(game, predict) if predict else None
+        self._thinker: Thinker | None = None
+        self._settings: TimeSettings | None = None
+        self._clocks: list[PlayerClock] = []  # empty without time settings
+        self._live: LiveAnalysis | None = None
+        self._placing: Placing | None = None
+        self._resign_below = resign_below
+        self._resignations = self._new_resignations()
+
+    @property
+    def busy(self) -> bool:
+        """Whether it is placing a handicap, or has an unfinished analysis."""
+        return self._placing is not None or (self._live is not None and not self._ready().analysis.finished)
+
+    def obey(self, line: str, arrived: float) -> bool:
+        """Execute a line; returns False after ``quit``."""
+        command = parse_command(line)
+        while self._placing is not None and command is not None and command.name != "quit":
+            self.advance()
+        self.close()
+        if command is None:
+            return True
+        try:
+            if command.name not in COMMANDS:
+                raise GtpError("unknown command")
+            answer = getattr(self, f"_{COMMANDS[command.name]}")(command, arrived)
+            if answer is not None:
+                self._write(answered(command, answer))
+        except GtpError as error:
+            self._write(refused(command, error))
+        return command.name != "quit"
+
+    def close(self) -> None:
+        """End the current analysis, and place the rest of a handicap without thinking: a line has arrived, or the input
+        has ended.
+        """
+        while self._placing is not None:
+            self._place_on(self._placing, 1)
+        if self._live is not None:
+            self._live = None
+            self._write("")
+
+    def advance(self) -> None:
+        """Analyse for a slice, or think about the next stone of the handicap."""
+        if self._placing is not None:
+            self._place_on(self._placing, self._placing.simulations)
+        elif self._live is not None:
+            self._ready().slice()
+            self._report(self._live)
+
+    # Thinking.
+
+    def _ready(self) -> Thinker:
+        """The thinker; the first call creates it, which takes seconds."""
+        if self._thinker is None:
+            self._thinker = self._make_thinker(simulations_in(MEGABYTES))
+        return self._thinker
+
+    def _turn_to(self, state: States, allowed: Sequence[int] | None = None) -> Thinker:
+        """The thinker, set to this position and restricted to these moves."""
+        thinker = self._ready()
+        if not np.array_equal(thinker.analysis.state, state):
+            thinker.analysis.begin(state)
+        thinker.analysis.consider_only(allowed or None)
+        return thinker
+
+    def _best(self, thinker: Thinker, deadline: float | None, live: LiveAnalysis | None = None) -> MoveAnalysis:
+        """The best move after thinking until the deadline, or without one for the engine's number of simulations."""
+        analysis = thinker.analysis
+        while not analysis.evaluated or not analysis.finished:
+            if deadline is None:
+                left = self._simulations - analysis.visits
+                if analysis.evaluated and left <= 0:
+                    break
+                thinker.slice(simulations=max(left, 1))
+            else:
+                seconds = deadline - time.monotonic()
+                if analysis.evaluated and not thinker.fits(seconds):
+                    break
+                thinker.slice(seconds=seconds)
+            if live is not None:
+                self._report(live)
+        return analysis.lines(1)[0]
+
+    def _chosen(
+        self, player: int, thinker: Thinker, arrived: float | None, live: LiveAnalysis | None = None
+    ) -> MoveAnalysis:
+        """The move to play: the best one, but no pass while something is left to capture or to play for.
+
+        Args:
+            arrived: when the command did, from which on time is shared out; None: there is no clock.
+        """
+        best = self._best(thinker, self._deadline(player, arrived), live)
+        if best.action != self._board.size**2 or (live is not None and live.wanted.allowed is not None):
+            return best
+        if self._board.rules.agreed:
+            return self._settling(player, best, arrived)
+        captures = self._board.liberties_of_dead(player)
+        if not captures:
+            return best
+        capture = self._best(self._turn_to(self._board.turned_to(player), captures), self._deadline(player, arrived))
+        return capture if capture.value >= best.value - CAPTURE_COST else best
+
+    def _settling(self, player: int, best: MoveAnalysis, arrived: float | None) -> MoveAnalysis:
+        """If players agree on dead stones: ``best``, a pass, unless the dead stones lose the game and something is left
+        to play for.
+        """
+        if not self._board.dead() or self._board.leads(player):
+            return best
+        found = self._best(self._turn_to(self._board.settled(player)), self._deadline(player, arrived))
+        return found if found.action in self._game.legal_actions(self._board.turned_to(player)) else best
+
+    def _deadline(self, player: int, arrived: float | None) -> float | None:
+        """The deadline for a move that was requested at ``arrived``; None without a clock."""
+        if not self._clocks or arrived is None:
+            return None
+        clock, now = self._clocks[player].clock, time.monotonic()
+        return now + allotted(replace(clock, remaining=max(clock.remaining - (now - arrived), 0.0)), OVERHEAD)
+
+    def _new_resignations(self) -> list[Resignation]:
+        return [Resignation(self._resign_below), Resignation(self._resign_below)]
+
+    def _place_on(self, placing: Placing, simulations: int) -> None:
+        """Think for a slice about a handicap stone, as if White passed in between; then place it, or answer after the
+        last one.
+        """
+        state = position_with(self._game, placing.points, [], player=0)
+        plays = self._game.legal_actions(state)[:-1].tolist()
+        if len(placing.points) == placing.count or not plays:
+            self._placing = None
+            self._write(f"={placing.identity} {self._handicap(placing.points)}\n")
+            return
+        thinker = self._turn_to(state, plays)
+        left = simulations - thinker.analysis.visits
+        if not thinker.analysis.evaluated or (left > 0 and not thinker.analysis.finished):
+            thinker.slice(simulations=max(left, 1))
+        else:
+            placing.points.append(thinker.analysis.lines(1)[0].action)
+
+    def _report(self, live: LiveAnalysis) -> None:
+        """Write the analysis if a report is due."""
+        now, wanted, analysis = time.monotonic(), live.wanted, self._ready().analysis
+        if wanted.seconds is None or not analysis.evaluated or not (now >= live.due or analysis.finished):
+            return
+        live.due = now + wanted.seconds
+        lines = [
+            line
+            for place, line in enumerate(analysis.lines(wanted.most))
+            if line.visits or place < max(wanted.least, 1)
+        ]
+        if not lines:
+            return
+        if self._predictions is None or not wanted.kata:
+            self._write(info(self._game, lines, kata=wanted.kata, score_leads={}))
+            return
+        self._predictions.update(analysis.state, [line.action for line in lines])
+        ownership = self._predictions.ownership if wanted.ownership else None
+        self._write(info(self._game, lines, kata=True, score_leads=self._predictions.score_leads, ownership=ownership))
+
+    def _move(self, player: int, action: int) -> str:
+        """Make a move on the board, keeping the search tree; returns the move's name."""
+        before = self._board.turned_to(player)
+        self._board.play(player, action)
+        if self._thinker is not None and np.array_equal(self._thinker.analysis.state, before):
+            self._thinker.analysis.play(action)
+        return self._game.action_name(action)
+
+    def _move_on_the_clock(
+        self,
+        player: int,
+        thinker: Thinker,
+        arrived: float,
+        live: LiveAnalysis | None = None,
+        *,
+        may_resign: bool = True,
+    ) -> str:
+        """Think as long as the clock allows, and play the best move or resign; returns the move's name."""
+        best = self._chosen(player, thinker, arrived, live)
+        if may_resign and self._resignations[player].wanted(best.value):
+            self._board.resign(player)
+            answer = RESIGN
+        else:
+            answer = self._move(player, best.action)
+        if self._clocks:
+            self._clocks[player].spent(time.monotonic() - arrived)
+        return answer
+
+    def _begin_clocks(self, settings: TimeSettings | None) -> None:
+        self._clocks = [PlayerClock(settings), PlayerClock(settings)] if settings else []
+
+    # The commands of ``COMMANDS``: each returns its answer, or None if it has answered itself.
+
+    def _hello(self, command: Command, arrived: float) -> str | None:
+        return self._greeting.answer(command)
+
+    def _boardsize(self, command: Command, arrived: float) -> str:
+        if parse_whole(command.only()) != self._board.size:
+            raise GtpError("unacceptable size")
+        return self._clear_board(command, arrived)
+
+    def _clear_board(self, command: Command, arrived: float) -> str:
+        self._ready()
+        self._board.begin()
+        self._begin_game()
+        return ""
+
+    def _begin_game(self) -> None:
+        self._begin_clocks(self._settings)
+        self._resignations = self._new_resignations()
+
+    def _game_over(self, command: Command, arrived: float) -> str:
+        self._begin_game()
+        return ""
+
+    def _komi(self, command: Command, arrived: float) -> str:
+        self._board.set_komi(parse_decimal(command.only()))
+        return ""
+
+    def _get_komi(self, command: Command, arrived: float) -> str:
+        return f"{self._board.komi:.1f}"
+
+    def _get_rules(self, command: Command, arrived: float) -> str:
+        return self._board.rules.text()
+
+    def _set_rules(self, command: Command, arrived: float) -> str:
+        self._board.set_rules(*parse_rules(command.words, self._board.rules))
+        return ""
+
+    def _play(self, command: Command, arrived: float) -> str:
+        player, vertex = command.exactly(2)
+        if vertex.lower() == RESIGN:
+            self._board.resign(player_of(player))
+        else:
+            self._move(player_of(player), action_of(self._game, vertex))
+        return ""
+
+    def _undo(self, command: Command, arrived: float) -> str:
+        self._board.undo()
+        return ""
+
+    def _genmove(self, command: Command, arrived: float) -> str:
+        player, cleanup = player_of(command.only()), command.name == "kgs-genmove_cleanup"
+        allowed = self._board.liberties_of_dead(player) if cleanup else None
+        thinker = self._turn_to(self._board.turned_to(player), allowed)
+        return self._move_on_the_clock(player, thinker, arrived, may_resign=not cleanup)
+
+    def _reg_genmove(self, command: Command, arrived: float) -> str:
+        player = player_of(command.only())
+        return self._game.action_name(self._chosen(player, self._turn_to(self._board.turned_to(player)), None).action)
+
+    def _analyze(self, command: Command, arrived: float) -> None:
+        self._live, _ = self._begin_analysis(command, arrived)
+
+    def _genmove_analyze(self, command: Command, arrived: float) -> None:
+        live, thinker = self._begin_analysis(command, arrived)
+        self._write(f"play {self._move_on_the_clock(live.wanted.player, thinker, arrived, live)}\n")
+
+    def _begin_analysis(self, command: Command, arrived: float) -> tuple[LiveAnalysis, Thinker]:
+        kata = command.name.startswith("kata")
+        wanted = parse_wanted(self._game, command.words, player=self._board.player, kata=kata)
+        state = self._board.turned_to(wanted.player)
+        legal = self._game.legal_actions(state).tolist()
+        allowed = None if wanted.allowed is None else [action for action in legal if action in wanted.allowed]
+        thinker = self._turn_to(state, allowed)
+        self._write(f"={command.identity}")
+        return LiveAnalysis(wanted=wanted, due=arrived + (wanted.seconds or 0.0)), thinker
+
+    def _fixed_handicap(self, command: Command, arrived: float) -> str:
+        self._board.require_empty()
+        return self._handicap(handicap_points(self._board.size, parse_whole(command.only())))
+
+    def _place_free_handicap(self, command: Command, arrived: float) -> None:
+        """Place the handicap that the network prefers. An empty line or ``quit`` ends it; other lines wait."""
+        self._board.require_empty()
+        count = parse_whole(command.only())
+        if not 2 <= count < self._board.size**2:
+            raise GtpError("invalid number of stones")
+        simulations = max(self._simulations * min(HANDICAP_MOVES, count) // count, 1)
+        self._placing = Placing(identity=command.identity, count=count, simulations=simulations)
+
+    def _set_free_handicap(self, command: Command, arrived: float) -> str:
+        self._board.require_empty()
+        points = [action_of(self._game, word) for word in command.words]
+        if not 2 <= len(points) == len(set(points)) or self._board.size**2 in points:
+            raise GtpError("bad vertex list")
+        self._handicap(points)
+        return ""
+
+    def _handicap(self, points: Sequence[int]) -> str:
+        self._board.place_handicap(points)
+        return self._names(points)
+
+    def _names(self, points: Sequence[int]) -> str:
+        return " ".join(self._game.action_name(point) for point in points)
+
+    def _time_settings(self, command: Command, arrived: float) -> str:
+        parse = parse_kgs_time_settings if command.name.startswith("kgs") else parse_time_settings
+        self._settings = parse(command)
+        self._begin_clocks(self._settings)
+        return ""
+
+    def _time_left(self, command: Command, arrived: float) -> str:
+        player, seconds, moves = command.exactly(3)
+        left, count = parse_decimal(seconds), parse_whole(moves)
+        if not self._clocks:
+            self._begin_clocks(TimeSettings(main=left))
+        self._clocks[player_of(player)].set_left(max(left, 0.0), count)
+        return ""
+
+    def _final_score(self, command: Command, arrived: float) -> str:
+        return self._board.final_score()
+
+    def _final_status_list(self, command: Command, arrived: float) -> str:
+        status = command.only()
+        if status not in ("alive", "dead", "seki"):
+            raise GtpError(f"syntax error: {status!r} is not alive, dead or seki")
+        dead = self._board.dead()
+        listed = {"alive": [chain for chain in self._board.chains() if chain not in dead], "dead": dead, "seki": []}[
+            status
+        ]
+        return "\n".join(self._names(chain) for chain in listed)
+
+    def _loadsgf(self, command: Command, arrived: float) -> str:
+        words = command.words
+        before = parse_whole(words[-1], least=1) if len(words) > 1 and words[-1].isdigit() else None
+        if not words:
+            raise GtpError("syntax error: it needs a file")
+        self._board.load(Path(" ".join(words if before is None else words[:-1])), before)
+        return ""
+
+    def _showboard(self, command: Command, arrived: float) -> str:
+        return "\n" + self._game.render(self._board.state)

@@ -1,0 +1,61 @@
+"""The predictions of the Go engine's network about the end of the game: made only when a program asks for them."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from keima.games.game import Game, States
+from keima.games.go.rules import score_lead
+from keima.networks.predictions import Predict, Predictions
+
+MOVES_PER_UPDATE = 8  # the most moves whose positions the network evaluates, so that an update takes little time
+
+
+class PositionPredictions:
+    """The predictions of one position at a time, kept until there is another position.
+
+    Args:
+        game: Go.
+        predict: the network.
+    """
+
+    def __init__(self, game: Game, predict: Predict) -> None:
+        self._game, self._predict = game, predict
+        self._state = game.initial_state()
+        self._here: Predictions | None = None
+        self._score_leads: dict[int, float] = {}
+
+    @property
+    def ownership(self) -> NDArray[np.float32] | None:
+        """Whose each point will be, ``[H * W]`` from 1, the mover's, to -1; None if the network does not predict it."""
+        return None if self._here is None or self._here.ownership is None else self._here.ownership[0]
+
+    @property
+    def score_leads(self) -> dict[int, float]:
+        """By how many points the player to move will win, by action; empty if the network does not predict it."""
+        return self._score_leads
+
+    def update(self, state: States, actions: Sequence[int]) -> None:
+        """Predict a position, and what follows the first of these actions without a prediction."""
+        if self._here is None or not np.array_equal(state, self._state):
+            self._state, self._score_leads = state.copy(), {}
+            self._here = self._predict(self._game.observe(state)[None])
+        if self._here.score_leads is None:
+            return
+        fresh = [action for action in actions if action not in self._score_leads][:MOVES_PER_UPDATE]
+        after = [self._after(action) for action in fresh]
+        if after:
+            leads = self._predict(np.stack([self._game.observe(each) for each in after])).score_leads
+            assert leads is not None
+            for action, each, lead in zip(fresh, after, leads.tolist(), strict=True):
+                self._score_leads[action] = self._result(each) if self._game.terminal(each) else -lead
+
+    def _after(self, action: int) -> States:
+        state = self._state.copy()
+        self._game.play(state, action)
+        return state
+
+    def _result(self, end: States) -> float:
+        """The result of a finished game for the player to move in the current position."""
+        return score_lead(end) * (1 - 2 * self._game.current_player(self._state))

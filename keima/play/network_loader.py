@@ -1,0 +1,143 @@
+"""Loads the network to measure: from a run, a model's file, or a file of weights next to a run's settings."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from keima.config.load import load_settings
+from keima.config.own_modules import FOLDER as MODULES
+from keima.config.own_modules import keep_copies
+from keima.config.schema import SearchSettings
+from keima.games import Game, load_game
+from keima.networks.files.model_file import (
+    CorruptModel,
+    Model,
+    describe_model,
+    load_weights,
+    save_safetensors,
+)
+from keima.networks.files.model_heading import model_path_of_run
+from keima.play.arena.match_benchmark import Entrant
+from keima.play.arena.players import NetworkSpec, read_model
+from keima.play.arena.score_benchmark import model_of_weights
+
+SETTINGS = "config.yaml"  # of a run, in its folder
+UNKNOWN_RUN = SearchSettings(algorithm="gumbel")
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlayableNetwork:
+    """A network, its file, and its search settings."""
+
+    game: Game
+    model: Model
+    path: Path
+    search: SearchSettings
+
+    def spec(self, num_simulations: int, algorithm: str | None) -> NetworkSpec:
+        """The network as a player; ``algorithm`` overrides its own search."""
+        search = self.search.model_copy(update={"algorithm": algorithm}) if algorithm else self.search
+        return NetworkSpec(model=self.path.resolve(), search=search, num_simulations=num_simulations)
+
+
+def network_from_run(run: Path, version: int | None = None) -> PlayableNetwork:
+    """A run's model, by default the newest that was accepted.
+
+    Raises:
+        ValueError, OSError: there is none, or it cannot be read.
+    """
+    return network_from_model(model_path_of_run(run, version))
+
+
+def network_from_model(path: Path) -> PlayableNetwork:
+    """The model in a file, with the search settings of its run if the file is in a run's folder.
+
+    Raises:
+        ValueError, OSError: it is none, or cannot be read.
+    """
+    model, config = read_model(path), path.resolve().parent.parent / SETTINGS
+    keep_copies(path.parent / MODULES)
+    return fitted(model, path, load_settings(config).search if config.is_file() else UNKNOWN_RUN)
+
+
+def network_at(path: Path) -> PlayableNetwork:
+    """The newest model of the run in a folder, or the model in a file.
+
+    Raises:
+        ValueError, OSError: there is none, or it cannot be read.
+    """
+    return network_from_run(path) if path.is_dir() else network_from_model(path)
+
+
+def network_from_weights(path: Path, config: Path | None, folder: Path) -> PlayableNetwork:
+    """The network in a state dictionary, saved as a model in ``folder``.
+
+    Args:
+        path: the file, which holds weights and nothing else.
+        config: settings that name the game and the network; by default those next to the file. Without any it can only
+            be 2048's network.
+
+    Raises:
+        ValueError, OSError: it cannot be read, or it is not known of which network it is.
+    """
+    weights, settings_path = load_weights(path), config or path.resolve().parent / SETTINGS
+    search = UNKNOWN_RUN
+    if config or settings_path.is_file():
+        settings = load_settings(settings_path)
+        game, search = load_game(settings.game.name, **settings.game.options), settings.search
+        model = Model(description=describe_model(game, settings.network.arguments(), 0), weights=weights)
+    else:
+        try:
+            model = model_of_weights(load_game("twenty48"), weights)
+        except ValueError as error:
+            raise ValueError(
+                f"{path} holds only weights, and there is no {SETTINGS} next to it to name their game and network: "
+                f"name the settings of its run with --config FILE. (It is no network for 2048 on 4 x 4 either: {error})"
+            ) from error
+    file = folder / "model.safetensors"
+    save_safetensors(file, model)
+    try:
+        return fitted(model, file, search)
+    except CorruptModel as error:
+        raise ValueError(f"{path} does not fit the network that {settings_path} describes: {error}") from error
+
+
+def fitted(model: Model, path: Path, search: SearchSettings) -> PlayableNetwork:
+    """A model after checking that its weights fit its network, here and not in other processes.
+
+    Raises:
+        CorruptModel: they are not.
+        ValueError: there is no such game.
+    """
+    game = load_game(model.description.game, **model.description.options)
+    model.build(game)
+    return PlayableNetwork(game=game, model=model, path=path, search=search)
+
+
+def earlier_versions(run: Path, versions: Sequence[int], num_simulations: int, algorithm: str | None) -> list[Entrant]:
+    """A run's models as opponents.
+
+    Raises:
+        ValueError, OSError: one is not there, or cannot be read.
+    """
+    return [
+        Entrant(name=f"version-{version}", spec=network_from_run(run, version).spec(num_simulations, algorithm))
+        for version in versions
+    ]
+
+
+def others(paths: Sequence[Path], game: Game, num_simulations: int, algorithm: str | None) -> list[Entrant]:
+    """Other runs' newest models, or models in files, as opponents named by their paths.
+
+    Raises:
+        ValueError, OSError: one is not there, cannot be read, or plays another game.
+    """
+    found = []
+    for path in paths:
+        other = network_at(path)
+        if (other.game.name, other.game.options) != (game.name, game.options):
+            raise ValueError(
+                f"--against: {path} plays {other.game.name} {other.game.options}, not {game.name} {game.options}"
+            )
+        found.append(Entrant(name=str(path), spec=other.spec(num_simulations, algorithm)))
+    return found

@@ -1,0 +1,1 @@
+"""Keima as a chess engine: the Universal Chess Interface."""

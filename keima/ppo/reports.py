@@ -1,0 +1,80 @@
+"""The reports of PPO's rounds, and their observers."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from keima.ppo.rollout import Episode
+
+
+@dataclass(frozen=True, kw_only=True)
+class EpisodesReport:
+    """The totals of some episodes."""
+
+    count: int
+    rewards: float
+    steps: float
+    figures: dict[str, float]  # reported by the worlds
+
+    def __add__(self, other: "EpisodesReport") -> "EpisodesReport":
+        figures = {name: value + other.figures[name] for name, value in self.figures.items()}
+        return EpisodesReport(
+            count=self.count + other.count,
+            rewards=self.rewards + other.rewards,
+            steps=self.steps + other.steps,
+            figures=figures,
+        )
+
+    def mean(self, name: str = "") -> float:
+        """The mean of a figure per episode, or without a name of the reward."""
+        return (self.figures[name] if name else self.rewards) / max(1, self.count)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RoundReport:
+    """One round: acting, and learning from it."""
+
+    round: int
+    steps: int  # of all worlds of all ranks
+    total_steps: int  # since the run began
+    episodes_over: int  # since the run began
+    episodes_planned: int
+    world_size: int
+    seconds: float  # since the run began, without interruptions
+    steps_per_second: float
+    acting_share: float  # of the time
+    explained_variance: float
+    learning: dict[str, float]  # losses and other figures
+    episodes: EpisodesReport  # that ended in this round
+
+    def scalars(self) -> dict[str, float]:
+        """Every number under the name ``section/figure``."""
+        run = ("total_steps", "episodes_over", "world_size", "seconds", "steps_per_second", "acting_share")
+        figures = {f"run/{name}": float(getattr(self, name)) for name in run}
+        figures |= {f"learning/{name}": value for name, value in self.learning.items()}
+        figures["learning/explained_variance"] = self.explained_variance
+        if self.episodes.count:
+            figures["episodes/reward"] = self.episodes.mean()
+            figures["episodes/steps"] = self.episodes.steps / self.episodes.count
+            figures |= {f"episodes/{name}": self.episodes.mean(name) for name in self.episodes.figures}
+            if self.episodes.figures.get("closed"):
+                figures["episodes/win_rate"] = self.episodes.figures["won"] / self.episodes.figures["closed"]
+        return figures
+
+
+class PPOObserver(Protocol):
+    """An observer of a run."""
+
+    def round(self, report: RoundReport) -> None:
+        """Called after each round."""
+
+    def close(self) -> None:
+        """Called at the end of the session."""
+
+
+def summed_up(episodes: Sequence[Episode], names: Sequence[str]) -> list[float]:
+    """The totals of episodes, rewards, steps and each named figure."""
+    totals = [
+        [1.0, episode.reward, float(episode.steps), *(episode.figures[name] for name in names)] for episode in episodes
+    ]
+    return [sum(column) for column in zip(*totals, strict=True)] if totals else [0.0] * (3 + len(names))

@@ -1,0 +1,114 @@
+"""The results of a PPO run, as lines, curves, and a page."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from rich.text import Text
+
+from keima.base.formats import FAINT, TITLE, duration, table
+from keima.ppo.files import LastEpisode, read_episode
+from keima.ppo.rounds import Round
+from keima.ppo.worlds.trading_kernels import LONG_CLOSED, LONG_OPENED, SHORT_CLOSED, SHORT_OPENED, TRADES
+from keima.report.charts.page import as_html, as_list, filled
+from keima.report.charts.png import picture
+from keima.report.charts.run_charts import AXES as ALL_AXES
+from keima.report.charts.run_charts import Curve, DrawnChart, RunCharts, ppo_charts, rounded
+from keima.report.metrics import PPO_METRICS, columns, money
+from keima.report.tables import trends
+
+PART_AT_END = 10  # the summary's means are over the last tenth of the rounds
+GREEN, RED = 2, 4  # colours of charts
+TRADE_MARKS = (  # purchases point upwards; closing trades are hollow
+    (TRADES[LONG_OPENED], GREEN, "up", False),
+    (TRADES[LONG_CLOSED], GREEN, "down", True),
+    (TRADES[SHORT_OPENED], RED, "down", False),
+    (TRADES[SHORT_CLOSED], RED, "up", True),
+)
+AXES = {"run/total_steps": "steps"} | ALL_AXES  # steps first
+EPISODE, BAR = "The last whole episode", "episode/bar"
+
+Rounds = Sequence[Round]
+
+
+PPO_COLUMNS = columns(PPO_METRICS)
+SUMMARY_MEANS = ("episodes/reward", "episodes/profit", "episodes/win_rate")  # of the summary
+TRENDS = ("episodes/reward", "learning/entropy", "learning/value_loss")  # with a sparkline
+
+
+def mean_at_end(rounds: Rounds, name: str) -> float | None:
+    """The mean of a figure over the last tenth of the rounds that have it."""
+    known = [row[name] for row in rounds if row.get(name) is not None]
+    last = known[-max(1, len(known) // PART_AT_END) :]
+    return sum(last) / len(last) if last else None
+
+
+def summary(rounds: Rounds, folder: Path) -> list[tuple[str, str]]:
+    """The results of the run, as titles and texts."""
+    last, episode = rounds[-1], read_episode(folder)
+    lines = [("Run", str(folder)), ("Episodes", f"{last['run/episodes_over']:,.0f} in {duration(last['run/seconds'])}")]
+    lines.append(("Steps", f"{last['run/total_steps']:,.0f} of all worlds"))
+    for metric in (metric for metric in PPO_METRICS if metric.name in SUMMARY_MEANS):
+        mean = mean_at_end(rounds, metric.name)
+        if mean is not None:
+            shown = f"{metric.format(mean)}, the mean over the last tenth of the rounds"
+            lines.append((f"{metric.title} at the end", shown))
+    if episode:
+        market = episode.capital * (episode.closes[-1] / episode.closes[0] - 1)
+        own = money(episode.worths[-1] - episode.capital)
+        lines.append(("Last whole episode", f"{own}; who had bought and held: {money(market)}"))
+    return lines
+
+
+def episode_charts(episode: LastEpisode) -> tuple[list[DrawnChart], dict[str, list[float | None]]]:
+    """The account's worth, and its trades on the prices, with their figures; empty for an episode of one bar."""
+    if len(episode.closes) < 2:
+        return [], {}
+    kinds = {trade.kind for trade in episode.trades}
+    marks = [
+        Curve(name=kind, figure=f"episode/{kind}", mark=mark, hollow=hollow, colour=colour)
+        for kind, colour, mark, hollow in TRADE_MARKS
+        if kind in kinds
+    ]
+    worth = (Curve(name="account", figure="episode/worth"), Curve(name="buy and hold", figure="episode/held"))
+    price = (Curve(name="", figure="episode/price"), *marks)
+    charts = [
+        DrawnChart(section=EPISODE, title=title, unit=unit, curves=curves, over=BAR, over_name="bar")
+        for title, unit, curves in (("Worth", "money", worth), ("Price", "", price))
+    ]
+    traded = {kind: {trade.bar: trade.price for trade in episode.trades if trade.kind == kind} for kind in kinds}
+    bars = range(1, len(episode.closes) + 1)
+    return charts, {
+        BAR: list(map(float, bars)),
+        "episode/worth": [rounded(worth) for worth in episode.worths],
+        "episode/held": [rounded(episode.capital * close / episode.closes[0]) for close in episode.closes],
+        "episode/price": [rounded(close) for close in episode.closes],
+        **{f"episode/{kind}": [rounded(prices.get(bar)) for bar in bars] for kind, prices in traded.items()},
+    }
+
+
+def charts(rounds: Rounds, folder: Path) -> RunCharts:
+    """All charts."""
+    training, episode = ppo_charts(folder.resolve().name, rounds), read_episode(folder)
+    drawn, figures = episode_charts(episode) if episode else ([], {})
+    return replace(training, charts=[*drawn, *training.charts], figures={**figures, **training.figures})
+
+
+def page(rounds: Rounds, folder: Path) -> str:
+    """The run as one self-contained page."""
+    name, table_of_rounds = folder.resolve().name, as_html("Rounds", PPO_COLUMNS, rounds)
+    return filled(name, as_list(summary(rounds, folder)), [charts(rounds, folder)], AXES, table_of_rounds)
+
+
+def drawn(rounds: Rounds, folder: Path) -> bytes:
+    """The run's charts as a PNG file."""
+    return picture(folder.resolve().name, [charts(rounds, folder)], next(iter(AXES.items())))
+
+
+def report(rounds: Rounds, folder: Path, *, last: int, width: int) -> list[Text]:
+    """The table of the ``last`` rounds, sparklines over all of them, and the summary."""
+    lines = [Text(f"The last {last} of {len(rounds):,} rounds:", FAINT)] if len(rounds) > last else []
+    lines += [*table(PPO_COLUMNS, rounds[-last:], width), Text()]
+    lines += trends(TRENDS, PPO_METRICS, rounds, width)
+    titles = summary(rounds, folder)
+    return [*lines, Text(), *(Text.assemble((f"{title:<20}", FAINT), (text, TITLE)) for title, text in titles)]

@@ -1,0 +1,24 @@
+"""The rounds of a PPO run, from its training_stats.json. Imports no compiled code."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from keima.report.files.row_file import rows_in
+
+# A row of training_stats.json: "round", and each number of the report, or None, under "section/figure".
+Round = dict[str, Any]
+
+
+def read_rounds(path: Path) -> list[Round] | None:
+    """The rounds in a statistics file; None if it holds something else.
+
+    Raises:
+        OSError: it is missing or may not be read.
+    """
+    try:
+        rows = [json.loads(row) for row in rows_in(path)]
+    except (ValueError, RecursionError):
+        return None
+    whole = bool(rows) and all(isinstance(row, dict) and isinstance(row.get("round"), int) for row in rows)
+    return rows if whole else None

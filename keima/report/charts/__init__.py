@@ -1,0 +1,1 @@
+"""Curves and pages: HTML, PNG, and the data of the charts in a browser."""

@@ -1,0 +1,232 @@
+"""The charts of a run and the figures that they draw: for charts.js as JSON, and for pictures."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+from keima.base.formats import count, percent
+from keima.report.cost import core_hours
+from keima.report.limits import time_shares
+from keima.report.metrics import CHARTS, METRICS, PPO_CHARTS, PPO_METRICS, Chart, Format, Metric, money
+
+if TYPE_CHECKING:
+    from keima.report.charts.calibration import Bin
+
+LEARNING, HEALTH = "Learning", "Speed and time"
+HEALTH_CHARTS = (
+    *(chart for chart in CHARTS if chart.title in ("Games per second", "Plies per game", "Positions in the window")),
+    Chart(title="Network evaluations per second", curves=(("", "workers/evaluations_per_second"),), format=count),
+    Chart(title="Positions learned per second", curves=(("", "learner/samples_per_second"),), format=count),
+    Chart(
+        title="How the main node spends its time",
+        curves=(
+            ("waiting for games", "time/games"),
+            ("learning", "time/learning"),
+            ("measuring strength", "time/evaluating"),
+        ),
+        format=percent,
+    ),
+)
+LEARNING_CHARTS = tuple(chart for chart in CHARTS if chart not in HEALTH_CHARTS)
+TIME = "run/seconds"
+AXES = {  # what curves may be drawn over: figures, and their names
+    TIME: "time",
+    "run/total_games": "games",
+    "run/total_positions": "positions",
+    "iteration": "iterations",
+    "run/core_hours": "core hours",
+    "run/total_steps": "steps",
+}
+REACHED = "self_play/reached_"  # how the shares of games that reach a tile are called
+TILES_DRAWN = 5
+EXPECTED, EVEN, WON, WON_MARGIN = (f"calibration/{name}" for name in ("expected", "even", "won", "won_margin"))
+DIGITS = 6  # of a number in the curves
+UNITS: dict[Format, str] = {percent: "share", money: "money"}
+
+Figures = Mapping[str, float]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Curve:
+    """One figure over another, as a line or as marks."""
+
+    name: str  # empty: that of the chart
+    figure: str
+    margin: str = ""  # the figure with half the width of its interval
+    help: str = ""
+    mark: str = ""  # "up" or "down": triangles instead of a line
+    hollow: bool = False  # of triangles
+    colour: int | None = None  # None: the next one
+    shared: bool = False  # equal in all runs, and drawn once
+
+
+@dataclass(frozen=True, kw_only=True)
+class DrawnChart:
+    """Curves over one pair of axes."""
+
+    section: str  # the heading
+    title: str
+    curves: Sequence[Curve]
+    unit: str = ""  # of the values: "share", "money", or none
+    over: str = ""  # the figure of the axis below; empty: the one that is chosen for all
+    over_name: str = ""
+    over_unit: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RowsPart:
+    """What is drawn in one colour in the rows of a chart."""
+
+    name: str
+    colour: int
+    heights: Sequence[Sequence[float]]  # in each row, in each span of time; 0: nothing
+
+
+@dataclass(frozen=True, kw_only=True)
+class RowsChart:
+    """A row for each of several things over time."""
+
+    section: str  # the heading
+    title: str
+    rows: Sequence[str]  # their names, from the top
+    ends: Sequence[float]  # of the spans of time, in seconds; the first one begins at 0
+    most: float  # the height that fills a row
+    parts: Sequence[RowsPart]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunCharts:
+    """What is drawn of a run."""
+
+    name: str
+    charts: Sequence[DrawnChart]
+    figures: Mapping[str, Sequence[float | None]]  # columns of numbers; those over the same axis are equally long
+    rows: Sequence[RowsChart] = ()
+
+    def as_json(self) -> dict[str, Any]:
+        """The same for charts.js."""
+        charts, rows = [asdict(chart) for chart in self.charts], [asdict(chart) for chart in self.rows]
+        return {"name": self.name, "charts": charts, "figures": dict(self.figures), "rows": rows}
+
+
+def run_charts(name: str, rows: Sequence[Figures]) -> RunCharts:
+    """The charts of a run.
+
+    Args:
+        name: the run's name.
+        rows: its iterations, as ``metrics.jsonl`` has them.
+    """
+    rows = with_time_and_cost(rows)
+    charts = chart_list(rows)
+    return RunCharts(name=name, charts=charts, figures=figures_of(charts, rows))
+
+
+def with_time_and_cost(rows: Sequence[Figures]) -> list[Figures]:
+    """The rows with what follows from several of them: core hours, and how the main node spent each iteration."""
+    spent = [time_shares(pair) for pair in pairwise(rows)]
+    shares = [
+        {"time/games": each.games, "time/learning": each.learning, "time/evaluating": each.evaluating} if each else {}
+        for each in (None, *spent)
+    ]
+    costs = zip(rows, core_hours(rows), shares, strict=False)
+    return [{**row, "run/core_hours": hours, **share} for row, hours, share in costs]
+
+
+def ppo_charts(name: str, rounds: Sequence[Mapping[str, Any]]) -> RunCharts:
+    """The charts of a PPO run; a round stands for an iteration.
+
+    Args:
+        name: the run's name.
+        rounds: its rounds, as its ``training_stats.json`` has them.
+    """
+    rows = [{**row, "iteration": row["round"]} for row in rounds]
+    health = [chart for chart in PPO_CHARTS if chart.title == "Steps per second"]
+    learning = [chart for chart in PPO_CHARTS if chart not in health]
+    charts = [*described(LEARNING, learning, PPO_METRICS), *described(HEALTH, health, PPO_METRICS)]
+    return RunCharts(name=name, charts=charts, figures=figures_of(charts, rows))
+
+
+def calibration_charts(name: str, bins: Sequence["Bin"]) -> RunCharts:
+    """The actual wins of a run over those that search expected: on the diagonal, search is well calibrated. Empty with
+    fewer than two bins.
+    """
+    if len(bins) < 2:
+        return RunCharts(name=name, charts=[], figures={})
+    won = Curve(name="won", figure=WON, margin=WON_MARGIN, help="on the line, search is well calibrated")
+    chart = DrawnChart(
+        section="Calibration",
+        title="Wins by what was expected",
+        unit="share",
+        curves=(won, Curve(name="as expected", figure=EVEN, shared=True)),
+        over=EXPECTED,
+        over_name="expected wins",
+        over_unit="share",
+    )
+    expected = [0.0, *(rounded(each.expected) for each in bins), 1.0]
+    actual = [None, *(rounded(each.won) for each in bins), None]
+    margins = [None, *(rounded(each.margin) for each in bins), None]
+    figures = {EXPECTED: expected, EVEN: expected, WON: actual, WON_MARGIN: margins}
+    return RunCharts(name=name, charts=[chart], figures=figures)
+
+
+def chart_list(rows: Sequence[Figures]) -> list[DrawnChart]:
+    """The charts of a run, section by section, also those that it has no figures for."""
+    learning = described(LEARNING, (*LEARNING_CHARTS, *tile_charts(rows)), METRICS)
+    return [*learning, *described(HEALTH, HEALTH_CHARTS, METRICS)]
+
+
+def tile_charts(rows: Sequence[Figures]) -> list[Chart]:
+    """The shares of games that reach the largest tiles; empty for games without tiles."""
+    reached = {name for row in rows for name, share in row.items() if name.startswith(REACHED) and share > 0}
+    tiles = sorted(int(name.removeprefix(REACHED)) for name in reached if name.removeprefix(REACHED).isdecimal())
+    curves = tuple((str(tile), f"{REACHED}{tile}") for tile in tiles[-TILES_DRAWN:])
+    return [Chart(title="Games that reach a tile", curves=curves, format=percent)] if curves else []
+
+
+def described(section: str, charts: Sequence[Chart], metrics: Sequence[Metric]) -> list[DrawnChart]:
+    """The charts with the margins and help texts of their metrics, under one heading."""
+    known = {metric.name: metric for metric in metrics}
+    found = []
+    for chart in charts:
+        first = known.get(chart.curves[0][1])
+        shown = chart.format or (first.format if first else None)
+        curves = [_curve(name, figure, known.get(figure)) for name, figure in chart.curves]
+        unit = UNITS.get(shown, "") if shown else ""
+        found.append(DrawnChart(section=section, title=chart.title, unit=unit, curves=curves))
+    return found
+
+
+def _curve(name: str, figure: str, metric: Metric | None) -> Curve:
+    return Curve(name=name, figure=figure, margin=metric.margin if metric else "", help=metric.help if metric else "")
+
+
+def figures_of(
+    charts: Sequence[DrawnChart], rows: Sequence[Mapping[str, float | None]]
+) -> dict[str, list[float | None]]:
+    """The columns of the axes and of all figures that some curve shows, with their margins, without empty ones."""
+    curves = [curve for chart in charts for curve in chart.curves]
+    names = dict.fromkeys((*AXES, *(curve.figure for curve in curves), *(curve.margin for curve in curves)))
+    columns = {name: [rounded(row.get(name)) for row in rows] for name in names if name}
+    return {name: column for name, column in columns.items() if any(value is not None for value in column)}
+
+
+def merged(runs: Sequence[RunCharts]) -> list[DrawnChart]:
+    """The charts of all runs; one that several runs have gets the curves of all."""
+    found: dict[str, DrawnChart] = {}
+    for chart in (chart for run in runs for chart in run.charts):
+        known = found.setdefault(chart.title, chart)
+        more = [curve for curve in chart.curves if curve not in known.curves]
+        found[chart.title] = replace(known, curves=[*known.curves, *more])
+    return list(found.values())
+
+
+def rounded(value: float | None) -> float | None:
+    """The number with few digits; None where there is none, for JSON has no other."""
+    return None if value is None or not math.isfinite(value) else float(f"{value:.{DIGITS}g}")
+
+
+def time_unit(seconds: float) -> tuple[float, str]:
+    """The unit of the time axis of a run that lasts so long: its seconds and its name."""
+    return (3600.0, "hours") if seconds >= 7200 else (60.0, "minutes")

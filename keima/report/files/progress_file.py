@@ -1,0 +1,72 @@
+"""The state of a run between its iterations, for programs that watch it: progress.json."""
+
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import ConfigDict, TypeAdapter, ValidationError
+
+from keima.base.files import read_limited, write_atomically
+from keima.base.reports import IterationReport, ProgressReport
+
+PROGRESS_NAME = "progress.json"
+EVENTS_KEPT = 100
+MOST_BYTES = 8 * 2**20  # thousands of workers
+
+
+@dataclass(frozen=True, kw_only=True)
+class LiveState:
+    """The content of the file."""
+
+    written: float  # seconds since 1970
+    report: ProgressReport
+    events: tuple[tuple[float, str], ...] = ()  # the newest last, with their times in seconds since 1970
+
+
+# A number that is not finite is a string in the file ("NaN"), because JSON has none.
+_STATES = TypeAdapter(list[LiveState], config=ConfigDict(ser_json_inf_nan="strings"))
+
+
+class UnreadableProgress(ValueError):
+    """A file is no progress file."""
+
+
+def read_progress(path: Path) -> LiveState:
+    """The last state that the run has written.
+
+    Raises:
+        UnreadableProgress: it is no such file.
+        OSError: it is missing or may not be read.
+    """
+    try:
+        (state,) = _STATES.validate_json(b"[" + read_limited(path, MOST_BYTES) + b"]")
+        return state
+    except ValidationError as error:
+        raise UnreadableProgress(f"{path} is no progress file: {error.errors()[0]['msg']}") from error
+    except ValueError as error:
+        raise UnreadableProgress(f"{path} is no progress file: {error}") from error
+
+
+class ProgressFile:
+    """Writes the newest progress report to the file, with the newest events; a power cut may lose it."""
+
+    def __init__(self, path: Path, *, clock: Callable[[], float] = time.time) -> None:
+        self._path, self._clock = path, clock
+        self._events: deque[tuple[float, str]] = deque(maxlen=EVENTS_KEPT)
+
+    def progress(self, report: ProgressReport) -> None:
+        """Replace the file."""
+        state = LiveState(written=self._clock(), report=report, events=tuple(self._events))
+        write_atomically(self._path, _STATES.dump_json([state])[1:-1], mode=0o644, durable=False)
+
+    def iteration(self, report: IterationReport) -> None:
+        """Iterations are kept elsewhere."""
+
+    def event(self, text: str) -> None:
+        """Add an event to the next report."""
+        self._events.append((self._clock(), text))
+
+    def close(self) -> None:
+        """The last state stays."""

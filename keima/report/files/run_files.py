@@ -1,0 +1,213 @@
+"""The files of a run for other programs: training_stats.json, metrics.jsonl and TensorBoard's event files.
+
+A run that is taken up again repeats the iterations after its last checkpoint. What a file says of an iteration and of
+later ones is dropped when that iteration is reported again.
+"""
+
+import json
+import math
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import ConfigDict, TypeAdapter, ValidationError
+
+from keima.base.reports import IterationReport, ProgressReport
+from keima.report.files.appended_file import AppendedFile
+from keima.report.files.row_file import RowFile, rows_in
+from keima.report.files.tensorboard import EventsWriter
+from keima.report.metrics import METRICS
+
+METRICS_NAME = "metrics.jsonl"
+EVENTS_FOLDER = "tensorboard"
+
+
+class UnreadableStats(ValueError):
+    """A file is no statistics file."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StatsRow(IterationReport):
+    """A row of training_stats.json: the report, and the run's plan at that time."""
+
+    iterations: int | None = None
+    seconds_left: float | None = None
+
+
+# A number that is not finite is a string in the file ("NaN"), because JSON has none.
+_ROWS = TypeAdapter(list[StatsRow], config=ConfigDict(ser_json_inf_nan="strings"))
+
+
+def read_stats(path: Path) -> list[StatsRow]:
+    """The iterations in a statistics file.
+
+    Raises:
+        UnreadableStats: it is no such file, or only part of one.
+        OSError: it is missing or may not be read.
+    """
+    found: list[StatsRow] = []
+    try:
+        for row in rows_in(path):
+            found += _ROWS.validate_json(b"[" + row + b"]")
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(map(str, (len(found), *first["loc"][1:])))
+        raise UnreadableStats(f"{path} is not a list of iterations: {place}: {first['msg']}") from error
+    except ValueError as error:
+        raise UnreadableStats(f"{path} is not a list of iterations: {error}") from error
+    return found
+
+
+def scalars(report: IterationReport) -> dict[str, float]:
+    """Every finite number of a report under the name ``section/figure``; unmeasured figures are left out."""
+    content = report.as_dict()
+    workers, _ = content.pop("workers"), content.pop("iteration")
+    sections: dict[str, dict[str, Any]] = {"run": {}}
+    for key, value in content.items():
+        if isinstance(value, dict):
+            parts = _score_figures(value.pop("score", None)) | _spike_figures(value.pop("spikes", None))
+            sections[key] = value | parts | _generalization_figures(value.pop("generalization", None))
+        else:
+            sections["run"][key] = value
+    sections["workers"] = {
+        "playing": sum(worker["state"] in ("playing", "evaluating") for worker in workers),
+        "processes": sum(worker["state"] not in ("error", "ended") for worker in workers),
+        "evaluations_per_second": sum(worker["evaluations_per_second"] for worker in workers),
+        "core_hours": sum(worker.get("core_hours", 0.0) for worker in workers),
+    }
+    figures = {f"{section}/{name}": value for section, values in sections.items() for name, value in values.items()}
+    return {
+        name: float(value) for name, value in figures.items() if isinstance(value, int | float) and math.isfinite(value)
+    }
+
+
+def _score_figures(score: dict[str, Any] | None) -> dict[str, float]:
+    """A score's figures by name; a milestone's is the share of games that have reached it."""
+    if score is None:
+        return {}
+    shares = {f"reached_{part['milestone']}": part["share"] for part in score["milestones"]}
+    return {f"score_{name}": score[name] for name in ("mean", "margin", "median", "best")} | shares
+
+
+def _spike_figures(spikes: dict[str, Any] | None) -> dict[str, float]:
+    """A spiking network's figures by name; each layer has its firing rate."""
+    if spikes is None:
+        return {}
+    layers = {f"firing_rate/{name}": rate for name, rate in spikes.pop("layers").items()}
+    return spikes | layers
+
+
+def _generalization_figures(found: dict[str, Any] | None) -> dict[str, float]:
+    """How well a network does on new positions, by name."""
+    return {f"generalization_{name}": figure for name, figure in (found or {}).items()}
+
+
+class _Record:
+    """An observer of iterations alone."""
+
+    def progress(self, report: ProgressReport) -> None:
+        """Nothing is recorded between iterations."""
+
+    def event(self, text: str) -> None:
+        """Events are kept elsewhere."""
+
+    def close(self) -> None:
+        """Nothing is left open."""
+
+
+class StatsFile(_Record):
+    """Writes training_stats.json: a list of iterations, one per line."""
+
+    def __init__(self, path: Path) -> None:
+        self._rows = RowFile(path, key="iteration")
+        self._plan: dict[str, Any] = {}
+
+    def progress(self, report: ProgressReport) -> None:
+        """Remember the run's plan for the next row."""
+        self._plan = {"iterations": report.iterations, "seconds_left": report.seconds_left}
+
+    def iteration(self, report: IterationReport) -> None:
+        """Add the iteration; rows that could not be written before are written now."""
+        self._rows.add(report.iteration, _line(StatsRow(**vars(report), **self._plan)))
+
+
+def earlier_rows(path: Path) -> list[StatsRow]:
+    """The iterations of earlier sessions; empty if the file cannot be read (``StatsFile`` then renames it)."""
+    try:
+        return read_stats(path)
+    except (OSError, UnreadableStats):
+        return []
+
+
+def _line(row: StatsRow) -> bytes:
+    return _ROWS.dump_json([row])[1:-1]
+
+
+class MetricsFile(_Record):
+    """Appends one flat JSON object per iteration to metrics.jsonl."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = AppendedFile(path)
+        self._begun = False
+
+    def iteration(self, report: IterationReport) -> None:
+        """Append the iteration."""
+        if not self._begun:
+            _drop_repeated(self._file.path, report.iteration)
+            self._begun = True
+        line = {"iteration": report.iteration, "time": time.time(), **scalars(report)}
+        self._file.append(json.dumps(line).encode() + b"\n")
+
+
+def _drop_repeated(path: Path, iteration: int) -> None:
+    """Remove the lines from ``iteration`` on, and an incomplete last line."""
+    if not path.exists():
+        return
+    end = 0
+    with path.open("r+b") as file:
+        for line in file:
+            if _line_iteration(line) >= iteration:
+                file.truncate(end)
+                return
+            end += len(line)
+
+
+def _line_iteration(line: bytes) -> float:
+    """The iteration of a line; infinity if the line is incomplete."""
+    try:
+        return int(json.loads(line)["iteration"]) if line.endswith(b"\n") else math.inf
+    except (ValueError, KeyError, TypeError):
+        return math.inf
+
+
+def read_metrics(path: Path) -> list[Mapping[str, float]]:
+    """The iterations in metrics.jsonl; lines that are no object of numbers, such as an incomplete last one, are left
+    out.
+    """
+    rows: list[Mapping[str, float]] = []
+    try:
+        lines = path.read_bytes().splitlines()
+    except OSError:
+        return []
+    for line in lines:
+        try:
+            row = json.loads(line)
+        except (ValueError, RecursionError):
+            continue
+        if isinstance(row, dict) and "iteration" in row:
+            row["run/iteration"] = row["iteration"]
+            rows.append({name: value for name, value in row.items() if type(value) in (int, float)})
+    return rows
+
+
+class EventFile(_Record):
+    """Writes the iterations' numbers for TensorBoard."""
+
+    def __init__(self, folder: Path) -> None:
+        self._events = EventsWriter(folder, METRICS)
+
+    def iteration(self, report: IterationReport) -> None:
+        """Append the iteration."""
+        self._events.write(report.iteration, scalars(report))

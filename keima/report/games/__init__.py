@@ -1,0 +1,1 @@
+"""Recorded games for people: boards, move by move, and exports."""

@@ -1,0 +1,145 @@
+"""What limits a run now: who waits for whom, and what to do about it."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from keima.base.formats import count, duration, percent
+from keima.base.reports import ClusterReport, ProgressReport, WorkerReport
+
+RECENT = 8  # iterations over which shares of the time are averaged
+LEAST_DISK = 10**9  # bytes
+DISK_PHASE = "waiting for space on the disk"  # of the Coach
+NO_LONGER_PLAYS = ("error", "ended")
+MANY_WAIT = 0.5  # of the workers
+
+Figures = Mapping[str, float]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TimeShares:
+    """How the main node spent the last iterations: the shares add up to 1."""
+
+    games: float  # waiting for games
+    learning: float
+    evaluating: float
+    seconds: float  # of an iteration, on average
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limit:
+    """Something that holds the run up."""
+
+    who: str  # workers, learner, evaluation, disk, network
+    what: str
+    remedy: str
+
+
+def time_shares(rows: Sequence[Figures]) -> TimeShares | None:
+    """How the time of the last iterations was spent; None before there are two.
+
+    Args:
+        rows: the iterations' figures, as metrics.jsonl has them.
+    """
+    recent = [row for row in rows[-RECENT - 1 :] if "run/seconds" in row]
+    if len(recent) < 2:
+        return None
+    seconds = recent[-1]["run/seconds"] - recent[0]["run/seconds"]
+    if seconds <= 0:
+        return None
+    learning = sum(row.get("waits/learning", row.get("learner/seconds", 0.0)) for row in recent[1:]) / seconds
+    evaluating = sum(row.get("waits/evaluation", row.get("evaluation/seconds", 0.0)) for row in recent[1:]) / seconds
+    busy = max(1.0, learning + evaluating)
+    learning, evaluating = learning / busy, evaluating / busy
+    return TimeShares(
+        games=1 - learning - evaluating,
+        learning=learning,
+        evaluating=evaluating,
+        seconds=seconds / (len(recent) - 1),
+    )
+
+
+def limits(now: ProgressReport, rows: Sequence[Figures], *, disk_free: int | None) -> list[Limit]:
+    """What holds a running run up: what stands still first, then where the time goes.
+
+    Args:
+        now: what the Coach last reported.
+        rows: the iterations' figures.
+        disk_free: bytes on the main node's disk; None: unknown.
+    """
+    shares = time_shares(rows)
+    found = [*_disk(now, disk_free), *_lost_workers(now.workers)]
+    if now.cluster:
+        found += [*_worker_disks(now.cluster), *_network(now, now.cluster, shares)]
+    return [*found, *([_largest(now, shares)] if shares else [])]
+
+
+def _disk(now: ProgressReport, disk_free: int | None) -> list[Limit]:
+    remedy = "free space on the main node's disk; the run then continues by itself"
+    if now.phase == DISK_PHASE:
+        return [Limit(who="disk", what="the run waits, because the main node's disk is full", remedy=remedy)]
+    if disk_free is not None and disk_free < LEAST_DISK:
+        what = f"only {count(disk_free / 1e6)} MB are free on the main node's disk"
+        return [Limit(who="disk", what=what, remedy="free space there, before the run has to wait")]
+    return []
+
+
+def _worker_disks(cluster: ClusterReport) -> list[Limit]:
+    full = [
+        name for name, each in cluster.details.items() if each.disk_free is not None and each.disk_free < LEAST_DISK
+    ]
+    if not full:
+        return []
+    what = f"less than {count(LEAST_DISK / 1e6)} MB are free where these workers play: {', '.join(full)}"
+    return [Limit(who="disk", what=what, remedy="free space there; finished games wait meanwhile")]
+
+
+def _lost_workers(workers: Sequence[WorkerReport]) -> list[Limit]:
+    lost = [worker for worker in workers if worker.state in NO_LONGER_PLAYS]
+    if not lost:
+        return []
+    which = "no worker plays" if len(lost) == len(workers) else f"{len(lost)} of {len(workers)} workers do not play"
+    return [Limit(who="workers", what=which, remedy="their cards below have the reasons and the remedies")]
+
+
+def _network(now: ProgressReport, cluster: ClusterReport, shares: TimeShares | None) -> list[Limit]:
+    waiting = sum(worker.waiting for worker in now.workers)
+    found = []
+    if waiting > now.games_wanted > 0:
+        what = f"{waiting:,} finished games wait to be fetched, more than an iteration has"
+        remedy = "look at the network between the main node and the workers, and at the main node's load"
+        found.append(Limit(who="network", what=what, remedy=remedy))
+    if shares and cluster.sync_seconds is not None and cluster.sync_seconds > shares.seconds:
+        took = f"a new model takes {duration(cluster.sync_seconds)} to reach all workers"
+        what = f"{took}, longer than an iteration ({duration(shares.seconds)})"
+        remedy = "raise training.games_per_iteration, which makes models rarer, or lower distributed.sync_interval"
+        found.append(Limit(who="network", what=what, remedy=remedy))
+    return found
+
+
+def _largest(now: ProgressReport, shares: TimeShares) -> Limit:
+    """Where most of the main node's time goes."""
+    idle = sum(worker.state == "waiting" for worker in now.workers)
+    if shares.learning >= max(shares.games, shares.evaluating):
+        meanwhile = f", and {idle} of {len(now.workers)} workers wait for it" if _many(idle, now) else ""
+        return Limit(
+            who="learner",
+            what=f"learning takes {percent(shares.learning)} of the time{meanwhile}",
+            remedy="lower training.samples_per_position, train on a GPU (training.device), or make the network smaller",
+        )
+    if shares.evaluating >= shares.games:
+        return Limit(
+            who="evaluation",
+            what=f"measuring strength takes {percent(shares.evaluating)} of the time",
+            remedy="raise evaluation.every, or lower evaluation.rating_games, score_games or num_simulations",
+        )
+    faster = "add workers" if now.cluster else "use more machines (--distributed)"
+    return Limit(
+        who="workers",
+        what=f"the learner waits for games {percent(shares.games)} of the time",
+        remedy=f"{faster}, lower search.num_simulations or full_search_probability, or learn more from each position "
+        "(training.samples_per_position) as long as it does not overfit",
+    )
+
+
+def _many(idle: int, now: ProgressReport) -> bool:
+    return idle > 0 and idle >= MANY_WAIT * len(now.workers)

@@ -1,0 +1,241 @@
+"""A run as tables and as one screen, from reports alone."""
+
+import math
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.text import Text
+
+from keima.base.formats import (
+    BAD,
+    FAINT,
+    GOOD,
+    NOTICE,
+    TITLE,
+    Column,
+    bar,
+    count,
+    duration,
+    games_so_far,
+    percent,
+    rate,
+    sparkline,
+    spread,
+    table,
+    time_left,
+)
+from keima.base.reports import IterationReport, ProgressReport, RemoteStanding, ScoreReport, WorkerReport
+from keima.base.text import printable
+from keima.report.metrics import METRICS, Figures, Metric, columns, figure
+from keima.report.terminal.plain import figures_of
+
+STATE_STYLES = {
+    "playing": GOOD,
+    "evaluating": GOOD,
+    "waiting": NOTICE,
+    "starting": NOTICE,
+    "error": BAD,
+    "ended": FAINT,
+}
+MARK_STYLES = {"Active": GOOD, "Syncing": NOTICE, "Error": BAD, "Offline": FAINT}
+# Lines for iterations, workers and events: the least for each, and how many are plenty; further lines are given in the
+# same order.
+LEAST_LINES, PLENTY_LINES = (4, 3, 2), (8, 8, 4)
+TRENDS = (  # metrics with a sparkline
+    "learner/loss",
+    "evaluation/search_error",
+    "evaluation/elo",
+    "evaluation/random_return",
+    "self_play/score_mean",
+    "evaluation/score_mean",
+)
+HALF_WIDTH = 40  # columns
+
+
+def _state_style(worker: WorkerReport) -> str:
+    return STATE_STYLES.get(worker.state, "")
+
+
+def _mark_style(worker: WorkerReport) -> str:
+    return MARK_STYLES.get(worker.standing.mark, "") if worker.standing else ""
+
+
+def _ago(seconds: float | None) -> str:
+    return "" if seconds is None else f"{duration(seconds)} ago"
+
+
+def _error_style(_: WorkerReport) -> str:
+    return BAD
+
+
+def history(rows: Sequence[IterationReport]) -> tuple[Column[IterationReport], ...]:
+    """The columns of iterations: the metrics, and the share of games that reach each milestone, measured or else in
+    self-play.
+    """
+    scores = [score for row in rows if (score := measured_score(row) or row.self_play.score)]
+    milestones = sorted({part.milestone for score in scores for part in score.milestones if part.share > 0})
+    reached = (Column(title=str(milestone), cell=_reached(milestone), rank=1) for milestone in milestones)
+    return (*columns(METRICS), *reached)
+
+
+def measured_score(row: IterationReport) -> ScoreReport | None:
+    """The score that the evaluation measured, if it did."""
+    return row.evaluation.score if row.evaluation else None
+
+
+def _reached(milestone: int) -> Callable[[IterationReport], str]:
+    def cell(row: IterationReport) -> str:
+        section = "evaluation" if measured_score(row) else "self_play"
+        share = figure(row, f"{section}/reached_{milestone}")
+        return "" if share is None else percent(share)
+
+    return cell
+
+
+WORKER_COLUMNS: tuple[Column[WorkerReport], ...] = (
+    Column(title="Worker", cell=lambda worker: printable(worker.name), left=True),
+    Column(title="State", cell=lambda worker: printable(worker.state), left=True, style=_state_style),
+    Column(title="Games/s", cell=lambda worker: rate(worker.games_per_second)),
+    Column(title="Evals/s", cell=lambda worker: count(worker.evaluations_per_second), rank=1),
+    Column(title="Games", cell=lambda worker: count(worker.games), rank=2),
+    Column(title="Outstanding", cell=lambda worker: count(worker.outstanding), rank=3),
+    Column(title="Model", cell=lambda worker: str(worker.model_version), rank=2),
+    Column(title="Error", cell=lambda worker: printable(worker.error), left=True, claim=16, style=_error_style),
+)
+
+
+def _standing(show: Callable[[RemoteStanding], str]) -> Callable[[WorkerReport], str]:
+    """A cell that only workers on other machines have."""
+    return lambda worker: show(worker.standing) if worker.standing else ""
+
+
+MACHINES: tuple[Column[WorkerReport], ...] = (
+    WORKER_COLUMNS[0],
+    Column(title="Stands", cell=_standing(lambda standing: standing.mark), left=True, style=_mark_style),
+    *WORKER_COLUMNS[2:4],
+    Column(title="Share", cell=_standing(lambda standing: percent(standing.share)), rank=1),
+    Column(title="Last batch", cell=_standing(lambda standing: _ago(standing.last_batch)), rank=3),
+    *WORKER_COLUMNS[4:],
+)
+
+
+def trends(
+    names: Sequence[str], metrics: Sequence[Metric], rows: Sequence[IterationReport] | Sequence[Figures], width: int
+) -> list[Text]:
+    """Sparklines, over the whole run, of what has been measured at least twice."""
+    lines = []
+    for metric in (metric for name in names for metric in metrics if metric.name == name):
+        found = [figure(row, metric.name) for row in rows]
+        known = [value for value in found if value is not None and math.isfinite(value)]
+        if len(known) < 2:
+            continue
+        ends = f"{metric.format(known[0])} → {metric.format(known[-1])}"
+        spark = sparkline(known, width - 12 - 18)
+        lines.append(Text.assemble((f"{metric.title:<12}", FAINT), f"{ends:<18}", (spark, GOOD)))
+    return lines
+
+
+@dataclass(frozen=True, kw_only=True)
+class Frame:
+    """One screen; in a small space it leaves out what matters least."""
+
+    name: str
+    game: str
+    now: ProgressReport | None = None
+    rows: Sequence[IterationReport] = ()
+    events: Sequence[str] = ()
+    note: str = ""  # a warning about the figures
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """The lines that fit."""
+        yield from self.lines(options.max_width, options.height or options.size.height)
+
+    def lines(self, width: int, height: int) -> list[Text]:
+        """At most ``height`` lines of at most ``width`` cells."""
+        workers = self.now.workers if self.now else ()
+        header, sparks = self._header(width), trends(TRENDS, METRICS, self.rows, width)
+        wants = (len(self.rows), len(workers), len(self.events))
+        titles_and_blanks = sum(2 for want in wants[:2] if want) + bool(self.events)
+        shown, played, logged = _allot(height - len(header) - len(sparks) - titles_and_blanks, wants)
+        sections = [
+            header,
+            (table(history(self.rows), self.rows[-shown:], width) if shown else []) + sparks,
+            _worker_lines(workers, played, width) if played else [],
+            [Text(printable(event)) for event in self.events[-logged:]] if logged else [],
+        ]
+        lines = [line for section in sections if section for line in [*section, Text()]]
+        for line in lines:
+            line.no_wrap = True
+            line.truncate(width, overflow="ellipsis")
+        return lines[:-1][:height]
+
+    def _header(self, width: int) -> list[Text]:
+        game = "" if self.game in ("", self.name) else f" · {printable(self.game)}"
+        title = Text.assemble(("Keima  ", FAINT), (printable(self.name), TITLE), game)
+        notes = [Text(printable(self.note), BAD)] if self.note else []
+        now = self.now
+        if now is None:
+            return [title, *notes]
+        left = "" if now.seconds_left is None else f" · {time_left(now.seconds_left)}"
+        return [
+            spread(title, Text(duration(now.seconds) + left), width),
+            _progress(now, width),
+            _rates(now),
+            *_together(now),
+            *notes,
+        ]
+
+
+def _rates(now: ProgressReport) -> Text:
+    figures = (
+        (rate(now.games_per_second), " games/s  "),
+        (count(now.evaluations_per_second), " evals/s  "),
+        (f"{now.total_games:,}", " games  window "),
+        (count(now.window_positions), " positions  model "),
+        (f"{now.model_version:,}", ""),
+    )
+    return Text.assemble(*(part for figure, unit in figures for part in ((figure, TITLE), unit)))
+
+
+def _together(now: ProgressReport) -> list[Text]:
+    """The figures of a cluster, two in a line."""
+    figures = figures_of(now)
+    return [
+        Text("".join(f"{figure:{HALF_WIDTH}}" for figure in line).rstrip(), TITLE)
+        for line in (figures[:2], figures[2:])
+        if line
+    ]
+
+
+def _progress(now: ProgressReport, width: int) -> Text:
+    planned = "" if now.iterations is None else f" of {now.iterations:,}"
+    phase = Text(f"Iteration {now.iteration:,}{planned} · {printable(now.phase)}")
+    if now.games_wanted <= 0:
+        return phase
+    games = Text(f" {games_so_far(now.games_here, now.games_wanted)}")
+    room = min(width - phase.cell_len - games.cell_len - 2, 40)
+    return spread(phase, bar(now.games_here, now.games_wanted, room) + games if room >= 6 else games, width)
+
+
+def _allot(room: int, wants: tuple[int, int, int]) -> list[int]:
+    given = [0] * len(wants)
+    for enough in (LEAST_LINES, PLENTY_LINES, wants):
+        for i, want in enumerate(wants):
+            more = max(min(enough[i], want) - given[i], 0)
+            given[i] += min(more, max(room - sum(given), 0))
+    return given
+
+
+def _worker_lines(workers: Sequence[WorkerReport], room: int, width: int) -> list[Text]:
+    """The workers, those with errors first; if there are too many, the last line counts the rest by state."""
+    columns = MACHINES if any(worker.standing for worker in workers) else WORKER_COLUMNS
+    if len(workers) <= room:
+        return table(columns, workers, width)
+    ordered = sorted(workers, key=lambda worker: worker.state != "error" and not worker.error)
+    shown, hidden = ordered[: room - 1], ordered[room - 1 :]
+    states = ", ".join(
+        f"{number} {printable(state)}" for state, number in Counter(worker.state for worker in hidden).items()
+    )
+    return [*(table(columns, shown, width) if shown else []), Text(f"{len(hidden)} more: {states}", FAINT)]

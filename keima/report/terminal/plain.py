@@ -1,0 +1,139 @@
+"""A run as plain lines, for logs and simple terminals."""
+
+import time
+from collections import Counter
+from collections.abc import Callable
+from datetime import datetime
+from typing import TextIO
+
+from keima.base.formats import cluster_figures, count, duration, games_so_far, percent, rate, time_left
+from keima.base.reports import IterationReport, LearnerReport, ProgressReport, SpikeReport, WaitReport
+from keima.base.text import printable
+from keima.report.strength import score_report_text, strength_fields
+
+HEARTBEAT_SECONDS = 30.0
+
+
+def iteration_line(report: IterationReport, iterations: int | None = None) -> str:
+    """An iteration as one line of figures with their units; unmeasured figures are left out."""
+    play = report.self_play
+    parts = [
+        _when(report.iteration, iterations, report.seconds),
+        f"{report.total_games:>9,} games (+{play.games:,})",
+        f"{rate(play.games_per_second):>5} games/s",
+        f"window {count(report.window_positions):>5} positions",
+        f"model {report.model_version:>4}",
+    ]
+    if play.score:
+        parts.append(f"score {score_report_text(play.score)}")
+    if report.learner:
+        parts.append(f"loss {_losses(report.learner)}")
+        parts += [_spikes(report.learner.spikes)] if report.learner.spikes else []
+    if report.evaluation:
+        parts += strength_fields(report.evaluation)
+    if report.waits:
+        parts.append(_waits(report.waits))
+    return "  ".join(parts)
+
+
+def _when(iteration: int, iterations: int | None, seconds: float) -> str:
+    planned = f"/{iterations}" if iterations else ""
+    return f"iteration {f'{iteration}{planned}':>7}  {duration(seconds):>12}"
+
+
+def _losses(learner: LearnerReport) -> str:
+    skipped = f", {learner.skipped_steps} of {learner.steps} steps skipped" if learner.skipped_steps else ""
+    heads = f", auxiliary {learner.auxiliary_loss:.3f}" if learner.auxiliary_loss else ""
+    return f"{learner.loss:.3f} (policy {learner.policy_loss:.3f}, value {learner.value_loss:.3f}{heads}){skipped}"
+
+
+def _waits(waits: WaitReport) -> str:
+    waited = [
+        f"learner {duration(waits.games)} for games",
+        f"workers {duration(waits.learner)} for the learner",
+        f"both {duration(waits.evaluation)} for strength",
+    ]
+    seconds = (waits.games, waits.learner, waits.evaluation)
+    return "waited: " + (", ".join(text for text, long in zip(waited, seconds, strict=True) if long >= 1) or "nobody")
+
+
+def _spikes(spikes: SpikeReport) -> str:
+    synaptic, dense = count(spikes.synaptic_operations), count(spikes.multiply_accumulates)
+    operations = f"{synaptic} synaptic + {dense} dense operations a position"
+    return f"firing {percent(spikes.firing_rate)}: {operations} ({count(spikes.without_spikes)} dense without spikes)"
+
+
+def figures_of(report: ProgressReport) -> tuple[str, ...]:
+    """The figures of a cluster; none if this machine plays."""
+    if report.cluster is None:
+        return ()
+    return cluster_figures(
+        games_per_second=report.games_per_second,
+        active=report.cluster.active,
+        total=report.cluster.total,
+        sync_seconds=report.cluster.sync_seconds,
+        network_mb_per_minute=report.cluster.network_mb_per_minute,
+    )
+
+
+def heartbeat_line(report: ProgressReport) -> str:
+    """The current state of the run, in one line."""
+    states = Counter(printable(worker.state) for worker in report.workers)
+    parts = [
+        _when(report.iteration, report.iterations, report.seconds),
+        printable(report.phase),
+    ]
+    if report.games_wanted:
+        parts.append(games_so_far(report.games_here, report.games_wanted))
+    parts += [f"{rate(report.games_per_second)} games/s"] if report.cluster is None else []
+    parts += [f"{count(report.evaluations_per_second)} evaluations/s"]
+    if states:
+        parts.append("workers: " + ", ".join(f"{number} {state}" for state, number in states.items()))
+    parts += figures_of(report)
+    if report.seconds_left is not None:
+        parts.append(time_left(report.seconds_left))
+    return "  ".join(parts)
+
+
+class PlainLines:
+    """Writes a line per iteration and event, and a heartbeat if there was no line for a while.
+
+    A cluster's figures are only in the heartbeat, so its time counts from the last heartbeat.
+    """
+
+    def __init__(
+        self,
+        stream: TextIO,
+        *,
+        heartbeat_seconds: float = HEARTBEAT_SECONDS,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._stream = stream
+        self._heartbeat_seconds = heartbeat_seconds
+        self._clock = clock
+        self._last = self._last_heartbeat = clock()
+        self._iterations: int | None = None
+
+    def progress(self, report: ProgressReport) -> None:
+        """Write a line if the last one is old."""
+        self._iterations = report.iterations
+        since = self._last_heartbeat if report.cluster else self._last
+        if self._clock() - since >= self._heartbeat_seconds:
+            self._write(heartbeat_line(report))
+            self._last_heartbeat = self._last
+
+    def iteration(self, report: IterationReport) -> None:
+        """Write the iteration."""
+        self._write(iteration_line(report, self._iterations))
+
+    def event(self, text: str) -> None:
+        """Write the event."""
+        self._write(printable(text))
+
+    def close(self) -> None:
+        """The stream is its owner's to close."""
+
+    def _write(self, line: str) -> None:
+        self._last = self._clock()
+        self._stream.write(f"{datetime.now():%Y-%m-%d %H:%M:%S}  {line}\n")
+        self._stream.flush()

@@ -1,0 +1,102 @@
+"""The results of a benchmark of games for two and more players, as a table."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from rich.text import Text
+
+from keima.base.formats import Column, mean_return, rate, rating, table
+from keima.evaluation.elo import Rating
+from keima.play.arena.match_benchmark import Match
+from keima.report.charts.rating_picture import RatedPlayer
+
+
+@dataclass(frozen=True, kw_only=True)
+class Standing:
+    """A player's row: its rating, and its games with the network, as the network sees them."""
+
+    name: str
+    rating: Rating | None
+    match: Match | None  # None for the network itself
+    move_seconds: float
+
+
+def standings(network: str, matches: Sequence[Match], ratings: Mapping[str, Rating]) -> list[Standing]:
+    """All players that have met the network, and the network itself, the strongest first."""
+    mine = [match for match in matches if match.first == network]
+    moves = sum(match.scores.size * match.plies / 2 for match in mine)
+    seconds = sum(match.move_seconds[0] * match.scores.size * match.plies / 2 for match in mine) / max(1.0, moves)
+    rows = [Standing(name=network, rating=ratings.get(network), match=None, move_seconds=seconds)]
+    rows += [
+        Standing(name=match.second, rating=ratings.get(match.second), match=match, move_seconds=match.move_seconds[1])
+        for match in mine
+    ]
+    return sorted(rows, key=lambda row: -row.rating.elo if row.rating else 0.0)
+
+
+def rated_players(rows: Sequence[Standing], anchor: str) -> list[RatedPlayer]:
+    """The players of the picture."""
+    return [
+        RatedPlayer(
+            name=row.name,
+            elo=row.rating.elo,
+            margin=0.0 if row.name == anchor else row.rating.margin,
+            marked=row.match is None,
+        )
+        for row in rows
+        if row.rating
+    ]
+
+
+def standings_table(rows: Sequence[Standing], *, anchor: str, width: int) -> list[Text]:
+    """The lines of the table."""
+
+    def elo(row: Standing) -> str:
+        if row.rating is None:
+            return ""
+        return rating(row.rating.elo) if row.name == anchor else rating(row.rating.elo, row.rating.margin)
+
+    def count(key: str) -> Column[Standing]:
+        return Column(
+            title=key.capitalize(), cell=lambda row: f"{getattr(row.match.result, key):,}" if row.match else ""
+        )
+
+    return table(
+        [
+            Column[Standing](
+                title="Player", cell=lambda row: row.name, left=True, style=lambda row: "" if row.match else "bold"
+            ),
+            Column[Standing](title="Elo", cell=elo),
+            count("wins"),
+            count("draws"),
+            count("losses"),
+            Column[Standing](title="Score", cell=score),
+            Column[Standing](title="Plies", cell=lambda row: f"{row.match.plies:.0f}" if row.match else "", rank=1),
+            Column[Standing](title="ms/move", cell=lambda row: rate(1000 * row.move_seconds), rank=2),
+        ],
+        rows,
+        width,
+    )
+
+
+def returns_table(matches: Sequence[Match], width: int) -> list[Text]:
+    """The first player's mean return against each opponent in all other seats, as lines."""
+    return table(
+        [
+            Column[Match](title="Opponents", cell=lambda match: match.second, left=True),
+            Column[Match](title="Games", cell=lambda match: f"{match.scores.size:,}"),
+            Column[Match](title="Mean return", cell=lambda match: mean_return(*match.mean_return)),
+            Column[Match](title="Plies", cell=lambda match: f"{match.plies:.0f}", rank=1),
+            Column[Match](title="ms/move", cell=lambda match: rate(1000 * match.move_seconds[0]), rank=2),
+        ],
+        matches,
+        width,
+    )
+
+
+def score(row: Standing) -> str:
+    """The network's share of the points, with its interval."""
+    if row.match is None:
+        return ""
+    low, high = row.match.interval
+    return f"{100 * row.match.score:.1f} % ({100 * low:.1f}–{100 * high:.1f})"

@@ -1,0 +1,215 @@
+"""Search without noise: the best move in each of many positions, for evaluation, matches and play against people."""
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from keima.base.random import Streams
+from keima.compilation.decorators import lean, specialized
+from keima.config.schema import SearchSettings
+from keima.games.game import Actions, Game, Planes, Rules, States
+from keima.search.cache import forget_positions
+from keima.search.decide import choose_action, root_value, write_weights
+from keima.search.puct import Evaluate, Integers, SearchParams
+from keima.search.simulate import checked, evaluate_batch, search_step
+from keima.search.tree import NONE, Floats, Trees, reset_tree
+from keima.search.workspace import make_workspace
+
+
+@dataclass(frozen=True, kw_only=True)
+class SearchResult:
+    """The results of searching N positions."""
+
+    actions: Actions  # [N] the best moves
+    values: Floats  # [N] for the player to move
+    visits: NDArray[np.int32]  # [N, A]
+
+
+class Search:
+    """Searches positions of ``game``, ``num_trees`` at a time, with ``num_simulations`` simulations each.
+
+    A tree that has found its move takes the next position at once, so that the network's batches stay full although
+    some searches are shorter than others.
+
+    Args:
+        game: what is played.
+        evaluate: the network.
+        settings: how to search.
+        num_simulations: of each position.
+        num_trees: positions that are searched at a time.
+        cache_positions: how many evaluations are remembered, 0 for none.
+        score_utility: the most that points count (``make_workspace``).
+    """
+
+    def __init__(
+        self,
+        game: Game,
+        evaluate: Evaluate,
+        settings: SearchSettings,
+        *,
+        num_simulations: int,
+        num_trees: int,
+        cache_positions: int = 0,
+        score_utility: float = 0.0,
+    ) -> None:
+        self._game, self._evaluate = game, softened(evaluate, settings.match_policy_temperature)
+        work = self._work = make_workspace(
+            game,
+            settings,
+            num_trees=num_trees,
+            simulations=num_simulations,
+            cache_positions=cache_positions,
+            score_utility=score_utility,
+            early_stop=settings.match_early_stop,
+        )
+        work.trees.searches.budget = num_simulations
+        self._numbers = np.zeros(num_trees, np.int64)  # of the position that each tree searches
+        self._idle, self._done = list(range(num_trees)), np.zeros(num_trees, np.int32)  # trees
+        self._queue: deque[tuple[int, States]] = deque()  # positions that wait for a tree
+        self._waiting = 0  # rows that await the network
+        self._begin = specialized(begin_searches, work.rules, work.trees, work.states, self._done)
+        self._step = specialized(search_step, *work, *work.no_answers)
+        self._take = specialized(
+            take_finished, *self._read_arguments(), self._done, *vars(self._no_results(0)).values()
+        )
+
+    @property
+    def pending(self) -> int:
+        """How many submitted positions have no result yet."""
+        return len(self._queue) + len(self._numbers) - len(self._idle)
+
+    def find(self, states: States) -> SearchResult:
+        """Search ``states`` ``[N, S]``, in each of which a player is to move. What was submitted before is dropped.
+
+        Raises:
+            ValueError: the network's answers are not finite, or have the wrong shape.
+        """
+        self.drop()
+        found = self._no_results(len(states))
+        self.submit(range(len(states)), states)
+        while self.pending:
+            numbers, results = self.advance()
+            found.actions[numbers], found.values[numbers] = results.actions, results.values
+            found.visits[numbers] = results.visits
+        return found
+
+    def submit(self, numbers: Sequence[int], states: States) -> None:
+        """Have ``states`` ``[N, S]`` searched, in each of which a player is to move; ``numbers`` ``[N]`` name them."""
+        self._queue.extend(zip(numbers, states.copy(), strict=True))
+
+    def advance(self) -> tuple[NDArray[np.int64], SearchResult]:
+        """Make one network call and search on; returns the numbers ``[N]`` and results of the positions now done.
+
+        Raises:
+            ValueError: see ``find``.
+        """
+        work, answers = self._work, self._work.no_answers
+        if self._waiting:
+            observations = work.leaves.observations[: self._waiting]
+            answers = evaluate_batch(self._evaluate, observations, self._game, num_values=work.num_values)
+        self._fill_trees()
+        self._waiting = checked(self._step(*work, *answers))
+        results = self._no_results(len(self._numbers) - len(self._idle))
+        count = self._take(*self._read_arguments(), self._done, results.actions, results.values, results.visits)
+        done = self._done[:count]
+        self._idle += done.tolist()
+        return self._numbers[done], SearchResult(
+            actions=results.actions[:count], values=results.values[:count], visits=results.visits[:count]
+        )
+
+    def drop(self) -> None:
+        """Forget all submitted positions."""
+        searches = self._work.trees.searches
+        searches.active, searches.waiting = False, 0
+        self._idle, self._waiting = list(range(len(self._numbers))), 0
+        self._queue.clear()
+
+    def forget_evaluations(self) -> None:
+        """The network has changed: forget the evaluations of the old one."""
+        forget_positions(self._work.cache)
+
+    def _fill_trees(self) -> None:
+        count = min(len(self._queue), len(self._idle))
+        if count == 0:
+            return
+        trees, self._idle = np.array(sorted(self._idle[:count]), np.int32), self._idle[count:]
+        for tree in trees:
+            self._numbers[tree], self._work.states[tree] = self._queue.popleft()
+        self._begin(self._work.rules, self._work.trees, self._work.states, trees)
+
+    def _read_arguments(self) -> tuple[SearchParams, Trees, Streams, Floats]:
+        return self._work.params, self._work.trees, self._work.streams, self._work.leaves.scratch[0]
+
+    def _no_results(self, count: int) -> SearchResult:
+        return SearchResult(
+            actions=np.zeros(count, np.int32),
+            values=np.zeros(count, np.float32),
+            visits=np.zeros((count, self._game.num_actions), np.int32),
+        )
+
+
+def softened(evaluate: Evaluate, temperature: float) -> Evaluate:
+    """``evaluate`` with policies raised to ``1 / temperature``, since networks trained on searches are overconfident.
+
+    Leela Chess Zero's ``PolicyTemperature`` (lczero.org, "Engine parameters").
+    """
+    if temperature == 1:
+        return evaluate
+
+    def evaluate_softened(observations: Planes) -> tuple[Floats, Floats]:
+        logits, values = evaluate(observations)
+        return logits / np.float32(temperature), values
+
+    return evaluate_softened
+
+
+@lean
+def begin_searches(rules: Rules, trees: Trees, states: States, numbers: Integers) -> None:
+    """Start new searches of ``states`` ``[B, S]`` in the trees with these ``numbers`` ``[N]``."""
+    for i in range(len(numbers)):
+        b = numbers[i]
+        trees.searches[b].active = True
+        reset_tree(trees, b, rules.current_player(states[b]))
+
+
+@lean
+def take_finished(
+    params: SearchParams,
+    trees: Trees,
+    streams: Streams,
+    weights: Floats,
+    numbers: Integers,
+    actions: Actions,
+    values: Floats,
+    visits: Integers,
+) -> int:
+    """Read and end the searches that await no evaluation: between two steps, these are complete.
+
+    Args:
+        weights: ``[A]`` scratch space.
+        numbers: the numbers of their trees are written here, ``[N]``.
+        actions, values, visits: and here their best actions ``[N]``, values ``[N]`` and visits ``[N, A]``.
+
+    Returns:
+        N.
+    """
+    count = 0
+    for b in range(len(trees.searches)):
+        search = trees.searches[b]
+        if not search.active or search.waiting > 0:
+            continue
+        search.active = False
+        numbers[count] = b
+        write_weights(params, trees, b, weights)
+        actions[count] = choose_action(params, trees, b, weights, 0.0, streams)
+        values[count] = root_value(params, trees, b, weights)
+        number = trees.nodes[b, 0].first_child
+        while number != NONE:
+            child = trees.nodes[b, number]
+            visits[count, child.action] = child.visits
+            number = child.next_sibling
+        count += 1
+    return count

@@ -1,0 +1,457 @@
+"""Self-play: many games side by side, each with its own tree, moved on by compiled code.
+
+One ``advance`` is: simulate in all trees, evaluate the leaves in one batch, back them up, and make the moves of the
+searches that are complete. A game's moves depend on its seed and on the evaluations alone, not on the games that are
+played beside it.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from keima.base.random import Streams, exponential, uniform
+from keima.compilation.decorators import lean, specialized
+from keima.config.schema import SearchSettings
+from keima.data.records import CHANCE_OUTCOME, FULL_SEARCH, RANDOM_MOVE, GameRecord
+from keima.games.game import CHANCE, Actions, Game, Rules, States
+from keima.search.cache import PositionCache, forget_positions
+from keima.search.chance import draw_outcome
+from keima.search.decide import (
+    choose_action,
+    draw_action,
+    root_value,
+    surprise,
+    write_network_policy,
+    write_weights,
+)
+from keima.search.puct import Evaluate, Integers, SearchParams
+from keima.search.simulate import (
+    UNSOUND,
+    are_finite,
+    checked,
+    evaluate_batch,
+    find_leaves,
+    prepare_root,
+    searching,
+    take_answers,
+)
+from keima.search.tree import (
+    AWAITED,
+    NONE,
+    OVER,
+    UNPROVEN,
+    Floats,
+    Trees,
+    find_child,
+    keep_subtree,
+    reset_tree,
+)
+from keima.search.workspace import Leaves, make_workspace
+from keima.self_play.game_log import FINISHED, IDLE, PLAYING, Log, make_log
+
+MOST_WEIGHT = np.float32(65_535.0)  # that a record holds
+EVEN = 1e9  # the temperature at which every move is as likely as any other
+NO_MOVES = np.empty(0, np.int32)
+
+
+class MoveParams(NamedTuple):
+    """The numbers by which moves are made, from ``SearchSettings``."""
+
+    gumbel: bool
+    num_simulations: int
+    cheap_simulations: int
+    full_search_probability: float
+    temperature: float
+    temperature_final: float
+    temperature_halflife: float
+    opening_random_moves: float
+    opening_even_share: float
+    random_move_share: float
+    resignation: bool
+    resign_below: float
+    resign_after: int
+    no_resign_fraction: float
+    max_plies: int
+
+
+def move_params(settings: SearchSettings, game: Game) -> MoveParams:
+    """The compiled code's view of ``settings``. Points are no reason to resign."""
+    halflife = (
+        max(game.observation_shape[1:]) if settings.temperature_halflife == "auto" else settings.temperature_halflife
+    )
+    return MoveParams(
+        gumbel=settings.algorithm == "gumbel",
+        num_simulations=settings.num_simulations,
+        cheap_simulations=settings.cheap_simulations,
+        full_search_probability=settings.full_search_probability,
+        temperature=settings.temperature,
+        temperature_final=settings.temperature_final,
+        temperature_halflife=float(halflife),
+        opening_random_moves=settings.opening_random_moves,
+        opening_even_share=settings.opening_even_share,
+        random_move_share=settings.random_move_share,
+        resignation=settings.resignation.enabled and game.num_players == 2,
+        resign_below=-settings.resignation.threshold,
+        resign_after=settings.resignation.consecutive,
+        no_resign_fraction=settings.resignation.no_resign_fraction,
+        max_plies=game.max_plies,
+    )
+
+
+class SelfPlay:
+    """Games of a network against itself.
+
+    Args:
+        game: what is played.
+        evaluate: the network.
+        settings: how it searches and moves.
+        parallel_games: how many games are played side by side (B); a batch has up to B * leaves_per_tree positions.
+        cache_positions: how many evaluations are remembered, 0 for none.
+    """
+
+    def __init__(
+        self, game: Game, evaluate: Evaluate, settings: SearchSettings, *, parallel_games: int, cache_positions: int = 0
+    ) -> None:
+        self.game, self.evaluate, self.model_version = game, evaluate, 0
+        self.evaluations = 0
+        prepared = make_workspace(
+            game,
+            settings,
+            num_trees=parallel_games,
+            simulations=settings.num_simulations,
+            cheap_simulations=settings.cheap_simulations,
+            cache_positions=cache_positions,
+        )
+        rules, params, trees, self._states, streams, schedules, self._leaves, self._cache = prepared
+        self._trees, self._no_answers = trees, prepared.no_answers
+        self._log = make_log(game, parallel_games)
+        self._begin_arguments = (
+            rules,
+            move_params(settings, game),
+            trees,
+            self._states,
+            streams,
+            self._log,
+            self._leaves,
+        )
+        self._arguments = (
+            params,
+            *self._begin_arguments,
+            self._cache,
+            schedules,
+            np.zeros(prepared.max_nodes, np.int32),
+        )
+        self._waiting = 0  # positions that were asked for
+        self._num_playing = 0
+        self._finished = 0  # games that are still to be handed over
+        self._begin = specialized(begin_game, *self._begin_arguments, 0, np.uint64(0), 0, NO_MOVES)
+        self._go_on = specialized(go_on, *self._arguments, *self._no_answers)
+
+    @property
+    def parallel_games(self) -> int:
+        """How many games can be under way."""
+        return len(self._log.slots)
+
+    @property
+    def num_playing(self) -> int:
+        """How many games are under way."""
+        return self._num_playing
+
+    def num_idle(self) -> int:
+        """How many games could be begun."""
+        return len(self._log.slots) - self._num_playing
+
+    def begin(self, seeds: Sequence[int], openings: Sequence[Actions] | None = None) -> None:
+        """Start a game for each of ``seeds``.
+
+        Args:
+            openings: legal moves that each game begins with, after which it goes on; they are recorded as random ones.
+
+        Raises:
+            ValueError: there are not so many idle slots.
+        """
+        if len(seeds) > self.num_idle():
+            raise ValueError(f"{len(seeds)} games cannot begin in {self.num_idle()} idle slots")
+        idle = np.flatnonzero(self._log.slots.status == IDLE)
+        for slot, seed, opening in zip(idle, seeds, openings or [NO_MOVES] * len(seeds), strict=False):
+            self._states[slot] = self.game.start
+            self._begin(*self._begin_arguments, int(slot), np.uint64(seed), self.model_version, opening)
+        self._num_playing += len(seeds)
+
+    def advance(self) -> list[GameRecord]:
+        """One evaluation for every game under way; returns the games that it finished.
+
+        Raises:
+            ValueError: the network's answers are no numbers, or too few.
+        """
+        if self._waiting == 0:  # all games that are under way have just begun
+            self._step(self._no_answers)
+        if self._waiting > 0:
+            answers = evaluate_batch(self.evaluate, self._leaves.observations[: self._waiting], self.game)
+            self._step(answers)
+            self.evaluations += len(answers[1])
+        if self._finished == 0:
+            return []
+        self._num_playing -= self._finished
+        self._finished = 0
+        return [self._take(int(slot)) for slot in np.flatnonzero(self._log.slots.status == FINISHED)]
+
+    def _step(self, answers: tuple[Floats, Floats]) -> None:
+        waiting, finished = self._go_on(*self._arguments, *answers)
+        self._waiting = checked(waiting)
+        self._finished += finished
+
+    def change_model(self, model_version: int) -> None:
+        """The evaluator has a new network: forget the old one's evaluations. Games go on from where they are."""
+        self.model_version = model_version
+        forget_positions(self._cache)
+
+    def _take(self, b: int) -> GameRecord:
+        log, slot = self._log, self._log.slots[b]
+        slot.status = IDLE
+        plies, entries = int(slot.ply), int(slot.entries)
+        returns = self.game.returns(self._states[b])
+        if slot.resigned:
+            returns[slot.resigned - 1] = -1.0
+            returns[2 - slot.resigned] = 1.0
+        return GameRecord(
+            returns=returns,
+            first_model=int(slot.first_model),
+            last_model=self.model_version,
+            seed=int(slot.seed),
+            resigned=int(slot.resigned),
+            actions=log.actions[b, :plies].copy(),
+            root_values=log.root_values[b, :plies].copy(),
+            flags=log.flags[b, :plies].copy(),
+            surprise=log.surprise[b, :plies].copy(),
+            policy_sizes=log.policy_sizes[b, :plies].copy(),
+            policy_actions=log.policy_actions[b, :entries].copy(),
+            policy_weights=log.policy_weights[b, :entries].copy(),
+        )
+
+
+@lean
+def begin_game(
+    rules: Rules,
+    moves: MoveParams,
+    trees: Trees,
+    states: States,
+    streams: Streams,
+    log: Log,
+    leaves: Leaves,
+    b: int,
+    seed: int,
+    model_version: int,
+    opening: Actions,
+) -> None:
+    """Start a game in slot ``b``, whose state is at the start already, and play its ``opening``."""
+    streams[b] = seed
+    slot = log.slots[b]
+    slot.seed = seed
+    slot.status = PLAYING
+    slot.ply = 0
+    slot.entries = 0
+    slot.first_model = model_version
+    slot.resigned = 0
+    slot.hopeless[0] = 0
+    slot.hopeless[1] = 0
+    slot.random_plies = int(exponential(streams, b) * moves.opening_random_moves)
+    slot.random_share = 2 * moves.random_move_share * uniform(streams, b) if moves.random_move_share > 0 else 0.0
+    slot.resigns = moves.resignation and uniform(streams, b) >= moves.no_resign_fraction
+    while rules.current_player(states[b]) == CHANCE:
+        play_chance(rules, states, streams, log, leaves, b)
+    for action in opening:
+        play_given(rules, states, log, b, action, RANDOM_MOVE)
+    reset_tree(trees, b, rules.current_player(states[b]))
+    begin_search(moves, trees, streams, log, b)
+
+
+@lean
+def begin_search(moves: MoveParams, trees: Trees, streams: Streams, log: Log, b: int) -> None:
+    """Decide how long the next move is thought about: not at all for a random one, else long or briefly."""
+    search, slot = trees.searches[b], log.slots[b]
+    random = slot.ply < slot.random_plies
+    search.active = True
+    search.ready = False
+    search.full = not random and (
+        moves.full_search_probability >= 1.0 or uniform(streams, b) < moves.full_search_probability
+    )
+    search.noisy = search.full or (moves.gumbel and not random)
+    search.budget = 0 if random else (moves.num_simulations if search.full else moves.cheap_simulations)
+
+
+@lean
+def go_on(
+    params: SearchParams,
+    rules: Rules,
+    moves: MoveParams,
+    trees: Trees,
+    states: States,
+    streams: Streams,
+    log: Log,
+    leaves: Leaves,
+    cache: PositionCache,
+    schedules: Integers,
+    renumbered: Integers,
+    logits: Floats,
+    values: Floats,
+) -> tuple[int, int]:
+    """Take the answers ``logits`` ``[N, A]`` and ``values`` ``[N, V]``, make the moves of complete searches, and find
+    what to ask next.
+
+    One tree after the other, since the network has displaced them all from the processor's cache: each comes back once.
+
+    Returns:
+        The number n of positions to evaluate, ``leaves.observations[:n]``, or UNSOUND; and how many games were
+        finished.
+    """
+    if not are_finite(logits, values):
+        return UNSOUND, 0
+    answered = asked = int(np.int64(0))  # for a literal 0, numba would compile what takes it once more
+    finished = 0
+    for b in range(len(log.slots)):
+        slot = log.slots[b]
+        if slot.status != PLAYING:
+            continue
+        answered = take_answers(trees, leaves, cache, b, logits, values, answered)
+        while (
+            slot.status == PLAYING and trees.searches[b].waiting == 0
+        ):  # a search may end, and a cache may know, without asking
+            if trees.nodes[b, 0].stage == AWAITED or searching(params, trees, b):
+                asked = find_leaves(rules, params, trees, states, streams, schedules, leaves, cache, b, asked)
+                continue
+            if not trees.searches[b].ready:
+                prepare_root(params, trees, b, streams, leaves.scratch)
+            make_move(params, rules, moves, trees, states, streams, log, leaves, renumbered, b)
+            if slot.status == PLAYING:
+                begin_search(moves, trees, streams, log, b)
+            else:
+                finished += 1
+    return asked, finished
+
+
+@lean
+def make_move(
+    params: SearchParams,
+    rules: Rules,
+    moves: MoveParams,
+    trees: Trees,
+    states: States,
+    streams: Streams,
+    log: Log,
+    leaves: Leaves,
+    renumbered: Integers,
+    b: int,
+) -> None:
+    """Choose, record and play game ``b``'s next move, and what nature has to say to it."""
+    slot, weights = log.slots[b], leaves.scratch[0]
+    write_weights(params, trees, b, weights)
+    value = root_value(params, trees, b, weights)
+    if resigns(moves, trees, log, b, value):
+        slot.resigned = 1 + trees.nodes[b, 0].player
+        slot.status = FINISHED
+        return
+    record_policy(trees, log, weights, b)
+    astray = strays(trees, streams, log, b)
+    if astray:
+        write_network_policy(trees, b, weights)
+        action = draw_action(weights, EVEN, streams, b)
+    else:
+        action = choose_action(params, trees, b, weights, temperature(moves, streams, log, b), streams)
+    log.actions[b, slot.ply] = action
+    log.root_values[b, slot.ply] = value if params.rewards else min(max(value, -1.0), 1.0)
+    if astray or slot.ply < slot.random_plies:
+        log.flags[b, slot.ply] |= RANDOM_MOVE
+    slot.ply += 1
+    rules.step(states[b], np.int64(action))
+    child = find_child(trees, b, 0, action)
+    while slot.ply < moves.max_plies and rules.current_player(states[b]) == CHANCE and rules.terminal(states[b]) == 0:
+        outcome = play_chance(rules, states, streams, log, leaves, b)
+        child = find_child(trees, b, child, outcome) if child != NONE else NONE
+    if rules.terminal(states[b]) != 0 or slot.ply >= moves.max_plies:
+        slot.status = FINISHED
+    elif params.subtree_reuse and child != NONE and trees.nodes[b, child].stage != OVER:
+        keep_subtree(trees, b, child, renumbered)
+    else:
+        reset_tree(trees, b, rules.current_player(states[b]))
+
+
+@lean
+def play_chance(rules: Rules, states: States, streams: Streams, log: Log, leaves: Leaves, b: int) -> int:
+    """Draw, record and play nature's move in game ``b``; returns the outcome."""
+    outcome = draw_outcome(rules, states[b], leaves.outcomes, leaves.chances, streams, b)
+    play_given(rules, states, log, b, outcome, CHANCE_OUTCOME)
+    return outcome
+
+
+@lean
+def play_given(rules: Rules, states: States, log: Log, b: int, action: int, flag: int) -> None:
+    """Record and play what no search has found in game ``b``."""
+    slot = log.slots[b]
+    log.actions[b, slot.ply] = action
+    log.root_values[b, slot.ply] = 0.0
+    log.flags[b, slot.ply] = flag
+    log.surprise[b, slot.ply] = 0.0
+    log.policy_sizes[b, slot.ply] = 0
+    slot.ply += 1
+    rules.step(states[b], np.int64(action))
+
+
+@lean
+def temperature(moves: MoveParams, streams: Streams, log: Log, b: int) -> float:
+    """How freely game ``b``'s next move is chosen: as the network has it or evenly in a random opening, later ever
+    closer to the best.
+    """
+    slot, share = log.slots[b], moves.opening_even_share
+    if slot.ply < slot.random_plies:
+        return EVEN if share > 0 and uniform(streams, b) < share else 1.0
+    return moves.temperature_final + (moves.temperature - moves.temperature_final) * 0.5 ** (
+        slot.ply / moves.temperature_halflife
+    )
+
+
+@lean
+def strays(trees: Trees, streams: Streams, log: Log, b: int) -> bool:
+    """Whether game ``b`` leaves its course here for positions that good play does not reach.
+
+    What is proven is played to its end.
+    """
+    slot = log.slots[b]
+    if slot.random_share == 0 or slot.ply < slot.random_plies or trees.nodes[b, 0].proven != UNPROVEN:
+        return False
+    return uniform(streams, b) < slot.random_share
+
+
+@lean
+def resigns(moves: MoveParams, trees: Trees, log: Log, b: int, value: float) -> bool:
+    """Count hopeless moves; whether the player to move gives up now."""
+    if not moves.resignation:
+        return False
+    slot, player = log.slots[b], trees.nodes[b, 0].player
+    slot.hopeless[player] = slot.hopeless[player] + 1 if value <= moves.resign_below else 0
+    return (
+        slot.resigns and slot.ply >= slot.random_plies and slot.ply > 0 and slot.hopeless[player] >= moves.resign_after
+    )
+
+
+@lean
+def record_policy(trees: Trees, log: Log, weights: Floats, b: int) -> None:
+    """Note the policy target ``weights`` ``[A]`` of a full search; a cheap one has none."""
+    slot = log.slots[b]
+    log.flags[b, slot.ply] = 0
+    log.surprise[b, slot.ply] = 0.0
+    log.policy_sizes[b, slot.ply] = 0
+    if not trees.searches[b].full:
+        return
+    scale = min(np.float32(1.0), MOST_WEIGHT / weights[np.argmax(weights)])
+    first = slot.entries
+    for action in range(len(weights)):
+        weight = np.int64(weights[action] * scale + np.float32(0.5))
+        if weight > 0:
+            log.policy_actions[b, slot.entries] = action
+            log.policy_weights[b, slot.entries] = weight
+            slot.entries += 1
+    log.flags[b, slot.ply] = FULL_SEARCH
+    log.surprise[b, slot.ply] = surprise(trees, b, weights)
+    log.policy_sizes[b, slot.ply] = slot.entries - first

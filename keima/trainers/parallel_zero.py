@@ -1,0 +1,188 @@
+"""The guide's trainer: a network of the user's own, trained by worker processes of this machine.
+
+It only wires; the loop is the Coach's.
+"""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from keima.base.files import write_atomically
+from keima.base.reports import IterationReport, Observer
+from keima.base.run_lock import RunLock
+from keima.cluster.local.learner_ranks import learner_ranks
+from keima.cluster.local.processes import spread_processes
+from keima.cluster.local.worker_devices import Spread, spread_here
+from keima.coach.backends.backend import SelfPlayBackend
+from keima.coach.loop import Coach
+from keima.coach.session import event_logger, make_run_folder, session
+from keima.config.schema import Settings
+from keima.games import Game
+from keima.learning.ranks.process_group import Ranks
+from keima.networks.files.model_file import Model, describe_model
+from keima.networks.policy_value import network_of
+from keima.report import make_observers, shielded
+from keima.report.files.trackers import require_trackers
+from keima.trainers.wiring import (
+    MEASURE_EVERY,
+    WINDOW_GROWTH,
+    WeightsFiles,
+    logged_to,
+    trainer_settings,
+    validated,
+    with_workers,
+)
+
+__all__ = ["ParallelZeroTrainer", "trainer_settings"]
+
+EPOCHS_BEFORE = "epochs_before"  # in a run's folder: how many epochs its first weights had behind them
+
+
+class ParallelZeroTrainer:
+    """Trains ``model`` to play by ``rules``: worker processes play against themselves, and this process learns.
+
+    Args:
+        model: made by ``ZeroNetwork`` or ``build_network`` for this game. Training starts from its weights and puts the
+            trained ones into it.
+        rules: the game, such as ``GameRules(4, 4)``.
+        num_workers: processes in all, spread evenly over the GPUs; by default one per core, and at least two per GPU.
+        settings: of the run: its name and folder, its seed, devices, search, window and minutes. By default
+            ``trainer_settings(rules)``. The network is that of ``model``; ``train`` sets what its arguments name.
+        workers_per_gpu: processes per GPU, instead of ``num_workers``.
+        resume: continue the run in its folder instead of starting one from the weights of ``model``.
+        checkpoint_dir: where ``model_epoch_N.pth`` is written every ten epochs and at the end.
+        epochs_before: epochs that the weights of ``model`` were trained for; N counts on from there.
+        observers: returns the observers for a run's folder; by default the terminal, and files in that folder.
+
+    Attributes:
+        run_dir: the run's folder.
+        stopped: whether Ctrl-C has ended the last call of ``train``.
+        weights_file: the last ``model_epoch_N.pth``.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        rules: Game,
+        num_workers: int | None = None,
+        *,
+        settings: Settings | None = None,
+        workers_per_gpu: int | None = None,
+        resume: bool = False,
+        checkpoint_dir: str | Path | None = None,
+        epochs_before: int = 0,
+        observers: Callable[[Path], Sequence[Observer]] | None = None,
+    ) -> None:
+        self.model, self.rules = model, rules
+        self.settings = settings or trainer_settings(rules)
+        self.num_workers, self.workers_per_gpu = num_workers, workers_per_gpu
+        self.run_dir = Path(self.settings.run.directory) / self.settings.run.name
+        self.resume, self.stopped = resume, False
+        self.checkpoint_dir = Path(checkpoint_dir) if checkpoint_dir is not None else None
+        self.epochs_before = epochs_before
+        self.weights_file: Path | None = None
+        self._make_observers = observers or (
+            lambda run_dir: make_observers(
+                run_dir, name=run_dir.name, game=rules.name, trackers=self.settings.run.trackers
+            )
+        )
+
+    def train(
+        self,
+        epochs: int | None = 100,
+        games_per_epoch: int = 32,
+        batch_size: int = 64,
+        lr: float = 0.001,
+        simulations: int = 50,
+    ) -> IterationReport | None:
+        """Train, and put the trained weights into ``model``. Called again, it continues the same run.
+
+        Args:
+            epochs: the total number, including earlier calls and sessions; None: until it is stopped,
+                or the minutes in the settings have passed.
+            games_per_epoch: the exact number of games in each epoch, played with one network before it learns.
+            batch_size: positions in an optimizer step.
+            lr: the learning rate, or its highest value if it follows a schedule.
+            simulations: of the search for each move.
+
+        Returns:
+            The last epoch's report; None when no epoch was finished.
+
+        Raises:
+            ValueError: the model is not for these rules, a number is out of range, there is no such device, or the
+                folder holds a run.
+            RunLocked: another process works on this run.
+            NobodyPlays: all workers have failed.
+            TrainingDiverged: losses or gradients are not finite.
+        """
+        network = network_of(self.model).settings()
+        description = describe_model(self.rules, network, 0)
+        Model(description=description, weights=self.model.state_dict()).build(self.rules)  # raises if it does not fit
+        game = {"name": self.rules.name, "options": self.rules.options}
+        document = self.settings.model_dump() | {"network": network, "game": game}
+        document["run"]["iterations"] = epochs
+        document["search"] |= {"num_simulations": simulations, "cheap_simulations": simulations}
+        document["training"] |= {
+            "asynchronous": False,
+            "steps_per_model": None,
+            "batch_size": batch_size,
+            "learning_rate": lr,
+            "games_per_iteration": games_per_epoch,
+            "window": {**document["training"]["window"], "min_positions": batch_size, "growth_exponent": WINDOW_GROWTH},
+        }
+        if epochs is None and self.settings.run.minutes is None:
+            document["training"]["learning_rate_schedule"] = "constant"  # a run without an end has no schedule
+        document["self_play"]["workers"] = "auto" if self.num_workers is None else self.num_workers
+        spread = spread_here(validated(document), per_gpu=self.workers_per_gpu)
+        settings = with_workers(document, spread)
+        require_trackers(settings.run.trackers)
+        make_run_folder(self.run_dir, resume=self.resume)
+        with (
+            RunLock(self.run_dir),
+            logged_to(self.run_dir / "coach.log"),
+            learner_ranks(settings, self.run_dir) as ranks,
+        ):
+            self.resume = True
+            return self._run_session(settings, spread, ranks)
+
+    def _run_session(self, settings: Settings, spread: Spread, ranks: Ranks) -> IterationReport | None:
+        """Run the Coach to its end, and take over what it has learned."""
+        observers = list(self._make_observers(self.run_dir))
+        log_event = event_logger(observers)
+
+        def make_backend(game: Game, run_id: str) -> SelfPlayBackend:
+            return spread_processes(
+                self.run_dir / "workers",
+                game=game,
+                settings=settings,
+                run_id=run_id,
+                log_event=log_event,
+                spread=spread,
+            )
+
+        weights = self.model.state_dict()
+        with session(
+            self.run_dir, settings, make_backend=make_backend, observers=observers, weights=weights, ranks=ranks
+        ) as coach:
+            files = self._epoch_files(coach)
+            coach.observers = [*coach.observers, shielded(files)] if files else coach.observers
+            report = coach.run()
+        self.stopped = coach.stop_requested
+        self.model.load_state_dict(coach.learner.weights())
+        if files:
+            files.write(coach.state.iteration)
+            self.weights_file = files.path
+        return report
+
+    def _epoch_files(self, coach: Coach) -> WeightsFiles | None:
+        """Return what writes the files of weights, if wanted; their numbers continue those of the first weights."""
+        folder = self.checkpoint_dir
+        if folder is None:
+            return None
+        mark = self.run_dir / EPOCHS_BEFORE
+        if not mark.exists():
+            write_atomically(mark, str(self.epochs_before).encode())
+        before = int(mark.read_text(encoding="utf-8"))
+        return WeightsFiles(
+            lambda epoch: folder / f"model_epoch_{before + epoch}.pth", coach.learner.weights, every=MEASURE_EVERY
+        )

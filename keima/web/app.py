@@ -1,0 +1,209 @@
+"""The web application: a page, what it draws, and word of every change."""
+
+import json
+import math
+import re
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any
+
+import anyio
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import (
+    HTMLResponse,
+    JSONResponse,
+    PlainTextResponse,
+    RedirectResponse,
+    Response,
+    StreamingResponse,
+)
+from starlette.routing import Route
+
+from keima.base.disk_words import in_words
+from keima.report.charts.run_charts import AXES
+from keima.report.charts.viewer import BOARDS, CHARTS, VIEWER, shown_game
+from keima.web.models import Models, shipped_models
+from keima.web.play import Play
+from keima.web.run_reader import UNREADABLE, RunReader
+
+ASSETS = Path(__file__).with_name("assets")
+TYPES = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
+PAGE, GAMES = "dashboard.html", "@GAMES@"
+GAME_NUMBER = re.compile("-?[0-9]{1,12}")
+POLL_SECONDS = 1.0
+KEPT_SECONDS = 60.0  # that a calibration is shown before it is computed again
+MOST_STREAMS = 32  # browsers that are told of changes at the same time
+SILENT_POLLS = 15  # then a comment, so that nothing between here and the browser takes the connection for dead
+
+
+def application(folders: Sequence[Path], ending: Callable[[], bool] = lambda: False) -> Starlette:
+    """The dashboard of these runs, in this order, where people can also play against their models.
+
+    Args:
+        ending: whether the server is about to end, and waits for open streams.
+    """
+    runs = [RunReader(folder) for folder in folders]
+    play = Play(Models(runs, shipped_models()))
+    return Starlette(routes=[*dashboard_routes(runs, ending), *assets(), *play.routes()], lifespan=until_closed(play))
+
+
+def play_application(models: Models, *, chosen: str, simulations: int | None) -> Starlette:
+    """The page where people play against these models, alone.
+
+    Args:
+        chosen: the name of the model that it proposes; empty: the first.
+        simulations: of a move, that it proposes; None: it proposes a time.
+    """
+    play = Play(models, chosen=chosen, simulations=simulations)
+    home = Route("/", lambda request: RedirectResponse("/play"))
+    nothing = Route("/api/runs", lambda request: JSONResponse({"runs": []}))
+    return Starlette(routes=[home, nothing, *assets(), *play.routes()], lifespan=until_closed(play))
+
+
+def until_closed(play: Play) -> Callable[[Starlette], AbstractAsyncContextManager[None]]:
+    """The life of an application, after which ``play`` is closed."""
+
+    @asynccontextmanager
+    async def life(app: Starlette) -> AsyncIterator[None]:
+        yield
+        await run_in_threadpool(play.close)
+
+    return life
+
+
+def dashboard_routes(runs: Sequence[RunReader], ending: Callable[[], bool]) -> Iterator[Route]:
+    """What shows runs."""
+    overview = {
+        "runs": [{"name": run.name, "folder": str(run.folder)} for run in runs],
+        "axes": [{"figure": figure, "name": name} for figure, name in AXES.items()],
+    }
+    yield Route("/", page())
+    yield Route("/api/runs", lambda request: JSONResponse(overview))
+    yield Route("/api/runs/{number:int}/curves", of_run(runs, RunReader.curves))
+    yield Route("/api/runs/{number:int}/state", of_run(runs, RunReader.state))
+    yield Route("/api/runs/{number:int}/calibration", Calibrations(runs).answer)
+    yield Route("/api/runs/{number:int}/games/{game}", game_of(runs))
+    yield Route("/api/changes", Streams(runs, ending).answer)
+
+
+def assets() -> Iterator[Route]:
+    """The scripts, styles and pictures of all pages."""
+    files = (*ASSETS.iterdir(), *BOARDS.values(), VIEWER["css"], VIEWER["js"], *CHARTS.values())
+    yield from (Route(f"/{path.name}", asset(path)) for path in files if path.suffix in TYPES)
+
+
+def asset(path: Path) -> Callable[[Request], Response]:
+    """An endpoint that returns a file of the page."""
+    content, media_type = path.read_bytes(), TYPES[path.suffix]
+    return lambda request: Response(content, media_type=media_type)
+
+
+def page() -> Callable[[Request], Response]:
+    """An endpoint that returns the page, with the part that shows games."""
+    text = (ASSETS / PAGE).read_text(encoding="utf-8").replace(GAMES, VIEWER["html"].read_text(encoding="utf-8"))
+    return lambda request: HTMLResponse(text)
+
+
+def game_of(runs: Sequence[RunReader]) -> Callable[[Request], Response]:
+    """An endpoint that returns a recorded game of a run, from 1 in order of receipt; -1 is the last one."""
+
+    def endpoint(request: Request) -> Response:
+        number, game = request.path_params["number"], request.path_params["game"]
+        if number >= len(runs) or not GAME_NUMBER.fullmatch(game):
+            return PlainTextResponse("There is no such game.\n", HTTPStatus.NOT_FOUND)
+        from keima.report.games.game_view import recorded_game  # compiled rules: 140 MB, for those who look at games
+
+        try:
+            return JSONResponse(shown_game(recorded_game(runs[number].folder, int(game))))
+        except UNREADABLE as error:
+            return PlainTextResponse(f"{in_words(error)}\n", HTTPStatus.NOT_FOUND)
+
+    return endpoint
+
+
+def of_run(runs: Sequence[RunReader], read: Callable[[RunReader], dict[str, Any]]) -> Callable[[Request], Response]:
+    """An endpoint that returns what ``read`` finds of the run whose number the address has."""
+
+    def endpoint(request: Request) -> Response:
+        number = request.path_params["number"]
+        if number >= len(runs):
+            return PlainTextResponse("There is no such run.\n", HTTPStatus.NOT_FOUND)
+        return JSONResponse(read(runs[number]))
+
+    return endpoint
+
+
+class Calibrations:
+    """Answers with the calibration of search, which takes seconds: one is computed at a time, and kept for a while."""
+
+    def __init__(self, runs: Sequence[RunReader]) -> None:
+        self._runs, self._one = runs, anyio.Lock()
+        self._known: dict[int, tuple[float, dict[str, Any]]] = {}
+
+    async def answer(self, request: Request) -> Response:
+        """Answer with a chart of the run's calibration."""
+        number = request.path_params["number"]
+        if number >= len(self._runs):
+            return PlainTextResponse("There is no such run.\n", HTTPStatus.NOT_FOUND)
+        async with self._one:
+            when, found = self._known.get(number, (-math.inf, {}))
+            if anyio.current_time() - when >= KEPT_SECONDS:
+                try:
+                    found = await run_in_threadpool(self._runs[number].calibration)
+                except UNREADABLE as error:
+                    return PlainTextResponse(f"{in_words(error)}\n", HTTPStatus.NOT_FOUND)
+                self._known[number] = anyio.current_time(), found
+        return JSONResponse(found)
+
+
+class Streams:
+    """Tells browsers which runs have changed, by server-sent events (WHATWG HTML, section 9.2)."""
+
+    def __init__(self, runs: Sequence[RunReader], ending: Callable[[], bool]) -> None:
+        self._runs, self._ending, self._open = runs, ending, 0
+        self._found: list[tuple[str, str]] = []
+        self._polled, self._polling = -math.inf, anyio.Lock()
+
+    async def answer(self, request: Request) -> Response:
+        """Answer with a stream that lasts until the browser leaves, or the server ends."""
+        if self._open >= MOST_STREAMS:
+            return PlainTextResponse("Too many pages are open.\n", HTTPStatus.SERVICE_UNAVAILABLE)
+        return StreamingResponse(self._changes(), media_type="text/event-stream")
+
+    async def _changes(self) -> AsyncIterator[str]:
+        """First every run, then each run whose files change: ``{"run": 0, "curves": true, "state": true}``; at the
+        server's end, an event ``end``.
+        """
+        self._open += 1
+        try:
+            seen: list[tuple[str, str]] = [("", "")] * len(self._runs)
+            silent = 0
+            while not self._ending():
+                found = await self._stamps()
+                changes = [
+                    {"run": number, "curves": now[0] != before[0], "state": now[1] != before[1]}
+                    for number, (now, before) in enumerate(zip(found, seen, strict=True))
+                    if now != before
+                ]
+                seen, silent = found, 0 if changes else silent + 1
+                for change in changes:
+                    yield f"data: {json.dumps(change)}\n\n"
+                if silent == SILENT_POLLS:
+                    silent = 0
+                    yield ": nothing new\n\n"
+                await anyio.sleep(POLL_SECONDS)
+            yield "event: end\ndata:\n\n"
+        finally:
+            self._open -= 1
+
+    async def _stamps(self) -> list[tuple[str, str]]:
+        """The stamps of all runs, which all streams share: their files are asked once in a while, not once a stream."""
+        async with self._polling:
+            if anyio.current_time() - self._polled >= POLL_SECONDS / 2:
+                self._found = await run_in_threadpool(lambda: [run.stamps() for run in self._runs])
+                self._polled = anyio.current_time()
+            return self._found

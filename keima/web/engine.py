@@ -1,0 +1,302 @@
+"""The process that plays and thinks with one network for ``/play``: a line of JSON for each question and each answer.
+
+    python -m keima.web.engine models/go9.safetensors
+
+It keeps no games: each question brings its game along, so that none is lost when the process ends. It ends with its
+input, or when nobody has asked for some minutes. It computes with one thread, and once it has loaded its network it
+gives way to everything else on the machine.
+"""
+
+import contextlib
+import json
+import os
+import select
+import signal
+import sys
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from keima.base.disk_words import in_words
+from keima.base.formats import game_title
+from keima.base.system.priority import begin_session
+from keima.config.schema import SearchSettings
+from keima.games import Game
+from keima.games.game import States
+from keima.networks.architectures.auxiliary_heads import predictions_of, scoring_network
+from keima.networks.inference.evaluator import Evaluator, use_threads
+from keima.play.network_loader import network_from_model
+from keima.play.session import Table, move_name, player_name
+from keima.report.games.drawn_board import drawn_board, drops, kind_of, points_of
+from keima.report.games.game_view import counted, foreseen
+from keima.report.games.saved_game import saved_game
+from keima.search.analysis import Analysis, MoveAnalysis
+from keima.search.move_search import Search
+from keima.web.limits import MOST_SECONDS, MOST_SIMULATIONS
+
+MOST_NODES = 20_000  # simulations of a search that is limited by time
+LEAVES, VISITS_A_LEAF = 8, 8  # the most positions in a call of the network; fewer in a small tree
+MOVES_SHOWN = 12  # of a search or a policy
+LINE_SHOWN = 8  # moves of a principal line
+TRIAL = 32  # simulations that measure the speed in a one-player game
+IDLE_SECONDS = 600.0
+
+Answer = dict[str, Any]
+
+
+class Thinking:
+    """A network with its search.
+
+    Args:
+        path: of its model.
+
+    Raises:
+        ValueError, OSError: it cannot be read.
+    """
+
+    def __init__(self, path: Path) -> None:
+        found = network_from_model(path)
+        self.game, self.version = found.game, found.model.model_version
+        network = found.model.build(found.game)
+        self.predict = predictions_of(network) if found.game.won_by_area else None
+        self._settings = SearchSettings(forced_playouts=False, leaves_per_tree=LEAVES)
+        scoring, self._score_utility = scoring_network(network, found.game, self._settings.match_score_utility)
+        self.evaluator = Evaluator(scoring, found.game, max_batch=LEAVES)
+        self._analysis: Analysis | None = None
+        self._search: tuple[int, Search] | None = None
+        self._seconds_each = 0.0  # of a simulation in a one-player game
+
+    def rehearse(self) -> None:
+        """Think about the start, so that all that is compiled, or read from the cache, is there."""
+        self.think(Table(self.game, person=0), simulations=2 * LEAVES, seconds=None)
+
+    def opinion(self, table: Table) -> Answer:
+        """What the network thinks of a position without search: its policy, and what each player can expect."""
+        game, state = self.game, table.state
+        logits, values = self.evaluator(game.observe(state)[None])
+        legal = game.legal_actions(state)
+        shares = softmax(logits[0, legal])
+        order = np.argsort(-shares, kind="stable")
+        player = game.current_player(state)
+        moves = [shown_move(game, state, int(legal[i]), float(shares[i])) for i in order[:MOVES_SHOWN]]
+        value = values[0, 0] if self._score_utility else values[0]
+        return {"moves": moves, "expects": by_player(game, player, value)}
+
+    def think(self, table: Table, *, simulations: int | None, seconds: float | None) -> tuple[int, Answer]:
+        """The best action, and the moves that search considered."""
+        began = time.monotonic()
+        alone = self.game.num_players == 1
+        if alone:
+            action, found = self._think_alone(table, self._budget(table, simulations, seconds))
+        else:
+            action, found = self._think_against(table, simulations or MOST_NODES, seconds or MOST_SECONDS)
+        return action, found | {"ply": len(table.moves), "seconds": round(time.monotonic() - began, 2)}
+
+    def _think_against(self, table: Table, simulations: int, seconds: float) -> tuple[int, Answer]:
+        game, state, ends = self.game, table.state, time.monotonic() + seconds
+        if self._analysis is None:
+            self._analysis = Analysis(
+                game,
+                self.evaluator,
+                self._settings,
+                max_simulations=MOST_NODES,
+                score_utility=self._score_utility,
+            )
+        analysis = self._analysis
+        analysis.begin(state)
+        while not analysis.finished and analysis.visits < simulations:
+            leaves = max(1, min(LEAVES, analysis.visits // VISITS_A_LEAF, simulations - analysis.visits))
+            analysis.think(leaves)
+            if time.monotonic() >= ends:
+                break
+        lines, total = analysis.lines(MOVES_SHOWN), max(analysis.visits, 1)
+        moves = [self._line(state, line, line.visits / total) for line in lines]
+        return lines[0].action, {"simulations": analysis.visits, "moves": moves}
+
+    def _line(self, state: States, line: MoveAnalysis, share: float) -> Answer:
+        """A move with its principal line; its value is for the player to move."""
+        after, names = state.copy(), list[str]()
+        for action in line.actions[:LINE_SHOWN]:
+            names.append(move_name(self.game, after, action))
+            self.game.play(after, action)
+        return shown_move(self.game, state, line.action, share) | {
+            "visits": line.visits,
+            "value": line.value,
+            "line": names,
+        }
+
+    def _think_alone(self, table: Table, simulations: int) -> tuple[int, Answer]:
+        if self._search is None or self._search[0] != simulations:
+            settings = SearchSettings(forced_playouts=False)
+            search = Search(self.game, self.evaluator, settings, num_simulations=simulations, num_trees=1)
+            self._search = simulations, search
+        began = time.monotonic()
+        found = self._search[1].find(table.state[None])
+        self._seconds_each = (time.monotonic() - began) / simulations
+        visits, total = found.visits[0], max(int(found.visits[0].sum()), 1)
+        order = [int(action) for action in np.argsort(-visits, kind="stable") if visits[action] > 0][:MOVES_SHOWN]
+        moves = [
+            shown_move(self.game, table.state, action, visits[action] / total) | {"visits": int(visits[action])}
+            for action in order
+        ]
+        return int(found.actions[0]), {"simulations": simulations, "moves": moves, "value": float(found.values[0])}
+
+    def _budget(self, table: Table, simulations: int | None, seconds: float | None) -> int:
+        """The simulations of a search in a one-player game, whose time is known from the last one."""
+        if simulations is not None:
+            return simulations
+        if not self._seconds_each:
+            self._think_alone(table, TRIAL)  # compiles
+            self._think_alone(table, TRIAL)
+        wanted = int((seconds or 0.0) / max(self._seconds_each, 1e-6))
+        return min(max(2 ** (wanted.bit_length() - 1) if wanted else TRIAL, TRIAL), MOST_SIMULATIONS)
+
+
+def softmax(logits: NDArray[np.float32]) -> NDArray[np.float64]:
+    """Logits ``[n]`` as shares."""
+    weights = np.exp(logits.astype(np.float64) - logits.max(initial=-np.inf))
+    shares: NDArray[np.float64] = weights / weights.sum()
+    return shares
+
+
+def shown_move(game: Game, state: States, action: int, share: float) -> Answer:
+    """A move with its share, for ``boards.js``."""
+    return {
+        "action": action,
+        "name": move_name(game, state, action),
+        "points": points_of(game, state, action),
+        "share": share,
+    }
+
+
+def by_player(game: Game, mover: int, value: Any) -> list[float]:
+    """What each player can expect, given the network's value for ``mover``: the return, or the points still to come."""
+    if game.num_players == 1:
+        return [float(value)]
+    if game.num_players == 2:
+        return [float(value), -float(value)] if mover == 0 else [-float(value), float(value)]
+    found = [0.0] * game.num_players
+    for step, each in enumerate(np.asarray(value).tolist()):
+        found[(mover + step) % game.num_players] = each
+    return found
+
+
+def ownership_of(thinking: Thinking, table: Table) -> Answer:
+    """In a game won by area, who owns or will own each point, in percent, and player 0's lead in points."""
+    game, state = thinking.game, table.state
+    if not game.won_by_area:
+        return {}
+    if game.terminal(state):
+        ownership, lead = counted(game, state)
+        return {"ownership": list(ownership), "score_lead": lead}
+    if thinking.predict is None:
+        return {}
+    expected, expected_lead = foreseen(game, state, thinking.predict(game.observe(state)[None]))
+    found: Answer = {"ownership": list(expected)} if expected else {}
+    return found | ({} if expected_lead is None else {"score_lead": expected_lead})
+
+
+def shown(thinking: Thinking, table: Table, thought: Answer | None) -> Answer:
+    """All that the page shows of a game."""
+    game, state, over = thinking.game, table.state, table.over
+    drawn = drawn_board(game, state)
+    legal = [] if over else game.legal_actions(state).tolist()
+    before, last = table.before, table.last_action
+    return {
+        "title": game_title(game.name, game.options),
+        "model": thinking.version,
+        "position": asdict(drawn) | {"kind": kind_of(game), "players": game.num_players},
+        "players": [player_name(game, player) for player in range(game.num_players)],
+        "person": table.person,
+        "to_move": None if over else game.current_player(state),
+        "drops": drops(game),
+        "legal": [
+            {"action": each, "name": move_name(game, state, each), "points": points_of(game, state, each)}
+            for each in legal
+        ],
+        "last": () if before is None or last is None else points_of(game, before, last),
+        "moves": table.moves,
+        "over": over,
+        "result": table.result() if over else "",
+        "score": float(game.returns(state)[0]) if game.num_players == 1 else None,
+        "opinion": None if over else thinking.opinion(table),
+        "thought": thought,
+        "saves_as": {"go": "SGF", "chess": "PGN"}.get(game.name, "text"),
+    } | ownership_of(thinking, table)
+
+
+def answered(thinking: Thinking, question: Answer) -> Answer:
+    """The game after a command, or an error in words."""
+    try:
+        return after(thinking, question)
+    except (ValueError, OSError) as error:
+        return {"error": in_words(error)}
+
+
+def after(thinking: Thinking, question: Answer) -> Answer:
+    """The game after a command.
+
+    Raises:
+        ValueError, OSError: the command is not possible.
+    """
+    given = {name: question[name] for name in ("person", "actions", "resigned")}
+    if given["person"] is not None and given["person"] >= thinking.game.num_players:
+        raise ValueError(f"this game has {thinking.game.num_players} players")
+    table = Table(thinking.game, **given)
+    if question["do"] == "save":
+        name, text = saved_game(table, f"Keima, model {thinking.version}")
+        return {"name": name, "text": text}
+    thought = obey(thinking, table, question)
+    return {"actions": table.actions, "resigned": table.resigned, "view": shown(thinking, table, thought)}
+
+
+def obey(thinking: Thinking, table: Table, question: Answer) -> Answer | None:
+    """Execute a command; returns what search has found, if it was asked."""
+    match question["do"]:
+        case "undo":
+            table.undo()
+        case "resign" if table.person is not None:
+            table.resigned = table.person
+        case "move" if not table.over:
+            table.play(question["action"])
+        case "answer" | "hint" if not table.over:
+            action, thought = thinking.think(table, simulations=question["simulations"], seconds=question["seconds"])
+            if question["do"] == "answer":
+                table.play(action)
+            return thought
+    return None
+
+
+def converse(path: Path) -> None:
+    """Answer until the input ends, or nobody has asked for long. The first line says whether the model can be read."""
+    protocol = os.fdopen(os.dup(1), "w", encoding="utf-8")
+
+    def say(answer: Answer) -> None:
+        json.dump(answer, protocol)
+        protocol.write("\n")
+        protocol.flush()
+
+    with contextlib.redirect_stdout(sys.stderr):
+        try:
+            thinking = Thinking(path)
+            thinking.rehearse()
+        except (ValueError, OSError) as error:
+            say({"error": in_words(error)})
+            return
+        say({})
+        begin_session()  # only now: people wait for the network, once
+        while select.select([sys.stdin], [], [], IDLE_SECONDS)[0]:
+            line = sys.stdin.readline()
+            if not line:
+                return
+            say(answered(thinking, json.loads(line)))
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C ends the server, which ends this process
+    use_threads(1)
+    converse(Path(sys.argv[1]))

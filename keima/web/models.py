@@ -1,0 +1,81 @@
+"""The models that a visitor of ``/play`` may choose: those of runs, and files."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from keima.base.formats import game_title
+from keima.data.ledger import read_ledger
+from keima.networks.files.model_heading import read_heading
+from keima.paths import SHIPPED
+from keima.web.run_reader import UNREADABLE, RunReader
+
+MOST_OF_A_RUN = 100  # the newest
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlayableModel:
+    """A model that can be chosen, by a name that never holds a path."""
+
+    name: str  # such as "run-0-12" or "file-3"
+    group: str  # the run, or empty for a file
+    title: str
+    game: str
+    path: Path
+
+    def shown(self) -> dict[str, Any]:
+        """What the page is told."""
+        return {"name": self.name, "group": self.group, "title": self.title, "game": self.game}
+
+
+class Models:
+    """The models of some runs, the newest first, and models in files."""
+
+    def __init__(self, runs: Sequence[RunReader], files: Sequence[Path]) -> None:
+        self._runs, self._files = runs, files
+
+    def listed(self) -> list[PlayableModel]:
+        """All models that are there now."""
+        found = [model for number, run in enumerate(self._runs) for model in models_of(run, number)]
+        return found + [model for number, path in enumerate(self._files) if (model := model_in(path, number))]
+
+    def find(self, name: str) -> PlayableModel | None:
+        """The model of this name."""
+        return next((model for model in self.listed() if model.name == name), None)
+
+
+def models_of(run: RunReader, number: int) -> list[PlayableModel]:
+    """The models of a run that can be read; none if the run cannot."""
+    try:
+        with read_ledger(run.folder) as ledger:
+            rows, game = ledger.models()[-MOST_OF_A_RUN:], game_title(ledger.game, ledger.options)
+    except UNREADABLE:
+        return []
+    newest = max((row.version for row in rows if row.accepted), default=None)
+    return [
+        PlayableModel(
+            name=f"run-{number}-{row.version}",
+            group=run.name,
+            title=f"model {row.version}{', the newest' if row.version == newest else ''}",
+            game=game,
+            path=run.folder / row.path,
+        )
+        for row in sorted(rows, key=lambda row: (row.version != newest, -row.version))
+        if (run.folder / row.path).is_file()
+    ]
+
+
+def model_in(path: Path, number: int) -> PlayableModel | None:
+    """The model in a file, if it is one."""
+    heading = read_heading(path)
+    if heading is None:
+        return None
+    game = heading.game if heading.game == "openspiel" else game_title(heading.game, {})
+    title = f"{path.stem}, model {heading.model_version}"
+    return PlayableModel(name=f"file-{number}", group="", title=title, game=game, path=path.resolve())
+
+
+def shipped_models() -> list[Path]:
+    """The models that come with Keima."""
+    return sorted((SHIPPED / "models").glob("*.safetensors"))

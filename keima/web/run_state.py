@@ -1,0 +1,225 @@
+"""The state of a run as the page shows it: figures, what limits it, workers, accounts and events, as JSON."""
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from keima.base.file_stamp import FileStamp
+from keima.base.formats import Column, count, duration, game_title, games_so_far, percent, rate, time_left
+from keima.base.reports import ProgressReport, RemoteDetails, WorkerReport
+from keima.data.ledger import Ledger
+from keima.data.ledger_rows import WorkerAccount
+from keima.report.charts.run_charts import Figures
+from keima.report.cost import CORE_HOURS, Cost
+from keima.report.limits import NO_LONGER_PLAYS, limits, time_shares
+from keima.report.tables import MACHINES, WORKER_COLUMNS
+from keima.report.terminal.plain import figures_of
+
+EVENTS_SHOWN = 50
+SAME_MOMENT = 2.0  # seconds between two records of one event
+REMEDIES = {  # of marks whose reason names none
+    "Error": "read its log (distributed/ssh_connector.py --logs {0}), fix the cause, then --restart {0}",
+    "Offline": "it is tried again by itself; distributed/ssh_connector.py --check says what is wrong",
+    "Syncing": "nothing: it plays as soon as this is done",
+}
+
+Event = tuple[float, str]  # seconds since 1970, and what happened
+Pairs = list[list[str]]  # titles and texts
+
+
+def ledger_state(ledger: Ledger) -> dict[str, Any]:
+    """What the ledger says: the game, each worker's account, and what happened last."""
+    newest = ledger.events(last=EVENTS_SHOWN)
+    return {
+        "game": game_title(ledger.game, ledger.options),
+        "accounts": [account_of(account) for account in ledger.accounts().values()],
+        "events": [(when, f"{worker}: {text}" if worker else text) for _, worker, text, when in newest],
+    }
+
+
+def account_of(account: WorkerAccount) -> dict[str, Any]:
+    """A worker's account; granted games are the sum of all others."""
+    return {
+        name: getattr(account, name)
+        for name in ("name", "granted", "received", "quarantined", "missing", "discarded", "outstanding")
+    }
+
+
+def newest_events(recorded: Sequence[Event], logged: Sequence[Event]) -> list[Event]:
+    """The last events of the ledger and of the Coach's log, in order; what both have is shown as the Coach said it.
+
+    Args:
+        recorded: those of the ledger, each beginning with its worker's name and a colon, if it has one.
+        logged: those of the Coach.
+    """
+    kept = [event for event in recorded if not any(is_same(event, other) for other in logged)]
+    return sorted([*kept, *logged])[-EVENTS_SHOWN:]
+
+
+def is_same(recorded: Event, logged: Event) -> bool:
+    """Whether both tell of one event: at the same time, of the same batch or number of games of the same worker."""
+    (when, text), (then, said) = recorded, logged
+    worker, _, rest = text.partition(": ")
+    subject = rest.split(":")[0].split()[:2]
+    return abs(when - then) < SAME_MOMENT and (text == said or (worker in said and said.split()[:2] == subject))
+
+
+def live_state(
+    report: ProgressReport, rows: Sequence[Figures], cost: Cost, *, running: bool, disk_free: int | None
+) -> dict[str, Any]:
+    """What the Coach last said.
+
+    Args:
+        report: its report.
+        rows: the iterations so far.
+        cost: of these iterations.
+        running: whether the run still runs.
+        disk_free: bytes on the run's disk; None: unknown.
+    """
+    planned = "" if report.iterations is None else f" of {report.iterations:,}"
+    figures = [
+        ("Iteration", f"{report.iteration:,}{planned}"),
+        ("Games", f"{report.total_games:,}"),
+        ("Games/s", rate(report.games_per_second) if running else ""),
+        ("Evaluations/s", count(report.evaluations_per_second) if running else ""),
+        ("Window", f"{count(report.window_positions)} positions"),
+        ("Model", f"{report.model_version:,}{models_in_flight(report) if running else ''}"),
+        ("Disk free", size(disk_free) if disk_free is not None else ""),
+    ]
+    return {
+        "phase": report.phase if running else "ended",
+        "games_so_far": games_so_far(report.games_here, report.games_wanted) if report.games_wanted > 0 else "",
+        "figures": [[title, text] for title, text in figures if text],
+        "time": time_and_cost(report, rows, cost, running=running),
+        "cluster": [text.split(": ", 1) for text in figures_of(report)],
+        "shares": shares_of_time(rows) if running else "",
+        "limits": [vars(each) for each in limits(report, rows, disk_free=disk_free)] if running else [],
+        "workers": [card_of(worker, details_of(report, worker)) for worker in report.workers],
+    }
+
+
+def models_in_flight(report: ProgressReport) -> str:
+    """How many workers that can play do not have the newest model yet, in words; empty if none."""
+    playing = [worker for worker in report.workers if worker.state not in NO_LONGER_PLAYS]
+    behind = sum(worker.model_version < report.model_version for worker in playing)
+    return f", on its way to {behind} of {len(playing)} workers" if behind else ""
+
+
+def time_and_cost(report: ProgressReport, rows: Sequence[Figures], cost: Cost, *, running: bool) -> Pairs:
+    """Elapsed time, time left, core hours, and those of 100 Elo points."""
+    working = sum(worker.state not in NO_LONGER_PLAYS for worker in report.workers)
+    used = sum(worker.core_hours for worker in report.workers)
+    hours = cost.hours + max(0.0, used - (rows[-1].get(CORE_HOURS, 0.0) if rows else 0.0))
+    left = time_left(report.seconds_left).removesuffix(" left") if running and report.seconds_left is not None else ""
+    found = [
+        ("Elapsed", duration(report.seconds)),
+        ("Left", left),
+        ("Core hours of workers", f"{rate(hours)} ({working} now)" if running else rate(hours)),
+        ("Core hours for 100 Elo", cost_of_elo(cost)),
+    ]
+    return [[title, text] for title, text in found if text]
+
+
+def cost_of_elo(cost: Cost) -> str:
+    """What 100 Elo points took in the whole run, and lately; empty if nothing was gained."""
+    if cost.per_100_elo is None:
+        return ""
+    lately = "" if cost.lately is None else f", {rate(cost.lately)} in the second half of the evaluations"
+    return f"{rate(cost.per_100_elo)}{lately}"
+
+
+def shares_of_time(rows: Sequence[Figures]) -> str:
+    """How the main node spent the last iterations, in words; empty before there are two."""
+    shares = time_shares(rows)
+    if shares is None:
+        return ""
+    parts = (
+        f"waited for games {percent(shares.games)}",
+        f"learned {percent(shares.learning)}",
+        f"measured strength {percent(shares.evaluating)} of the time",
+    )
+    return f"The main node {', '.join(parts)}, in iterations of {duration(shares.seconds)}."
+
+
+def details_of(report: ProgressReport, worker: WorkerReport) -> RemoteDetails | None:
+    """What is known of a worker on another machine; None for one on this machine."""
+    return report.cluster.details.get(worker.name) if report.cluster else None
+
+
+def card_of(worker: WorkerReport, details: RemoteDetails | None) -> dict[str, Any]:
+    """A worker: its mark, or its state on this machine, its figures, what is wrong, and the remedy."""
+    shown: Sequence[Column[WorkerReport]] = MACHINES if worker.standing else WORKER_COLUMNS
+    figures = [(column.title, column.cell(worker)) for column in shown[2:-1]]
+    figures += [("Core hours", rate(worker.core_hours) if worker.core_hours else "")]
+    if details:
+        figures += [
+            ("Sent", size(details.sent)),
+            ("Received", size(details.received)),
+            ("Disk free", "" if details.disk_free is None else size(details.disk_free)),
+        ]
+    mark = worker.standing.mark if worker.standing else worker.state
+    reason, remedy = reason_and_remedy(worker, mark, details)
+    return {
+        "name": worker.name,
+        "machine": details.machine if details and details.machine != worker.name else "",
+        "mark": mark,
+        "since": duration(details.since) if details and reason else "",
+        "figures": [[title, text] for title, text in figures if text],
+        "reason": reason,
+        "remedy": remedy,
+        "note": details.note if details else "",
+    }
+
+
+def reason_and_remedy(worker: WorkerReport, mark: str, details: RemoteDetails | None) -> tuple[str, str]:
+    """Why a worker does not play, and what to do; both empty if it plays."""
+    if details is None:
+        return worker.error, ""
+    if not details.reason:
+        return "", ""
+    reason, _, remedy = details.reason.partition("; ")
+    return reason, remedy or REMEDIES.get(mark, "").format(details.machine)
+
+
+def last_figures(row: Figures) -> Pairs:
+    """What the last iteration says of a run that has left no progress file."""
+    shown = (
+        ("Iteration", "iteration", count),
+        ("Elapsed", "run/seconds", duration),
+        ("Games", "run/total_games", count),
+    )
+    return [[title, show(row[name])] for title, name, show in shown if name in row]
+
+
+def ppo_state(name: str, rounds: Sequence[Mapping[str, Any]], stamp: FileStamp | None) -> dict[str, Any]:
+    """What a PPO run has left: its last round; it says nothing between two rounds.
+
+    Args:
+        name: the run's.
+        rounds: one or more.
+        stamp: of the file that they are in.
+    """
+    last = rounds[-1]
+    shown = (
+        ("Round", "round", count),
+        ("Episodes", "run/episodes_over", count),
+        ("Steps", "run/total_steps", count),
+        ("Steps/s", "run/steps_per_second", count),
+        ("Elapsed", "run/seconds", duration),
+    )
+    ended = f"last round: {time.strftime('%Y-%m-%d %H:%M:%S', time.localtime(stamp.written))}" if stamp else ""
+    return {
+        "name": name,
+        "running": False,
+        "phase": ended,
+        "game": "PPO",
+        "figures": [[title, show(last[key])] for title, key, show in shown if last.get(key) is not None],
+        "accounts": [],
+        "events": [],
+        "problems": [],
+    }
+
+
+def size(number: float) -> str:
+    """Bytes, in megabytes or gigabytes (10^6 and 10^9)."""
+    return f"{rate(number / 1e9)} GB" if number >= 1e9 else f"{rate(number / 1e6)} MB"

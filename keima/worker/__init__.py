@@ -1,0 +1,21 @@
+"""The worker: a program that watches its folder, plays with the newest model, and hands over its games.
+
+Subclasses start with ``from training.worker import Worker``, which imports torch.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from keima.worker.loop import Worker
+
+__all__ = ["Worker"]
+
+
+if not TYPE_CHECKING:  # a type checker would accept any name
+
+    def __getattr__(name: str) -> Any:
+        if name != "Worker":
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        from keima.worker.loop import Worker
+
+        return Worker

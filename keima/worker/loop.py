@@ -1,0 +1,411 @@
+"""A worker: plays the games that its folder's assignment grants, with the newest model there, and writes them to the
+outbox.
+
+It only watches files, so it plays on when the main node or the network is gone. ``Worker`` is made to be subclassed:
+override ``make_self_play`` or ``play`` to play differently. Until an assignment and its model are there it waits; then
+``Worker.playing`` holds the games.
+"""
+
+import logging
+import os
+import signal
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from keima.base.files import remove_stale_parts
+from keima.base.steps import Turns
+from keima.base.system.disk_space import disk_free
+from keima.compilation.progress import report_compiling
+from keima.config.own_modules import is_own, keep_module
+from keima.data.records import GameRecord
+from keima.evaluation.orders import BESIDE_SHARE, MatchOrder
+from keima.games import Game, load_game
+from keima.networks.files.model_file import CANARY_POSITIONS, Model, check_canary
+from keima.networks.inference.evaluator import Evaluator, pick_device
+from keima.search.puct import Evaluate
+from keima.self_play.groups import ParallelGames, play_side_by_side
+from keima.self_play.tuning import (
+    AUTO_SIZES,
+    DEVICE_SIZES,
+    FEWEST_THREADS,
+    in_parts,
+    known_plan,
+    search_is_compiled,
+)
+from keima.worker.model_inbox import ModelInbox
+from keima.worker.playing import Playing, games_handed_over
+from keima.worker.spool import salvage
+from keima.worker.worker_folder import (
+    Assignment,
+    BrokenMessage,
+    Heartbeat,
+    WorkerFolder,
+    end_of_batch,
+    is_of_run,
+)
+from keima.worker.worker_match import OrderPlayer
+
+log = logging.getLogger(__name__)
+
+POLL_SECONDS = 0.3  # between two reads of the assignment, while there is something to play
+BEAT_SECONDS = 1.0
+IDLE_SECONDS = 0.05  # and while there is nothing
+PROCESSOR_TIME_SECONDS = 10.0  # between two writes of the processor time to the disk
+RETRY_SECONDS = 2.0  # after the disk has refused finished games
+
+
+class Worker:
+    """One worker on its folder.
+
+    Args:
+        root: the worker folder.
+        clock: seconds that never go back.
+
+    Attributes:
+        device: of its networks; "auto": a GPU if there is one. Whoever starts a worker may set another before it runs.
+        most_threads: that may search while a GPU evaluates; likewise.
+    """
+
+    device = "auto"
+    threads = 1  # that search, once the first model is there
+
+    def __init__(self, root: Path, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self.folder = WorkerFolder(root).make()
+        self.clock = clock
+        self.most_threads = len(os.sched_getaffinity(0))
+        self.assignment: Assignment | None = None
+        self.playing: Playing | None = None  # from the first model on
+        self.model_version = 0
+        self.stopping = False
+        self.note = ""
+        self._run_id = ""  # the run it plays for
+        self._model_sha256 = ""
+        self._first_game = 0  # games that earlier processes have handed over
+        self._compiling = ""  # what is being compiled
+        self._errors: dict[str, str] = {}  # by what went wrong
+        self._retry_flush = 0.0
+        self._beat = 0
+        self._lease, self._lease_seen = "", clock()
+        self._polled = -POLL_SECONDS
+        self._played = False  # in the last cycle
+        self._beaten = -BEAT_SECONDS
+        self._earlier_seconds = 0.0  # of the processor, by earlier processes for this run
+        self._processor_time_kept = clock()
+        self._models = ModelInbox(self.folder)
+        self._orders = OrderPlayer(self.folder)
+        self._turns = Turns(BESIDE_SHARE)
+
+    # The loop.
+
+    def run(self) -> None:
+        """Play until the assignment says stop, a signal comes, or the lease has run out.
+
+        Raises:
+            AlreadyRunning: another process plays in this folder.
+            FolderGone: the folder was deleted; whoever creates it again starts another process there.
+            OSError: the disk does not take the last games.
+        """
+        with self.folder.lock() as check_folder:
+            remove_stale_parts(self.folder.outbox)
+            salvage(self.folder)
+            signal.signal(signal.SIGTERM, self._on_signal)
+            with report_compiling(self._report_compiling):
+                while not self.stopping:
+                    check_folder()
+                    if not self.cycle():
+                        time.sleep(IDLE_SECONDS)
+            self.flush()
+            self.beat("ended")
+
+    def cycle(self) -> bool:
+        """Read the folder, when it is time to, and make one step of play; False when there was nothing to play."""
+        now = self.clock()
+        self._poll_when_due(now, POLL_SECONDS if self._played else IDLE_SECONDS)
+        self._played = False
+        if self.playing and not self.stopping:
+            self._played = self._take_turn(self.playing)
+        self._report_when_due(now, played=self._played)
+        return self._played
+
+    def _poll_when_due(self, now: float, seconds: float) -> None:
+        if now - self._polled >= seconds:
+            self._polled = now
+            self.poll()
+
+    def _report_compiling(self, text: str) -> None:
+        """Say what is being compiled: no other heartbeat comes until it is."""
+        log.info("%s", text)
+        self._compiling = text
+        self.beat("compiling")
+
+    def _report_when_due(self, now: float, *, played: bool) -> None:
+        self._compiling = ""
+        if self.playing and self.playing.waiting and now >= self._retry_flush:
+            self._try_to_flush(self.playing, now)
+        if now - self._beaten >= BEAT_SECONDS:
+            self.beat("error" if self.error else "playing" if played else "waiting" if self.playing else "starting")
+
+    def _take_turn(self, playing: Playing) -> bool:
+        """Advance evaluation games, at once if the Coach waits for them, or self-play; False if there are none."""
+        orders, began = self._orders.wanted(playing.assignment), self.clock()
+        if orders and (self._turns.beside_is_next() or not all(order.beside for order in orders)):
+            self._play_matches(playing, orders)
+            self._turns.count_beside(self.clock() - began)
+            return True
+        played = self._play_games(playing)
+        self._turns.count_main(self.clock() - began, idle=not played)
+        return played
+
+    def _play_matches(self, playing: Playing, orders: Sequence[MatchOrder]) -> None:
+        try:
+            self._orders.advance(orders, playing.assignment, playing.game, device=self.device)
+        except OSError as error:
+            log.warning("results of evaluation games cannot be handed over: %s", error)
+        playing.skip_time()
+
+    def _play_games(self, playing: Playing) -> bool:
+        played = playing.measured(lambda: self.play(playing))
+        playing.spool_games()
+        return played
+
+    def play(self, playing: Playing) -> bool:
+        """Begin the granted games and advance all games by one evaluation; False when none is in progress."""
+        playing.begin()
+        if playing.self_play.num_playing == 0:
+            return False
+        for record in playing.self_play.advance():
+            self.store(playing, record)
+        return True
+
+    def store(self, playing: Playing, record: GameRecord) -> None:
+        """Keep a finished game for the next batch."""
+        playing.store(record)
+
+    def make_self_play(self, game: Game, evaluate: Evaluate, assignment: Assignment) -> ParallelGames:
+        """The games that this worker plays; ``assignment.parallel_games`` says how many side by side."""
+        return play_side_by_side(
+            game,
+            evaluate,
+            assignment.search,
+            parallel_games=assignment.parallel_games,
+            threads=self.threads,
+            cache_positions=assignment.cache_positions,
+        )
+
+    # What comes in.
+
+    def poll(self) -> None:
+        """Read the assignment and act on what has changed."""
+        in_outbox = self.folder.batches()  # first: a batch leaves only after "delivered" has been raised
+        try:
+            assignment = self.folder.read_assignment()
+            self._set_error("assignment", "")
+        except BrokenMessage as error:
+            assignment = None
+            self._set_error("assignment", str(error))
+        if assignment is not None and self._is_ours(assignment):
+            self._accept(assignment, in_outbox)
+        self._check_lease()
+
+    def _is_ours(self, assignment: Assignment) -> bool:
+        """Whether an assignment is of the run that this worker plays for; another run's is refused, and named in the
+        heartbeat.
+        """
+        if not self._run_id or (self.assignment is None and assignment.run_id != self._run_id):
+            self._run_id = self.folder.owner_run() or assignment.run_id
+            self._earlier_seconds = self.folder.read_processor_seconds(self._run_id)
+        ours = assignment.run_id == self._run_id
+        refusal = (
+            f"the assignment is refused: it is of run {assignment.run_id}, and this worker plays for run {self._run_id}"
+        )
+        self._set_error("run", "" if ours else refusal)
+        return ours
+
+    def _accept(self, assignment: Assignment, in_outbox: list[Path]) -> None:
+        first = self.assignment is None
+        self.assignment = assignment
+        if self.playing:
+            self.playing.assignment = assignment
+        if assignment.lease != self._lease:
+            self._lease, self._lease_seen = assignment.lease, self.clock()
+        if first:
+            ends = [end_of_batch(path.stem) for path in in_outbox if is_of_run(path.name, assignment.run_id)]
+            self._first_game = games_handed_over(assignment, ends)
+            self.beat("starting" if search_is_compiled() else "compiling")  # the next heartbeat takes a while
+        self._orders.take(assignment)
+        if assignment.stop:
+            self.stopping = True
+        elif assignment.model_sha256 != self._model_sha256 or self.playing is None:
+            self._accept_model(assignment)
+
+    def _check_lease(self) -> None:
+        since = self.clock() - self._lease_seen
+        if self.assignment is not None and since > self.assignment.lease_seconds:
+            log.warning("no Coach has renewed the lease for %.0f s: ending", since)
+            self.stopping = True
+
+    def _accept_model(self, assignment: Assignment) -> None:
+        try:
+            pick_device(self.device)
+        except ValueError as error:
+            self._set_error("device", str(error))
+            return
+        self._set_error("device", "")
+        try:
+            self._keep_modules(assignment)
+            game = load_game(assignment.game, **assignment.options)
+            model = self._models.receive(assignment.model_version, assignment.model_sha256)
+            check_canary(
+                model, game, Evaluator(model.build(game), game, device=self.device, max_batch=CANARY_POSITIONS)
+            )
+            if self.playing:
+                self.playing.change_model(model, assignment.model_version)
+            else:
+                self.playing = self._start_playing(model, game, assignment)
+        except (ValueError, OSError) as error:
+            self._set_error("model", f"model {assignment.model_version}: {error}")
+            return
+        self._set_error("model", "")
+        self.model_version, self._model_sha256 = assignment.model_version, assignment.model_sha256
+        try:
+            self._models.tidy(self.model_version)
+        except OSError as error:
+            log.warning("model %d is in use, but cannot be kept for a restart: %s", self.model_version, error)
+
+    def _keep_modules(self, assignment: Assignment) -> None:
+        """Put the users' own files that came with the assignment where every process of this machine finds them.
+
+        Raises:
+            ModuleProblem: one is damaged, or cannot be kept.
+        """
+        for name in filter(is_own, assignment.modules):
+            path = self.folder.module_path(name)
+            if path.exists():  # beside the Coach there is none: it has filled the store
+                keep_module(path, expected=name)
+
+    def _start_playing(self, model: Model, game: Game, assignment: Assignment) -> Playing:
+        own_device = pick_device(self.device).type != "cpu"
+        most = assignment.parallel_games or max(DEVICE_SIZES if own_device else AUTO_SIZES)
+        most *= assignment.search.leaves_per_tree
+        limit = min(assignment.max_positions or most, most)
+        evaluator = Evaluator(model.build(game), game, device=self.device, max_batch=limit)
+        evaluate = evaluator if limit == most else in_parts(evaluator, limit)
+        bundled = assignment
+        self.threads = FEWEST_THREADS if own_device else 1
+        if assignment.parallel_games == 0:
+            plan = known_plan(
+                game,
+                evaluate,
+                assignment.search,
+                network=f"{model.description.network} {evaluator.describe()}, at most {limit} positions a call",
+                clock=time.perf_counter if own_device else time.process_time,
+                own_device=own_device,
+                most_threads=self.most_threads,
+            )
+            log.info("%s", plan.found)
+            self.note, self.threads = f"{plan.parallel_games} games side by side", plan.threads
+            bundled = assignment.model_copy(update={"parallel_games": plan.parallel_games})
+        self_play = self.make_self_play(game, evaluate, bundled)
+        self_play.change_model(assignment.model_version)
+        side_by_side, how = self_play.parallel_games, evaluator.describe()
+        log.info(
+            "plays %s with model %d, %d games side by side, %s", game.name, assignment.model_version, side_by_side, how
+        )
+        return Playing(
+            self.folder,
+            assignment,
+            game=game,
+            evaluator=evaluator,
+            self_play=self_play,
+            first_game=self._first_game,
+            clock=self.clock,
+        )
+
+    # What goes out.
+
+    def flush(self, *, rest: bool = True) -> None:
+        """Write the finished games to the outbox, batch by batch, and with ``rest`` also those that fill none.
+
+        Raises:
+            OSError: the disk does not take them; they are kept.
+        """
+        if self.playing:
+            self.playing.flush(rest=rest)
+
+    def _try_to_flush(self, playing: Playing, now: float) -> None:
+        try:
+            self.flush(rest=playing.must_flush_rest())
+            self._set_error("outbox", "")
+        except OSError as error:
+            self._retry_flush = now + RETRY_SECONDS
+            self._set_error("outbox", f"finished games cannot be handed over yet: {error}")
+
+    def beat(self, state: str) -> None:
+        """Replace the heartbeat."""
+        now = self.clock()
+        self._beaten = now
+        if not self._run_id:
+            return
+        self._beat += 1
+        heartbeat = Heartbeat.model_validate(
+            {
+                "run_id": self._run_id,
+                "worker": self.assignment.worker if self.assignment else self.folder.root.name,
+                "beat": self._beat,
+                "pid": os.getpid(),
+                "state": state,
+                "error": self.error[:1000],
+                "model_version": self.model_version,
+                "lease": self.assignment.lease if self.assignment else "",
+                "granted": self.assignment.granted if self.assignment else 0,
+                "begun": self._first_game,
+                "finished": self._first_game,
+                "order": self._orders.current.id if self._orders.current else "",
+                "note": (self._compiling or self.note)[:1000],
+                "disk_free": disk_free(self.folder.root),
+                "processor_seconds": self._earlier_seconds + time.process_time(),
+            }
+            | (_progress(self.playing, now) if self.playing else {})
+        )
+        try:
+            self.folder.write_heartbeat(heartbeat)
+            if now - self._processor_time_kept >= PROCESSOR_TIME_SECONDS or state == "ended":
+                self._processor_time_kept = now
+                self.folder.write_processor_seconds(self._run_id, heartbeat.processor_seconds)
+        except OSError as error:
+            log.warning("the heartbeat cannot be written: %s", error)
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        self.stopping = True
+        if self.playing is None:
+            os._exit(128 + number)  # nothing has been played, and compiling the search would take its time
+
+    @property
+    def error(self) -> str:
+        """What is wrong now; empty when nothing is."""
+        return "; ".join(self._errors.values())
+
+    def _set_error(self, what: str, text: str) -> None:
+        """Note what is wrong with the assignment, the model or the outbox; without a text, that nothing is any more."""
+        if text and self._errors.get(what) != text:
+            log.error("%s", text)
+        self._errors.pop(what, None)
+        if text:
+            self._errors[what] = text
+
+
+def _progress(playing: Playing, now: float) -> dict[str, Any]:
+    """What a heartbeat says of a worker's games."""
+    games_per_second, evaluations_per_second = playing.rates(now)
+    return {
+        "begun": playing.begun,
+        "finished": playing.finished,
+        "parallel_games": playing.parallel_games,
+        "evaluations": playing.self_play.evaluations,
+        "games_per_second": games_per_second,
+        "speed": playing.speed(),
+        "evaluations_per_second": evaluations_per_second,
+    }

@@ -1,0 +1,95 @@
+"""The models in a worker's inbox: whole files, and deltas to the model that it had before (``model_push``)."""
+
+import re
+from pathlib import Path
+
+from keima.base.files import read_limited, write_atomically
+from keima.networks.files.model_file import (
+    MAX_MODEL_BYTES,
+    Content,
+    Model,
+    expand_delta,
+    model_in,
+    open_model,
+    seal,
+)
+from keima.worker.model_push import DELTA_NAME, WholeModelNeeded
+from keima.worker.worker_folder import WorkerFolder
+
+MODEL_NAME = re.compile(r"model-([0-9]{6,})\.(model|from-[0-9]{6,}\.delta)")
+
+
+class ModelInbox:
+    """The models in a worker's inbox; the last one used stays in memory as the base of the next delta."""
+
+    def __init__(self, folder: WorkerFolder) -> None:
+        self._folder = folder
+        self._last: Content | None = None
+        self._last_version = 0
+
+    def receive(self, version: int, sha256: str) -> Model:
+        """Read the model that the assignment names, from its file or from a delta.
+
+        Raises:
+            WholeModelNeeded: there is neither, or none with this SHA-256.
+            CorruptModel: the file has this SHA-256, but is no valid model.
+        """
+        content = self._whole(version, sha256)
+        model = model_in(content)
+        self._last, self._last_version = content, version
+        return model
+
+    def tidy(self, version: int) -> None:
+        """Keep model ``version``, the last one received, as a whole file, and remove older ones. Newer ones stay.
+
+        Raises:
+            OSError: the disk does not take the file.
+        """
+        path = self._folder.model_path(version)
+        if not path.exists() and self._last is not None and self._last_version == version:
+            write_atomically(path, seal(self._last, compressed=False), durable=False)  # can be requested again
+        for path in self._folder.inbox.iterdir():
+            found = MODEL_NAME.fullmatch(path.name)
+            if found and (int(found[1]) < version or (int(found[1]) == version and found[2] != "model")):
+                path.unlink(missing_ok=True)
+
+    def _whole(self, version: int, sha256: str) -> Content:
+        path = self._folder.model_path(version)
+        if self._last is not None and self._last.sha256 == sha256:
+            return self._last
+        try:
+            content = open_model(read_limited(path, MAX_MODEL_BYTES))
+            if content.sha256 == sha256:
+                return content
+            why = f"{path} does not have the SHA-256 in the assignment"
+        except (OSError, ValueError) as error:
+            why = f"{path.name}: {error}"
+        for delta, base in _deltas(self._folder, version):
+            try:
+                content = expand_delta(read_limited(delta, MAX_MODEL_BYTES), self._base(base))
+                if content.sha256 == sha256:
+                    path.unlink(missing_ok=True)  # it is wrong
+                    return content
+                why = f"{delta.name} does not give the SHA-256 in the assignment"
+            except (OSError, ValueError) as error:
+                why = f"{delta.name}: {error}"
+        raise WholeModelNeeded(version, why)
+
+    def _base(self, version: int) -> Content:
+        """The base of a delta, from memory if it was the last model.
+
+        Raises:
+            OSError, CorruptModel: it is missing or invalid.
+        """
+        if self._last is not None and self._last_version == version:
+            return self._last
+        return open_model(read_limited(self._folder.model_path(version), MAX_MODEL_BYTES))
+
+
+def _deltas(folder: WorkerFolder, version: int) -> list[tuple[Path, int]]:
+    """The deltas to ``version`` in the inbox, newest base first, with the versions of their bases."""
+    found = ((path, DELTA_NAME.fullmatch(path.name)) for path in folder.inbox.iterdir())
+    return sorted(
+        ((path, int(match[2])) for path, match in found if match and int(match[1]) == version),
+        key=lambda pair: -pair[1],
+    )

@@ -1,0 +1,105 @@
+"""Send new models to workers: as a delta to the model that a worker has, if that is smaller, else as the whole file.
+
+The assignment has the SHA-256 of a model's content, and the worker uses no file, whole or restored from a delta, with
+another hash. If it has none, its heartbeat asks for the whole file (``asks_for_whole``).
+"""
+
+import re
+from collections import OrderedDict
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from keima.worker.worker_folder import WorkerFolder
+
+if TYPE_CHECKING:
+    from keima.networks.files.model_content import Content
+
+DELTA_NAME = re.compile(r"model-([0-9]{6,})\.from-([0-9]{6,})\.delta")
+MOST_OF_WHOLE = 0.9  # a larger delta is not worth the decoding
+KEPT_DELTAS = 4  # slow workers have few different models
+KEPT_MODELS = 2  # the newest, and what most workers have
+
+
+class WholeModelNeeded(ValueError):
+    """A model is missing in the inbox, damaged, or a delta without its base."""
+
+    def __init__(self, version: int, why: str) -> None:
+        super().__init__(f"{_asking(version)}: {why}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class PublishedModel:
+    """A published model with its file."""
+
+    version: int
+    data: bytes  # the whole file
+    sha256: str  # of its content, in hexadecimal
+
+
+@dataclass(frozen=True)
+class InboxFile:
+    """A file for a worker's inbox."""
+
+    name: str
+    data: bytes
+
+
+class ModelPush:
+    """Decides what to send to a worker. A delta is computed once for all workers.
+
+    Args:
+        deltas: whether to use deltas.
+        guard: a lock, if several threads use this: one computes a delta while the others wait.
+    """
+
+    def __init__(self, *, deltas: bool = True, guard: AbstractContextManager[object] | None = None) -> None:
+        self._makes_deltas = deltas
+        self._guard = guard or nullcontext()
+        self._deltas: OrderedDict[tuple[str, str], bytes | None] = OrderedDict()
+        self._opened: OrderedDict[str, Content] = OrderedDict()  # by SHA-256, the one needed last at the end
+
+    def file_for(self, model: PublishedModel, base: PublishedModel | None) -> InboxFile:
+        """The file that brings ``model`` to a worker with ``base``; None: it has none, or asks for the whole file."""
+        if self._makes_deltas and base is not None and base.version < model.version:
+            with self._guard:
+                delta = self._delta(model, base)
+            if delta is not None:
+                return InboxFile(delta_name(model.version, base.version), delta)
+        return InboxFile(WorkerFolder(Path()).model_path(model.version).name, model.data)
+
+    def _delta(self, model: PublishedModel, base: PublishedModel) -> bytes | None:
+        key = (model.sha256, base.sha256)
+        if key not in self._deltas:
+            from keima.networks.files.model_delta import encode_delta  # only now: it imports numba
+
+            delta = encode_delta(self._content(model), self._content(base))
+            self._deltas[key] = delta if delta and len(delta) <= MOST_OF_WHOLE * len(model.data) else None
+            if len(self._deltas) > KEPT_DELTAS:
+                self._deltas.popitem(last=False)
+        return self._deltas[key]
+
+    def _content(self, model: PublishedModel) -> "Content":
+        if model.sha256 not in self._opened:
+            from keima.networks.files.model_content import open_model  # only now, likewise
+
+            self._opened[model.sha256] = open_model(model.data)
+        self._opened.move_to_end(model.sha256)
+        while len(self._opened) > KEPT_MODELS:
+            self._opened.popitem(last=False)
+        return self._opened[model.sha256]
+
+
+def delta_name(version: int, base_version: int) -> str:
+    """The name of a delta in the inbox."""
+    return f"model-{version:06d}.from-{base_version:06d}.delta"
+
+
+def asks_for_whole(error: str, version: int) -> bool:
+    """Whether the ``error`` in a heartbeat asks for the whole file of model ``version``."""
+    return f"{_asking(version)}:" in error
+
+
+def _asking(version: int) -> str:
+    return f"the whole file of model {version} is needed"

@@ -1,0 +1,306 @@
+"""The protocol between the main node and a worker: a folder of files that appear whole.
+
+    <worker folder>/
+      inbox/   model-000007.model    a model, checked by its SHA-256 before use
+               assignment.json       the worker's task; the main node replaces it
+               player-000007-<sha>.model   a model for evaluation games, as long as the assignment names it
+               othello-1a2b3c4d5e6f.py     a user's own game or network, which the assignment names
+      outbox/  <batch id>.games      finished games; the main node removes them once they are safe there
+               <order id>.match      evaluation games; removed once the assignment no longer names the order
+               <coach>.owner         the owner of the folder, where several Coaches could reach it
+      spool                          finished games that wait for their batch (``keima.worker.spool``)
+      worker.json                    the worker's heartbeat; the worker replaces it
+      processor_time.json            the processor time of all its processes for the run
+      worker.lock                    held while a worker process runs: one process per folder
+
+The worker plays until it has delivered ``granted`` games in all: those in the outbox plus ``delivered``, which the main
+node has. The main node raises ``delivered`` before it removes a file, so that no crash on either side makes a game
+count twice or not at all.
+
+``granted`` may be lowered. The worker then begins no game beyond it and finishes those that it has begun. Its heartbeat
+says which assignment it has read and how many games it has begun; games above both were never started and may go to
+others.
+
+Evaluation games are independent of this: the assignment names orders (``keima.evaluation.orders``), and the worker
+plays each as soon as it reads it, while its own games wait, and writes the result to its outbox. Nothing depends on
+these results.
+"""
+
+import fcntl
+import hashlib
+import json
+import os
+import re
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from keima.base.files import read_limited, write_atomically
+from keima.config.schema import SearchSettings
+from keima.evaluation.orders import MAX_ORDERS, MAX_PLAYERS, ORDER_ID, RESULT_SUFFIX, Contestant, MatchOrder
+
+MAX_JSON_BYTES = 64 * 2**10
+# First game, number of games, worker and content.
+BATCH_NAME = re.compile(r"([0-9]{9,12})-([0-9]{1,5})-[a-z0-9-]{1,60}\.games")
+# Also the run; names of earlier versions lack it.
+TAGGED = re.compile(r"^[0-9]{9,12}-[0-9]{1,5}-[a-z0-9][a-z0-9-]*--([a-z0-9]{1,16})-[0-9a-f]{1,16}\.games$")
+PLAIN = re.compile(r"[a-z0-9]{1,16}")
+OWNERS = "*.owner"  # in an outbox: see ``keima/cluster/agent/owner.py``
+RESULT_NAME = re.compile(ORDER_ID + re.escape(RESULT_SUFFIX))
+LOCK_SECONDS = 30.0  # a new process waits this long for an old one to hand over its games
+
+Count = Annotated[int, Field(ge=0, le=2**53)]
+Text = Annotated[str, Field(max_length=1000)]
+Rate = Annotated[float, Field(ge=0, le=1e9)]  # per second; bounded, so that sums stay finite
+Slots = Annotated[int, Field(ge=0, le=2**20)]
+
+
+class BrokenMessage(ValueError):
+    """An assignment or heartbeat is invalid."""
+
+
+class AlreadyRunning(RuntimeError):
+    """Another worker process uses this folder."""
+
+
+class FolderGone(RuntimeError):
+    """The folder was deleted or moved while its worker played."""
+
+
+class Message(BaseModel):
+    """Base of assignments and heartbeats."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    protocol: Literal[1] = 1
+    run_id: Text
+    worker: Text
+
+
+class Assignment(Message):
+    """The task of a worker; the main node replaces it at every contact."""
+
+    lease: Text  # changes at every contact, so the worker knows that a Coach still wants its games
+    lease_seconds: Annotated[float, Field(gt=0)]
+    stop: bool = False  # hand over finished games and exit
+    granted: Count  # games in all, since the run started; no game beyond is begun
+    promised: Count = 0  # the ledger's grant, where ``granted`` is lower: games up to it may have been begun
+    delivered: Count  # games in all that are safe on the main node
+    model_version: Count
+    model_sha256: Text
+    game: Text
+    options: dict[str, Any]
+    modules: Annotated[tuple[Text, ...], Field(max_length=4)] = ()  # users' own files (keima/config/own_modules.py)
+    search: SearchSettings
+    seed: Count
+    parallel_games: Count  # 0: the worker measures the fastest number
+    max_positions: Count = 0  # per network call; 0: no limit
+    cache_positions: Count
+    batch_games: Annotated[int, Field(ge=1, le=10_000)]
+    flush_seconds: Annotated[float, Field(gt=0)] | None  # longest wait for a batch to fill; None: no limit
+    players: Annotated[tuple[Contestant, ...], Field(max_length=MAX_PLAYERS)] = ()  # of current or coming matches
+    matches: Annotated[tuple[MatchOrder, ...], Field(max_length=MAX_ORDERS)] = ()
+
+
+class Heartbeat(Message):
+    """The state of a worker, about once a second."""
+
+    beat: Count  # counts up
+    pid: Count
+    state: Literal["starting", "compiling", "playing", "waiting", "error", "ended"]
+    error: Text = ""
+    model_version: Count = 0
+    lease: Text = ""  # of the last assignment that it has read ...
+    granted: Count = 0  # ... and its granted games
+    begun: Count = 0  # games in all
+    finished: Count = 0  # games in all, including those that wait for their batch
+    parallel_games: Slots = 0  # 0: not known yet
+    evaluations: Count = 0  # by this process
+    games_per_second: Rate = 0.0
+    speed: Rate = 0.0  # games per second at full load; 0: not measured yet
+    evaluations_per_second: Rate = 0.0
+    order: Text = ""  # id of the evaluation games that it plays now
+    note: Text = ""
+    disk_free: Count | None = None  # bytes, where the folder is; None: unknown
+    processor_seconds: Rate = 0.0  # used in this folder for the run, by this process and earlier ones
+
+    @property
+    def core_hours(self) -> float:
+        """The same in core hours."""
+        return self.processor_seconds / 3600
+
+
+class ProcessorTime(Message):
+    """What the processes of a worker have used for a run."""
+
+    seconds: Rate
+
+
+M = TypeVar("M", bound=Message)
+
+
+class WorkerFolder:
+    """The folder of one worker, for both sides."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.inbox = root / "inbox"
+        self.outbox = root / "outbox"
+
+    def make(self) -> Self:
+        """Create missing folders."""
+        for folder in (self.inbox, self.outbox, self.root / "logs"):
+            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        return self
+
+    def model_path(self, version: int) -> Path:
+        """The file of model ``version``."""
+        return self.inbox / f"model-{version:06d}.model"
+
+    def module_path(self, name: str) -> Path:
+        """The copy of a user's own file."""
+        return self.inbox / f"{name}.py"
+
+    def write_assignment(self, assignment: Assignment) -> None:
+        """Replace the assignment."""
+        write_atomically(self.inbox / "assignment.json", assignment.model_dump_json(indent=1).encode())
+
+    def read_assignment(self) -> Assignment | None:
+        """The assignment, if there is one.
+
+        Raises:
+            BrokenMessage: it cannot be read or is invalid.
+        """
+        return _read(self.inbox / "assignment.json", Assignment)
+
+    def write_heartbeat(self, heartbeat: Heartbeat) -> None:
+        """Replace the heartbeat."""
+        write_atomically(self.root / "worker.json", heartbeat.model_dump_json(indent=1).encode())
+
+    def read_heartbeat(self) -> Heartbeat | None:
+        """The heartbeat, if there is one.
+
+        Raises:
+            BrokenMessage: it cannot be read or is invalid.
+        """
+        return _read(self.root / "worker.json", Heartbeat)
+
+    def forget_heartbeat(self) -> None:
+        """Remove the heartbeat of an earlier process."""
+        (self.root / "worker.json").unlink(missing_ok=True)
+
+    def write_processor_seconds(self, run_id: str, seconds: float) -> None:
+        """Keep the processor time that this folder's processes have used for a run."""
+        used = ProcessorTime(run_id=run_id, worker=self.root.name, seconds=seconds)
+        write_atomically(self.root / "processor_time.json", used.model_dump_json().encode(), durable=False)
+
+    def read_processor_seconds(self, run_id: str) -> float:
+        """The processor time that earlier processes have used for a run; 0 if that is unknown."""
+        with suppress(BrokenMessage):
+            used = _read(self.root / "processor_time.json", ProcessorTime)
+            return used.seconds if used and used.run_id == run_id else 0.0
+        return 0.0
+
+    def batches(self) -> list[Path]:
+        """The batches in the outbox, oldest first."""
+        return sorted(path for path in self.outbox.iterdir() if BATCH_NAME.fullmatch(path.name))
+
+    def ends_of_batches(self) -> list[int]:
+        """For each batch in the outbox, the number after its last game, from its name."""
+        return [end_of_batch(path.stem) for path in self.batches()]
+
+    def owner_run(self) -> str:
+        """The id of the run that owns the folder; empty if none has entered itself."""
+        for path in sorted(self.outbox.glob(OWNERS)):
+            with suppress(ValueError, OSError, TypeError, LookupError):
+                return str(json.loads(read_limited(path, MAX_JSON_BYTES))["run_id"])
+        return ""
+
+    def results(self) -> list[Path]:
+        """The results of evaluation games in the outbox, sorted."""
+        return sorted(path for path in self.outbox.iterdir() if RESULT_NAME.fullmatch(path.name))
+
+    @contextmanager
+    def lock(self, *, seconds: float = LOCK_SECONDS) -> Iterator[Callable[[], None]]:
+        """Lock the folder for this worker process, after waiting for an earlier one to end.
+
+        Yields a check that raises FolderGone if the folder was deleted or replaced: another process may play there now.
+
+        Raises:
+            AlreadyRunning: the earlier process has not ended within ``seconds``.
+        """
+        path = self.root / "worker.lock"
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+        ours = os.fstat(descriptor)
+
+        def check() -> None:
+            try:
+                same = os.path.samestat(ours, path.stat())
+            except OSError:
+                same = False
+            if not same:
+                raise FolderGone(f"{self.root} was deleted or moved: this process cannot reach its files, and exits")
+
+        try:
+            self._wait_for(descriptor, time.monotonic() + seconds)
+            yield check
+        finally:
+            os.close(descriptor)
+
+    def _wait_for(self, descriptor: int, deadline: float) -> None:
+        while True:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return
+            except BlockingIOError as error:
+                if time.monotonic() >= deadline:
+                    raise AlreadyRunning(f"{self.root}: another worker process is using this folder") from error
+            time.sleep(0.1)
+
+
+def run_tag(run_id: str) -> str:
+    """The part of batch ids that names the run: its id, or the hash of an unusual id."""
+    return run_id if PLAIN.fullmatch(run_id) else hashlib.sha256(run_id.encode()).hexdigest()[:16]
+
+
+def batch_name(run_id: str, worker: str, first_game: int, games: int, digest: str) -> str:
+    """A unique batch id: the first game and number of games, the worker, the run, and a digest of the content."""
+    player = re.sub("[^a-z0-9]+", "-", worker.lower())[:24].strip("-") or "w"
+    return f"{first_game:09d}-{games}-{player}--{run_tag(run_id)}-{digest[:16]}"
+
+
+def is_of_run(name: str, run_id: str) -> bool:
+    """Whether a batch can be of this run, by its file name; names of earlier versions lack the run."""
+    found = TAGGED.search(name)
+    return found is None or found[1] == run_tag(run_id)
+
+
+def end_of_batch(batch_id: str) -> int:
+    """The number after a batch's last game, from its id; 0 if the id has none."""
+    match = BATCH_NAME.fullmatch(f"{batch_id}.games")
+    return int(match[1]) + int(match[2]) if match else 0
+
+
+def last_ends(batches: Iterable[tuple[str, str]]) -> dict[str, int]:
+    """For each worker of the (worker, batch id) pairs, the number after its last game."""
+    ends: dict[str, int] = {}
+    for worker, batch_id in batches:
+        ends[worker] = max(ends.get(worker, 0), end_of_batch(batch_id))
+    return ends
+
+
+def _read(path: Path, kind: type[M]) -> M | None:
+    try:
+        text = read_limited(path, MAX_JSON_BYTES)
+    except FileNotFoundError:
+        return None
+    except (ValueError, OSError) as error:
+        raise BrokenMessage(str(error)) from error
+    try:
+        return kind.model_validate(json.loads(text))
+    except (ValidationError, ValueError, RecursionError) as error:
+        raise BrokenMessage(f"{path}: {error}") from error

@@ -1,1 +1,0 @@
-"""Small programs for runs: start them as ``python scripts/<name>.py``; ``--help`` explains each."""

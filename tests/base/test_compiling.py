@@ -1,0 +1,55 @@
+"""Messages about compiling: with an empty cache what and how far, with a full one nothing."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from numba.core import event
+
+from keima.compilation.progress import part_of, report_compiling
+from keima.compilation.shared_cache import WAIT
+from keima.games.tic_tac_toe import tic_tac_toe
+from tests.sources import ROOT
+
+PLAY = """
+from keima.compilation.progress import report_compiling
+from keima.games import load_game
+from keima.search import simulate  # is imported and not called
+
+with report_compiling(print):
+    game = load_game("tic_tac_toe")
+    print(game.legal_actions(game.initial_state()).size, "actions")
+"""
+
+
+@pytest.mark.medium
+def test_each_part_is_reported_once_if_it_was_never_compiled(tmp_path: Path) -> None:
+    def told() -> list[str]:
+        env = {**os.environ, "KEIMA_CACHE": str(tmp_path)}
+        run = subprocess.run(
+            [sys.executable, "-c", PLAY], cwd=ROOT, env=env, capture_output=True, text=True, check=True
+        )
+        return run.stdout.splitlines()
+
+    *parts, played = told()
+    assert played == "9 actions"
+    assert parts and len({part.split(" (")[0] for part in parts}) == len(parts)
+    for number, part in enumerate(parts, 1):
+        assert (found := re.fullmatch(r"compiling ([a-z0-9 -]+) \((\d+) of up to (\d+)\)", part)), part
+        assert int(found[2]) == number < int(found[3])  # parts that are not called also count
+    assert told() == ["9 actions"]
+
+
+def test_what_another_process_compiles_is_reported_too() -> None:
+    reports: list[str] = []
+    with report_compiling(reports.append), event.trigger_event(WAIT, data=tic_tac_toe):
+        assert [report.split(" (")[0] for report in reports] == ["compiling tic tac toe"]
+
+
+def test_a_user_s_game_is_a_part_with_its_own_name() -> None:
+    assert part_of("keima_own.my_othello_1a2b3c4d5e6f") == "my othello"
+    assert part_of("keima.games.go.rules") == "go"
+    assert part_of("somewhere.else") == ""

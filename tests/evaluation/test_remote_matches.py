@@ -1,0 +1,275 @@
+"""Matches played by workers: a host in this process does what a worker would, or something else, on a clock of the
+test.
+"""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import pytest
+
+from keima.evaluation.match import MatchResult, RandomPlayer, openings
+from keima.evaluation.match_worker import RefusedResult, play_order, played_order, verified_result
+from keima.evaluation.orders import MAX_PAIRS, Contestant, MatchOrder, PlayedOrder
+from keima.evaluation.remote_matches import QUIET_SECONDS, MatchSpec, RemoteMatches
+from keima.networks.files.model_file import content_sha256
+from tests.games.dice_race import dice_race
+from tests.small_run import GAME, model_bytes
+
+MODEL = Contestant(version=1, sha256=content_sha256(model_bytes(1)))
+
+
+def order(*, first_pair: int = 0, pairs: int = 3) -> MatchOrder:
+    return MatchOrder(
+        id=f"m-{first_pair}",
+        first=MODEL,
+        second=None,
+        seed=7,
+        opening_plies=2,
+        match_pairs=8,
+        first_pair=first_pair,
+        pairs=pairs,
+        num_simulations=4,
+    )
+
+
+def player_of(who: Contestant) -> RandomPlayer:
+    return RandomPlayer(GAME, who.version)
+
+
+def honest(worker: str, wanted: MatchOrder) -> PlayedOrder:
+    return played_order(worker, wanted, *play_order(GAME, wanted, player_of))
+
+
+@dataclass
+class Sign:
+    beat: int
+    order: str
+
+
+Answer = Callable[[str, MatchOrder], PlayedOrder | bytes | None]
+
+
+@dataclass
+class Actors:
+    """Workers that answer an order at the next poll as configured; None is no answer."""
+
+    answers: dict[str, Answer]
+    asked: dict[str, list[MatchOrder]] = field(default_factory=dict)
+    now_playing: dict[str, list[MatchOrder]] = field(default_factory=dict)
+    brought: list[set[Contestant]] = field(default_factory=list)
+    remote: set[str] = field(default_factory=set)
+    alive: bool = False  # whether silent workers show signs of playing
+    beat: int = 0
+
+    def bring(self, players: Mapping[Contestant, bytes]) -> None:
+        self.brought.append(set(players))
+
+    def order(self, worker: str, orders: Sequence[MatchOrder]) -> None:
+        self.now_playing[worker] = list(orders)
+        self.asked.setdefault(worker, []).extend(order for order in orders if order not in self.asked.get(worker, []))
+
+    def results(self) -> list[tuple[str, MatchOrder, bytes]]:
+        found = []
+        for worker, orders in self.now_playing.items():
+            for wanted in orders:
+                answer = self.answers[worker](worker, wanted)
+                if answer is not None:
+                    found.append(
+                        (worker, wanted, answer if isinstance(answer, bytes) else answer.model_dump_json().encode())
+                    )
+        return found
+
+    def ready_workers(self) -> list[str]:
+        return [worker for worker in self.answers if worker not in self.remote]
+
+    def status(self) -> dict[str, Sign | None]:
+        self.beat += 1
+        return {
+            worker: Sign(self.beat, orders[0].id) if self.alive and orders else None
+            for worker, orders in self.now_playing.items()
+        }
+
+
+class Table:
+    """A match between actors, and its clock."""
+
+    def __init__(self, answers: dict[str, Answer], **options: object) -> None:
+        self.actors = Actors(answers, **options)  # type: ignore[arg-type]
+        self.now = 0.0
+        self.remote = RemoteMatches(GAME, self.actors, clock=lambda: self.now, sleep=self.wait)
+
+    def wait(self, seconds: float) -> None:
+        self.now += seconds
+
+    def play(self, pairs: int = 20, poll: Callable[[], None] = lambda: None, *, beside: bool = False) -> MatchResult:
+        spec = MatchSpec(
+            first=MODEL, second=None, pairs=pairs, seed=7, opening_plies=2, num_simulations=4, beside=beside
+        )
+        with self.remote.deployed({MODEL: b"model"}):
+            (result,) = self.remote.play([spec], player_of, poll=poll)
+        assert result.scores.shape == (pairs, 2)
+        assert not np.isnan(result.scores).any()
+        return result
+
+
+def silent(worker: str, wanted: MatchOrder) -> None:
+    return None
+
+
+def test_a_match_is_shared_out_and_every_pair_is_played_once() -> None:
+    table = Table({"a": honest, "b": honest})
+    table.play()
+    played_pairs = sorted(
+        pair
+        for orders in table.actors.asked.values()
+        for wanted in orders
+        for pair in range(wanted.first_pair, wanted.first_pair + wanted.pairs)
+    )
+    assert played_pairs == list(range(20))
+    assert set(table.actors.asked) == {"a", "b"}
+    assert (table.remote.remote_games, table.remote.local_games) == (40, 0)
+    assert table.actors.brought == [{MODEL}, set()]
+
+
+def test_several_matches_are_played_side_by_side_without_mixing() -> None:
+    table = Table({"a": honest})
+    specs = [
+        MatchSpec(first=MODEL, second=None, pairs=pairs, seed=pairs, opening_plies=2, num_simulations=4)
+        for pairs in (5, 9)
+    ]
+    results = table.remote.play(specs, player_of, poll=lambda: None)
+    assert [len(result.scores) for result in results] == [5, 9]
+
+
+def test_the_slices_of_a_match_have_the_openings_of_the_whole_match() -> None:
+    whole = openings(GAME, 8, 2, 7)
+    parts = [play_order(GAME, order(first_pair=i, pairs=4), player_of)[0] for i in (0, 4)]
+    assert np.array_equal(np.concatenate(parts), whole)
+
+
+def test_slices_of_a_silent_worker_are_played_by_another() -> None:
+    table = Table({"a": silent, "b": honest})
+    table.play()
+    assert (table.remote.remote_games, table.remote.local_games) == (40, 0)
+    assert table.now < QUIET_SECONDS + 5
+
+
+def test_without_a_worker_that_answers_everything_is_played_locally() -> None:
+    table = Table({"a": silent, "b": silent})
+    table.play()
+    assert (table.remote.remote_games, table.remote.local_games) == (0, 40)
+    assert table.now < QUIET_SECONDS + 5
+
+
+def test_without_workers_nothing_is_waited_for() -> None:
+    table = Table({})
+    table.play()
+    assert (table.remote.local_games, table.now) == (40, 0.0)
+
+
+def test_a_worker_that_shows_signs_of_playing_is_waited_for_but_not_for_ever() -> None:
+    table = Table({"a": silent}, alive=True)
+    table.play()
+    assert table.remote.local_games == 40
+    assert QUIET_SECONDS < table.now <= 2 * 1800
+
+
+@pytest.mark.parametrize("beside", [False, True])
+def test_a_slow_worker_is_waited_for_longer_where_self_play_goes_on_meanwhile(beside: bool) -> None:
+    table = Table({"a": honest, "b": lambda worker, wanted: honest(worker, wanted) if table.now > 40 else None})
+    table.actors.alive = True
+    table.play(beside=beside)
+    assert (table.now > 40) == beside
+
+
+def test_a_lost_worker_is_not_waited_for() -> None:
+    table = Table({"a": silent})
+    table.play(poll=lambda: table.actors.remote.add("a") if table.now > 3 else None)
+    assert table.remote.local_games == 40
+    assert table.now < 6
+
+
+def forge(**changes: object) -> Answer:
+    """Return an answer with these fields changed."""
+
+    def answer(worker: str, wanted: MatchOrder) -> PlayedOrder:
+        return honest(worker, wanted).model_copy(update=changes)
+
+    return answer
+
+
+def with_first_game(change: Callable[[list[int]], list[int]]) -> Answer:
+    def answer(worker: str, wanted: MatchOrder) -> PlayedOrder:
+        result = honest(worker, wanted)
+        return result.model_copy(update={"moves": (tuple(change(list(result.moves[0]))), *result.moves[1:])})
+
+    return answer
+
+
+def turned_round(worker: str, wanted: MatchOrder) -> PlayedOrder:
+    result = honest(worker, wanted)
+    return result.model_copy(update={"scores": tuple(1 - score if score != 0.5 else 1.0 for score in result.scores)})
+
+
+FORGERIES: dict[str, Answer] = {
+    "the scores are not those": turned_round,
+    "the move is illegal": with_first_game(lambda moves: [*moves, moves[0]]),
+    "end before the game does": with_first_game(lambda moves: moves[:-1]),
+    "it has 0 games": forge(moves=()),
+    "the openings are not those": forge(openings="0" * 64),
+    "of another order": forge(worker="somebody"),
+    "it did not play: no model": forge(refused="no model"),
+    "cannot be parsed": lambda worker, wanted: b"{",
+}
+
+
+@pytest.mark.parametrize("reason", FORGERIES)
+def test_a_forged_result_is_refused_and_played_by_another(reason: str, caplog: pytest.LogCaptureFixture) -> None:
+    table = Table({"forger": FORGERIES[reason], "b": honest})
+    table.play()
+    assert (table.remote.remote_games, table.remote.local_games) == (40, 0)
+    assert reason in caplog.text
+    assert table.now < 2
+
+
+def test_a_result_contains_exactly_the_played_games() -> None:
+    wanted = order()
+    starts, result = play_order(GAME, wanted, player_of)
+    travelled = PlayedOrder.model_validate(json.loads(played_order("w", wanted, starts, result).model_dump_json()))
+    assert np.array_equal(verified_result(GAME, wanted, "w", travelled).scores, result.scores)
+    with pytest.raises(RefusedResult, match="another order"):
+        verified_result(GAME, order(first_pair=4), "w", travelled)
+
+
+def test_chance_outcomes_of_a_result_must_be_those_of_the_seed() -> None:
+    game, wanted = dice_race(), order(first_pair=3)
+    starts, result = play_order(game, wanted, lambda who: RandomPlayer(game, who.version))
+    told = played_order("w", wanted, starts, result)
+    assert np.array_equal(verified_result(game, wanted, "w", told).scores, result.scores)
+    # An opening of two plies: the first roll and the choice of a die, which is rolled next.
+    first, *others = told.moves
+    lucky = sum(game.chance_outcomes(starts[0])[0].tolist()) - first[0]
+    with pytest.raises(RefusedResult, match="game 0 after 0 moves: the chance outcome is impossible"):
+        verified_result(game, wanted, "w", told.model_copy(update={"moves": ((lucky, *first[1:]), *others)}))
+
+
+def test_a_stop_withdraws_the_orders() -> None:
+    table = Table({"a": silent, "b": silent})
+
+    def stop() -> None:
+        if table.now > 1:
+            raise InterruptedError
+
+    with pytest.raises(InterruptedError):
+        table.play(poll=stop)
+    assert table.actors.now_playing == {"a": [], "b": []}
+    assert table.actors.brought[-1] == set()
+
+
+def test_an_order_is_within_its_match_and_no_larger_than_allowed() -> None:
+    with pytest.raises(ValueError, match="has no pair 8"):
+        order(first_pair=6, pairs=3)
+    with pytest.raises(ValueError, match="less than or equal"):
+        order(pairs=MAX_PAIRS + 1)

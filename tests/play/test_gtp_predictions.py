@@ -1,0 +1,122 @@
+"""The Go engine's predictions of the end of the game, with real networks and without a program around it."""
+
+import re
+from functools import partial
+from itertools import chain
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from keima.games import load_game
+from keima.games.go.rules import score_lead
+from keima.networks.architectures.auxiliary_heads import predictions_of
+from keima.networks.inference.evaluator import Evaluator
+from keima.networks.network import build_network
+from keima.networks.predictions import Predict
+from keima.play.gtp.engine import GtpEngine
+from keima.play.gtp.predictions import MOVES_PER_UPDATE, PositionPredictions
+from keima.play.thinking import Thinker
+
+GO = load_game("go", size=5, komi=2.5)
+
+
+def network(*, ownership: bool, score: bool) -> nn.Module:
+    torch.manual_seed(1)
+    return build_network(GO, blocks=1, channels=8, predict_ownership=ownership, predict_score=score).eval()
+
+
+def predicting(*, ownership: bool = True, score: bool = True) -> Predict:
+    predict = predictions_of(network(ownership=ownership, score=score))
+    assert predict is not None
+    return predict
+
+
+def test_points_are_those_of_the_position_after_a_move_from_its_player_s_view() -> None:
+    predict, state = predicting(), GO.initial_state()
+    GO.play(state, 12)
+    found, here = PositionPredictions(GO, predict), predict(GO.observe(state)[None])
+    found.update(state, [0, 3])
+    assert here.ownership is not None and found.ownership is not None
+    assert np.array_equal(found.ownership, here.ownership[0])
+    for action in (0, 3):
+        after = state.copy()
+        GO.play(after, action)
+        said = predict(GO.observe(after)[None]).score_leads
+        assert said is not None and found.score_leads[action] == pytest.approx(-said[0], abs=1e-5)
+
+
+def test_a_few_moves_are_evaluated_each_time_and_none_twice() -> None:
+    asked, predict = list[int](), predicting()
+    found = PositionPredictions(GO, lambda observations: (asked.append(len(observations)), predict(observations))[1])  # type: ignore[func-returns-value]
+    for _ in range(5):
+        found.update(GO.start, range(20))
+    assert asked == [1, MOVES_PER_UPDATE, MOVES_PER_UPDATE, 4] and len(found.score_leads) == 20
+    other = GO.initial_state()
+    GO.play(other, 12)
+    found.update(other, [0])
+    assert asked[4:] == [1, 1] and list(found.score_leads) == [0]
+
+
+def test_a_game_that_a_pass_would_end_is_counted() -> None:
+    state, found = GO.initial_state(), PositionPredictions(GO, predicting())
+    for move in ("C3", "pass", "B2", "pass"):
+        GO.play(state, GO.parse_action(move))
+    found.update(state, [25])  # Black, who owns the whole board, also passes
+    end = state.copy()
+    GO.play(end, 25)
+    assert found.score_leads == {25: score_lead(end)} == {25: 22.5}
+    state = GO.initial_state()
+    for move in ("C3", "A1", "pass"):
+        GO.play(state, GO.parse_action(move))
+    found.update(state, [25])
+    assert found.score_leads == {25: 2.5}, "White has as many points, and the komi"
+
+
+def test_a_network_that_predicts_no_points_is_not_asked_for_them() -> None:
+    found = PositionPredictions(GO, predicting(score=False))
+    found.update(GO.start, range(20))
+    assert found.score_leads == {} and found.ownership is not None
+    found = PositionPredictions(GO, predicting(ownership=False))
+    found.update(GO.start, range(3))
+    assert len(found.score_leads) == 3 and found.ownership is None
+
+
+def told(line: str, **heads: bool) -> str:
+    """Return the analysis of an engine whose network has these heads, after a few slices."""
+    said, net = list[str](), network(**heads)
+    evaluate = Evaluator(net, GO, device="cpu", max_batch=4)
+    think = partial(_thinker, evaluate)
+    engine = GtpEngine(
+        GO, name="Keima", version="1", think=think, write=said.append, simulations=8, predict=predictions_of(net)
+    )
+    for each in ("play b C3", line):
+        engine.obey(each, 0.0)
+    for _ in range(6):
+        engine.advance()
+    engine.close()
+    return said[-2]
+
+
+def _thinker(evaluate: Evaluator, max_simulations: int) -> Thinker:
+    return Thinker(GO, evaluate, max_batch=4, max_simulations=min(max_simulations, 1000))
+
+
+@pytest.mark.medium
+def test_an_analysis_has_points_and_ownership_if_the_network_predicts_them() -> None:
+    line = told("kata-analyze 1 ownership true", ownership=True, score=True)
+    moves, _, owners = line.partition(" ownership ")
+    assert len(owners.split()) == 25 and all(abs(float(share)) <= 1 for share in owners.split())
+    assert len(re.findall(r"scoreMean (-?[\d.]+) scoreLead \1 ", moves)) == len(re.findall("info", moves)) > 0
+    assert "ownership" not in told("kata-analyze 1", ownership=True, score=True)
+
+
+@pytest.mark.medium
+def test_other_networks_and_leela_s_analysis_leave_them_out() -> None:
+    lines = [
+        told(f"{name} 1 ownership true", ownership=heads, score=heads)
+        for name, heads in (("kata-analyze", False), ("lz-analyze", True))
+    ]
+    assert all(line.startswith("info move") for line in lines)
+    assert not {"ownership", "scoreLead"} & set(chain.from_iterable(line.split() for line in lines))

@@ -1,0 +1,114 @@
+"""The words of the Universal Chess Interface: parsing and output."""
+
+import pytest
+
+from keima.games import load_game
+from keima.play.time_keeping import Clock
+from keima.play.uci.options import Options
+from keima.play.uci.syntax import (
+    Broken,
+    Go,
+    centipawns,
+    moves_of,
+    parse_go,
+    parse_position,
+    parse_setoption,
+    score_words,
+)
+from keima.search.analysis import MoveAnalysis
+
+CHESS = load_game("chess")
+
+
+def go_of(text: str) -> Go:
+    return parse_go(text.split())
+
+
+def position_of(text: str) -> tuple[str | None, tuple[str, ...]]:
+    return parse_position(text.split())
+
+
+def setoption_of(text: str) -> tuple[str, str]:
+    return parse_setoption(text.split())
+
+
+def line(value: float, plies: int | None = None) -> MoveAnalysis:
+    return MoveAnalysis(action=0, visits=1, prior=0.5, value=value, plies=plies, actions=(0,))
+
+
+def test_go_understands_all_limits() -> None:
+    said = "wtime 1000 btime 2000 winc 10 binc 20 movestogo 5 depth 6 nodes 700 movetime 80 mate 9 ponder"
+    assert go_of(said) == Go(
+        wtime=1000, btime=2000, winc=10, binc=20, movestogo=5, depth=6, nodes=700, movetime=80, mate=9, ponder=True
+    )
+
+
+def test_searchmoves_end_at_another_keyword() -> None:
+    assert go_of("searchmoves e2e4 d2d4 nodes 5") == Go(searchmoves=("e2e4", "d2d4"), nodes=5)
+    assert go_of("infinite searchmoves e2e4") == Go(searchmoves=("e2e4",), infinite=True)
+
+
+@pytest.mark.parametrize("said", ["wtime", "wtime soon", "nodes 1e9", "nodes ²", "nodes " + "9" * 5000, "wtime nodes"])
+def test_an_invalid_limit_is_skipped_and_reported(said: str) -> None:
+    go = go_of(said)
+    assert not go.limited
+    assert go.complaints
+
+
+def test_words_after_an_invalid_one_still_count() -> None:
+    go = go_of("wtime nodes 7 quickly depth 3")
+    assert (go.nodes, go.depth, len(go.complaints)) == (7, 3, 2)
+
+
+def test_each_player_has_its_own_clock() -> None:
+    go = go_of("wtime 1500 btime -20 winc 10 movestogo 0")
+    assert go.clock(0) == Clock(remaining=1.5, increment=0.01)
+    assert go.clock(1) == Clock(remaining=0.0)
+    assert parse_go(["wtime", "5"]).clock(1) is None
+
+
+def test_a_position_is_a_start_and_moves() -> None:
+    assert position_of("startpos moves e2e4 E7E5") == (None, ("e2e4", "e7e5"))
+    assert position_of("fen 8/8/8/8/8/8/8/K1k5 w - - 0 1") == ("8/8/8/8/8/8/8/K1k5 w - - 0 1", ())
+
+
+@pytest.mark.parametrize("said", ["", "fen", "moves e2e4", "startpos e2e4", "endpos"])
+def test_an_invalid_position_is_refused(said: str) -> None:
+    with pytest.raises(Broken, match="startpos or fen"):
+        position_of(said)
+
+
+def test_names_and_values_of_options_may_have_several_words() -> None:
+    assert setoption_of("name Move Overhead value 30") == ("Move Overhead", "30")
+    assert setoption_of("name Clear Hash") == ("Clear Hash", "")
+    for broken in ("", "name", "name value 3", "Hash value 3"):
+        with pytest.raises(Broken):
+            setoption_of(broken)
+
+
+def test_options_have_types_and_bounds() -> None:
+    options = Options(simulations=400)
+    assert "option name Hash type spin default 256 min 1 max 4096" in options.words()
+    options.set("move overhead", "30")
+    assert (options.overhead, options.simulations) == (0.03, 400)
+    for name, value in (("Hash", "0"), ("Hash", ""), ("Hash", "much"), ("Ponder", "perhaps"), ("Contempt", "1")):
+        with pytest.raises(Broken, match="option"):
+            options.set(name, value)
+
+
+def test_values_are_reported_on_lc0_s_scale() -> None:
+    assert [centipawns(value) for value in (0.0, 0.5, -0.5)] == [0, 89, -89]
+    assert 12_000 < centipawns(1.0) == -centipawns(-1.0) < 13_000
+
+
+def test_a_proven_end_is_reported_in_moves() -> None:
+    assert score_words(line(0.5)) == "cp 89"
+    assert [score_words(line(1.0, plies)) for plies in (1, 3, 5)] == ["mate 1", "mate 2", "mate 3"]
+    assert [score_words(line(-1.0, plies)) for plies in (2, 4)] == ["mate -1", "mate -2"]
+
+
+def test_moves_are_written_from_both_sides() -> None:
+    state = CHESS.initial_state()
+    played = CHESS.legal_actions(state)[:1].tolist()
+    assert moves_of(CHESS, state, played * 2) == ["a2a3", "a7a6"]
+    assert (state == CHESS.initial_state()).all()

@@ -1,0 +1,85 @@
+"""The rows of a run's workers over time."""
+
+from dataclasses import replace
+from itertools import groupby
+
+import pytest
+
+from keima.base.reports import IterationReport, RemoteStanding, WorkerReport
+from keima.report.charts.page import page, report_charts
+from keima.report.charts.png import COLOURS, picture
+from keima.report.charts.run_charts import RowsChart, RowsPart
+from keima.report.charts.worker_charts import FAULT_STATES, GREEN, MOST_SPANS, RED, worker_charts
+from tests.example_reports import iteration, worker
+from tests.report.pictures import count_of, pixels
+
+
+def run(*iterations: tuple[WorkerReport, ...]) -> list[IterationReport]:
+    """A run with these workers at the ends of its iterations, one per minute."""
+    return [iteration(number, workers=workers) for number, workers in enumerate(iterations, 1)]
+
+
+def stretches(chart: RowsChart) -> dict[str, list[tuple[float, float]]]:
+    """Return from where to where something is drawn, as shares of the time, by its name."""
+    edges = [0.0, *chart.ends]
+
+    def found(part: RowsPart) -> list[tuple[float, float]]:
+        places = []
+        for row in part.heights:
+            for height, group in groupby(range(len(row)), key=lambda span, row=row: row[span]):  # type: ignore[misc]
+                spans = list(group)
+                places += [(edges[spans[0]] / edges[-1], edges[spans[-1] + 1] / edges[-1])] if height else []
+        return places
+
+    return {part.name: found(part) for part in chart.parts}
+
+
+def test_a_state_is_drawn_for_the_time_when_a_worker_had_it() -> None:
+    first, second = worker(0), worker(1)
+    rows = run((first,), (first, replace(second, state="waiting")), (replace(first, state="error"), second), (first,))
+    states, _ = worker_charts(rows)
+    assert stretches(states) == {
+        "playing": [(0, 0.5), (0.75, 1), (0.5, 0.75)],
+        "error": [(0.5, 0.75)],
+        "waiting": [(0.25, 0.5)],
+    }
+    assert states.rows == ["local-0", "local-1"]
+    assert {part.name: part.colour for part in states.parts}.items() >= {"playing": GREEN, "error": RED}.items()
+
+
+def test_a_worker_on_another_machine_is_shown_with_its_mark() -> None:
+    gone = replace(worker(0), standing=RemoteStanding(mark="Offline", share=0.0, last_batch=None))
+    states, _ = worker_charts(run((worker(0),), (gone,)))
+    assert stretches(states) == {"playing": [(0, 0.5)], "Offline": [(0.5, 1)]}
+
+
+def test_a_row_is_as_high_as_its_games_per_second() -> None:
+    rows = run(*((replace(worker(0), games_per_second=rate), worker(1)) for rate in (12.2, 3.05)))
+    _, rates = worker_charts(rows)
+    assert rates.title == "Games per second by worker, up to 12.2"
+    assert rates.most == 12.2 and rates.parts[0].heights == [[12.2, 3.05], [6.1, 6.1]]
+
+
+def test_a_fault_is_visible_however_long_the_run_is() -> None:
+    workers = [(replace(worker(0), state="error" if number == 777 else "playing"),) for number in range(1500)]
+    states, rates = worker_charts(run(*workers))
+    assert set(stretches(states)) == {"playing", "error"} and "error" in FAULT_STATES
+    assert len(rates.ends) == len(rates.parts[0].heights[0]) <= MOST_SPANS
+
+
+def test_many_workers_have_one_row_each_with_short_names() -> None:
+    names = [f"a-machine-with-a-long-name-{number}" for number in range(64)]
+    states, _ = worker_charts(run(*[tuple(replace(worker(), name=name) for name in names)] * 3))
+    assert len(states.parts[0].heights) == len(states.rows) == 64
+    assert states.rows[0] == "…ng-name-0"
+
+
+@pytest.mark.medium
+def test_they_are_on_the_page_and_in_the_picture_unless_there_are_no_workers() -> None:
+    rows = run((replace(worker(0), state="error"),), (replace(worker(0), name="<b>"),))
+    text = page("run", [], rows, [])
+    assert "Workers, as each stood" in text and "<b>" not in text
+    drawn = replace(report_charts("run", rows), charts=[])
+    assert count_of(COLOURS[RED], pixels(picture("run", [drawn], ("run/seconds", "time")))) > 1000
+    nobody = run((), ())
+    assert worker_charts(nobody) == [] and "Workers, as each stood" not in page("run", [], nobody, [])
