@@ -10,7 +10,7 @@ DEBIAN_PACKAGES := python3-venv git gnugo stockfish openssh-server openssh-clien
 BROWSER_PACKAGES := chromium chromium-driver
 # How many tests run beside each other: auto is one more than there are processors; 0 runs one after the other, in one process.
 TESTS_AT_ONCE ?= auto
-PACKAGES := keima games training distributed zero scripts $(wildcard benchmarks/*.py benchmarks/*/*.py examples/*.py *.py)
+PACKAGES := keima games training distributed zero scripts tools $(wildcard benchmarks/*.py benchmarks/*/*.py examples/*.py *.py)
 
 # A file's tests run in one process, one after the other. Files begin in the order that tests/conftest.py puts them in.
 PYTEST := .venv/bin/python -m pytest --numprocesses=$(TESTS_AT_ONCE) --dist=loadfile --no-loadscope-reorder
@@ -21,7 +21,7 @@ OTHER_PROCESSOR := ONEDNN_MAX_CPU_ISA=AVX2 ATEN_CPU_CAPABILITY=avx2
 export PYTHON TORCH_INDEX
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-dev train test test-all test-gpu check format clean
+.PHONY: help lock setup setup-dev train test test-all test-gpu check format clean
 
 help:  ## Show the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' Makefile
@@ -63,6 +63,9 @@ check: setup-dev  ## Run the linters, the type checker and the fast tests
 format: setup-dev  ## Let the linter put right what it can
 	.venv/bin/ruff check --fix
 	.venv/bin/ruff format
+
+lock:  ## Lock the newest packages that pyproject.toml allows (needs uv)
+	python3 tools/lock.py
 
 clean:  ## Remove .venv and all caches; runs stay
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,7 +1,8 @@
 #!/bin/sh
-# Makes .venv (or what KEIMA_VENV names) and installs the requirement files given, in their order, unless they are installed already.
+# Makes .venv (or what KEIMA_VENV names) and installs the requirement files given, in their order, and then Keima itself as an
+# editable package, unless they are installed already. requirements.lock fixes the versions of all packages.
 # Reads PYTHON (the interpreter to use) and TORCH_INDEX (where torch is taken from, and from nowhere else); `make setup` passes both on.
-# KEIMA_WHEELS names a folder that has all packages as wheels: nothing is downloaded then.
+# KEIMA_WHEELS names a folder that has all packages as wheels: nothing is downloaded then, and Keima itself is not installed.
 set -eu
 cd "$(dirname "$0")/.."
 venv=${KEIMA_VENV:-.venv}
@@ -68,6 +69,14 @@ for file in "$@"; do
     if [ -n "$torch" ] && [ -n "${TORCH_INDEX:-}" ] && [ -z "${KEIMA_WHEELS:-}" ]; then
         install "--index-url=$TORCH_INDEX" "$torch"
     fi
-    install -r "$file"
+    if [ -e requirements.lock ]; then
+        install -r "$file" -c requirements.lock
+    else
+        install -r "$file"
+    fi
     cp "$file" "$venv/installed-$file"
 done
+if [ -e pyproject.toml ] && [ -z "${KEIMA_WHEELS:-}" ] && ! installed pyproject.toml; then
+    install --no-deps --editable .
+    cp pyproject.toml "$venv/installed-pyproject.toml"
+fi

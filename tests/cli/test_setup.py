@@ -1,6 +1,7 @@
 """The pip calls of scripts/setup.sh: a stand-in for the environment's interpreter records its arguments."""
 
 import os
+import runpy
 import shutil
 import subprocess
 from pathlib import Path
@@ -14,6 +15,8 @@ case "$*" in *"pip install"*) echo "$@" >>"$ASKED";; esac
 """
 OPTIONS = "-m pip install --quiet --disable-pip-version-check --only-binary=:all:"
 INDEX = "https://torch.example/cpu"
+PACKAGES = f"{OPTIONS} -r requirements.txt -c requirements.lock"
+KEIMA = f"{OPTIONS} --no-deps --editable ."
 
 
 @pytest.fixture
@@ -22,7 +25,8 @@ def checkout(tmp_path: Path) -> Path:
     (tmp_path / "scripts").mkdir()
     (tmp_path / ".venv" / "bin").mkdir(parents=True)
     shutil.copy(ROOT / "scripts" / "setup.sh", tmp_path / "scripts")
-    shutil.copy(ROOT / "requirements.txt", tmp_path)
+    for name in ("requirements.txt", "requirements.lock", "pyproject.toml"):
+        shutil.copy(ROOT / name, tmp_path)
     python = tmp_path / ".venv" / "bin" / "python"
     python.write_text(PYTHON)
     python.chmod(0o700)
@@ -48,13 +52,14 @@ def torch() -> str:
 
 def test_one_file_has_everything_that_training_needs_including_torch(checkout: Path) -> None:
     assert torch()
-    assert asked_of_pip(checkout) == [f"{OPTIONS} -r requirements.txt"]
+    assert asked_of_pip(checkout) == [PACKAGES, KEIMA]
 
 
 def test_torch_is_installed_first_and_alone_from_its_own_index(checkout: Path) -> None:
     assert asked_of_pip(checkout, TORCH_INDEX=INDEX) == [
         f"{OPTIONS} --index-url={INDEX} {torch()}",
-        f"{OPTIONS} -r requirements.txt",
+        PACKAGES,
+        KEIMA,
     ]
 
 
@@ -63,4 +68,16 @@ def test_installed_packages_are_not_requested_again_until_the_file_changes(check
     assert asked_of_pip(checkout) == []
     with (checkout / "requirements.txt").open("a") as file:
         file.write("one-more==1.0\n")
-    assert asked_of_pip(checkout) == [f"{OPTIONS} -r requirements.txt"]
+    assert asked_of_pip(checkout) == [PACKAGES]
+
+
+def test_a_machine_that_gets_wheels_installs_the_packages_alone(checkout: Path) -> None:
+    wheels = checkout / "wheels"
+    offline = "--no-index --find-links={} -r requirements.txt -c requirements.lock"
+    assert asked_of_pip(checkout, KEIMA_WHEELS=str(wheels)) == [f"{OPTIONS} {offline.format(wheels)}"]
+
+
+def test_the_requirements_files_are_those_that_the_project_and_its_lock_make() -> None:
+    lock = runpy.run_path(str(ROOT / "tools" / "lock.py"))
+    for name, text in lock["requirements_files"]().items():
+        assert (ROOT / name).read_text(encoding="utf-8") == text, f"{name} differs: run make lock"
