@@ -42,7 +42,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--gpus", default="0,1", help="GPU numbers, or cpu,cpu (default: %(default)s)")
     asked: str = parser.parse_args(argv).gpus
-    return exit_code("test_multiprocessing_fix.py", lambda: check(asked))
+    return exit_code(lambda: check(asked))
 
 
 def check(asked: str) -> int:

@@ -2,7 +2,7 @@
 
     python examples/minimal.py
 
-Play games with the newest network, keep them in a window, train on positions sampled from it, repeat. `start_main.py`
+Play games with the newest network, keep them in a window, train on positions sampled from it, repeat. `keima train`
 does the same with worker processes, a ledger, checkpoints and evaluations (docs/tour.md).
 """
 

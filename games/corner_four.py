@@ -5,8 +5,7 @@ Nobody has solved this game. The corner is a block that counts as nobody's stone
 
 import numpy as np
 
-from keima.games.authoring.plain import plain_game
-from keima.games.boards import has_line
+from keima import has_line, plain_game
 
 ROWS, COLUMNS, WINNING = 6, 7, 4  # row 0 is the top
 BLOCK = 2

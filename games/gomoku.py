@@ -2,8 +2,7 @@
 
 import numpy as np
 
-from keima.games.authoring.plain import board_symmetries, plain_game
-from keima.games.boards import has_line_through
+from keima import board_symmetries, has_line_through, plain_game
 
 WINNING = 5
 

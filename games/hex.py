@@ -7,7 +7,7 @@ becomes the second player's.
 
 import numpy as np
 
-from keima.games.authoring.plain import plain_game
+from keima import plain_game
 
 NEIGHBOURS = ((-1, 0), (-1, 1), (0, -1), (0, 1), (1, -1), (1, 0))
 

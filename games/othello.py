@@ -6,7 +6,7 @@ more stones win. Passes need no moves of their own here: the other player simply
 
 import numpy as np
 
-from keima.games.authoring.plain import board_symmetries, plain_game
+from keima import board_symmetries, plain_game
 
 DIRECTIONS = ((-1, -1), (-1, 0), (-1, 1), (0, -1), (0, 1), (1, -1), (1, 0), (1, 1))
 

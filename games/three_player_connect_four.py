@@ -6,8 +6,7 @@ values are a vector, and search lets each player maximize its own (max^n). Nobod
 
 import numpy as np
 
-from keima.games.authoring.plain import mirror_symmetries, plain_game
-from keima.games.boards import has_line
+from keima import has_line, mirror_symmetries, plain_game
 
 PLAYERS = 3
 

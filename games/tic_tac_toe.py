@@ -4,8 +4,7 @@ does).
 
 import numpy as np
 
-from keima.games.authoring.plain import board_symmetries, plain_game
-from keima.games.boards import has_line, is_full
+from keima import board_symmetries, has_line, is_full, plain_game
 
 
 def start():

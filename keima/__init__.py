@@ -27,45 +27,102 @@ if TYPE_CHECKING:
     from keima.api.playing import PlayedGame, play_game
     from keima.api.recorded import RecordedGame, batch_of, read_games
     from keima.cluster.connector import SSHConnector
+    from keima.compilation.decorators import inlined
     from keima.config.schema import SearchSettings
     from keima.data.records import GameBatch, GameRecord
-    from keima.evaluation.match import Player, RandomPlayer
-    from keima.games import Game, load_game
+    from keima.evaluation.elo import elo_difference
+    from keima.evaluation.match import MatchResult, Player, RandomPlayer, SearchPlayer, play_match
+    from keima.games import load_game
+    from keima.games.authoring.contract import check_game
+    from keima.games.authoring.plain import mirror_symmetries, plain_game
+    from keima.games.boards import has_line, has_line_through, is_full
+    from keima.games.game import (
+        Game,
+        IllegalAction,
+        Rules,
+        action_table,
+        board_symmetries,
+        chance_outcomes_kernel,
+        final_score_kernel,
+        legal_actions_kernel,
+        no_chance,
+        observe_kernel,
+        query_kernel,
+        returns_kernel,
+        step_kernel,
+    )
     from keima.learning.learner import Learner
     from keima.networks.inference.evaluator import Evaluator
     from keima.networks.network import build_network
+    from keima.networks.policy_value import OwnNetwork
+    from keima.networks.value_heads import make_value_head
     from keima.replay.window import ReplayWindow
     from keima.search.baselines.uct import UctPlayer
+    from keima.search.move_search import Search
+    from keima.search.puct import Evaluate
+    from keima.self_play.groups import ParallelGames
     from keima.self_play.parallel_games import SelfPlay
     from keima.trainers.local_run import train
     from keima.trainers.parallel_zero import ParallelZeroTrainer
+    from keima.worker.loop import Worker
+    from keima.worker.worker_folder import Assignment
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "Assignment",
+    "Evaluate",
     "Evaluator",
     "Game",
     "GameBatch",
     "GameRecord",
+    "IllegalAction",
     "Learner",
     "Line",
     "LoadedNetwork",
+    "MatchResult",
+    "OwnNetwork",
+    "ParallelGames",
     "ParallelZeroTrainer",
     "PlayedGame",
     "Player",
     "RandomPlayer",
     "RecordedGame",
     "ReplayWindow",
+    "Rules",
     "SSHConnector",
+    "Search",
+    "SearchPlayer",
     "SearchSettings",
     "SelfPlay",
     "UctPlayer",
+    "Worker",
+    "action_table",
     "batch_of",
+    "board_symmetries",
     "build_network",
+    "chance_outcomes_kernel",
+    "check_game",
+    "elo_difference",
+    "final_score_kernel",
+    "has_line",
+    "has_line_through",
+    "inlined",
+    "is_full",
+    "legal_actions_kernel",
     "load_game",
     "load_network",
+    "make_value_head",
+    "mirror_symmetries",
+    "no_chance",
+    "observe_kernel",
+    "plain_game",
     "play_game",
+    "play_match",
+    "query_kernel",
     "read_games",
+    "returns_kernel",
+    "step_kernel",
     "train",
 ]
 

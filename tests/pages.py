@@ -3,6 +3,7 @@
 import os
 import re
 import subprocess
+import sys
 from pathlib import Path
 
 from tests.sources import ROOT
@@ -33,7 +34,8 @@ def commands(text: str) -> list[str]:
 
 def follow(command: str, folder: Path, *, typed: str = "", seconds: float = 280) -> str:
     """Run a command as the page says, in ``folder``, and return what it prints; it must come to a good end."""
-    environment = {**os.environ, "KEIMA": str(ROOT)}
+    programs = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    environment = {**os.environ, "PATH": programs}
     done = subprocess.run(
         ["bash", "-c", command],
         cwd=folder,

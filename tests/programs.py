@@ -19,6 +19,7 @@ from typing import Self
 
 import pytest
 
+from keima.cli.main import VERBS
 from keima.play.arena.ladder import find_program
 from tests.sources import ROOT
 
@@ -28,8 +29,8 @@ needs_gnu_go = pytest.mark.skipif(GNU_GO is None, reason="GNU Go is not installe
 
 @contextmanager
 def begun(program: str, *words: object, cwd: Path = ROOT) -> Iterator[subprocess.Popen[str]]:
-    """Yield a running program, named by its path in the checkout, that handles Ctrl-C. Its outputs are one stream. It
-    ends with the block.
+    """Yield a running program, named by its verb or its path in the checkout, that handles Ctrl-C. Its outputs are one
+    stream. It ends with the block.
     """
     line = command(program, *words)
     with subprocess.Popen(
@@ -132,16 +133,20 @@ def called(program: str, *words: object, cwd: Path = ROOT) -> str:
     """Call a program's ``main`` in this process and return what it prints; it must succeed. Nothing is imported again,
     so it takes seconds less than a start.
     """
-    (name,) = re.findall(r"keima\.[\w.]+", (ROOT / program).read_text(encoding="utf-8").partition("run_module(")[2])
+    if program in VERBS:
+        name, first = VERBS[program].module, VERBS[program].words
+    else:
+        (name,), first = re.findall(r"keima\.[\w.]+", (ROOT / program).read_text().partition("run_module(")[2]), ()
     module = importlib.import_module(name)
     with chdir(cwd), redirect_stdout(io.StringIO()) as said:
-        assert module.main([str(word) for word in words]) == 0, said.getvalue()
+        assert module.main([*first, *map(str, words)]) == 0, said.getvalue()
     return said.getvalue()
 
 
 def command(program: str, *words: object) -> list[str]:
-    """Return how the program is started, from any folder."""
-    return [sys.executable, str(ROOT / program), *map(str, words)]
+    """Return how the program, a verb or a path in the checkout, is started, from any folder."""
+    begin = ["-m", "keima", program] if program in VERBS else [str(ROOT / program)]
+    return [sys.executable, *begin, *map(str, words)]
 
 
 def heed_ctrl_c() -> None:

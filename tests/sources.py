@@ -31,7 +31,7 @@ def programs() -> list[Path]:
 
 def is_program(path: Path) -> bool:
     """Return whether a file of the package is run as a program of its own."""
-    return path.parent.name == "cli" or relative(path) == "keima/cluster/connector.py"
+    return path.parent.name == "cli"
 
 
 def relative(path: Path) -> str:

@@ -24,7 +24,7 @@ def steps() -> dict[str, str]:
     """The page's commands by the program that they call; the first, of several of one program."""
     found: dict[str, str] = {}
     for command in commands(TEXT):
-        found.setdefault(command.split()[1].rpartition("/")[2] + (" --smoke" if "--smoke" in command else ""), command)
+        found.setdefault(command.split()[1] + (" --smoke" if "--smoke" in command else ""), command)
     return found
 
 
@@ -37,10 +37,10 @@ def test_the_game_of_the_page_is_the_shipped_example() -> None:
 @pytest.mark.trial
 @pytest.mark.timeout(600)
 def test_the_page_leads_from_a_new_game_to_a_checked_one_and_a_small_run(tmp_path: Path) -> None:
-    follow(steps()["new_game.py"], tmp_path)
+    follow(steps()["new-game"], tmp_path)
     assert [path.name for path in write_files(TEXT, tmp_path)] == ["othello.py"]
-    assert "symmetr" in follow(steps()["check_game.py"], tmp_path)
-    follow(steps()["start_main.py --smoke"], tmp_path, seconds=500)
+    assert "symmetr" in follow(steps()["check-game"], tmp_path)
+    follow(steps()["train --smoke"], tmp_path, seconds=500)
     assert next((tmp_path / "runs" / "othello-smoke" / "modules").glob("othello-*.py"))
 
 
@@ -66,11 +66,11 @@ def test_every_command_of_the_page_works_with_two_workers_over_ssh(workers: list
         started = time.monotonic()
         follow(command, tmp_path, typed="quit\n", seconds=1800)
         logger.info("%4.0f s  %s", time.monotonic() - started, command)
-        if "new_game.py" in command:
+        if "new-game" in command:
             write_files(TEXT, tmp_path)
             change(tmp_path / "othello.yaml", "run", minutes=MINUTES)
             change(tmp_path / "othello.yaml", "evaluation", every=0)
-        if "--add" in command:  # the packages are in this environment, and the machines have no way to an index
+        if "cluster add" in command:  # the packages are in this environment, and the machines have no way to an index
             settings = yaml.safe_load((tmp_path / "othello.yaml").read_text(encoding="utf-8"))
             settings["distributed"]["workers"][-1]["python"] = workers[0].python
             (tmp_path / "othello.yaml").write_text(yaml.safe_dump(settings), encoding="utf-8")

@@ -2,7 +2,6 @@
 
 import re
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -10,7 +9,7 @@ import pytest
 from keima.games import load_game
 from keima.paths import SHIPPED
 from keima.play.arena.players import read_model
-from tests.sources import ROOT
+from tests.programs import command
 
 MODELS = sorted((SHIPPED / "models").glob("*.safetensors"))
 MAX_BYTES = 2_000_000
@@ -47,7 +46,7 @@ def test_it_answers_as_a_go_engine(path: Path) -> None:
     game = load_game(read_model(path).description.game, **read_model(path).description.options)
     size = game.observation_shape[-1]
     said = subprocess.run(
-        [sys.executable, str(ROOT / "scripts" / "play.py"), "--gtp", "--model", str(path), "--simulations", "32"],
+        command("gtp", path, "--simulations", 32),
         input=f"boardsize {size}\nclear_board\ngenmove b\nquit\n",
         capture_output=True,
         text=True,

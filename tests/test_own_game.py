@@ -32,7 +32,7 @@ def test_a_run_continues_with_its_copies_after_the_files_have_changed_and_moved(
     printed("start_main.py", "--config", "mine.yaml", "--smoke", "--run-dir", "run", cwd=folder, seconds=300)
     copies = {stem_of(path.stem) for path in (folder / "run" / "modules").iterdir()}
     assert copies == {"mine", "small"}
-    assert printed("scripts/audit.py", folder / "run")
+    assert printed("audit", folder / "run")
 
     with (folder / "mine.py").open("a", encoding="utf-8") as file:
         file.write("# other rules\n")

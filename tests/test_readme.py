@@ -20,11 +20,11 @@ def commands() -> list[list[str]]:
     return [shlex.split(line) for block in blocks for line in block.splitlines()]
 
 
-PROGRAMS = sorted({words[1] for words in commands() if words[0] == PYTHON})
+PROGRAMS = sorted({words[1] for words in commands() if words[0] in (PYTHON, "keima") and words[1] != "--help"})
 
 
 def test_the_readme_uses_only_make_our_python_and_standard_debian_tools() -> None:
-    assert {words[0] for words in commands()} == {"make", PYTHON, "sudo", "watch"}
+    assert {words[0] for words in commands()} == {"make", PYTHON, "keima", "sudo", "watch", "."}
 
 
 def test_make_has_the_targets_that_the_readme_names() -> None:
@@ -45,7 +45,7 @@ def test_a_program_accepts_the_flags_that_the_readme_uses(program: str) -> None:
     shown = run(program, "--help")
     assert shown.returncode == 0, shown.stderr
     flags = {word for words in commands() if words[1] == program for word in words if word.startswith("--")}
-    if program == "start_main.py":
+    if program == "train":
         flags |= set(re.findall(r"^\| `(--[a-z-]+)", README, re.MULTILINE))
     assert flags <= set(re.findall(r"--[a-z-]+", shown.stdout))
 
@@ -53,7 +53,7 @@ def test_a_program_accepts_the_flags_that_the_readme_uses(program: str) -> None:
 @pytest.mark.medium
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_a_program_refuses_an_unknown_flag_next_to_those_of_the_readme(program: str) -> None:
-    words = next(words for words in commands() if words[0] == PYTHON and words[1] == program)
+    words = next(words for words in commands() if words[0] in (PYTHON, "keima") and words[1] == program)
     refused = run(program, *words[2:], "--no-such-flag")
     assert refused.returncode == 2
     assert "unrecognized arguments: --no-such-flag" in refused.stderr
@@ -61,7 +61,7 @@ def test_a_program_refuses_an_unknown_flag_next_to_those_of_the_readme(program: 
 
 def test_files_named_by_commands_exist() -> None:
     files = {word for words in commands() for word in words if word.endswith((".py", ".yaml"))}
-    made = {f"{words[2]}{ending}" for words in commands() if "new_game.py" in words[1] for ending in (".py", ".yaml")}
+    made = {f"{words[2]}{ending}" for words in commands() if words[1] == "new-game" for ending in (".py", ".yaml")}
     assert not [file for file in sorted(files - made) if not (ROOT / file).is_file()]
 
 

@@ -38,7 +38,7 @@ def test_a_shipped_experiment_runs_with_smoke(config: Path, tmp_path: Path) -> N
     folder = tmp_path / "run"
     called("start_main.py", "--config", config, "--smoke", "--run-dir", "run", cwd=tmp_path)
     assert {path.name for path in folder.iterdir()} - LEFT_BY_LOCKS_AND_DATABASES == listed_in_readme()
-    assert called("scripts/audit.py", folder)
+    assert called("audit", folder)
     if config.stem in SHOWN:
         assert called("scripts/view_results.py", folder) and called("scripts/watch_training.py", "--once", folder)
 

@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 
 from keima.base.system.start import LAUNCHED, SAID, before_imports
+from keima.cli.main import VERBS
+from tests.programs import command
 from tests.sources import ROOT
 
 HEAVY = re.compile(r"import time:.*\| +(torch|numba|numpy|pydantic|rich|paramiko)$")
@@ -25,18 +27,29 @@ MISSING: dict[str, Sequence[Sequence[object]]] = {  # calls that name missing fi
     "train_distributed.py": (["--data", NOWHERE], ["--data", ROOT, "--resume", "--save-dir", NOWHERE]),
     "train_ppo_lstm.py": (["--data", NOWHERE], ["--resume", "--checkpoint-dir", NOWHERE]),
     "train_ppo_lstm_distributed.py": (["--data", NOWHERE],),
-    "scripts/audit.py": ([NOWHERE],),
+    "audit": ([NOWHERE],),
+    "results": ([NOWHERE],),
+    "watch": ([NOWHERE],),
+    "benchmark": (["--run", NOWHERE],),
+    "ppo": (["--data", NOWHERE],),
+    "big-learner": (["--data", NOWHERE],),
     "scripts/benchmark.py": (["--run", NOWHERE], ["--model", NOWHERE], ["--checkpoint", NOWHERE]),
-    "scripts/check_game.py": (["nowhere.py"], ["nowhere"]),
-    "scripts/dashboard.py": ([NOWHERE],),
-    "scripts/make_perfect_play_positions.py": (),
-    "scripts/new_game.py": (),
-    "scripts/play.py": (
-        ["--run", NOWHERE],
-        ["--model", NOWHERE],
-        ["--model", NOWHERE, "--gtp"],
-        ["--model", NOWHERE, "--web"],
+    "check-game": (["nowhere.py"], ["nowhere"]),
+    "dashboard": ([NOWHERE],),
+    "new-game": (),
+    "play": (
+        [NOWHERE],
+        [NOWHERE, "--version", 2],
+        [NOWHERE, "--web"],
     ),
+    "gtp": ([NOWHERE],),
+    "uci": ([NOWHERE],),
+    "export": ([NOWHERE, "new.safetensors"],),
+    "train": ([NOWHERE], [NOWHERE.with_suffix(".py")]),
+    "resume": ([NOWHERE],),
+    "cluster": (["check", "--config", NOWHERE],),
+    "worker": (),
+    "completion": (),
     "scripts/train_multi_gpu.py": (["--save-dir", NOWHERE, "--resume"], ["--config", NOWHERE]),
     "scripts/view_results.py": ([NOWHERE], [NOWHERE, "--game", 1]),
     "scripts/watch_training.py": ([NOWHERE],),
@@ -49,12 +62,16 @@ WAITED_FOR: dict[
     "train_parallel.py": (["--run-dir", NOWHERE], "PyTorch"),
     "train_distributed.py": (["--data", ROOT], "PyTorch"),
     "train_ppo_lstm.py": (["--checkpoint-dir", NOWHERE], "PyTorch"),
-    "scripts/play.py": (["--model", "models/go7.safetensors", "--gtp"], "PyTorch"),
+    "gtp": (["go7"], "PyTorch"),
     "scripts/benchmark.py": (["--model", "models/go7.safetensors"], "PyTorch"),
-    "scripts/check_game.py": (["tic_tac_toe"], "PyTorch"),
+    "check-game": (["tic_tac_toe"], "PyTorch"),
     "scripts/train_multi_gpu.py": (["--save-dir", NOWHERE], "PyTorch"),
-    "scripts/make_perfect_play_positions.py": ([], "numba"),
 }
+
+
+def called_by(program: str) -> str:
+    """Return the name in a program's messages."""
+    return f"keima {program}" if program in VERBS else Path(program).name
 
 
 @contextmanager
@@ -62,7 +79,7 @@ def started(program: str, *words: object) -> Iterator[Iterator[str]]:
     """Yield the lines on standard error of a program that is started with every import traced; it ends with the
     block.
     """
-    line = [sys.executable, "-X", "importtime", str(ROOT / program), *map(str, words)]
+    line = [sys.executable, "-X", "importtime", *command(program, *words)[1:]]
     with subprocess.Popen(
         line, cwd=ANOTHER_FOLDER, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
     ) as process:
@@ -75,7 +92,7 @@ def started(program: str, *words: object) -> Iterator[Iterator[str]]:
 
 def answered(program: str, *words: object) -> tuple[int, str, list[str]]:
     """Return the exit code, the output, and which large libraries were imported for it."""
-    line = [sys.executable, "-X", "importtime", str(ROOT / program), *map(str, words)]
+    line = [sys.executable, "-X", "importtime", *command(program, *words)[1:]]
     ended = subprocess.run(line, cwd=ANOTHER_FOLDER, capture_output=True, text=True, timeout=240, check=False)
     told = ended.stderr.splitlines()
     said = "\n".join(line for line in told if not line.startswith("import time:"))
@@ -84,7 +101,7 @@ def answered(program: str, *words: object) -> tuple[int, str, list[str]]:
 
 def test_every_program_is_tried() -> None:
     files = [*ROOT.glob("start_*.py"), *ROOT.glob("train_*.py"), *(ROOT / "scripts").glob("[!_]*.py")]
-    assert {path.relative_to(ROOT).as_posix() for path in files} <= set(MISSING)
+    assert {path.relative_to(ROOT).as_posix() for path in files} | set(VERBS) <= set(MISSING)
 
 
 @pytest.mark.parametrize("program", MISSING)
@@ -100,7 +117,7 @@ def test_help_is_shown_before_anything_large_is_imported(program: str) -> None:
 def test_missing_files_are_reported_before_anything_large_is_imported(program: str, words: Sequence[object]) -> None:
     code, said, imported = answered(program, *words)
     assert (code, imported) == (2, [])
-    name = "train_ppo_lstm.py" if program.startswith("train_ppo") else Path(program).name
+    name = "train_ppo_lstm.py" if program.startswith("train_ppo") else called_by(program)
     assert said.startswith(f"{name}: ") and "nowhere" in said and len(said.splitlines()) == 1
 
 
@@ -109,7 +126,7 @@ def test_the_first_line_names_what_is_loaded_before_it_is_loaded(program: str) -
     words, large = WAITED_FOR[program]
     with started(program, *words) as lines:
         first = next(line for line in lines if not line.startswith("import time:") or HEAVY.search(line.rstrip()))
-        assert first == f"{Path(program).name}: loading {large}\n"
+        assert first == f"{called_by(program)}: loading {large}\n"
 
 
 @pytest.mark.parametrize(("rank", "said", "speaks"), [("0", None, True), ("1", None, False), ("0", "PyTorch", False)])

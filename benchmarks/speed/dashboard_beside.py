@@ -236,7 +236,7 @@ def main() -> None:
 
 def report(run: int, folder: Path, arguments: argparse.Namespace) -> None:
     """Open the dashboard of the run, measure, and print."""
-    with program("scripts/dashboard.py", "--no-browser", folder) as process:
+    with program("dashboard", "--no-browser", folder) as process:
         served = printed_address(process)
         with onlooker(served, folder.parent, browser=arguments.browser) as watching:
             time.sleep(5.0)

@@ -151,7 +151,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch, "run")
         invented_run(folder, arguments.workers, arguments.iterations)
-        line = [sys.executable, "scripts/dashboard.py", "--no-browser", str(folder)]
+        line = [sys.executable, "dashboard", "--no-browser", str(folder)]
         began = time.perf_counter()
         with RunLock(folder), subprocess.Popen(line, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
             served, server = printed_address(process), family(process.pid)

@@ -27,7 +27,7 @@ sys.path.insert(0, str(ROOT))
 
 from keima.config.flags import number, whole
 
-GO = ("scripts/play.py", "--model", "models/go7.safetensors", "--gtp", "--simulations", "16")
+GO = ("gtp", "go7", "--simulations", "16")
 UNREACHED = float("inf")
 
 
@@ -89,7 +89,7 @@ def called(checkout: Path, cache: Path | None, patience: float, *words: str) -> 
     began = time.monotonic()
     pipe = subprocess.PIPE
     with subprocess.Popen(
-        [sys.executable, *words], cwd=checkout, env=env, stdin=pipe, stdout=pipe, stderr=pipe
+        [sys.executable, "-m", "keima", *words], cwd=checkout, env=env, stdin=pipe, stdout=pipe, stderr=pipe
     ) as process:
         try:
             yield Call(process, began, patience)
@@ -104,19 +104,19 @@ def measure_starts(checkout: Path, cache: Path | None, patience: float, folder: 
     def call(*words: str) -> AbstractContextManager[Call]:
         return called(checkout, cache, patience, *words)
 
-    with call("start_main.py", "--help") as program:
-        found["start_main.py --help"] = program.ends()
-    with call("scripts/play.py", "--model", "nowhere.safetensors") as program:
-        found["play.py, a model that is not there"] = program.ends()
+    with call("train", "--help") as program:
+        found["keima train --help"] = program.ends()
+    with call("play", "nowhere.safetensors") as program:
+        found["keima play, a model that is not there"] = program.ends()
     with call(*GO) as program:
         program.asked("name")
-        found["play.py --gtp: its name"] = program.says(b"Keima")
+        found["keima gtp: its name"] = program.says(b"Keima")
         program.asked("genmove b")
-        found["play.py --gtp: its first move"] = program.says(b"= ")
+        found["keima gtp: its first move"] = program.says(b"= ")
     run = folder / "run"
-    with call("start_main.py", "--config", "configs/quickstart.yaml", "--run-dir", str(run)) as program:
-        found["start_main.py: its first line"] = program.says()
-        found["start_main.py: the first game begun"] = program.until(lambda: games_begun(run) > 0)
+    with call("train", "quickstart", "--run-dir", str(run)) as program:
+        found["keima train: its first line"] = program.says()
+        found["keima train: the first game begun"] = program.until(lambda: games_begun(run) > 0)
         program.process.terminate()
         program.ends()
     return found

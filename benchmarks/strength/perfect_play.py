@@ -5,7 +5,7 @@
     python benchmarks/strength/perfect_play.py runs/quickstart --simulations 128 512 2048
 
 A run measures its error on some of the solved positions. Here all shipped positions are used, or all positions of a
-file made by scripts/make_perfect_play_positions.py with another seed, for any model of the run. *Policy*: how often the
+file made by tools/make_perfect_play_positions.py with another seed, for any model of the run. *Policy*: how often the
 network's first choice throws value away. *Sign*: how often the value has the right sign in decided positions. *Squared
 error*: of the value. *Search*: how often the move found with a number of simulations throws value away, in all
 positions (with half a 95 % interval) and by plies.

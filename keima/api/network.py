@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from keima.api.playing import state_after
+from keima.base.named import find_network
 from keima.config.schema import SearchSettings
 from keima.evaluation.match import Player, SearchPlayer
 from keima.evaluation.match_worker import search_for_strength
@@ -99,13 +100,13 @@ def load_network(source: str | Path, *, version: int | None = None, device: str 
     """The network in a model's file, or the newest network of a run.
 
     Args:
-        source: a ``.safetensors`` or ``.model`` file, or the folder of a run.
+        source: a ``.safetensors`` or ``.model`` file, a folder of a run, or the name of a run or of a shipped network.
         version: of a run's model; None: its newest accepted model.
         device: "auto" (a CUDA device if there is one), "cpu", "cuda", ...
 
     Raises:
         ValueError, OSError: there is no such network, or it cannot be read; the message names the file.
     """
-    path = Path(source)
+    path = find_network(str(source))
     found = network_from_run(path, version) if path.is_dir() else network_from_model(path)
     return LoadedNetwork(found.game, found.model, found.search, device=device)

@@ -1,8 +1,8 @@
 """Audit a run: check that no finished game is lost and that none counts twice.
 
-    python scripts/audit.py runs/connect_four
-    python scripts/audit.py runs/connect_four --quick      do not replay the games
-    python scripts/audit.py runs/connect_four --json       output for programs
+    keima audit runs/connect_four
+    keima audit runs/connect_four --quick  do not replay the games
+    keima audit runs/connect_four --json   output for programs
 
 For every worker, granted = received + quarantined + missing + discarded + outstanding. Quarantined games were rejected
 (quarantine/ has the reason), missing games are in no batch although later ones are, discarded games were given up, and
@@ -35,6 +35,7 @@ if __name__ == "__main__":
 
 from keima.base.disk_words import in_words
 from keima.base.run_folder import RUNS, run_folder
+from keima.base.system.command_line import CommandLine, program
 from keima.base.system.signals import interruptible
 from keima.base.system.start import before_imports, reports_compiling
 from keima.data.ledger import LedgerDamaged, LedgerMismatch, NoSuchRun, read_ledger
@@ -42,7 +43,7 @@ from keima.data.ledger import LedgerDamaged, LedgerMismatch, NoSuchRun, read_led
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     """The command line; ``folder`` is the run's."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = CommandLine(__doc__)
     parser.add_argument("run", metavar="RUN", help=f"folder of the run, or its name in {RUNS}/")
     parser.add_argument("--quick", action="store_true", help="check only the SHA-256 of files, without replaying games")
     parser.add_argument("--json", action="store_true", help="print a JSON object instead of a table")
@@ -402,7 +403,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         found = audit(args.folder, quick=args.quick)
     except (NoSuchRun, LedgerMismatch) as error:
-        print(f"audit: {in_words(error)}", file=sys.stderr)
+        print(f"{program()}: {in_words(error)}", file=sys.stderr)
         return 2
     if args.json:
         print(json.dumps({"balances": not found.problems} | asdict(found), indent=1))

@@ -1,14 +1,14 @@
 """Measure a network by games, with 95 % intervals: two-player games by Elo, one-player games by score.
 
-    python scripts/benchmark.py --run runs/chess --games 100 --save results       the newest model of a run
-    python scripts/benchmark.py --checkpoint checkpoints_8gpu/model_final.pt      weights, with config.yaml next to them
-    python scripts/benchmark.py --run runs/chess --opponents random,greedy        only these opponents
-    python scripts/benchmark.py --run runs/chess --stockfish-levels 1500,2000     Stockfish at these levels, too
-    python scripts/benchmark.py --run runs/go7 --opponent gnugo:10 --simulations 400       GNU Go at level 10
-    python scripts/benchmark.py --run runs/go7 --opponents random,mcts:1000,alphabeta:2    opponents for any game
-    python scripts/benchmark.py --run runs/connect4 --against-version 12,24       earlier models of the run, too
-    python scripts/benchmark.py --run runs/chess --against runs/spiking --opponents random     against another network
-    python scripts/benchmark.py --run runs/twenty48 --version 12 --simulations 50  mean score, next to expectimax
+    keima benchmark --run runs/chess --games 100 --save results                 the newest model of a run
+    keima benchmark --checkpoint checkpoints_8gpu/model_final.pt                weights, with config.yaml next to them
+    keima benchmark --run runs/chess --opponents random,greedy                  only these opponents
+    keima benchmark --run runs/chess --stockfish-levels 1500,2000               Stockfish at these levels, too
+    keima benchmark --run runs/go7 --opponent gnugo:10 --simulations 400        GNU Go at level 10
+    keima benchmark --run runs/go7 --opponents random,mcts:1000,alphabeta:2     opponents for any game
+    keima benchmark --run runs/connect4 --against-version 12,24                 earlier models of the run, too
+    keima benchmark --run runs/chess --against runs/spiking --opponents random  against another network
+    keima benchmark --run runs/twenty48 --version 12 --simulations 50           mean score, next to expectimax
 
 In a two-player game, the network plays every opponent of a ladder, and each opponent plays its neighbours, which fixes
 the distances on the ladder. The ladder: a random player at 0 Elo; in chess a greedy player (it mates, or captures the
@@ -43,6 +43,7 @@ if __name__ == "__main__":
     ends_at_once()
 
 from keima.base.disk_words import in_words
+from keima.base.system.command_line import CommandLine, program
 from keima.base.system.signals import INTERRUPTED, interruptible
 from keima.base.system.start import before_imports, reports_compiling, see_file
 from keima.config.flags import HIGHEST_SEED, processes, whole
@@ -62,7 +63,7 @@ NO_STOCKFISH = (
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     """The command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = CommandLine(__doc__)
     which = parser.add_mutually_exclusive_group(required=True)
     which.add_argument("--run", type=Path, metavar="RUN", help="a run's folder; its newest accepted model plays")
     which.add_argument("--model", type=find_file, metavar="FILE", help="a model: .model or .safetensors")
@@ -232,7 +233,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             measure = {1: measure_by_score, 2: measure_by_elo}.get(playable.game.num_players, measure_by_return)
             return measure(playable, network, arguments, console)
     except (ValueError, OSError, SliceFailed, EngineFailed) as error:
-        print(f"benchmark.py: {in_words(error)}", file=sys.stderr)
+        print(f"{program()}: {in_words(error)}", file=sys.stderr)
         return 2
 
 
@@ -407,7 +408,7 @@ def play_matches(
         console.print("Stopped. Games of a match that had not ended are not counted: the short ones end first.")
         return matches, INTERRUPTED
     except SliceFailed as error:
-        print(f"benchmark.py: {in_words(error)}", file=sys.stderr)
+        print(f"{program()}: {in_words(error)}", file=sys.stderr)
         return matches, 2
     return matches, 0
 

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 """Train a big network on files of games, on one GPU, all GPUs of a machine, or several machines.
 
-    python train_distributed.py                                    one process, on the newest run's games
-    python train_distributed.py --data runs/chess --epochs 2       on the newest games of a run
-    python train_distributed.py --config configs/20x256.yaml       settings from a file; flags override it
-    python train_distributed.py --world-size 8                     one process for each of 8 GPUs of this machine
+    keima big-learner                               one process, on the newest run's games
+    keima big-learner --data runs/chess --epochs 2  on the newest games of a run
+    keima big-learner --config configs/20x256.yaml  settings from a file; flags override it
+    keima big-learner --world-size 8                one process for each of 8 GPUs of this machine
     ./launch_distributed_training.sh --gpus 8 --batch-size 2048 --mixed-precision
-    torchrun --nproc-per-node 8 train_distributed.py --data games --mixed-precision
-    python train_distributed.py --data games --world-size 2 --rank 0 --master-addr 192.168.1.100    ranks by hand
+    torchrun --nproc-per-node 8 --module keima big-learner --data games --mixed-precision
+    keima big-learner --data games --world-size 2 --rank 0 --master-addr 192.168.1.100  ranks by hand
 
 --data is a run's folder, a folder with batches of games (*.games), PGN files of chess (*.pgn, *.pgn.zst) or SGF files
 of Go (*.sgf), or one such file. Without it, the newest run under runs/ that has games is used, or else the sample games
@@ -26,7 +26,7 @@ up. If there are fewer GPUs than ranks, one rank per GPU trains; without GPUs, a
 Rank 0 alone prints, and saves AlphaZeroNet_20x256_distributed.pt in --save-dir. --resume continues from it exactly,
 with any number of ranks; torchrun does so by itself after a rank has died. Without --save-dir, each training gets its
 own folder: checkpoints, checkpoints_2 ... Next to the checkpoint, a .safetensors file has the averaged weights:
-scripts/play.py --model plays with them. Ctrl-C saves a checkpoint and ends.
+keima play plays with them. Ctrl-C saves a checkpoint and ends.
 """
 
 if __name__ == "__main__":
@@ -47,6 +47,7 @@ from typing import Any
 
 from keima.base.disk_words import in_words
 from keima.base.run_folder import RUNS
+from keima.base.system.command_line import CommandLine, program
 from keima.base.system.logs import package_logger
 from keima.base.system.signals import INTERRUPTED, interruptible, leave_lost_terminal, stop_on_signals
 from keima.base.system.start import before_imports, reports_compiling, see_file
@@ -72,7 +73,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     words = command_words(argv)
     arguments = parser().parse_args(words)
     console = Console(stderr=True, highlight=False)
-    who = "train_distributed.py"
+    who = program()
     try:
         if arguments.check:
             check_plan(arguments, world_size=arguments.world_size or 1)
@@ -106,9 +107,8 @@ def parser() -> argparse.ArgumentParser:
 
     Defaults of settings are those of ``keima.learning.dataset_settings``, which takes too long to import for --help.
     """
-    parser = argparse.ArgumentParser(
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+    parser = CommandLine(
+        __doc__,
         parents=[starting()],
         allow_abbrev=False,  # abbreviated flags for the starting process would be passed on to the ranks
     )
@@ -241,6 +241,7 @@ from rich.console import Console
 
 from keima.base.formats import duration
 from keima.coach.opening import make_learner
+from keima.config.commands import keima
 from keima.config.load import load_section, load_settings
 from keima.config.schema import Settings
 from keima.data.imports.game_files import SAMPLE, find_files, games_at_hand
@@ -263,7 +264,7 @@ from keima.learning.ranks.total_batch import group_bounds
 from keima.learning.update_step import TrainingDiverged
 from keima.networks.inference.evaluator import use_threads
 from keima.replay.epochs import Epochs
-from keima.trainers.wiring import default_settings, validated
+from keima.trainers.settings import default_settings, validated
 
 
 def starts_ranks(arguments: argparse.Namespace) -> bool:
@@ -601,9 +602,9 @@ def run(training: BigLearner) -> int:
         ended = training.train()
     if training.ranks.is_main:
         say(f"The checkpoint is {training.path}")
-        say(f"Play with it: python scripts/play.py --model {training.path.with_suffix('.safetensors')}")
+        say(f"Play with it: {keima('play')} {training.path.with_suffix('.safetensors')}")
         if not ended:
-            say(f"Continue: python train_distributed.py --save-dir {training.save_dir} --resume")
+            say(f"Continue: {keima(f'big-learner --save-dir {training.save_dir} --resume')}")
     return 0 if ended else INTERRUPTED
 
 

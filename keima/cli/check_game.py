@@ -1,14 +1,14 @@
 """Check a game: does it keep the contract, what is it like, and with which settings should it be trained?
 
-    python scripts/check_game.py othello.py                       a file of your own
-    python scripts/check_game.py othello.py --options '{"size": 6}'
-    python scripts/check_game.py connect_four                     a game that comes with Keima
-    python scripts/check_game.py othello.py --against openspiel:othello
+    keima check-game othello.py    a file of your own
+    keima check-game othello.py --options '{"size": 6}'
+    keima check-game connect_four  a game that comes with Keima
+    keima check-game othello.py --against openspiel:othello
 
 Random games are played in a process of its own with a time limit, so that an endless loop is reported too. If something
 is wrong, one sentence says what, where, and what to do. Otherwise there follow exact counts of the game's tree (perft),
 the length of games, the number of legal moves, how games end at random, moves a second, symmetries, a sample game, and
-a config for start_main.py. The times in it come from a few seconds of self-play here with a network that knows nothing.
+a config to train it. The times in it come from a few seconds of self-play here with a network that knows nothing.
 
 With --against, the rules are compared with OpenSpiel's, move by move (docs/openspiel.md). The first difference is
 printed with the moves that lead there and both boards. This needs the package open_spiel.
@@ -18,7 +18,6 @@ Exit code: 0 if the game keeps the contract and agrees with OpenSpiel's, 1 if no
 
 import argparse
 import json
-import math
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -29,6 +28,7 @@ if __name__ == "__main__":
 
     ends_at_once()
 
+from keima.base.system.command_line import CommandLine
 from keima.base.system.signals import interruptible
 from keima.base.system.start import before_imports, reports_compiling
 from keima.config.flags import game_among, number, whole
@@ -64,7 +64,7 @@ def openspiel_game(text: str) -> str:
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     """The command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = CommandLine(__doc__)
     parser.add_argument("game", metavar="GAME", help="a file that defines game(), or a name, such as connect_four")
     parser.add_argument("--options", type=json_options, default={}, help="the game's options, such as '{\"size\": 6}'")
     parser.add_argument("--games", type=whole(4), default=24, help="random games to check and count (default: 24)")
@@ -93,9 +93,8 @@ def see(arguments: argparse.Namespace) -> None:
 if __name__ == "__main__":
     before_imports(parse, see, loading="PyTorch")
 
-import yaml
-
-from keima.coach.proposal import Proposal, propose
+from keima.coach.proposal import Proposal, propose, proposed_config
+from keima.config.commands import keima
 from keima.games import load_game
 from keima.games.authoring.check import GameFails, GameReport, examine_apart
 from keima.games.authoring.check_against import Differs, check_named_against
@@ -154,19 +153,6 @@ def agreement(game: str, arguments: argparse.Namespace) -> str:
     )
 
 
-def config(arguments: argparse.Namespace, proposal: Proposal) -> str:
-    """The proposed settings as a config."""
-    name = Path(arguments.game).stem
-    source = {"name": arguments.game} if arguments.game in GAMES else {"module": arguments.game}
-    minutes = max(5, math.ceil(proposal.hours * 60 / 5) * 5)
-    settings = {
-        "run": {"name": name, "minutes": minutes},
-        "game": {**source, "options": arguments.options},
-        **proposal.settings,
-    }
-    return yaml.safe_dump(settings, sort_keys=False)
-
-
 def expected(proposal: Proposal) -> str:
     """What to expect of the settings here, and how that was estimated."""
     hours = proposal.hours
@@ -204,7 +190,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             return 1
     if not arguments.rules_only:
         proposal = propose(load_game(game, **arguments.options), report)
-        print(f"Settings to begin with, for start_main.py --config FILE:\n\n{config(arguments, proposal)}")
+        settings = proposed_config(arguments.game, arguments.options, proposal)
+        print(f"Settings to begin with, in a file for {keima('train FILE.yaml')}:\n\n{settings}")
         print(expected(proposal))
     return 0
 

@@ -1,9 +1,9 @@
 """Watch one or several runs in a browser: what they learn, how fast, who plays, and whether every game is counted.
 
-    python scripts/dashboard.py                           all runs in runs/
-    python scripts/dashboard.py runs/connect_four go9     these runs, by folder or by name, with their curves together
-    python scripts/dashboard.py --port 8080               at this port, instead of a free one
-    python scripts/dashboard.py --listen 192.168.1.20     also for others in your network
+    keima dashboard                        all runs in runs/
+    keima dashboard runs/connect_four go9  these runs, by folder or by name, with their curves together
+    keima dashboard --port 8080            at this port, instead of a free one
+    keima dashboard --listen 192.168.1.20  also for others in your network
 
 It prints an address with a secret token: only those who have it can read the dashboard, and nobody can change anything.
 It reads the files of runs, live or finished, and does not speak with the Coach. By default only this machine can
@@ -22,6 +22,7 @@ if __name__ == "__main__":
     ends_at_once()
 
 from keima.base.run_folder import RUNS, all_runs, run_folder
+from keima.base.system.command_line import CommandLine, program
 from keima.base.system.signals import interruptible
 from keima.base.system.start import before_imports
 from keima.web.server import add_server_flags, serve
@@ -29,7 +30,7 @@ from keima.web.server import add_server_flags, serve
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     """The command line; ``folders`` are the runs'."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = CommandLine(__doc__)
     parser.add_argument(
         "runs", nargs="*", metavar="RUN", help=f"folder of a run, or its name in {RUNS}/ (default: all)"
     )
@@ -66,7 +67,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         see(args)
         serve(partial(application, args.folders), args, say=partial(print, flush=True))
     except (ValueError, OSError) as error:
-        print(f"dashboard: {error}", file=sys.stderr)
+        print(f"{program()}: {error}", file=sys.stderr)
         return 2
     return 0
 

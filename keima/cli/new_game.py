@@ -1,10 +1,10 @@
 """Begin a game of your own: write a small complete one, a config that trains it, and a test.
 
-    python scripts/new_game.py othello               writes othello.py, othello.yaml and test_othello.py here
-    python scripts/new_game.py othello --kernels     the same as kernels, for speed or for games with chance
+    keima new-game othello            writes othello.py, othello.yaml and test_othello.py here
+    keima new-game othello --kernels  the same as kernels, for speed or for games with chance
 
 The game is four in a row on a board of 5 x 5. Change it into yours, and see what is wrong and what to do about it with
-`python scripts/check_game.py othello.py`. Existing files are never overwritten.
+`keima check-game othello.py`. Existing files are never overwritten.
 """
 
 import argparse
@@ -13,8 +13,10 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
+from keima.base.system.command_line import CommandLine
 from keima.base.system.start import before_imports
-from keima.paths import PACKAGE, SOURCE
+from keima.config.commands import keima
+from keima.paths import PACKAGE
 
 TEMPLATES = PACKAGE / "games" / "authoring" / "templates"
 NAME = re.compile(r"[a-z][a-z0-9_]{0,39}")
@@ -33,7 +35,7 @@ def game_name(text: str) -> str:
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     """The command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = CommandLine(__doc__)
     parser.add_argument("name", metavar="NAME", type=game_name, help="of the game, such as othello")
     parser.add_argument("--kernels", action="store_true", help="write kernels instead of plain functions")
     return parser.parse_args(argv)
@@ -64,14 +66,14 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Write the files and say what comes next."""
     arguments = parse(argv)
     for path, template in files_of(arguments).items():
-        text = template.read_text(encoding="utf-8").replace("NAME", arguments.name).replace("CHECKOUT", str(SOURCE))
+        text = template.read_text(encoding="utf-8").replace("NAME", arguments.name)
         with path.open("x", encoding="utf-8") as file:
             file.write(text)
         print(f"wrote {path}")
     print(
         f"\nChange {arguments.name}.py into your game, then:\n"
-        f"  python {SOURCE}/scripts/check_game.py {arguments.name}.py        what is wrong, and how to train it\n"
-        f"  python {SOURCE}/start_main.py --config {arguments.name}.yaml     train it"
+        f"  {keima(f'check-game {arguments.name}.py')}     what is wrong, and how to train it\n"
+        f"  {keima(f'train {arguments.name}.yaml')}        train it"
     )
 
 

@@ -3,13 +3,13 @@
 
 This is a simulation: no real money is involved, and a simulated profit promises no real one.
 
-    python train_ppo_lstm.py                                       simulated markets, one process
-    python train_ppo_lstm.py --data prices.csv --episodes 5000     prices: timestamp,open,high,low,close,volume
-    python train_ppo_lstm.py --config configs/ppo_lstm.yaml        settings from a file; flags override it
-    python train_ppo_lstm.py --resume --episodes 2000              continue the newest run, even after a power cut
-    python train_ppo_lstm.py --distributed --num-gpus 4 --episodes 10000 --update-interval 512 --master-port 12356
+    keima ppo                                    simulated markets, one process
+    keima ppo --data prices.csv --episodes 5000  prices: timestamp,open,high,low,close,volume
+    keima ppo --config configs/ppo_lstm.yaml     settings from a file; flags override it
+    keima ppo --resume --episodes 2000           continue the newest run, even after a power cut
+    keima ppo --distributed --num-gpus 4 --episodes 10000 --update-interval 512 --master-port 12356
                                                                    one process per GPU; without GPUs, on the cores
-    python train_ppo_lstm.py --smoke                               smoke test: the same program, shrunk to seconds
+    keima ppo --smoke  smoke test: the same program, shrunk to seconds
 
 In each bar, a trader holds, buys or sells, with at most --max-positions open at once. An episode lasts --window bars.
 The network learns every --update-interval steps, counted over all environments of all ranks. With several ranks, rank
@@ -46,6 +46,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from keima.base.disk_words import in_words
+from keima.base.system.command_line import CommandLine, program
 from keima.base.system.signals import INTERRUPTED, interruptible, leave_lost_terminal, stop_on_signals
 from keima.base.system.start import before_imports, reports_compiling, see_file
 from keima.config.flags import HIGHEST_PORT, HIGHEST_SEED, number, whole
@@ -79,7 +80,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except NotNeeded:
         return 0
     except (TrainingDiverged, ValueError, OSError, RuntimeError) as error:  # a lost rank is a RuntimeError
-        errors.print(f"train_ppo_lstm.py: {in_words(error)}", style="red", markup=False, soft_wrap=True)
+        errors.print(f"{program()}: {in_words(error)}", style="red", markup=False, soft_wrap=True)
         return 2
 
 
@@ -88,9 +89,8 @@ def parser() -> argparse.ArgumentParser:
 
     Ranges and defaults of settings are those of ``keima.ppo.settings``, which takes too long to import for --help.
     """
-    parser = argparse.ArgumentParser(
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+    parser = CommandLine(
+        __doc__,
         allow_abbrev=False,  # an abbreviated --distributed would be passed on to the ranks
     )
 
@@ -180,6 +180,7 @@ from rich.console import Console
 
 from keima.base.random import seed_stream
 from keima.base.system.logs import log_also_to, package_logger
+from keima.config.commands import keima
 from keima.config.load import load_section
 from keima.learning.ranks.process_group import ALONE, NotNeeded, Place, Ranks, idle_variables, joined
 from keima.learning.ranks.save_folder import chosen_folder
@@ -433,7 +434,7 @@ def run(trainer: PPOTrainer, folder: Path, console: Console) -> int:
         done = f"{trainer.episodes_over:,} episodes, {trainer.total_steps:,} steps. The network is {kept[-1]}"
         console.print(done, soft_wrap=True)
         if not ended:
-            resume = f"Continue: python train_ppo_lstm.py --checkpoint-dir {folder} --resume"
+            resume = f"Continue: {keima(f'ppo --checkpoint-dir {folder} --resume')}"
             console.print(resume, markup=False, soft_wrap=True)
     return 0 if ended else INTERRUPTED
 

@@ -1,15 +1,14 @@
 """Show the results of a run: a table of its iterations, totals, and the best model; also of train_ppo_lstm.py.
 
-    python scripts/view_results.py runs/connect_four
-    python scripts/view_results.py --training runs/connect_four/training_stats.json --last 5
-    python scripts/view_results.py runs/connect_four --game 17             step through game 17; -1 is the last one
-    python scripts/view_results.py runs/connect_four --html report.html    a page with curves, tables and games
-    python scripts/view_results.py runs/connect_four --png curves.png      the curves as a picture
-    python scripts/view_results.py runs/a runs/b --html report.html        several runs, their curves over each other
-    python scripts/view_results.py runs/chess --pgn games.pgn              all self-play games, for chess programs
-    python scripts/view_results.py runs/go9 --sgf games.sgf                all self-play games, for Go programs
-    python scripts/view_results.py runs/go9 --export models/go9.safetensors    the newest model, with a model card
-    python scripts/view_results.py checkpoints_ppo --html report.html      a PPO run, with its last episode
+    keima results runs/connect_four
+    keima results --training runs/connect_four/training_stats.json --last 5
+    keima results runs/connect_four --game 17           step through game 17; -1 is the last one
+    keima results runs/connect_four --html report.html  a page with curves, tables and games
+    keima results runs/connect_four --png curves.png    the curves as a picture
+    keima results runs/a runs/b --html report.html      several runs, their curves over each other
+    keima results runs/chess --pgn games.pgn            all self-play games, for chess programs
+    keima results runs/go9 --sgf games.sgf              all self-play games, for Go programs
+    keima results checkpoints_ppo --html report.html    a PPO run, with its last episode
 
 "Search err" is the share of positions in which search's move throws away what perfect play would get, "Policy err" the
 same for the network's first choice without search. Elo is relative to a random player at 0. The number after ± is half
@@ -34,6 +33,7 @@ if __name__ == "__main__":
 
 from keima.base.disk_words import in_words
 from keima.base.run_folder import STATS_NAME, stats_path
+from keima.base.system.command_line import CommandLine, program
 from keima.base.system.signals import interruptible
 from keima.base.system.start import before_imports, reports_compiling
 from keima.config.flags import whole
@@ -44,7 +44,7 @@ LAST_ITERATIONS = 20  # iterations shown
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     """The command line; ``paths`` are the statistics files that it names, and ``path`` is the first one."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = CommandLine(__doc__)
     which = parser.add_mutually_exclusive_group(required=True)
     which.add_argument(
         "runs",
@@ -77,27 +77,11 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
         metavar="FILE|DIR",
         help="write all self-play games as SGF, to one file or a folder; only for Go",
     )
-    parser.add_argument(
-        "--export",
-        type=Path,
-        metavar="FILE",
-        help="write the newest model to NAME.safetensors, and its card to NAME.md",
-    )
-    parser.add_argument(
-        "--benchmark",
-        type=Path,
-        nargs="+",
-        default=[],
-        metavar="FILE",
-        help="with --export: results of benchmark.py --save, for the card",
-    )
     args = parser.parse_args(argv)
-    if args.benchmark and not args.export:
-        parser.error("--benchmark needs --export")
     if len(args.runs) > 1 and not (args.html or args.png):
         parser.error("several runs are compared with --html FILE or --png FILE")
-    if len(args.runs) > 1 and (args.game is not None or args.svg or args.pgn or args.sgf or args.export):
-        parser.error("--game, --svg, --pgn, --sgf and --export are for one run")
+    if len(args.runs) > 1 and (args.game is not None or args.svg or args.pgn or args.sgf):
+        parser.error("--game, --svg, --pgn and --sgf are for one run")
     args.paths = [stats_path(run) for run in args.runs or [args.training]]
     args.path = args.paths[0]
     return args
@@ -147,7 +131,6 @@ from keima.report.charts.calibration import Bin, calibration_of
 from keima.report.charts.page import compared, page, report_charts
 from keima.report.charts.png import picture
 from keima.report.charts.run_charts import AXES
-from keima.report.files.model_card import export_model
 from keima.report.files.run_files import StatsRow, read_stats
 from keima.report.games.game_export import games_as_pgn, games_as_sgf, write_games
 from keima.report.games.game_view import game_of, recorded_game, sample_games
@@ -242,10 +225,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             return compare(args)
         rounds, rows = read(args.path)
     except (OSError, ValueError) as error:
-        print(f"view_results: {in_words(error)}", file=sys.stderr)
+        print(f"{program()}: {in_words(error)}", file=sys.stderr)
         return 2
-    if args.export:
-        return export(args.path.parent, args.export, rows, args.benchmark)
     if rounds:
         return print_rounds(args, rounds)
     files = ((args.html, write_page), (args.png, write_picture))
@@ -324,7 +305,7 @@ def terminal_picture(lines: Sequence[Text]) -> bytes:
     console = Console(record=True, width=FILE_WIDTH, file=io.StringIO(), highlight=False, force_terminal=True)
     for line in lines:
         console.print(line, soft_wrap=True)
-    drawn = console.export_svg(title="python scripts/view_results.py", unique_id="keima")
+    drawn = console.export_svg(title="keima results", unique_id="keima")
     return re.sub(r"@font-face \{.*?\}\s*", "", drawn, flags=re.DOTALL).encode()
 
 
@@ -340,7 +321,7 @@ def write(path: Path, make: Callable[[], bytes], what: str) -> int:
     try:
         write_atomically(path, make(), mode=0o644)
     except (ValueError, OSError) as error:
-        print(f"view_results: {in_words(error)}", file=sys.stderr)
+        print(f"{program()}: {in_words(error)}", file=sys.stderr)
         return 2
     print(f"{path}: {what}")
     return 0
@@ -352,7 +333,7 @@ def browse_game(run_dir: Path, number: int) -> int:
     try:
         view = recorded_game(run_dir, number)
     except (ValueError, OSError) as error:
-        print(f"view_results: {in_words(error)}", file=sys.stderr)
+        print(f"{program()}: {in_words(error)}", file=sys.stderr)
         return 2
     if console.is_terminal and sys.stdin.isatty():
         with keyboard() as read_key, suppress(KeyboardInterrupt):
@@ -367,7 +348,7 @@ def write_page(path: Path, rows: Sequence[StatsRow], run_dir: Path, bins: Sequen
     try:
         games = sample_games(run_dir, predictor(run_dir))
     except (ValueError, OSError) as error:
-        print(f"view_results: the page has no games: {in_words(error)}", file=sys.stderr)
+        print(f"{program()}: the page has no games: {in_words(error)}", file=sys.stderr)
         games = []
     return write(
         path, lambda: page(run_dir.resolve().name, summary(rows, run_dir), rows, games, bins).encode(), PAGE_NOTE
@@ -387,28 +368,16 @@ def predictor(run_dir: Path) -> Predict | None:
         playable = network_from_run(run_dir)
         return predictions_of(playable.model.build(playable.game))
     except (ValueError, OSError) as error:
-        print(f"view_results: the network's predictions are not drawn: {in_words(error)}", file=sys.stderr)
+        print(f"{program()}: the network's predictions are not drawn: {in_words(error)}", file=sys.stderr)
         return None
 
 
 def calibration(run_dir: Path) -> list[Bin]:
     """The calibration of search in the newest games; empty if they cannot be read."""
     try:
-        return calibration_of(run_dir, log_event=lambda text: print(f"view_results: {text}", file=sys.stderr))
+        return calibration_of(run_dir, log_event=lambda text: print(f"{program()}: {text}", file=sys.stderr))
     except ValueError:
         return []
-
-
-def export(run_dir: Path, path: Path, rows: Sequence[StatsRow], benchmarks: Sequence[Path]) -> int:
-    """Write the run's newest model and its card; returns the exit code: 2 if that fails."""
-    try:
-        card = export_model(run_dir, path, rows, benchmarks)
-    except (ValueError, OSError) as error:
-        print(f"view_results: {in_words(error)}", file=sys.stderr)
-        return 2
-    print(f"{path}: model for scripts/play.py --model, {path.stat().st_size:,} bytes")
-    print(f"{card}: its card; add what you know of it")
-    return 0
 
 
 def export_games(run_dir: Path, *, pgn: Path | None, sgf: Path | None) -> int:
@@ -418,7 +387,7 @@ def export_games(run_dir: Path, *, pgn: Path | None, sgf: Path | None) -> int:
             try:
                 print(f"{path}: {write_games(path, games):,} games")
             except (ValueError, OSError) as error:
-                print(f"view_results: {in_words(error)}", file=sys.stderr)
+                print(f"{program()}: {in_words(error)}", file=sys.stderr)
                 return 2
     return 0
 

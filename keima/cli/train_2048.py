@@ -32,116 +32,76 @@ if __name__ == "__main__":
 import argparse
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from keima.base.system.command_line import CommandLine
 from keima.base.system.signals import INTERRUPTED, interruptible
 from keima.base.system.start import before_imports, reports_compiling, see_inputs
-from keima.config.flags import as_setting, whole
+from keima.config.flags import add_set, add_setting, given_settings, whole
 
 CHECKPOINTS = Path("checkpoints")
-SMOKE = {"epochs": 2, "games_per_epoch": 8, "batch_size": 16, "simulations": 4, "filters": 8, "blocks": 1}
+DEFAULTS = {  # the guide's
+    "run.iterations": 100,
+    "run.seed": 1,
+    "training.games_per_iteration": 32,
+    "training.batch_size": 64,
+    "training.learning_rate": 0.001,
+    "search.num_simulations": 50,
+    "network.channels": 64,
+    "network.blocks": 5,
+}
+SMOKE_WORKERS = 2
 
 
 @interruptible
 @reports_compiling
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the program; returns its exit code: 0, 130 after Ctrl-C, or 2 after an error that the user can correct."""
-    return exit_code("train_parallel.py", lambda: train(read_arguments(argv)))
+    return exit_code(lambda: train(parse(argv)))
 
 
-def parser() -> argparse.ArgumentParser:
-    """The command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def parse(argv: Sequence[str] | None) -> argparse.Namespace:
+    """The command line; a flag that is not given is None."""
+    parser = CommandLine(__doc__)
     add = parser.add_argument
-    add("--epochs", type=as_setting("run.iterations"), default=100, help="end after this many (default: %(default)s)")
-    add(
-        "--games-per-epoch",
-        type=as_setting("training.games_per_iteration"),
-        default=32,
-        help="games in an epoch, exactly this many (default: %(default)s)",
-    )
-    add(
-        "--batch-size",
-        type=as_setting("training.batch_size"),
-        default=64,
-        help="positions per optimizer step (default: %(default)s)",
-    )
-    add(
-        "--lr",
-        type=as_setting("training.learning_rate"),
-        default=0.001,
-        help="learning rate (default: %(default)s)",
-    )
-    add(
-        "--simulations",
-        type=as_setting("search.num_simulations"),
-        default=50,
-        help="per move (default: %(default)s)",
-    )
-    add(
-        "--filters",
-        type=as_setting("network.channels"),
-        default=64,
-        help="channels of the network's convolutions (default: %(default)s)",
-    )
-    add(
-        "--blocks",
-        type=as_setting("network.blocks"),
-        default=5,
-        help="residual blocks of the network (default: %(default)s)",
-    )
-    add("--height", type=whole(2, 5), default=4, help="rows of the board, 2 to 5 (default: %(default)s)")
-    add("--width", type=whole(2, 5), default=4, help="columns of the board, 2 to 5 (default: %(default)s)")
+
+    def setting(flag: str, key: str, what: str) -> None:
+        usual = f" (default: {DEFAULTS[key]})" if key in DEFAULTS else ""
+        add_setting(add, flag, key, help=f"{what}{usual}")
+
+    setting("--epochs", "run.iterations", "end after this many in total")
+    setting("--games-per-epoch", "training.games_per_iteration", "games in an epoch, exactly this many")
+    setting("--batch-size", "training.batch_size", "positions per optimizer step")
+    setting("--lr", "training.learning_rate", "learning rate")
+    setting("--simulations", "search.num_simulations", "per move")
+    setting("--filters", "network.channels", "channels of the network's convolutions")
+    setting("--blocks", "network.blocks", "residual blocks of the network")
+    add("--height", dest="game.options.height", type=whole(2, 5), help="rows of the board, 2 to 5 (default: 4)")
+    add("--width", dest="game.options.width", type=whole(2, 5), help="columns of the board, 2 to 5 (default: 4)")
     workers = parser.add_mutually_exclusive_group()
-    share = "rounded down to divide evenly over several GPUs"
-    workers.add_argument(
-        "--workers",
-        type=as_setting("self_play.workers"),
-        help=f"self-play processes, {share} (default: one per core, at least 2 per GPU)",
-    )
+    share = "self-play processes, an even number for each GPU (default: one per core, at least 2 per GPU)"
+    add_setting(workers.add_argument, "--workers", "self_play.workers", help=share)
     workers.add_argument("--workers-per-gpu", type=whole(), help="self-play processes per GPU")
-    add(
-        "--device",
-        choices=("auto", "cpu", "cuda"),
-        default="auto",
-        help="where to train and play (default: on the GPUs, if there are any)",
-    )
+    device = "where to train and play (default: on the GPUs, if there are any)"
+    add("--device", dest="training.device", choices=("auto", "cpu", "cuda"), help=device)
     where = "where the workers play; cpu keeps them off the GPUs, training is unaffected (default: as --device)"
-    add("--self-play-device", choices=("auto", "cpu"), default="auto", help=where)
-    add(
-        "--checkpoint",
-        type=Path,
-        help="start from the weights in this file, of a network with the same --filters and --blocks",
-    )
+    add("--self-play-device", dest="self_play.device", choices=("auto", "cpu"), help=where)
+    weights = "start from the weights in this file, of a network with the same --filters and --blocks"
+    add("--checkpoint", type=Path, help=weights)
     add("--run-dir", type=Path, help="the run's folder (default: runs/twenty48-<date>-<time>)")
-    add(
-        "--resume",
-        action="store_true",
-        help="continue the run in --run-dir with its settings, except those given now",
-    )
-    add(
-        "--minutes",
-        type=as_setting("run.minutes"),
-        help="end after this many minutes in total, if the epochs do not end sooner",
-    )
-    add("--seed", type=as_setting("run.seed"), default=1, help="seed of all random numbers (default: %(default)s)")
+    resume = "continue the run in --run-dir with its settings, except those given now"
+    add("--resume", action="store_true", help=resume)
+    setting("--minutes", "run.minutes", "end after this many minutes in total, if the epochs do not end sooner")
+    setting("--seed", "run.seed", "seed of all random numbers")
+    add_set(add)
     add("--smoke", action="store_true", help="smoke test: the same run, shrunk to a minute")
-    return parser
-
-
-def parse(argv: Sequence[str] | None, before: Mapping[str, Any] | None = None) -> argparse.Namespace:
-    """The arguments on the command line, with defaults from ``before``."""
-    line = parser()
-    line.set_defaults(**before or {})
-    arguments = line.parse_args(argv)
+    arguments = parser.parse_args(argv)
     if arguments.resume and arguments.run_dir is None:
-        line.error("--resume needs the --run-dir to continue")
+        parser.error("--resume needs the --run-dir to continue")
     if arguments.resume and arguments.checkpoint is not None:
-        line.error("--checkpoint starts a run and --resume continues one: give one of them")
-    if arguments.workers_per_gpu is not None:
-        arguments.workers = None
+        parser.error("--checkpoint starts a run and --resume continues one: give one of them")
     return arguments
 
 
@@ -160,96 +120,69 @@ from rich.console import Console
 
 from keima.base.reports import IterationReport
 from keima.coach.session import exit_code
+from keima.config.commands import keima
 from keima.config.load import load_settings
+from keima.config.schema import Settings
+from keima.games import load_game
 from keima.games.twenty48.rules import GameRules
 from keima.networks.files.model_file import CorruptWeights, load_weights
 from keima.networks.network import seed_weights
 from keima.networks.zero_network import ZeroNetwork
 from keima.report.terminal.next_steps import next_steps
 from keima.trainers.parallel_zero import ParallelZeroTrainer
-from keima.trainers.wiring import trainer_settings
+from keima.trainers.settings import trainer_settings, validated, with_given
 
 
-def read_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
-    """The arguments on the command line; a resumed run adds those that it was started with.
-
-    Raises:
-        ConfigError, ValueError: the run's settings cannot be read, or are of another game.
-    """
-    arguments = parse(argv)
-    if arguments.resume and (arguments.run_dir / "config.yaml").exists():
-        arguments = parse(argv, saved_options(arguments.run_dir / "config.yaml"))
-    if arguments.smoke:
-        length = parse(argv, {"epochs": None}).epochs
-        shrunk = {name: min(getattr(arguments, name), limit) for name, limit in SMOKE.items()}
-        vars(arguments).update(shrunk | ({"epochs": length} if length else {}))
-        if arguments.workers is None and arguments.workers_per_gpu is None:
-            arguments.workers = 2
-    return arguments
-
-
-def saved_options(config: Path) -> dict[str, Any]:
-    """The arguments of the run with the settings in ``config``.
+def settings_of(arguments: argparse.Namespace) -> Settings:
+    """The settings of the requested run: the guide's or those of the resumed run, with those on the command line.
 
     Raises:
-        ConfigError: they cannot be read.
-        ValueError: it is a run of another game.
+        ConfigError, ValueError: the run's settings cannot be read, or are of another game; a number is out of range.
     """
-    settings = load_settings(config)
-    if settings.game.name != "twenty48":
-        raise ValueError(
-            f"{config.parent} is a run of {settings.game.name}: "
-            f"continue it by start_main.py --run-dir {config.parent} --resume"
-        )
-    return {
-        "epochs": settings.run.iterations,
-        "games_per_epoch": settings.training.games_per_iteration,
-        "batch_size": settings.training.batch_size,
-        "lr": settings.training.learning_rate,
-        "simulations": settings.search.num_simulations,
-        "workers": None if settings.self_play.workers == "auto" else settings.self_play.workers,
-        "filters": settings.network.channels,
-        "blocks": settings.network.blocks,
-        "height": settings.game.options.get("height", 4),
-        "width": settings.game.options.get("width", 4),
-        "device": settings.training.device,
-        "self_play_device": settings.self_play.device,
-        "minutes": settings.run.minutes,
-        "seed": settings.run.seed,
-    }
+    given, run_dir = given_settings(arguments), arguments.run_dir
+    if arguments.resume and (run_dir / "config.yaml").exists():
+        document = load_settings(run_dir / "config.yaml").model_dump()
+        if document["game"]["name"] != "twenty48":
+            again = keima(f"resume {run_dir}")
+            raise ValueError(f"{run_dir} is a run of {document['game']['name']}: continue it by {again}")
+        if arguments.workers_per_gpu is not None:
+            document["self_play"]["workers"] = "auto"
+    else:
+        size = {name: given.get(f"game.options.{name}", 4) for name in ("height", "width")}
+        document = trainer_settings(GameRules(**size), DEFAULTS).model_dump()
+    if run_dir:
+        given |= {"run.name": run_dir.name, "run.directory": str(run_dir.parent)}
+    if arguments.smoke and arguments.workers_per_gpu is None and document["self_play"]["workers"] == "auto":
+        given = {"self_play.workers": SMOKE_WORKERS, **given}
+    return validated(with_given(document, given, smoke=arguments.smoke))
 
 
 def train(arguments: argparse.Namespace) -> int:
     """Train, and print where the output is."""
-    rules = GameRules(arguments.height, arguments.width)
-    seed_weights(arguments.seed)
-    model = ZeroNetwork(arguments.height, arguments.width, 16, filters=arguments.filters, blocks=arguments.blocks)
+    settings = settings_of(arguments)
+    rules = load_game("twenty48", **settings.game.options)
+    seed_weights(settings.run.seed)
+    filters, blocks = settings.network.channels, settings.network.blocks
+    model = ZeroNetwork(rules.height, rules.width, 16, filters=filters, blocks=blocks)
     if arguments.checkpoint:
         begin_with(model, arguments.checkpoint)
-    chosen = {
-        "run.seed": arguments.seed,
-        "run.minutes": arguments.minutes,
-        "training.device": arguments.device,
-        "self_play.device": arguments.self_play_device,
-    }
-    if run_dir := arguments.run_dir:
-        chosen |= {"run.name": run_dir.name, "run.directory": str(run_dir.parent)}
+    workers = settings.self_play.workers
     trainer = ParallelZeroTrainer(
         model=model,
         rules=rules,
-        num_workers=arguments.workers,
+        num_workers=None if workers == "auto" else workers,
         workers_per_gpu=arguments.workers_per_gpu,
-        settings=trainer_settings(rules, chosen),
+        settings=settings,
         resume=arguments.resume,
         checkpoint_dir=CHECKPOINTS,
         epochs_before=epochs_of(arguments.checkpoint),
     )
     report = trainer.train(
-        epochs=arguments.epochs,
-        games_per_epoch=arguments.games_per_epoch,
-        batch_size=arguments.batch_size,
-        lr=arguments.lr,
-        simulations=arguments.simulations,
+        epochs=settings.run.iterations,
+        games_per_epoch=settings.training.games_per_iteration,
+        batch_size=settings.training.batch_size,
+        lr=settings.training.learning_rate,
+        simulations=settings.search.num_simulations,
     )
     print_summary(trainer, report)
     return INTERRUPTED if trainer.stopped else 0
@@ -285,7 +218,7 @@ def print_summary(trainer: ParallelZeroTrainer, report: IterationReport | None) 
         console.print(f"{report.iteration} epochs, {report.total_games:,} games, {report.total_positions:,} positions.")
     if trainer.weights_file:
         console.print(f"The weights are in {trainer.weights_file}; start from them with --checkpoint", soft_wrap=True)
-    resume = f"train_parallel.py --run-dir {trainer.run_dir} --resume" if trainer.stopped else ""
+    resume = f"python train_parallel.py --run-dir {trainer.run_dir} --resume" if trainer.stopped else ""
     for line in next_steps(trainer.run_dir, resume=resume):
         console.print(line, soft_wrap=True)
 

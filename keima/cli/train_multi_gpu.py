@@ -2,11 +2,11 @@
 """Train a network by self-play on the GPUs of this machine: one process plays on each, and the first one trains.
 
     python scripts/train_multi_gpu.py --gpus 0,1 --iterations 2 --games-per-iter 100 --save-dir checkpoints_8gpu
-    python scripts/train_multi_gpu.py --gpus cpu,cpu --minutes 60             two processes on the CPU
-    python scripts/train_multi_gpu.py --network resnet                        a residual network (default: spiking)
-    python scripts/train_multi_gpu.py --config configs/go9.yaml               another experiment (default: chess)
-    python scripts/train_multi_gpu.py --save-dir checkpoints_8gpu --resume    continue a run, even after a power cut
-    python scripts/train_multi_gpu.py --gpus cpu,cpu --smoke                  smoke test, in a minute
+    python scripts/train_multi_gpu.py --gpus cpu,cpu --minutes 60           two processes on the CPU
+    python scripts/train_multi_gpu.py --network resnet                      a residual network (default: spiking)
+    python scripts/train_multi_gpu.py --config configs/go9.yaml             another experiment (default: chess)
+    python scripts/train_multi_gpu.py --save-dir checkpoints_8gpu --resume  continue a run, even after a power cut
+    python scripts/train_multi_gpu.py --gpus cpu,cpu --smoke                smoke test, in a minute
 
 Without GPUs, a process on the CPU stands in for each requested GPU. In every iteration all processes play with the same
 network, with the games divided as evenly as possible, and then the network learns from them. A crashed process is
@@ -16,8 +16,8 @@ reported and restarted, once; its unfinished games go to the others, its finishe
 finally model_final.pt hold the weights for other PyTorch programs (state dictionaries), and training_stats.json all
 metrics:
 
-    python scripts/watch_training.py --file checkpoints_8gpu/training_stats.json
-    python scripts/view_results.py --training checkpoints_8gpu/training_stats.json --last 5
+    keima watch --file checkpoints_8gpu/training_stats.json
+    keima results --training checkpoints_8gpu/training_stats.json --last 5
 
 Ctrl-C ends a run cleanly; a second one ends it at once. No finished game is lost, and --resume continues the run.
 """
@@ -35,16 +35,16 @@ if __name__ == "__main__":
 
     ends_at_once()
 
+from keima.base.named import as_flag, find_experiment
+from keima.base.system.command_line import CommandLine
 from keima.base.system.signals import INTERRUPTED, interruptible
 from keima.base.system.start import before_imports, reports_compiling, see_inputs
-from keima.config.flags import as_setting, game_among, whole
+from keima.config.flags import add_set, add_setting, game_among, given_settings, whole
 from keima.games import GAMES
-from keima.paths import find_file
 
 RULE_WIDTH = 70  # of the lines above and below a title
 DEFAULT_TIME_STEPS = 2  # more of them take longer in proportion; the network plays and learns with two
 DEFAULT_ITERATIONS, GAMES_PER_ITERATION = 100, 100  # defaults of a new run
-SMOKE = {"iterations": 2, "games_per_iter": 8, "batch_size": 16, "simulations": 4, "blocks": 1, "channels": 8}
 # A spiking network has none.
 NO_OTHER_HEADS = {
     "predict_reply": False,
@@ -59,64 +59,42 @@ SAVED_GPUS = "gpus"  # in a run's folder: the devices that it last played on
 @reports_compiling
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the program; returns its exit code: 0, 130 after Ctrl-C, or 2 after an error that the user can correct."""
-    return exit_code("train_multi_gpu.py", lambda: begin(read_arguments(argv)))
+    return exit_code(lambda: begin(read_arguments(argv)))
 
 
 def parser() -> argparse.ArgumentParser:
     """The command line; a flag that is not given is None."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = CommandLine(__doc__)
     add = parser.add_argument
-    add(
-        "--gpus",
-        help="GPU numbers, such as 0,1, or cpu,cpu for two processes on the CPU (default: all GPUs, else all cores)",
-    )
+    devices = "GPU numbers, such as 0,1, or cpu,cpu for two processes on the CPU (default: all GPUs, else all cores)"
+    add("--gpus", help=devices)
     add("--workers-per-gpu", type=whole(), default=1, help="self-play processes per GPU (default: %(default)s)")
-    add(
-        "--iterations",
-        type=as_setting("run.iterations"),
-        help=f"end after this many in total (default: {DEFAULT_ITERATIONS})",
-    )
-    add(
-        "--games-per-iter",
-        type=as_setting("training.games_per_iteration"),
-        help=f"games per iteration (default: {GAMES_PER_ITERATION})",
-    )
+    length = f"end after this many in total (default: {DEFAULT_ITERATIONS})"
+    add_setting(add, "--iterations", "run.iterations", help=length)
+    games = f"games per iteration (default: {GAMES_PER_ITERATION})"
+    add_setting(add, "--games-per-iter", "training.games_per_iteration", help=games)
     add("--save-dir", type=Path, help="the run's folder (default: runs/<game>-<date>-<time>)")
-    add(
-        "--resume",
-        action="store_true",
-        help="continue the run in --save-dir with its settings, except those given now",
-    )
+    resume = "continue the run in --save-dir with its settings, except those given now"
+    add("--resume", action="store_true", help=resume)
     what = parser.add_mutually_exclusive_group()
-    games = f"{', '.join(sorted(GAMES))}, or a file of your own such as my_game.py (default: chess)"
-    what.add_argument("--game", type=game_among(GAMES), metavar="GAME", help=games)
-    what.add_argument("--config", type=find_file, help="an experiment's settings; flags override them")
-    add("--simulations", type=as_setting("search.num_simulations"), help="per move")
-    add(
-        "--parallel-games",
-        type=as_setting("self_play.parallel_games"),
-        help="games that each process plays at once; more keep a GPU busier",
-    )
-    add(
-        "--network",
-        choices=("resnet", "spiking"),
-        help="type of network (default: spiking, or as in --config)",
-    )
-    add(
-        "--time-steps",
-        type=as_setting("network.time_steps"),
-        help=f"of a spiking network (default: {DEFAULT_TIME_STEPS}, or as in --config)",
-    )
-    add("--blocks", type=as_setting("network.blocks"), help="residual blocks of the network")
-    add("--channels", type=as_setting("network.channels"), help="channels of the network's convolutions")
-    add("--batch-size", type=as_setting("training.batch_size"), help="positions per optimizer step")
-    add("--lr", type=as_setting("training.learning_rate"), help="learning rate; with a schedule, its maximum")
-    add(
-        "--minutes",
-        type=as_setting("run.minutes"),
-        help="end after this many minutes in total, if the iterations do not end sooner",
-    )
-    add("--seed", type=as_setting("run.seed"), help="seed of all random numbers")
+    which = f"{', '.join(sorted(GAMES))}, or a file of your own such as my_game.py (default: chess)"
+    what.add_argument("--game", type=game_among(GAMES), metavar="GAME", help=which)
+    what.add_argument("--config", type=as_flag(find_experiment), help="an experiment's settings; flags override them")
+    add_setting(add, "--simulations", "search.num_simulations", help="per move")
+    at_once = "games that each process plays at once; more keep a GPU busier"
+    add_setting(add, "--parallel-games", "self_play.parallel_games", help=at_once)
+    kind = "type of network (default: spiking, or as in --config)"
+    add("--network", dest="network.type", choices=("resnet", "spiking"), help=kind)
+    steps = f"of a spiking network (default: {DEFAULT_TIME_STEPS}, or as in --config)"
+    add_setting(add, "--time-steps", "network.time_steps", help=steps)
+    add_setting(add, "--blocks", "network.blocks", help="residual blocks of the network")
+    add_setting(add, "--channels", "network.channels", help="channels of the network's convolutions")
+    add_setting(add, "--batch-size", "training.batch_size", help="positions per optimizer step")
+    add_setting(add, "--lr", "training.learning_rate", help="learning rate; with a schedule, its maximum")
+    minutes = "end after this many minutes in total, if the iterations do not end sooner"
+    add_setting(add, "--minutes", "run.minutes", help=minutes)
+    add_setting(add, "--seed", "run.seed", help="seed of all random numbers")
+    add_set(add)
     add("--smoke", action="store_true", help="smoke test: the same run, shrunk to a minute")
     return parser
 
@@ -155,14 +133,14 @@ from keima.report.files.trackers import require_trackers
 from keima.report.terminal.live import TerminalConsole
 from keima.report.terminal.next_steps import next_steps
 from keima.trainers.multi_gpu import SessionEnd, synchronous, train_on_devices
-from keima.trainers.wiring import default_settings, shipped_rules, validated
+from keima.trainers.settings import default_settings, shipped_rules, with_given
 
 
 def read_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
-    """The arguments, completed from the experiment or the resumed run; ``document`` has its settings.
+    """The arguments; ``document`` has the settings of the experiment or of the resumed run.
 
     Raises:
-        ConfigError: its settings cannot be read.
+        ConfigError: they cannot be read.
         ValueError: there is no run to continue.
     """
     arguments = parse(argv)
@@ -174,14 +152,6 @@ def read_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
         arguments.document = load_settings(arguments.config).model_dump()
     else:
         arguments.document = experiment(arguments.game or "chess")
-    length = {"iterations": arguments.iterations} if arguments.iterations else {}
-    for name, value in options_in(arguments.document).items():
-        if getattr(arguments, name) is None:
-            setattr(arguments, name, value)
-    if arguments.smoke:
-        vars(arguments).update(
-            {name: min(getattr(arguments, name) or limit, limit) for name, limit in SMOKE.items()} | length
-        )
     return arguments
 
 
@@ -209,59 +179,25 @@ def experiment(game: str) -> dict[str, Any]:
     return document
 
 
-def options_in(document: dict[str, Any]) -> dict[str, Any]:
-    """The flags' values in an experiment's settings."""
-    return {
-        "iterations": document["run"]["iterations"],
-        "minutes": document["run"]["minutes"],
-        "seed": document["run"]["seed"],
-        "games_per_iter": document["training"]["games_per_iteration"],
-        "batch_size": document["training"]["batch_size"],
-        "lr": document["training"]["learning_rate"],
-        "simulations": document["search"]["num_simulations"],
-        "network": document["network"]["type"],
-        "time_steps": document["network"]["time_steps"],
-        "blocks": document["network"]["blocks"],
-        "channels": document["network"]["channels"],
-    }
-
-
 def settings_of(arguments: argparse.Namespace, slots: Sequence[DeviceSlot]) -> Settings:
-    """The settings of the requested run.
+    """The settings of the requested run: those of the experiment, with those on the command line.
 
     Raises:
         ValueError: a number is out of range.
     """
-    document = dict(arguments.document)
+    given = given_settings(arguments)
+    document = with_given(arguments.document, given, smoke=arguments.smoke)
     folder = arguments.save_dir.resolve()
-    bounds = {"iterations": arguments.iterations, "minutes": arguments.minutes, "seed": arguments.seed}
-    document["run"] = {**document["run"], **bounds, "name": folder.name, "directory": str(folder.parent)}
-    network = {
-        **document["network"],
-        "type": arguments.network,
-        "blocks": arguments.blocks,
-        "channels": arguments.channels,
-    }
-    spiking = arguments.network == "spiking"
-    document["network"] = network | (
-        {"time_steps": arguments.time_steps} | NO_OTHER_HEADS if spiking else {"time_steps": None}
-    )
-    cheap = min(document["search"]["cheap_simulations"], arguments.simulations)
-    document["search"] = {**document["search"], "num_simulations": arguments.simulations, "cheap_simulations": cheap}
-    window = document["training"]["window"]
-    document["training"] = {
-        **document["training"],
-        "games_per_iteration": arguments.games_per_iter,
-        "batch_size": arguments.batch_size,
-        "learning_rate": arguments.lr,
-        "window": {**window, "min_positions": max(window["min_positions"], arguments.batch_size)},
-    }
-    settings = synchronous(document, slots)
-    if arguments.parallel_games is None:
-        return settings
-    document = settings.model_dump()
-    document["self_play"]["parallel_games"] = arguments.parallel_games
-    return validated(document)
+    document["run"] |= {"name": folder.name, "directory": str(folder.parent)}
+    network, search, training = document["network"], document["search"], document["training"]
+    if network["type"] == "spiking":
+        network |= {"time_steps": network["time_steps"] or DEFAULT_TIME_STEPS} | NO_OTHER_HEADS
+    else:
+        network["time_steps"] = None
+    search["cheap_simulations"] = min(search["cheap_simulations"], search["num_simulations"])
+    window = training["window"]
+    window["min_positions"] = max(window["min_positions"], training["batch_size"])
+    return synchronous(document, slots, given=given)
 
 
 def begin(arguments: argparse.Namespace) -> int:
@@ -287,7 +223,7 @@ def begin(arguments: argparse.Namespace) -> int:
     if arguments.gpus and "cpu" not in arguments.gpus and not slots[0].device:
         say(f"No GPU is to be seen here: {len(slots)} processes play on the CPU instead of GPUs {arguments.gpus}.")
     say("")
-    ended = train_on_devices(arguments.save_dir, settings, slots, say=say)
+    ended = train_on_devices(arguments.save_dir, settings, slots, resume=arguments.resume, say=say)
     print_summary(console, arguments.save_dir, ended)
     return INTERRUPTED if ended.stopped else 0
 
@@ -314,8 +250,8 @@ def print_summary(console: Console, save_dir: Path, ended: SessionEnd) -> None:
             f"{report.iteration} iterations, {report.total_games:,} games, {report.total_positions:,} positions."
         )
     console.print(f"The weights are in {ended.model}", soft_wrap=True)
-    resume = f"scripts/train_multi_gpu.py --save-dir {save_dir} --resume" if ended.stopped else ""
-    for line in next_steps(save_dir, view=f"--training {save_dir}/training_stats.json --last 5", resume=resume):
+    again = f"python scripts/train_multi_gpu.py --save-dir {save_dir} --resume" if ended.stopped else ""
+    for line in next_steps(save_dir, view=f"--training {save_dir}/training_stats.json --last 5", resume=again):
         console.print(line, soft_wrap=True)
 
 

@@ -1,8 +1,8 @@
 """Watch a run from another terminal, or over SSH: its results, its speed, and the time left.
 
-    python scripts/watch_training.py runs/connect_four
-    python scripts/watch_training.py --file runs/connect_four/training_stats.json --simple
-    python scripts/watch_training.py runs/connect_four --once
+    keima watch runs/connect_four
+    keima watch --file runs/connect_four/training_stats.json --simple
+    keima watch runs/connect_four --once
 
 The screen (or, with --simple, one line per iteration) follows the file until Ctrl-C. "Search err" is the share of
 positions in which search's move throws away what perfect play would get, "Policy err" the same for the network's first
@@ -26,13 +26,14 @@ if __name__ == "__main__":
     ends_at_once()
 
 from keima.base.run_folder import STATS_NAME, stats_path
+from keima.base.system.command_line import CommandLine, program
 from keima.base.system.signals import interruptible
 from keima.base.system.start import before_imports
 
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     """The command line; ``path`` is the statistics file that it names."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = CommandLine(__doc__)
     which = parser.add_mutually_exclusive_group(required=True)
     which.add_argument(
         "run", nargs="?", type=Path, metavar="RUN", help="the run's folder, or its name if it is in runs/"
@@ -229,7 +230,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     stats.poll()
     problem = stats.unreadable or missing(stats.path) or unwatchable(stats, once=args.once)
     if problem:
-        print(f"watch_training: {problem}", file=sys.stderr)
+        print(f"{program()}: {problem}", file=sys.stderr)
         return 2
     if args.once and args.simple:
         write_lines(stats.rows[-LINES_AT_FIRST:], console)

@@ -4,7 +4,7 @@
 The main node starts it over SSH, one per GPU (or one per core of a machine without GPUs), sends models and fetches
 games. Start it by hand to see what a worker does:
 
-    python start_worker.py --folder workers/worker1 --gpu 0
+    keima worker --folder workers/worker1 --gpu 0
 
 It watches the folder's inbox for its assignment, puts finished games into its outbox, and ends by itself if no Coach
 has asked for games for a while. On Ctrl-C or kill it hands over its finished games. A second Ctrl-C ends it at once.
@@ -27,6 +27,7 @@ from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from types import FrameType
 
+from keima.base.system.command_line import CommandLine
 from keima.base.system.logs import log_to
 from keima.base.system.signals import heeds_hangup, leave_lost_terminal
 from keima.cluster.agent.process import CommandFailed, claim, let_go, locked
@@ -93,7 +94,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     """Parse the command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = CommandLine(__doc__)
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("--folder", type=Path, help="the worker folder; created if missing")
     rehearsal = "play a few games of GAME instead, to test and compile everything"

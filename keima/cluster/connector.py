@@ -1,25 +1,15 @@
-#!/usr/bin/env python3
-"""Manage the machines of a cluster, with or without a running Coach.
+"""The machines of a cluster, for scripts and for ``keima cluster``, with or without a running Coach.
 
-    python distributed/ssh_connector.py --check               check every machine; show what to fix, and how
-    python distributed/ssh_connector.py --bootstrap worker1   install the code and its environment, and verify them
-    python distributed/ssh_connector.py --add HOST USER       add a machine; a running Coach uses it within seconds
-    python distributed/ssh_connector.py --status              show the state of all workers
-    python distributed/ssh_connector.py --gather-logs DIR     copy the logs of all workers into DIR
-
---check, --status, --bootstrap, --logs and --gather-logs take the names of workers, machines and groups; without names
-they mean all workers. They connect to several machines at once.
-
-In scripts: from keima.cluster.connector import SSHConnector; SSHConnector().add_worker("new_worker.com", "username")
+    from keima import SSHConnector
+    SSHConnector().add_worker("new_worker.com", "username")
 
 Commands about workers are carried out by the running Coach. Without one, they change the settings file and act on the
 machines directly.
 """
 
-import argparse
 import logging
 import re
-import sys
+import shutil
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing, contextmanager
@@ -28,128 +18,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-if __name__ == "__main__":
-    from keima.base.system.signals import ends_at_once
-
-    ends_at_once()
-
-from keima.base.system.signals import interruptible
-from keima.base.system.start import before_imports, say_on_stderr, see_file
-from keima.config.commands import CONFIG, connector
-from keima.config.flags import as_setting, whole
-from keima.paths import SOURCE, find_file
-
-LOG_LINES = 40
-AT_ONCE = 8  # connections: by default, an sshd, such as a gateway's, drops some of more than 10 that log in at once
-LOG_MEGABYTES = 8  # of one gathered log
-MOST_IN_FULL = 12  # checked machines; beyond that, a machine that is ready takes one line
-
-
-def parse(argv: Sequence[str] | None) -> argparse.Namespace:
-    """Parse the command line."""
-    parser = argparse.ArgumentParser(
-        prog="ssh_connector.py",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
-    what = parser.add_mutually_exclusive_group(required=True)
-    what.add_argument("--check", nargs="*", metavar="NAME", help="check machines, and show what to fix")
-    what.add_argument(
-        "--status", nargs="*", metavar="NAME", help="show the workers, as the Coach or else the machines report them"
-    )
-    what.add_argument("--restart", metavar="NAME", help="end and restart a worker, or all of a machine")
-    what.add_argument("--stop", metavar="NAME", help="end a worker, or all of a machine, until --restart")
-    what.add_argument(
-        "--takeover",
-        metavar="NAME",
-        help="have the running Coach take a worker, or all of a machine, from another Coach",
-    )
-    what.add_argument(
-        "--add", nargs="+", metavar=("HOST", "USER"), help="add a machine to the settings and the running Coach"
-    )
-    what.add_argument(
-        "--remove",
-        metavar="NAME",
-        help="remove a machine from the settings and the running Coach; no finished game is lost",
-    )
-    what.add_argument(
-        "--bootstrap",
-        nargs="*",
-        metavar="NAME",
-        help="install the code and its environment on machines, and verify them",
-    )
-    what.add_argument("--logs", nargs="*", metavar="NAME", help="show the ends of workers' logs")
-    what.add_argument(
-        "--gather-logs",
-        nargs="+",
-        metavar=("DIR", "NAME"),
-        help="copy the logs of workers to this machine: into a new folder in DIR for each machine",
-    )
-    parser.add_argument(
-        "--config",
-        type=find_file,
-        help="settings file (default: that of the running Coach, else configs/config.yaml)",
-    )
-    parser.add_argument(
-        "--wheels",
-        type=Path,
-        metavar="DIR",
-        help="with --bootstrap: send the packages in this folder, made by pip download",
-    )
-    parser.add_argument(
-        "--lines", type=whole(), default=LOG_LINES, help="with --logs: number of lines (default: %(default)s)"
-    )
-    parser.add_argument(
-        "--at-once",
-        type=whole(1, 256),
-        default=AT_ONCE,
-        metavar="N",
-        help="the most machines to be connected to at a time (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--log-megabytes",
-        type=whole(1, 15),
-        default=LOG_MEGABYTES,
-        metavar="N",
-        help="with --gather-logs: the end of a larger log is copied (default: %(default)s)",
-    )
-    parser.add_argument("--name", help="with --add: the machine's name (default: the first label of its host)")
-    parser.add_argument(
-        "--port",
-        type=as_setting("distributed.workers.port"),
-        help="with --add: port of its SSH server (default: from ~/.ssh/config)",
-    )
-    parser.add_argument("--key-path", help="with --add: private key (default: from ~/.ssh/config)")
-    arguments = parser.parse_args(argv)
-    if arguments.add and len(arguments.add) > 2:
-        parser.error("--add takes HOST, or HOST and USER")
-    if not arguments.add and (arguments.name or arguments.port or arguments.key_path):
-        parser.error("--name, --port and --key-path go with --add")
-    if arguments.wheels and arguments.bootstrap is None:
-        parser.error("--wheels goes with --bootstrap")
-    return arguments
-
-
-def see(arguments: argparse.Namespace) -> None:
-    """Check that the settings file exists.
-
-    Raises:
-        ValueError: it does not.
-    """
-    if arguments.config:
-        see_file(arguments.config)
-
-
-if __name__ == "__main__":
-    before_imports(parse, see)
-
 from pydantic import ValidationError
-from rich.console import Console
 
 from keima.base.system.threads import in_parallel
 from keima.cluster.control import requests as control
 from keima.cluster.control import status
+from keima.cluster.limits import AT_ONCE, LOG_LINES, LOG_MEGABYTES
 from keima.cluster.machines import machine as remote
 from keima.cluster.machines.bootstrap import POLL_SECONDS, bootstrap_steps
 from keima.cluster.machines.check import Finding, findings, in_the_way, worker_slots
@@ -159,8 +33,10 @@ from keima.cluster.machines.worker_list import add_worker, remove_worker
 from keima.cluster.ssh import ssh_transport as ssh
 from keima.cluster.ssh.errors import ClusterError, RemoteFailure, Unreachable
 from keima.cluster.ssh.transport import Transport
+from keima.config.commands import CONFIG, cluster, keima
 from keima.config.load import ConfigError, load_settings
 from keima.config.schema import DistributedSettings, WorkerSettings, listed
+from keima.paths import SHIPPED, SOURCE
 
 log = logging.getLogger(__name__)
 
@@ -294,11 +170,14 @@ class SSHConnector:
         if answer is not None:
             return self._reported(answer)
         with _said():
+            if self.config == CONFIG and not self.config.exists():  # the first machine of an installed Keima
+                self.config.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(SHIPPED / "configs" / "config.yaml", self.config)
             add_worker(self.config, new)
         return self._reported(
             f"{new.name} is in {self.config}. No Coach is running: it plays from the next start on. "
             "If it is bare, prepare it with\n"
-            f"  {connector(self.config)} --bootstrap {new.name}"
+            f"  {cluster(f'bootstrap {new.name}', self.config)}"
         )
 
     def remove_worker(self, name: str) -> str:
@@ -344,7 +223,7 @@ class SSHConnector:
         """Have the running Coach take over a worker, or all of a machine; the other run's games are set aside."""
         answer = self._asked(control.Request(command="takeover", worker=name))
         if answer is None:
-            start = "start_main.py --distributed --takeover"
+            start = keima("train --distributed --takeover")
             raise NotDone(f"no Coach is running that could take it over; start one with: {start}")
         return self._reported(answer)
 
@@ -386,7 +265,11 @@ class SSHConnector:
             lines[:0] = [
                 f"{self._status_folder / status.TEXT_NAME} is stale: the Coach that wrote it was killed after {since}."
             ]
-        return "\n".join(lines if self._settings().workers else [*lines, "  there are none: --add HOST USER adds one"])
+        return "\n".join(
+            lines
+            if self._settings().workers
+            else [*lines, f"  there are none: {cluster('add HOST USER', self.config)} adds one"]
+        )
 
     def _reported(self, text: str) -> str:
         self._log_event(text)
@@ -436,6 +319,16 @@ class SSHConnector:
                 if some is not None:
                     some.add(name)
         return [Chosen(machine, frozenset(meant[machine.name] or ())) for machine in machines if machine.name in meant]
+
+    def members(self, name: str) -> list[str]:
+        """Return the names of the machines of a group; or the name itself, if it is no group's."""
+        try:
+            machines = self._settings().workers
+        except NotDone:
+            return [name]  # a running Coach may know it
+        if any(machine.name == name for machine in machines):
+            return [name]
+        return [machine.name for machine in machines if machine.group == name] or [name]
 
     def check(self, names: Sequence[str] = (), *, at_once: int = AT_ONCE) -> Iterator[Checked]:
         """Check machines, several at once; yield each when it is done. See ``chosen``."""
@@ -492,7 +385,7 @@ class SSHConnector:
             report: called with each line about the progress.
             wheels: a folder of packages to send, instead of what the settings say.
         """
-        return _result_of(self.bootstrap_all([name], wheels=wheels), report)
+        return result_of(self.bootstrap_all([name], wheels=wheels), report)
 
     def logs_of(
         self, names: Sequence[str] = (), *, lines: int = LOG_LINES, at_once: int = AT_ONCE
@@ -509,7 +402,7 @@ class SSHConnector:
 
     def logs(self, name: str, *, lines: int = LOG_LINES) -> str:
         """Return the last lines of a worker's log, or of the logs of all workers of a machine."""
-        return _result_of(self.logs_of([name], lines=lines), lambda line: None)
+        return result_of(self.logs_of([name], lines=lines), lambda line: None)
 
     def _log_end(self, there: _There, slot: remote.WorkerSlot, lines: int) -> str:
         text = remote.tail(there.transport, slot.name, lines=lines, python=there.machine.python)
@@ -621,7 +514,7 @@ def _names(several: Sequence[Chosen]) -> list[str]:
     return [chosen.machine.name for chosen in several]
 
 
-def _result_of(events: Iterator[Progress | Outcome], report: Callable[[str], None]) -> str:
+def result_of(events: Iterator[Progress | Outcome], report: Callable[[str], None]) -> str:
     """Return the results on the machines as one text.
 
     Raises:
@@ -667,152 +560,3 @@ def connection_findings(error: ClusterError | None) -> Iterator[Finding]:
         return
     yield Finding("host key", True, False, "is the known one")
     yield Finding("login", True, False, "a key of ours is accepted")
-
-
-def _quiet(config: Path | None) -> SSHConnector:
-    """Return a connector that logs nothing, since the caller shows its texts."""
-    return SSHConnector(config, log_event=lambda text: None)
-
-
-@interruptible
-def main(argv: Sequence[str] | None = None, *, make: Callable[[Path | None], SSHConnector] = _quiet) -> int:
-    """Run the program; return 0, 1 if the request failed or a machine is not ready, or 130 after Ctrl-C."""
-    arguments = parse(argv)
-    console = Console(highlight=False, emoji=False)
-    show = partial(console.print, markup=False, soft_wrap=True)
-    try:
-        return run_command(make(arguments.config), arguments, show)
-    except NotDone as error:
-        Console(stderr=True, highlight=False, emoji=False).print(str(error), style="red", markup=False, soft_wrap=True)
-        return 1
-
-
-def run_command(machines: SSHConnector, arguments: argparse.Namespace, show: Callable[[str], None]) -> int:
-    """Carry out the command line; return the exit code."""
-    at_once = arguments.at_once
-    if arguments.check is not None:
-        say_on_stderr(f"checking the machines of {machines.config}")
-        return show_findings(machines, show, arguments.check, at_once=at_once)
-    if arguments.status is not None:
-        return show_status(machines, show, arguments.status, at_once=at_once)
-    if arguments.bootstrap is not None:
-        events = machines.bootstrap_all(arguments.bootstrap, wheels=arguments.wheels, at_once=at_once)
-        return show_outcomes(machines, arguments.bootstrap, events, show, done="ready")
-    if arguments.logs is not None:
-        events = machines.logs_of(arguments.logs, lines=arguments.lines, at_once=at_once)
-        return show_outcomes(machines, arguments.logs, events, show, done="read")
-    if arguments.gather_logs:
-        folder, *names = arguments.gather_logs
-        events = machines.gather_logs(Path(folder), names, megabytes=arguments.log_megabytes, at_once=at_once)
-        return show_outcomes(machines, names, events, show, done="gathered")
-    show(_changed(machines, arguments))
-    return 0
-
-
-def _changed(machines: SSHConnector, arguments: argparse.Namespace) -> str:
-    """Carry out a command about one worker; return the result."""
-    if arguments.restart:
-        return machines.restart_worker(arguments.restart)
-    if arguments.stop:
-        return machines.stop_worker(arguments.stop)
-    if arguments.takeover:
-        return machines.take_over_worker(arguments.takeover)
-    if arguments.remove:
-        return machines.remove_worker(arguments.remove)
-    host, *user = arguments.add
-    return machines.add_worker(host, *user, name=arguments.name, port=arguments.port, key_path=arguments.key_path)
-
-
-def show_outcomes(
-    machines: SSHConnector,
-    names: Sequence[str],
-    events: Iterator[Progress | Outcome],
-    show: Callable[[str], None],
-    *,
-    done: str,
-) -> int:
-    """Show what comes of a command on each machine as it happens, then a summary; return 1 unless all succeeded.
-
-    Args:
-        machines: the machines.
-        names: which of them are meant.
-        events: what comes.
-        show: shows a line.
-        done: what the machines are on which it succeeded.
-
-    Raises:
-        NotDone: only one machine is meant, and it failed there.
-    """
-    order = _names(machines.chosen(names))
-    if not order:
-        raise NotDone(f"{machines.config} lists no workers: --add HOST USER adds one")
-    if len(order) == 1:
-        show(_result_of(events, show))
-        return 0
-    succeeded: dict[str, bool] = {}
-    for event in events:
-        if isinstance(event, Progress):
-            show(f"{event.machine}: {event.text}")
-            continue
-        succeeded[event.machine] = event.ok
-        show(f"{'✓' if event.ok else '✗'} {event.text}")
-    return show_summary(show, order, succeeded, done=done, failed="failed")
-
-
-def show_summary(
-    show: Callable[[str], None], order: Sequence[str], succeeded: dict[str, bool], *, done: str, failed: str
-) -> int:
-    """Show on which machines a command succeeded and failed; return 1 if it failed on any."""
-    show("")
-    for what, ok in ((done, True), (failed, False)):
-        names = [name for name in order if succeeded.get(name) is ok]
-        if names:
-            show(f"{what}{f' ({len(names)} of {len(order)})' if len(order) > MOST_IN_FULL else ''}: {', '.join(names)}")
-    return 0 if all(succeeded.values()) else 1
-
-
-def show_status(machines: SSHConnector, show: Callable[[str], None], names: Sequence[str], *, at_once: int) -> int:
-    """Show the state of workers; without a Coach, return 1 if a machine does not answer."""
-    answer = machines.status_of_coach(names)
-    if answer is not None:
-        show(answer)
-        return 0
-    show(machines.about_status())
-    failed = 0
-    for outcome in machines.status_of_machines(names, at_once=at_once):
-        show(outcome.text)
-        failed += not outcome.ok
-    if failed:
-        show(f"{failed} of {len(machines.chosen(names))} machines do not answer or cannot be asked")
-    return 1 if failed else 0
-
-
-def show_findings(
-    machines: SSHConnector, show: Callable[[str], None], names: Sequence[str] = (), *, at_once: int = AT_ONCE
-) -> int:
-    """Show the findings on each machine, with remedies; return 1 unless all can play."""
-    order = _names(machines.chosen(names))
-    if not order:
-        show(f"{machines.config} lists no workers: --add HOST USER adds one")
-        return 1
-    ready: dict[str, bool] = {}
-    for checked in machines.check(names, at_once=at_once):
-        ready[checked.machine.name] = checked.ready
-        show_checked(checked, show, in_full=len(order) <= MOST_IN_FULL)
-    return show_summary(show, order, ready, done="ready", failed="not ready")
-
-
-def show_checked(checked: Checked, show: Callable[[str], None], *, in_full: bool) -> None:
-    """Show the findings on one machine; unless ``in_full``, only those that are not as they should be."""
-    heading = f"{checked.machine.name} ({checked.machine.host})"
-    show(heading if in_full else f"{'✓' if checked.ready else '✗'} {heading}")
-    for finding in checked.findings:
-        if in_full or not finding.ok:
-            sign = "✓" if finding.ok else "✗" if finding.fatal else "!"
-            show(f"  {sign} {finding.what:9}  {finding.text}")
-            if finding.remedy and not finding.ok:
-                show(f"{'':14}-> {finding.remedy}")
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,12 +1,18 @@
 """Settings proposed for a game that has none yet, from what random games say about it and a short measurement here."""
 
+import math
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+import yaml
+
+from keima.base.files import write_atomically
 from keima.config.schema import SearchSettings
-from keima.games import Game
-from keima.games.authoring.check import GameReport
+from keima.games import GAMES, Game, load_game
+from keima.games.authoring.check import GameReport, examine_apart
 from keima.networks.inference.evaluator import Evaluator, use_threads
 from keima.networks.network import build_network
 from keima.self_play.tuning import evaluations_per_second
@@ -96,3 +102,30 @@ def proposed_settings(game: Game, report: GameReport) -> dict[str, dict[str, Any
 def _rounded(number: float) -> int:
     """To two digits, and at least a batch."""
     return max(1000, int(float(f"{number:.2g}")))
+
+
+def proposed_config(game: str, options: Mapping[str, Any], proposal: Proposal) -> str:
+    """The proposed settings as a config, for a shipped game by its name, or for a user's file."""
+    source = {"name": game} if game in GAMES else {"module": game}
+    minutes = max(5, math.ceil(proposal.hours * 60 / 5) * 5)
+    settings = {
+        "run": {"name": Path(game).stem, "minutes": minutes},
+        "game": {**source, "options": dict(options)},
+        **proposal.settings,
+    }
+    return yaml.safe_dump(settings, sort_keys=False)
+
+
+def write_proposal(game: Path, config: Path) -> None:
+    """Check a user's game, and write proposed settings for it to the file ``config`` in the same folder.
+
+    Raises:
+        GameFails: it does not even run.
+        ValueError: it is not what a game must be.
+        OSError: the file cannot be written.
+    """
+    report = examine_apart(str(game.resolve()), {})
+    if report.broken:
+        raise ValueError(report.broken)
+    proposal = propose(load_game(str(game)), report)
+    write_atomically(config, proposed_config(game.name, {}, proposal).encode(), mode=0o644)

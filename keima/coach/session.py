@@ -17,6 +17,7 @@ from keima.base.files import write_atomically
 from keima.base.reports import Observer, report_event
 from keima.base.run_folder import see_run_folder
 from keima.base.run_lock import RunLocked
+from keima.base.system.command_line import program
 from keima.base.system.signals import INTERRUPTED, leave_lost_terminal, stop_on_signals
 from keima.base.system.start import say_on_stderr
 from keima.coach.granting import NobodyPlays
@@ -44,7 +45,7 @@ FIXABLE = (  # errors that users can fix
 )
 
 
-def exit_code(program: str, train: Callable[[], int]) -> int:
+def exit_code(train: Callable[[], int]) -> int:
     """Run ``train`` and print the reason if it fails.
 
     Returns:
@@ -59,7 +60,7 @@ def exit_code(program: str, train: Callable[[], int]) -> int:
         return INTERRUPTED
     except FIXABLE as error:
         log.info("the run ends", exc_info=True)
-        console.print(f"{program}: {in_words(error)}", style="red", markup=False, soft_wrap=True)
+        console.print(f"{program()}: {in_words(error)}", style="red", markup=False, soft_wrap=True)
         return 2
 
 

@@ -248,12 +248,16 @@ def specialized(function: Callable[..., Any], *arguments: Any) -> Callable[..., 
     return dispatcher.get_overload(signature)
 
 
-def kernel(signature: Any) -> Callable[[Function], Function]:
-    """Compile a function of exactly this ``signature``, which can be passed to ``compiled`` functions as a value."""
+def kernel(signature: Any, about: str = "") -> Callable[[Function], Function]:
+    """Compile a function of exactly this ``signature``, which can be passed to ``compiled`` functions as a value.
+
+    ``about`` becomes the docstring of the decorator.
+    """
 
     def decorate(function: Function) -> Function:
         return _kernel(signature, function, by_capture=_is_own(function))
 
+    decorate.__doc__ = about
     return decorate
 
 

@@ -3,10 +3,12 @@ written.
 """
 
 import argparse
+import difflib
 import math
 import os
 from collections.abc import Callable, Collection
 from pathlib import Path
+from typing import Any
 
 from keima.config.own_modules import ModuleProblem, keep_module
 
@@ -94,3 +96,43 @@ def as_setting(key: str) -> Callable[[str], float]:
         return number(least=least, above=above, most=most, below=below)(text)
 
     return read
+
+
+def add_setting(add: Callable[..., Any], flag: str, key: str, **options: Any) -> None:
+    """Add a flag that gives the numeric setting with this dotted key; ``add`` is a parser's ``add_argument``.
+
+    The parsed value is kept under the key, where ``given_settings`` finds it.
+    """
+    add(flag, type=as_setting(key), dest=key, metavar=flag.strip("-").replace("-", "_").upper(), **options)
+
+
+def add_set(add: Callable[..., Any]) -> None:
+    """Add the flag that gives any setting."""
+    text = (
+        "any setting of the config, such as search.num_simulations=200; may be repeated, and comes before other flags"
+    )
+    add("--set", type=assignment, action="append", default=[], metavar="KEY=VALUE", help=text)
+
+
+def given_settings(arguments: argparse.Namespace) -> dict[str, Any]:
+    """The settings that a command line gives, by dotted key."""
+    flags = {key: value for key, value in vars(arguments).items() if "." in key and value is not None}
+    return {**dict(arguments.set), **flags}
+
+
+def assignment(text: str) -> tuple[str, Any]:
+    """The type of ``--set``: a setting's dotted key, and its value, which is written as in a config."""
+    from keima.config.load import known_keys, read_value
+
+    key, equals, value = text.partition("=")
+    if not equals:
+        raise argparse.ArgumentTypeError(f"expected KEY=VALUE, such as search.num_simulations=200, found {text}")
+    keys = list(known_keys())
+    if key not in keys:
+        close = difflib.get_close_matches(key, keys, n=1) or [known for known in keys if known.endswith(f".{key}")]
+        hint = f"; did you mean {close[0]}?" if close else ""
+        raise argparse.ArgumentTypeError(f"there is no setting {key}{hint}")
+    try:
+        return key, read_value(value)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{key}: {error}") from None

@@ -184,6 +184,18 @@ def _read(path: Path) -> tuple[dict[Any, Any], yaml.Node]:
     return document, node
 
 
+def read_value(text: str) -> Any:
+    """The value of one setting as a config has it after the colon: ``200``, ``1e-3``, ``[1, 2]``, ``null``.
+
+    Raises:
+        ValueError: it is not YAML.
+    """
+    try:
+        return yaml.load(text, _Loader)
+    except yaml.YAMLError as error:
+        raise ValueError(f"{text} is not YAML: {str(error).splitlines()[0]}") from None
+
+
 def override(document: dict[Any, Any], keys: list[str], value: Any) -> None:
     """Set ``value`` in nested mappings; where one is no mapping, leave that to the validation."""
     for key in keys[:-1]:

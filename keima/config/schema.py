@@ -23,7 +23,7 @@ from pydantic import (
     model_validator,
 )
 
-from keima.config.commands import connector
+from keima.config.commands import cluster
 from keima.config.hosts import EXAMPLE, hosts_of
 from keima.config.own_modules import NAME as OWN_NAME
 from keima.config.own_modules import is_own, keep_module
@@ -625,7 +625,7 @@ class DistributedSettings(Section):
                 f"offline_seconds ({self.offline_seconds:g}) must exceed heartbeat_seconds ({self.heartbeat_seconds:g})"
             )
         if self.enabled and not self.has_machines:
-            add = f"{connector((info.context or {}).get('config'))} --add HOST USER"
+            add = cluster("add HOST USER", (info.context or {}).get("config"))
             raise ValueError(f"workers: the list is empty, but enabled is true; add a machine with {add}")
         return self
 

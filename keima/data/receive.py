@@ -168,7 +168,7 @@ def load_if_intact(folder: Path, row: BatchRow, *, log_event: Callable[[str], No
     try:
         return load_received(folder, row)
     except (CorruptBatch, OSError) as error:
-        log_event(f"batch {row.id} is left out of the window: {error}; scripts/audit.py lists all damaged files")
+        log_event(f"batch {row.id} is left out of the window: {error}; keima audit lists all damaged files")
         return None
 
 

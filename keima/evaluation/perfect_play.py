@@ -1,6 +1,6 @@
 """Errors against perfect play, on positions in which the value of every move is known.
 
-scripts/make_perfect_play_positions.py made those of Connect Four, which lie next to this file: one position each from
+tools/make_perfect_play_positions.py made those of Connect Four, which lie next to this file: one position each from
 games of mixed strength, none from the first six plies and few from the next two, so they do not test the opening. Those
 of tic-tac-toe are all positions that can arise, up to symmetry. Other games have none.
 """
@@ -88,7 +88,7 @@ def load_positions(game: Game, *, count: int | None = None) -> SolvedPositions |
 
 
 def read_positions(game: Game, path: Path) -> SolvedPositions:
-    """The positions in a file of scripts/make_perfect_play_positions.py, replayed through the rules.
+    """The positions in a file of tools/make_perfect_play_positions.py, replayed through the rules.
 
     Raises:
         OSError: the file cannot be read.

@@ -37,13 +37,15 @@ OBSERVE = types.void(_state, _planes)
 FINAL_SCORE = types.int64(_state, _actions)
 CHANCE_OUTCOMES = types.int64(_state, _actions, _floats)
 
-legal_actions_kernel = kernel(LEGAL_ACTIONS)
-step_kernel = kernel(STEP)
-query_kernel = kernel(QUERY)
-returns_kernel = kernel(RETURNS)
-observe_kernel = kernel(OBSERVE)
-final_score_kernel = kernel(FINAL_SCORE)
-chance_outcomes_kernel = kernel(CHANCE_OUTCOMES)
+legal_actions_kernel = kernel(LEGAL_ACTIONS, "Compile ``(state, out [A]) -> n``: see ``Rules.legal_actions``.")
+step_kernel = kernel(STEP, "Compile ``(state, action)``: see ``Rules.step``.")
+query_kernel = kernel(QUERY, "Compile ``(state) -> number``: see ``Rules.current_player``, ``terminal`` and ``hash``.")
+returns_kernel = kernel(RETURNS, "Compile ``(state, out [players])``: see ``Rules.returns``.")
+observe_kernel = kernel(OBSERVE, "Compile ``(state, planes [C, H, W])``: see ``Rules.observe``.")
+final_score_kernel = kernel(FINAL_SCORE, "Compile ``(state, ownership [H * W]) -> score``: see ``Game.final_score``.")
+chance_outcomes_kernel = kernel(
+    CHANCE_OUTCOMES, "Compile ``(state, outcomes [O], probabilities [O]) -> n``: see ``Rules.chance_outcomes``."
+)
 
 
 class Rules(NamedTuple):

@@ -5,26 +5,22 @@ learns from them. A worker delivers a hundred games at a time, or the rest of it
 spool, so a kill loses none of them.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
-from keima.base.formats import game_title
 from keima.base.reports import IterationReport
-from keima.base.run_lock import RunLock
-from keima.cluster.local.learner_ranks import learner_ranks
 from keima.cluster.local.processes import LocalProcesses
 from keima.cluster.local.worker_devices import DeviceSlot, Spread
 from keima.coach.backends.backend import SelfPlayBackend
-from keima.coach.loop import Coach
-from keima.coach.session import event_logger, session
 from keima.config.schema import Settings
 from keima.games import Game
 from keima.networks.files.model_file import save_weights
-from keima.report import make_observers, shielded
 from keima.report.terminal.devices import DeviceLines
-from keima.trainers.wiring import MEASURE_EVERY, WeightsFiles, logged_to, with_workers
+from keima.trainers.run import LogEvent, train_run
+from keima.trainers.settings import with_workers
 from keima.worker.spool import BATCH_GAMES
 
 RESTARTS = 1  # of a worker within ten minutes; after one more death the others play without it
@@ -40,7 +36,9 @@ class SessionEnd:
     model: Path  # the file of the last weights
 
 
-def synchronous(document: dict[str, Any], slots: Sequence[DeviceSlot]) -> Settings:
+def synchronous(
+    document: dict[str, Any], slots: Sequence[DeviceSlot], *, given: Mapping[str, Any] = MappingProxyType({})
+) -> Settings:
     """Return the settings in a document for these workers, which play each iteration's games with one model.
 
     Raises:
@@ -54,63 +52,53 @@ def synchronous(document: dict[str, Any], slots: Sequence[DeviceSlot]) -> Settin
         "device": "cuda" if on_gpu else "cpu",
     }
     spread = Spread(devices=tuple(slot.device for slot in slots))
-    return with_workers({**document, "training": training}, spread, batch_games=BATCH_GAMES)
+    return with_workers({**document, "training": training}, spread, batch_games=BATCH_GAMES, given=given)
 
 
 def train_on_devices(
-    run_dir: Path, settings: Settings, slots: Sequence[DeviceSlot], *, say: Callable[[str], None]
+    run_dir: Path,
+    settings: Settings,
+    slots: Sequence[DeviceSlot],
+    *,
+    resume: bool = False,
+    say: Callable[[str], None],
 ) -> SessionEnd:
     """Train in the run's folder until the run's bounds or a stop.
 
     Args:
-        run_dir: an existing folder, empty or with a run to resume.
+        run_dir: its folder.
         settings: the result of ``synchronous``.
         slots: the devices of the workers.
+        resume: continue the run in the folder.
         say: called with each line for the user.
 
     Raises:
-        RunLocked: another process works on this run.
-        NobodyPlays: all workers have failed.
-        TrainingDiverged: losses or gradients are not finite.
-        ValueError, OSError, sqlite3.Error: see ``keima.coach.opening.open_coach``.
+        Exception: see ``keima.trainers.run.train_run``.
     """
     titles = {slot.worker: slot.title for slot in slots}
-    with RunLock(run_dir), logged_to(run_dir / "coach.log"), learner_ranks(settings, run_dir) as ranks:
-        lines = DeviceLines(titles, say, epochs=settings.training.samples_per_position)
-        observers = make_observers(
-            run_dir,
-            name=settings.run.name,
-            game=game_title(settings.game.name, settings.game.options),
-            terminal=lines,
-            trackers=settings.run.trackers,
+
+    def make_backend(game: Game, settings: Settings, run_id: str, log_event: LogEvent) -> SelfPlayBackend:
+        return LocalProcesses(
+            run_dir / "workers",
+            count=len(slots),
+            names=[slot.worker for slot in slots],
+            devices=[slot.device for slot in slots],
+            restarts=RESTARTS,
+            game=game,
+            settings=settings,
+            run_id=run_id,
+            log_event=log_event,
+            log_death=lambda worker, what: log_event(f"ERROR in {titles[worker]}: {what}"),
         )
-        log_event = event_logger(observers)
 
-        def make_backend(game: Game, run_id: str) -> SelfPlayBackend:
-            return LocalProcesses(
-                run_dir / "workers",
-                count=len(slots),
-                names=[slot.worker for slot in slots],
-                devices=[slot.device for slot in slots],
-                restarts=RESTARTS,
-                game=game,
-                settings=settings,
-                run_id=run_id,
-                log_event=log_event,
-                log_death=lambda worker, what: log_event(f"ERROR in {titles[worker]}: {what}"),
-            )
-
-        with session(run_dir, settings, make_backend=make_backend, observers=observers, ranks=ranks) as coach:
-            report = run_coach(coach, run_dir)
-    return SessionEnd(report=report, stopped=coach.stop_requested, model=run_dir / FINAL)
-
-
-def run_coach(coach: Coach, run_dir: Path) -> IterationReport | None:
-    """Run the Coach to its end, and write files of weights for other programs."""
-    files = WeightsFiles(
-        lambda iteration: run_dir / f"checkpoint_iter_{iteration}.pt", coach.learner.weights, every=MEASURE_EVERY
+    end = train_run(
+        run_dir,
+        settings,
+        make_backend=make_backend,
+        resume=resume,
+        option="--save-dir",
+        terminal=DeviceLines(titles, say, epochs=settings.training.samples_per_position),
+        weights_path=lambda iteration: run_dir / f"checkpoint_iter_{iteration}.pt",
     )
-    coach.observers = [*coach.observers, shielded(files)]
-    report = coach.run()
-    save_weights(run_dir / FINAL, coach.learner.weights())
-    return report
+    save_weights(run_dir / FINAL, end.coach.learner.weights())
+    return SessionEnd(report=end.report, stopped=end.stopped, model=run_dir / FINAL)

@@ -9,29 +9,16 @@ from typing import Any
 
 from keima.base.files import write_atomically
 from keima.base.reports import IterationReport, Observer
-from keima.base.run_lock import RunLock
-from keima.cluster.local.learner_ranks import learner_ranks
-from keima.cluster.local.processes import spread_processes
-from keima.cluster.local.worker_devices import Spread, spread_here
-from keima.coach.backends.backend import SelfPlayBackend
-from keima.coach.loop import Coach
-from keima.coach.session import event_logger, make_run_folder, session
+from keima.base.run_folder import LEDGER_NAME
+from keima.cluster.local.worker_devices import spread_here
+from keima.coach.session import make_run_folder
 from keima.config.schema import Settings
 from keima.games import Game
-from keima.learning.ranks.process_group import Ranks
 from keima.networks.files.model_file import Model, describe_model
 from keima.networks.policy_value import network_of
-from keima.report import make_observers, shielded
 from keima.report.files.trackers import require_trackers
-from keima.trainers.wiring import (
-    MEASURE_EVERY,
-    WINDOW_GROWTH,
-    WeightsFiles,
-    logged_to,
-    trainer_settings,
-    validated,
-    with_workers,
-)
+from keima.trainers.run import local_backend, train_run
+from keima.trainers.settings import WINDOW_GROWTH, trainer_settings, validated, with_workers
 
 __all__ = ["ParallelZeroTrainer", "trainer_settings"]
 
@@ -81,11 +68,7 @@ class ParallelZeroTrainer:
         self.checkpoint_dir = Path(checkpoint_dir) if checkpoint_dir is not None else None
         self.epochs_before = epochs_before
         self.weights_file: Path | None = None
-        self._make_observers = observers or (
-            lambda run_dir: make_observers(
-                run_dir, name=run_dir.name, game=rules.name, trackers=self.settings.run.trackers
-            )
-        )
+        self._make_observers = observers
 
     def train(
         self,
@@ -137,45 +120,29 @@ class ParallelZeroTrainer:
         settings = with_workers(document, spread)
         require_trackers(settings.run.trackers)
         make_run_folder(self.run_dir, resume=self.resume)
-        with (
-            RunLock(self.run_dir),
-            logged_to(self.run_dir / "coach.log"),
-            learner_ranks(settings, self.run_dir) as ranks,
-        ):
-            self.resume = True
-            return self._run_session(settings, spread, ranks)
-
-    def _run_session(self, settings: Settings, spread: Spread, ranks: Ranks) -> IterationReport | None:
-        """Run the Coach to its end, and take over what it has learned."""
-        observers = list(self._make_observers(self.run_dir))
-        log_event = event_logger(observers)
-
-        def make_backend(game: Game, run_id: str) -> SelfPlayBackend:
-            return spread_processes(
-                self.run_dir / "workers",
-                game=game,
-                settings=settings,
-                run_id=run_id,
-                log_event=log_event,
-                spread=spread,
+        try:
+            end = train_run(
+                self.run_dir,
+                settings,
+                make_backend=local_backend(self.run_dir, spread=spread),
+                resume=self.resume,
+                observers=self._make_observers(self.run_dir) if self._make_observers else None,
+                weights=self.model.state_dict(),
+                weights_path=self._weights_path(),
             )
+        finally:
+            self.resume = (self.run_dir / LEDGER_NAME).exists()
+        self.stopped = end.stopped
+        self.model.load_state_dict(end.coach.learner.weights())
+        if end.files:
+            end.files.write(end.coach.state.iteration)
+            self.weights_file = end.files.path
+        return end.report
 
-        weights = self.model.state_dict()
-        with session(
-            self.run_dir, settings, make_backend=make_backend, observers=observers, weights=weights, ranks=ranks
-        ) as coach:
-            files = self._epoch_files(coach)
-            coach.observers = [*coach.observers, shielded(files)] if files else coach.observers
-            report = coach.run()
-        self.stopped = coach.stop_requested
-        self.model.load_state_dict(coach.learner.weights())
-        if files:
-            files.write(coach.state.iteration)
-            self.weights_file = files.path
-        return report
-
-    def _epoch_files(self, coach: Coach) -> WeightsFiles | None:
-        """Return what writes the files of weights, if wanted; their numbers continue those of the first weights."""
+    def _weights_path(self) -> Callable[[int], Path] | None:
+        """Return what names the file of an epoch's weights, if they are wanted; its numbers continue those of the first
+        weights.
+        """
         folder = self.checkpoint_dir
         if folder is None:
             return None
@@ -183,6 +150,4 @@ class ParallelZeroTrainer:
         if not mark.exists():
             write_atomically(mark, str(self.epochs_before).encode())
         before = int(mark.read_text(encoding="utf-8"))
-        return WeightsFiles(
-            lambda epoch: folder / f"model_epoch_{before + epoch}.pth", coach.learner.weights, every=MEASURE_EVERY
-        )
+        return lambda epoch: folder / f"model_epoch_{before + epoch}.pth"

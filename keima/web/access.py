@@ -30,7 +30,7 @@ HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Cache-Control": "no-store",
 }
-NO_TOKEN = "Open the address that scripts/dashboard.py has printed: it carries the token.\n"
+NO_TOKEN = "Open the address that keima dashboard has printed: it carries the token.\n"
 
 
 class Access:

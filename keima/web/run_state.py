@@ -18,8 +18,8 @@ from keima.report.terminal.plain import figures_of
 EVENTS_SHOWN = 50
 SAME_MOMENT = 2.0  # seconds between two records of one event
 REMEDIES = {  # of marks whose reason names none
-    "Error": "read its log (distributed/ssh_connector.py --logs {0}), fix the cause, then --restart {0}",
-    "Offline": "it is tried again by itself; distributed/ssh_connector.py --check says what is wrong",
+    "Error": "read its log (keima cluster logs {0}), fix the cause, then keima cluster restart {0}",
+    "Offline": "it is tried again by itself; keima cluster check says what is wrong",
     "Syncing": "nothing: it plays as soon as this is done",
 }
 

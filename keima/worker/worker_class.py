@@ -1,8 +1,10 @@
 """Load the worker class that the config names."""
 
 import importlib
+import sys
 
 from keima.config.older_imports import accept_older_names
+from keima.paths import workspace
 from keima.worker.loop import Worker
 
 
@@ -21,6 +23,8 @@ def load_worker_class(name: str) -> type[Worker]:
     if not module_name:
         raise NoWorkerClass(f"worker_class: expected module.Class, such as custom_worker.CustomWorker, found {name!r}")
     accept_older_names()
+    if str(workspace()) not in sys.path:  # the command of an installed Keima does not search the present folder
+        sys.path.append(str(workspace()))
     try:
         found = getattr(importlib.import_module(module_name), class_name, None)
     except ModuleNotFoundError as error:
@@ -28,7 +32,7 @@ def load_worker_class(name: str) -> type[Worker]:
             raise NoWorkerClass(
                 f"worker_class {name}: its module needs {error.name}, which is not installed"
             ) from error
-        where = f"put {error.name.replace('.', '/')}.py beside start_main.py, and on a worker beside start_worker.py"
+        where = f"put {error.name.replace('.', '/')}.py into {workspace()}"
         raise NoWorkerClass(f"worker_class {name}: there is no module {error.name}; {where}") from error
     except Exception as error:  # whatever the user's module raises
         raise NoWorkerClass(

@@ -29,7 +29,7 @@ def test_every_name_exists_and_is_documented() -> None:
     for name in keima.__all__:
         assert getattr(keima, name).__doc__, name
     assert set(keima.__all__) <= set(dir(keima))
-    with pytest.raises(AttributeError, match="it has Evaluator, Game"):
+    with pytest.raises(AttributeError, match="it has Assignment, Evaluate"):
         _ = keima.nothing
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from keima.base.files import sha256_hex
+from keima.base.system.command_line import program
 from keima.cli import audit
 from keima.data.ledger import Ledger, open_ledger
 from keima.data.ledger_rows import ModelRow
@@ -81,7 +82,7 @@ def test_the_core_hours_of_workers_are_told_with_those_of_one_that_has_left(run:
         ledger.add_iteration(2, {"workers": [{"name": "another", "core_hours": 0.25}]})
     hours = {worker["name"]: worker["core_hours"] for worker in audit.audit(run).workers}
     assert hours == {"another": 0.25, "one": 1.5}
-    assert "1.75" in called("scripts/audit.py", run)
+    assert "1.75" in called("audit", run)
 
 
 def write_checkpoint(folder: Path, number: int, **coach: int) -> None:
@@ -270,8 +271,8 @@ def test_a_folder_without_a_run_is_reported_as_such(tmp_path: Path, capsys: pyte
     assert audit.main([str(tmp_path)]) == 2
     assert audit.main(["no-such-run"]) == 2
     errors = capsys.readouterr().err
-    assert f"audit: {tmp_path} is not the folder of a run" in errors
-    assert "audit: runs/no-such-run is not the folder of a run" in errors
+    assert f"{program()}: {tmp_path} is not the folder of a run" in errors
+    assert f"{program()}: runs/no-such-run is not the folder of a run" in errors
 
 
 def test_changed_rules_are_reported_as_such(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -314,5 +315,5 @@ def test_nothing_is_changed(run: Path) -> None:
 
 @pytest.mark.medium
 def test_it_runs_as_a_program_and_explains_itself() -> None:
-    shown = printed("scripts/audit.py", "--help", cwd=Path("/"))
+    shown = printed("audit", "--help", cwd=Path("/"))
     assert "granted = received + quarantined + missing + discarded + outstanding" in shown and "Exit code" in shown

@@ -58,7 +58,7 @@ def test_a_broken_game_is_told_in_one_sentence(tmp_path: Path, capsys: pytest.Ca
 def test_the_proposed_settings_are_a_config(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert check_game.main(["tic_tac_toe", "--games", "8"]) == 0
     said = capsys.readouterr().out
-    text = said.partition("start_main.py --config FILE:\n\n")[2].partition("\nHere, on")[0]
+    text = said.partition("train FILE.yaml:\n\n")[2].partition("\nHere, on")[0]
     (tmp_path / "proposed.yaml").write_text(text)
     settings = load_settings(tmp_path / "proposed.yaml")
     assert settings.game.name == "tic_tac_toe"
@@ -82,7 +82,7 @@ def test_options_are_json(options: str, capsys: pytest.CaptureFixture[str]) -> N
 
 @pytest.mark.medium
 def test_help_comes_without_loading() -> None:
-    assert "config for start_main.py" in printed("scripts/check_game.py", "--help")
+    assert "a config to train it" in printed("check-game", "--help")
 
 
 @pytest.mark.medium

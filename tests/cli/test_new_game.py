@@ -1,6 +1,7 @@
 """A new game is whole from the start: it keeps the contract, has a config that is valid, and tests that pass."""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -50,9 +51,14 @@ def test_a_name_that_no_module_can_have_is_refused(name: str, capsys: pytest.Cap
     assert "expected a name such as othello" in capsys.readouterr().err
 
 
-def test_the_files_name_the_game_and_the_checkout(folder: Path) -> None:
+def test_the_files_name_the_game_and_import_from_keima_alone(folder: Path) -> None:
     new_game.main(["hexagons"])
     for name in ("hexagons.py", "hexagons.yaml", "test_hexagons.py"):
         text = (folder / name).read_text()
         assert "NAME" not in text and "CHECKOUT" not in text
-        assert "hexagons" in text and str(ROOT) in text
+        assert "hexagons" in text and str(ROOT) not in text
+        assert set(re.findall(r"(?m)^from (\S+) import|^import (\S+)", text)) <= {
+            ("keima", ""),
+            ("", "numpy"),
+            ("pathlib", ""),
+        }

@@ -10,7 +10,8 @@ import torch
 from rich.console import Console
 
 from keima.base.files import sha256_hex
-from keima.cli import play
+from keima.base.system.command_line import program
+from keima.cli import engine, play
 from keima.data.ledger import open_ledger
 from keima.data.ledger_rows import ModelRow
 from keima.games import load_game
@@ -50,7 +51,7 @@ def type_lines(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
 
 
 def played(capsys: pytest.CaptureFixture[str], run: Path, *arguments: str, code: int = 0) -> str:
-    assert play.main(["--run", str(run), "--simulations", "8", *arguments]) == code
+    assert play.main([str(run), "--simulations", "8", *arguments]) == code
     return capsys.readouterr().out
 
 
@@ -211,33 +212,34 @@ def test_unplayable_models_and_runs_are_refused_with_a_reason(
 ) -> None:
     (run / "models" / "2.model").write_bytes(b"damaged")
     for arguments, reason in (
-        (["--run", str(tmp_path / "nowhere")], "is not the folder of a run"),
-        (["--run", str(run), "--version", "9"], "has no model 9"),
-        (["--run", str(run)], "2.model"),
+        ([str(tmp_path / "nowhere")], "no such file"),
+        ([str(run), "--version", "9"], "has no model 9"),
+        ([str(run)], "2.model"),
     ):
         assert play.main(arguments) == 2
         said = capsys.readouterr().err
-        assert said.startswith("play.py: ")
+        assert said.startswith(f"{program()}: ")
         assert reason in said
 
 
 @pytest.mark.parametrize("count", ["0", "-3", "many"])
 def test_the_number_of_simulations_is_at_least_one(run: Path, count: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
-        play.main(["--run", str(run), "--simulations", count])
+        play.main([str(run), "--simulations", count])
     assert ended.value.code == 2
     assert "--simulations" in capsys.readouterr().err
 
 
 def test_flags_without_meaning_for_an_engine_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
     for arguments, reason in (
-        (["--uci", "--resign", "0.05"], "a UCI engine cannot resign"),
-        (["--resign", "5"], "from 0 to 1"),
-        (["--rules", "chinese"], "it needs --gtp"),
-        (["--gtp", "--rules", "japanese"], "invalid choice: 'japanese'"),
+        (["uci", "--resign", "0.05"], "unrecognized arguments: --resign"),
+        (["gtp", "--resign", "5"], "from 0 to 1"),
+        (["uci", "--rules", "chinese"], "unrecognized arguments: --rules"),
+        (["gtp", "--rules", "japanese"], "invalid choice: 'japanese'"),
     ):
+        protocol, *flags = arguments
         with pytest.raises(SystemExit) as ended:
-            play.main(["--model", "any.safetensors", *arguments])
+            engine.main([protocol, "any.safetensors", *flags])
         assert ended.value.code == 2
         assert reason in capsys.readouterr().err
 
@@ -283,10 +285,10 @@ def test_a_person_plays_a_one_player_game_with_hints(
 
 
 def test_the_network_cannot_begin_a_one_player_game(run_of_2048: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert play.main(["--run", str(run_of_2048), "--second"]) == 2
+    assert play.main([str(run_of_2048), "--second"]) == 2
     assert "--second: twenty48 is a one-player game" in capsys.readouterr().err
 
 
 def test_a_two_player_game_cannot_be_watched(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert play.main(["--run", str(run), "--watch"]) == 2
+    assert play.main([str(run), "--watch"]) == 2
     assert "--watch: tic_tac_toe is no one-player game" in capsys.readouterr().err

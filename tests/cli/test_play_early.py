@@ -1,8 +1,7 @@
-"""play.py as an engine that gets commands while it loads: torch is held back until the test releases it."""
+"""Keima as an engine that gets commands while it loads: torch is held back until the test releases it."""
 
 import os
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,8 +11,8 @@ import pytest
 from keima.games import load_game
 from keima.networks.files.model_heading import Heading, read_heading
 from keima.paths import SHIPPED
+from tests.programs import command
 from tests.small_run import GAME, model_bytes, saved_model
-from tests.sources import ROOT
 
 GATE = """
 import importlib.abc, pathlib, sys, time
@@ -58,7 +57,7 @@ class Loading:
 def loading(folder: Path, *words: object) -> Iterator[Loading]:
     gate = folder / "open"
     (folder / "sitecustomize.py").write_text(GATE.format(open=str(gate)))
-    line = [sys.executable, str(ROOT / "scripts" / "play.py"), *map(str, words)]
+    line = command(*words)
     env = {**os.environ, "PYTHONPATH": str(folder)}
     pipe = subprocess.PIPE
     with subprocess.Popen(line, stdin=pipe, stdout=pipe, stderr=pipe, text=True, env=env) as process:
@@ -70,7 +69,7 @@ def loading(folder: Path, *words: object) -> Iterator[Loading]:
 
 @pytest.mark.slow
 def test_gtp_answers_greetings_before_torch_is_loaded_and_the_rest_waits_in_order(tmp_path: Path) -> None:
-    with loading(tmp_path, "--model", GO, "--gtp", "--simulations", 8) as engine:
+    with loading(tmp_path, "gtp", GO, "--simulations", 8) as engine:
         for line, answer in {
             "name": "= Keima",
             "7 protocol_version": "=7 2",
@@ -96,7 +95,7 @@ def test_gtp_answers_greetings_before_torch_is_loaded_and_the_rest_waits_in_orde
 
 def test_uci_answers_greetings_before_torch_is_loaded_and_isready_waits(tmp_path: Path) -> None:
     path = saved_model(tmp_path / "tiny.safetensors", load_game("chess"), version=3)
-    with loading(tmp_path, "--model", path, "--uci") as engine:
+    with loading(tmp_path, "uci", path) as engine:
         engine.say("uci")
         greeting = engine.until("uciok\n")
         assert greeting[0] == "id name Keima 3" and any(line.startswith("option name Threads") for line in greeting)
@@ -108,7 +107,7 @@ def test_uci_answers_greetings_before_torch_is_loaded_and_isready_waits(tmp_path
 
 @pytest.mark.parametrize("last", ["quit\n", ""])
 def test_an_abandoned_engine_ends_while_it_loads(last: str, tmp_path: Path) -> None:
-    with loading(tmp_path, "--model", GO, "--gtp") as engine:
+    with loading(tmp_path, "gtp", GO) as engine:
         said, _ = engine.process.communicate(f"name\n{last}", timeout=240)
         assert (engine.process.returncode, said) == (0, "= Keima\n\n" + ("=\n\n" if last else ""))
 

@@ -1,4 +1,4 @@
-"""play.py as a Go engine: its answers word for word, and games against GNU Go, which checks every move by its own
+"""Keima as a Go engine: its answers word for word, and games against GNU Go, which checks every move by its own
 rules.
 """
 
@@ -6,9 +6,7 @@ import os
 import re
 import selectors
 import subprocess
-import sys
 import time
-import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
@@ -16,17 +14,16 @@ from typing import Self
 
 import pytest
 
+from keima import __version__
 from keima.games import load_game
 from keima.paths import SHIPPED
-from tests.programs import GNU_GO, needs_gnu_go
+from tests.programs import GNU_GO, command, needs_gnu_go
 from tests.small_run import saved_model
-from tests.sources import ROOT
 from tests.stopwatch import Stopwatch
 
 PATIENCE = 400.0  # seconds, for a machine that is also busy with other work
 SIZE, KOMI = 7, 4.5
 SECONDS = 10.0  # of main time, in timed games
-KEIMA = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 # In answers to KataGo's command, from networks that predict the score.
 POINTS = r"(scoreMean -?\d+\.\d+ scoreLead -?\d+\.\d+ )?"
 RULES = (
@@ -39,17 +36,19 @@ pytestmark = [pytest.mark.medium, pytest.mark.timeout(900)]
 
 
 @pytest.fixture(scope="module")
-def command(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+def engine_command(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     game, folder = load_game("go", size=SIZE, komi=KOMI), tmp_path_factory.mktemp("model")
     path = saved_model(folder / "tiny.safetensors", game, version=3, predict_ownership=True, predict_score=True)
-    return [sys.executable, str(ROOT / "scripts" / "play.py"), "--model", str(path), "--gtp", "--simulations", "16"]
+    return [*command("gtp", path), "--simulations", "16"]
 
 
 class Program:
     """A program that gets commands and returns its answers unchanged."""
 
-    def __init__(self, command: list[str]) -> None:
-        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    def __init__(self, engine_command: list[str]) -> None:
+        self._process = subprocess.Popen(
+            engine_command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        )
         self._text = b""
 
     def __enter__(self) -> Self:
@@ -94,26 +93,28 @@ class Program:
 
 
 @pytest.fixture(scope="module")
-def engine(command: list[str]) -> Iterator[Program]:
-    with Program(command) as engine:
+def engine(engine_command: list[str]) -> Iterator[Program]:
+    with Program(engine_command) as engine:
         engine.ask("clear_board")
         yield engine
 
 
-def talk(command: list[str], *lines: str) -> list[str]:
+def talk(engine_command: list[str], *lines: str) -> list[str]:
     """Return all answers of an engine that gets everything at once."""
     said = "".join(f"{line}\n" for line in lines)
-    ended = subprocess.run(command, input=said, capture_output=True, text=True, timeout=PATIENCE, check=False)
-    assert ended.returncode == 0 and re.fullmatch(r"play.py: loading PyTorch\n(play.py: compiling .*\n)*", ended.stderr)
+    ended = subprocess.run(engine_command, input=said, capture_output=True, text=True, timeout=PATIENCE, check=False)
+    assert ended.returncode == 0 and re.fullmatch(
+        r"keima gtp: loading PyTorch\n(keima gtp: compiling .*\n)*", ended.stderr
+    )
     assert ended.stdout.endswith("\n\n") and "\n\n\n" not in ended.stdout
     return ended.stdout.removesuffix("\n\n").split("\n\n")
 
 
-def test_answers_follow_the_protocol(command: list[str]) -> None:
+def test_answers_follow_the_protocol(engine_command: list[str]) -> None:
     lines = {
         "7 protocol_version": "=7 2",
         "name # who?": "= Keima",
-        "version": f"= {KEIMA['version']} model 3",
+        "version": f"= {__version__} model 3",
         "known_command genmove": "= true",
         "8 known_command xyzzy": "=8 false",
         "9 xyzzy": "?9 unknown command",
@@ -161,17 +162,17 @@ def test_answers_follow_the_protocol(command: list[str]) -> None:
         "quit": "=",
         "name": "nothing is heard any more",
     }
-    answers = talk(command, "", "# a comment", *lines)
+    answers = talk(engine_command, "", "# a comment", *lines)
     expected = list(lines.values())[:-1]
     assert len(answers) == len(expected)
     for line, answer, wanted in zip(lines, answers, expected, strict=False):
         assert answer.startswith("? ") if wanted is None else answer == wanted, line
 
 
-def test_resignation_and_the_rules_at_the_start_are_chosen_on_the_command_line(command: list[str]) -> None:
+def test_resignation_and_the_rules_at_the_start_are_chosen_on_the_command_line(engine_command: list[str]) -> None:
     """A hopeless game is resigned on request; the rules are for programs without kata-set-rules."""
     asked = ["kata-get-rules", "clear_board", "kata-get-rules", *["genmove b", "genmove w"] * 3, "final_score"]
-    first, _, later, *answers = talk([*command, "--rules", "chinese", "--resign", "1"], *asked)
+    first, _, later, *answers = talk([*engine_command, "--rules", "chinese", "--resign", "1"], *asked)
     assert first == later and '"friendlyPassOk":true' in first and '"whiteHandicapBonus":"N"' in first
     assert answers[4:] == ["= resign", "= resign", "= B+Resign"]
     assert "resign" not in "".join(answers[:4])
@@ -297,16 +298,16 @@ def test_a_file_is_loaded(engine: Program, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_end_of_the_input_ends_the_program_during_an_analysis(command: list[str]) -> None:
-    assert talk(command, "lz-analyze b 1")[0].startswith("=")
+def test_the_end_of_the_input_ends_the_program_during_an_analysis(engine_command: list[str]) -> None:
+    assert talk(engine_command, "lz-analyze b 1")[0].startswith("=")
 
 
 def test_only_go_networks_speak_gtp(tmp_path: Path) -> None:
     path = saved_model(tmp_path / "other.safetensors", load_game("tic_tac_toe"))
-    refused = [sys.executable, str(ROOT / "scripts" / "play.py"), "--model", str(path), "--gtp"]
+    refused = [*command("gtp", path)]
     ended = subprocess.run(refused, input="name\n", capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert (ended.returncode, ended.stdout) == (2, "")
-    assert "--gtp: the Go Text Protocol is for go, and this model plays tic_tac_toe" in ended.stderr
+    assert "the Go Text Protocol is for go, and this model plays tic_tac_toe" in ended.stderr
 
 
 # Games against GNU Go.
@@ -379,8 +380,8 @@ def test_games_against_gnu_go_are_played_by_the_same_rules(engine: Program) -> N
 @needs_gnu_go
 @pytest.mark.slow
 @pytest.mark.timeout(7200)
-def test_none_of_a_hundred_timed_games_has_a_fault(command: list[str]) -> None:
-    with Program(command) as engine:
+def test_none_of_a_hundred_timed_games_has_a_fault(engine_command: list[str]) -> None:
+    with Program(engine_command) as engine:
         poorest = []
         for number in range(100):
             with referee(number) as opponent:
@@ -411,8 +412,7 @@ def dead_of(opponent: Program, color: str) -> set[str]:
 
 
 def good_engine(*flags: str) -> Program:
-    program = str(ROOT / "scripts" / "play.py")
-    return Program([sys.executable, program, "--model", str(CLEAN), "--gtp", "--simulations", "50", *flags])
+    return Program(command("gtp", CLEAN, "--simulations", 50, *flags))
 
 
 def careless(level: int, seed: int) -> Program:

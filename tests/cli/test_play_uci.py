@@ -1,8 +1,7 @@
-"""play.py as a chess engine, driven by python-chess, which knows nothing of Keima."""
+"""Keima as a chess engine, driven by python-chess, which knows nothing of Keima."""
 
 import re
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,8 +11,8 @@ import chess.engine
 import pytest
 
 from keima.games import load_game
+from tests.programs import command
 from tests.small_run import saved_model
-from tests.sources import ROOT
 from tests.stopwatch import Stopwatch
 
 PATIENCE = 400.0  # seconds, for a machine that is also busy with other work
@@ -28,20 +27,20 @@ pytestmark = [pytest.mark.medium, pytest.mark.timeout(900)]
 
 
 @pytest.fixture(scope="module")
-def command(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+def engine_command(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     path = saved_model(tmp_path_factory.mktemp("model") / "tiny.safetensors", load_game("chess"))
-    return [sys.executable, str(ROOT / "scripts" / "play.py"), "--model", str(path), "--uci"]
+    return [*command("uci", path)]
 
 
-def start(command: list[str]) -> chess.engine.SimpleEngine:
-    engine = chess.engine.SimpleEngine.popen_uci(command, timeout=PATIENCE)
+def start(engine_command: list[str]) -> chess.engine.SimpleEngine:
+    engine = chess.engine.SimpleEngine.popen_uci(engine_command, timeout=PATIENCE)
     engine.ping()
     return engine
 
 
 @pytest.fixture(scope="module")
-def engine(command: list[str]) -> Iterator[chess.engine.SimpleEngine]:
-    with start(command) as engine:
+def engine(engine_command: list[str]) -> Iterator[chess.engine.SimpleEngine]:
+    with start(engine_command) as engine:
         yield engine
 
 
@@ -152,8 +151,8 @@ def test_fast_games_are_not_lost_on_time(engine: chess.engine.SimpleEngine) -> N
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
-def test_none_of_a_hundred_fast_games_is_lost_on_time(command: list[str]) -> None:
-    with start(command) as white, start(command) as black:
+def test_none_of_a_hundred_fast_games_is_lost_on_time(engine_command: list[str]) -> None:
+    with start(engine_command) as white, start(engine_command) as black:
         poorest = [play_game([white, black], game) for game in range(100)]
     assert not [left for left in poorest if left <= 0]
 
@@ -161,15 +160,15 @@ def test_none_of_a_hundred_fast_games_is_lost_on_time(command: list[str]) -> Non
 # Without python-chess: input that a proper client never sends.
 
 
-def talk(command: list[str], *lines: str) -> subprocess.CompletedProcess[str]:
+def talk(engine_command: list[str], *lines: str) -> subprocess.CompletedProcess[str]:
     said = "".join(f"{line}\n" for line in lines)
-    return subprocess.run(command, input=said, capture_output=True, text=True, timeout=PATIENCE, check=False)
+    return subprocess.run(engine_command, input=said, capture_output=True, text=True, timeout=PATIENCE, check=False)
 
 
 @pytest.mark.slow
-def test_invalid_input_is_reported_and_skipped(command: list[str]) -> None:
+def test_invalid_input_is_reported_and_skipped(engine_command: list[str]) -> None:
     answer = talk(
-        command,
+        engine_command,
         *(
             "uci",
             "xyzzy",
@@ -194,7 +193,7 @@ def test_invalid_input_is_reported_and_skipped(command: list[str]) -> None:
         *("go wtime 0 btime 0", "quit", "go"),
     )
     assert answer.returncode == 0
-    assert re.fullmatch(r"(play\.py: (loading|compiling) .*\n)*", answer.stderr)
+    assert re.fullmatch(r"(keima uci: (loading|compiling) .*\n)*", answer.stderr)
     lines = answer.stdout.splitlines()
     assert all(line.split()[0] in {"id", "option", "uciok", "readyok", "info", "bestmove"} for line in lines)
     assert [line.split()[1] for line in lines if line.startswith("bestmove")] == ["e7e5", "(none)", "(none)", "(none)"]
@@ -220,14 +219,14 @@ def test_a_game_continues_after_a_draw_that_neither_side_claims(engine: chess.en
         assert engine.play(board, chess.engine.Limit(nodes=10)).move in board.legal_moves
 
 
-def test_the_end_of_the_input_ends_the_program_during_a_search(command: list[str]) -> None:
-    answer = talk(command, "isready", "go infinite")
+def test_the_end_of_the_input_ends_the_program_during_a_search(engine_command: list[str]) -> None:
+    answer = talk(engine_command, "isready", "go infinite")
     assert answer.returncode == 0
     assert answer.stdout.splitlines()[-1].startswith("bestmove ")
 
 
 def test_only_chess_networks_speak_uci(tmp_path: Path) -> None:
     path = saved_model(tmp_path / "other.safetensors", load_game("tic_tac_toe"))
-    refused = talk([sys.executable, str(ROOT / "scripts" / "play.py"), "--model", str(path), "--uci"], "uci")
+    refused = talk([*command("uci", path)], "uci")
     assert (refused.returncode, refused.stdout) == (2, "")
-    assert "--uci: the Universal Chess Interface is for chess, and this model plays tic_tac_toe" in refused.stderr
+    assert "the Universal Chess Interface is for chess, and this model plays tic_tac_toe" in refused.stderr

@@ -6,6 +6,7 @@ import pytest
 
 from keima.base.reports import EvaluationReport
 from keima.base.run_folder import STATS_NAME
+from keima.base.system.command_line import program
 from keima.cli.results import main
 from keima.report.charts.png import COLOURS
 from keima.report.files.run_files import StatsFile
@@ -108,7 +109,7 @@ def test_unusable_input_is_refused_with_its_name(
         (tmp_path / STATS_NAME).write_text(content)
     assert main([str(tmp_path)]) == 2
     captured = capsys.readouterr()
-    assert captured.err.startswith(f"view_results: {tmp_path / STATS_NAME}") and complaint in captured.err
+    assert captured.err.startswith(f"{program()}: {tmp_path / STATS_NAME}") and complaint in captured.err
     assert not captured.out
 
 
@@ -161,9 +162,9 @@ def test_an_impossible_picture_is_refused(
 
 
 @pytest.mark.medium
-@pytest.mark.parametrize("script", ["view_results", "watch_training"])
-def test_a_script_explains_itself_from_any_folder(tmp_path: Path, script: str) -> None:
-    assert f"python scripts/{script}.py runs/connect_four" in printed(f"scripts/{script}.py", "--help", cwd=tmp_path)
+@pytest.mark.parametrize(("script", "verb"), [("view_results", "results"), ("watch_training", "watch")])
+def test_a_script_explains_itself_from_any_folder(tmp_path: Path, script: str, verb: str) -> None:
+    assert f"keima {verb} runs/connect_four" in printed(f"scripts/{script}.py", "--help", cwd=tmp_path)
 
 
 def test_a_ppo_run_is_shown_as_rounds_with_its_results(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

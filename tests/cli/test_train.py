@@ -11,8 +11,10 @@ import pytest
 import yaml
 
 from keima.base.run_lock import RunLock
+from keima.base.system.command_line import program
 from keima.cli import train
 from keima.coach.session import configured_game
+from keima.config.commands import cluster
 from keima.config.load import load_settings
 from keima.config.schema import RunSettings
 from keima.data.ledger import read_ledger
@@ -31,7 +33,7 @@ def refusal(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
     assert train.main([str(argument) for argument in arguments]) == 2
     said = capsys.readouterr()
     assert said.out == ""
-    assert said.err.startswith("start_main.py: ")
+    assert said.err.startswith(f"{program()}: ")
     return said.err
 
 
@@ -136,15 +138,15 @@ def test_a_run_is_resumed_with_its_own_settings(tmp_path: Path) -> None:
     assert begun.run.name == "quickstart"
 
 
-def cluster(*names: str) -> dict[str, object]:
+def cluster_of(*names: str) -> dict[str, object]:
     return {"enabled": True, "workers": [{"host": name} for name in names]}
 
 
 def test_a_resumed_cluster_takes_the_workers_that_its_file_lists_now(tmp_path: Path) -> None:
     run_dir = tmp_path / "run"
     run_dir.mkdir()
-    config(run_dir, run={"seed": 77}, distributed=cluster("worker1", "worker2")).rename(run_dir / "config.yaml")
-    followed = config(tmp_path, run={"seed": 78}, distributed=cluster("worker2", "added"))
+    config(run_dir, run={"seed": 77}, distributed=cluster_of("worker1", "worker2")).rename(run_dir / "config.yaml")
+    followed = config(tmp_path, run={"seed": 78}, distributed=cluster_of("worker2", "added"))
     arguments = train.parse(["--distributed", "--run-dir", str(run_dir), "--resume"])
     path, settings = train.read_settings(arguments)
     assert path == run_dir / "config.yaml"
@@ -169,15 +171,15 @@ def test_a_local_run_continues_with_the_workers_of_its_file_or_else_of_the_clust
     begun_with = config(tmp_path, run={"seed": 78})
     (run_dir / train.FOLLOWED).write_text(str(begun_with))
     (tmp_path / "elsewhere").mkdir()
-    others = config(tmp_path / "elsewhere", distributed=cluster("worker2"))
+    others = config(tmp_path / "elsewhere", distributed=cluster_of("worker2"))
     monkeypatch.setattr(train, "CLUSTER", tmp_path / "elsewhere" / "nowhere.yaml")
     line = ["--distributed", "--run-dir", str(run_dir), "--resume"]
     said = refusal(capsys, *line)
-    assert f"{begun_with}: distributed.workers: none are listed" in said and "--add" in said
+    assert f"{begun_with}: distributed.workers: none are listed" in said and "cluster add" in said
     monkeypatch.setattr(train, "CLUSTER", others)
     path, settings = train.read_settings(train.parse(line))
     assert (path, [worker.name for worker in settings.distributed.workers]) == (others, ["worker2"])
-    config(tmp_path, distributed={**cluster("worker1"), "enabled": False})
+    config(tmp_path, distributed={**cluster_of("worker1"), "enabled": False})
     path, settings = train.read_settings(train.parse(line))
     assert (path, [worker.name for worker in settings.distributed.workers]) == (begun_with, ["worker1"])
     assert settings.distributed.enabled and settings.run.seed == 77
@@ -190,7 +192,7 @@ def test_a_cluster_without_workers_says_how_to_add_one(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     said = refusal(capsys, "--distributed")
-    assert "workers: the list is empty" in said and "python distributed/ssh_connector.py --add HOST USER" in said
+    assert "workers: the list is empty" in said and cluster("add HOST USER") in said
     assert not list(tmp_path.iterdir())
 
 

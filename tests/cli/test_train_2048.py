@@ -8,8 +8,11 @@ from pathlib import Path
 import pytest
 import torch
 
+from keima.base.system.command_line import program
 from keima.cli import train_2048
+from keima.config.commands import keima
 from keima.config.load import save_resolved
+from keima.config.schema import Settings
 from keima.data.ledger import read_ledger
 from keima.networks.files.model_file import load_weights, save_weights
 from keima.networks.zero_network import ZeroNetwork
@@ -43,12 +46,17 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+def settings_for(*words: object) -> Settings:
+    """Return the settings of the run that the command line requests."""
+    return train_2048.settings_of(train_2048.parse([str(word) for word in words]))
+
+
 def refusal(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
     """Return the program's message when it refuses to start."""
     assert train_2048.main([str(argument) for argument in arguments]) == 2
     said = capsys.readouterr()
     assert said.out == ""
-    assert said.err.startswith("train_parallel.py: ")
+    assert said.err.startswith(f"{program()}: ")
     return said.err
 
 
@@ -87,18 +95,12 @@ def test_help_has_every_option_of_the_guide_and_says_when_weights_are_written(
 
 
 def test_without_options_it_trains_like_the_guide_s_call() -> None:
-    given = vars(train_2048.read_arguments([]))
-    guide = {
-        "epochs": 100,
-        "games_per_epoch": 32,
-        "batch_size": 64,
-        "lr": 0.001,
-        "simulations": 50,
-        "filters": 64,
-        "blocks": 5,
-    }
-    assert {name: given[name] for name in guide} == guide
-    assert (given["workers"], given["workers_per_gpu"], given["device"]) == (None, None, "auto")
+    settings = settings_for()
+    training, network = settings.training, settings.network
+    assert (settings.run.iterations, training.games_per_iteration, settings.search.num_simulations) == (100, 32, 50)
+    assert (training.batch_size, training.learning_rate) == (64, 0.001)
+    assert (network.channels, network.blocks) == (64, 5)
+    assert (settings.self_play.workers, training.device) == ("auto", "auto")
 
 
 def test_workers_are_counted_either_in_total_or_per_gpu(capsys: pytest.CaptureFixture[str]) -> None:
@@ -162,14 +164,16 @@ def test_a_run_of_another_game_is_left_to_the_program_that_started_it(
     here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     save_resolved(small_settings(here), here)
-    assert "a run of tic_tac_toe: continue it by start_main.py" in refusal(capsys, "--resume", "--run-dir", here)
+    assert f"a run of tic_tac_toe: continue it by {keima(f'resume {here}')}" in refusal(
+        capsys, "--resume", "--run-dir", here
+    )
 
 
 def test_smoke_shrinks_numbers_and_raises_none() -> None:
-    given = vars(train_2048.read_arguments(["--smoke", "--epochs", "1", "--simulations", "100"]))
-    assert (given["epochs"], given["simulations"], given["workers"]) == (1, 4, 2)
-    assert train_2048.read_arguments(["--smoke", "--workers", "3"]).workers == 3
-    lengths = [train_2048.read_arguments(["--smoke", *length]).epochs for length in ((), ("--epochs", "5"))]
+    settings = settings_for("--smoke", "--epochs", 1, "--simulations", 100)
+    assert (settings.run.iterations, settings.search.num_simulations, settings.self_play.workers) == (1, 4, 2)
+    assert settings_for("--smoke", "--workers", 3).self_play.workers == 3
+    lengths = [settings_for("--smoke", *length).run.iterations for length in ((), ("--epochs", 5))]
     assert lengths == [2, 5], "how long it takes stands"
 
 
@@ -200,4 +204,4 @@ def test_a_run_starts_from_a_checkpoint_leaves_one_every_ten_epochs_ends_by_ctrl
     assert f"{done + 1} epochs" in said
     with read_ledger(run_dir) as ledger:
         assert len(ledger.iterations()) == done + 1
-    assert printed("scripts/audit.py", run_dir)
+    assert printed("audit", run_dir)

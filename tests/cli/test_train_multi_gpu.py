@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from keima.base.run_folder import STATS_NAME
+from keima.base.system.command_line import program
 from keima.cli import train_multi_gpu
 from keima.cli.train_multi_gpu import read_arguments, settings_of
 from keima.cluster.local.worker_devices import device_slots
@@ -41,7 +42,7 @@ def refusal(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
     assert train_multi_gpu.main([str(argument) for argument in arguments]) == 2
     said = capsys.readouterr()
     assert said.out == ""
-    assert said.err.startswith("train_multi_gpu.py: ")
+    assert said.err.startswith(f"{program()}: ")
     return said.err
 
 
@@ -201,4 +202,4 @@ def test_the_guide_s_commands_train_chess_and_show_the_results(tmp_path: Path) -
         printed("scripts/watch_training.py", "--file", stats, "--simple", "--once", cwd=tmp_path).count("iteration")
         == 2
     )
-    assert "balance" in printed("scripts/audit.py", "checkpoints_2cpu", cwd=tmp_path)
+    assert "balance" in printed("audit", "checkpoints_2cpu", cwd=tmp_path)

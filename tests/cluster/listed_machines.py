@@ -7,7 +7,7 @@ from keima.cluster.machines.release import WorkerRequirements
 from keima.cluster.ssh.transport import LocalTransport, Transport
 from keima.config.schema import WorkerSettings
 
-NOTHING = WorkerRequirements(code_hash="", connector="")
+NOTHING = WorkerRequirements(code_hash="")
 
 
 class ListedMachines:

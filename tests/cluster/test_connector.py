@@ -17,12 +17,14 @@ from typing import Any
 import pytest
 import yaml
 
+from keima.cli.cluster import COMMANDS, main
 from keima.cluster.agent.process import running
-from keima.cluster.connector import NotDone, SSHConnector, main
+from keima.cluster.connector import NotDone, SSHConnector
 from keima.cluster.control.requests import coach_runs
 from keima.cluster.control.status import StatusFile
 from keima.cluster.fleet.fleet_view import FleetView
 from keima.cluster.machines.machine import worker_place
+from keima.config.commands import cluster
 from keima.config.load import load_settings
 from keima.config.schema import WorkerSettings
 from tests.cluster.small_project import end_all, make_project, wait_until
@@ -91,10 +93,7 @@ def test_a_bare_machine_is_bootstrapped_and_then_ready(
     desktop.list_workers(at(server))
     assert desktop.types("--check") == 1
     before = capsys.readouterr().out
-    assert (
-        "✗ code" in before
-        and f"-> run: python distributed/ssh_connector.py --config {desktop.config} --bootstrap worker1; or" in before
-    )
+    assert "✗ code" in before and f"-> run: {cluster('bootstrap worker1', desktop.config)}; or" in before
     assert before.endswith("not ready: worker1\n")
     assert desktop.types("--bootstrap", "worker1") == 0
     assert capsys.readouterr().out.endswith("worker1 is ready to play\n")
@@ -387,7 +386,7 @@ def test_an_added_machine_is_in_the_settings_and_the_next_step_is_printed(
     (found,) = load_settings(desktop.config).distributed.workers
     assert (found.name, found.user, found.port) == ("new", "me", 2222)
     said = capsys.readouterr().out
-    assert "No Coach is running" in said and "--bootstrap new" in said
+    assert "No Coach is running" in said and "cluster bootstrap new" in said
 
 
 def test_a_machine_may_be_added_without_a_user_and_under_another_name(desktop: Desktop) -> None:
@@ -441,9 +440,9 @@ def test_invalid_commands_are_refused(desktop: Desktop, argv: list[str]) -> None
 
 def test_settings_without_workers_say_how_to_add_one(desktop: Desktop, capsys: pytest.CaptureFixture[str]) -> None:
     assert desktop.types("--check") == 1
-    assert "--add HOST USER" in capsys.readouterr().out
+    assert "cluster add HOST USER" in capsys.readouterr().out
     assert desktop.types("--status") == 0
-    assert "--add HOST USER" in capsys.readouterr().out
+    assert "cluster add HOST USER" in capsys.readouterr().out
 
 
 # Next to a Coach.
@@ -504,7 +503,7 @@ def test_a_running_coach_is_asked_and_changes_the_settings_itself(
 
 
 def test_without_a_coach_nothing_is_taken_over_and_the_message_says_how_to(desktop: Desktop) -> None:
-    with pytest.raises(NotDone, match=r"start_main.py --distributed --takeover"):
+    with pytest.raises(NotDone, match=r"keima train --distributed --takeover"):
         desktop.connector().take_over_worker("worker1")
 
 
@@ -552,13 +551,14 @@ def test_the_program_starts_however_it_is_called(desktop: Desktop, start: str, e
         "by its path": ([str(PROGRAM)], desktop.folder),
         "from the checkout": (["distributed/ssh_connector.py"], ROOT),
         "from its own folder": (["ssh_connector.py"], PROGRAM.parent),
-        "as a module": (["-m", "keima.cluster.connector"], ROOT),
+        "as a module": (["-m", "keima.cli.cluster"], ROOT),
     }[start]
     if start == "as a module":
         env = {}  # with a safe path, Python finds no module here
     done = run(*argv, "--check", "--config", str(desktop.config), cwd=cwd, env=env)
     assert (done.returncode, done.stderr) == (1, f"checking the machines of {desktop.config}\n")
-    assert done.stdout == f"{desktop.config} lists no workers: --add HOST USER adds one\n"
+    assert done.stdout.startswith(f"{desktop.config} lists no workers: ")
+    assert done.stdout.endswith(f"cluster add HOST USER --config {desktop.config} adds one\n")
 
 
 @pytest.mark.medium
@@ -573,7 +573,7 @@ connector.add_worker("new_worker.com", "username")
     assert (done.returncode, done.stdout) == (0, "")
     assert (
         done.stderr.startswith(f"new_worker is in {desktop.config}. No Coach is running")
-        and "--bootstrap new_worker" in done.stderr
+        and "cluster bootstrap new_worker" in done.stderr
     )
     assert desktop.names() == ["new_worker"]
 
@@ -583,7 +583,7 @@ def test_the_program_reports_its_action_once(desktop: Desktop) -> None:
     done = run(str(PROGRAM), "--add", "new_worker.com", "username", "--config", str(desktop.config), cwd=ROOT)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.count("new_worker is in") == 1
-    assert f"  python distributed/ssh_connector.py --config {desktop.config} --bootstrap new_worker\n" in done.stdout
+    assert f"  {cluster('bootstrap new_worker', desktop.config)}\n" in done.stdout
 
 
 @pytest.mark.medium
@@ -595,18 +595,4 @@ def test_importing_it_leaves_the_import_path_unchanged() -> None:
 @pytest.mark.medium
 def test_its_help_names_every_command() -> None:
     said = run(str(PROGRAM), "--help", cwd=ROOT).stdout
-    for command in (
-        "--check",
-        "--status",
-        "--restart",
-        "--stop",
-        "--takeover",
-        "--add",
-        "--remove",
-        "--bootstrap",
-        "--logs",
-        "--gather-logs",
-        "--at-once",
-        "--config",
-    ):
-        assert command in said
+    assert all(f"    {command}" in said for command in COMMANDS)

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from keima.config.commands import cluster
 from keima.config.schema import DistributedSettings, Settings, WorkerSettings, first_label, slurm_seconds
 
 
@@ -38,7 +39,7 @@ def test_a_run_name_is_safe_as_a_file_name(name: str) -> None:
         ("training", {"window": {"min_positions": 10}}, "batch_size"),
         ("training", {"learning_rate_schedule": "cosine"}, "run.iterations"),
         ("evaluation", {"sprt": {"elo0": 5, "elo1": 5}}, "elo0"),
-        ("distributed", {"enabled": True}, "add a machine with python distributed/ssh_connector.py --add HOST USER"),
+        ("distributed", {"enabled": True}, f"add a machine with {cluster('add HOST USER')}"),
         ("distributed", {"workers": [worker("a", gpu_ids=[])]}, "gpu_ids"),
         ("distributed", {"workers": [worker("a"), worker("a-2")]}, "could have the name of machine a-2"),
         (

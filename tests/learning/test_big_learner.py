@@ -17,7 +17,6 @@ from torch.utils.data import DataLoader
 
 from keima.base.files import write_atomically
 from keima.base.system.processes import prepare
-from keima.cli.play import read_given_model
 from keima.data.records import encode
 from keima.learning.big_learner import BigLearner, Epoch, Step, newest_checkpoint
 from keima.learning.dataset_settings import BigExperiment
@@ -27,6 +26,7 @@ from keima.learning.ranks.process_group import ALONE, Ranks
 from keima.learning.update_step import Losses
 from keima.networks.files.model_file import CorruptWeights
 from keima.networks.network import build_network, seed_weights
+from keima.play.arena.players import read_model
 from keima.replay.epochs import Epochs
 from tests.learning import memory_program
 from tests.small_networks import CONNECT_FOUR, FixedWindow, random_batch
@@ -147,7 +147,7 @@ def test_each_rank_gets_its_own_random_state_back(data: Path, tmp_path: Path) ->
 def test_the_averaged_weights_are_saved_next_to_it_for_play(data: Path, tmp_path: Path) -> None:
     trained = training(data, tmp_path)
     trained.train()
-    model = read_given_model(tmp_path / "net.safetensors")
+    model = read_model(tmp_path / "net.safetensors")
     assert model.model_version == trained.learner.step
     assert same(model.build(CONNECT_FOUR).state_dict(), trained.learner.weights())
 

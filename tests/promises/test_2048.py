@@ -16,6 +16,7 @@ import re
 import shlex
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,7 @@ from keima.data.ledger import read_ledger
 from keima.networks.files.model_file import load_weights
 from keima.networks.zero_network import ZeroNetwork
 from keima.report.files.run_files import read_stats
-from keima.trainers import parallel_zero
+from keima.trainers import run
 from tests.sources import ROOT
 
 SNIPPET = """\
@@ -144,7 +145,7 @@ def alone(monkeypatch: pytest.MonkeyPatch) -> None:
             log_event(spread.note)
         return InlineBackend(root, cycles=40, **options)
 
-    monkeypatch.setattr(parallel_zero, "spread_processes", inline)
+    monkeypatch.setattr(run, "spread_processes", inline)
 
 
 @pytest.mark.slow
@@ -225,14 +226,26 @@ def test_every_command_trains_with_processes(line: str, tmp_path: Path) -> None:
 
 
 def test_the_numbers_of_the_command_line_are_those_of_the_guide() -> None:
-    by_itself = vars(train_2048.read_arguments([]))
+    by_itself = numbers([])
     snippet = {
         name: float(value)
         for name, value in re.findall(r"(epochs|games_per_epoch|batch_size|lr|simulations)=([0-9.]+)", SNIPPET)
     }
     assert {name: by_itself[name] for name in snippet} == snippet
-    given = vars(train_2048.read_arguments(words_of(TRAINED)[1]))
+    given = numbers(words_of(TRAINED)[1])
     assert (given["epochs"], given["games_per_epoch"], given["batch_size"], given["lr"]) == (500, 64, 128, 0.0005)
+
+
+def numbers(words: Sequence[str]) -> dict[str, float | None]:
+    """Return the numbers that a command line gives to ``ParallelZeroTrainer.train``."""
+    settings = train_2048.settings_of(train_2048.parse(words))
+    return {
+        "epochs": settings.run.iterations,
+        "games_per_epoch": settings.training.games_per_iteration,
+        "batch_size": settings.training.batch_size,
+        "lr": settings.training.learning_rate,
+        "simulations": settings.search.num_simulations,
+    }
 
 
 def test_workers_are_spread_over_the_gpus_as_the_guide_says() -> None:
@@ -261,7 +274,7 @@ def test_self_play_on_the_cpu_does_not_move_training_even_when_the_run_is_resume
     settings = load_settings(here / "run" / "config.yaml")
     assert (settings.self_play.device, settings.training.device) == ("cpu", "auto")
     assert set(spread_here(settings).devices) == {""}
-    assert train_2048.read_arguments(["--run-dir", "run", "--resume"]).self_play_device == "cpu"
+    assert train_2048.settings_of(train_2048.parse(["--run-dir", "run", "--resume"])).self_play.device == "cpu"
 
 
 def test_help_lists_the_remedies_for_cuda_problems(capsys: pytest.CaptureFixture[str]) -> None:

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from keima.base.run_folder import STATS_NAME
-from keima.cli.results import main as view_results
+from keima.cli.export import main as export
 from keima.config.load import save_resolved
 from keima.data.ledger import open_ledger
 from keima.data.ledger_rows import model_path, model_row
@@ -74,8 +74,8 @@ def test_the_newest_accepted_model_is_exported_and_plays_as_before(
     run: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = run.parent / "models" / "go5.safetensors"
-    assert view_results([str(run), "--export", str(path)]) == 0
-    assert capsys.readouterr().out.startswith(f"{path}: model for scripts/play.py --model")
+    assert export([str(run), str(path)]) == 0
+    assert capsys.readouterr().out.startswith(f"{path}: the model, ")
     kept, given = network_from_run(run), network_from_model(path)
     assert given.model.description == kept.model.description
     observations = canary_positions(GO, 8)
@@ -87,12 +87,12 @@ def test_the_newest_accepted_model_is_exported_and_plays_as_before(
 
 def test_the_card_says_what_it_is_and_how_it_was_made_but_not_where(run: Path) -> None:
     path = run.parent / "go5.safetensors"
-    assert view_results([str(run), "--export", str(path), "--benchmark", str(benchmark(run))]) == 0
+    assert export([str(run), str(path), "--benchmark", str(benchmark(run))]) == 0
     text = path.with_suffix(".md").read_text(encoding="utf-8")
     assert text.startswith(
         "# go5\n\nA network for go (size 5, komi 2.5, suicide False, max_plies 50): type resnet, blocks 1, channels 32"
     )
-    assert f"scripts/play.py --gtp --model {path}" in text
+    assert f"keima gtp {path}" in text
     assert "From nothing, by self-play alone: 100 games with 2,300 positions in 1 min 00 s, 1 iterations." in text
     assert "- 60 steps of the learner." in text
     assert "num_simulations: 8" in text and "predict_ownership: true" in text and "cheap_simulations" not in text
@@ -115,24 +115,22 @@ def test_a_benchmark_of_another_network_is_refused(
     run: Path, changes: dict[str, object], complaint: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = run.parent / "go5.safetensors"
-    assert view_results([str(run), "--export", str(path), "--benchmark", str(benchmark(run, **changes))]) == 2
+    assert export([str(run), str(path), "--benchmark", str(benchmark(run, **changes))]) == 2
     assert complaint in capsys.readouterr().err and not path.exists()
 
 
 def test_runs_without_an_exportable_network_are_refused(
     run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert view_results([str(run), "--export", str(run.parent / "go5.pt")]) == 2
+    assert export([str(run), str(run.parent / "go5.pt")]) == 2
     assert "an exported model is called NAME.safetensors" in capsys.readouterr().err
     leave_a_run(tmp_path)
-    assert view_results([str(tmp_path), "--export", str(tmp_path / "trader.safetensors")]) == 2
+    assert export([str(tmp_path), str(tmp_path / "trader.safetensors")]) == 2
     assert "is not the folder of a run" in capsys.readouterr().err
-    with pytest.raises(SystemExit, match="2"):
-        view_results([str(run), "--benchmark", "benchmark.json"])
 
 
 def test_an_unmeasured_strength_is_not_claimed(run: Path) -> None:
     observer = StatsFile(run / STATS_NAME)
     observer.iteration(replace(iteration(1), evaluation=evaluation(2)))
-    assert view_results([str(run), "--export", str(run.parent / "go5.safetensors")]) == 0
+    assert export([str(run), str(run.parent / "go5.safetensors")]) == 0
     assert "- Not measured yet." in (run.parent / "go5.md").read_text(encoding="utf-8")

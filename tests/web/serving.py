@@ -61,7 +61,7 @@ def printed_address(process: "subprocess.Popen[str]", page: str = "/") -> Dashbo
 
 def dashboard(*runs: Path) -> AbstractContextManager[Dashboard]:
     """Yield a dashboard of these runs, which ends by Ctrl-C with the block."""
-    return server("scripts/dashboard.py", *runs)
+    return server("dashboard", *runs)
 
 
 @contextmanager

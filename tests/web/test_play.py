@@ -25,7 +25,7 @@ NEW = {"do": "new", "model": "file-0", "person": 0, "simulations": 8}
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Dashboard]:
     model = small_model(tmp_path_factory.mktemp("models"), "tic_tac_toe")
-    with server("scripts/play.py", "--web", "--model", model, page="/play") as found:
+    with server("play", "--web", model, page="/play") as found:
         yield found
 
 

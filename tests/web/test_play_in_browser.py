@@ -36,14 +36,14 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
 @pytest.fixture(scope="module")
 def tic_tac_toe(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Dashboard]:
     model = small_model(tmp_path_factory.mktemp("models"), "tic_tac_toe")
-    with server("scripts/play.py", "--web", "--model", model, page="/play") as served:
+    with server("play", "--web", model, page="/play") as served:
         yield served
 
 
 @contextmanager
 def opened(browser: Browser, model: Path) -> Iterator[Dashboard]:
     """Open the page of a server that plays this model."""
-    with server("scripts/play.py", "--web", "--model", model, page="/play") as served:
+    with server("play", "--web", model, page="/play") as served:
         visit(browser, served)
         yield served
 

@@ -137,7 +137,12 @@ def test_a_worker_on_another_machine_has_its_mark_share_reason_and_traffic(tmp_p
 
 @pytest.mark.parametrize(
     ("mark", "remedy"),
-    [("Syncing", "it plays as soon as this is done"), ("Offline", "--check"), ("Error", "--logs far"), ("Active", "")],
+    [
+        ("Syncing", "it plays as soon as this is done"),
+        ("Offline", "keima cluster check"),
+        ("Error", "keima cluster logs far"),
+        ("Active", ""),
+    ],
 )
 def test_every_mark_has_a_remedy_even_where_its_reason_names_none(tmp_path: Path, mark: str, remedy: str) -> None:
     far = replace(worker(3), standing=RemoteStanding(mark=mark, share=0.0, last_batch=None))

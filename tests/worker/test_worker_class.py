@@ -58,8 +58,8 @@ def test_a_class_in_the_user_s_package_is_found(beside: Path) -> None:
     ("name", "message"),
     [
         ("Worker", "expected module.Class"),
-        ("nowhere.CustomWorker", "there is no module nowhere; put nowhere.py beside start_main.py"),
-        ("own.nowhere.Mine", "there is no module own.nowhere; put own/nowhere.py beside"),
+        ("nowhere.CustomWorker", "there is no module nowhere; put nowhere.py into"),
+        ("own.nowhere.Mine", "there is no module own.nowhere; put own/nowhere.py into"),
         ("broken.Mine", "its module cannot be imported: ZeroDivisionError"),
         ("broken.poor.Mine", "its module needs no_such_package, which is not installed"),
         ("keima.worker.loop.NoSuchClass", "the module keima.worker.loop has no NoSuchClass"),

@@ -18,6 +18,7 @@ from typing import ParamSpec
 
 from keima.base.disk_words import in_words
 from keima.base.run_folder import see_run_folder
+from keima.base.system.command_line import program
 
 LAUNCHED = "TORCHELASTIC_RUN_ID"  # torchrun sets it for its ranks
 SAID = "KEIMA_LOADING"  # a program that has said what it loads sets it for the processes that it starts
@@ -44,23 +45,23 @@ def before_imports(parse: Parse, see: See | None = None, *, loading: str = "") -
     Returns:
         The command line.
     """
-    program = Path(sys.argv[0]).name
+    name = program()
     try:
         arguments = parse(None)
         if LAUNCHED in os.environ:
             if loading and os.environ.get("RANK") == "0" and SAID not in os.environ:
-                say_on_stderr(f"{program}: loading {loading}")
+                say_on_stderr(f"{name}: loading {loading}")
             return arguments
         if see:
             see(arguments)
     except (ValueError, OSError) as error:
-        text = f"{program}: {in_words(error)}"
+        text = f"{name}: {in_words(error)}"
         say_on_stderr(IN_RED.format(text) if sys.stderr.isatty() else text)
         sys.exit(WRONG)
     if loading:
-        _begun.append(program)
+        _begun.append(name)
         os.environ[SAID] = loading
-        say_on_stderr(f"{program}: loading {loading}")
+        say_on_stderr(f"{name}: loading {loading}")
     return arguments
 
 

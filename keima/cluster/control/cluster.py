@@ -1,4 +1,4 @@
-"""The fleet of start_main.py: reached over SSH, shown in status.txt, and controlled by requests and by the config file.
+"""The fleet of a run: reached over SSH, shown in status.txt, and controlled by requests and by the config file.
 
 Everything here runs in the main thread of the fleet's process (``keima/cluster/fleet/process/program.py``), at each
 step.
@@ -132,7 +132,7 @@ class Cluster(Fleet):
             run_id=run_id,
             connect=self._sources.connect,
             process_manager=self._sources.process_manager,
-            claimant=Claimant(owner=owner, takeover=takeover, connector=code.connector),
+            claimant=Claimant(owner=owner, takeover=takeover, config=code.config),
             log_event=log_event,
             arrived=arrived,
         )

@@ -1,4 +1,4 @@
-"""The cluster of start_main.py as the Coach's process sees it: a client of the fleet's process."""
+"""The cluster of a run as the Coach's process sees it: a client of the fleet's process."""
 
 from collections.abc import Callable
 from pathlib import Path

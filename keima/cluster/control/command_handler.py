@@ -14,7 +14,7 @@ from keima.cluster.fleet.fleet_view import FleetView
 from keima.cluster.fleet.worker_state import LOST_MARKS, Mark
 from keima.cluster.machines.machine_source import MachineSources
 from keima.cluster.machines.worker_list import add_worker, remove_worker
-from keima.config.commands import connector
+from keima.config.commands import cluster
 from keima.config.load import ConfigError, load_settings
 from keima.config.schema import DistributedSettings, WorkerSettings, listed
 
@@ -121,7 +121,8 @@ class CommandHandler:
                 return f"{request.worker} is being restarted; watch it in distributed/status.txt"
             case "stop":
                 self._fleet.stop(request.worker)
-                return f"{request.worker} is being stopped, and stays so until --restart {request.worker}"
+                again = cluster(f"restart {request.worker}", self._config)
+                return f"{request.worker} is being stopped, and stays so until {again}"
             case "takeover":
                 self._fleet.take_over(request.worker)
                 aside = "the finished games of another run are set aside on its machine, for that run"
@@ -142,7 +143,7 @@ class CommandHandler:
         reading = self._reading()
         if not isinstance(reading, str) and reading.bootstrap:
             return "If it is bare, it is set up first, which takes minutes (bootstrap: true)"
-        command = f"{connector(self._config)} --bootstrap {name}"
+        command = cluster(f"bootstrap {name}", self._config)
         return (
             f"If it is bare, it is in Error until you run: {command}; "
             "or set `bootstrap: true` below `distributed:` before the next start"

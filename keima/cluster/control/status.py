@@ -137,7 +137,7 @@ def _header(view: FleetView, title: str, when: str) -> list[str]:
 
 def _workers(workers: Sequence[WorkerView]) -> list[str]:
     if not workers:
-        return ["No workers: add one with python distributed/ssh_connector.py --add HOST USER"]
+        return ["No workers: add one with keima cluster add HOST USER"]
     ordered = sorted(workers, key=lambda worker: WORST_FIRST.index(worker.mark))  # otherwise in the config's order
     if len(ordered) <= MOST_IN_FULL:
         return [_titles(), *(line for worker in ordered for line in _in_full(worker, most=None))]

@@ -12,8 +12,9 @@ import secrets
 import socket
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime, timedelta
+from pathlib import Path
 
 from pydantic import Field
 
@@ -30,7 +31,7 @@ from keima.cluster.machines.machine import (
 )
 from keima.cluster.ssh.errors import RemoteFailure
 from keima.cluster.ssh.transport import Transport
-from keima.config.commands import connector
+from keima.config.commands import cluster
 from keima.worker.worker_folder import TAGGED, is_of_run, run_tag
 
 ASK_SECONDS = 5.0  # between two checks of whether a worker has become free
@@ -88,12 +89,12 @@ class Claimant:
     Args:
         owner: the Coach.
         takeover: whether to take over workers of other Coaches at the first contact.
-        connector: the command line of distributed/ssh_connector.py, for messages.
+        config: the settings file that lists the machines, for messages.
     """
 
     owner: Owner
     takeover: bool = False
-    connector: str = field(default_factory=connector)
+    config: Path | None = None
 
 
 class Moved(RemoteFailure):
@@ -140,7 +141,7 @@ class Claim:
     def __init__(self, worker: str, claimant: Claimant, *, clock: Callable[[], float] = time.monotonic) -> None:
         self.owner = claimant.owner
         self.is_lost = False
-        self._worker, self._connector, self._clock = worker, claimant.connector, clock
+        self._worker, self._config, self._clock = worker, claimant.config, clock
         self._fresh = True  # the folder was never ours
         self._takeover = claimant.takeover
         self._ask_at = 0.0
@@ -236,7 +237,7 @@ class Claim:
             who += ", as another Coach has it"
         what = f"{self._worker} plays for {who}, lease until {until:%H:%M}"
         aside = "after its finished games are set aside for that run"
-        remedy = f"{self._connector} --takeover {self._worker} takes it over, {aside}"
+        remedy = f"{cluster(f'takeover {self._worker}', self._config)} takes it over, {aside}"
         self.is_lost, self._ask_at = True, now + ASK_SECONDS
         self._refusal = Taken(transport.worker, what, remedy, owner)
         return self._refusal

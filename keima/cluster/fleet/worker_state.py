@@ -347,7 +347,7 @@ def _marked(state: WorkerState, now: float, timing: Timing) -> tuple[Mark, str]:
     if state.refusal:
         return Mark.ERROR, state.refusal
     if state.stopped and not (state.connected and state.running):
-        return Mark.OFFLINE, "stopped; --restart starts it again"
+        return Mark.OFFLINE, "stopped; keima cluster restart starts it again"
     if state.busy:
         return Mark.SYNCING, state.busy
     if not state.connected:
@@ -365,7 +365,8 @@ def _marked_by_process(state: WorkerState, silence: float, timing: Timing) -> tu
         return Mark.ERROR, state.process_error
     if state.given_up:
         times = f"ended {timing.restarts + 1} times in {timing.restart_window / 60:.0f} minutes"
-        return Mark.ERROR, f"{times}; put it right and --restart it; its log ends: {state.log or '(not fetched yet)'}"
+        again = "put it right, and restart it by keima cluster restart"
+        return Mark.ERROR, f"{times}; {again}; its log ends: {state.log or '(not fetched yet)'}"
     if state.failure:
         return Mark.ERROR, state.failure
     if not state.running:

@@ -139,7 +139,9 @@ def _python(probe: Probe, machine: WorkerSettings, required: WorkerRequirements)
     if probe.python is None:
         if own:
             return _bad(
-                "python", f"{own} is not there", "correct `python:` in the config, or remove it and run --bootstrap"
+                "python",
+                f"{own} is not there",
+                "correct `python:` in the config, or remove it and bootstrap again",
             )
         return _bad("python", "there is no python3", f"{install}; {then}")
     found = f"Python {_version(probe.python.version)} at {probe.python.path}"

@@ -19,6 +19,7 @@ from keima.cluster.agent.packing import PYTHON, PYTHONS, VENV_PYTHON, install_re
 from keima.cluster.machines.release import WorkerRequirements
 from keima.cluster.ssh.errors import Refused, RemoteFailure
 from keima.cluster.ssh.transport import REMEDIES, Completed, Transport
+from keima.config.commands import cluster
 from keima.config.schema import WorkerSettings
 
 CALL_SECONDS = 8.0
@@ -408,4 +409,4 @@ def understood(transport: Transport, kind: type[A], answer: Any) -> A:
 
 def remedy_bootstrap(required: WorkerRequirements, worker: str) -> str:
     """Return the command that installs code and environment there."""
-    return f"run: {required.connector} --bootstrap {worker}"
+    return f"run: {cluster(f'bootstrap {worker}', required.config)}"

@@ -13,7 +13,6 @@ from importlib import metadata
 from pathlib import Path
 
 from keima.cluster.agent import code as remote_code
-from keima.config.commands import connector
 from keima.paths import SOURCE
 
 WORKER_CLASS = "keima.worker.Worker"
@@ -33,7 +32,7 @@ class WorkerRequirements:
     packages: dict[str, str] = field(default_factory=dict)  # versions by name
     files: tuple[str, ...] = (REQUIREMENTS,)  # that name the packages
     environment: str = f"{ENVIRONMENTS}/default"  # where bootstrap installs them
-    connector: str = field(default_factory=connector)  # the command line of distributed/ssh_connector.py
+    config: Path | None = None  # the settings file that lists the machines, for messages
 
 
 def worker_requirements(
@@ -63,7 +62,7 @@ def worker_requirements(
         packages=packages,
         files=files,
         environment=environment_folder(root, files),
-        connector=connector(config),
+        config=config,
     )
 
 

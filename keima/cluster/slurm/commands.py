@@ -15,7 +15,7 @@ from keima.config.schema import SLURM_NAME
 COMMANDS = ("sbatch", "squeue", "scancel")
 SECONDS = 30.0  # for a command; a busy controller takes several
 TEXT = 500  # characters of what a command says
-NO_SLURM = "run start_main.py on a machine of the cluster, such as its login node, or add the folder of {name} to PATH"
+NO_SLURM = "start the run on a machine of the cluster, such as its login node, or add the folder of {name} to PATH"
 REMEDIES = {  # by what the commands say
     r"invalid partition": "correct distributed.slurm.partition: sinfo lists the partitions",
     r"invalid account|account/partition": "correct distributed.slurm.account, or the partition that it may use",

@@ -196,14 +196,15 @@ def stuck(job: Job) -> str:
     for pattern, remedy in STUCK.items():
         if re.fullmatch(pattern, job.reason.strip("()"), re.IGNORECASE):
             told = remedy.format(id=job.id, partition=job.partition)
-            return f"job {job.id} is held back ({printable(job.reason)}); {told}; then --restart {seat_name(job.seat)}"
+            again = f"keima cluster restart {seat_name(job.seat)}"
+            return f"job {job.id} is held back ({printable(job.reason)}); {told}; then {again}"
     return ""
 
 
 def ending(job: Job) -> Ended:
     """Return what the end of a job means for its worker."""
     where = f" on {job.nodes}" if job.nodes else ""
-    again = f"--restart {seat_name(job.seat)} submits another"
+    again = f"keima cluster restart {seat_name(job.seat)} submits another"
     match job.state:
         case "CANCELLED":
             return Ended(

@@ -259,7 +259,7 @@ def load_safetensors(path: Path) -> Model:
         remedy = "it was cut short, changed in transfer, or is not a safetensors file; copy it again"
         raise CorruptModel(f"{path} is not a model file: {remedy} ({error})") from error
     except ValidationError as error:
-        remedy = "it does not name its game; scripts/view_results.py --export writes models of this program"
+        remedy = "it does not name its game; keima export writes models of this program"
         raise CorruptModel(f"{path} is not a model file: {remedy}") from error
     return Model(description=description, weights={name: _full(tensor) for name, tensor in weights.items()})
 

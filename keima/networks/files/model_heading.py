@@ -23,6 +23,19 @@ class Heading:
     model_version: int
 
 
+def model_file(network: Path, version: int | None = None) -> Path:
+    """The file of a network that is given as a run's folder, whose newest accepted model it is, or as a model's file.
+
+    Raises:
+        ValueError, OSError: there is no such run, it has no such model, or a file has no versions.
+    """
+    if network.is_dir() or (version is not None and not network.is_file()):
+        return model_path_of_run(network, version)
+    if version is not None:
+        raise ValueError(f"--version selects a run's model, and {network} is a file")
+    return network
+
+
 def model_path_of_run(run: Path, version: int | None) -> Path:
     """The file of a run's model; without a version, of the newest accepted one.
 

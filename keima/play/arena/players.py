@@ -17,7 +17,7 @@ from keima.evaluation.match_worker import search_for_strength
 from keima.evaluation.strength import load_model
 from keima.games import Game
 from keima.games.game import Actions, States
-from keima.networks.files.model_file import Model, load_safetensors
+from keima.networks.files.model_file import CorruptModel, Model, load_safetensors
 from keima.play.arena.slices import JobMessage
 from keima.play.engines.gtp_client import GtpClient, GtpPlayer
 from keima.play.engines.uci_client import UciClient, UciPlayer
@@ -189,7 +189,12 @@ def read_model(path: Path) -> Model:
         CorruptModel: it is neither.
         OSError: it is missing or unreadable.
     """
-    return load_safetensors(path) if path.suffix == ".safetensors" else load_model(path)
+    try:
+        return load_safetensors(path) if path.suffix == ".safetensors" else load_model(path)
+    except CorruptModel as error:
+        if str(path) in str(error):
+            raise
+        raise CorruptModel(f"{path} is not a model file: {error}") from error
 
 
 def make_player(game: Game, spec: AnyPlayerSpec, seed: int, stack: ExitStack) -> Player:

@@ -21,7 +21,7 @@ from keima.play.network_loader import SETTINGS, PlayableNetwork, network_from_ru
 from keima.report.strength import strength_sentences
 
 ENDING = ".safetensors"
-PROTOCOLS = {"go": " --gtp", "chess": " --uci"}  # of graphical programs
+PROTOCOLS = {"go": "gtp", "chess": "uci"}  # of graphical programs
 
 Rows = Sequence[IterationReport]
 
@@ -33,7 +33,7 @@ def export_model(run: Path, path: Path, rows: Rows, benchmarks: Sequence[Path] =
         run: its folder.
         path: ends in .safetensors; its folder is made.
         rows: the run's iterations, at least one.
-        benchmarks: files that scripts/benchmark.py has written of this model.
+        benchmarks: files that ``keima benchmark`` has written of this model.
 
     Raises:
         ValueError: it has no model, the settings or a benchmark cannot be read, or a benchmark is of another model.
@@ -67,7 +67,7 @@ def card(run: Path, path: Path, playable: PlayableNetwork, rows: Rows, measured:
         "",
         "## Play",
         "",
-        *("```", f".venv/bin/python scripts/play.py{PROTOCOLS.get(game.name, '')} --model {path}", "```"),
+        *("```", f"keima {PROTOCOLS.get(game.name, 'play')} {path}", "```"),
         "",
         "## How it was trained",
         "",
@@ -122,7 +122,7 @@ def benchmark_lines(file: Path, playable: PlayableNetwork) -> list[str]:
         described, matches, simulations = content["model"], content["matches"], content["arguments"]["simulations"]
         lines = [_match_line(match, simulations) for match in matches if match["first"] == matches[0]["first"]]
     except (ValueError, KeyError, TypeError, IndexError) as error:
-        raise ValueError(f"{file} is no two-player benchmark of scripts/benchmark.py --save: {error!r}") from error
+        raise ValueError(f"{file} is no two-player benchmark of keima benchmark --save: {error!r}") from error
     if described != playable.model.description.model_dump():
         raise ValueError(f"{file} has measured another model than model {playable.model.model_version} of this run")
     return lines

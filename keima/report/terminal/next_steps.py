@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+from keima.config.commands import keima
+
 LABEL_WIDTH = 19
 
 
@@ -10,16 +12,16 @@ def next_steps(run_dir: Path, *, view: str = "", play: bool = False, resume: str
 
     Args:
         run_dir: the run's folder.
-        view: the arguments of scripts/view_results.py; by default the run's folder.
-        play: whether scripts/play.py can play against the network.
+        view: the arguments of ``keima results``; by default the run's folder.
+        play: whether ``keima play`` can play against the network.
         resume: the command that continues the run; empty: it was not interrupted.
     """
-    commands = [("Play against it", f"python scripts/play.py --run {run_dir}")] if play else []
+    commands = [("Play against it", keima(f"play {run_dir}"))] if play else []
     commands += [
-        ("View the run", f"python scripts/view_results.py {view or run_dir}"),
-        ("Audit", f"python scripts/audit.py {run_dir}"),
+        ("View the run", keima(f"results {view or run_dir}")),
+        ("Audit", keima(f"audit {run_dir}")),
     ]
-    commands += [("Continue", f"python {resume}")] if resume else []
+    commands += [("Continue", resume)] if resume else []
     return [
         f"Everything is in {run_dir}: models/ games/ checkpoints/ training_stats.json run.db",
         *(f"{label + ':':{LABEL_WIDTH}}{command}" for label, command in commands),

@@ -1,7 +1,7 @@
 "use strict";
 const LIMIT = 4;  // runs that are drawn at first
 const CALIBRATION_MS = 60000;  // between two readings of it
-const ENDED = "The dashboard has ended: start scripts/dashboard.py again, and open its new address.";
+const ENDED = "The dashboard has ended: start keima dashboard again, and open its new address.";
 const part = (id) => document.getElementById(id);
 const clock = new Intl.DateTimeFormat([], {month: "short", day: "numeric", hour: "2-digit", minute: "2-digit", second: "2-digit"});
 let overview = null;
@@ -75,7 +75,7 @@ function accounts(rows) {
   const made = element("details");
   made.append(
     element("summary", rows.every(balanced) ? "Every game is accounted for" : "The account does not balance"),
-    element("p", "Granted = received + quarantined + missing + discarded + outstanding. scripts/audit.py also checks the files.", "faint"),
+    element("p", "Granted = received + quarantined + missing + discarded + outstanding. keima audit also checks the files.", "faint"),
     table(titles, rows.map(cells)));
   return made;
 }

@@ -10,7 +10,7 @@ from keima.cluster.control.requests import Request, RequestAnswer, RequestInbox,
 from keima.cluster.fleet.fleet_view import FleetView, WorkerView
 from keima.cluster.fleet.worker_state import Mark
 from keima.cluster.machines.machine_source import MachineSources
-from keima.config.commands import connector
+from keima.config.commands import cluster
 from keima.config.schema import WorkerSettings
 from tests.cluster.control.test_requests import CONFIG, beside, config, folder, inbox
 from tests.cluster.listed_machines import ListedMachines
@@ -145,7 +145,7 @@ def test_an_added_machine_plays_and_stays_in_the_settings(coach: Coach, folder: 
     answer = asked(coach, folder, Request(command="add", machine=WorkerSettings(host="new.example.com", user="you")))
     assert answer.ok
     assert (
-        f"If it is bare, it is in Error until you run: {connector(config)} --bootstrap new; or set `bootstrap: true`"
+        f"If it is bare, it is in Error until you run: {cluster('bootstrap new', config)}; or set `bootstrap: true`"
         in answer.text
     )
     assert "    - {host: new.example.com, user: you}\n" in config.read_text()

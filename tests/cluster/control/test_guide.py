@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from keima.base.run_folder import LEDGER_NAME
-from keima.cli import train
-from keima.cluster import connector as ssh_connector
+from keima.cli import cluster, train
 from keima.cluster.control.status import SYMBOLS
 from keima.config.schema import DistributedSettings, WorkerSettings
 from tests.sources import ROOT, python_files, relative, tree
@@ -65,10 +64,12 @@ def test_every_message_of_a_check_is_in_the_guide(message: str) -> None:
 
 
 def test_every_command_is_in_the_guide(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        ssh_connector.parse(["--help"])
-    options = set(re.findall(r"--[a-z-]+", capsys.readouterr().out)) - {"--help"}
-    assert len(options) >= 13
+    options = {f"keima cluster {command}" for command in cluster.COMMANDS}
+    for command in cluster.COMMANDS:
+        with pytest.raises(SystemExit):
+            cluster.parse([command, "--help"])
+        options |= set(re.findall(r"--[a-z-]+", capsys.readouterr().out)) - {"--help"}
+    assert len(options) >= 17
     assert not {option for option in options if option not in GUIDE}
 
 
@@ -79,13 +80,13 @@ def test_every_setting_of_the_cluster_is_in_the_guide() -> None:
 
 def connector_commands() -> list[list[str]]:
     """Return the arguments of the guide's calls of the connector."""
-    calls = re.findall(r"^python distributed/ssh_connector.py (.*)$", GUIDE, re.MULTILINE)
+    calls = re.findall(r"^keima cluster (.*)$", GUIDE, re.MULTILINE)
     return [shlex.split(call, comments=True) for call in calls]
 
 
 @pytest.mark.parametrize("arguments", connector_commands(), ids=" ".join)
 def test_every_command_of_the_guide_can_be_typed(arguments: list[str]) -> None:
-    ssh_connector.parse(arguments)
+    cluster.parse(arguments)
 
 
 def unit() -> str:
@@ -96,10 +97,10 @@ def unit() -> str:
 
 @pytest.mark.parametrize("begun", [False, True])
 def test_the_unit_and_the_tmux_line_begin_a_run_and_the_unit_continues_it(tmp_path: Path, begun: bool) -> None:
-    python = tmp_path / ".venv" / "bin" / "python"
-    python.parent.mkdir(parents=True)
-    python.write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')
-    python.chmod(0o755)
+    keima = tmp_path / ".venv" / "bin" / "keima"
+    keima.parent.mkdir(parents=True)
+    keima.write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')
+    keima.chmod(0o755)
     (tmp_path / "runs" / "lab").mkdir(parents=True)
     if begun:
         (tmp_path / "runs" / "lab" / LEDGER_NAME).touch()
@@ -107,9 +108,9 @@ def test_the_unit_and_the_tmux_line_begin_a_run_and_the_unit_continues_it(tmp_pa
     (in_tmux,) = re.findall(r"^tmux new-session .*? '(.*)'$", GUIDE, re.MULTILINE)
     for command, resumes in ((shlex.split(line.replace("$$", "$")), begun), (["sh", "-c", in_tmux], False)):
         done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True, timeout=240)
-        program, *arguments = done.stdout.split()
+        verb, *arguments = done.stdout.split()
         parsed = train.parse(arguments)
-        assert (program, parsed.distributed, parsed.run_dir) == ("start_main.py", True, Path("runs/lab"))
+        assert (verb, parsed.distributed, parsed.run_dir) == ("train", True, Path("runs/lab"))
         assert parsed.resume is resumes
 
 

@@ -135,7 +135,7 @@ def test_trouble_comes_first() -> None:
 
 
 def test_a_cluster_without_workers_says_how_to_add_one() -> None:
-    assert "--add HOST USER" in text_of(fleet())
+    assert "cluster add HOST USER" in text_of(fleet())
 
 
 @pytest.mark.parametrize("count", [1, 12, 13, 50])

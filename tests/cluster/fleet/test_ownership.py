@@ -31,7 +31,7 @@ class Coach(Machine):
     def __init__(self, root: Path, run_id: str, *, beside: Machine | None = None, **facts: Any) -> None:
         root.mkdir(exist_ok=True)
         owner = owner_here(run_id, lease_seconds=LEASE).model_copy(update=facts)
-        super().__init__(root, run_id=run_id, claimant=Claimant(owner=owner, connector="connector"))
+        super().__init__(root, run_id=run_id, claimant=Claimant(owner=owner))
         if beside:
             self.network.root, self.running = beside.network.root, beside.running
 
@@ -50,7 +50,7 @@ class Coach(Machine):
 
     def gone(self) -> "Coach":
         """Return the same run's next session, after this one was killed."""
-        self.claimant = Claimant(owner=owner_here(self.run_id, lease_seconds=LEASE), connector="connector")
+        self.claimant = Claimant(owner=owner_here(self.run_id, lease_seconds=LEASE))
         self.connection = self.open_connection()
         return self
 
@@ -81,7 +81,7 @@ def test_a_second_coach_touches_nothing_of_a_worker_that_plays_for_another_one(
     assert (second.started, second.stopped) == ([], []) and first.running == {NAME}
     assert second.mark() is Mark.ERROR
     assert second.reason.startswith(f"{NAME} plays for run aaaa of {first.claimant.owner.host}, lease until ")
-    assert f"connector --takeover {NAME} takes it over" in second.reason
+    assert f"cluster takeover {NAME} takes it over" in second.reason
     touched = [
         name
         for _, what, name in second.network.done

@@ -18,8 +18,9 @@ from keima.games import Game
 from keima.games.twenty48.rules import GameRules
 from keima.networks.files.model_file import load_weights
 from keima.networks.zero_network import ZeroNetwork
-from keima.trainers import parallel_zero, wiring
+from keima.trainers import run
 from keima.trainers.parallel_zero import ParallelZeroTrainer
+from keima.trainers.settings import default_settings, trainer_settings, with_workers
 from tests.coach.coaching import Listener
 from tests.sources import ROOT
 
@@ -87,7 +88,7 @@ class Alone:
 @pytest.fixture
 def alone(monkeypatch: pytest.MonkeyPatch) -> Alone:
     alone = Alone()
-    monkeypatch.setattr(parallel_zero, "spread_processes", alone.processes)
+    monkeypatch.setattr(run, "spread_processes", alone.processes)
     return alone
 
 
@@ -101,7 +102,7 @@ def tiny_network() -> torch.nn.Module:
 
 def tiny_settings(folder: Path, **overrides: Any) -> Settings:
     names = {"run.name": "tiny", "run.directory": str(folder), "training.device": "cpu"}
-    return wiring.trainer_settings(RULES, names | overrides)
+    return trainer_settings(RULES, names | overrides)
 
 
 @pytest.fixture
@@ -161,7 +162,7 @@ def test_a_run_without_an_end_can_be_stopped(trainer: Trainer, alone: Alone, mon
 
 def test_omitted_arguments_are_those_of_the_shipped_experiment() -> None:
     shipped = load_settings(ROOT / "configs" / "twenty48.yaml").model_dump()
-    taken = wiring.default_settings(GameRules(3, 3))
+    taken = default_settings(GameRules(3, 3))
     assert taken["game"]["options"]["height"] == 3
     assert all(taken[section] == shipped[section] for section in ("search", "self_play", "training"))
 
@@ -279,10 +280,10 @@ def test_a_model_that_does_not_fit_the_rules_is_refused(tmp_path: Path, model: t
 
 
 def test_on_gpus_more_games_are_played_side_by_side() -> None:
-    document = wiring.default_settings(GameRules(4, 4))
+    document = default_settings(GameRules(4, 4))
     document["training"]["games_per_iteration"] = 32
-    on_cpu = wiring.with_workers(document, Spread(devices=("",) * 8))
-    on_gpus = wiring.with_workers(document, Spread(devices=("0", "1") * 4))
+    on_cpu = with_workers(document, Spread(devices=("",) * 8))
+    on_gpus = with_workers(document, Spread(devices=("0", "1") * 4))
     assert on_cpu.self_play.parallel_games == 16
     assert on_gpus.self_play.parallel_games == 64
     assert on_cpu.distributed.batch_size == 4

@@ -205,7 +205,7 @@ def test_a_failed_installation_is_reported_with_its_last_output(root: Path, proj
     setup_is(project, 'echo "No space left on device" >&2; exit 1')
     with pytest.raises(
         RemoteFailure,
-        match=r"failed: its disk is full \(No space left on device\); free space there; then run: .*--bootstrap",
+        match=r"failed: its disk is full \(No space left on device\); free space there; then run: .*cluster bootstrap",
     ):
         run(root, project)
     setup_is(project, INSTALL)

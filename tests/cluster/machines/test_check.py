@@ -9,7 +9,7 @@ import pytest
 from keima.cluster.machines.check import Finding, findings, worker_slots
 from keima.cluster.machines.machine import Probe, WorkerSlot
 from keima.cluster.machines.release import WorkerRequirements
-from keima.config.commands import CONFIG, connector
+from keima.config.commands import CONFIG, keima
 from keima.config.schema import WorkerSettings
 
 NOW = 1_000_000.0
@@ -68,8 +68,8 @@ def test_a_machine_without_problems_needs_no_remedy() -> None:
         ({"python": None}, {"python": "/opt/python"}, "python", "/opt/python is not there", "`python:`"),
         ({"version": [3, 9, 2]}, {}, "python", "Python 3.9.2 at", "install Python 3.11 or newer"),
         ({"version": [3, 9, 2]}, {"python": "/opt/python"}, "python", "older than 3.11", "`python:`"),
-        ({"packages": {"torch": None}}, {}, "packages", "missing: torch", "--bootstrap worker1"),
-        ({"packages": {"numpy": "1.26.0"}}, {}, "packages", "numpy is 1.26.0, here 2.4.6", "--bootstrap worker1"),
+        ({"packages": {"torch": None}}, {}, "packages", "missing: torch", "cluster bootstrap worker1"),
+        ({"packages": {"numpy": "1.26.0"}}, {}, "packages", "numpy is 1.26.0, here 2.4.6", "cluster bootstrap worker1"),
         (
             {"packages": {"numpy": "1.26.0"}, "environment": True},
             {"python": "/opt/python"},
@@ -82,25 +82,25 @@ def test_a_machine_without_problems_needs_no_remedy() -> None:
             {"python": "/opt/python"},
             "packages",
             "numpy is 1.26.0",
-            "--bootstrap worker1",
+            "cluster bootstrap worker1",
         ),
-        ({"code": {"releases/abc": "", ".": ""}}, {}, "code", "not there", "--bootstrap worker1"),
+        ({"code": {"releases/abc": "", ".": ""}}, {}, "code", "not there", "cluster bootstrap worker1"),
         ({"code": {"releases/abc": "", ".": ""}}, {}, "code", "not there", "name them as `directory` and `python`"),
         (
             {"code": {".": "", "/home/keima/AZ-Go": "def"}},
             {},
             "code",
             "(def in /home/keima/AZ-Go, here abc)",
-            "--bootstrap worker1",
+            "cluster bootstrap worker1",
         ),
         (
             {"code": {"releases/abc": "", ".": "def"}},
             {},
             "code",
             "differs from ours (def in /home/keima/keima, here abc)",
-            "--bootstrap worker1",
+            "cluster bootstrap worker1",
         ),
-        ({"whole": []}, {}, "code", "not complete", "--bootstrap worker1"),
+        ({"whole": []}, {}, "code", "not complete", "cluster bootstrap worker1"),
         ({"gpus": GPUS}, {"gpu_id": 2}, "gpu", "no GPU 2; there are 0: H200, 1: H200", "gpu_id"),
         ({"gpus": GPUS}, {"gpu_ids": [1, 5, 7]}, "gpu", "no GPU 5, 7", "gpu_ids"),
         ({}, {"gpu_ids": [0, 1]}, "gpu", "no NVIDIA GPU", "driver"),
@@ -162,11 +162,10 @@ def test_a_missing_gpu_that_the_config_names_is_no_tick(gpu: int) -> None:
 def test_remedies_name_the_settings_file_in_use(tmp_path: Path) -> None:
     bare = a_probe(code={".": ""})
     for config, command in {
-        CONFIG: "python distributed/ssh_connector.py --bootstrap worker1",
-        tmp_path / "my cluster.yaml": "python distributed/ssh_connector.py"
-        f" --config '{tmp_path}/my cluster.yaml' --bootstrap worker1",
+        CONFIG: keima("cluster bootstrap worker1"),
+        tmp_path / "my cluster.yaml": keima(f"cluster bootstrap worker1 --config '{tmp_path}/my cluster.yaml'"),
     }.items():
-        required = replace(REQUIRED, connector=connector(config))
+        required = replace(REQUIRED, config=config)
         (finding,) = (each for each in findings(bare, machine(), required, now=lambda: NOW) if not each.ok)
         assert f"run: {command};" in finding.remedy
 

@@ -154,7 +154,7 @@ def test_the_worker_is_told_the_user_s_worker_class(there: LocalTransport, root:
 def test_no_worker_is_started_with_different_code(there: LocalTransport, root: Path) -> None:
     before = inspect_machine(there, root)
     (root / "keima/games/__init__.py").write_text("x = 1\n")
-    with pytest.raises(Refused, match=r"worker1: .*our code.*--bootstrap worker1"):
+    with pytest.raises(Refused, match=r"worker1: .*our code.*cluster bootstrap worker1"):
         start(there, SLOT, machine=settings(), probe=before, required=required_in(root))
 
 

@@ -50,7 +50,7 @@ def test_a_coach_in_a_job_does_not_pass_its_own_resources_on(programs: Programs)
 
 
 def test_a_missing_command_is_refused_with_the_remedy(programs: Programs) -> None:
-    with pytest.raises(Refused, match=r"Slurm's sbatch is not found on this machine; run start_main\.py on"):
+    with pytest.raises(Refused, match=r"Slurm's sbatch is not found on this machine; start the run on"):
         Slurm(environment={"PATH": str(programs.root)}).check()
 
 

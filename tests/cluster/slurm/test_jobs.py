@@ -79,7 +79,7 @@ def test_what_a_job_waits_for_is_said_in_words(state: str, reason: str, expected
 )
 def test_a_job_that_nobody_will_ever_start_is_said_to_be_held_back_with_the_remedy(reason: str, remedy: str) -> None:
     text = stuck(Job(array=12, seat=3, state="PENDING", reason=reason, partition="gpu"))
-    assert remedy in text and "then --restart slurm-3" in text
+    assert remedy in text and "then keima cluster restart slurm-3" in text
 
 
 @pytest.mark.parametrize(

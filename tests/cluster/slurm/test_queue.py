@@ -150,7 +150,7 @@ def test_a_cancelled_job_is_an_error_that_lasts_until_the_user_wants_another() -
     for _ in range(3):
         status = cluster.later().status(3)
         assert not status.running
-        assert "job 10_3 was cancelled on node7" in status.error and "--restart slurm-3" in status.error
+        assert "job 10_3 was cancelled on node7" in status.error and "keima cluster restart slurm-3" in status.error
     cluster.queue.want(3)
     assert cluster.later(2.0).status(3).running
     assert not cluster.status(3).error and cluster.submitted == [(3,), (3,)]

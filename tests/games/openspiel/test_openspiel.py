@@ -318,4 +318,4 @@ def test_a_run_trains_on_a_game_of_openspiels(name: str, tmp_path: Path) -> None
     (tmp_path / "openspiel.yaml").write_text(yaml.safe_dump(settings), encoding="utf-8")
     config = tmp_path / "openspiel.yaml"
     printed("start_main.py", "--config", config, "--smoke", "--run-dir", "run", cwd=tmp_path, seconds=500)
-    assert printed("scripts/audit.py", tmp_path / "run")
+    assert printed("audit", tmp_path / "run")

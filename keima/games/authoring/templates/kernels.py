@@ -1,19 +1,19 @@
 """NAME: four in a row on a board of 5 x 5, written as kernels. Change it into your game.
 
-Kernels are the fastest way, and the way of games with chance; `keima/games/game.py` says what each must do. A state is
+Kernels are the fastest way, and the way of games with chance; `keima.Game` says what each must do. A state is
 a row of 64-bit words. Here, each player's stones are the bits of one word: bit 5 * row + column is a cell, and so is
 its action. Kernels cannot raise errors and do not notice an index beyond an array:
-`python CHECKOUT/scripts/check_game.py NAME.py` finds most of what can be wrong.
+`keima check-game NAME.py` finds most of what can be wrong.
 """
 
 import numpy as np
 
-from keima.compilation.decorators import inlined
-from keima.games.game import (
+from keima import (
     Game,
     Rules,
     action_table,
     board_symmetries,
+    inlined,
     legal_actions_kernel,
     no_chance,
     observe_kernel,

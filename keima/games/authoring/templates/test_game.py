@@ -1,12 +1,8 @@
 """Tests of NAME.py: python -m pytest test_NAME.py"""
 
-import sys
 from pathlib import Path
 
-sys.path.insert(0, "CHECKOUT")
-
-from games import load_game
-from keima.games.authoring.contract import check_game
+from keima import check_game, load_game
 
 GAME = load_game(str(Path(__file__).with_name("NAME.py")))
 

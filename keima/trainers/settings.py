@@ -1,76 +1,37 @@
-"""What the programs that train on this machine share: settings for a game and its workers, and files of weights."""
+"""Settings for a game that has none of its own, and for the workers of this machine."""
 
-import logging
+import copy
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from pathlib import Path
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 from pydantic import ValidationError
 
-from keima.base.reports import IterationReport, ProgressReport
-from keima.base.system.logs import log_also_to, package_logger
 from keima.cluster.local.worker_devices import Spread
 from keima.config.load import load_settings, override
 from keima.config.own_modules import stem_of
 from keima.config.schema import Settings
 from keima.games import Game, load_game
-from keima.networks.files.model_file import save_weights
 from keima.paths import find_file
 
 DEFAULT_EPOCHS = 100  # of a run, unless a call of ``train`` says otherwise
-MEASURE_EVERY = 10  # iterations between two measurements of strength, and between two files of weights
+MEASURE_EVERY = 10  # iterations between two measurements of strength
 # Parallel games, however few an iteration has: with fewer the network would wait.
 FEWEST_ON_CPU, FEWEST_ON_GPU = 16, 64
 MOST_PARALLEL = 256
 WINDOW_GROWTH = 0.9  # after the first iteration, the window grows to hold about half of all games
 SEARCH_DEFAULTS = {"algorithm": "gumbel", "full_search_probability": 1.0}
 FLUSH_SECONDS = 2.0
-
-
-class WeightsFiles:
-    """An observer that writes the learner's weights to a file every few iterations.
-
-    Args:
-        path_of: returns the file for an iteration; its folder is created.
-        weights: returns the weights.
-        every: iterations between two files.
-    """
-
-    def __init__(
-        self, path_of: Callable[[int], Path], weights: Callable[[], Mapping[str, Any]], *, every: int = MEASURE_EVERY
-    ) -> None:
-        self._path_of, self._weights, self._every = path_of, weights, every
-        self._iteration = 0
-        self.path: Path | None = None  # of the last one
-
-    def progress(self, report: ProgressReport) -> None:
-        """See ``Observer``."""
-
-    def iteration(self, report: IterationReport) -> None:
-        """See ``Observer``."""
-        if report.iteration % self._every == 0:
-            self.write(report.iteration)
-
-    def event(self, text: str) -> None:
-        """See ``Observer``."""
-
-    def close(self) -> None:
-        """See ``Observer``."""
-
-    def write(self, iteration: int) -> None:
-        """Write the weights of an iteration, unless they are written already.
-
-        Raises:
-            OSError: the file cannot be written.
-        """
-        if iteration > self._iteration:
-            path = self._path_of(iteration)
-            path.parent.mkdir(parents=True, exist_ok=True)
-            save_weights(path, self._weights())
-            self._iteration, self.path = iteration, path
+SMOKE = {  # the most of each in a smoke test
+    "run.iterations": 2,
+    "training.games_per_iteration": 8,
+    "training.batch_size": 16,
+    "search.num_simulations": 4,
+    "network.blocks": 1,
+    "network.channels": 8,
+}
 
 
 def shipped_rules(name: str) -> Game:
@@ -113,7 +74,31 @@ def trainer_settings(rules: Game, overrides: Mapping[str, Any] | None = None) ->
     return validated(document)
 
 
-def with_workers(document: dict[str, Any], spread: Spread, *, batch_games: int | None = None) -> Settings:
+def with_given(document: dict[str, Any], given: Mapping[str, Any], *, smoke: bool = False) -> dict[str, Any]:
+    """Return the sections of settings with those that a command line gives, by dotted key.
+
+    Args:
+        document: the sections.
+        given: replace those of the document.
+        smoke: shrink the run to a minute; its length stays if it is given.
+    """
+    changed = copy.deepcopy(document)
+    for key, value in given.items():
+        override(changed, key.split("."), value)
+    for key, limit in SMOKE.items() if smoke else ():
+        section, name = key.split(".")
+        if key not in given or key != "run.iterations":
+            changed[section][name] = min(changed[section][name] or limit, limit)
+    return changed
+
+
+def with_workers(
+    document: dict[str, Any],
+    spread: Spread,
+    *,
+    batch_games: int | None = None,
+    given: Mapping[str, Any] = MappingProxyType({}),
+) -> Settings:
     """Return the settings in a document, for the workers of ``spread``.
 
     Each worker plays few games in parallel, because an iteration has few, but enough to keep the network busy.
@@ -122,6 +107,7 @@ def with_workers(document: dict[str, Any], spread: Spread, *, batch_games: int |
         document: the sections of the settings.
         spread: the devices of the workers.
         batch_games: games in a delivered file; by default a worker's part of an iteration, up to 100.
+        given: settings by dotted key that are not computed, but as they are here.
 
     Raises:
         ValueError: see ``validated``.
@@ -129,18 +115,16 @@ def with_workers(document: dict[str, Any], spread: Spread, *, batch_games: int |
     games = document["training"]["games_per_iteration"]
     fewest = FEWEST_ON_GPU if spread.devices[0] else FEWEST_ON_CPU
     parallel = min(MOST_PARALLEL, max(fewest, math.ceil(games / len(spread))))
-    self_play = {
-        "workers": len(spread),
-        "parallel_games": parallel,
-        "games_per_worker": 2 * parallel,
-        "flush_seconds": FLUSH_SECONDS,
+    computed = {
+        "self_play.workers": len(spread),
+        "self_play.parallel_games": parallel,
+        "self_play.games_per_worker": 2 * parallel,
+        "self_play.flush_seconds": FLUSH_SECONDS,
+        "distributed.batch_size": batch_games or min(100, max(1, games // len(spread))),
+        "distributed.enabled": False,
     }
-    distributed = {
-        **document["distributed"],
-        "enabled": False,
-        "batch_size": batch_games or min(100, max(1, games // len(spread))),
-    }
-    return validated({**document, "self_play": {**document["self_play"], **self_play}, "distributed": distributed})
+    kept = {key: value for key, value in given.items() if key in computed and key != "self_play.workers"}
+    return validated(with_given(document, computed | kept))
 
 
 def validated(document: dict[str, Any]) -> Settings:
@@ -157,19 +141,3 @@ def validated(document: dict[str, Any]) -> Settings:
             for problem in error.errors()
         ]
         raise ValueError("; ".join(problems)) from None
-
-
-@contextmanager
-def logged_to(path: Path) -> Iterator[None]:
-    """Within the block, what training and its workers have to say is written to the file at ``path`` too."""
-    handler = logging.FileHandler(path, encoding="utf-8")
-    logger = package_logger()
-    level = logger.level
-    log_also_to(logger, handler)
-    logger.setLevel(logging.INFO)
-    try:
-        yield
-    finally:
-        logger.removeHandler(handler)
-        logger.setLevel(level)
-        handler.close()

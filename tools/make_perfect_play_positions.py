@@ -30,13 +30,14 @@ if __name__ == "__main__":
 
     ends_at_once()
 
+from keima.base.system.command_line import CommandLine
 from keima.base.system.start import before_imports
 from keima.config.flags import HIGHEST_SEED, whole
 
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     """The command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = CommandLine(__doc__)
     parser.add_argument("--count", type=whole(), default=2000, help="number of positions (default: %(default)s)")
     parser.add_argument("--seed", type=whole(0, HIGHEST_SEED), default=4)
     parser.add_argument(

@@ -1,0 +1,82 @@
+"""Experiments and networks as users name them: by a path, or by the name alone of a run or of what is shipped.
+
+Imports only the standard library, so that programs start fast.
+"""
+
+import difflib
+from argparse import ArgumentTypeError
+from collections.abc import Callable
+from pathlib import Path
+
+from keima.base.run_folder import LEDGER_NAME, RUNS, run_folder
+from keima.paths import SHIPPED, find_file, workspace
+
+CONFIGS, MODELS = SHIPPED / "configs", SHIPPED / "models"
+
+
+def find_experiment(text: str) -> Path:
+    """The settings file that is meant: a path, or the name of an experiment, such as ``quickstart``.
+
+    Raises:
+        ValueError: there is no experiment of that name, or a shipped one and another file here are called so.
+    """
+    if not is_name(text):
+        return find_file(text)
+    own = [Path(text), Path(f"{text}.yaml"), workspace() / CONFIGS.name / f"{text}.yaml"]
+    return chosen(text, CONFIGS / f"{text}.yaml", [path for path in own if path.is_file()], what="experiment")
+
+
+def find_network(text: str) -> Path:
+    """The network that is meant: a run's folder, a model's file, or the name of a run or of a shipped network.
+
+    Raises:
+        ValueError: there is none of that name, or a run here and a shipped network are called so.
+    """
+    if not is_name(text):
+        path = find_file(text)
+        return path if path.exists() else run_folder(path) if run_folder(path).is_dir() else path
+    own = [path for path in (Path(text), RUNS / text) if path.is_file() or (path / LEDGER_NAME).exists()]
+    return chosen(text, MODELS / f"{text}.safetensors", own, what="network")
+
+
+def as_flag(find: Callable[[str], Path]) -> Callable[[str], Path]:
+    """The type of a flag that takes what ``find`` finds."""
+
+    def read(text: str) -> Path:
+        try:
+            return find(text)
+        except ValueError as error:
+            raise ArgumentTypeError(str(error)) from None
+
+    return read
+
+
+def is_name(text: str) -> bool:
+    """Whether this is a name alone, and no path."""
+    return bool(text) and "/" not in text and "." not in text
+
+
+def chosen(name: str, shipped: Path, own: list[Path], *, what: str) -> Path:
+    """The one that a name means, of the shipped file, which may be missing, and those of the user.
+
+    Raises:
+        ValueError: there is none, or more than one.
+    """
+    found: list[Path] = []
+    for path in [*own, *([shipped] if shipped.exists() else [])]:
+        if not any(path.samefile(other) for other in found):  # a checkout's own are the shipped ones
+            found.append(path)
+    if len(found) == 1:
+        return found[0]
+    if found:
+        places = " and ".join("the shipped one" if path == shipped else written(path) for path in found)
+        raise ValueError(f"{name} names more than one {what}: {places}; write {written(found[0])} for the former")
+    names = sorted(path.stem for path in shipped.parent.glob(f"*{shipped.suffix}"))
+    close = difflib.get_close_matches(name, names, n=1)
+    known = f"did you mean {close[0]}?" if close else f"shipped are {', '.join(names)}; or name a file, with its folder"
+    raise ValueError(f"there is no {what} called {name}; {known}")
+
+
+def written(path: Path) -> str:
+    """Return a path as it must be typed so that it is not taken for a name."""
+    return str(path) if "/" in str(path) else f"./{path}"

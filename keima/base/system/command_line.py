@@ -1,0 +1,39 @@
+"""The command line of a program: its name, its parser, and the completion of its words by a shell.
+
+Imports only the standard library, so that programs start fast.
+"""
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+COMPLETING = "_ARGCOMPLETE"  # a shell that completes a word sets it to the number of words before the flags
+
+
+def program() -> str:
+    """Return the name by which the user has called this program: ``keima train``, or ``start_main.py``."""
+    return Path(sys.argv[0]).name
+
+
+class CommandLine(argparse.ArgumentParser):
+    """A parser that shows a program's docstring as it is, and answers a shell that completes words.
+
+    Args:
+        description: the docstring.
+        options: as of ``ArgumentParser``.
+    """
+
+    def __init__(self, description: str | None = None, **options: Any) -> None:
+        usual: dict[str, Any] = {"prog": program(), "formatter_class": argparse.RawDescriptionHelpFormatter}
+        super().__init__(**usual | {"description": description} | options)
+
+    def parse_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> argparse.Namespace:  # type: ignore[override]
+        """Parse the words, by default those of the command line, and exit if they are wrong."""
+        if COMPLETING in os.environ:
+            import argcomplete  # only now: nothing else needs it
+
+            argcomplete.autocomplete(self)  # which exits
+        return super().parse_args(args, namespace)

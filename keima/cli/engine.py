@@ -1,0 +1,209 @@
+"""Be an engine, for programs with a board: speak GTP (Go) or UCI (chess) on standard input and output.
+
+    keima gtp go9                         a Go engine, for Sabaki, GoGui, KaTrain's opponents ...
+    keima gtp runs/go9 --simulations 800
+    keima uci runs/chess                  a chess engine, for Cute Chess, Arena, BanksiaGUI ...
+    keima uci model-000012.model
+
+In the program with the board, name the whole command as the engine's. Only protocol goes to standard output.
+"""
+
+import argparse
+import contextlib
+import sys
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TextIO
+
+if __name__ == "__main__":
+    from keima.base.system.signals import ends_at_once
+
+    ends_at_once()
+
+from keima import __version__
+from keima.base.disk_words import in_words
+from keima.base.named import as_flag, find_network
+from keima.base.system.command_line import CommandLine, program
+from keima.base.system.signals import interruptible
+from keima.base.system.start import before_imports, reports_compiling, see_file
+from keima.config.flags import number, whole
+from keima.networks.files.model_heading import model_file, read_heading
+from keima.play.early import Early
+from keima.play.gtp.rules import NAMED_RULES, GtpRules, parse_rules
+from keima.play.gtp.syntax import GtpHello
+from keima.play.line_reader import LineReader
+from keima.play.uci.options import Options, UciHello
+
+TITLE = "Keima"
+USUAL_SIMULATIONS = 400
+GAMES = {"gtp": "go", "uci": "chess"}  # by protocol
+NAMES = {"gtp": "the Go Text Protocol", "uci": "the Universal Chess Interface"}
+
+
+def parse(argv: Sequence[str] | None) -> argparse.Namespace:
+    """The command line: the protocol, which the verb gives, and what the user has typed."""
+    protocol, *words = sys.argv[1:] if argv is None else argv
+    parser = CommandLine(__doc__)
+    add = parser.add_argument
+    add(
+        "network",
+        type=as_flag(find_network),
+        metavar="NETWORK",
+        help="a run's folder or name, a model's file, or a shipped network",
+    )
+    add("--version", type=whole(), help="of a run: the model's version (default: the newest accepted one)")
+    add("--simulations", type=whole(), default=USUAL_SIMULATIONS, help="per move (default: %(default)s)")
+    if protocol == "gtp":
+        resign = "it resigns when its winning chance stays below this, such as 0.05 (default: never)"
+        add("--resign", type=number(least=0, most=1), default=0.0, metavar="CHANCE", help=resign)
+        add("--rules", choices=NAMED_RULES, help="the rules at the start (default: tromp-taylor)")
+    arguments = parser.parse_args(words)
+    arguments.protocol = protocol
+    return arguments
+
+
+def see(arguments: argparse.Namespace) -> None:
+    """Check that the run or the model exists, and plays the protocol's game.
+
+    Raises:
+        ValueError: it does not.
+    """
+    path = model_file(arguments.network, arguments.version)
+    see_file(path)
+    heading = read_heading(path)
+    if heading:
+        see_game(arguments.protocol, heading.game)
+
+
+def see_game(protocol: str, game: str) -> None:
+    """Check that the protocol is of this game.
+
+    Raises:
+        ValueError: it is not.
+    """
+    if game != GAMES[protocol]:
+        raise ValueError(f"{NAMES[protocol]} is for {GAMES[protocol]}, and this model plays {game}")
+
+
+def greet(arguments: argparse.Namespace) -> Early | None:
+    """Start answering what needs no network; None if the model cannot be read."""
+    heading = read_heading(model_file(arguments.network, arguments.version))
+    if heading is None:
+        return None
+    version = heading.model_version
+    hello: UciHello | GtpHello = (
+        UciHello(uci_name(version), Options(simulations=arguments.simulations))
+        if arguments.protocol == "uci"
+        else GtpHello(name=TITLE, version=gtp_version(version))
+    )
+    return Early(LineReader(sys.stdin.fileno()), hello)
+
+
+def uci_name(model_version: int) -> str:
+    """The chess engine's name, with the model's version, which has no other place in UCI."""
+    return f"{TITLE} {model_version}"
+
+
+def gtp_version(model_version: int) -> str:
+    """The Go engine's version."""
+    return f"{__version__} model {model_version}"
+
+
+early: Early | None = None  # answers while this program loads
+
+if __name__ == "__main__":
+    early = greet(before_imports(parse, see, loading="PyTorch"))
+
+from keima.config.schema import SearchSettings
+from keima.games import Game, load_game
+from keima.networks.architectures.auxiliary_heads import predictions_of, scoring_network
+from keima.networks.inference.evaluator import Evaluator
+from keima.play.arena.players import read_model
+from keima.play.line_reader import Partner, converse
+from keima.play.thinking import Thinker
+
+MOST_LEAVES = 32  # evaluated at once
+PLIES_PER_POINT = 10  # plies for each point, after which a game of the Go engine ends; people end it earlier
+
+
+@interruptible
+@reports_compiling
+def main(argv: Sequence[str] | None = None) -> int:
+    """Be the engine until the input ends; returns the exit code."""
+    arguments = parse(argv)
+    try:
+        model = read_model(model_file(arguments.network, arguments.version))
+        see_game(arguments.protocol, model.description.game)
+        game = load_game(model.description.game, **model.description.options)
+        rules = rules_of(arguments.rules, game) if arguments.protocol == "gtp" else None
+        network = model.build(game)
+        scoring, score_utility = scoring_network(network, game, SearchSettings().match_score_utility)
+        evaluator = Evaluator(scoring, game, max_batch=MOST_LEAVES)
+    except (ValueError, OSError) as error:
+        print(f"{program()}: {in_words(error)}", file=sys.stderr)
+        return 2
+    if arguments.protocol == "uci":
+        from keima.play.uci.engine import UciEngine  # which compiles chess
+
+        make: Callable[..., Partner] = partial(UciEngine, game, name=uci_name(model.model_version))
+    else:
+        from keima.play.gtp.engine import GtpEngine  # which compiles Go
+
+        plies = PLIES_PER_POINT * game.options["size"] ** 2
+        game = load_game("go", **(model.description.options | {"max_plies": plies}))
+        make = partial(
+            GtpEngine,
+            game,
+            name=TITLE,
+            version=gtp_version(model.model_version),
+            predict=predictions_of(network),
+            resign_below=arguments.resign,
+            rules=rules,
+        )
+    return run_engine(make, game, evaluator, arguments.simulations, score_utility)
+
+
+def rules_of(name: str | None, game: Game) -> GtpRules:
+    """The rules that the Go engine starts with.
+
+    Raises:
+        ValueError: the network does not play by them.
+    """
+    trained = GtpRules(suicide=bool(game.options["suicide"]))
+    return parse_rules([name], trained)[0] if name else trained
+
+
+def run_engine(
+    make: Callable[..., Partner], game: Game, evaluator: Evaluator, simulations: int, score_utility: float
+) -> int:
+    """Run as an engine until the input ends; returns the exit code. Only protocol goes to standard output."""
+    protocol: TextIO = sys.stdout
+
+    def write(line: str) -> None:
+        protocol.write(f"{line}\n")
+        protocol.flush()
+
+    def think(max_simulations: int) -> Thinker:
+        return Thinker(
+            game,
+            evaluator,
+            max_batch=evaluator.max_batch,
+            max_simulations=max_simulations,
+            score_utility=score_utility,
+        )
+
+    engine = make(think=think, write=write, simulations=simulations)
+    with contextlib.redirect_stdout(sys.stderr):
+        try:
+            converse(early.end() if early else LineReader(sys.stdin.fileno()), engine)
+            engine.close()
+        except BrokenPipeError:
+            return 0  # the terminal is closed
+        except ValueError as error:  # of a network that gives no numbers
+            print(f"{program()}: {in_words(error)}", file=sys.stderr)
+            return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,77 @@
+"""Write a run's newest model to a file that other people and programs can use, with a model card beside it.
+
+    keima export runs/go9 go9.safetensors
+    keima export go9 go9.safetensors --benchmark results/benchmark_results.json
+
+The card says what the network is, how it was trained, and how strong it is; add what you know of it.
+"""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+if __name__ == "__main__":
+    from keima.base.system.signals import ends_at_once
+
+    ends_at_once()
+
+from keima.base.disk_words import in_words
+from keima.base.run_folder import run_folder, stats_path
+from keima.base.system.command_line import CommandLine, program
+from keima.base.system.signals import interruptible
+from keima.base.system.start import before_imports
+from keima.data.ledger import read_ledger
+
+
+def parse(argv: Sequence[str] | None) -> argparse.Namespace:
+    """The command line."""
+    parser = CommandLine(__doc__)
+    parser.add_argument("run", metavar="RUN", type=Path, help="the run's folder, or its name if it is in runs/")
+    parser.add_argument("file", metavar="FILE", type=Path, help="a file to write, such as go9.safetensors")
+    parser.add_argument(
+        "--benchmark",
+        action="append",
+        type=Path,
+        default=[],
+        metavar="FILE",
+        help="results that keima benchmark --save has written, for the card; may be repeated",
+    )
+    return parser.parse_args(argv)
+
+
+def see(arguments: argparse.Namespace) -> None:
+    """Check that there is such a run.
+
+    Raises:
+        ValueError: there is none.
+    """
+    read_ledger(run_folder(arguments.run)).close()
+
+
+if __name__ == "__main__":
+    before_imports(parse, see, loading="PyTorch")
+
+from keima.config.commands import keima
+from keima.report.files.model_card import export_model
+from keima.report.files.run_files import read_stats
+
+
+@interruptible
+def main(argv: Sequence[str] | None = None) -> int:
+    """Write both files; returns the exit code: 2 if that fails."""
+    arguments = parse(argv)
+    statistics = stats_path(arguments.run)
+    try:
+        see(arguments)
+        card = export_model(statistics.parent, arguments.file, read_stats(statistics), arguments.benchmark)
+    except (ValueError, OSError) as error:
+        print(f"{program()}: {in_words(error)}", file=sys.stderr)
+        return 2
+    print(f"{arguments.file}: the model, {arguments.file.stat().st_size:,} bytes; {keima(f'play {arguments.file}')}")
+    print(f"{card}: its card; add what you know of it")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,103 @@
+"""The command ``keima``: its verbs, and the program behind each.
+
+A program is imported when its verb is called, so that ``keima --help`` and ``keima VERB --help`` show at once. It runs
+as a main program, as the scripts of a checkout run it.
+"""
+
+import difflib
+import os
+import runpy
+import shlex
+import sys
+from dataclasses import dataclass
+
+from keima import __version__
+from keima.base.system.command_line import COMPLETING, CommandLine
+
+WIDE = 14  # characters of a verb in the help
+TITLE = "Train game-playing networks by self-play, on this machine or on whatever machines you can reach over SSH."
+
+
+@dataclass(frozen=True)
+class Verb:
+    """What a verb runs.
+
+    Attributes:
+        module: the program.
+        about: what it does, in a few words.
+        words: words that the program gets before those of the user.
+    """
+
+    module: str
+    about: str
+    words: tuple[str, ...] = ()
+
+
+VERBS = {
+    "train": Verb("keima.cli.train", "train a network: keima train quickstart, or keima train my_game.py"),
+    "resume": Verb("keima.cli.train", "continue a run where it ended", ("--resume",)),
+    "play": Verb("keima.cli.play", "play against a network, in the terminal or in a browser"),
+    "gtp": Verb("keima.cli.engine", "be a Go engine, for programs such as Sabaki", ("gtp",)),
+    "uci": Verb("keima.cli.engine", "be a chess engine, for programs such as Cute Chess", ("uci",)),
+    "dashboard": Verb("keima.cli.dashboard", "watch runs in a browser"),
+    "results": Verb("keima.cli.results", "show a run's table, curves and games"),
+    "watch": Verb("keima.cli.watch", "watch a run in the terminal"),
+    "audit": Verb("keima.cli.audit", "check that no game of a run is lost or counted twice"),
+    "benchmark": Verb("keima.cli.benchmark", "measure a network's strength in matches"),
+    "export": Verb("keima.cli.export", "write a run's newest network to a file with a model card"),
+    "new-game": Verb("keima.cli.new_game", "begin a game of your own"),
+    "check-game": Verb("keima.cli.check_game", "check a game, and propose settings to train it"),
+    "cluster": Verb("keima.cli.cluster", "manage the machines of a cluster"),
+    "worker": Verb("keima.cli.worker", "play games in one worker folder, as the Coach asks"),
+    "ppo": Verb("keima.cli.ppo", "train a trading policy by PPO"),
+    "big-learner": Verb("keima.cli.big_learner", "train a big network on recorded games, by DDP"),
+    "completion": Verb("keima.cli.completion", "print what makes your shell complete keima's words"),
+}
+
+
+def main() -> int:
+    """Run the verb on the command line; returns the exit code."""
+    if COMPLETING in os.environ:
+        choose_completion()
+    words = sys.argv[1:]
+    if words and words[0] in VERBS:
+        return run_verb(words[0], words[1:])
+    sys.argv[0] = "keima"
+    parser = CommandLine(help_text(), usage="keima [--version] VERB ...")
+    parser.add_argument("verb", choices=VERBS, metavar="VERB", help="one of those above")
+    parser.add_argument("--version", action="version", version=f"keima {__version__}")
+    if words and not words[0].startswith("-"):
+        close = difflib.get_close_matches(words[0], VERBS, n=1)
+        parser.error(f"there is no verb {words[0]}; " + (f"did you mean {close[0]}?" if close else "see keima --help"))
+    parser.parse_args(words or ["--help"])
+    return 2
+
+
+def run_verb(verb: str, words: list[str]) -> int:
+    """Run the program of a verb with these words; returns its exit code."""
+    sys.argv = [f"keima {verb}", *VERBS[verb].words, *words]
+    runpy.run_module(VERBS[verb].module, run_name="__main__")
+    return 0
+
+
+def help_text() -> str:
+    """Return what ``keima --help`` explains."""
+    return "\n".join([TITLE, "", *(f"  {verb:{WIDE}} {each.about}" for verb, each in VERBS.items())])
+
+
+def choose_completion() -> None:
+    """Have the verb's own program complete the words after it; a shell asks about the words in COMP_LINE."""
+    begun = os.environ.get("COMP_LINE", "")[: int(os.environ.get("COMP_POINT", "0"))]
+    try:
+        words = shlex.split(begun)
+    except ValueError:  # within quotes
+        words = begun.split()
+    if len(words) > 1 and words[1] in VERBS and (len(words) > 2 or begun[-1:].isspace()):
+        os.environ[COMPLETING] = str(int(os.environ[COMPLETING]) + 1)
+        sys.argv = [sys.argv[0], words[1]]
+    else:
+        sys.argv = sys.argv[:1]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,186 @@
+"""A whole run, from the first check to the last weights: the one wiring of the Coach that every training program uses.
+
+What differs between them is passed in: the settings, who plays, who watches, and the first weights.
+"""
+
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from logging.handlers import RotatingFileHandler
+from pathlib import Path
+from typing import Any
+
+from keima.base.files import write_atomically
+from keima.base.formats import game_title
+from keima.base.reports import IterationReport, Observer
+from keima.base.run_lock import RunLock
+from keima.base.system.logs import log_also_to, package_logger
+from keima.cluster.control.cluster_client import open_cluster_client
+from keima.cluster.local.learner_ranks import learner_ranks
+from keima.cluster.local.processes import spread_processes
+from keima.cluster.local.worker_devices import Spread
+from keima.cluster.ray import require_ray
+from keima.coach.backends.backend import SelfPlayBackend
+from keima.coach.loop import Coach
+from keima.coach.session import configured_game, event_logger, make_run_folder, session
+from keima.config.load import with_begun_modules
+from keima.config.schema import Settings
+from keima.games import Game
+from keima.learning.ranks.process_group import ALONE, Ranks
+from keima.paths import workspace
+from keima.report import make_observers, shielded
+from keima.report.files.trackers import require_trackers
+from keima.trainers.weights_files import WeightsFiles
+
+log = logging.getLogger(__name__)
+
+LOG_NAME = "coach.log"  # in the run's folder
+FOLLOWED = "followed_config"  # there too: the path of the config file that it was started with or followed last
+CLUSTER_LOG = workspace() / "logs" / "distributed_training.log"
+LOG_BYTES = 10 * 2**20
+
+LogEvent = Callable[[str], None]
+# Takes the game, the settings, the run's id, and what logs an event.
+MakeBackend = Callable[[Game, Settings, str, LogEvent], SelfPlayBackend]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunEnd:
+    """The end of a session of a run."""
+
+    report: IterationReport | None  # of the last iteration, if one was finished
+    coach: Coach
+    files: WeightsFiles | None = None  # if files of weights were wanted
+
+    @property
+    def stopped(self) -> bool:
+        """Whether Ctrl-C has ended it."""
+        return self.coach.stop_requested
+
+
+def train_run(
+    run_dir: Path,
+    settings: Settings,
+    *,
+    make_backend: MakeBackend,
+    config: Path | None = None,
+    resume: bool = False,
+    option: str = "--run-dir",
+    present: Ranks = ALONE,
+    observers: Sequence[Observer] | None = None,
+    terminal: Observer | None = None,
+    weights: Mapping[str, Any] | None = None,
+    weights_path: Callable[[int], Path] | None = None,
+) -> RunEnd:
+    """Start a run, or resume it, and train until its bounds or a stop.
+
+    Args:
+        run_dir: its folder; created if missing.
+        settings: of the run.
+        make_backend: makes what has the games played; see ``local_backend``.
+        config: the file of the settings, which messages about the game name, and which the run follows.
+        resume: continue the run in the folder.
+        option: what names the folder, for messages.
+        present: the ranks that torchrun has started, if any.
+        observers: receive the reports; by default the terminal, and files in the folder.
+        terminal: receives the reports instead of the terminal.
+        weights: the first ones; by default random.
+        weights_path: the file that the weights of an iteration are written to, every few iterations; by default none.
+
+    Raises:
+        ConfigError: the game in the settings cannot be played.
+        ValueError: the folder already holds a run, or none to resume; a tracker or Ray is not installed.
+        RunLocked: another process works on this run.
+        NobodyPlays: all workers have failed.
+        TrainingDiverged: losses or gradients are not finite.
+        OSError, sqlite3.Error: see ``keima.coach.opening.open_coach``.
+    """
+    settings, changed = with_begun_modules(settings, run_dir) if resume else (settings, [])
+    require_trackers(settings.run.trackers)
+    if settings.distributed.enabled and settings.distributed.ray:
+        require_ray()
+    if config:
+        configured_game(settings, config)  # before anything is written
+    make_run_folder(run_dir, resume=resume, option=option)
+    with RunLock(run_dir), logged_to(run_dir / LOG_NAME), learner_ranks(settings, run_dir, present=present) as ranks:
+        if config and config != run_dir / "config.yaml":  # which is the run's own copy
+            write_atomically(run_dir / FOLLOWED, str(config.resolve()).encode())
+        watching = observers if observers is not None else observers_of(run_dir, settings, terminal=terminal)
+        log_event = event_logger(watching)
+        for sentence in changed:
+            log_event(sentence)
+
+        def begin(game: Game, run_id: str) -> SelfPlayBackend:
+            return make_backend(game, settings, run_id, log_event)
+
+        with session(run_dir, settings, make_backend=begin, observers=watching, weights=weights, ranks=ranks) as coach:
+            files = WeightsFiles(weights_path, coach.learner.weights) if weights_path else None
+            if files:
+                coach.observers = [*coach.observers, shielded(files)]
+            return RunEnd(report=coach.run(), coach=coach, files=files)
+
+
+def observers_of(run_dir: Path, settings: Settings, *, terminal: Observer | None = None) -> Sequence[Observer]:
+    """Return the usual observers of a run: the terminal, or what stands for it, files, and trackers."""
+    return make_observers(
+        run_dir,
+        name=settings.run.name,
+        game=game_title(settings.game.name, settings.game.options),
+        terminal=terminal,
+        trackers=settings.run.trackers,
+    )
+
+
+def local_backend(run_dir: Path, *, spread: Spread | None = None) -> MakeBackend:
+    """Return what has the games of a run played by processes of this machine, on the devices of ``spread``."""
+
+    def make(game: Game, settings: Settings, run_id: str, log_event: LogEvent) -> SelfPlayBackend:
+        return spread_processes(
+            run_dir / "workers", game=game, settings=settings, run_id=run_id, log_event=log_event, spread=spread
+        )
+
+    return make
+
+
+def cluster_backend(run_dir: Path, *, config: Path, takeover: bool = False) -> MakeBackend:
+    """Return what has the games of a run played on the machines that its config lists."""
+
+    def make(game: Game, settings: Settings, run_id: str, log_event: LogEvent) -> SelfPlayBackend:
+        CLUSTER_LOG.parent.mkdir(exist_ok=True)
+        handler = RotatingFileHandler(CLUSTER_LOG, maxBytes=LOG_BYTES, backupCount=3, encoding="utf-8")
+        log_also_to(package_logger(), handler)  # where users of a cluster expect it
+        return open_cluster_client(
+            run_dir / "workers",
+            config=config,
+            run_dir=run_dir,
+            game=game,
+            settings=settings,
+            run_id=run_id,
+            takeover=takeover,
+            log_event=log_event,
+        )
+
+    return make
+
+
+@contextmanager
+def logged_to(path: Path) -> Iterator[None]:
+    """Within the block, what training and its workers have to say is written to the file at ``path`` too, and the
+    error that ends it.
+    """
+    logging.raiseExceptions = False  # a full disk would print a traceback per line
+    logger = package_logger()
+    level, handlers = logger.level, list(logger.handlers)
+    log_also_to(logger, logging.FileHandler(path, encoding="utf-8"))
+    logger.setLevel(logging.INFO)
+    try:
+        yield
+    except BaseException:
+        log.info("the run ends", exc_info=True)
+        raise
+    finally:
+        logger.setLevel(level)
+        for handler in set(logger.handlers) - set(handlers):
+            logger.removeHandler(handler)
+            handler.close()
