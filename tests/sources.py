@@ -3,6 +3,7 @@
 import ast
 import functools
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -57,18 +58,26 @@ def tree(path: Path) -> ast.Module:
 
 
 @functools.cache
-def imported_modules(path: Path) -> tuple[str, ...]:
+def imported_modules(path: Path, *, at_run_time: bool = False) -> tuple[str, ...]:
     """Return each module that the file imports anywhere in it, dotted; for ``from a import b`` both ``a`` and
-    ``a.b``.
+    ``a.b``. At run time, what is for type checkers alone is not imported.
     """
     found: list[str] = []
-    for node in ast.walk(tree(path)):
+    for node in nodes_at_run_time(tree(path)) if at_run_time else ast.walk(tree(path)):
         if isinstance(node, ast.Import):
             found += (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0 and node.module, f"{relative(path)}: line {node.lineno}: imports are absolute"
             found += (node.module, *(f"{node.module}.{alias.name}" for alias in node.names))
     return tuple(found)
+
+
+def nodes_at_run_time(node: ast.AST) -> Iterator[ast.AST]:
+    """Yield the nodes of a tree, without those below ``if TYPE_CHECKING:``."""
+    yield node
+    for child in ast.iter_child_nodes(node):
+        if not (isinstance(child, ast.If) and isinstance(child.test, ast.Name) and child.test.id == "TYPE_CHECKING"):
+            yield from nodes_at_run_time(child)
 
 
 @functools.cache
@@ -79,7 +88,7 @@ def project_file(module: str) -> Path | None:
 
 
 @functools.cache
-def imported_files(path: Path) -> frozenset[Path]:
+def imported_files(path: Path, *, at_run_time: bool = False) -> frozenset[Path]:
     """Return the project files that the file imports directly."""
-    files = {project_file(module) for module in imported_modules(path)}
+    files = {project_file(module) for module in imported_modules(path, at_run_time=at_run_time)}
     return frozenset(file for file in files if file and file != path)

@@ -45,6 +45,7 @@ COMMANDS = {
     "takeover": "have the running Coach take workers from another Coach",
     "status": "show the workers, as the Coach or else the machines report them",
     "logs": "show the ends of workers' logs",
+    "wheel": "write what a worker runs as a wheel, for pip",
     "gather-logs": "copy the logs of workers to this machine: into a new folder in DIR for each machine",
 }
 ABOUT_ALL = ("check", "bootstrap", "status", "logs", "gather-logs")  # without names, these are about all workers
@@ -64,9 +65,9 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
             port = as_setting("distributed.workers.port")
             add("--port", type=port, help="port of its SSH server (default: from ~/.ssh/config)")
             add("--key-path", help="private key (default: from ~/.ssh/config)")
-        if command == "gather-logs":
-            add("folder", type=Path, metavar="DIR", help="where the logs are copied to")
-        if command != "add":
+        if command in ("gather-logs", "wheel"):
+            add("folder", type=Path, metavar="DIR", help="where it is written to; created if missing")
+        if command not in ("add", "wheel"):
             which = "workers, machines or groups"
             every = command in ABOUT_ALL
             add(
@@ -84,7 +85,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
         if command == "gather-logs":
             end = "the end of a larger log is copied (default: %(default)s)"
             add("--log-megabytes", type=whole(1, 15), default=LOG_MEGABYTES, metavar="N", help=end)
-        if command != "add":
+        if command not in ("add", "wheel"):
             most = "the most machines to be connected to at a time (default: %(default)s)"
             add("--at-once", type=whole(1, 256), default=AT_ONCE, metavar="N", help=most)
     return parser.parse_args(with_command_first(sys.argv[1:] if argv is None else argv))
@@ -145,6 +146,9 @@ def run_command(machines: SSHConnector, arguments: argparse.Namespace, show: Cal
                 arguments.host, arguments.user, name=arguments.name, port=arguments.port, key_path=arguments.key_path
             )
         )
+        return 0
+    if arguments.command == "wheel":
+        show(machines.write_wheel(arguments.folder))
         return 0
     names, at_once = arguments.names, arguments.at_once
     match arguments.command:

@@ -10,6 +10,7 @@ import runpy
 import shlex
 import sys
 from dataclasses import dataclass
+from importlib.util import find_spec
 
 from keima import __version__
 from keima.base.system.command_line import COMPLETING, CommandLine
@@ -76,6 +77,9 @@ def main() -> int:
 def run_verb(verb: str, words: list[str]) -> int:
     """Run the program of a verb with these words; returns its exit code."""
     sys.argv = [f"keima {verb}", *VERBS[verb].words, *words]
+    if find_spec(VERBS[verb].module) is None:  # the wheel that a main node sends to its workers
+        print(f"keima {verb}: this is a worker's part of Keima, which has `keima worker` alone", file=sys.stderr)
+        return 2
     runpy.run_module(VERBS[verb].module, run_name="__main__")
     return 0
 

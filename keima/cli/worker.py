@@ -31,9 +31,9 @@ from keima.base.system.command_line import CommandLine
 from keima.base.system.logs import log_to
 from keima.base.system.signals import heeds_hangup, leave_lost_terminal
 from keima.cluster.agent.process import CommandFailed, claim, let_go, locked
-from keima.cluster.machines.release import WORKER_CLASS
 from keima.config.flags import whole
 from keima.games import GAMES
+from keima.worker import WORKER_CLASS
 
 log = logging.getLogger("start_worker")
 
@@ -64,7 +64,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         if arguments.scheduled:
             forget_ended(folder)
-        other = claim(folder, [str(argument) for argument in sys.argv])
+        other = claim(folder, sys.orig_argv)
     except (OSError, CommandFailed) as error:
         log.error("the worker cannot start: %s", error)
         return 2
@@ -171,7 +171,7 @@ def play(folder: Path, worker_class: str, *, device: str) -> None:
         use_threads(1)  # one thread per process scales better than several threads in one
     kind = load_worker_class(worker_class)
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    other = claim(folder, sys.argv)  # again: the imports take seconds, in which the folder may be deleted
+    other = claim(folder, sys.orig_argv)  # again: the imports take seconds, in which the folder may be deleted
     if other is not None:
         raise RuntimeError(f"{folder} was deleted and created again, and has another worker: process {other}")
     worker = kind(folder)

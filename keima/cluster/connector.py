@@ -28,7 +28,7 @@ from keima.cluster.machines import machine as remote
 from keima.cluster.machines.bootstrap import POLL_SECONDS, bootstrap_steps
 from keima.cluster.machines.check import Finding, findings, in_the_way, worker_slots
 from keima.cluster.machines.logs import gather_logs
-from keima.cluster.machines.release import WorkerRequirements, worker_requirements
+from keima.cluster.machines.release import WorkerRequirements, pack_code, wheel_name, worker_requirements
 from keima.cluster.machines.worker_list import add_worker, remove_worker
 from keima.cluster.ssh import ssh_transport as ssh
 from keima.cluster.ssh.errors import ClusterError, RemoteFailure, Unreachable
@@ -460,6 +460,15 @@ class SSHConnector:
         """Return outcomes in the order of the settings."""
         found = {outcome.machine: outcome for outcome in outcomes}
         return [found[chosen.machine.name] for chosen in self.chosen(names)]
+
+    def write_wheel(self, folder: Path) -> str:
+        """Write what a worker runs as a wheel into ``folder``, which is created if missing; see ``release``."""
+        required = self._required()
+        path = folder / wheel_name(required.code_hash)
+        with _said():
+            folder.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(pack_code(required, self._root))
+        return f"{path}: what a worker runs; pip install brings the packages that it needs"
 
     def _settings(self) -> DistributedSettings:
         with _said():

@@ -1,6 +1,6 @@
 """The worker: a program that watches its folder, plays with the newest model, and hands over its games.
 
-Subclasses start with ``from training.worker import Worker``, which imports torch.
+Subclasses start with ``from keima import Worker``, which imports torch.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from keima.worker.loop import Worker
 
-__all__ = ["Worker"]
+__all__ = ["WORKER_CLASS", "Worker"]
+
+WORKER_CLASS = "keima.worker.Worker"  # that a config names by default
 
 
 if not TYPE_CHECKING:  # a type checker would accept any name

@@ -151,7 +151,7 @@ def outdated_code(scene: Scene, host: Host) -> Iterator[Sign | None]:
     # If another fault has filled the disk, the file is cut short, which also makes it another version.
     file.write_bytes(ours + b"\n# Another version.\n")
     host.kill_sshd()
-    host.kill("start_worker.py")
+    host.kill("keima/__main__.py")
     host.start_sshd()
     yield None
     file.write_bytes(ours)
@@ -163,7 +163,7 @@ def outdated_code(scene: Scene, host: Host) -> Iterator[Sign | None]:
 @fault(WORKER, lasts=False, weight=4)
 def kill_worker(scene: Scene, host: Host) -> Iterator[Sign | None]:
     replaced = scene.is_replaced(host)
-    host.kill("start_worker.py")
+    host.kill("keima/__main__.py")
     yield replaced
 
 
@@ -196,7 +196,15 @@ def delete_folder(scene: Scene, host: Host) -> Iterator[Sign | None]:
 @fault(WORKER, lasts=False)
 def second_worker(scene: Scene, host: Host) -> Iterator[Sign | None]:
     """A second worker is started by hand in the same folder."""
-    line = [host.python, "keima/start_worker.py", "--folder", f"keima/workers/{host.name}", "--log", "second.log"]
+    line = [
+        host.python,
+        "keima/keima/__main__.py",
+        "worker",
+        "--folder",
+        f"keima/workers/{host.name}",
+        "--log",
+        "second.log",
+    ]
     host.run(["setsid", "-f", *line])
     yield None
 
@@ -217,7 +225,7 @@ def damage_inbox(scene: Scene, host: Host) -> Iterator[Sign | None]:
         yield None
         return
     replaced = scene.is_replaced(host)
-    host.kill("start_worker.py")
+    host.kill("keima/__main__.py")
     yield replaced
 
 

@@ -8,15 +8,16 @@ from pathlib import Path
 
 import pytest
 
+from keima.cluster.machines.bootstrap import MAKE_ENVIRONMENT
 from tests.sources import ROOT
 
 PYTHON = """#!/bin/sh
-case "$*" in *"pip install"*) echo "$@" >>"$ASKED";; esac
+case "$*" in *"pip install"*) echo "$@" >>"$ASKED"; echo "${PIP_CONSTRAINT:-none}" >>"$ASKED.constraint";; esac
 """
 OPTIONS = "-m pip install --quiet --disable-pip-version-check --only-binary=:all:"
 INDEX = "https://torch.example/cpu"
-PACKAGES = f"{OPTIONS} -r requirements.txt -c requirements.lock"
-KEIMA = f"{OPTIONS} --no-deps --editable ."
+PACKAGES = f"{OPTIONS} -r requirements.txt"
+KEIMA = "-m pip install --quiet --disable-pip-version-check --no-deps --editable ."
 
 
 @pytest.fixture
@@ -25,6 +26,8 @@ def checkout(tmp_path: Path) -> Path:
     (tmp_path / "scripts").mkdir()
     (tmp_path / ".venv" / "bin").mkdir(parents=True)
     shutil.copy(ROOT / "scripts" / "setup.sh", tmp_path / "scripts")
+    (tmp_path / MAKE_ENVIRONMENT).parent.mkdir(parents=True)
+    shutil.copy(ROOT / MAKE_ENVIRONMENT, tmp_path / MAKE_ENVIRONMENT)
     for name in ("requirements.txt", "requirements.lock", "pyproject.toml"):
         shutil.copy(ROOT / name, tmp_path)
     python = tmp_path / ".venv" / "bin" / "python"
@@ -53,6 +56,7 @@ def torch() -> str:
 def test_one_file_has_everything_that_training_needs_including_torch(checkout: Path) -> None:
     assert torch()
     assert asked_of_pip(checkout) == [PACKAGES, KEIMA]
+    assert set((checkout / "asked.constraint").read_text().splitlines()) == {"requirements.lock"}
 
 
 def test_torch_is_installed_first_and_alone_from_its_own_index(checkout: Path) -> None:
@@ -72,9 +76,11 @@ def test_installed_packages_are_not_requested_again_until_the_file_changes(check
 
 
 def test_a_machine_that_gets_wheels_installs_the_packages_alone(checkout: Path) -> None:
-    wheels = checkout / "wheels"
-    offline = "--no-index --find-links={} -r requirements.txt -c requirements.lock"
-    assert asked_of_pip(checkout, KEIMA_WHEELS=str(wheels)) == [f"{OPTIONS} {offline.format(wheels)}"]
+    asked, wheels = checkout / "asked", checkout / "wheels"
+    environment = {"PATH": os.environ["PATH"], "ASKED": str(asked), "KEIMA_WHEELS": str(wheels)}
+    line = ["sh", MAKE_ENVIRONMENT, "requirements.txt"]
+    subprocess.run(line, cwd=checkout, env=environment, check=True, capture_output=True)
+    assert asked.read_text() == f"{OPTIONS} --no-index --find-links={wheels} -r requirements.txt\n"
 
 
 def test_the_requirements_files_are_those_that_the_project_and_its_lock_make() -> None:

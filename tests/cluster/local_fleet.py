@@ -12,25 +12,20 @@ from keima.cluster.fleet.backend import Fleet
 from keima.cluster.local.processes import PRELOADED, play_in_folder
 from keima.cluster.machines.machine import WorkerSlot, worker_place
 from keima.cluster.machines.process_manager import ProcessManager, ProcessStatus, RemoteProcessManager
-from keima.cluster.machines.release import WORKER_CLASS, worker_requirements
+from keima.cluster.machines.release import worker_requirements
 from keima.cluster.ssh.errors import Unreachable
 from keima.cluster.ssh.transport import Completed, Entry, LocalTransport, Stream, Transport
 from keima.config.schema import Settings, WorkerSettings
+from keima.worker import WORKER_CLASS
 from keima.worker.worker_folder import WorkerFolder
 from tests.small_run import GAME, small_settings
 from tests.sources import ROOT
-
-OURS = (
-    *("keima", "scripts", "start_worker.py"),
-    *("requirements.txt", "requirements-openspiel.txt"),
-)
 
 
 def make_host(root: Path) -> Path:
     """Make the folder of a machine that already has our code."""
     root.mkdir(parents=True)
-    for name in OURS:
-        (root / name).symlink_to(ROOT / name)
+    (root / "keima").symlink_to(ROOT / "keima")
     return root
 
 

@@ -47,14 +47,13 @@ while True:
 def make_project(root: Path, *, worker: str = WORKER, module: str = "") -> Path:
     """A project in ``root`` that has a file of each kind."""
     files = {
-        "start_worker.py": worker,
+        "keima/__main__.py": worker,
         "keima/games/__init__.py": "",
-        "keima/deep/worker.py": "x = 1\n",
-        "keima/table.npz": "data",
+        "keima/search/worker.py": "x = 1\n",
+        "keima/data/table.npz": "data",
         "keima/cluster/__init__.py": "",
         "keima/config/__init__.py": "",
-        "requirements.txt": "",
-        "scripts/setup.sh": "true\n",
+        "keima/cluster/agent/make_environment.sh": "true\n",
     }
     if module:
         files[f"{module}.py"] = "class CustomWorker: ...\n"

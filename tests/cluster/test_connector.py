@@ -592,6 +592,31 @@ def test_importing_it_leaves_the_import_path_unchanged() -> None:
     assert run("-c", script, cwd=ROOT).returncode == 0
 
 
+def test_several_machines_and_groups_are_removed_and_restarted_by_one_command(
+    desktop: Desktop, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("first", "second", "third", "fourth"):
+        assert desktop.types("add", f"{name}.invalid", "me") == 0
+    settings = yaml.safe_load(desktop.config.read_text())
+    for machine in settings["distributed"]["workers"][1:3]:
+        machine["group"] = "attic"
+    desktop.config.write_text(yaml.safe_dump(settings))
+    assert desktop.types("restart", "attic", "first") == 1
+    said = capsys.readouterr().out
+    assert all(f"✗ {name}: " in said for name in ("first", "second", "third")) and "✗ fourth" not in said
+    assert desktop.types("remove", "attic", "first") == 0
+    assert desktop.names() == ["fourth"]
+    assert desktop.types("--remove", "fourth", "nowhere") == 1
+    assert desktop.names() == [] and "✗ " in capsys.readouterr().out
+
+
+def test_the_workers_wheel_is_written_for_pip(desktop: Desktop, capsys: pytest.CaptureFixture[str]) -> None:
+    assert desktop.types("wheel", str(desktop.folder / "wheels")) == 0
+    (wheel,) = (desktop.folder / "wheels").iterdir()
+    assert capsys.readouterr().out.startswith(f"{wheel}: what a worker runs")
+    assert wheel.name.startswith("keima-") and wheel.suffix == ".whl"
+
+
 @pytest.mark.medium
 def test_its_help_names_every_command() -> None:
     said = run(str(PROGRAM), "--help", cwd=ROOT).stdout

@@ -14,8 +14,8 @@ from typing import Any
 import yaml
 
 from keima.cli.audit import Audit, audit
-from keima.cluster.agent.code import extract
-from keima.cluster.machines.release import pack_code
+from keima.cluster.agent.code import extract_wheel
+from keima.cluster.machines.release import pack_code, worker_requirements
 from keima.data.ledger import read_ledger
 from keima.paths import CACHE
 from tests.lab.hosts import Host, Hosts
@@ -149,9 +149,9 @@ class Driver(Program):
         }
 
     def _clone(self, host: Host) -> None:
-        archive = host.home / "code.tar.gz"
-        archive.write_bytes(pack_code(self.checkout, WORKER_CLASS))
-        extract(archive, host.home / "keima")
+        archive = host.home / "code.whl"
+        archive.write_bytes(pack_code(worker_requirements(WORKER_CLASS, root=self.checkout), self.checkout))
+        extract_wheel(archive, host.home / "keima")
         _give_to_user(host, host.home / "keima")
 
     # The program.
@@ -290,7 +290,7 @@ def in_time(seconds: float) -> float:
 
 def _is_worker(pid: int) -> bool:
     words = command_line(pid).split()
-    return len(words) > 2 and words[1].endswith("start_worker.py") and "--folder" in words
+    return len(words) > 2 and words[1].endswith("keima/__main__.py") and "--folder" in words
 
 
 def _give_to_user(host: Host, path: Path) -> None:

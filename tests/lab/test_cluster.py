@@ -101,7 +101,7 @@ def test_only_the_ssh_server_listens_on_a_machine(cluster: Driver) -> None:
 def test_a_second_start_never_makes_a_second_worker(cluster: Driver) -> None:
     host = cluster.hosts[1]
     before = one_process(cluster, host)
-    line = [host.python, "keima/start_worker.py", "--folder", f"keima/workers/{host.name}"]
+    line = [host.python, "keima/keima/__main__.py", "worker", "--folder", f"keima/workers/{host.name}"]
     assert host.run(line, seconds=60.0).returncode == ALREADY_RUNNING
     assert one_process(cluster, host) == before
 
@@ -227,7 +227,7 @@ def test_a_killed_worker_is_restarted_and_reported(cluster: Driver) -> None:
     host = cluster.hosts[1]
     told = f"{host.name}: its process has ended and is started again"
     before = cluster.log.read_text().count(told)
-    (killed,) = host.kill("start_worker.py")
+    (killed,) = host.kill("keima/__main__.py")
     cluster.wait(lambda: cluster.log.read_text().count(told) > before, "the log to name it")
     cluster.wait(lambda: cluster.worker_processes(host) not in ([], [killed]), "another process")
     cluster.wait_until_all_play()

@@ -127,7 +127,7 @@ def test_a_worker_that_dies_at_once_is_given_up_with_its_log_until_the_fault_is_
     starts = f"{host.name}: its process has ended and is started again"
     (host.home / BROKEN).touch()
     before = cluster.log.read_text().count(starts)
-    host.kill("start_worker.py")
+    host.kill("keima/__main__.py")
     cluster.wait(lambda: cluster.marks()[host.name] == "Error", "it to be given up", seconds=2 * PATIENCE)
     text = " ".join(status_text(cluster).split())
     assert f"ended {STARTS} times in 10 minutes" in text and "libgo.so.9: cannot open shared object file" in text

@@ -1,6 +1,6 @@
 """The code on a worker's machine: its files, its hash, and the releases that bootstrap puts there.
 
-Like all of ``distributed/remote``, it runs on a worker's machine before anything is installed: standard library only.
+Like all of this folder, it runs on a worker's machine before anything is installed: standard library only.
 """
 
 from __future__ import annotations
@@ -9,14 +9,42 @@ import hashlib
 import os
 import shutil
 import tarfile
+import zipfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from keima.cluster.agent.process import CommandFailed, elsewhere, locked, running
 
-FOLDERS = ("keima",)  # of code that a worker runs
-SUFFIXES = (".py", ".npz")
-FILES = ("start_worker.py", "requirements.txt", "requirements-openspiel.txt", "scripts/setup.sh")
+# What a worker runs. A change of anything else leaves its releases as they are.
+ROOMS = (
+    "base",
+    "cluster/agent",
+    "cluster/ssh",
+    "compilation",
+    "config",
+    "data",
+    "evaluation",
+    "games",
+    "networks",
+    "search",
+    "self_play",
+    "worker",
+)
+MODULES = (
+    "__init__",
+    "__main__",
+    "paths",
+    "cli/__init__",
+    "cli/main",
+    "cli/worker",
+    "cluster/__init__",
+    "cluster/ray/__init__",
+    "cluster/ray/seat",
+)
+PROGRAM = "keima/__main__.py"  # ``PROGRAM worker`` plays
+SUFFIXES = (".py", ".npz", ".sh")
+NO_CODE = ("__pycache__", "templates")  # folders of these names
 COMPLETE_MARK = ".whole"  # marks a complete release
 RELEASES = "releases"
 KEEP_RELEASES = 2
@@ -24,31 +52,45 @@ LOCK_SECONDS = 4.0
 MOST_UNPACKED = 256 * 2**20  # bytes
 
 
-def code_files(root: Path, extra: str = "") -> list[str]:
-    """Return the files that a worker runs, relative to ``root``, sorted; ``extra`` is a module or package of the
-    user's.
+def code_files(root: Path, extra: str = "", own: Path | None = None) -> list[tuple[str, Path]]:
+    """Return the files that a worker runs: their names in a release, sorted, and where they are.
+
+    Args:
+        root: the folder of the package, such as a checkout or a release.
+        extra: a module or package of the user's.
+        own: the folder that it is in; by default ``root``.
     """
-    found = [path for folder in FOLDERS for path in (root / folder).rglob("*")]
+    package = root / "keima"
+    found = [path for room in ROOMS for path in (package / room).rglob("*")]
+    found += [package / f"{module}.py" for module in MODULES]
+    files = dict(_named(found, root))
     if extra:
-        found += [root / f"{extra}.py", *(root / extra).rglob("*")]
-    names = [path.relative_to(root) for path in found if path.suffix in SUFFIXES and path.is_file()]
-    shown = {name.as_posix() for name in names if not any(part.startswith((".", "__pycache__")) for part in name.parts)}
-    return sorted(shown | {name for name in FILES if (root / name).is_file()})
+        own = own or root
+        files.update(_named([own / f"{extra}.py", *(own / extra).rglob("*")], own))
+    return sorted(files.items())
 
 
-def code_hash(root: Path, extra: str = "") -> str:
+def _named(paths: list[Path], root: Path) -> Iterator[tuple[str, Path]]:
+    """Yield code among files, each with its name relative to ``root``."""
+    for path in paths:
+        parts = path.relative_to(root).parts
+        if path.suffix in SUFFIXES and path.is_file() and not any(part in NO_CODE or part[0] == "." for part in parts):
+            yield "/".join(parts), path
+
+
+def code_hash(root: Path, extra: str = "", own: Path | None = None) -> str:
     """Return the hash of the ``code_files``; empty if there is no code."""
-    names = code_files(root, extra)
-    if "start_worker.py" not in names:
+    files = code_files(root, extra, own)
+    if PROGRAM not in dict(files):
         return ""
     digest = hashlib.sha256()
-    for name in names:
-        digest.update(f"{hashlib.sha256((root / name).read_bytes()).hexdigest()} {name}\n".encode())
+    for name, path in files:
+        digest.update(f"{hashlib.sha256(path.read_bytes()).hexdigest()} {name}\n".encode())
     return digest.hexdigest()[:16]
 
 
 def unpack_release(request: dict[str, Any]) -> dict[str, Any]:
-    """Create the release ``hash`` from ``archive``, and delete releases that no worker needs."""
+    """Create the release ``hash`` from the wheel ``archive``, and delete releases that no worker needs."""
     archive, name, extra = Path(request["archive"]), request["hash"], request["extra"]
     releases = Path(RELEASES)
     releases.mkdir(exist_ok=True, mode=0o700)
@@ -58,7 +100,7 @@ def unpack_release(request: dict[str, Any]) -> dict[str, Any]:
             shutil.rmtree(left, ignore_errors=True)
         already = (target / COMPLETE_MARK).exists() and code_hash(target, extra) == name
         if not already:
-            extract(archive, part)
+            extract_wheel(archive, part)
             found = code_hash(part, extra)
             if found != name:
                 raise CommandFailed(f"the code that arrived has the hash {found or 'of no code'} instead of {name}")
@@ -88,6 +130,19 @@ def unpack_cache(request: dict[str, Any]) -> dict[str, Any]:
         shutil.rmtree(part, ignore_errors=True)
         archive.unlink()
     return {"new": len(new)}
+
+
+def extract_wheel(archive: Path, folder: Path) -> None:
+    """Unpack a wheel's files, none of them outside ``folder``."""
+    with zipfile.ZipFile(archive) as wheel:
+        if sum(member.file_size for member in wheel.infolist()) > MOST_UNPACKED:
+            raise CommandFailed(f"{archive} is larger than a release can be")
+        for member in wheel.infolist():
+            name = Path(member.filename)
+            if member.is_dir() or name.is_absolute() or ".." in name.parts:
+                raise CommandFailed(f"{archive} holds {member.filename!r}, which does not belong into a release")
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name).write_bytes(wheel.read(member))
 
 
 def extract(archive: Path, folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""Our program for workers' machines, ``distributed/remote``: packed into one file, put there, and launched."""
+"""Our program for workers' machines, this folder: packed into one file, put there, and launched."""
 
 import functools
 import hashlib
@@ -9,7 +9,7 @@ from keima.cluster.ssh.transport import Transport
 from keima.paths import PACKAGE
 
 PYTHON = "python3"  # of a machine for which the config names none
-PYTHONS = (PYTHON, *(f"python3.{minor}" for minor in range(14, 10, -1)))  # as scripts/setup.sh looks for them
+PYTHONS = (PYTHON, *(f"python3.{minor}" for minor in range(14, 10, -1)))  # as make_environment.sh looks for them
 VENV_PYTHON = ".venv/bin/python"  # of a clone, and of earlier versions
 MODULES = ("__init__", "program", "code", "inspection", "look", "owner", "process", "serve")
 REMOTE_PROGRAM = tuple(f"cluster/agent/{name}.py" for name in MODULES)

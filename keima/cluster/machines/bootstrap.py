@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from keima.cluster.agent.code import PROGRAM
 from keima.cluster.agent.packing import install_remote
 from keima.cluster.machines import wheels
 from keima.cluster.machines.check import Finding, findings, refuse, worker_slots
@@ -28,7 +29,7 @@ from keima.cluster.machines.machine import (
     slot_environment,
     understood,
 )
-from keima.cluster.machines.release import WorkerRequirements, pack_code, worker_requirements
+from keima.cluster.machines.release import WorkerRequirements, pack_code, wheel_name, worker_requirements
 from keima.cluster.machines.wheels import Wheel
 from keima.cluster.ssh.errors import Refused, RemoteFailure
 from keima.cluster.ssh.transport import Transport
@@ -38,6 +39,7 @@ from keima.paths import SOURCE
 JOBS = ".remote/jobs"  # the places of the long steps
 REHEARSAL = f"{JOBS}/rehearsal"
 REHEARSAL_GAME = "tic_tac_toe"
+MAKE_ENVIRONMENT = "keima/cluster/agent/make_environment.sh"  # in a release
 JOB_LOG = "logs/bootstrap.log"
 # Runs a command at a place and writes its exit code there.
 WITH_EXIT_CODE = (
@@ -75,7 +77,7 @@ def bootstrap(
         required: the code and packages that it must have.
         pip: where it gets the packages.
         game: the game of the rehearsal.
-        root: the checkout whose code is sent.
+        root: the folder of the package that is sent.
         sleep: waits for a number of seconds.
 
     Raises:
@@ -111,7 +113,7 @@ def bootstrap_steps(
     lacking = [each for each in checked if each.what == "packages" and not each.ok]
     if lacking and own_python(machine) and found.python and found.python.environment:
         refuse(transport.worker, lacking, named=True)  # the user's own environment is theirs to change
-    sent = choose_wheels(transport, found, pip, required, root) if lacking else []
+    sent = choose_wheels(transport, found, pip, required) if lacking else []
     if lacking:
         refuse(transport.worker, [room_for_environment(found, machine, pip, sent)], named=True)
     if found.folder_of(required.code_hash) is None:
@@ -132,8 +134,8 @@ def bootstrap_steps(
 
 def send_code(transport: Transport, machine: WorkerSettings, required: WorkerRequirements, root: Path) -> int:
     """Create our release on the machine; return how many bytes were sent."""
-    archive = f".remote/{required.code_hash}.tar.gz"
-    packed = pack_code(root, required.worker_class)
+    archive = f".remote/{wheel_name(required.code_hash)}"
+    packed = pack_code(required, root)
     transport.put(packed, archive)
     call(
         transport,
@@ -145,9 +147,7 @@ def send_code(transport: Transport, machine: WorkerSettings, required: WorkerReq
     return len(packed)
 
 
-def choose_wheels(
-    transport: Transport, found: Probe, pip: PipSettings, required: WorkerRequirements, root: Path
-) -> list[Wheel]:
+def choose_wheels(transport: Transport, found: Probe, pip: PipSettings, required: WorkerRequirements) -> list[Wheel]:
     """Return the wheels to send; none if the machine gets the packages from an index.
 
     Raises:
@@ -156,9 +156,9 @@ def choose_wheels(
     if not pip.wheels:
         return []
     assert found.python is not None
-    files = [root / name for name in required.files]
+    python, machine = found.python.version, found.machine
     try:
-        return wheels.fitting_wheels(Path(pip.wheels), files, version=found.python.version, machine=found.machine)
+        return wheels.fitting_wheels(Path(pip.wheels), required.pins, version=python, machine=machine)
     except wheels.NoWheels as error:
         what, _, remedy = str(error).partition("; ")
         raise Refused(transport.worker, what, remedy) from error
@@ -197,9 +197,10 @@ def make_environment(
     folder = found.folder_of(required.code_hash)
     environment, shelf = required.environment, wheels_folder(required)
     yield from send_wheels(transport, sent, shelf)
-    for name in required.files:
-        transport.remove(f"{environment}/installed-{name}")  # this file says that the packages are installed
-    argv = ["sh", f"{folder}/scripts/setup.sh", *required.files]
+    listed = f".remote/{environment.rpartition('/')[2]}.txt"
+    transport.put("".join(f"{pin}\n" for pin in required.pins).encode(), listed)
+    transport.remove(f"{environment}/installed-{Path(listed).name}")  # it says that the packages are installed
+    argv = ["sh", f"{folder}/{MAKE_ENVIRONMENT}", listed]
     env = {**pip.variables, **machine.env, "KEIMA_VENV": f"{found.root}/{environment}"}
     env |= {"KEIMA_WHEELS": f"{found.root}/{shelf}"} if sent else {}
     if found.python:
@@ -251,7 +252,7 @@ def play_rehearsal(
         return
     yield from hand_over_compiled(transport, machine, found)
     yield "plays a rehearsal; first it compiles what is not compiled there yet, which takes minutes"
-    argv = [found.python.path, f"{folder}/start_worker.py", "--rehearse", game]
+    argv = [found.python.path, f"{folder}/{PROGRAM}", "worker", "--rehearse", game]
     argv += [] if slot.gpu is None else ["--gpu", str(slot.gpu)]
     env = slot_environment(slot, machine)
     yield from long_step(transport, place, argv, env, "the rehearsal", machine=machine, required=required)

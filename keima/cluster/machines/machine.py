@@ -15,6 +15,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 
 from keima.base import text as texts
 from keima.cluster.agent.client import LOG_IN, AgentTransport
+from keima.cluster.agent.code import PROGRAM
 from keima.cluster.agent.packing import PYTHON, PYTHONS, VENV_PYTHON, install_remote, launch_line
 from keima.cluster.machines.release import WorkerRequirements
 from keima.cluster.ssh.errors import Refused, RemoteFailure
@@ -213,7 +214,8 @@ def start(
         raise Refused(transport.worker, f"the machine is without {lacks}", remedy_bootstrap(required, transport.worker))
     argv = [
         probe.python.path,
-        f"{folder}/start_worker.py",
+        f"{folder}/{PROGRAM}",
+        "worker",
         "--folder",
         worker_place(slot.name),
         "--log",

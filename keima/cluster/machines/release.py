@@ -1,25 +1,29 @@
-"""The code and packages that a worker must have: this checkout's code as an archive named by its hash, and package
-versions.
+"""The code and packages that a worker must have: a wheel of this package, named by its hash, and package versions.
+
+The wheel has what a worker runs, and its metadata require what a worker imports. SSH, Slurm and Ray unpack it into a
+release; pip can install it.
 """
 
-import gzip
+import base64
 import hashlib
 import io
 import sys
-import tarfile
-from collections.abc import Sequence
+import zipfile
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
 
+from keima import __version__
 from keima.cluster.agent import code as remote_code
-from keima.paths import SOURCE
+from keima.paths import SOURCE, workspace
+from keima.worker import WORKER_CLASS
 
-WORKER_CLASS = "keima.worker.Worker"
-REQUIREMENTS = "requirements.txt"
-OPENSPIEL_REQUIREMENTS = "requirements-openspiel.txt"  # in addition, for OpenSpiel's games
-ENVIRONMENTS = "environments"  # on a machine, each in a folder named by its requirements
+ENVIRONMENTS = "environments"  # on a machine, each in a folder named by its packages
 PACKAGES = ("numba", "numpy", "pydantic", "PyYAML", "safetensors", "torch", "zstandard")  # that a worker imports
+OPENSPIEL = "open_spiel"  # too, for OpenSpiel's games
+WHEEL = "Wheel-Version: 1.0\nGenerator: keima\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+ENTRY_POINTS = "[console_scripts]\nkeima = keima.cli.main:main\n"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,9 +34,17 @@ class WorkerRequirements:
     extra: str = ""  # the module or package of the user's own worker class
     worker_class: str = WORKER_CLASS
     packages: dict[str, str] = field(default_factory=dict)  # versions by name
-    files: tuple[str, ...] = (REQUIREMENTS,)  # that name the packages
-    environment: str = f"{ENVIRONMENTS}/default"  # where bootstrap installs them
     config: Path | None = None  # the settings file that lists the machines, for messages
+
+    @property
+    def pins(self) -> list[str]:
+        """The packages as pip is told them; builds, such as +cpu, do not matter."""
+        return [f"{name}=={version.partition('+')[0]}" for name, version in sorted(self.packages.items())]
+
+    @property
+    def environment(self) -> str:
+        """The folder where bootstrap installs them: those who need the same packages share it, and no others do."""
+        return f"{ENVIRONMENTS}/{hashlib.sha256(' '.join(self.pins).encode()).hexdigest()[:12]}"
 
 
 def worker_requirements(
@@ -43,25 +55,20 @@ def worker_requirements(
     Args:
         worker_class: the class that plays.
         game: the name of the game that is played; OpenSpiel's need its package.
-        root: the checkout.
+        root: the folder of the package.
         config: the settings file that lists the machines.
 
     Raises:
-        ValueError: the worker class is in no file beside the project's own, or OpenSpiel is not installed here.
+        ValueError: the worker class is in no file of the user's, or OpenSpiel is not installed here.
     """
-    extra = own_module(worker_class, root)
     packages = {name: metadata.version(name) for name in PACKAGES}
-    files: tuple[str, ...] = (REQUIREMENTS,)
     if game == "openspiel":
-        packages["open_spiel"] = openspiel_version()
-        files += (OPENSPIEL_REQUIREMENTS,)
+        packages[OPENSPIEL] = openspiel_version()
     return WorkerRequirements(
         code_hash=worker_code_hash(root, worker_class),
-        extra=extra,
+        extra=own_module(worker_class, root),
         worker_class=worker_class,
         packages=packages,
-        files=files,
-        environment=environment_folder(root, files),
         config=config,
     )
 
@@ -73,47 +80,82 @@ def openspiel_version() -> str:
         ValueError: it is not installed.
     """
     try:
-        return metadata.version("open_spiel")
+        return metadata.version(OPENSPIEL)
     except metadata.PackageNotFoundError as error:
-        remedy = f"{sys.executable} -m pip install -r {OPENSPIEL_REQUIREMENTS}"
+        remedy = f"{sys.executable} -m pip install {OPENSPIEL}"
         raise ValueError(f"the config's game is OpenSpiel's, which is not installed here: run `{remedy}`") from error
 
 
-def environment_folder(root: Path, files: Sequence[str]) -> str:
-    """Return the folder of the environment: checkouts with the same requirements share it, and no others do."""
-    required = b"".join((root / name).read_bytes() for name in files if (root / name).is_file())
-    return f"{ENVIRONMENTS}/{hashlib.sha256(required).hexdigest()[:12]}"
-
-
 def own_module(worker_class: str, root: Path = SOURCE) -> str:
-    """Return the module or package in ``root`` of the user's own worker class; empty for one of the project's.
+    """Return the module or package of the user's own worker class; empty for one of the project's.
 
     Raises:
         ValueError: there is no such file.
     """
-    top = worker_class.partition(".")[0]
-    if top in (*remote_code.FOLDERS, "training"):
+    top, folder = worker_class.partition(".")[0], own_folder(root)
+    if top in ("keima", "training"):
         return ""
-    if not (root / f"{top}.py").is_file() and not (root / top).is_dir():
-        raise ValueError(
-            f"worker_class: {worker_class} would be in {root / top}.py, which does not exist; "
-            "put it there, beside start_main.py"
-        )
+    if not (folder / f"{top}.py").is_file() and not (folder / top).is_dir():
+        raise ValueError(f"worker_class: {worker_class} would be in {folder / top}.py, which does not exist")
     return top
+
+
+def own_folder(root: Path) -> Path:
+    """Return the folder of the user's own modules, for the package in ``root``."""
+    return workspace() if root == SOURCE else root
 
 
 def worker_code_hash(root: Path = SOURCE, worker_class: str = WORKER_CLASS) -> str:
     """Return the hash of the code that a worker runs; it is equal only if all of the code is."""
-    return remote_code.code_hash(root, own_module(worker_class, root))
+    return remote_code.code_hash(root, own_module(worker_class, root), own_folder(root))
 
 
-def pack_code(root: Path = SOURCE, worker_class: str = WORKER_CLASS) -> bytes:
-    """Return the code that a worker runs as a tar.gz; equal code gives equal bytes."""
+def wheel_name(code_hash: str) -> str:
+    """Return the name of the file of the wheel with this code."""
+    return f"keima-{__version__}+{code_hash}-py3-none-any.whl"
+
+
+def pack_code(required: WorkerRequirements, root: Path = SOURCE) -> bytes:
+    """Return the wheel with the code that a worker runs; equal code and packages give equal bytes.
+
+    Binary distribution format: https://packaging.python.org/en/latest/specifications/binary-distribution-format/
+    """
+    found = remote_code.code_files(root, required.extra, own_folder(root))
+    files = {name: path.read_bytes() for name, path in found}
+    version = f"{__version__}+{required.code_hash}"
+    about = f"keima-{version}.dist-info"
+    files[f"{about}/METADATA"] = "\n".join(
+        [
+            "Metadata-Version: 2.1",
+            "Name: keima",
+            f"Version: {version}",
+            "Summary: What a worker of Keima runs",
+            "Requires-Python: >=3.11",
+            *(f"Requires-Dist: {pin}" for pin in required.pins),
+            "",
+        ]
+    ).encode()
+    files[f"{about}/WHEEL"] = WHEEL.encode()
+    files[f"{about}/entry_points.txt"] = ENTRY_POINTS.encode()
+    files[f"{about}/RECORD"] = _record(files, about).encode()
+    return _zipped(files)
+
+
+def _record(files: Mapping[str, bytes], about: str) -> str:
+    """Return the list of a wheel's files, with hashes and sizes."""
+    lines = []
+    for name, content in files.items():
+        digest = base64.urlsafe_b64encode(hashlib.sha256(content).digest()).rstrip(b"=").decode()
+        lines.append(f"{name},sha256={digest},{len(content)}\n")
+    return "".join([*lines, f"{about}/RECORD,,\n"])
+
+
+def _zipped(files: Mapping[str, bytes]) -> bytes:
+    """Return an archive without times and owners."""
     packed = io.BytesIO()
-    with gzip.GzipFile(fileobj=packed, mode="wb", mtime=0) as zipped, tarfile.open(fileobj=zipped, mode="w") as tar:
-        for name in remote_code.code_files(root, own_module(worker_class, root)):
-            content = (root / name).read_bytes()
-            member = tarfile.TarInfo(name)
-            member.size, member.mode = len(content), 0o600
-            tar.addfile(member, io.BytesIO(content))
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in files.items():
+            member = zipfile.ZipInfo(name)
+            member.external_attr, member.compress_type = 0o644 << 16, zipfile.ZIP_DEFLATED
+            archive.writestr(member, content)
     return packed.getvalue()

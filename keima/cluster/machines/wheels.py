@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 WHEELS_FOLDER = "wheels"  # on the machine, until they are installed
-PIN = re.compile(r"^([A-Za-z0-9._-]+)==([^\s;#]+)", re.MULTILINE)  # a line of requirements.txt
 WHEEL_NAME = re.compile(
     r"(?P<name>[^-]+)-(?P<version>[^-]+)(-\d[^-]*)?-(?P<python>[^-]+)-(?P<abi>[^-]+)-(?P<platform>[^-]+)\.whl"
 )
@@ -32,12 +31,12 @@ class Wheel:
     size: int  # bytes
 
 
-def fitting_wheels(folder: Path, requirements: Sequence[Path], *, version: Sequence[int], machine: str) -> list[Wheel]:
+def fitting_wheels(folder: Path, pins: Sequence[str], *, version: Sequence[int], machine: str) -> list[Wheel]:
     """Return the wheels of a folder that fit a machine, smallest first.
 
     Args:
         folder: on this machine.
-        requirements: the files that name the packages.
+        pins: the packages, such as ``numpy==2.4.6``.
         version: the version of the machine's Python.
         machine: the kind of its processor, as ``uname -m`` prints it.
 
@@ -53,23 +52,21 @@ def fitting_wheels(folder: Path, requirements: Sequence[Path], *, version: Seque
         for path in wheels
         if (found := WHEEL_NAME.fullmatch(path.name))
     }
-    pins = PIN.findall("\n".join(path.read_text(encoding="utf-8") for path in requirements))
-    missing = [f"{name}=={pinned}" for name, pinned in pins if (_plain(name), pinned) not in have]
+    missing = [pin for pin in pins if (_plain(pin.partition("==")[0]), pin.partition("==")[2]) not in have]
     if missing:
         python = ".".join(map(str, version[:2]))
         what = f"{folder} has no wheels of {_few(missing)} for Python {python} on {machine}"
-        raise NoWheels(f"{what}; run here: {download(folder, requirements, version=version, machine=machine)}")
+        raise NoWheels(f"{what}; run here: {download(folder, pins, version=version, machine=machine)}")
     return sorted((Wheel(path, path.stat().st_size) for path in wheels), key=lambda wheel: wheel.size)
 
 
-def download(folder: Path, requirements: Sequence[Path], *, version: Sequence[int], machine: str) -> str:
+def download(folder: Path, pins: Sequence[str], *, version: Sequence[int], machine: str) -> str:
     """Return the command that fills the folder, on this machine, for a machine of this kind."""
     command = "pip download --only-binary=:all:"
     if tuple(version[:2]) != sys.version_info[:2] or machine != platform.machine():
         command += f" --python-version {'.'.join(map(str, version[:2]))}"
         command += "".join(f" --platform {kind}_{machine}" for kind in PLATFORMS)
-    files = " ".join(f"--requirement {path.name}" for path in requirements)
-    return f"{command} --dest {shlex.quote(str(folder))} {files} pip"
+    return f"{command} --dest {shlex.quote(str(folder))} {' '.join(pins)} pip"
 
 
 def room_for(wheels: Iterable[Wheel]) -> int:
@@ -80,7 +77,7 @@ def room_for(wheels: Iterable[Wheel]) -> int:
 def _fits(name: str, version: Sequence[int], machine: str) -> bool:
     """Return whether a Linux machine with this Python can use a wheel, by the name of its file."""
     found = WHEEL_NAME.fullmatch(name)
-    if found is None:
+    if found is None or found["name"] == "keima":  # which travels as a release
         return False
     digits = "".join(map(str, version[:2]))
     pythons, abi, platforms = found["python"].split("."), found["abi"], found["platform"].split(".")

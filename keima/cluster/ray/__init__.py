@@ -7,7 +7,7 @@ Nothing else imports this room unless ``distributed.ray`` is set, and only this 
 import sys
 from importlib.util import find_spec
 
-REQUIREMENTS = "requirements-ray.txt"
+PACKAGE = "ray[default]"  # as pip is told
 
 
 def require_ray() -> None:
@@ -17,5 +17,5 @@ def require_ray() -> None:
         ValueError: it is not.
     """
     if find_spec("ray") is None:
-        remedy = f"{sys.executable} -m pip install -r {REQUIREMENTS}"
+        remedy = f"{sys.executable} -m pip install '{PACKAGE}'"
         raise ValueError(f"distributed.ray: Ray is not installed here: run `{remedy}`")

@@ -23,7 +23,7 @@ class SeatActor:
         directory: the folder for everything on the node; ``~`` is the home there.
         program: the name and content of the remote program (``keima/cluster/agent/program.py``).
         release: the hash of our code, and the module of the user's own worker class.
-        archive: the code.
+        archive: the wheel with the code.
 
     Raises:
         RuntimeError: the code could not be unpacked.
@@ -61,7 +61,7 @@ class SeatActor:
         code_hash, extra = release
         answer: dict[str, Any] = {}
         for _ in range(ATTEMPTS):
-            file = root / ".remote" / f"{code_hash}-{os.getpid()}.tar.gz"
+            file = root / ".remote" / f"{code_hash}-{os.getpid()}.whl"
             file.write_bytes(archive)
             request = {"archive": str(file), "hash": code_hash, "extra": extra}
             command = [sys.executable, "-I", program, "unpack", "unpack", json.dumps(request)]

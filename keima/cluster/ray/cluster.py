@@ -25,7 +25,7 @@ from keima.cluster.ray.errors import as_cluster_error, words_of
 from keima.cluster.ray.stranger import REFUSED
 from keima.cluster.ssh.errors import ClusterError, Refused, Unreachable
 from keima.config.schema import RaySettings
-from keima.paths import SOURCE, with_code
+from keima.paths import with_code
 
 log = logging.getLogger(__name__)
 
@@ -62,7 +62,7 @@ class RayCluster:
         try:
             self.refuse_strangers()
             ray.cloudpickle.register_pickle_by_value(actor)  # no file of ours need be on a node
-            self._code = ray.put(pack_code(SOURCE, required.worker_class))
+            self._code = ray.put(pack_code(required))
         except BaseException:
             self.leave()
             raise

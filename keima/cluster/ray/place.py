@@ -3,7 +3,7 @@
 import platform
 
 from keima.cluster.machines.machine import PathText, PrintableText, RemoteAnswer
-from keima.cluster.ray import REQUIREMENTS
+from keima.cluster.ray import PACKAGE
 from keima.cluster.ssh.errors import Refused
 
 
@@ -33,7 +33,7 @@ def refuse_versions(worker: str, place: Place, *, ray: str) -> None:
     theirs = {"Python": _minor(place.version), "Ray": place.ray}
     if theirs != ours:
         has, here = (" and ".join(f"{name} {version}" for name, version in each.items()) for each in (theirs, ours))
-        remedy = f"give all nodes this one's versions ({REQUIREMENTS} has Ray's), and start Ray there again"
+        remedy = f"give all nodes this one's versions ({PACKAGE} among them), and start Ray there again"
         raise Refused(worker, f"{place.host} runs {has}, here it is {here}", remedy)
 
 

@@ -67,9 +67,9 @@ class RayProcessManager(RemoteProcessManager):
         """Return the finding with what helps where bootstrap does not reach."""
         if finding.what != "packages":
             return finding
-        files = " ".join(f"-r {name}" for name in self._required.files)
+        pins = " ".join(self._required.pins)
         return replace(
-            finding, remedy=f"in the environment of Ray on {place.host}: {place.python} -m pip install {files}"
+            finding, remedy=f"in the environment of Ray on {place.host}: {place.python} -m pip install {pins}"
         )
 
     def _send_compiled(self, transport: Transport, found: Probe, report: Report) -> None:

@@ -8,6 +8,7 @@ import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
+from keima.cluster.agent.code import PROGRAM
 from keima.cluster.slurm.jobs import NO_GPU, NO_PYTHON, NOT_SHARED
 from keima.config.schema import SLURM_NAME, SlurmSettings
 
@@ -62,7 +63,7 @@ def worker_script(settings: SlurmSettings, *, python: str, release: str, worker_
         gpu if settings.gpus else "export CUDA_VISIBLE_DEVICES=",
         f"python={shlex.quote(python)}",
         f'"$python" -c "import sys; sys.exit(sys.version_info < (3, 11))" || exit {NO_PYTHON}',
-        f'exec "$python" {shlex.quote(release)}/start_worker.py --scheduled --folder "workers/$worker" '
+        f'exec "$python" {shlex.quote(release)}/{PROGRAM} worker --scheduled --folder "workers/$worker" '
         f'--log "logs/worker_$worker.log"{own} </dev/null',
     ]
     return "\n".join(["#!/bin/bash", "# Written at the start of each session.", *lines, ""])

@@ -9,7 +9,7 @@ import logging
 import sys
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -165,7 +165,7 @@ class SlurmMachines:
         machine = self._machine.model_copy(update={"python": python})
         found = remote.probe(transport, machine, self._required)
         checked = [finding for finding in findings(found, machine, self._required) if finding.what in CHECKED]
-        refuse(SLURM_NAME, [_for_slurm(finding, python) for finding in checked])
+        refuse(SLURM_NAME, [_for_slurm(finding, python, self._required.pins) for finding in checked])
         return found
 
     def _write(self, transport: Transport, found: Probe) -> None:
@@ -200,10 +200,10 @@ def shared_folder(settings: SlurmSettings, run_dir: Path, run_id: str) -> Path:
     return folder
 
 
-def _for_slurm(finding: Finding, python: str) -> Finding:
+def _for_slurm(finding: Finding, python: str, pins: Sequence[str]) -> Finding:
     """Return a finding with the remedy for a cluster in which nothing is installed by us."""
     if finding.what == "packages":
-        install = f"install them: {python} -m pip install -r requirements.txt"
+        install = f"install them: {python} -m pip install {' '.join(pins)}"
         return replace(finding, remedy=f"{install}; or set distributed.slurm.python to an environment that has them")
     if finding.what == "python":
         return replace(finding, remedy="set distributed.slurm.python to a Python 3.11 or newer that all nodes share")

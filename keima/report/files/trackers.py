@@ -33,7 +33,7 @@ def require_trackers(names: Sequence[str]) -> None:
     """
     missing = [name for name in names if find_spec(name) is None]
     if missing:
-        remedy = f"{sys.executable} -m pip install -r requirements-trackers.txt"
+        remedy = f"{sys.executable} -m pip install {' '.join(missing)}"
         raise ValueError(f"run.trackers: {' and '.join(missing)} not installed here: run `{remedy}`")
 
 

@@ -15,7 +15,7 @@ from keima.cluster.agent.code import code_hash, unpack_release
 from keima.cluster.agent.inspection import processor
 from keima.cluster.agent.packing import REMOTE_PROGRAM, remote_program
 from keima.cluster.agent.process import CommandFailed, boot_id, claim, let_go, process_stat, running, stop
-from keima.cluster.machines.release import pack_code, worker_code_hash
+from keima.cluster.machines.release import pack_code, worker_code_hash, worker_requirements
 from tests.cluster.small_project import ask, make_project, root, wait_until
 from tests.sources import ROOT, imported_modules
 
@@ -46,7 +46,12 @@ def answer(process: subprocess.Popen[bytes]) -> dict[str, Any]:
 def worker(root: Path) -> dict[str, Any]:
     """A request to start a worker."""
     make_project(root)
-    return {"place": PLACE, "argv": [sys.executable, "start_worker.py", "--folder", PLACE], "env": {}, "log": LOG}
+    return {
+        "place": PLACE,
+        "argv": [sys.executable, "keima/__main__.py", "worker", "--folder", PLACE],
+        "env": {},
+        "log": LOG,
+    }
 
 
 def test_it_needs_nothing_but_the_standard_library() -> None:
@@ -279,9 +284,9 @@ def test_secrets_come_in_a_file_not_in_the_process_list(program: Path, root: Pat
 
 def put_release(tmp_path: Path, root: Path, number: int) -> str:
     project = make_project(tmp_path / f"project{number}", worker=f"number = {number}\n")
-    (root / "code.tar.gz").write_bytes(pack_code(project))
+    (root / "code.whl").write_bytes(pack_code(worker_requirements(root=project), project))
     name = worker_code_hash(project)
-    unpack_release({"archive": "code.tar.gz", "hash": name, "extra": ""})
+    unpack_release({"archive": "code.whl", "hash": name, "extra": ""})
     return name
 
 
@@ -292,7 +297,7 @@ def test_a_release_contains_exactly_the_packed_code(
     name = put_release(tmp_path, root, 1)
     assert code_hash(root / "releases" / name) == name
     assert (root / "releases" / name / ".whole").exists()
-    assert not list(root.glob("*.gz"))
+    assert not list(root.glob("*.whl"))
 
 
 def test_a_release_that_was_changed_by_hand_is_replaced(
@@ -300,7 +305,7 @@ def test_a_release_that_was_changed_by_hand_is_replaced(
 ) -> None:
     monkeypatch.chdir(root)
     name = put_release(tmp_path, root, 1)
-    (root / "releases" / name / "start_worker.py").write_text("changed\n")
+    (root / "releases" / name / "keima/__main__.py").write_text("changed\n")
     (root / "releases" / "cut-off.part").mkdir()
     assert put_release(tmp_path, root, 1) == name
     assert code_hash(root / "releases" / name) == name
@@ -311,9 +316,10 @@ def test_an_archive_that_does_not_match_its_name_is_refused(
     tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(root)
-    (root / "code.tar.gz").write_bytes(pack_code(make_project(tmp_path / "project")))
+    project = make_project(tmp_path / "project")
+    (root / "code.whl").write_bytes(pack_code(worker_requirements(root=project), project))
     with pytest.raises(CommandFailed, match="instead of 0123"):
-        unpack_release({"archive": "code.tar.gz", "hash": "0123", "extra": ""})
+        unpack_release({"archive": "code.whl", "hash": "0123", "extra": ""})
     assert not (root / "releases" / "0123").exists()
 
 

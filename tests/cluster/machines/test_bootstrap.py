@@ -3,16 +3,18 @@
 import json
 import subprocess
 import sys
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from keima.cluster.agent.process import running
-from keima.cluster.machines.bootstrap import NO_PIP_SETTINGS, bootstrap, bootstrap_steps, job
+from keima.cluster.machines.bootstrap import MAKE_ENVIRONMENT, NO_PIP_SETTINGS, bootstrap, bootstrap_steps, job
 from keima.cluster.machines.check import findings
 from keima.cluster.machines.machine import WorkerSlot, alive, probe, start, stop, tail
 from keima.cluster.machines.process_manager import RemoteProcessManager
-from keima.cluster.machines.release import worker_code_hash, worker_requirements
+from keima.cluster.machines.release import WorkerRequirements, worker_code_hash, worker_requirements
 from keima.cluster.ssh.errors import Refused, RemoteFailure
 from keima.cluster.ssh.transport import LocalTransport
 from keima.config.schema import PipSettings, WorkerSettings
@@ -27,7 +29,7 @@ PYTHON_OF_TESTS = (
 INSTALL = f"""
 mkdir -p "$(dirname "$KEIMA_VENV")"
 echo ran >>"$KEIMA_VENV.runs"
-for file; do echo "Installing $file"; done
+for file; do echo "Installing $(cat "$file")"; done
 mkdir -p "$KEIMA_VENV/bin"
 {PYTHON_OF_TESTS}
 """
@@ -48,7 +50,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def setup_is(project: Path, text: str) -> Path:
-    (project / "scripts/setup.sh").write_text(text)
+    (project / MAKE_ENVIRONMENT).write_text(text)
     return project
 
 
@@ -80,8 +82,8 @@ def runs(root: Path) -> int:
 def test_a_bare_machine_becomes_one_that_can_play(root: Path, project: Path) -> None:
     reported = run(root, project)
     assert reported[-1] == "ready: worker1"
-    assert "Installing requirements.txt" in reported
-    assert (root / "releases" / worker_code_hash(project) / "start_worker.py").exists()
+    assert f"Installing {worker_requirements(root=project).pins[0]}" in reported
+    assert (root / "releases" / worker_code_hash(project) / "keima/__main__.py").exists()
     checked = findings(
         probe(LocalTransport(root), MACHINE, worker_requirements(root=project)),
         MACHINE,
@@ -93,12 +95,11 @@ def test_a_bare_machine_becomes_one_that_can_play(root: Path, project: Path) -> 
 @pytest.mark.slow
 def test_openspiel_is_installed_for_its_games_and_in_an_environment_of_its_own(root: Path, project: Path) -> None:
     pytest.importorskip("pyspiel", reason="open_spiel is not installed")
-    (project / "requirements-openspiel.txt").write_text("open_spiel\n")
     plain, required = (worker_requirements(game=game, root=project) for game in ("connect_four", "openspiel"))
-    assert plain.files == ("requirements.txt",) and "open_spiel" not in plain.packages
+    assert "open_spiel" not in plain.packages
     assert required.packages.keys() - plain.packages.keys() == {"open_spiel"}
     reported = list(bootstrap_steps(LocalTransport(root, worker="worker1"), MACHINE, required=required, root=project))
-    assert {"Installing requirements.txt", "Installing requirements-openspiel.txt"} <= set(reported)
+    assert required.pins[1] in reported and required.pins[1].startswith("open_spiel==")
     assert (root / required.environment).is_dir() and not (root / plain.environment).exists()
 
 
@@ -122,21 +123,27 @@ def test_a_machine_that_is_ready_is_only_checked_until_there_is_new_code_for_its
 def test_checkouts_with_different_requirements_have_separate_environments_and_others_share_one(
     root: Path, project: Path, tmp_path: Path
 ) -> None:
+    def required_by(project: Path, packages: Sequence[str]) -> WorkerRequirements:
+        found = worker_requirements(root=project)
+        return replace(found, packages={name: found.packages[name] for name in packages})
+
     other = setup_is(make_project(tmp_path / "other"), INSTALL)
-    (other / "requirements.txt").write_text("numpy==1.0\n")
-    first, second = (root / worker_requirements(root=each).environment for each in (project, other))
+    wanted = [required_by(project, ["numpy"]), required_by(other, ["numpy", "torch"])]
+    first, second = (root / required.environment for required in wanted)
     assert first != second
-    run(root, project)
-    (first / "mark").touch()
-    run(root, other)
+    for _ in range(2):
+        for each, required in zip((project, other), wanted, strict=True):
+            steps = bootstrap_steps(LocalTransport(root, worker="worker1"), MACHINE, required=required, root=each)
+            assert "ready: worker1" in list(steps)
+        (first / "mark").touch()
     assert (first / "mark").exists() and second.is_dir() and runs(root) == 2
-    for each, environment in ((project, first), (other, second)):
-        assert run(root, each)[1] == "the environment is complete"
-        found = probe(LocalTransport(root), MACHINE, worker_requirements(root=each)).python
+    for required, environment in zip(wanted, (first, second), strict=True):
+        found = probe(LocalTransport(root), MACHINE, required).python
         assert found and found.path == f"{environment}/bin/python"
     third = setup_is(make_project(tmp_path / "third"), INSTALL)
     (third / "keima/games/__init__.py").write_text("x = 3\n")
-    run(root, third)
+    required = required_by(third, ["numpy"])
+    assert list(bootstrap_steps(LocalTransport(root, worker="worker1"), MACHINE, required=required, root=third))
     assert runs(root) == 2
 
 

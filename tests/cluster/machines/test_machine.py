@@ -99,7 +99,10 @@ def test_an_interpreter_that_does_not_work_is_refused(there: LocalTransport, roo
 def test_a_worker_can_be_started_seen_and_stopped(there: LocalTransport, root: Path) -> None:
     assert not alive(there, "worker1").running
     seen = begin(there, root)
-    assert seen["argv"] == ["./start_worker.py", "--folder", "workers/worker1", "--log", "logs/worker_worker1.log"]
+    assert seen["argv"] == [
+        "./keima/__main__.py",
+        *("worker", "--folder", "workers/worker1", "--log", "logs/worker_worker1.log"),
+    ]
     assert seen["cwd"] == str(root)
     assert alive(there, "worker1").running
     again = start(there, SLOT, machine=settings(), probe=inspect_machine(there, root), required=required_in(root))

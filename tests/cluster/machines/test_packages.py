@@ -17,6 +17,7 @@ from keima.cluster.machines.bootstrap import (
     CPU_ENVIRONMENT,
     CPU_TORCH,
     CUDA_ENVIRONMENT,
+    MAKE_ENVIRONMENT,
     bootstrap,
     room_for_environment,
     wheels_folder,
@@ -51,8 +52,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A small project that needs two packages and is set up like ours."""
     monkeypatch.setattr("keima.cluster.machines.release.PACKAGES", PURE)
     made = make_project(tmp_path / "ours")
-    shutil.copy2(ROOT / "scripts/setup.sh", made / "scripts/setup.sh")
-    (made / "requirements.txt").write_text("".join(f"{name}=={metadata.version(name)}\n" for name in PURE))
+    shutil.copy2(ROOT / MAKE_ENVIRONMENT, made / MAKE_ENVIRONMENT)
     return made
 
 
@@ -131,7 +131,7 @@ exec {BARE} -S "$@"
 def test_missing_wheels_are_named_before_anything_is_sent(root: Path, project: Path, tmp_path: Path) -> None:
     folder = make_wheels(tmp_path / "wheels", "scp")
     own = WorkerSettings.model_validate({"host": "worker1", "python": str(BARE)})
-    with pytest.raises(Refused, match=r"has no wheels of sgfmill==.* run here: pip download .*requirements.txt pip"):
+    with pytest.raises(Refused, match=r"has no wheels of sgfmill==.* run here: pip download .*sgfmill==.* pip"):
         bootstrap(
             LocalTransport(root, worker="worker1"),
             own,
@@ -155,7 +155,7 @@ FILES = (
     "PyYAML-6.0.3-1-cp311-cp311-manylinux_2_28_x86_64.whl",
     "notes.txt",
 )
-NEEDED = "# what is needed\ntorch==2.13.0\nsafetensors==0.8.0\n", "PyYAML==6.0.3\n"
+NEEDED = ["torch==2.13.0", "safetensors==0.8.0", "PyYAML==6.0.3"]
 
 
 @pytest.fixture
@@ -165,19 +165,8 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.fixture
-def needed(folder: Path) -> list[Path]:
-    """Files that name the packages."""
-    paths = [folder / "requirements.txt", folder / "requirements-more.txt"]
-    for path, text in zip(paths, NEEDED, strict=True):
-        path.write_text(text)
-    return paths
-
-
-def test_only_wheels_for_the_machine_s_python_and_processor_are_sent_small_ones_first(
-    folder: Path, needed: list[Path]
-) -> None:
-    chosen = fitting_wheels(folder, needed, version=(3, 11, 2), machine="x86_64")
+def test_only_wheels_for_the_machine_s_python_and_processor_are_sent_small_ones_first(folder: Path) -> None:
+    chosen = fitting_wheels(folder, NEEDED, version=(3, 11, 2), machine="x86_64")
     assert [wheel.path.name for wheel in chosen] == [FILES[5], FILES[4], FILES[2], TORCH]
     assert wheels.room_for(chosen) == 4 * (995 + 996 + 998 + 1000)
 
@@ -190,18 +179,16 @@ def test_only_wheels_for_the_machine_s_python_and_processor_are_sent_small_ones_
         ((3, 11), "riscv64", "torch"),
     ],
 )
-def test_wheels_for_another_machine_do_not_count(
-    folder: Path, needed: list[Path], version: tuple[int, int], kind: str, lacks: str
-) -> None:
+def test_wheels_for_another_machine_do_not_count(folder: Path, version: tuple[int, int], kind: str, lacks: str) -> None:
     with pytest.raises(NoWheels, match=f"has no wheels of .*{lacks}.* for Python 3.{version[1]} on {kind}") as failed:
-        fitting_wheels(folder, needed, version=version, machine=kind)
+        fitting_wheels(folder, NEEDED, version=version, machine=kind)
     assert f"--platform manylinux_2_28_{kind}" in str(failed.value)
-    assert str(failed.value).endswith("--requirement requirements.txt --requirement requirements-more.txt pip")
+    assert str(failed.value).endswith(" ".join([*NEEDED, "pip"]))
 
 
-def test_a_missing_folder_contains_no_wheels(folder: Path, needed: list[Path]) -> None:
+def test_a_missing_folder_contains_no_wheels(folder: Path) -> None:
     with pytest.raises(NoWheels, match=r"has no wheels of torch==2.13.0, safetensors==0.8.0, PyYAML==6.0.3"):
-        fitting_wheels(folder / "nowhere", needed, version=(3, 11), machine="x86_64")
+        fitting_wheels(folder / "nowhere", NEEDED, version=(3, 11), machine="x86_64")
 
 
 # Space and failures.

@@ -27,5 +27,5 @@ def test_a_run_on_ray_without_ray_names_the_command_that_installs_it(
     (tmp_path / "config.yaml").write_text(yaml.safe_dump(values))
     assert train.main(["--config", str(tmp_path / "config.yaml"), "--run-dir", str(tmp_path / "run")]) == 2
     said = capsys.readouterr().err
-    assert "Ray is not installed here" in said and "pip install -r requirements-ray.txt" in said
+    assert "Ray is not installed here" in said and "pip install 'ray[default]'" in said
     assert not (tmp_path / "run").exists()

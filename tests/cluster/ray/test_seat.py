@@ -164,7 +164,7 @@ def test_the_worker_ends_with_its_seat_and_hands_over_first(
     place = node / "workers" / "ray-1"
     request = {
         "place": str(place),
-        "argv": [sys.executable, str(node / "project" / "start_worker.py"), "--folder", str(place)],
+        "argv": [sys.executable, str(node / "project" / "keima" / "__main__.py"), "--folder", str(place)],
         "env": {},
         "log": str(node / "logs" / "worker_ray-1.log"),
     }

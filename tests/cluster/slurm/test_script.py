@@ -54,7 +54,9 @@ def test_a_job_becomes_the_worker_of_its_number_in_the_run_s_folder(node: Node) 
     node.write()
     done = node.run()
     given, state = done.stdout.splitlines()
-    assert given == ("releases/ab/start_worker.py --scheduled --folder workers/slurm-7 --log logs/worker_slurm-7.log")
+    assert given == (
+        "releases/ab/keima/__main__.py worker --scheduled --folder workers/slurm-7 --log logs/worker_slurm-7.log"
+    )
     assert f"folder={node.folder}" in state and "cuda= omp=1" in state
 
 

@@ -108,7 +108,7 @@ def test_the_folder_of_workers_is_the_run_s_own_wherever_it_lies(run: Run, tmp_p
 def test_the_folder_gets_the_code_and_the_scripts_and_a_local_disk_is_mentioned(run: Run) -> None:
     source = run.open()
     run.prepare(source)
-    assert (source.folder / "releases" / worker_requirements().code_hash / "start_worker.py").is_file()
+    assert (source.folder / "releases" / worker_requirements().code_hash / "keima/__main__.py").is_file()
     assert f"releases/{worker_requirements().code_hash}" in (source.folder / "worker.sh").read_text()
     assert str(source.folder) in (source.folder / "job.sh").read_text()
     assert len([event for event in run.events if "The nodes must share it" in event]) <= 1
