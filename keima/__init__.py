@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from keima.compilation.decorators import inlined
     from keima.config.schema import SearchSettings
     from keima.data.records import GameBatch, GameRecord
-    from keima.evaluation.elo import elo_difference
+    from keima.evaluation.elo import PairResult, Rating, elo_difference, rate_players
     from keima.evaluation.match import MatchResult, Player, RandomPlayer, SearchPlayer, play_match
     from keima.games import load_game
     from keima.games.authoring.contract import check_game
@@ -82,11 +82,13 @@ __all__ = [
     "LoadedNetwork",
     "MatchResult",
     "OwnNetwork",
+    "PairResult",
     "ParallelGames",
     "ParallelZeroTrainer",
     "PlayedGame",
     "Player",
     "RandomPlayer",
+    "Rating",
     "RecordedGame",
     "ReplayWindow",
     "Rules",
@@ -120,6 +122,7 @@ __all__ = [
     "play_game",
     "play_match",
     "query_kernel",
+    "rate_players",
     "read_games",
     "returns_kernel",
     "step_kernel",

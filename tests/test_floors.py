@@ -7,7 +7,7 @@ import pytest
 from tests.sources import imported_modules, library, programs, python_files, relative
 
 # The rooms with tensors, and the single files elsewhere that use them.
-TORCH = {"keima/networks", "keima/learning", "keima/ppo", "examples/minimal.py"}
+TORCH = {"keima/networks", "keima/learning", "keima/ppo", "examples/own_network.py", "examples/training_loop.py"}
 
 EVERYTHING = [*library(), *programs()]
 OUTSIDE_BENCHMARKS = [path for path in EVERYTHING if path not in python_files("benchmarks")]

@@ -17,17 +17,13 @@ of the best above it is marked: a layer of that size wastes time.
 
 import argparse
 import statistics
-import sys
 import time
-from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import nn
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from keima.config.flags import whole
 from keima.games import Game, load_game

@@ -8,17 +8,13 @@ of a half-trained network. The ratios are the result.
 
 import argparse
 import math
-import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import zstandard
 from numpy.typing import NDArray
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from keima.config.flags import whole
 from keima.config.schema import SearchSettings

@@ -9,7 +9,6 @@ with the first row. The games are the same in every row.
 """
 
 import argparse
-import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,8 +18,6 @@ import numpy as np
 import torch
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT))
-
 from keima.base.steps import complete
 from keima.config.flags import whole
 from keima.config.load import load_settings

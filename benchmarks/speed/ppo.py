@@ -15,7 +15,6 @@ markets. The mean rewards of an episode are compared with 95 % intervals over th
 
 import argparse
 import statistics
-import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -28,8 +27,6 @@ from typing import Any
 
 import numpy as np
 import torch
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from keima.base.intervals import mean_margin
 from keima.base.random import seed_stream

@@ -22,16 +22,12 @@ import argparse
 import importlib
 import itertools
 import statistics
-import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from keima.compilation.decorators import compiled
 from keima.config.flags import number, whole

@@ -23,8 +23,6 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT))
-
 from keima.config.flags import number, whole
 
 GO = ("gtp", "go7", "--simulations", "16")

@@ -26,8 +26,6 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT))
-
 from keima.config.flags import number, whole
 
 SAMPLE_SECONDS = 0.5

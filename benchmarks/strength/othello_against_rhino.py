@@ -9,11 +9,8 @@ random moves, with colours swapped.
 """
 
 import argparse
-import sys
 from collections.abc import Sequence
 from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from keima.base.intervals import wilson
 from keima.config.flags import whole

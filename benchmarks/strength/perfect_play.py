@@ -12,13 +12,10 @@ positions (with half a 95 % interval) and by plies.
 """
 
 import argparse
-import sys
 from pathlib import Path
 
 import numpy as np
 import torch
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from keima.config.flags import whole
 from keima.config.load import load_settings

@@ -13,6 +13,7 @@ import re
 import sys
 import traceback
 from collections.abc import Iterable
+from importlib.machinery import PathFinder
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
@@ -23,6 +24,7 @@ from keima.paths import CACHE
 NAME = re.compile(r"([A-Za-z_][A-Za-z0-9_]{0,47})-([0-9a-f]{12})")
 OWN_PACKAGE = "keima_own"  # modules of users are called ``keima_own.othello_1a2b3c4d5e6f``
 MOST_BYTES = 256 * 2**10
+PACKAGE_FOLDERS = ("site-packages", "dist-packages")
 FOLDER = "modules"  # in a run's folder, and in the store
 
 _paths: dict[str, Path] = {}  # by name, the file as its user knows it
@@ -51,7 +53,7 @@ def keep_module(path: Path, *, expected: str = "") -> str:
         expected: the name that it must have; empty: any.
 
     Raises:
-        ModuleProblem: it cannot be read or kept, is no Python, or is not the expected one.
+        ModuleProblem: it cannot be read or kept, is no Python, is not the expected one, or has the name of a package.
     """
     if path.suffix != ".py":
         raise ModuleProblem(f"{path}: expected a Python file, such as my_game.py")
@@ -62,6 +64,10 @@ def keep_module(path: Path, *, expected: str = "") -> str:
     stem = stem_of(path.stem)
     if not NAME.fullmatch(f"{stem}-{'0' * 12}"):
         raise ModuleProblem(f"{path}: call the file by letters, digits and underscores, such as my_game.py")
+    if not is_own(path.stem) and hides_package(path):
+        raise ModuleProblem(
+            f"{path} would hide the package {stem} from every program in its folder: call it my_{stem}.py, for example"
+        )
     source = path.read_bytes()
     name = f"{stem}-{hashlib.sha256(source).hexdigest()[:12]}"
     if expected not in ("", name) or (is_own(path.stem) and path.stem != name):
@@ -77,6 +83,14 @@ def keep_module(path: Path, *, expected: str = "") -> str:
         _paths[name] = path.resolve()
     keep_source(name, source)
     return name
+
+
+def hides_package(path: Path) -> bool:
+    """Whether programs in the file's folder would import it in place of an installed package of its name."""
+    if path.stem == "keima" or path.stem in sys.stdlib_module_names:
+        return True
+    found = PathFinder.find_spec(path.stem, [folder for folder in sys.path if Path(folder).name in PACKAGE_FOLDERS])
+    return found is not None and found.origin is not None
 
 
 def keep_source(name: str, source: bytes) -> None:

@@ -22,7 +22,12 @@ NAMES = {  # by module
         "GameBatch",
         "GameRecord",
     ),
-    "keima.evaluation.elo": ("elo_difference",),
+    "keima.evaluation.elo": (
+        "PairResult",
+        "Rating",
+        "elo_difference",
+        "rate_players",
+    ),
     "keima.evaluation.match": (
         "MatchResult",
         "Player",

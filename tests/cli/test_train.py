@@ -14,7 +14,7 @@ from keima.base.run_lock import RunLock
 from keima.base.system.command_line import program
 from keima.cli import train
 from keima.coach.session import configured_game
-from keima.config.commands import cluster
+from keima.config.commands import cluster, keima
 from keima.config.load import load_settings
 from keima.config.schema import RunSettings
 from keima.data.ledger import read_ledger
@@ -210,7 +210,7 @@ def test_a_run_ends_by_itself_or_by_ctrl_c_and_says_how_to_continue(tmp_path: Pa
         process.send_signal(signal.SIGINT)
         said, _ = process.communicate()
     assert process.returncode == 130
-    assert f"start_main.py --run-dir {run_dir} --resume" in said
+    assert keima(f"resume {run_dir}") in said
     with read_ledger(run_dir) as ledger:
         before = len(ledger.iterations())
     assert not list(run_dir.glob("workers/*/outbox/*.games"))

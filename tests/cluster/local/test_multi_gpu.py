@@ -97,7 +97,7 @@ def test_the_output_agrees_with_the_files_and_a_resumed_run_continues(tmp_path: 
     check_iteration(said, read_stats(folder / STATS_NAME)[0])
     first = load_weights(folder / FINAL)
     said.clear()
-    train_on_devices(folder, settings_in(folder, iterations=10), SLOTS, say=said.append)
+    train_on_devices(folder, settings_in(folder, iterations=10), SLOTS, resume=True, say=said.append)
     rows = read_stats(folder / STATS_NAME)
     assert [row.iteration for row in rows] == [*range(1, 11)] and rows[1].total_games == 2 * GAMES
     check_iteration(said[: said.index("=== Iteration 3 ===")], rows[1])
