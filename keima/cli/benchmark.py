@@ -1,14 +1,15 @@
 """Measure a network by games, with 95 % intervals: two-player games by Elo, one-player games by score.
 
-    keima benchmark --run runs/chess --games 100 --save results                 the newest model of a run
-    keima benchmark --checkpoint checkpoints_8gpu/model_final.pt                weights, with config.yaml next to them
-    keima benchmark --run runs/chess --opponents random,greedy                  only these opponents
-    keima benchmark --run runs/chess --stockfish-levels 1500,2000               Stockfish at these levels, too
-    keima benchmark --run runs/go7 --opponent gnugo:10 --simulations 400        GNU Go at level 10
-    keima benchmark --run runs/go7 --opponents random,mcts:1000,alphabeta:2     opponents for any game
-    keima benchmark --run runs/connect4 --against-version 12,24                 earlier models of the run, too
-    keima benchmark --run runs/chess --against runs/spiking --opponents random  against another network
-    keima benchmark --run runs/twenty48 --version 12 --simulations 50           mean score, next to expectimax
+    keima benchmark runs/chess --games 100 --save results                 the newest model of a run
+    keima benchmark go9 --opponents gnugo:10                              a shipped network
+    keima benchmark --checkpoint checkpoints_8gpu/model_final.pt          weights, with config.yaml next to them
+    keima benchmark runs/chess --opponents random,greedy                  only these opponents
+    keima benchmark runs/chess --stockfish-levels 1500,2000               Stockfish at these levels, too
+    keima benchmark runs/go7 --opponent gnugo:10 --simulations 400        GNU Go at level 10
+    keima benchmark runs/go7 --opponents random,mcts:1000,alphabeta:2     opponents for any game
+    keima benchmark runs/connect4 --against-version 12,24                 earlier models of the run, too
+    keima benchmark runs/chess --against runs/spiking --opponents random  against another network
+    keima benchmark runs/twenty48 --version 12 --simulations 50           mean score, next to expectimax
 
 In a two-player game, the network plays every opponent of a ladder, and each opponent plays its neighbours, which fixes
 the distances on the ladder. The ladder: a random player at 0 Elo; in chess a greedy player (it mates, or captures the
@@ -43,6 +44,7 @@ if __name__ == "__main__":
     ends_at_once()
 
 from keima.base.disk_words import in_words
+from keima.base.named import as_flag, find_network
 from keima.base.system.command_line import CommandLine, program
 from keima.base.system.signals import INTERRUPTED, interruptible
 from keima.base.system.start import before_imports, reports_compiling, see_file
@@ -65,6 +67,8 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     """The command line."""
     parser = CommandLine(__doc__)
     which = parser.add_mutually_exclusive_group(required=True)
+    name = "a run's folder or name, a model's file, or a shipped network"
+    which.add_argument("network", nargs="?", type=as_flag(find_network), metavar="NETWORK", help=name)
     which.add_argument("--run", type=Path, metavar="RUN", help="a run's folder; its newest accepted model plays")
     which.add_argument("--model", type=find_file, metavar="FILE", help="a model: .model or .safetensors")
     which.add_argument("--checkpoint", type=Path, metavar="FILE", help="a state dictionary: .pt or .pth")
@@ -102,11 +106,11 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     two.add_argument("--against-version", type=numbers, metavar="N,N", help="with --run: add earlier models of the run")
     two.add_argument(
         "--against",
-        type=Path,
+        type=as_flag(find_network),
         nargs="+",
         default=[],
         metavar="PATH",
-        help="add other runs' newest models, or model files",
+        help="add other runs' newest models, model files, or shipped networks",
     )
     two.add_argument(
         "--opening-plies",
@@ -135,6 +139,8 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     )
     one.add_argument("--network-only", action="store_true", help="leave the reference players out")
     arguments = parser.parse_args(argv)
+    if arguments.network:
+        setattr(arguments, "run" if arguments.network.is_dir() else "model", arguments.network)
     for option, needed in (("version", "run"), ("against_version", "run"), ("config", "checkpoint")):
         if getattr(arguments, option) and not getattr(arguments, needed):
             parser.error(f"--{option.replace('_', '-')} needs --{needed}")
@@ -227,7 +233,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     console = Console(highlight=False, emoji=False)  # in "mcts:100: 4 won" none is meant
     try:
         with tempfile.TemporaryDirectory() as folder:
-            playable = find_network(arguments, Path(folder))
+            playable = load_playable(arguments, Path(folder))
             fill_defaults(arguments, playable.game)
             network = playable.spec(arguments.simulations, arguments.algorithm)
             measure = {1: measure_by_score, 2: measure_by_elo}.get(playable.game.num_players, measure_by_return)
@@ -261,7 +267,7 @@ def fill_defaults(arguments: argparse.Namespace, game: Game) -> None:
         )
 
 
-def find_network(arguments: argparse.Namespace, folder: Path) -> PlayableNetwork:
+def load_playable(arguments: argparse.Namespace, folder: Path) -> PlayableNetwork:
     """The network to measure."""
     if arguments.checkpoint:
         return network_from_weights(arguments.checkpoint, arguments.config, folder)

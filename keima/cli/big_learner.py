@@ -3,7 +3,7 @@
 
     keima big-learner                               one process, on the newest run's games
     keima big-learner --data runs/chess --epochs 2  on the newest games of a run
-    keima big-learner --config configs/20x256.yaml  settings from a file; flags override it
+    keima big-learner --config 20x256               settings from a file; flags override it
     keima big-learner --world-size 8                one process for each of 8 GPUs of this machine
     ./launch_distributed_training.sh --gpus 8 --batch-size 2048 --mixed-precision
     torchrun --nproc-per-node 8 --module keima big-learner --data games --mixed-precision
@@ -46,8 +46,9 @@ from pathlib import Path
 from typing import Any
 
 from keima.base.disk_words import in_words
+from keima.base.named import as_flag, find_experiment
 from keima.base.run_folder import RUNS
-from keima.base.system.command_line import CommandLine, program
+from keima.base.system.command_line import CommandLine, program, same_program
 from keima.base.system.logs import package_logger
 from keima.base.system.signals import INTERRUPTED, interruptible, leave_lost_terminal, stop_on_signals
 from keima.base.system.start import before_imports, reports_compiling, see_file
@@ -117,7 +118,7 @@ def parser() -> argparse.ArgumentParser:
     what("--epochs", type=whole(), help="passes over the data in total (default: 1)")
     what(
         "--config",
-        type=find_file,
+        type=as_flag(find_experiment),
         help="an experiment: game, network, training, big_learner (default: 20x256, for the run's game or chess)",
     )
     what(
@@ -301,7 +302,7 @@ def start_ranks(arguments: argparse.Namespace, words: Sequence[str]) -> int:
     check_plan(arguments, world_size=count * given.nodes)
     if fewer:
         print(fewer, flush=True)
-    return run_ranks(Path(__file__).resolve(), [*rest, "--save-dir", str(arguments.save_dir)], start)
+    return run_ranks(same_program("big-learner"), [*rest, "--save-dir", str(arguments.save_dir)], start)
 
 
 def begin(arguments: argparse.Namespace, ranks: Ranks) -> int:

@@ -5,11 +5,11 @@ This is a simulation: no real money is involved, and a simulated profit promises
 
     keima ppo                                    simulated markets, one process
     keima ppo --data prices.csv --episodes 5000  prices: timestamp,open,high,low,close,volume
-    keima ppo --config configs/ppo_lstm.yaml     settings from a file; flags override it
+    keima ppo --config ppo_lstm                  settings from a file; flags override it
     keima ppo --resume --episodes 2000           continue the newest run, even after a power cut
     keima ppo --distributed --num-gpus 4 --episodes 10000 --update-interval 512 --master-port 12356
                                                                    one process per GPU; without GPUs, on the cores
-    keima ppo --smoke  smoke test: the same program, shrunk to seconds
+    keima ppo --smoke                            smoke test: the same program, shrunk to seconds
 
 In each bar, a trader holds, buys or sells, with at most --max-positions open at once. An episode lasts --window bars.
 The network learns every --update-interval steps, counted over all environments of all ranks. With several ranks, rank
@@ -46,12 +46,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from keima.base.disk_words import in_words
-from keima.base.system.command_line import CommandLine, program
+from keima.base.named import as_flag, find_experiment
+from keima.base.system.command_line import CommandLine, program, same_program
 from keima.base.system.signals import INTERRUPTED, interruptible, leave_lost_terminal, stop_on_signals
 from keima.base.system.start import before_imports, reports_compiling, see_file
 from keima.config.flags import HIGHEST_PORT, HIGHEST_SEED, number, whole
 from keima.learning.ranks.meeting import DEFAULT_PORT
-from keima.paths import find_file
 
 log = logging.getLogger("keima.ppo.trainer")
 
@@ -95,7 +95,7 @@ def parser() -> argparse.ArgumentParser:
     )
 
     run = parser.add_argument_group("the run").add_argument
-    run("--config", type=find_file, help="a YAML file with settings; flags override it")
+    run("--config", type=as_flag(find_experiment), help="settings; flags override them")
     run("--episodes", type=whole(), help="end after this many in total, over all ranks (default: 1000)")
     run(
         "--checkpoint-dir",
@@ -220,7 +220,7 @@ def start_ranks(arguments: argparse.Namespace, words: Sequence[str]) -> int:
         print(fewer, flush=True)
     found = ["--checkpoint-dir", str(arguments.checkpoint_dir), "--num-gpus", str(count)]  # the last one counts
     own = [*(word for word in words if word != "--distributed"), *found]
-    return run_ranks(Path(__file__).resolve(), own, start)
+    return run_ranks(same_program("ppo"), own, start)
 
 
 def begin(arguments: argparse.Namespace, ranks: Ranks) -> int:

@@ -1,6 +1,6 @@
 """The command line of a program: its name, its parser, and the completion of its words by a shell.
 
-Imports only the standard library, so that programs start fast.
+Imports only the standard library and ``keima.paths``, so that programs start fast.
 """
 
 import argparse
@@ -10,12 +10,21 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from keima.paths import CHECKOUT
+
 COMPLETING = "_ARGCOMPLETE"  # a shell that completes a word sets it to the number of words before the flags
 
 
 def program() -> str:
     """Return the name by which the user has called this program: ``keima train``, or ``start_main.py``."""
     return Path(sys.argv[0]).name
+
+
+def same_program(verb: str) -> list[str]:
+    """Return how torchrun starts this program again: by the checkout's file that was called, or by its verb."""
+    called = Path(sys.argv[0]).resolve()
+    by_file = called.suffix == ".py" and called.is_file() and called.parent == CHECKOUT
+    return [str(called)] if by_file else ["--module", "keima", verb]
 
 
 class CommandLine(argparse.ArgumentParser):

@@ -4,7 +4,6 @@ import logging
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from torch.distributed.elastic.multiprocessing import SignalException
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
@@ -15,6 +14,7 @@ from keima.base.system.signals import INTERRUPTED, heeds_hangup
 from keima.learning.ranks.meeting import DEFAULT_PORT, LOCALHOST, check_training_answers
 from keima.learning.ranks.process_group import meet, own_address_towards, patience
 from keima.networks.inference.evaluator import count_gpus
+from keima.paths import with_code
 
 UNDER_NOHUP = ("--signals-to-handle", "SIGTERM,SIGINT,SIGQUIT")  # by default torchrun would end with its terminal
 SECONDS_TO_END = 300  # for a rank to finish its step and save after it was asked to stop
@@ -77,13 +77,14 @@ def check_machines_can_meet(start: Start) -> None:
         check_training_answers(address, port)
 
 
-def run_ranks(program: Path, words: Sequence[str], start: Start) -> int:
+def run_ranks(program: Sequence[str], words: Sequence[str], start: Start) -> int:
     """Run a program on several ranks to its end; returns 0, or 130 after Ctrl-C, which reaches every rank once.
 
     Closing the terminal acts like Ctrl-C, unless the program was started to outlive it, for example with nohup.
 
     Args:
-        program: a Python file, which joins the other ranks with ``keima.learning.ranks.process_group.joined``.
+        program: as torchrun is told: a file, or ``--module`` and its first words. It joins the other ranks with
+            ``keima.learning.ranks.process_group.joined``.
         words: its arguments.
         start: how many ranks, and where they meet; each machine calls this.
 
@@ -93,6 +94,7 @@ def run_ranks(program: Path, words: Sequence[str], start: Start) -> int:
     """
     address, port = start.master_addr or LOCALHOST, start.master_port or DEFAULT_PORT
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # as torchrun does, without its warning
+    os.environ.update(with_code(os.environ))
     logging.getLogger("torch.distributed.elastic").setLevel(
         logging.CRITICAL
     )  # failures are reported below, in one line
@@ -105,7 +107,7 @@ def run_ranks(program: Path, words: Sequence[str], start: Start) -> int:
         str(start.restarts),
     ]
     try:
-        run(parse_args([*line, "--shutdown-timeout", str(SECONDS_TO_END), str(program), *words]))
+        run(parse_args([*line, "--shutdown-timeout", str(SECONDS_TO_END), *program, *words]))
     except SignalException:
         return INTERRUPTED
     except ChildFailedError as error:
