@@ -115,7 +115,7 @@ def test_wrong_use_is_told_in_one_sentence(installation: Installation, tmp_path:
     for words, sentence in {
         ("train", "quickstart"): "quickstart names more than one experiment: ./quickstart.yaml and the shipped one; ",
         ("train", "numpy.py"): "numpy.py would hide the package numpy from every program in its folder: ",
-        ("cluster", "check"): "configs/config.yaml: cannot be read: No such file or directory",
+        ("cluster", "check"): "/configs/config.yaml: go to the folder of your run, name a file with --config, or ",
         ("resume", "nowhere"): "there is no run in runs/nowhere to continue: start it without --resume",
         ("dashboard",): "there are no runs in runs/: name a run's folder",
     }.items():

@@ -35,7 +35,7 @@ from keima.cluster.ssh.errors import ClusterError, RemoteFailure, Unreachable
 from keima.cluster.ssh.transport import Transport
 from keima.config.commands import CONFIG, cluster, keima
 from keima.config.load import ConfigError, load_settings
-from keima.config.schema import DistributedSettings, WorkerSettings, listed
+from keima.config.schema import DistributedSettings, Settings, WorkerSettings, listed
 from keima.paths import SHIPPED, SOURCE
 
 log = logging.getLogger(__name__)
@@ -471,12 +471,18 @@ class SSHConnector:
         return f"{path}: what a worker runs; pip install brings the packages that it needs"
 
     def _settings(self) -> DistributedSettings:
+        return self._loaded().distributed
+
+    def _loaded(self) -> Settings:
+        if self.config == CONFIG and not CONFIG.exists():
+            begin = f"or begin one by {keima('cluster add HOST USER')}"
+            raise NotDone(f"there is no {CONFIG}: go to the folder of your run, name a file with --config, {begin}")
         with _said():
-            return load_settings(self.config).distributed
+            return load_settings(self.config)
 
     def _required(self) -> WorkerRequirements:
+        settings = self._loaded()
         with _said():
-            settings = load_settings(self.config)
             worker_class, game = settings.distributed.worker_class, settings.game.name
             return worker_requirements(worker_class, game=game, root=self._root, config=self.config)
 

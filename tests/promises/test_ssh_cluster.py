@@ -424,7 +424,7 @@ def hand_over(host: Host, folder: Path, name: str) -> None:
 
 def processes_of(host: Host) -> list[int]:
     """Return the worker processes of a machine."""
-    return [pid for pid in host.pids() if "start_worker.py" in command_line(pid)]
+    return [pid for pid in host.pids() if "keima/__main__.py worker" in command_line(pid)]
 
 
 def host_tail(host: Host) -> str:
@@ -525,7 +525,7 @@ def test_a_worker_may_be_removed_from_the_file_while_its_weight_stays(guide: Mai
 def test_the_guide_s_worker_class_plays_in_the_clone_with_its_environment(guide: MainNode) -> None:
     clone = f"/home/{guide.hosts[0].user}/AZ-Go"
     assert guide.shown["worker1's command"].startswith(
-        f"{clone}/.venv/bin/python {clone}/start_worker.py --folder workers/worker1 "
+        f"{clone}/.venv/bin/python {clone}/keima/__main__.py worker --folder workers/worker1 "
     )
     assert "--worker-class custom_worker.CustomWorker" in guide.shown["worker1's command"]
 
