@@ -66,12 +66,11 @@ sys.exit(main())
 """
 RANKS = """
 import sys
-from pathlib import Path
 
 sys.path.insert(0, sys.argv[1])
 from keima.learning.ranks.torchrun import Start, run_ranks
 
-sys.exit(run_ranks(Path("rank.py"), [], Start(ranks=2, master_port=int(sys.argv[2]))))
+sys.exit(run_ranks(["rank.py"], [], Start(ranks=2, master_port=int(sys.argv[2]))))
 """
 RANK = """
 import os, time

@@ -52,8 +52,8 @@ EXAMPLES = {  # what each prints, and the words that it is called with
     "match.py": (r"(?m)^uct 200 +\+\d+ ± \d+ Elo$",),
     "own_evaluator.py": (r"after 7: .*\n[\d,]+ positions were evaluated in \d+ batches",),
     "own_game.py": (r"It keeps the contract of games\.",),
-    "own_network.py": (r"[4-9]00 games are in runs/own-network",),
-    "own_worker.py": (r"[4-9]00 games are in runs/own-worker",),
+    "own_network.py": (r"[2-9]00 games are in runs/own-network",),
+    "own_worker.py": (r"[2-9]00 games are in runs/own-worker",),
     "self_play_arrays.py": (r"4 games, \d+ positions: float32\[\d+, 14, 7, 7\] float32\[\d+, 50\] float32\[\d+\]",),
     "training_loop.py": (r"iteration 2: 400 games, loss [\d.]+, \d+% against random moves", "2"),
 }
