@@ -13,7 +13,7 @@ mean all workers. They connect to several machines at once. `keima cluster COMMA
 In scripts: from keima import SSHConnector; SSHConnector().add_worker("new_worker.com", "username")
 
 Commands about workers are carried out by the running Coach. Without one, they change the settings file and act on the
-machines directly. `keima cluster check` is the same as `keima cluster check`, and so on.
+machines directly. `python distributed/ssh_connector.py --check` is the same as `keima cluster check`, and so on.
 """
 
 import argparse
