@@ -98,7 +98,7 @@ def test_a_cancelled_job_is_an_error_and_restart_and_stop_work_for_each_worker(r
     fleet.fleet.stop("slurm-1")
     fleet.wait(lambda: not run.cluster.alive(1))
     fleet.wait(lambda: fleet.worker("slurm-1").mark is Mark.OFFLINE)
-    assert "--restart" in fleet.worker("slurm-1").reason and fleet.worker("slurm-2").mark is Mark.ACTIVE
+    assert "cluster restart" in fleet.worker("slurm-1").reason and fleet.worker("slurm-2").mark is Mark.ACTIVE
 
 
 @pytest.mark.slow
