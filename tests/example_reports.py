@@ -6,15 +6,15 @@ from keima.base.reports import (
     LearnerReport,
     ProgressReport,
     SelfPlayReport,
-    WorkerReport,
 )
+from keima.base.worker_status import WorkerStatus
 from keima.ppo.reports import EpisodesReport, RoundReport
 
 
-def worker(number: int = 0, *, state: str = "playing", error: str = "") -> WorkerReport:
-    return WorkerReport(
+def worker(number: int = 0, *, activity: str = "playing", error: str = "") -> WorkerStatus:
+    return WorkerStatus(
         name=f"local-{number}",
-        state=state,
+        activity=activity,
         model_version=12,
         games=600,
         games_per_second=6.1,
@@ -44,7 +44,7 @@ def iteration(
     loss: float | None = None,
     measured: EvaluationReport | None = None,
     learned: bool = True,
-    workers: tuple[WorkerReport, ...] = (),
+    workers: tuple[WorkerStatus, ...] = (),
     seconds_each: float = 60.0,
 ) -> IterationReport:
     learner = LearnerReport(
@@ -90,7 +90,7 @@ def progress(
     *,
     iterations: int | None = 200,
     seconds_left: float | None = 11800.0,
-    workers: tuple[WorkerReport, ...] = (),
+    workers: tuple[WorkerStatus, ...] = (),
 ) -> ProgressReport:
     return ProgressReport(
         phase="waiting for games",

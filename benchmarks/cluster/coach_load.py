@@ -53,6 +53,7 @@ from benchmarks.cluster.simulated_fleet import FACTORY, SEATS, SOCKET, machine_n
 from benchmarks.cluster.simulated_machines import SIMULATED_GAMES
 from benchmarks.processor import processor_seconds
 from keima.base.run_folder import LEDGER_NAME
+from keima.base.worker_status import State
 from keima.cluster.fleet.ownership import owner_here
 from keima.cluster.fleet.process.client import FleetClient
 from keima.coach.backends.pending_batch import PendingBatch
@@ -68,7 +69,7 @@ READY_SECONDS = 300.0  # all workers must be Active by then
 LAST_SECONDS = 5.0  # for the simulated machines to end
 SIMULATOR = Path(__file__).with_name("simulated_machines.py")
 SOCKET_NAME, OFFERED_NAME = "machines.socket", "offered"  # in the run's folder
-LOST = ("Offline", "Error")
+LOST = (State.OFFLINE, State.ERROR)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -279,10 +280,11 @@ class Watch:
         self._at = time.monotonic() + 1.0
         before, report = time.process_time(), self._fleet.cluster()
         now = time.time()
-        written = [heartbeat.evaluations / 1000 for heartbeat in self._fleet.status().values() if heartbeat]
+        written = [heartbeat.evaluations / 1000 for heartbeat in self._fleet.heartbeats().values() if heartbeat]
         self.ages += [now - max(written), now - min(written)]
-        lost = {name for name, each in report.standings.items() if each.mark in LOST} if report else set()
-        well = report.standings.keys() - lost if report else set[str]()
+        workers = report.workers if report else ()
+        lost = {worker.name for worker in workers if worker.state in LOST}
+        well = {worker.name for worker in workers} - lost
         self.lost += len(self._well & lost)
         self._well = well
         self.cpu += time.process_time() - before

@@ -10,9 +10,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from keima.base.reports import ClusterReport
 from keima.cluster.agent.client import Agent, Reply
-from keima.cluster.control.cluster import cluster_report
 from keima.cluster.control.status import StatusFile
 from keima.cluster.fleet.backend import Fleet
 from keima.cluster.fleet.ownership import Claimant
@@ -214,11 +212,7 @@ class SimulatedCluster(Fleet):
     def step(self) -> None:
         """See ``Cluster``."""
         super().step()
-        self._status.show(self.view)
-
-    def cluster(self) -> ClusterReport:
-        """See ``Cluster``."""
-        return cluster_report(self.view())
+        self._status.show(self.cluster)
 
 
 def open_simulated(

@@ -13,6 +13,7 @@ from typing import Any, Generic, TypeVar
 from rich.cells import cell_len, set_cell_size
 from rich.text import Text
 
+from keima.base.worker_status import ClusterStatus
 from keima.config.own_modules import stem_of
 
 Row = TypeVar("Row")
@@ -45,15 +46,14 @@ def rate(number: float) -> str:
     return f"{number:.2f}" if abs(number) < 9.995 else f"{number:.1f}"
 
 
-def cluster_figures(
-    *, games_per_second: float, active: int, total: int, sync_seconds: float | None, network_mb_per_minute: float
-) -> tuple[str, str, str, str]:
+def cluster_figures(cluster: ClusterStatus) -> tuple[str, str, str, str]:
     """The four figures of a cluster, each with its name and unit: Games/second: 145.2."""
+    sync = cluster.sync_seconds
     return (
-        f"Games/second: {games_per_second:.1f}",
-        f"Workers active: {active}/{total}",
-        f"Model sync time: {'-' if sync_seconds is None else f'{sync_seconds:.1f}s'}",
-        f"Network usage: {network_mb_per_minute:.1f} MB/min",
+        f"Games/second: {cluster.games_per_second:.1f}",
+        f"Workers active: {cluster.active}/{cluster.total}",
+        f"Model sync time: {'-' if sync is None else f'{sync:.1f}s'}",
+        f"Network usage: {cluster.network_mb_per_minute:.1f} MB/min",
     )
 
 
@@ -97,6 +97,27 @@ def duration(seconds: float) -> str:
         if whole >= size:
             return f"{whole // size} {unit} {whole % size // part:02d} {part_unit}"
     return f"{whole} s"
+
+
+def short_rate(games: float) -> str:
+    """A rate in at most six characters."""
+    return f"{games:.1f}" if games < 1000 else f"{games:.0f}"
+
+
+def short_duration(seconds: float) -> str:
+    """A span of time in at most six characters: 7s, 4m, 3h20m."""
+    whole = max(0, int(seconds))
+    if whole < 60:
+        return f"{whole}s"
+    if whole < 3600:
+        return f"{whole // 60}m"
+    hours, minutes = whole // 3600, whole // 60 % 60
+    return f"{hours}h{minutes:02}m" if hours < 100 else f"{hours // 24}d"
+
+
+def size(number: float) -> str:
+    """Bytes, in megabytes or gigabytes (10^6 and 10^9)."""
+    return f"{rate(number / 1e9)} GB" if number >= 1e9 else f"{rate(number / 1e6)} MB"
 
 
 def sparkline(values: Sequence[float | None], width: int) -> str:

@@ -6,61 +6,13 @@ touching training. Times are in seconds, rates per second, shares between 0 and 
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
+from keima.base.worker_records import RecordedWorker, worker_record
+from keima.base.worker_status import ClusterStatus
+
 SMALLEST_DENOMINATOR = 1e-6  # smallest denominator of a ratio
-
-
-@dataclass(frozen=True, kw_only=True)
-class WorkerReport:
-    """One worker as the main node sees it."""
-
-    name: str
-    state: str  # starting, playing, evaluating (it plays evaluation games), waiting, error, ended
-    model_version: int
-    games: int  # received from it since the run began
-    games_per_second: float
-    evaluations_per_second: float
-    outstanding: int  # games granted to it and not yet received
-    waiting: int = 0  # of these, the ones in its outbox
-    error: str = ""
-    core_hours: float = 0.0  # of the processor, by all its processes for the run
-    standing: "RemoteStanding | None" = None  # of a worker on another machine
-
-
-@dataclass(frozen=True, kw_only=True)
-class RemoteStanding:
-    """The state of a worker on another machine."""
-
-    mark: str  # Active, Syncing, Error, Offline
-    share: float  # of the games granted now
-    last_batch: float | None  # seconds since its last batch arrived; None before the first
-
-
-@dataclass(frozen=True, kw_only=True)
-class RemoteDetails:
-    """What else is known of a worker on another machine; iterations do not record it."""
-
-    machine: str
-    since: float  # seconds since its mark last changed
-    reason: str = ""  # why it is not Active, with the remedy; empty if it is
-    note: str = ""  # what there is to know although it plays
-    sent: int = 0  # bytes of files to its machine since the session began
-    received: int = 0  # bytes of files from its machine
-    disk_free: int | None = None  # bytes, where its folder is; None: it has not said
-
-
-@dataclass(frozen=True, kw_only=True)
-class ClusterReport:
-    """All workers on other machines together."""
-
-    active: int
-    total: int
-    sync_seconds: float | None  # until all Active workers had the last model
-    network_mb_per_minute: float  # megabytes (10^6 bytes), in both directions
-    standings: dict[str, RemoteStanding]  # by worker
-    details: dict[str, RemoteDetails] = field(default_factory=dict)  # by worker
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -201,12 +153,12 @@ class IterationReport:
     self_play: SelfPlayReport
     learner: LearnerReport | None
     evaluation: EvaluationReport | None
-    workers: tuple[WorkerReport, ...]
+    workers: tuple[RecordedWorker, ...]
     waits: WaitReport | None = None  # None in files of earlier versions
 
     def as_dict(self) -> dict[str, Any]:
         """The report as JSON has it."""
-        return asdict(self)
+        return asdict(self) | {"workers": [worker_record(worker) for worker in self.workers]}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -225,8 +177,8 @@ class ProgressReport:
     evaluations_per_second: float
     window_positions: int
     model_version: int
-    workers: tuple[WorkerReport, ...]
-    cluster: ClusterReport | None = None  # None when this machine plays
+    workers: tuple[RecordedWorker, ...]
+    cluster: ClusterStatus | None = None  # None when this machine plays
     self_play: SelfPlayReport | None = None  # the iteration's games, once complete
 
 

@@ -42,14 +42,14 @@ class _Outstanding(Mapping[str, int]):
 class _Seen:
     """What the last search for lost games saw."""
 
-    status: Mapping[str, Heartbeat | None]
+    heartbeats: Mapping[str, Heartbeat | None]
     accounts: Mapping[str, WorkerAccount]
     workers: Sequence[str]
     full: set[str]  # workers with batches in their outboxes
 
     def is_still(self, now: "_Seen") -> bool:
         """Whether nothing has changed since; heartbeats and accounts are compared as objects, which is quick."""
-        same = self.status is now.status and self.accounts is now.accounts
+        same = self.heartbeats is now.heartbeats and self.accounts is now.accounts
         return same and self.full == now.full and self.workers == now.workers
 
 
@@ -127,21 +127,21 @@ class Granting:
             batches: all batches in the outboxes.
         """
         seen = _Seen(
-            status=self._backend.status(),
+            heartbeats=self._backend.heartbeats(),
             accounts=self._ledger.accounts(),
             workers=self._backend.workers,
             full={batch.worker for batch in batches},
         )
         if not self._idle and self._seen and self._seen.is_still(seen):
             return
-        self._seen, status, full, workers = seen, seen.status, seen.full, set(seen.workers)
+        self._seen, heartbeats, full, workers = seen, seen.heartbeats, seen.full, set(seen.workers)
         for worker, account in seen.accounts.items():
             outstanding = account.outstanding
             if outstanding <= 0 or worker in full:
                 self._idle.pop(worker, None)
             elif worker not in workers:
                 self._discard(worker, outstanding, "the worker is gone")
-            elif self._has_long_done_all(account, status.get(worker)):
+            elif self._has_long_done_all(account, heartbeats.get(worker)):
                 self._discard(worker, outstanding, "it has handed over all its games without them")
 
     def in_turn(self, batches: Sequence[PendingBatch]) -> Sequence[PendingBatch]:

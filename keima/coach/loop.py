@@ -9,6 +9,7 @@ import sqlite3
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Protocol, TypeVar
 
@@ -26,12 +27,13 @@ from keima.base.reports import (
 )
 from keima.base.retry_log import RetryLog
 from keima.base.steps import Steps, Turns, complete
+from keima.base.worker_status import ClusterStatus, WorkerStatus
 from keima.coach.backends.backend import SelfPlayBackend
 from keima.coach.backends.pending_batch import PendingBatch
 from keima.coach.bounds import Bounds, CoachState, window_capacity
 from keima.coach.fingerprint import fingerprint
 from keima.coach.granting import Granting
-from keima.coach.summary import merge_reports, phase_of_all, worker_reports
+from keima.coach.summary import merge_reports, phase_of_all, worker_statuses
 from keima.coach.tally import IterationTally
 from keima.coach.waiting import EVALUATING, GATHERING, TRAINING, Waiting
 from keima.config.schema import SEED_ACCOUNTS, Settings
@@ -387,7 +389,7 @@ class Coach:
             self_play=games,
             learner=learned,
             evaluation=evaluated,
-            workers=worker_reports(self.backend.status(), self.ledger.accounts(), self.backend.cluster(), self._ends),
+            workers=self.worker_statuses(self.backend.cluster()),
             waits=self._waiting.report(),
         )
         self.persist(
@@ -515,10 +517,14 @@ class Coach:
             self._reported = now
             report_progress(self.observers, self.progress_report())
 
+    def worker_statuses(self, cluster: ClusterStatus | None) -> tuple[WorkerStatus, ...]:
+        """Return the statuses of all workers."""
+        return worker_statuses(self.backend.heartbeats(), self.ledger.accounts(), cluster, self._ends)
+
     def progress_report(self) -> ProgressReport:
         """The current state of the run."""
         cluster = self.backend.cluster()
-        workers = worker_reports(self.backend.status(), self.ledger.accounts(), cluster, self._ends)
+        workers = self.worker_statuses(cluster)
         self._waiting.see(workers)
         return ProgressReport(
             phase=phase_of_all(self._waiting.phase, workers),
@@ -534,6 +540,6 @@ class Coach:
             window_positions=self.window.num_positions,
             model_version=self.state.model_version,
             workers=workers,
-            cluster=cluster,
+            cluster=replace(cluster, workers=workers) if cluster else None,
             self_play=self._complete,
         )

@@ -1,72 +1,47 @@
-"""Combine reports: a worker's from heartbeat and account, a learner's from several parts."""
+"""Combine what is known: a worker's status from heartbeat and account, a learner's report from several parts."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from keima.base.reports import (
     MEANS,
-    ClusterReport,
     GeneralizationReport,
     LearnerReport,
-    RemoteStanding,
-    WorkerReport,
 )
+from keima.base.worker_status import ClusterStatus, WorkerStatus
 from keima.coach.waiting import GATHERING
 from keima.data.ledger_rows import WorkerAccount
+from keima.worker.status import worker_status
 from keima.worker.worker_folder import Heartbeat
 
 
-def worker_report(
-    name: str,
-    heartbeat: Heartbeat | None,
-    account: WorkerAccount,
-    standing: RemoteStanding | None = None,
-    *,
-    end: int = 0,
-) -> WorkerReport:
-    """The report of one worker.
-
-    Args:
-        name: the worker's.
-        heartbeat: its last.
-        account: in the ledger.
-        standing: of a worker on another machine.
-        end: the number after the last game in its outbox.
-    """
-    return WorkerReport(
-        name=name,
-        state=_state(heartbeat),
-        model_version=heartbeat.model_version if heartbeat else 0,
-        games=account.received,
-        games_per_second=heartbeat.games_per_second if heartbeat else 0.0,
-        evaluations_per_second=heartbeat.evaluations_per_second if heartbeat else 0.0,
-        outstanding=account.outstanding,
-        waiting=max(0, end - account.next_game),
-        error=heartbeat.error if heartbeat else "",
-        core_hours=heartbeat.core_hours if heartbeat else 0.0,
-        standing=standing,
-    )
-
-
-def _state(heartbeat: Heartbeat | None) -> str:
-    if heartbeat is None:
-        return "starting"
-    return "evaluating" if heartbeat.state == "playing" and heartbeat.order else heartbeat.state
-
-
-def worker_reports(
+def worker_statuses(
     heartbeats: Mapping[str, Heartbeat | None],
     accounts: Mapping[str, WorkerAccount],
-    cluster: ClusterReport | None,
+    cluster: ClusterStatus | None,
     ends: Mapping[str, int],
-) -> tuple[WorkerReport, ...]:
-    """The reports of all workers; ``ends`` has the number after the last game in each outbox."""
-    standings = cluster.standings if cluster else {}
-    return tuple(
-        worker_report(
-            name, heartbeat, accounts.get(name) or WorkerAccount(name=name), standings.get(name), end=ends.get(name, 0)
+) -> tuple[WorkerStatus, ...]:
+    """Return the statuses of all workers, with their games.
+
+    Args:
+        heartbeats: the last one of each.
+        accounts: of each in the ledger.
+        cluster: what is known of workers on other machines.
+        ends: the number after the last game in each outbox.
+    """
+    far = {worker.name: worker for worker in cluster.workers} if cluster else {}
+    found = []
+    for name, heartbeat in heartbeats.items():
+        account = accounts.get(name) or WorkerAccount(name=name)
+        found.append(
+            replace(
+                far.get(name) or worker_status(name, heartbeat),
+                games=account.received,
+                outstanding=account.outstanding,
+                waiting=max(0, ends.get(name, 0) - account.next_game),
+            )
         )
-        for name, heartbeat in heartbeats.items()
-    )
+    return tuple(found)
 
 
 def merge_reports(
@@ -101,9 +76,9 @@ def merge_reports(
     )
 
 
-def phase_of_all(phase: str, workers: Sequence[WorkerReport]) -> str:
+def phase_of_all(phase: str, workers: Sequence[WorkerStatus]) -> str:
     """The phase of the run; while it waits for games, what the workers are doing."""
-    states = {worker.state for worker in workers}
+    states = {worker.activity for worker in workers}
     if phase != GATHERING or not states <= {"starting", "compiling"}:
         return phase
     return "compiling the search, once on this machine" if "compiling" in states else "starting the workers"

@@ -3,7 +3,8 @@
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 
-from keima.base.reports import WaitReport, WorkerReport
+from keima.base.reports import WaitReport
+from keima.base.worker_status import WorkerStatus
 
 GATHERING, TRAINING, EVALUATING = "waiting for games", "training", "evaluating"  # phases whose time is reported
 
@@ -32,10 +33,10 @@ class Waiting:
         self._phases[self._phase] += now - self._since
         self._phase, self._since = phase, now
 
-    def see(self, workers: Sequence[WorkerReport]) -> None:
+    def see(self, workers: Sequence[WorkerStatus]) -> None:
         """Count the time since the last call for the workers that wait now; call it about once a second."""
         now = self._clock()
-        waiting = sum(worker.state == "waiting" for worker in workers)
+        waiting = sum(worker.activity == "waiting" for worker in workers)
         self._workers += (now - self._seen) * waiting / max(1, len(workers))
         self._seen = now
 

@@ -70,7 +70,7 @@ class MatchExecutors(Protocol):
     def ready_workers(self) -> list[str]:
         """The workers that can play an order now."""
 
-    def status(self) -> Mapping[str, Sign | None]:
+    def heartbeats(self) -> Mapping[str, Sign | None]:
         """The last heartbeat of each worker."""
 
 
@@ -261,7 +261,7 @@ class RemoteMatches:
         self._send_orders(board, changed)
 
     def _check_heartbeats(self, board: _Board, now: float) -> None:
-        for worker, sign in self._executors.status().items():
+        for worker, sign in self._executors.heartbeats().items():
             if sign and sign.order in board.given and board.beats.get(worker) != sign.beat:
                 board.beats[worker] = sign.beat
                 for given in board.given.values():

@@ -4,7 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from keima.base.formats import count, duration, percent
-from keima.base.reports import ClusterReport, ProgressReport, WorkerReport
+from keima.base.reports import ProgressReport
+from keima.base.worker_status import ClusterStatus, WorkerStatus
 
 RECENT = 8  # iterations over which shares of the time are averaged
 LEAST_DISK = 10**9  # bytes
@@ -69,7 +70,7 @@ def limits(now: ProgressReport, rows: Sequence[Figures], *, disk_free: int | Non
     shares = time_shares(rows)
     found = [*_disk(now, disk_free), *_lost_workers(now.workers)]
     if now.cluster:
-        found += [*_worker_disks(now.cluster), *_network(now, now.cluster, shares)]
+        found += [*_worker_disks(now.workers), *_network(now, now.cluster, shares)]
     return [*found, *([_largest(now, shares)] if shares else [])]
 
 
@@ -83,25 +84,23 @@ def _disk(now: ProgressReport, disk_free: int | None) -> list[Limit]:
     return []
 
 
-def _worker_disks(cluster: ClusterReport) -> list[Limit]:
-    full = [
-        name for name, each in cluster.details.items() if each.disk_free is not None and each.disk_free < LEAST_DISK
-    ]
+def _worker_disks(workers: Sequence[WorkerStatus]) -> list[Limit]:
+    full = [each.name for each in workers if each.disk_free is not None and each.disk_free < LEAST_DISK]
     if not full:
         return []
     what = f"less than {count(LEAST_DISK / 1e6)} MB are free where these workers play: {', '.join(full)}"
     return [Limit(who="disk", what=what, remedy="free space there; finished games wait meanwhile")]
 
 
-def _lost_workers(workers: Sequence[WorkerReport]) -> list[Limit]:
-    lost = [worker for worker in workers if worker.state in NO_LONGER_PLAYS]
+def _lost_workers(workers: Sequence[WorkerStatus]) -> list[Limit]:
+    lost = [worker for worker in workers if worker.activity in NO_LONGER_PLAYS]
     if not lost:
         return []
     which = "no worker plays" if len(lost) == len(workers) else f"{len(lost)} of {len(workers)} workers do not play"
     return [Limit(who="workers", what=which, remedy="their cards below have the reasons and the remedies")]
 
 
-def _network(now: ProgressReport, cluster: ClusterReport, shares: TimeShares | None) -> list[Limit]:
+def _network(now: ProgressReport, cluster: ClusterStatus, shares: TimeShares | None) -> list[Limit]:
     waiting = sum(worker.waiting for worker in now.workers)
     found = []
     if waiting > now.games_wanted > 0:
@@ -118,7 +117,7 @@ def _network(now: ProgressReport, cluster: ClusterReport, shares: TimeShares | N
 
 def _largest(now: ProgressReport, shares: TimeShares) -> Limit:
     """Where most of the main node's time goes."""
-    idle = sum(worker.state == "waiting" for worker in now.workers)
+    idle = sum(worker.activity == "waiting" for worker in now.workers)
     if shares.learning >= max(shares.games, shares.evaluating):
         meanwhile = f", and {idle} of {len(now.workers)} workers wait for it" if _many(idle, now) else ""
         return Limit(

@@ -12,7 +12,6 @@ from keima.base.formats import (
     BAD,
     FAINT,
     GOOD,
-    NOTICE,
     TITLE,
     Column,
     bar,
@@ -26,20 +25,13 @@ from keima.base.formats import (
     table,
     time_left,
 )
-from keima.base.reports import IterationReport, ProgressReport, RemoteStanding, ScoreReport, WorkerReport
+from keima.base.reports import IterationReport, ProgressReport, ScoreReport
 from keima.base.text import printable
+from keima.base.worker_columns import WORKER_COLUMNS
+from keima.base.worker_status import WorkerStatus
 from keima.report.metrics import METRICS, Figures, Metric, columns, figure
 from keima.report.terminal.plain import figures_of
 
-STATE_STYLES = {
-    "playing": GOOD,
-    "evaluating": GOOD,
-    "waiting": NOTICE,
-    "starting": NOTICE,
-    "error": BAD,
-    "ended": FAINT,
-}
-MARK_STYLES = {"Active": GOOD, "Syncing": NOTICE, "Error": BAD, "Offline": FAINT}
 # Lines for iterations, workers and events: the least for each, and how many are plenty; further lines are given in the
 # same order.
 LEAST_LINES, PLENTY_LINES = (4, 3, 2), (8, 8, 4)
@@ -52,22 +44,6 @@ TRENDS = (  # metrics with a sparkline
     "evaluation/score_mean",
 )
 HALF_WIDTH = 40  # columns
-
-
-def _state_style(worker: WorkerReport) -> str:
-    return STATE_STYLES.get(worker.state, "")
-
-
-def _mark_style(worker: WorkerReport) -> str:
-    return MARK_STYLES.get(worker.standing.mark, "") if worker.standing else ""
-
-
-def _ago(seconds: float | None) -> str:
-    return "" if seconds is None else f"{duration(seconds)} ago"
-
-
-def _error_style(_: WorkerReport) -> str:
-    return BAD
 
 
 def history(rows: Sequence[IterationReport]) -> tuple[Column[IterationReport], ...]:
@@ -92,33 +68,6 @@ def _reached(milestone: int) -> Callable[[IterationReport], str]:
         return "" if share is None else percent(share)
 
     return cell
-
-
-WORKER_COLUMNS: tuple[Column[WorkerReport], ...] = (
-    Column(title="Worker", cell=lambda worker: printable(worker.name), left=True),
-    Column(title="State", cell=lambda worker: printable(worker.state), left=True, style=_state_style),
-    Column(title="Games/s", cell=lambda worker: rate(worker.games_per_second)),
-    Column(title="Evals/s", cell=lambda worker: count(worker.evaluations_per_second), rank=1),
-    Column(title="Games", cell=lambda worker: count(worker.games), rank=2),
-    Column(title="Outstanding", cell=lambda worker: count(worker.outstanding), rank=3),
-    Column(title="Model", cell=lambda worker: str(worker.model_version), rank=2),
-    Column(title="Error", cell=lambda worker: printable(worker.error), left=True, claim=16, style=_error_style),
-)
-
-
-def _standing(show: Callable[[RemoteStanding], str]) -> Callable[[WorkerReport], str]:
-    """A cell that only workers on other machines have."""
-    return lambda worker: show(worker.standing) if worker.standing else ""
-
-
-MACHINES: tuple[Column[WorkerReport], ...] = (
-    WORKER_COLUMNS[0],
-    Column(title="Stands", cell=_standing(lambda standing: standing.mark), left=True, style=_mark_style),
-    *WORKER_COLUMNS[2:4],
-    Column(title="Share", cell=_standing(lambda standing: percent(standing.share)), rank=1),
-    Column(title="Last batch", cell=_standing(lambda standing: _ago(standing.last_batch)), rank=3),
-    *WORKER_COLUMNS[4:],
-)
 
 
 def trends(
@@ -228,14 +177,14 @@ def _allot(room: int, wants: tuple[int, int, int]) -> list[int]:
     return given
 
 
-def _worker_lines(workers: Sequence[WorkerReport], room: int, width: int) -> list[Text]:
+def _worker_lines(workers: Sequence[WorkerStatus], room: int, width: int) -> list[Text]:
     """The workers, those with errors first; if there are too many, the last line counts the rest by state."""
-    columns = MACHINES if any(worker.standing for worker in workers) else WORKER_COLUMNS
+    columns = [column for column in WORKER_COLUMNS if column.in_terminal]
     if len(workers) <= room:
         return table(columns, workers, width)
-    ordered = sorted(workers, key=lambda worker: worker.state != "error" and not worker.error)
+    ordered = sorted(workers, key=lambda worker: worker.activity != "error" and not worker.error)
     shown, hidden = ordered[: room - 1], ordered[room - 1 :]
     states = ", ".join(
-        f"{number} {printable(state)}" for state, number in Counter(worker.state for worker in hidden).items()
+        f"{number} {printable(state)}" for state, number in Counter(worker.activity for worker in hidden).items()
     )
     return [*(table(columns, shown, width) if shown else []), Text(f"{len(hidden)} more: {states}", FAINT)]

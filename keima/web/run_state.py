@@ -5,22 +5,23 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from keima.base.file_stamp import FileStamp
-from keima.base.formats import Column, count, duration, game_title, games_so_far, percent, rate, time_left
-from keima.base.reports import ProgressReport, RemoteDetails, WorkerReport
+from keima.base.formats import count, duration, game_title, games_so_far, percent, rate, size, time_left
+from keima.base.reports import ProgressReport
+from keima.base.worker_columns import WORKER_COLUMNS, shown_state
+from keima.base.worker_status import State, WorkerStatus
 from keima.data.ledger import Ledger
 from keima.data.ledger_rows import WorkerAccount
 from keima.report.charts.run_charts import Figures
 from keima.report.cost import CORE_HOURS, Cost
 from keima.report.limits import NO_LONGER_PLAYS, limits, time_shares
-from keima.report.tables import MACHINES, WORKER_COLUMNS
 from keima.report.terminal.plain import figures_of
 
 EVENTS_SHOWN = 50
 SAME_MOMENT = 2.0  # seconds between two records of one event
-REMEDIES = {  # of marks whose reason names none
-    "Error": "read its log (keima cluster logs {0}), fix the cause, then keima cluster restart {0}",
-    "Offline": "it is tried again by itself; keima cluster check says what is wrong",
-    "Syncing": "nothing: it plays as soon as this is done",
+REMEDIES = {  # of states whose reason names none
+    State.ERROR: "read its log (keima cluster logs {0}), fix the cause, then keima cluster restart {0}",
+    State.OFFLINE: "it is tried again by itself; keima cluster check says what is wrong",
+    State.SYNCING: "nothing: it plays as soon as this is done",
 }
 
 Event = tuple[float, str]  # seconds since 1970, and what happened
@@ -94,20 +95,20 @@ def live_state(
         "cluster": [text.split(": ", 1) for text in figures_of(report)],
         "shares": shares_of_time(rows) if running else "",
         "limits": [vars(each) for each in limits(report, rows, disk_free=disk_free)] if running else [],
-        "workers": [card_of(worker, details_of(report, worker)) for worker in report.workers],
+        "workers": [card_of(worker) for worker in report.workers],
     }
 
 
 def models_in_flight(report: ProgressReport) -> str:
     """How many workers that can play do not have the newest model yet, in words; empty if none."""
-    playing = [worker for worker in report.workers if worker.state not in NO_LONGER_PLAYS]
+    playing = [worker for worker in report.workers if worker.activity not in NO_LONGER_PLAYS]
     behind = sum(worker.model_version < report.model_version for worker in playing)
     return f", on its way to {behind} of {len(playing)} workers" if behind else ""
 
 
 def time_and_cost(report: ProgressReport, rows: Sequence[Figures], cost: Cost, *, running: bool) -> Pairs:
     """Elapsed time, time left, core hours, and those of 100 Elo points."""
-    working = sum(worker.state not in NO_LONGER_PLAYS for worker in report.workers)
+    working = sum(worker.activity not in NO_LONGER_PLAYS for worker in report.workers)
     used = sum(worker.core_hours for worker in report.workers)
     hours = cost.hours + max(0.0, used - (rows[-1].get(CORE_HOURS, 0.0) if rows else 0.0))
     left = time_left(report.seconds_left).removesuffix(" left") if running and report.seconds_left is not None else ""
@@ -141,44 +142,30 @@ def shares_of_time(rows: Sequence[Figures]) -> str:
     return f"The main node {', '.join(parts)}, in iterations of {duration(shares.seconds)}."
 
 
-def details_of(report: ProgressReport, worker: WorkerReport) -> RemoteDetails | None:
-    """What is known of a worker on another machine; None for one on this machine."""
-    return report.cluster.details.get(worker.name) if report.cluster else None
-
-
-def card_of(worker: WorkerReport, details: RemoteDetails | None) -> dict[str, Any]:
-    """A worker: its mark, or its state on this machine, its figures, what is wrong, and the remedy."""
-    shown: Sequence[Column[WorkerReport]] = MACHINES if worker.standing else WORKER_COLUMNS
-    figures = [(column.title, column.cell(worker)) for column in shown[2:-1]]
-    figures += [("Core hours", rate(worker.core_hours) if worker.core_hours else "")]
-    if details:
-        figures += [
-            ("Sent", size(details.sent)),
-            ("Received", size(details.received)),
-            ("Disk free", "" if details.disk_free is None else size(details.disk_free)),
-        ]
-    mark = worker.standing.mark if worker.standing else worker.state
-    reason, remedy = reason_and_remedy(worker, mark, details)
+def card_of(worker: WorkerStatus) -> dict[str, Any]:
+    """A worker: its state, its figures, what is wrong, and the remedy."""
+    figures = [(column.title, column.cell(worker)) for column in WORKER_COLUMNS if column.in_card]
+    reason, remedy = reason_and_remedy(worker)
     return {
         "name": worker.name,
-        "machine": details.machine if details and details.machine != worker.name else "",
-        "mark": mark,
-        "since": duration(details.since) if details and reason else "",
+        "machine": worker.machine if worker.machine != worker.name else "",
+        "state": shown_state(worker),
+        "since": duration(worker.since) if worker.state and reason else "",
         "figures": [[title, text] for title, text in figures if text],
         "reason": reason,
         "remedy": remedy,
-        "note": details.note if details else "",
+        "note": worker.note,
     }
 
 
-def reason_and_remedy(worker: WorkerReport, mark: str, details: RemoteDetails | None) -> tuple[str, str]:
+def reason_and_remedy(worker: WorkerStatus) -> tuple[str, str]:
     """Why a worker does not play, and what to do; both empty if it plays."""
-    if details is None:
+    if worker.state is None:
         return worker.error, ""
-    if not details.reason:
+    if not worker.reason:
         return "", ""
-    reason, _, remedy = details.reason.partition("; ")
-    return reason, remedy or REMEDIES.get(mark, "").format(details.machine)
+    reason, _, remedy = worker.reason.partition("; ")
+    return reason, remedy or REMEDIES.get(worker.state, "").format(worker.machine)
 
 
 def last_figures(row: Figures) -> Pairs:
@@ -218,8 +205,3 @@ def ppo_state(name: str, rounds: Sequence[Mapping[str, Any]], stamp: FileStamp |
         "events": [],
         "problems": [],
     }
-
-
-def size(number: float) -> str:
-    """Bytes, in megabytes or gigabytes (10^6 and 10^9)."""
-    return f"{rate(number / 1e9)} GB" if number >= 1e9 else f"{rate(number / 1e6)} MB"

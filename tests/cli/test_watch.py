@@ -30,7 +30,9 @@ def write(
     for number in numbers:
         observer.progress(progress(number, iterations=iterations, seconds_left=seconds_left))
         observer.iteration(
-            iteration(number, measured=evaluation(number), workers=(worker(0), worker(1, state="error", error="lost")))
+            iteration(
+                number, measured=evaluation(number), workers=(worker(0), worker(1, activity="error", error="lost"))
+            )
         )
 
 

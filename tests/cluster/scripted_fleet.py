@@ -6,10 +6,9 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from keima.base.reports import ClusterReport
 from keima.base.run_lock import RunLocked
+from keima.base.worker_status import ClusterStatus, State, WorkerStatus
 from keima.cluster.fleet.process.messages import MachineInFleet, Opening
-from keima.cluster.fleet.worker_state import Mark
 from keima.coach.backends.pending_batch import PendingBatch
 from keima.config.schema import WorkerSettings
 from keima.evaluation.orders import Contestant, MatchOrder
@@ -44,7 +43,7 @@ class ScriptedFleet:
         self.root, self._folder = opening.root, opening.root.parent
         self._log_event, self._arrived = log_event, arrived
         self._granted: dict[str, int] = {}
-        self.marks = {"a": Mark.ACTIVE, "b": Mark.ACTIVE}
+        self.states = {"a": State.ACTIVE, "b": State.ACTIVE}
         self._machines = opening.machines or tuple(
             MachineInFleet(machine=WorkerSettings(host=name)) for name in self.workers
         )
@@ -83,15 +82,16 @@ class ScriptedFleet:
     def withdrawn(self) -> dict[str, int]:
         return {"b": self._granted["b"] - 100} if self._granted.get("b", 0) > 100 else {}
 
-    def status(self) -> dict[str, Heartbeat | None]:
+    def heartbeats(self) -> dict[str, Heartbeat | None]:
         beat = Heartbeat(run_id="run", worker="a", beat=7, pid=1, state="playing")
         return {"a": beat, "b": None}
 
     def able(self) -> list[str]:
         return ["a"]
 
-    def cluster(self) -> ClusterReport:
-        return ClusterReport(active=2, total=2, sync_seconds=None, network_mb_per_minute=0.0, standings={})
+    def cluster(self) -> ClusterStatus:
+        workers = tuple(WorkerStatus(name=name, state=State.ACTIVE) for name in self.workers)
+        return ClusterStatus(workers=workers, model_version=1, sync_seconds=None, network_mb_per_minute=0.0)
 
     def machines_now(self) -> tuple[MachineInFleet, ...]:
         return self._machines

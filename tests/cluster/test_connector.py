@@ -17,12 +17,12 @@ from typing import Any
 import pytest
 import yaml
 
+from keima.base.worker_status import ClusterStatus
 from keima.cli.cluster import COMMANDS, main
 from keima.cluster.agent.process import running
 from keima.cluster.connector import NotDone, SSHConnector
 from keima.cluster.control.requests import coach_runs
 from keima.cluster.control.status import StatusFile
-from keima.cluster.fleet.fleet_view import FleetView
 from keima.cluster.machines.machine import worker_place
 from keima.config.commands import cluster
 from keima.config.load import load_settings
@@ -154,16 +154,8 @@ def test_an_unknown_host_key_is_a_finding_with_the_command_that_fixes_it(
 
 
 def test_the_status_of_a_killed_coach_is_called_stale(desktop: Desktop) -> None:
-    view = FleetView(
-        workers=(),
-        games_per_second=0.0,
-        active=0,
-        total=0,
-        sync_seconds=None,
-        network_mb_per_minute=0.0,
-        model_version=0,
-    )
-    StatusFile(desktop.folder, title="go", wall=lambda: 1.7e9).show(lambda: view)
+    nobody = ClusterStatus(workers=(), model_version=0, sync_seconds=None, network_mb_per_minute=0.0)
+    StatusFile(desktop.folder, title="go", wall=lambda: 1.7e9).show(lambda: nobody)
     since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(1.7e9))
     assert f"status.txt is stale: the Coach that wrote it was killed after {since}" in desktop.connector().status()
 

@@ -97,7 +97,7 @@ def take_all(backend: SelfPlayBackend, wanted: dict[str, int]) -> dict[str, list
     delivered = dict.fromkeys(wanted, 0)
     deadline = time.monotonic() + PATIENCE
     while delivered != wanted:
-        assert time.monotonic() < deadline, (delivered, wanted, backend.status())
+        assert time.monotonic() < deadline, (delivered, wanted, backend.heartbeats())
         for pending in backend.collect():
             batch = games_of(pending)
             batches[pending.worker].append(batch)
@@ -132,14 +132,14 @@ def test_games_that_a_worker_has_not_begun_are_taken_back_and_may_be_granted_aga
     worker = backend.workers[0]
     backend.grant(worker, granted=100_000, delivered=0)
     deadline = time.monotonic() + PATIENCE
-    while not ((heartbeat := backend.status()[worker]) and heartbeat.begun > 0):
-        assert time.monotonic() < deadline, backend.status()
+    while not ((heartbeat := backend.heartbeats()[worker]) and heartbeat.begun > 0):
+        assert time.monotonic() < deadline, backend.heartbeats()
         backend.collect()
         time.sleep(0.02)
     assert backend.withdrawn() == {}
     lower(backend, worker, 1)
     while not (unstarted := backend.withdrawn()):
-        assert time.monotonic() < deadline, backend.status()
+        assert time.monotonic() < deadline, backend.heartbeats()
         backend.collect()
         time.sleep(0.02)
     left = 100_000 - unstarted[worker]
@@ -193,8 +193,8 @@ def test_all_workers_switch_to_a_new_model(open_backend: Open) -> None:
     take_all(backend, first)
     backend.publish(2, model_bytes(2))
     deadline = time.monotonic() + PATIENCE
-    while {heartbeat.model_version for heartbeat in backend.status().values() if heartbeat} != {2}:
-        assert time.monotonic() < deadline, backend.status()
+    while {heartbeat.model_version for heartbeat in backend.heartbeats().values() if heartbeat} != {2}:
+        assert time.monotonic() < deadline, backend.heartbeats()
         backend.collect()
         time.sleep(0.02)
     for worker in backend.workers:
@@ -209,7 +209,7 @@ def test_all_workers_switch_to_a_new_model(open_backend: Open) -> None:
 def wait_for_batches(backend: SelfPlayBackend, *, games: int) -> dict[str, list[PendingBatch]]:
     deadline = time.monotonic() + PATIENCE
     while True:
-        assert time.monotonic() < deadline, backend.status()
+        assert time.monotonic() < deadline, backend.heartbeats()
         waiting: dict[str, list[PendingBatch]] = {worker: [] for worker in backend.workers}
         for pending in backend.collect():
             waiting[pending.worker].append(pending)
@@ -223,11 +223,11 @@ def test_a_model_that_does_not_fit_is_an_error_in_the_heartbeat_and_loses_nothin
     backend = open_backend()
     backend.publish(1, model_bytes(1)[:-40])
     deadline = time.monotonic() + PATIENCE
-    while not all(heartbeat and heartbeat.error for heartbeat in backend.status().values()):
-        assert time.monotonic() < deadline, backend.status()
+    while not all(heartbeat and heartbeat.error for heartbeat in backend.heartbeats().values()):
+        assert time.monotonic() < deadline, backend.heartbeats()
         backend.collect()
         time.sleep(0.02)
-    assert all(heartbeat and heartbeat.state == "error" for heartbeat in backend.status().values())
+    assert all(heartbeat and heartbeat.state == "error" for heartbeat in backend.heartbeats().values())
     backend.publish(2, model_bytes(2))
     for worker in backend.workers:
         backend.grant(worker, granted=10, delivered=0)
@@ -241,8 +241,8 @@ def test_finished_games_are_handed_over_at_the_end(open_backend: Open) -> None:
     for worker in backend.workers:
         backend.grant(worker, granted=100_000, delivered=0)
     deadline = time.monotonic() + PATIENCE
-    while not all(heartbeat and heartbeat.finished > 0 for heartbeat in backend.status().values()):
-        assert time.monotonic() < deadline, backend.status()
+    while not all(heartbeat and heartbeat.finished > 0 for heartbeat in backend.heartbeats().values()):
+        assert time.monotonic() < deadline, backend.heartbeats()
         assert backend.collect() == []
         time.sleep(0.02)
     backend.close()

@@ -18,7 +18,7 @@ class Actors:
     def __init__(self, *workers: str) -> None:
         self.workers = workers
         self.accounts: dict[str, tuple[int, int]] = {}
-        self.heartbeats: dict[str, Heartbeat | None] = dict.fromkeys(workers)
+        self.last: dict[str, Heartbeat | None] = dict.fromkeys(workers)
         self.unstarted: dict[str, int] = {}
 
     def publish(self, version: int, model: bytes) -> None:
@@ -39,8 +39,8 @@ class Actors:
     def release(self, pending: PendingBatch, *, delivered: int, refused: str = "") -> None:
         raise AssertionError
 
-    def status(self) -> dict[str, Heartbeat | None]:
-        return self.heartbeats
+    def heartbeats(self) -> dict[str, Heartbeat | None]:
+        return self.last
 
     def cluster(self) -> None:
         raise AssertionError
@@ -53,7 +53,7 @@ class Actors:
 
     def says(self, worker: str, state: str, *, finished: int, beat: int) -> None:
         values = {"run_id": "run", "worker": worker, "beat": beat, "pid": 1, "state": state, "finished": finished}
-        self.heartbeats[worker] = Heartbeat.model_validate(values)
+        self.last[worker] = Heartbeat.model_validate(values)
 
 
 class Desk:
@@ -141,7 +141,7 @@ def test_games_that_may_still_arrive_are_waited_for(tmp_path: Path, change: str)
         )
         desk.actors.says("a", state, finished=finished, beat=1 if change == "no new beat" else second)
         if change == "no heartbeat":
-            desk.actors.heartbeats["a"] = None
+            desk.actors.last["a"] = None
         desk.granting.give_up_lost([pending("a")] if change == "a batch lies there" and second % 9 == 0 else [])
     assert not desk.told
     assert desk.ledger.account("a").outstanding == 40

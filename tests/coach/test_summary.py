@@ -2,8 +2,7 @@
 
 import pytest
 
-from keima.coach.summary import worker_report
-from keima.data.ledger_rows import WorkerAccount
+from keima.coach.summary import worker_statuses
 from keima.worker.worker_folder import Heartbeat
 
 
@@ -13,9 +12,10 @@ from keima.worker.worker_folder import Heartbeat
 )
 def test_a_worker_that_plays_evaluation_games_is_shown_so(state: str, order: str, shown: str) -> None:
     values = {"run_id": "run", "worker": "w", "beat": 1, "pid": 1, "state": state, "order": order}
-    report = worker_report("w", Heartbeat.model_validate(values), WorkerAccount(name="w"))
-    assert report.state == shown
+    (status,) = worker_statuses({"w": Heartbeat.model_validate(values)}, {}, None, {})
+    assert status.activity == shown
 
 
 def test_a_worker_without_a_heartbeat_is_starting() -> None:
-    assert worker_report("w", None, WorkerAccount(name="w")).state == "starting"
+    (status,) = worker_statuses({"w": None}, {}, None, {})
+    assert status.activity == "starting"

@@ -19,7 +19,7 @@ def test_seconds_of_each_phase_and_of_workers_without_games_are_added_up_once() 
 def test_workers_that_wait_count_by_their_share() -> None:
     now = 0.0
     waiting = Waiting(lambda: now)
-    workers = [worker(state=state) for state in ("waiting", "playing", "playing", "waiting")]
+    workers = [worker(activity=activity) for activity in ("waiting", "playing", "playing", "waiting")]
     now += 3.0
     waiting.see(workers)
     now += 1.0

@@ -84,7 +84,7 @@ class Actors:
     def ready_workers(self) -> list[str]:
         return [worker for worker in self.answers if worker not in self.remote]
 
-    def status(self) -> dict[str, Sign | None]:
+    def heartbeats(self) -> dict[str, Sign | None]:
         self.beat += 1
         return {
             worker: Sign(self.beat, orders[0].id) if self.alive and orders else None

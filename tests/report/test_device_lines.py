@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from keima.base.reports import IterationReport, ProgressReport, ScoreReport, WorkerReport
+from keima.base.reports import IterationReport, ProgressReport, ScoreReport
+from keima.base.worker_status import WorkerStatus
 from keima.report.terminal.devices import RULE, DeviceLines, games_line
 from tests.example_reports import evaluation, iteration, progress, worker
 
@@ -18,7 +19,7 @@ class Desk:
         self.now, self.said = 0.0, list[str]()
         self.lines = DeviceLines(titles or TITLES, self.said.append, epochs=2.0, clock=lambda: self.now)
 
-    def look(self, *workers: WorkerReport, here: int = 0, complete: bool = False, number: int = 1) -> list[str]:
+    def look(self, *workers: WorkerStatus, here: int = 0, complete: bool = False, number: int = 1) -> list[str]:
         """Return the lines after a poll of these workers."""
         before = len(self.said)
         report: ProgressReport = progress(number, iterations=2, workers=workers)
@@ -32,7 +33,7 @@ class Desk:
         return self.said[before:]
 
 
-def seat(name: str, *, games: int = 0, outstanding: int = 0, waiting: int = 0, error: str = "") -> WorkerReport:
+def seat(name: str, *, games: int = 0, outstanding: int = 0, waiting: int = 0, error: str = "") -> WorkerStatus:
     return replace(worker(0, error=error), name=name, games=games, outstanding=outstanding, waiting=waiting)
 
 

@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from keima.base.reports import ClusterReport, ProgressReport, RemoteDetails
+from keima.base.reports import ProgressReport
+from keima.base.worker_status import ClusterStatus, State
 from keima.report.cost import core_hours, cost_of, hours_of_workers
 from keima.report.limits import Limit, limits, time_shares
 from tests.example_reports import progress, worker
@@ -20,12 +21,10 @@ def rows(*, learning: float, evaluating: float = 0.0, count: int = 10) -> Rows:
     ]
 
 
-def clustered(**changes: object) -> ProgressReport:
-    details = {"a": RemoteDetails(machine="a", since=1.0, disk_free=10**12)}
-    cluster = ClusterReport(
-        active=1, total=1, sync_seconds=3.0, network_mb_per_minute=1.0, standings={}, details=details
-    )
-    return replace(progress(5, workers=(worker(0),)), cluster=replace(cluster, **changes))  # type: ignore[arg-type]
+def clustered(*, disk_free: int = 10**12, **changes: object) -> ProgressReport:
+    workers = (replace(worker(0), name="a", state=State.ACTIVE, disk_free=disk_free),)
+    cluster = ClusterStatus(workers=workers, model_version=12, sync_seconds=3.0, network_mb_per_minute=1.0)
+    return replace(progress(5, workers=workers), cluster=replace(cluster, **changes))  # type: ignore[arg-type]
 
 
 def of(who: str, found: list[Limit]) -> Limit:
@@ -69,19 +68,19 @@ def test_where_most_of_the_time_goes_is_named_with_a_remedy(
 
 
 def test_workers_that_wait_for_the_learner_are_counted() -> None:
-    workers = (worker(0, state="waiting"), worker(1, state="waiting"), worker(2))
+    workers = (worker(0, activity="waiting"), worker(1, activity="waiting"), worker(2))
     found = limits(progress(5, workers=workers), rows(learning=90.0), disk_free=None)
     assert "2 of 3 workers wait for it" in of("learner", found).what
 
 
 def test_what_stands_still_comes_first() -> None:
-    now = replace(progress(5, workers=(worker(0, state="error", error="it died"), worker(1))))
+    now = replace(progress(5, workers=(worker(0, activity="error", error="it died"), worker(1))))
     found = limits(now, rows(learning=10.0), disk_free=5 * 10**8)
     assert [each.who for each in found] == ["disk", "workers", "workers"]
     assert "only 500 MB" in found[0].what and "1 of 2 workers do not play" in found[1].what
     full = limits(replace(now, phase="waiting for space on the disk"), [], disk_free=0)
     assert "the run waits" in of("disk", full).what
-    nobody = limits(progress(5, workers=(worker(0, state="error"),)), [], disk_free=None)
+    nobody = limits(progress(5, workers=(worker(0, activity="error"),)), [], disk_free=None)
     assert of("workers", nobody).what == "no worker plays"
 
 
@@ -91,8 +90,8 @@ def test_a_slow_network_and_full_disks_of_workers_are_named() -> None:
     assert "longer than an iteration (1 min 40 s)" in of("network", slow).what
     behind = replace(clustered(), workers=(replace(worker(0), waiting=5000),))
     assert "5,000 finished games wait" in of("network", limits(behind, [], disk_free=None)).what
-    details = {"a": RemoteDetails(machine="a", since=1.0, disk_free=10**8)}
-    assert "where these workers play: a" in of("disk", limits(clustered(details=details), [], disk_free=None)).what
+    full = limits(clustered(disk_free=10**8), [], disk_free=None)
+    assert "where these workers play: a" in of("disk", full).what
 
 
 def test_core_hours_are_those_of_all_worker_processes() -> None:

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from keima.base.reports import ClusterReport, IterationReport, Observer, ProgressReport
+from keima.base.reports import IterationReport, Observer, ProgressReport
 from keima.base.run_folder import STATS_NAME
+from keima.base.worker_status import ClusterStatus
 from keima.report import make_observers, shielded
 from keima.report.files.run_files import (
     METRICS_NAME,
@@ -182,7 +183,7 @@ def test_an_iteration_that_found_the_disk_full_is_in_the_statistics_file_after_t
 
 def test_metrics_are_flat_finite_numbers_under_the_names_of_their_sections(tmp_path: Path) -> None:
     report = iteration(
-        4, loss=math.inf, measured=evaluation(4, solved=False), workers=(worker(0), worker(1, state="error"))
+        4, loss=math.inf, measured=evaluation(4, solved=False), workers=(worker(0), worker(1, activity="error"))
     )
     MetricsFile(tmp_path / METRICS_NAME).iteration(report)
     metrics = strict_json((tmp_path / METRICS_NAME).read_text())
@@ -275,7 +276,7 @@ def test_there_is_a_sign_of_life_after_a_while_without_lines() -> None:
     lines = PlainLines(stream, heartbeat_seconds=30.0, clock=clock)
     for _ in range(100):
         clock.now += 1.0
-        lines.progress(progress(3, workers=(worker(0), worker(1, state="error"))))
+        lines.progress(progress(3, workers=(worker(0), worker(1, activity="error"))))
     beats = stream.getvalue().splitlines()
     assert len(beats) == 3
     assert "waiting for games  62 of 100 games" in beats[0] and "1 playing, 1 error" in beats[0]
@@ -284,7 +285,7 @@ def test_there_is_a_sign_of_life_after_a_while_without_lines() -> None:
 def test_a_cluster_s_figures_come_regularly_however_often_there_are_other_lines() -> None:
     stream, clock = io.StringIO(), Clock()
     lines = PlainLines(stream, heartbeat_seconds=30.0, clock=clock)
-    cluster = ClusterReport(active=1, total=2, sync_seconds=None, network_mb_per_minute=0.0, standings={})
+    cluster = ClusterStatus(workers=(), model_version=1, sync_seconds=None, network_mb_per_minute=0.0)
     for second in range(100):
         clock.now += 1.0
         lines.progress(replace(progress(3), cluster=cluster))

@@ -33,9 +33,9 @@ from keima.base.formats import (
     spread,
     table,
 )
-from keima.base.reports import ClusterReport, RemoteStanding
 from keima.base.run_folder import STATS_NAME
 from keima.base.text import printable
+from keima.base.worker_status import ClusterStatus, State
 from keima.report.files.run_files import read_stats
 from keima.report.tables import Frame
 from keima.report.terminal.plain import heartbeat_line
@@ -164,7 +164,7 @@ def test_columns_stay_aligned_next_to_wide_characters() -> None:
     assert cell_len(first) == cell_len(second)
 
 
-WORKERS = (worker(0), worker(1), worker(2, state="error", error="CUDA out of memory: tried to allocate 2.00 GiB"))
+WORKERS = (worker(0), worker(1), worker(2, activity="error", error="CUDA out of memory: tried to allocate 2.00 GiB"))
 EVENTS = (
     "12:33:10 worker local-2 was restarted",
     "12:34:01 batch local-2-000017 is in quarantine: game 12: column 4 is full",
@@ -253,7 +253,7 @@ def test_a_run_with_the_name_of_its_game_is_named_once() -> None:
 
 
 def test_workers_in_error_come_first_and_those_without_a_line_are_counted() -> None:
-    many = tuple(worker(number, state="error" if number == 20 else "playing") for number in range(30))
+    many = tuple(worker(number, activity="error" if number == 20 else "playing") for number in range(30))
     text = [line.plain for line in frame(workers=many).lines(80, 24)]
     heading = next(i for i, line in enumerate(text) if line.startswith("Worker"))
     assert text[heading + 1].startswith("local-20  error")
@@ -390,18 +390,17 @@ def test_a_limited_terminal_gets_lines(tmp_path: Path) -> None:
 
 
 def test_a_cluster_is_shown_as_in_its_status_file() -> None:
-    """Workers active n/N, Model sync time, Network usage, and each worker's mark, share and last batch."""
-    standings = {
-        "local-0": RemoteStanding(mark="Active", share=0.625, last_batch=7.0),
-        "local-1": RemoteStanding(mark="Offline", share=0.0, last_batch=None),
-    }
-    workers = tuple(replace(worker(number), standing=standings[f"local-{number}"]) for number in range(2))
-    together = ClusterReport(active=1, total=2, sync_seconds=3.21, network_mb_per_minute=12.34, standings=standings)
+    """Workers active n/N, Model sync time, Network usage, and each worker's state, share and last batch."""
+    workers = (
+        replace(worker(0), state=State.ACTIVE, share=0.625, last_batch=7.0),
+        replace(worker(1), state=State.OFFLINE, share=0.0),
+    )
+    together = ClusterStatus(workers=workers, model_version=3, sync_seconds=3.21, network_mb_per_minute=12.34)
     now = replace(progress(3, workers=workers), cluster=together)
     lines = [line.plain for line in Frame(name="run", game="go", now=now).lines(80, 30)]
-    assert f"Games/second: {now.games_per_second:<26.1f}Workers active: 1/2" in lines
+    assert f"Games/second: {12.2:<26.1f}Workers active: 1/2" in lines
     assert f"{'Model sync time: 3.2s':40}Network usage: 12.3 MB/min" in lines
     assert "  Workers active: 1/2  Model sync time: 3.2s  Network usage: 12.3 MB/min" in heartbeat_line(now)
-    active, offline = (next(line for line in lines if line.startswith(name)) for name in standings)
+    active, offline = (next(line for line in lines if line.startswith(each.name)) for each in workers)
     assert re.search(r"Active\b.*62\.5 %.*7 s ago", active)
     assert "Offline" in offline and "ago" not in offline

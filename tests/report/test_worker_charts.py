@@ -5,7 +5,8 @@ from itertools import groupby
 
 import pytest
 
-from keima.base.reports import IterationReport, RemoteStanding, WorkerReport
+from keima.base.reports import IterationReport
+from keima.base.worker_status import State, WorkerStatus
 from keima.report.charts.page import page, report_charts
 from keima.report.charts.png import COLOURS, picture
 from keima.report.charts.run_charts import RowsChart, RowsPart
@@ -14,7 +15,7 @@ from tests.example_reports import iteration, worker
 from tests.report.pictures import count_of, pixels
 
 
-def run(*iterations: tuple[WorkerReport, ...]) -> list[IterationReport]:
+def run(*iterations: tuple[WorkerStatus, ...]) -> list[IterationReport]:
     """A run with these workers at the ends of its iterations, one per minute."""
     return [iteration(number, workers=workers) for number, workers in enumerate(iterations, 1)]
 
@@ -36,7 +37,8 @@ def stretches(chart: RowsChart) -> dict[str, list[tuple[float, float]]]:
 
 def test_a_state_is_drawn_for_the_time_when_a_worker_had_it() -> None:
     first, second = worker(0), worker(1)
-    rows = run((first,), (first, replace(second, state="waiting")), (replace(first, state="error"), second), (first,))
+    waiting, failed = replace(second, activity="waiting"), replace(first, activity="error")
+    rows = run((first,), (first, waiting), (failed, second), (first,))
     states, _ = worker_charts(rows)
     assert stretches(states) == {
         "playing": [(0, 0.5), (0.75, 1), (0.5, 0.75)],
@@ -47,8 +49,8 @@ def test_a_state_is_drawn_for_the_time_when_a_worker_had_it() -> None:
     assert {part.name: part.colour for part in states.parts}.items() >= {"playing": GREEN, "error": RED}.items()
 
 
-def test_a_worker_on_another_machine_is_shown_with_its_mark() -> None:
-    gone = replace(worker(0), standing=RemoteStanding(mark="Offline", share=0.0, last_batch=None))
+def test_a_worker_on_another_machine_is_shown_with_its_state() -> None:
+    gone = replace(worker(0), state=State.OFFLINE)
     states, _ = worker_charts(run((worker(0),), (gone,)))
     assert stretches(states) == {"playing": [(0, 0.5)], "Offline": [(0.5, 1)]}
 
@@ -61,7 +63,7 @@ def test_a_row_is_as_high_as_its_games_per_second() -> None:
 
 
 def test_a_fault_is_visible_however_long_the_run_is() -> None:
-    workers = [(replace(worker(0), state="error" if number == 777 else "playing"),) for number in range(1500)]
+    workers = [(replace(worker(0), activity="error" if number == 777 else "playing"),) for number in range(1500)]
     states, rates = worker_charts(run(*workers))
     assert set(stretches(states)) == {"playing", "error"} and "error" in FAULT_STATES
     assert len(rates.ends) == len(rates.parts[0].heights[0]) <= MOST_SPANS
@@ -76,7 +78,7 @@ def test_many_workers_have_one_row_each_with_short_names() -> None:
 
 @pytest.mark.medium
 def test_they_are_on_the_page_and_in_the_picture_unless_there_are_no_workers() -> None:
-    rows = run((replace(worker(0), state="error"),), (replace(worker(0), name="<b>"),))
+    rows = run((replace(worker(0), activity="error"),), (replace(worker(0), name="<b>"),))
     text = page("run", [], rows, [])
     assert "Workers, as each stood" in text and "<b>" not in text
     drawn = replace(report_charts("run", rows), charts=[])

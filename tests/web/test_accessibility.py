@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from keima.base.reports import ClusterReport, ProgressReport, RemoteDetails, RemoteStanding
+from keima.base.reports import ProgressReport
 from keima.base.run_lock import RunLock
+from keima.base.worker_status import ClusterStatus, State
 from keima.data.ledger import open_ledger
 from keima.games import load_game
 from keima.report import make_observers
@@ -28,7 +29,6 @@ pytestmark = [
     ),
 ]
 
-MARKS = ("Active", "Syncing", "Error", "Offline")
 TAB, ENTER = "\ue004", "\ue007"
 PHONE = {"width": 390, "height": 844, "deviceScaleFactor": 2, "mobile": True}
 LEAST_TEXT, LEAST_LARGE, LEAST_GRAPHICS = 4.5, 3.0, 3.0  # WCAG 2.2, success criteria 1.4.3 and 1.4.11, level AA
@@ -90,25 +90,23 @@ def show(folder: Path, number: int) -> None:
 
 
 def report(number: int) -> ProgressReport:
-    """Return a report of a worker in each mark, with long words in its texts."""
+    """Return a report of a worker in each state, with long words in its texts."""
     workers = tuple(
-        replace(worker(i), name=f"worker{i}-{'x' * 40}", standing=RemoteStanding(mark=mark, share=0.25, last_batch=9.0))
-        for i, mark in enumerate(MARKS)
-    )
-    details = {
-        each.name: RemoteDetails(
-            machine=each.name,
+        replace(
+            worker(i),
+            name=f"worker{i}-{'x' * 40}",
+            state=state,
+            share=0.25,
+            last_batch=9.0,
             since=5.0,
             reason=""
-            if mark == "Active"
+            if state is State.ACTIVE
             else f"writing ~/{'long-folder/' * 20}: it went wrong; free space on its disk",
             note="plays in its own way",
         )
-        for each, mark in zip(workers, MARKS, strict=True)
-    }
-    cluster = ClusterReport(
-        active=1, total=4, sync_seconds=500.0, network_mb_per_minute=1.0, standings={}, details=details
+        for i, state in enumerate(State)
     )
+    cluster = ClusterStatus(workers=workers, model_version=1, sync_seconds=500.0, network_mb_per_minute=1.0)
     return replace(progress(number, workers=workers), cluster=cluster)
 
 
@@ -144,7 +142,7 @@ def page(browser: Browser, served: Dashboard) -> Browser:
     """The page, with all charts and cards."""
     visit(browser, served)
     until(lambda: browser.found("return document.querySelectorAll('figure').length") >= 6)
-    until(lambda: browser.found("return document.querySelectorAll('.card').length") == len(MARKS))
+    until(lambda: browser.found("return document.querySelectorAll('.card').length") == len(State))
     until(lambda: "Every game is accounted for" in browser.found("return document.body.innerText"))
     return browser
 

@@ -136,7 +136,7 @@ def test_runs_are_drawn_over_each_other_and_over_games(browser: Browser, tmp_pat
 def test_names_and_errors_of_workers_are_shown_as_text(browser: Browser, tmp_path: Path) -> None:
     folder = leave(tmp_path / "<b>run<")
     evil = "<img src=x onerror=\"document.title='taken'\"><script>document.title='taken'</script>"
-    workers = (replace(worker(0), name=evil, error=evil), replace(worker(1), state="x y <i>"))
+    workers = (replace(worker(0), name=evil, error=evil), replace(worker(1), activity="x y <i>"))
     ProgressFile(folder / PROGRESS_NAME).progress(progress(1, workers=workers))
     with RunLock(folder), dashboard(folder) as served:
         visit(browser, served)

@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
-from keima.base.reports import ClusterReport, IterationReport, RemoteDetails, RemoteStanding, WorkerReport
+from keima.base.reports import IterationReport
 from keima.base.run_folder import STATS_NAME
 from keima.base.run_lock import RunLock
+from keima.base.worker_status import ClusterStatus, State, WorkerStatus
 from keima.data.ledger import open_ledger
 from keima.games import load_game
 from keima.ppo.files import PPOStats
@@ -29,7 +30,7 @@ def leave(folder: Path, *reports: IterationReport) -> RunReader:
     """Return the reader of a run that has reported these iterations."""
     folder.mkdir(exist_ok=True)
     for observer in make_observers(folder, name="run", game="connect_four"):
-        observer.progress(progress(len(reports) + 1, workers=(worker(0), worker(1, state="error", error="it died"))))
+        observer.progress(progress(len(reports) + 1, workers=(worker(0), worker(1, activity="error", error="it died"))))
         for report in reports:
             observer.iteration(report)
     return RunReader(folder)
@@ -92,25 +93,26 @@ def test_the_state_is_what_the_coach_last_reported(tmp_path: Path) -> None:
     assert (state["running"], state["phase"]) == (True, "waiting for games")
     assert ["Iteration", "2 of 200"] in state["figures"]
     first, second = state["workers"]
-    assert (first["name"], first["mark"], first["reason"]) == ("local-0", "playing", "")
-    assert (second["mark"], second["reason"]) == ("error", "it died")
+    assert (first["name"], first["state"], first["reason"]) == ("local-0", "playing", "")
+    assert (second["state"], second["reason"]) == ("error", "it died")
     assert ["Games/s", "6.10"] in first["figures"]
 
 
-def cluster_state(folder: Path, *workers: WorkerReport, details: dict[str, RemoteDetails]) -> dict[str, Any]:
+def cluster_state(folder: Path, *workers: WorkerStatus) -> dict[str, Any]:
     """Return the state of a running run with these workers on other machines."""
-    cluster = ClusterReport(
-        active=1, total=len(workers), sync_seconds=2.0, network_mb_per_minute=1.5, standings={}, details=details
-    )
+    cluster = ClusterStatus(workers=workers, model_version=1, sync_seconds=2.0, network_mb_per_minute=1.5)
     ProgressFile(folder / PROGRESS_NAME).progress(replace(progress(1), workers=workers, cluster=cluster))
     with RunLock(folder):
         return RunReader(folder).state()
 
 
-def test_a_worker_on_another_machine_has_its_mark_share_reason_and_traffic(tmp_path: Path) -> None:
-    standing = RemoteStanding(mark="Error", share=0.25, last_batch=90.0)
-    far = replace(worker(3), name="far-2", standing=standing)
-    details = RemoteDetails(
+def test_a_worker_on_another_machine_has_its_state_share_reason_and_traffic(tmp_path: Path) -> None:
+    far = replace(
+        worker(3),
+        name="far-2",
+        state=State.ERROR,
+        share=0.25,
+        last_batch=90.0,
         machine="far",
         since=61.0,
         reason="its disk is full; free space on its disk; soon",
@@ -119,9 +121,9 @@ def test_a_worker_on_another_machine_has_its_mark_share_reason_and_traffic(tmp_p
         received=3_200_000_000,
         disk_free=0,
     )
-    state = cluster_state(tmp_path, far, details={"far-2": details})
+    state = cluster_state(tmp_path, far)
     (card,) = state["workers"]
-    assert (card["mark"], card["machine"], card["since"]) == ("Error", "far", "1 min 01 s")
+    assert (card["state"], card["machine"], card["since"]) == ("Error", "far", "1 min 01 s")
     assert (card["reason"], card["remedy"]) == ("its disk is full", "free space on its disk; soon")
     assert card["note"] == "plays in its own way"
     for pair in (
@@ -136,24 +138,25 @@ def test_a_worker_on_another_machine_has_its_mark_share_reason_and_traffic(tmp_p
 
 
 @pytest.mark.parametrize(
-    ("mark", "remedy"),
+    ("state", "remedy"),
     [
-        ("Syncing", "it plays as soon as this is done"),
-        ("Offline", "keima cluster check"),
-        ("Error", "keima cluster logs far"),
-        ("Active", ""),
+        (State.SYNCING, "it plays as soon as this is done"),
+        (State.OFFLINE, "keima cluster check"),
+        (State.ERROR, "keima cluster logs far"),
+        (State.ACTIVE, ""),
     ],
 )
-def test_every_mark_has_a_remedy_even_where_its_reason_names_none(tmp_path: Path, mark: str, remedy: str) -> None:
-    far = replace(worker(3), standing=RemoteStanding(mark=mark, share=0.0, last_batch=None))
-    reason = "" if mark == "Active" else "something happened"
-    details = {far.name: RemoteDetails(machine="far", since=1.0, reason=reason)}
-    (card,) = cluster_state(tmp_path, far, details=details)["workers"]
+def test_every_state_has_a_remedy_even_where_its_reason_names_none(tmp_path: Path, state: State, remedy: str) -> None:
+    reason = "" if state is State.ACTIVE else "something happened"
+    far = replace(worker(3), state=state, machine="far", since=1.0, reason=reason)
+    (card,) = cluster_state(tmp_path, far)["workers"]
     assert card["reason"] == reason and remedy in card["remedy"] and bool(card["remedy"]) == bool(reason)
 
 
 def test_models_that_are_on_their_way_are_counted(tmp_path: Path) -> None:
-    report = replace(progress(13, workers=(worker(0), replace(worker(1), model_version=13), worker(2, state="error"))))
+    report = replace(
+        progress(13, workers=(worker(0), replace(worker(1), model_version=13), worker(2, activity="error")))
+    )
     ProgressFile(tmp_path / PROGRESS_NAME).progress(report)
     with RunLock(tmp_path):
         assert ["Model", "13, on its way to 1 of 2 workers"] in RunReader(tmp_path).state()["figures"]
@@ -161,7 +164,7 @@ def test_models_that_are_on_their_way_are_counted(tmp_path: Path) -> None:
 
 
 def test_time_and_cost_are_those_of_the_iterations_and_of_the_time_since(tmp_path: Path) -> None:
-    def two(hours: float) -> tuple[WorkerReport, ...]:
+    def two(hours: float) -> tuple[WorkerStatus, ...]:
         return tuple(replace(worker(index), core_hours=hours) for index in (0, 1))
 
     reports = [

@@ -149,7 +149,7 @@ def test_an_old_answer_is_not_mistaken_for_a_new_one(desk: Desk) -> None:
     worker = begin(desk)
     desk.backend.lower("a", 50)
     desk.poll(worker)
-    first_answer = desk.backend.status()["a"]
+    first_answer = desk.backend.heartbeats()["a"]
     desk.granting.grant(0)
     desk.poll(worker, cycles=500)
     assert worker.playing.begun > 50

@@ -86,7 +86,7 @@ def play(backend: FolderBackend, games: int) -> None:
     backend.grant(worker, granted=games, delivered=0)
     deadline, played = time.monotonic() + PATIENCE, 0
     while played < games:
-        assert time.monotonic() < deadline, backend.status()
+        assert time.monotonic() < deadline, backend.heartbeats()
         waiting = backend.collect()
         for pending in waiting:
             batch = decode(pending.fetch(2**20))

@@ -9,17 +9,14 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from keima.base.formats import game_title
-from keima.base.reports import ClusterReport, RemoteDetails, RemoteStanding
 from keima.cluster.control import requests as control
 from keima.cluster.control import status
 from keima.cluster.control.command_handler import CommandHandler
 from keima.cluster.control.requests import RequestInbox
 from keima.cluster.control.status import StatusFile
 from keima.cluster.fleet.backend import Fleet
-from keima.cluster.fleet.fleet_view import FleetView
 from keima.cluster.fleet.ownership import Claimant, Owner
 from keima.cluster.fleet.process.messages import MachineInFleet, Opening
-from keima.cluster.machines.machine import printable_start
 from keima.cluster.machines.machine_source import MachineSource, MachineSources
 from keima.cluster.machines.process_manager import ProcessManager, RemoteProcessManager
 from keima.cluster.machines.release import WorkerRequirements, worker_requirements
@@ -152,15 +149,11 @@ class Cluster(Fleet):
         super().step()
         if not self._ended:
             self._commands.step()
-            self._status.show(self.view)
+            self._status.show(self.cluster)
 
     def machines_now(self) -> tuple[MachineInFleet, ...]:
         """See ``Fleet``; without the machines of other sources, which list them again."""
         return tuple(each for each in super().machines_now() if self._sources.lists(each.machine.name))
-
-    def cluster(self) -> ClusterReport:
-        """See ``SelfPlayBackend``."""
-        return cluster_report(self.view())
 
     def close(self) -> None:
         """See ``SelfPlayBackend``."""
@@ -169,7 +162,7 @@ class Cluster(Fleet):
         super().close()
         self._sources.close()
         self._ended = True
-        self._status.close(self.view())
+        self._status.close(self.cluster())
         self._requests.close()
 
 
@@ -229,29 +222,3 @@ def other_sources(
             RaySource(settings.ray, root=root, run_id=run_id, required=required, coach=coach, log_event=log_event)
         )
     return found
-
-
-def cluster_report(view: FleetView) -> ClusterReport:
-    """Return what observers are told of a cluster."""
-    return ClusterReport(
-        active=view.active,
-        total=view.total,
-        sync_seconds=view.sync_seconds,
-        network_mb_per_minute=view.network_mb_per_minute,
-        standings={
-            worker.name: RemoteStanding(mark=worker.mark.value, share=worker.share, last_batch=worker.last_batch)
-            for worker in view.workers
-        },
-        details={
-            worker.name: RemoteDetails(
-                machine=worker.machine,
-                since=worker.since,
-                reason=printable_start(worker.reason),
-                note=printable_start(worker.note),
-                sent=worker.sent,
-                received=worker.received,
-                disk_free=worker.disk_free,
-            )
-            for worker in view.workers
-        },
-    )

@@ -3,15 +3,14 @@
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
 from keima.base.file_stamp import stamp_of
+from keima.base.worker_status import ClusterStatus, State, WorkerStatus
 from keima.cluster.control.requests import Request, RequestInbox
 from keima.cluster.control.status import status_text
-from keima.cluster.fleet.fleet_view import FleetView
-from keima.cluster.fleet.worker_state import LOST_MARKS, Mark
+from keima.cluster.fleet.tracked_worker import LOST_STATES
 from keima.cluster.machines.machine_source import MachineSources
 from keima.cluster.machines.worker_list import add_worker, remove_worker
 from keima.config.commands import cluster
@@ -50,7 +49,7 @@ class CommandedFleet(Protocol):
     def take_over(self, name: str) -> None:
         """Take a worker, or all workers of a machine, from another Coach."""
 
-    def view(self) -> FleetView:
+    def cluster(self) -> ClusterStatus:
         """Return the state of the whole fleet."""
 
 
@@ -114,8 +113,9 @@ class CommandHandler:
         """Carry out a request; return the answer. ValueError and OSError say what is wrong with it."""
         match request.command:
             case "status":
-                view = part_of(self._fleet.view(), request.workers, self._fleet.machines)
-                return status_text(view, title=self._title, when=time.strftime("%Y-%m-%d %H:%M:%S"))
+                present = self._fleet.cluster()
+                shown = named_workers(present.workers, request.workers, self._fleet.machines)
+                return status_text(present, shown, title=self._title, when=time.strftime("%Y-%m-%d %H:%M:%S"))
             case "restart":
                 self._fleet.restart(request.worker)
                 return f"{request.worker} is being restarted; watch it in distributed/status.txt"
@@ -209,23 +209,25 @@ class CommandHandler:
         changed = [name for name in have if name in wanted and wanted[name] != have[name]]
         if not changed and not self._returning:
             return set()
-        marks: dict[str, set[Mark]] = {}
-        for worker in self._fleet.view().workers:
-            marks.setdefault(worker.machine, set()).add(worker.mark)
-        back = {name for name in have if wanted.get(name) == have[name] and marks.get(name) == {Mark.ACTIVE}}
+        states: dict[str, set[State | None]] = {}
+        for worker in self._fleet.cluster().workers:
+            states.setdefault(worker.machine, set()).add(worker.state)
+        back = {name for name in have if wanted.get(name) == have[name] and states.get(name) == {State.ACTIVE}}
         self._returning = (self._returning - back) & wanted.keys()
-        idle = {name for name in changed if name in self._returning or marks.get(name, set()) <= LOST_MARKS}
+        idle = {name for name in changed if name in self._returning or states.get(name, set()) <= LOST_STATES}
         room = max(1, int(len(wanted) * AWAY_AT_ONCE)) - len(self._returning)
         going = [name for name in changed if name not in idle][: max(0, room)]
         self._returning.update(going)
         return idle | set(going)
 
 
-def part_of(view: FleetView, names: Sequence[str], machines: Sequence[WorkerSettings]) -> FleetView:
-    """Return the view with those workers alone that names mean, and the totals of all; without names, all of it.
+def named_workers(
+    workers: Sequence[WorkerStatus], names: Sequence[str], machines: Sequence[WorkerSettings]
+) -> Sequence[WorkerStatus]:
+    """Return the workers that names mean; without names, all.
 
     Args:
-        view: the whole fleet.
+        workers: all of the fleet.
         names: of groups, machines and workers.
         machines: have the groups.
 
@@ -233,12 +235,11 @@ def part_of(view: FleetView, names: Sequence[str], machines: Sequence[WorkerSett
         ValueError: there is no worker and no group of a name.
     """
     groups = {machine.name: machine.group for machine in machines}
-    known = {worker.name: {worker.name, worker.machine, groups.get(worker.machine)} for worker in view.workers}
+    known = {worker.name: {worker.name, worker.machine, groups.get(worker.machine)} for worker in workers}
     for name in names:
         if not any(name in each for each in known.values()):
             raise ValueError(f"there is no worker {name}; the workers are: {listed(list(known))}")
-    meant = tuple(worker for worker in view.workers if not names or known[worker.name] & set(names))
-    return replace(view, workers=meant)
+    return [worker for worker in workers if not names or known[worker.name] & set(names)]
 
 
 def _attempt(do: Callable[[], None]) -> list[str]:

@@ -12,10 +12,10 @@ from typing import Any
 from rich.cells import cell_len, chop_cells, set_cell_size
 
 from keima.base.files import read_limited, write_atomically
-from keima.base.formats import cluster_figures, rate
-from keima.cluster.fleet.fleet_view import FleetView, WorkerView
-from keima.cluster.fleet.worker_state import Mark
-from keima.cluster.machines.machine import printable_start
+from keima.base.formats import cluster_figures, rate, short_duration, short_rate
+from keima.base.text import printable
+from keima.base.worker_columns import WORKER_COLUMNS
+from keima.base.worker_status import ClusterStatus, State, WorkerStatus
 from keima.paths import workspace
 
 log = logging.getLogger(__name__)
@@ -28,10 +28,28 @@ INTERVAL_SECONDS = 1.0
 MOST_IN_FULL = 12  # workers; beyond that, Active ones share lines and reasons are cut
 CROWDED_REASON = 2  # lines
 NAME_WIDTH = 22
-COLUMN_WIDTHS = (7, 8, 8, 10, 9)  # share, games/s, model, last batch, grant
+COLUMNS = [column.in_status_file for column in WORKER_COLUMNS if column.in_status_file]
+WORKER_KEYS = (  # of a worker in status.json
+    "name",
+    "machine",
+    "since",
+    "reason",
+    "model_version",
+    "games_per_second",
+    "evaluations_per_second",
+    "outstanding",
+    "share",
+    "weight",
+    "last_batch",
+    "note",
+    "sent",
+    "received",
+    "disk_free",
+    "core_hours",
+)
 CELL = 26  # cells of an Active worker among many
-SYMBOLS = {Mark.ACTIVE: "🟢", Mark.SYNCING: "🟡", Mark.ERROR: "🔴", Mark.OFFLINE: "⚪"}
-WORST_FIRST = (Mark.ERROR, Mark.OFFLINE, Mark.SYNCING, Mark.ACTIVE)
+SYMBOLS = {State.ACTIVE: "🟢", State.SYNCING: "🟡", State.ERROR: "🔴", State.OFFLINE: "⚪"}
+WORST_FIRST = (State.ERROR, State.OFFLINE, State.SYNCING, State.ACTIVE)
 
 
 class StatusFile:
@@ -56,27 +74,27 @@ class StatusFile:
         self._due = clock()
         self._failing = False
 
-    def show(self, view: Callable[[], FleetView]) -> None:
+    def show(self, cluster: Callable[[], ClusterStatus]) -> None:
         """Write the state of the cluster if a second has passed; a full disk is logged and stops nothing."""
         if self._clock() >= self._due:
             self._due = self._clock() + INTERVAL_SECONDS
-            self._write(view(), ended=False)
+            self._write(cluster(), ended=False)
 
-    def close(self, view: FleetView) -> None:
+    def close(self, cluster: ClusterStatus) -> None:
         """Write the final state, and that the run has ended."""
-        self._write(view, ended=True)
+        self._write(cluster, ended=True)
 
-    def _write(self, view: FleetView, *, ended: bool) -> None:
+    def _write(self, cluster: ClusterStatus, *, ended: bool) -> None:
         now = self._wall()
         when = local_time(now)
         said = f"ended {when}" if ended else f"as of {when}, every {INTERVAL_SECONDS:.0f} s"
-        text = status_text(view, title=self._title, when=said)
+        text = status_text(cluster, title=self._title, when=said)
         values = {
             "time": now,
             "interval": INTERVAL_SECONDS,
             "title": self._title,
             "ended": ended,
-            **status_values(view),
+            **status_values(cluster),
         }
         try:
             for name, content in ((TEXT_NAME, text), (JSON_NAME, json.dumps(values, ensure_ascii=False) + "\n")):
@@ -103,46 +121,56 @@ def local_time(seconds: float) -> str:
     return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(seconds))
 
 
-def status_values(view: FleetView) -> dict[str, Any]:
-    """Return the view for JSON; times are in seconds, ``sync_seconds`` and ``last_batch`` may be null."""
+def status_values(cluster: ClusterStatus) -> dict[str, Any]:
+    """Return the cluster's state for JSON; times are in seconds, ``sync_seconds`` and ``last_batch`` may be null."""
+    totals = ("games_per_second", "active", "total", "sync_seconds", "network_mb_per_minute", "model_version")
     return {
-        **vars(view),
-        "core_hours": view.core_hours,
-        "workers": [{**vars(worker), "mark": worker.mark.value} for worker in view.workers],
+        **{name: getattr(cluster, name) for name in (*totals, "core_hours")},
+        "workers": [
+            {**{name: getattr(worker, name) for name in WORKER_KEYS}, "mark": state_of(worker).value}
+            for worker in cluster.workers
+        ],
     }
 
 
-def status_text(view: FleetView, *, title: str, when: str) -> str:
-    """Return the view in lines of at most 80 cells: a header, then the workers, failing ones first."""
-    lines = [*_header(view, title, when), "", *_workers(view.workers)]
+def status_text(cluster: ClusterStatus, shown: Sequence[WorkerStatus] | None = None, *, title: str, when: str) -> str:
+    """Return lines of at most 80 cells: a header, then the workers, failing ones first.
+
+    Args:
+        cluster: all workers.
+        shown: the workers to show; by default all.
+        title: the title, for people.
+        when: the time, in words.
+    """
+    lines = [*_header(cluster, title, when), "", *_workers(cluster.workers if shown is None else shown)]
     return "".join(f"{line.rstrip()}\n" for line in lines)
 
 
-def _header(view: FleetView, title: str, when: str) -> list[str]:
-    games, active, sync, network = cluster_figures(
-        games_per_second=view.games_per_second,
-        active=view.active,
-        total=view.total,
-        sync_seconds=view.sync_seconds,
-        network_mb_per_minute=view.network_mb_per_minute,
-    )
+def state_of(worker: WorkerStatus) -> State:
+    """Return the state of a worker of a cluster, which all are on other machines."""
+    assert worker.state is not None
+    return worker.state
+
+
+def _header(cluster: ClusterStatus, title: str, when: str) -> list[str]:
+    games, active, sync, network = cluster_figures(cluster)
     half = TEXT_WIDTH // 2
     return [
         _left(_cut(f"Keima  {title}", TEXT_WIDTH - cell_len(when) - 2), TEXT_WIDTH - cell_len(when)) + when,
         _left(games, half) + active,
         _left(sync, half) + network,
-        f"Core hours: {rate(view.core_hours)}",
+        f"Core hours: {rate(cluster.core_hours)}",
     ]
 
 
-def _workers(workers: Sequence[WorkerView]) -> list[str]:
+def _workers(workers: Sequence[WorkerStatus]) -> list[str]:
     if not workers:
         return ["No workers: add one with keima cluster add HOST USER"]
-    ordered = sorted(workers, key=lambda worker: WORST_FIRST.index(worker.mark))  # otherwise in the config's order
+    ordered = sorted(workers, key=lambda worker: WORST_FIRST.index(state_of(worker)))  # otherwise in the config's order
     if len(ordered) <= MOST_IN_FULL:
         return [_titles(), *(line for worker in ordered for line in _in_full(worker, most=None))]
-    failing = [worker for worker in ordered if worker.mark != Mark.ACTIVE]
-    active = [worker for worker in ordered if worker.mark == Mark.ACTIVE]
+    failing = [worker for worker in ordered if worker.state is not State.ACTIVE]
+    active = [worker for worker in ordered if worker.state is State.ACTIVE]
     if len(failing) > MOST_IN_FULL:
         return [*(_in_one_line(worker) for worker in failing), *_in_short(active)]
     lines = (
@@ -152,69 +180,43 @@ def _workers(workers: Sequence[WorkerView]) -> list[str]:
 
 
 def _titles() -> str:
-    figures = "".join(
-        _right(text, width)
-        for text, width in zip(("share", "games/s", "model", "batch", "grant"), COLUMN_WIDTHS, strict=True)
-    )
+    figures = "".join(_right(column.title, column.width) for column in COLUMNS)
     return f"{'':10} {_left('worker', NAME_WIDTH)}{figures}"
 
 
-def _in_full(worker: WorkerView, *, most: int | None) -> list[str]:
+def _in_full(worker: WorkerStatus, *, most: int | None) -> list[str]:
     """Return a line with all figures, and below it why the worker is not Active, or a note."""
-    figures = (
-        f"{worker.share:.1%}",
-        rate_text(worker.games_per_second),
-        f"{worker.model_version}" if worker.model_version else "-",
-        "-" if worker.last_batch is None else f"{duration_text(worker.last_batch)} ago",
-        f"{worker.outstanding}",
-    )
-    line = f"{SYMBOLS[worker.mark]} {worker.mark.value:7} {_left(_cut(worker.name, NAME_WIDTH), NAME_WIDTH)}"
-    line += "".join(_right(text, width) for text, width in zip(figures, COLUMN_WIDTHS, strict=True))
-    below = [f"for {duration_text(worker.since)}"] if worker.mark != Mark.ACTIVE else []
-    below += [text for text in (printable_start(worker.reason), printable_start(worker.note)) if text]
+    line = f"{SYMBOLS[state_of(worker)]} {state_of(worker).value:7} {_left(_cut(worker.name, NAME_WIDTH), NAME_WIDTH)}"
+    line += "".join(_right(column.cell(worker), column.width) for column in COLUMNS)
+    below = [f"for {short_duration(worker.since)}"] if worker.state is not State.ACTIVE else []
+    below += [text for text in (printable(worker.reason), printable(worker.note)) if text]
     wrapped = wrap(": ".join(below), TEXT_WIDTH - 3)
     if most is not None and len(wrapped) > most:
         wrapped = [*wrapped[: most - 1], set_cell_size(wrapped[most - 1], TEXT_WIDTH - 5).rstrip() + " …"]
     return [line, *(f"   {part}" for part in wrapped)]
 
 
-def _in_one_line(worker: WorkerView) -> str:
+def _in_one_line(worker: WorkerStatus) -> str:
     """Return a line with the time since the worker is not Active, and the start of the reason."""
-    name, since = _cut(worker.name, NAME_WIDTH), duration_text(worker.since)
-    line = f"{SYMBOLS[worker.mark]} {worker.mark.value:7} {name} for {since}: "
-    reason = printable_start(worker.reason)
+    name, since = _cut(worker.name, NAME_WIDTH), short_duration(worker.since)
+    line = f"{SYMBOLS[state_of(worker)]} {state_of(worker).value:7} {name} for {since}: "
+    reason = printable(worker.reason)
     room = TEXT_WIDTH - cell_len(line)
     return line + (reason if cell_len(reason) <= room else set_cell_size(reason, room - 1).rstrip() + "…")
 
 
-def _in_short(active: Sequence[WorkerView]) -> list[str]:
+def _in_short(active: Sequence[WorkerStatus]) -> list[str]:
     """Return Active workers in columns; status.json has all their figures."""
     name_width = CELL - 3 - 15
     cells = []
     for each in active:
         name = _left(_cut(each.name, name_width), name_width)
         cells.append(
-            _left(f"{SYMBOLS[each.mark]} {name}{each.share:6.1%}{rate_text(each.games_per_second):>6}/s", CELL)
+            _left(f"{SYMBOLS[state_of(each)]} {name}{each.share:6.1%}{short_rate(each.games_per_second):>6}/s", CELL)
         )
     across = TEXT_WIDTH // CELL
     title = [f"Active: worker, share, games/s (all figures are in {JSON_NAME})"] if cells else []
     return title + ["".join(cells[start : start + across]) for start in range(0, len(cells), across)]
-
-
-def rate_text(games: float) -> str:
-    """Return games per second, in at most six characters."""
-    return f"{games:.1f}" if games < 1000 else f"{games:.0f}"
-
-
-def duration_text(seconds: float) -> str:
-    """Return a duration in at most six characters, such as 7s, 4m, 3h20m."""
-    whole = max(0, int(seconds))
-    if whole < 60:
-        return f"{whole}s"
-    if whole < 3600:
-        return f"{whole // 60}m"
-    hours, minutes = whole // 3600, whole // 60 % 60
-    return f"{hours}h{minutes:02}m" if hours < 100 else f"{hours // 24}d"
 
 
 def wrap(text: str, width: int) -> list[str]:

@@ -12,18 +12,17 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from keima.base.reports import ClusterReport
 from keima.base.system.threads import SteppingThread, guard
+from keima.base.worker_status import ClusterStatus, State, WorkerStatus
 from keima.cluster.fleet.balancer import Balance, Decision, WorkerLoad, balance_games
-from keima.cluster.fleet.fleet_view import FleetView, WorkerView
 from keima.cluster.fleet.machine_connection import MachineConnection
 from keima.cluster.fleet.mirror import waiting_files
 from keima.cluster.fleet.network_metrics import NetworkMetrics
 from keima.cluster.fleet.ownership import Claimant, owner_here
 from keima.cluster.fleet.process.messages import MachineInFleet
-from keima.cluster.fleet.remote_worker import STARTED_STATES, WorkerSnapshot
-from keima.cluster.fleet.worker_state import LOST_MARKS, Mark, Restart, Stop, WorkerState, seen_at
-from keima.cluster.fleet.worker_view import worker_view
+from keima.cluster.fleet.remote_status import remote_status
+from keima.cluster.fleet.remote_worker import STARTED_ACTIVITIES
+from keima.cluster.fleet.tracked_worker import LOST_STATES, Restart, Stop, TrackedWorker, seen_at
 from keima.cluster.machines.process_manager import ProcessManager
 from keima.cluster.ssh.transport import Transport
 from keima.coach.backends.assignments import AssignmentBook, GameChoice, GamesAccount
@@ -70,7 +69,7 @@ class Fleet:
 
     Attributes:
         workers: the workers that may be granted games.
-        marks: the mark of each worker at the last step.
+        states: the state of each worker at the last step.
     """
 
     def __init__(
@@ -90,7 +89,7 @@ class Fleet:
     ) -> None:
         self.root = root
         self.workers: tuple[str, ...] = ()
-        self.marks: dict[str, Mark] = {}
+        self.states: dict[str, State] = {}
         self._assignments = AssignmentBook(game=game, settings=settings, run_id=run_id, clock=clock)
         self._settings = settings
         self._connect, self._process_manager, self._log_event, self._clock = connect, process_manager, log_event, clock
@@ -163,7 +162,7 @@ class Fleet:
 
     def withdrawn(self) -> dict[str, int]:
         """See ``SelfPlayBackend``."""
-        return self._assignments.withdrawn(self.status)
+        return self._assignments.withdrawn(self.heartbeats)
 
     def step(self) -> None:
         """Process everything that has happened since the last call, and renew the leases that are due."""
@@ -186,22 +185,28 @@ class Fleet:
         (self.root / batch.worker / "outbox" / name).unlink(missing_ok=True)
         self._waiting.get(batch.worker, set()).discard(name)
 
-    def status(self) -> dict[str, Heartbeat | None]:
+    def heartbeats(self) -> dict[str, Heartbeat | None]:
         """See ``SelfPlayBackend``; the heartbeat of a worker that cannot play has the reason and no speed."""
         heartbeats: dict[str, Heartbeat | None] = {}
-        for thread, snapshot in self._snapshots():
-            state, heartbeat = self._state(thread, snapshot), snapshot.heartbeat
-            if state.mark in LOST_MARKS:
+        for _, worker in self._tracked():
+            heartbeat = worker.heartbeat
+            if worker.state in LOST_STATES:
                 run_id = self._assignments.run_id
-                last = heartbeat or Heartbeat(run_id=run_id, worker=snapshot.name, beat=0, pid=0, state="error")
+                last = heartbeat or Heartbeat(run_id=run_id, worker=worker.name, beat=0, pid=0, state="error")
                 silent = {"games_per_second": 0.0, "evaluations_per_second": 0.0}
-                heartbeat = last.model_copy(update={"state": "error", "error": state.reason[:1000], **silent})
-            heartbeats[snapshot.name] = heartbeat
+                heartbeat = last.model_copy(update={"state": "error", "error": worker.reason[:1000], **silent})
+            heartbeats[worker.name] = heartbeat
         return heartbeats
 
-    def cluster(self) -> ClusterReport | None:
+    def cluster(self) -> ClusterStatus:
         """See ``SelfPlayBackend``."""
-        return None
+        self._measure()
+        return ClusterStatus(
+            workers=tuple(self._status_of(thread, worker) for thread, worker in self._tracked()),
+            sync_seconds=self._metrics.sync_seconds,
+            network_mb_per_minute=self._metrics.mb_per_minute,
+            model_version=self._assignments.model_version,
+        )
 
     def match_executors(self) -> FolderMatches:
         """See ``SelfPlayBackend``."""
@@ -211,7 +216,7 @@ class Fleet:
             assign=self._assign,
             send_players=self._send_players,
             able=self.able,
-            status=self.status,
+            heartbeats=self.heartbeats,
         )
 
     def close(self) -> None:
@@ -314,7 +319,7 @@ class Fleet:
             MachineInFleet(
                 machine=thread.connection.machine,
                 leaving=thread.leaving,
-                stopped=tuple(each.name for each in thread.connection.snapshot.workers if each.state.stopped),
+                stopped=tuple(each.name for each in thread.connection.snapshot.workers if each.stopped),
             )
             for thread in self._threads.values()
         )
@@ -326,20 +331,6 @@ class Fleet:
                 self.stop(worker)
             if each.leaving:
                 self.remove(each.machine.name)
-
-    def view(self) -> FleetView:
-        """Return the state of the whole fleet, for display."""
-        self._measure()
-        views = tuple(self._worker_view(thread, snapshot) for thread, snapshot in self._snapshots())
-        return FleetView(
-            workers=views,
-            games_per_second=sum(view.games_per_second for view in views),
-            active=sum(view.mark is Mark.ACTIVE for view in views),
-            total=len(views),
-            sync_seconds=self._metrics.sync_seconds,
-            network_mb_per_minute=self._metrics.mb_per_minute,
-            model_version=self._assignments.model_version,
-        )
 
     # What the connections report.
 
@@ -367,7 +358,8 @@ class Fleet:
         A worker that has been lost, or has waited in a scheduler's queue, for longer than a lease gets no games until
         it is back.
         """
-        self._places = {snapshot.name: thread for thread, snapshot in self._snapshots()}
+        tracked = self._tracked()
+        self._places = {worker.name: thread for thread, worker in tracked}
         for worker in self._assignments.workers:
             if worker not in self._places:
                 self._assignments.close_account(worker)
@@ -376,44 +368,46 @@ class Fleet:
             self._assignments.set_account(worker, granted=account.granted, delivered=account.delivered)
             self._assign(worker)
         lease, now = self._settings.distributed.lease_seconds, self._clock()
-        states = {snapshot.name: self._state(thread, snapshot) for thread, snapshot in self._snapshots()}
-        self.marks = {worker: state.mark for worker, state in states.items()}
+        self.states = {worker.name: worker.state for _, worker in tracked}
         lost = {
-            worker
-            for worker, state in states.items()
-            if (state.mark in LOST_MARKS or state.waits) and now - state.since > lease
+            worker.name
+            for _, worker in tracked
+            if (worker.state in LOST_STATES or worker.waits) and now - worker.since > lease
         }
         self.workers = tuple(worker for worker in self._places if worker not in lost) or tuple(self._places)
 
-    def _snapshots(self) -> list[tuple[_ConnectionThread, WorkerSnapshot]]:
+    def _tracked(self) -> list[tuple[_ConnectionThread, TrackedWorker]]:
+        """Return all workers as they are now: a connection that waits for a silent machine cannot update them."""
+        now = self._clock()
         return [
-            (thread, snapshot) for thread in self._threads.values() for snapshot in thread.connection.snapshot.workers
+            (thread, seen_at(worker, now, timing=thread.connection.timing))
+            for thread in self._threads.values()
+            for worker in thread.connection.snapshot.workers
         ]
-
-    def _state(self, thread: _ConnectionThread, snapshot: WorkerSnapshot) -> WorkerState:
-        """Return a worker's state now: a connection that waits for a silent machine cannot update it."""
-        return seen_at(snapshot.state, self._clock(), timing=thread.connection.timing)
 
     def able(self) -> list[str]:
         """Return the workers that can play now."""
         return list(self._loads())
 
     def _last_heartbeat(self, worker: str) -> Heartbeat | None:
-        snapshots = self._places[worker].connection.snapshot.workers
-        return next((snapshot.heartbeat for snapshot in snapshots if snapshot.name == worker), None)
+        workers = self._places[worker].connection.snapshot.workers
+        return next((each.heartbeat for each in workers if each.name == worker), None)
 
     def _loads(self) -> dict[str, WorkerLoad]:
         """Return the workers that can be granted games: Active ones, and those that play while a model is sent."""
         loads = {}
-        for thread, snapshot in self._snapshots():
-            state, heartbeat = self._state(thread, snapshot), snapshot.heartbeat
-            able = state.mark is Mark.ACTIVE or (
-                state.mark is Mark.SYNCING and state.connected and state.talks and state.state in STARTED_STATES
+        for thread, worker in self._tracked():
+            heartbeat = worker.heartbeat
+            can_play = worker.state is State.ACTIVE or (
+                worker.state is State.SYNCING
+                and worker.connected
+                and worker.talks
+                and worker.activity in STARTED_ACTIVITIES
             )
-            if able and heartbeat and not thread.leaving and self._assignments.has_account(snapshot.name):
-                account = self._assignments.account(snapshot.name)
+            if can_play and heartbeat and not thread.leaving and self._assignments.has_account(worker.name):
+                account = self._assignments.account(worker.name)
                 finished = max(heartbeat.finished, account.delivered)
-                loads[snapshot.name] = WorkerLoad(
+                loads[worker.name] = WorkerLoad(
                     finished=min(finished, account.granted),  # a worker cannot claim more than it was granted
                     granted=account.granted,
                     speed=heartbeat.speed,
@@ -422,16 +416,16 @@ class Fleet:
                 )
         return loads
 
-    def _worker_view(self, thread: _ConnectionThread, snapshot: WorkerSnapshot) -> WorkerView:
-        return worker_view(
-            snapshot,
-            self._state(thread, snapshot),
+    def _status_of(self, thread: _ConnectionThread, worker: TrackedWorker) -> WorkerStatus:
+        account, decision = self._assignments.account(worker.name), self._decisions.get(worker.name)
+        return remote_status(
+            worker,
             self._clock(),
-            machine=thread.connection.name,
             leaving=thread.leaving,
-            account=self._assignments.account(snapshot.name),
-            decision=self._decisions.get(snapshot.name),
-            refused=self._assignments.refusals.get(snapshot.name, ""),
+            refused=self._assignments.refusals.get(worker.name, ""),
+            machine=thread.connection.name,
+            outstanding=account.granted - account.delivered,
+            share=decision.share if decision else 0.0,
             weight=self._weight(thread),
             sent=thread.connection.snapshot.sent,
             received=thread.connection.snapshot.received,
@@ -442,9 +436,8 @@ class Fleet:
 
     def _measure(self) -> None:
         moved = self._earlier_traffic + sum(thread.connection.snapshot.transferred for thread in self._threads.values())
-        states = [(snapshot, self._state(thread, snapshot)) for thread, snapshot in self._snapshots()]
         playing = [
-            (state.model_version, snapshot.model_since) for snapshot, state in states if state.mark is Mark.ACTIVE
+            (worker.model_version, worker.model_since) for _, worker in self._tracked() if worker.state is State.ACTIVE
         ]
         self._metrics.read(self._clock(), moved, playing)
 

@@ -18,8 +18,8 @@ from keima.cluster.agent.client import AgentTransport
 from keima.cluster.fleet.look import LookRequest, glance_request, look_at_workers, seen
 from keima.cluster.fleet.mirror import RUN_MARK, Mirror
 from keima.cluster.fleet.ownership import Claim, Claimant, owner_here
-from keima.cluster.fleet.remote_worker import DesiredState, Leaving, RemoteWorker, WorkerSnapshot, reason
-from keima.cluster.fleet.worker_state import (
+from keima.cluster.fleet.remote_worker import DesiredState, Leaving, RemoteWorker, reason
+from keima.cluster.fleet.tracked_worker import (
     NEVER,
     Busy,
     Connected,
@@ -29,6 +29,7 @@ from keima.cluster.fleet.worker_state import (
     Stop,
     Tick,
     Timing,
+    TrackedWorker,
     TurnedDown,
     retry_after,
 )
@@ -58,7 +59,7 @@ Asked = list[tuple[RemoteWorker, LookRequest]]  # of one look
 class MachineSnapshot:
     """The state of a machine, as its connection knows it."""
 
-    workers: tuple[WorkerSnapshot, ...]
+    workers: tuple[TrackedWorker, ...]
     inspected: bool  # the machine itself has listed its workers
     sent: int  # bytes of files to it so far
     received: int  # bytes of files from it
@@ -347,7 +348,7 @@ class MachineConnection:
         others = [
             other
             for other in self._workers.values()
-            if other is not worker and other.state.running and not other.retired
+            if other is not worker and other.tracked.running and not other.retired
         ]
         return not others or any(other.is_ready for other in others)
 
@@ -383,7 +384,7 @@ class MachineConnection:
 
     def _cut(self, event: Lost | TurnedDown, seconds: float) -> float:
         """Drop the connection, and retry after ``seconds``."""
-        if event.reason not in (worker.state.lost for worker in self._workers.values()):
+        if event.reason not in (worker.tracked.lost for worker in self._workers.values()):
             self._log_event(event.reason)
         self._disconnect()
         self._failures += 1
@@ -435,9 +436,9 @@ class MachineConnection:
 
     def _new_snapshot(self) -> MachineSnapshot:
         sent, received = (self._transport.sent, self._transport.received) if self._transport else (0, 0)
-        snapshots = tuple(worker.snapshot() for worker in self._workers.values() if not worker.retired)
+        workers = tuple(worker.tracked for worker in self._workers.values() if not worker.retired)
         return MachineSnapshot(
-            workers=snapshots,
+            workers=workers,
             inspected=self._inspected,
             sent=self._sent + sent,
             received=self._received + received,

@@ -3,13 +3,13 @@
 import logging
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from keima.cluster.agent.packing import PYTHON
 from keima.cluster.fleet.look import Look, LookRequest
 from keima.cluster.fleet.mirror import Mirror
 from keima.cluster.fleet.ownership import Moved, Owner, Taken
-from keima.cluster.fleet.worker_state import (
+from keima.cluster.fleet.tracked_worker import (
     ActionFailed,
     Began,
     Busy,
@@ -23,9 +23,8 @@ from keima.cluster.fleet.worker_state import (
     Tick,
     Timing,
     Worked,
-    WorkerState,
     advance,
-    new_worker_state,
+    new_tracked_worker,
 )
 from keima.cluster.machines.machine import WorkerSlot
 from keima.cluster.machines.process_manager import ProcessManager
@@ -42,7 +41,7 @@ ASKED_SECONDS = 5.0  # ... or, if it asks for the model although it was sent who
 HAND_OVER_SECONDS = 8.0  # for a worker to end by itself when the run does
 STOP_SECONDS = 6.0  # for a worker to end after a signal
 LAST_FETCH_SECONDS = 10.0
-STARTED_STATES = ("playing", "waiting", "error")
+STARTED_ACTIVITIES = ("playing", "waiting", "error")
 MOST_ROUNDS = 4  # of actions and the actions that follow, in one poll
 
 
@@ -53,17 +52,6 @@ class Leaving:
     drain: bool
     begun: float
     until: float
-
-
-@dataclass(frozen=True, kw_only=True)
-class WorkerSnapshot:
-    """The state of a worker, as its connection knows it. Times are by the connection's clock."""
-
-    name: str
-    state: WorkerState
-    heartbeat: Heartbeat | None
-    last_batch: float | None  # when the last file arrived
-    model_since: float  # when the worker was first seen with its model version
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,7 +72,7 @@ class RemoteWorker:
         slot: the worker's name and GPU.
         mirror: the mirror of its folder.
         process_manager: starts and stops its process.
-        timing: the times by which its mark is decided.
+        timing: the times by which its state is decided.
         arrived: called with the worker and the file when games have arrived.
         log_event: called with each line for the log.
         changed: called before something long begins.
@@ -113,7 +101,7 @@ class RemoteWorker:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.slot, self.mirror = slot, mirror
-        self.state = new_worker_state(clock())
+        self.tracked = new_tracked_worker(slot.name, clock())
         self.retired = False
         self.claimed = False
         self.ended = False
@@ -121,9 +109,7 @@ class RemoteWorker:
         self.error: RemoteFailure | None = None
         self._desired: Callable[[], DesiredState | None] = lambda: None
         self._unreadable: RemoteFailure | None = None  # its heartbeat
-        self._heartbeat: Heartbeat | None = None
-        self._last_batch: float | None = None
-        self._model_since = self._model_sent = clock()
+        self._model_sent = clock()
         self._finished_then: int | None = None  # finished games when it began to play with the last model
         self._process_manager, self._timing, self._clock = process_manager, timing, clock
         self._arrived, self._log_event, self._changed, self._python = arrived, log_event, changed, python
@@ -134,27 +120,17 @@ class RemoteWorker:
         """The worker's name."""
         return self.slot.name
 
-    def snapshot(self) -> WorkerSnapshot:
-        """Return the worker's state."""
-        return WorkerSnapshot(
-            name=self.name,
-            state=self.state,
-            heartbeat=self._heartbeat,
-            last_batch=self._last_batch,
-            model_since=self._model_since,
-        )
-
     def feed(self, event: Event) -> tuple[Do, ...]:
         """Process an event; return the actions that follow."""
-        before = self.state.mark
-        self.state, actions = advance(self.state, event, self._clock(), timing=self._timing)
-        if self.state.mark is not before:
+        before = self.tracked.state
+        self.tracked, actions = advance(self.tracked, event, self._clock(), timing=self._timing)
+        if self.tracked.state is not before:
             log.info(
                 "%s: %s, after %s: %s",
                 self.name,
-                self.state.mark.value,
+                self.tracked.state.value,
                 before.value,
-                self.state.reason or "all is well",
+                self.tracked.reason or "all is well",
             )
         return actions
 
@@ -182,7 +158,7 @@ class RemoteWorker:
         owner = error.owner if isinstance(error, Taken) else None
         if isinstance(error, Moved):
             self.claimed = False
-        if self._logged_owner != owner if owner else self.state.failure != reason(error):
+        if self._logged_owner != owner if owner else self.tracked.failure != reason(error):
             self._log_event(str(error))
         self._logged_owner = owner or self._logged_owner
         self.feed(ActionFailed(reason(error)))
@@ -209,7 +185,7 @@ class RemoteWorker:
         """Return what the next look is to do here; None: nothing, as the folder is not ours."""
         if not self.claimed and not self.mirror.claim.is_lost:
             return None
-        return self.mirror.request(self._assignment, unassigned=self.retired and self.state.running is False)
+        return self.mirror.request(self._assignment, unassigned=self.retired and self.tracked.running is False)
 
     def glance(self) -> LookRequest | None:
         """Return a request that changes nothing; None: the folder is not ours."""
@@ -246,7 +222,7 @@ class RemoteWorker:
             self.moved, self.claimed = True, False
             return
         if count:
-            self._last_batch = self._clock()
+            self.tracked = replace(self.tracked, last_batch=self._clock())
 
     def _came(self, file: str) -> None:
         self._arrived((self.name, file))
@@ -274,24 +250,21 @@ class RemoteWorker:
             ClusterError: one could not be fetched; the next step tries again.
         """
         if self.mirror.fetch_large(transport, came=self._came, clock=self._clock):
-            self._last_batch = self._clock()
+            self.tracked = replace(self.tracked, last_batch=self._clock())
 
     def _note(self, heartbeat: Heartbeat) -> None:
-        before = self.state.model_version
-        self._heartbeat = heartbeat
+        self.tracked = replace(self.tracked, heartbeat=heartbeat)
         self.feed(
             HeartbeatSeen(
                 pid=heartbeat.pid,
                 beat=heartbeat.beat,
-                state=heartbeat.state,
+                activity=heartbeat.state,
                 error=heartbeat.error,
                 model_version=heartbeat.model_version,
             )
         )
-        if self.state.model_version != before:
-            self._model_since = self._clock()
         model = self.mirror.model
-        if self._finished_then is None and self.state.talks and model and heartbeat.model_version == model.version:
+        if self._finished_then is None and self.tracked.talks and model and heartbeat.model_version == model.version:
             self._finished_then = heartbeat.finished
 
     # What is sent.
@@ -332,9 +305,9 @@ class RemoteWorker:
         self._changed()
 
     def _send_model(self, desired: DesiredState, transport: Transport, beside: Callable[[str], str | None]) -> None:
-        model, heartbeat = desired.model, self._heartbeat
+        model, heartbeat = desired.model, self.tracked.heartbeat
         again = model.sha256 == self.mirror.sha256
-        played = heartbeat.model_version if heartbeat and self.state.talks and not again else None
+        played = heartbeat.model_version if heartbeat and self.tracked.talks and not again else None
         self.mirror.send_model(
             transport, model, push=desired.push, played=played, beside=None if again else beside(model.sha256)
         )
@@ -343,7 +316,7 @@ class RemoteWorker:
 
     def _is_due(self, desired: DesiredState) -> bool:
         """Return whether to send this model now: the worker has none, idles, or has played enough with the last one."""
-        last, heartbeat = self.mirror.model, self._heartbeat
+        last, heartbeat = self.mirror.model, self.tracked.heartbeat
         if last is None:
             return True
         if last.sha256 == desired.model.sha256:
@@ -352,7 +325,7 @@ class RemoteWorker:
             asked = asks_for_whole(heartbeat.error, last.version)
             seconds = RESEND_SECONDS if not asked else 0.0 if self.mirror.can_send_whole else ASKED_SECONDS
             return self._clock() - self._model_sent >= seconds
-        if desired.sync_interval == 0 or heartbeat is None or not self.state.talks or heartbeat.state != "playing":
+        if desired.sync_interval == 0 or heartbeat is None or not self.tracked.talks or heartbeat.state != "playing":
             return True
         return self._finished_then is not None and heartbeat.finished - self._finished_then >= desired.sync_interval
 
@@ -395,7 +368,7 @@ class RemoteWorker:
                 found = self._process_manager.alive(transport, self.name)
                 return ProcessFound(found.running, waits=found.waits, start=found.start, error=found.error)
             case Do.START:
-                again = self.state.starts or self.state.talks  # the latter: an earlier session started it
+                again = self.tracked.starts or self.tracked.talks  # the latter: an earlier session started it
                 self._log_event(
                     f"{self.name}: its process {'has ended and is started again' if again else 'is started'}"
                 )
@@ -414,24 +387,24 @@ class RemoteWorker:
     @property
     def is_ready(self) -> bool:
         """Whether its process has done what the first process on a machine does for all."""
-        return bool(self.state.running) and self.state.talks and self.state.state in STARTED_STATES
+        return bool(self.tracked.running) and self.tracked.talks and self.tracked.activity in STARTED_ACTIVITIES
 
     # Leaving.
 
     def goes_on(self, leaving: Leaving) -> bool:
         """Return whether the worker still has work to do, and time for it."""
-        now, heartbeat, sent = self._clock(), self._heartbeat, self.mirror.sent
+        now, heartbeat, sent = self._clock(), self.tracked.heartbeat, self.mirror.sent
         if (
             now >= leaving.until
             or self.retired
             or self.mirror.claim.is_lost
-            or not self.state.running
+            or not self.tracked.running
             or heartbeat is None
-            or not (self.state.talks or self._has_read_ours(heartbeat))
+            or not (self.tracked.talks or self._has_read_ours(heartbeat))
         ):
             return False
         if not leaving.drain:
-            return now < leaving.begun + HAND_OVER_SECONDS and self.state.state in STARTED_STATES
+            return now < leaving.begun + HAND_OVER_SECONDS and self.tracked.activity in STARTED_ACTIVITIES
         idle = heartbeat.state == "waiting" and heartbeat.finished == heartbeat.begun >= heartbeat.granted
         heard = sent is not None and sent.granted == heartbeat.granted
         return not (idle and heard and self.mirror.is_empty)

@@ -115,9 +115,9 @@ class LocalProcesses(FolderBackend):
         self._named = set(self._dead)
         return super().withdrawn() | {name: self._unfinished(name) for name in self._dead}
 
-    def status(self) -> dict[str, Heartbeat | None]:
+    def heartbeats(self) -> dict[str, Heartbeat | None]:
         """See ``SelfPlayBackend``; the heartbeat of a worker that was given up has the reason."""
-        heartbeats = super().status()
+        heartbeats = super().heartbeats()
         for name, reason in self._given_up.items():
             last = heartbeats[name] or Heartbeat(
                 run_id=self.assignments.run_id, worker=name, beat=0, pid=0, state="error"
@@ -203,7 +203,7 @@ class LocalProcesses(FolderBackend):
         self._start_missing()
 
     def _see_who_is_ready(self) -> None:
-        heartbeats = super().status()
+        heartbeats = super().heartbeats()
         ready = {name for name, heartbeat in heartbeats.items() if heartbeat and heartbeat.state in READY}
         if self._returning & ready:
             self._returning -= ready

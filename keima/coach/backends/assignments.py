@@ -124,17 +124,17 @@ class AssignmentBook:
         self._lowered[worker] = _Lowered(granted=granted, since=self._leases)
         return True
 
-    def withdrawn(self, status: Callable[[], Mapping[str, Heartbeat | None]]) -> dict[str, int]:
+    def withdrawn(self, heartbeats: Callable[[], Mapping[str, Heartbeat | None]]) -> dict[str, int]:
         """For each lowered worker that has confirmed it: how many of its granted games it has not begun and will not
         begin.
 
         Args:
-            status: returns the last heartbeat of each worker; called only if there is a lowered worker.
+            heartbeats: returns the last heartbeat of each worker; called only if there is a lowered worker.
         """
         found: dict[str, int] = {}
-        heartbeats = status() if self._lowered else {}
+        last = heartbeats() if self._lowered else {}
         for worker, lowered in list(self._lowered.items()):
-            heartbeat = heartbeats.get(worker)
+            heartbeat = last.get(worker)
             if (
                 heartbeat is None
                 or self._lease_number(heartbeat.lease) < lowered.since

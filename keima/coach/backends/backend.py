@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Protocol
 
 from keima.base.files import remove_stale_parts, write_atomically
-from keima.base.reports import ClusterReport
+from keima.base.worker_status import ClusterStatus
 from keima.coach.backends.assignments import AssignmentBook
 from keima.coach.backends.folder_matches import FolderMatches
 from keima.coach.backends.pending_batch import PendingBatch, batch_in
@@ -76,10 +76,10 @@ class SelfPlayBackend(Protocol):
             refused: why the batch is in quarantine (empty: it is not). The worker shows it until a good batch comes.
         """
 
-    def status(self) -> Mapping[str, Heartbeat | None]:
+    def heartbeats(self) -> Mapping[str, Heartbeat | None]:
         """Return the last heartbeat of each worker, including the failed ones; a new mapping whenever one changes."""
 
-    def cluster(self) -> ClusterReport | None:
+    def cluster(self) -> ClusterStatus | None:
         """Return the state of the cluster; None if this machine plays."""
 
     def match_executors(self) -> MatchExecutors | None:
@@ -135,7 +135,7 @@ class FolderBackend:
 
     def withdrawn(self) -> dict[str, int]:
         """See ``SelfPlayBackend``."""
-        return self.assignments.withdrawn(self.status)
+        return self.assignments.withdrawn(self.heartbeats)
 
     def collect(self) -> list[PendingBatch]:
         """See ``SelfPlayBackend``."""
@@ -156,7 +156,7 @@ class FolderBackend:
         if batch.worker not in self._unwritten:  # else the worker does not know yet: released at the next call
             (WorkerFolder(self.root / batch.worker).outbox / batch.file_name).unlink(missing_ok=True)
 
-    def status(self) -> dict[str, Heartbeat | None]:
+    def heartbeats(self) -> dict[str, Heartbeat | None]:
         """See ``SelfPlayBackend``; an unreadable heartbeat counts as none."""
         heartbeats: dict[str, Heartbeat | None] = {}
         for name, folder in self.folders.items():
@@ -169,7 +169,7 @@ class FolderBackend:
                 heartbeats[name] = heartbeat.model_copy(update={"error": reason[:1000]})
         return heartbeats
 
-    def cluster(self) -> ClusterReport | None:
+    def cluster(self) -> ClusterStatus | None:
         """See ``SelfPlayBackend``."""
         return None
 
@@ -181,7 +181,7 @@ class FolderBackend:
             assign=self.assign,
             send_players=self._send_players,
             able=self._able,
-            status=self.status,
+            heartbeats=self.heartbeats,
         )
 
     def lower(self, worker: str, granted: int) -> None:
@@ -203,7 +203,7 @@ class FolderBackend:
 
     def _able(self) -> list[str]:
         """Return the workers that can play now."""
-        heartbeats = self.status()
+        heartbeats = self.heartbeats()
         return [
             name
             for name in self.workers

@@ -21,7 +21,7 @@ class FolderMatches:
         assign: sends a worker its current assignment.
         send_players: gives all workers the models of evaluation games.
         able: returns the workers that can play now.
-        status: returns the last heartbeat of each worker.
+        heartbeats: returns the last heartbeat of each worker.
     """
 
     def __init__(
@@ -32,10 +32,10 @@ class FolderMatches:
         assign: Callable[[str], None],
         send_players: Callable[[Mapping[Contestant, bytes]], None],
         able: Callable[[], list[str]],
-        status: Callable[[], Mapping[str, "Sign | None"]],
+        heartbeats: Callable[[], Mapping[str, "Sign | None"]],
     ) -> None:
         self._root, self._book = root, book
-        self._assign, self._send_players, self._able, self._status = assign, send_players, able, status
+        self._assign, self._send_players, self._able, self._heartbeats = assign, send_players, able, heartbeats
 
     def bring(self, players: Mapping[Contestant, bytes]) -> None:
         """See ``MatchExecutors``."""
@@ -73,6 +73,6 @@ class FolderMatches:
         """See ``MatchExecutors``."""
         return self._able()
 
-    def status(self) -> Mapping[str, "Sign | None"]:
+    def heartbeats(self) -> Mapping[str, "Sign | None"]:
         """See ``MatchExecutors``."""
-        return self._status()
+        return self._heartbeats()

@@ -4,13 +4,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from keima.base.formats import rate
-from keima.base.reports import IterationReport, WorkerReport
+from keima.base.reports import IterationReport
 from keima.base.text import printable
+from keima.base.worker_columns import shown_state
+from keima.base.worker_status import WorkerStatus
 from keima.report.charts.run_charts import RowsChart, RowsPart, rounded
 
 TITLE = "Workers, as each stood at the ends of iterations"
 BLUE, ORANGE, GREEN, PURPLE, RED = range(5)  # colours of charts
-STATES = {  # a worker on another machine is shown by its mark
+STATES = {  # of a worker on this machine, and of one on another
     **{"playing": GREEN, "evaluating": GREEN, "waiting": ORANGE, "error": RED, "ended": PURPLE},
     **{"Active": GREEN, "Syncing": ORANGE, "Error": RED, "Offline": PURPLE},
 }
@@ -24,12 +26,12 @@ class Span:
     """The workers in a span of time, as reported at the ends of iterations."""
 
     end: float  # in seconds
-    iterations: Sequence[Mapping[str, WorkerReport]]  # by name
+    iterations: Sequence[Mapping[str, WorkerStatus]]  # by name
 
     def state(self, name: str) -> str:
         """A worker's last state, or a fault if there was one; empty if it was absent."""
         known = [workers[name] for workers in self.iterations if name in workers]
-        said = [worker.standing.mark if worker.standing else worker.state for worker in known]
+        said = [shown_state(worker) for worker in known]
         return next((state for state in said if state in FAULT_STATES), said[-1] if said else "")
 
     def rate(self, name: str) -> float:

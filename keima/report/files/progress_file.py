@@ -5,15 +5,52 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated, Any
 
-from pydantic import ConfigDict, TypeAdapter, ValidationError
+from pydantic import (
+    BeforeValidator,
+    ConfigDict,
+    SerializerFunctionWrapHandler,
+    TypeAdapter,
+    ValidationError,
+    WrapSerializer,
+)
 
 from keima.base.files import read_limited, write_atomically
 from keima.base.reports import IterationReport, ProgressReport
+from keima.base.worker_records import with_fields, worker_details
 
 PROGRESS_NAME = "progress.json"
 EVENTS_KEPT = 100
+CLUSTER = ("active", "total", "model_version", "sync_seconds", "network_mb_per_minute")
 MOST_BYTES = 8 * 2**20  # thousands of workers
+
+
+def _as_recorded(report: ProgressReport, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+    """Return a report as in the file: ``standings`` and ``details`` of a cluster are by worker."""
+    record: dict[str, Any] = dump(report)
+    if report.cluster:
+        record["cluster"] = {
+            **{name: getattr(report.cluster, name) for name in CLUSTER},
+            "standings": {worker["name"]: worker["standing"] for worker in record["workers"]},
+            "details": {worker.name: worker_details(worker) for worker in report.workers},
+        }
+    return record
+
+
+def _with_workers(record: Any) -> Any:
+    """Return a report from the file, with its workers' details."""
+    cluster = record.get("cluster") if isinstance(record, dict) else None
+    if not isinstance(cluster, dict):
+        return record
+    details = cluster.get("details") or {}
+    workers = [{**worker, "details": details.get(worker.get("name"))} for worker in record.get("workers") or ()]
+    versions = {"model_version": record.get("model_version"), **cluster}
+    return {
+        **record,
+        "workers": workers,
+        "cluster": {**versions, "workers": [with_fields(worker) for worker in workers]},
+    }
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,7 +58,7 @@ class LiveState:
     """The content of the file."""
 
     written: float  # seconds since 1970
-    report: ProgressReport
+    report: Annotated[ProgressReport, BeforeValidator(_with_workers), WrapSerializer(_as_recorded)]
     events: tuple[tuple[float, str], ...] = ()  # the newest last, with their times in seconds since 1970
 
 

@@ -6,8 +6,9 @@ The words are those of the guide to chess on several GPUs, and so is what they c
 import time
 from collections.abc import Callable, Mapping, Sequence
 
-from keima.base.reports import IterationReport, LearnerReport, ProgressReport, SelfPlayReport, WorkerReport
+from keima.base.reports import IterationReport, LearnerReport, ProgressReport, SelfPlayReport
 from keima.base.text import printable
+from keima.base.worker_status import WorkerStatus
 from keima.report.strength import strength_pairs
 
 RULE = "-" * 70
@@ -99,7 +100,7 @@ class DeviceLines:
         self._say(f"Games per {self._kind}: {shares}")
         self._say(RULE)
 
-    def _counts(self, workers: Sequence[WorkerReport], device: str) -> tuple[int, int]:
+    def _counts(self, workers: Sequence[WorkerStatus], device: str) -> tuple[int, int]:
         """A device's finished and remaining games of the iteration."""
         mine = [worker for worker in workers if self._titles.get(worker.name) == device]
         finished = sum(worker.games - self._received.get(worker.name, 0) + worker.waiting for worker in mine)
@@ -138,7 +139,7 @@ class DeviceLines:
             self._training = True
             self._say(f"Training for {self._epochs:g} epochs...")
 
-    def _report_errors(self, workers: Sequence[WorkerReport]) -> None:
+    def _report_errors(self, workers: Sequence[WorkerStatus]) -> None:
         for worker in workers:
             line = f"ERROR in {self._titles.get(worker.name, worker.name)}: {printable(worker.error)}"
             if worker.error and line not in self._errors:

@@ -65,20 +65,12 @@ def _spikes(spikes: SpikeReport) -> str:
 
 def figures_of(report: ProgressReport) -> tuple[str, ...]:
     """The figures of a cluster; none if this machine plays."""
-    if report.cluster is None:
-        return ()
-    return cluster_figures(
-        games_per_second=report.games_per_second,
-        active=report.cluster.active,
-        total=report.cluster.total,
-        sync_seconds=report.cluster.sync_seconds,
-        network_mb_per_minute=report.cluster.network_mb_per_minute,
-    )
+    return cluster_figures(report.cluster) if report.cluster else ()
 
 
 def heartbeat_line(report: ProgressReport) -> str:
     """The current state of the run, in one line."""
-    states = Counter(printable(worker.state) for worker in report.workers)
+    states = Counter(printable(worker.activity) for worker in report.workers)
     parts = [
         _when(report.iteration, report.iterations, report.seconds),
         printable(report.phase),

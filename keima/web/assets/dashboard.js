@@ -81,8 +81,8 @@ function accounts(rows) {
 }
 
 function card(worker) {
-  const made = element("article", "", "card " + worker.mark), head = element("header"), figures = element("dl");
-  head.append(element("strong", worker.name + (worker.machine ? " on " + worker.machine : "")), element("span", worker.mark, "mark"));
+  const made = element("article", "", "card " + worker.state), head = element("header"), figures = element("dl");
+  head.append(element("strong", worker.name + (worker.machine ? " on " + worker.machine : "")), element("span", worker.state, "mark"));
   for (const [title, text] of worker.figures) figures.append(element("dt", title), element("dd", text));
   made.append(head, figures);
   if (worker.reason) made.append(element("p", (worker.since ? "for " + worker.since + ": " : "") + worker.reason, "reason"));

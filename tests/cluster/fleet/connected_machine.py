@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from keima.base.files import sha256_hex
+from keima.base.worker_status import State
 from keima.cluster.fleet.machine_connection import MachineConnection
 from keima.cluster.fleet.ownership import Claimant
-from keima.cluster.fleet.worker_state import Mark
 from keima.cluster.machines.machine import WorkerSlot
 from keima.cluster.machines.process_manager import ProcessStatus
 from keima.cluster.ssh.transport import Transport
@@ -135,14 +135,14 @@ class Machine:
             for name in names or (NAME,):
                 self.beat(name, model_version=1)
         self.step()
-        assert {worker.state.mark for worker in self.connection.snapshot.workers} == {Mark.ACTIVE}
+        assert {worker.state for worker in self.connection.snapshot.workers} == {State.ACTIVE}
 
-    def mark(self) -> Mark:
-        return self.connection.snapshot.workers[0].state.mark
+    def state(self) -> State:
+        return self.connection.snapshot.workers[0].state
 
     @property
     def reason(self) -> str:
-        return self.connection.snapshot.workers[0].state.reason
+        return self.connection.snapshot.workers[0].reason
 
     def in_outbox(self) -> list[str]:
         return [path.name for path in self.folder().batches()]

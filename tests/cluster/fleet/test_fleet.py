@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
+from keima.base.worker_status import State
 from keima.cluster.fleet.backend import Fleet
-from keima.cluster.fleet.worker_state import Mark
 from keima.cluster.machines.machine import WorkerSlot
 from keima.cluster.machines.process_manager import ProcessStatus
 from keima.cluster.ssh.errors import Refused, Unreachable
@@ -104,18 +104,18 @@ def opened(tmp_path: Path) -> Iterator[Open]:
 def wait_until(fleet: Fleet, done: Callable[[], object], *, doing: Callable[[], object] = lambda: None) -> None:
     deadline = time.monotonic() + PATIENCE
     while not done():
-        assert time.monotonic() < deadline, fleet.view()
+        assert time.monotonic() < deadline, fleet.cluster()
         doing()
         fleet.collect()
         time.sleep(0.02)
 
 
-def marks(fleet: Fleet) -> dict[str, Mark]:
-    return {worker.name: worker.mark for worker in fleet.view().workers}
+def marks(fleet: Fleet) -> dict[str, State]:
+    return {worker.name: worker.state for worker in fleet.cluster().workers}
 
 
 def all_active(fleet: Fleet) -> bool:
-    return set(marks(fleet).values()) == {Mark.ACTIVE}
+    return set(marks(fleet).values()) == {State.ACTIVE}
 
 
 def show_all(fleet: Fleet, granted: int = 100) -> None:
@@ -159,8 +159,8 @@ def test_no_call_waits_for_a_slow_or_missing_machine(opened: Open, tmp_path: Pat
     show_all(fleet)
     for _ in range(20):
         fleet.collect()
-        fleet.status()
-        fleet.view()
+        fleet.heartbeats()
+        fleet.cluster()
         fleet.share_out(dict.fromkeys(fleet.workers, 0), 40)
     assert ended == []  # all that while, no machine has answered
     over.set()
@@ -179,17 +179,17 @@ def test_marks_figures_and_grants_follow_the_workers_reports(opened: Open, tmp_p
         processes.beat("worker1", games_per_second=5.0, speed=10.0, parallel_games=8)
         processes.beat("worker2", games_per_second=10.0, speed=10.0, parallel_games=8)
 
-    wait_until(fleet, lambda: list(marks(fleet).values()).count(Mark.ACTIVE) == 2, doing=beat)
+    wait_until(fleet, lambda: list(marks(fleet).values()).count(State.ACTIVE) == 2, doing=beat)
     shares = fleet.share_out(dict.fromkeys(fleet.workers, 0), 40)
     assert set(shares) == {"worker1", "worker2"} and sum(shares.values()) > 0
     beat()
-    wait_until(fleet, lambda: fleet.view().games_per_second == 15.0, doing=beat)
-    view = fleet.view()
+    wait_until(fleet, lambda: fleet.cluster().games_per_second == 15.0, doing=beat)
+    view = fleet.cluster()
     assert (view.active, view.total, view.model_version) == (2, 3, 1)
     assert [round(worker.share, 3) for worker in view.workers] == [0.333, 0.667, 0.0]
     assert view.sync_seconds is not None
-    assert view.workers[2].mark is Mark.SYNCING
-    wait_until(fleet, lambda: fleet.view().network_mb_per_minute > 0)
+    assert view.workers[2].state is State.SYNCING
+    wait_until(fleet, lambda: fleet.cluster().network_mb_per_minute > 0)
 
 
 def test_a_worker_that_reports_impossible_figures_is_granted_a_bounded_number_of_games(
@@ -250,12 +250,12 @@ def test_a_worker_that_waits_in_a_queue_for_longer_than_a_lease_gets_no_games_un
     )
     fleet.publish(1, b"model")
     show_all(fleet)
-    wait_until(fleet, lambda: marks(fleet)["worker2"] is Mark.ACTIVE, doing=lambda: playing.beat("worker2"))
-    wait_until(fleet, lambda: fleet.view().workers[0].reason == "waits for resources")
+    wait_until(fleet, lambda: marks(fleet)["worker2"] is State.ACTIVE, doing=lambda: playing.beat("worker2"))
+    wait_until(fleet, lambda: fleet.cluster().workers[0].reason == "waits for resources")
     assert fleet.workers == ("worker1", "worker2")
     later[0] = 1000.0
     wait_until(fleet, lambda: fleet.workers == ("worker2",), doing=lambda: playing.beat("worker2"))
-    assert marks(fleet)["worker1"] is Mark.SYNCING
+    assert marks(fleet)["worker1"] is State.SYNCING
     waiting.waits = ""
     wait_until(fleet, lambda: len(fleet.workers) == 2, doing=lambda: waiting.beat("worker1"))
 
@@ -313,8 +313,8 @@ def test_a_worker_that_cannot_play_says_so_in_its_status(opened: Open, tmp_path:
     network.cut.add("worker2")
     fleet.restart("worker1")
     fleet.restart("worker2")
-    wait_until(fleet, lambda: set(marks(fleet).values()) == {Mark.ERROR, Mark.OFFLINE})
-    status = fleet.status()
+    wait_until(fleet, lambda: set(marks(fleet).values()) == {State.ERROR, State.OFFLINE})
+    status = fleet.heartbeats()
     assert status["worker1"] and "ssh-keygen -R worker1" in status["worker1"].error
     assert status["worker2"] and "put it in" in status["worker2"].error
     assert fleet.workers == ("worker1", "worker2")

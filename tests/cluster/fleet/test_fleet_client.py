@@ -111,8 +111,8 @@ def test_what_the_coach_wants_reaches_the_fleet_and_its_state_comes_back(scripte
     scripted.until(lambda: ["model", 1, "first"] in scripted.told())
     assert scripted.told()[1:] == [["grant", "a", 10, 2], ["model", 1, "first"]], "what has not changed is not sent"
     assert client.workers == ("a", "b")
-    scripted.until(lambda: client.status()["a"])  # its state comes after it has noted what it was told
-    heartbeats = client.status()
+    scripted.until(lambda: client.heartbeats()["a"])  # its state comes after it has noted what it was told
+    heartbeats = client.heartbeats()
     assert heartbeats["a"] and heartbeats["a"].beat == 7 and heartbeats["b"] is None
     report = client.cluster()
     assert report and report.active == 2

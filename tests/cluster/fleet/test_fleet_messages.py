@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from pydantic import BaseModel
 
-from keima.base.reports import ClusterReport, RemoteDetails, RemoteStanding
+from keima.base.worker_status import ClusterStatus, State, WorkerStatus
 from keima.cluster.fleet.ownership import owner_here
 from keima.cluster.fleet.process.messages import (
     HEAD,
@@ -82,20 +82,14 @@ def test_machines_arrive_as_they_are_whatever_their_defaults(ends: tuple[Channel
 
 def test_a_state_arrives_as_it_is(ends: tuple[Channel, Channel]) -> None:
     beat = Heartbeat(run_id="run", worker="a", beat=7, pid=1, state="playing", games_per_second=0.1, error="umlaut ä")
-    report = ClusterReport(
-        active=1,
-        total=2,
-        sync_seconds=None,
-        network_mb_per_minute=0.25,
-        standings={"a": RemoteStanding(mark="Active", share=1.0, last_batch=None)},
-        details={"a": RemoteDetails(machine="a", since=0.0, disk_free=None)},
-    )
+    worker = WorkerStatus(name="a", state=State.ACTIVE, share=1.0, machine="a", disk_free=None)
+    cluster = ClusterStatus(workers=(worker,), model_version=3, sync_seconds=None, network_mb_per_minute=0.25)
     sent = FleetState(
         heard=0,
         workers=("a", "b"),
         able=(),
         heartbeats={"a": beat, "b": None},
-        report=report,
+        cluster=cluster,
         decisions={"a": 3},
         withdrawn={},
     )

@@ -61,7 +61,7 @@ def started(backend: B) -> B:
     backend.publish(1, model_bytes(1))
     deadline = time.monotonic() + PATIENCE
     while len(executors_of(backend).ready_workers()) < 2:
-        assert time.monotonic() < deadline, backend.status()
+        assert time.monotonic() < deadline, backend.heartbeats()
         backend.collect()
         time.sleep(0.05)
     return backend

@@ -51,7 +51,7 @@ def test_a_worker_that_keeps_dying_is_given_up_with_its_log(open_processes: Open
 
     wait_until(given_up)
     assert sum("ended with exit code 3 and is started again" in text for text in events) == RESTARTS
-    heartbeat = backend.status()["local-1"]
+    heartbeat = backend.heartbeats()["local-1"]
     assert heartbeat and heartbeat.state == "error"
     assert "worker_local-1.log" in heartbeat.error
 
@@ -90,7 +90,7 @@ def test_no_worker_is_started_before_there_is_a_model(open_processes: Open) -> N
 def test_heartbeats_of_an_earlier_session_are_forgotten(open_processes: Open, tmp_path: Path) -> None:
     heartbeat = {"run_id": "run", "worker": "local-1", "beat": 1, "pid": 1, "state": "playing", "games_per_second": 7.0}
     WorkerFolder(tmp_path / "local-1").make().write_heartbeat(Heartbeat.model_validate(heartbeat))
-    assert open_processes(count=1, target=idle).status() == {"local-1": None}
+    assert open_processes(count=1, target=idle).heartbeats() == {"local-1": None}
 
 
 def is_ready(folder: Path) -> None:

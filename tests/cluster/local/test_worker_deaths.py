@@ -92,11 +92,11 @@ def test_a_worker_that_is_killed_while_it_plays_is_replaced_and_others_get_its_g
     account = Account(backend)
 
     def has_begun() -> bool:
-        heartbeat = backend.status()["local-1"]
+        heartbeat = backend.heartbeats()["local-1"]
         return heartbeat is not None and heartbeat.begun > 0
 
     account.poll_until(has_begun)
-    victim = backend.status()["local-1"]
+    victim = backend.heartbeats()["local-1"]
     assert victim
     os.kill(victim.pid, signal.SIGSTOP)  # it cannot play what it is granted now, however late it is killed
     account.grant_all()
@@ -108,7 +108,7 @@ def test_a_worker_that_is_killed_while_it_plays_is_replaced_and_others_get_its_g
     assert [text for text in events if text.startswith("worker local-1 ended with exit code -9 and is started again")]
     assert not [text for text in events if "local-2" in text]
     account.poll_until(lambda: backend.workers == ("local-1", "local-2"))
-    successor = backend.status()["local-1"]
+    successor = backend.heartbeats()["local-1"]
     assert successor and successor.pid != victim.pid
 
 

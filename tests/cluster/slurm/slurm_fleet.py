@@ -6,9 +6,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from keima.base.worker_status import State, WorkerStatus
 from keima.cluster.fleet.backend import Fleet
-from keima.cluster.fleet.fleet_view import WorkerView
-from keima.cluster.fleet.worker_state import Mark
 from keima.cluster.machines.release import worker_requirements
 from keima.cluster.slurm.commands import Slurm
 from keima.cluster.slurm.source import SlurmMachines
@@ -76,7 +75,7 @@ class SlurmFleet:
             log_event=self.events.append,
         )
         self.fleet.publish(1, model_bytes(1))
-        self.seen: dict[str, list[tuple[Mark, str]]] = {}
+        self.seen: dict[str, list[tuple[State, str]]] = {}
 
     def step(self) -> None:
         """Do what the Coach does in a cycle: receive, and grant enough that nobody waits."""
@@ -85,10 +84,10 @@ class SlurmFleet:
             self.fleet.grant(name, granted=delivered + 100_000, delivered=delivered)
         self._receive()
         self.machines.machines()
-        for view in self.fleet.view().workers:
+        for view in self.fleet.cluster().workers:
             history = self.seen.setdefault(view.name, [])
-            if not history or history[-1] != (view.mark, view.reason):
-                history.append((view.mark, view.reason))
+            if not history or history[-1] != (view.state, view.reason):
+                history.append((view.state, view.reason))
 
     def _receive(self) -> None:
         for pending in self.fleet.collect():
@@ -99,9 +98,9 @@ class SlurmFleet:
                 self.delivered[pending.worker] = batch.first_game + batch.num_games
             self.fleet.release(pending, delivered=self.delivered[pending.worker])
 
-    def worker(self, name: str) -> WorkerView:
+    def worker(self, name: str) -> WorkerStatus:
         """Return the state of a worker."""
-        return next(view for view in self.fleet.view().workers if view.name == name)
+        return next(view for view in self.fleet.cluster().workers if view.name == name)
 
     def wait(self, done: Callable[[], object], *, seconds: float = PATIENCE) -> None:
         """Step until it is so."""
@@ -117,11 +116,11 @@ class SlurmFleet:
         self.wait(
             lambda: (
                 all(self.delivered.get(name, 0) >= before[name] + more for name in names)
-                and all(self.worker(name).mark is Mark.ACTIVE for name in names)
+                and all(self.worker(name).state is State.ACTIVE for name in names)
             )
         )
 
-    def marks_of(self, name: str) -> list[Mark]:
+    def states_of(self, name: str) -> list[State]:
         """Return the marks that the worker has had, in order."""
         return [mark for mark, _ in self.seen.get(name, [])]
 

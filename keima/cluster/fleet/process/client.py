@@ -18,8 +18,8 @@ from pathlib import Path
 from pydantic import BaseModel
 
 from keima.base.files import write_atomically
-from keima.base.reports import ClusterReport
 from keima.base.run_lock import RunLock, RunLocked
+from keima.base.worker_status import ClusterStatus
 from keima.cluster.fleet.mirror import drop_damaged, waiting_files
 from keima.cluster.fleet.ownership import Owner
 from keima.cluster.fleet.process.messages import (
@@ -213,13 +213,13 @@ class FleetClient:
                 Release(worker=batch.worker, batch_id=batch.batch_id, delivered=delivered, refused=refused[:1000])
             )
 
-    def status(self) -> Mapping[str, Heartbeat | None]:
+    def heartbeats(self) -> Mapping[str, Heartbeat | None]:
         """See ``SelfPlayBackend``."""
         return self._state.heartbeats if self._state else {}
 
-    def cluster(self) -> ClusterReport | None:
+    def cluster(self) -> ClusterStatus | None:
         """See ``SelfPlayBackend``."""
-        return self._state.report if self._state else None
+        return self._state.cluster if self._state else None
 
     def match_executors(self) -> FolderMatches:
         """See ``SelfPlayBackend``."""
@@ -229,7 +229,7 @@ class FleetClient:
             assign=self._send_orders,
             send_players=self._send_players,
             able=lambda: list(self._state.able) if self._state else [],
-            status=self.status,
+            heartbeats=self.heartbeats,
         )
 
     def close(self) -> None:

@@ -18,7 +18,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
-from keima.base.reports import ClusterReport
+from keima.base.worker_status import ClusterStatus
 from keima.cluster.fleet.ownership import Owner
 from keima.config.schema import Settings, WorkerSettings
 from keima.evaluation.orders import Contestant, MatchOrder
@@ -139,7 +139,7 @@ class FleetState(_Message):
     workers: tuple[str, ...]  # that may be granted games
     able: tuple[str, ...]  # that can play now
     heartbeats: dict[str, Heartbeat | None]
-    report: ClusterReport | None
+    cluster: ClusterStatus
     decisions: dict[str, int]  # games to grant
     withdrawn: dict[str, int]  # games that workers will not begin
     machines: tuple[MachineInFleet, ...] | None = None  # None: as before

@@ -44,7 +44,7 @@ MOST_LOOP_SECONDS = 1.0  # ... but no more than this
 STATE_SECONDS = 0.2  # between two states, at least ...
 STATE_SHARE = 200.0  # ... and this many times what making it takes, and reading it takes about as long, ...
 MOST_STATE_SECONDS = 2.0  # ... but no more than this, and ...
-CHANGED_SHARE = 10.0  # ... this many times if marks or workers have changed
+CHANGED_SHARE = 10.0  # ... this many times if states or workers have changed
 CLOSED_SECONDS = 10.0  # for the Coach to read the last messages
 
 
@@ -80,7 +80,7 @@ class FleetHost:
         self._arrived: list[tuple[str, str]] = []
         self._heard, self._ahead = 0, -1  # -1: the Coach has not asked for decisions
         self._step_at = self._state_at = self._changed_at = 0.0
-        self._marks: object = None  # in the last state
+        self._states: object = None  # in the last state
         self._machines: tuple[MachineInFleet, ...] = ()  # likewise
 
     def run(self) -> int:
@@ -165,7 +165,7 @@ class FleetHost:
     # What it is told.
 
     def _is_state_due(self, fleet: Fleet) -> bool:
-        changed = (fleet.workers, fleet.marks) != self._marks
+        changed = (fleet.workers, fleet.states) != self._states
         return self._clock() >= (self._changed_at if changed else self._state_at)
 
     def _send_state(self, fleet: Fleet) -> None:
@@ -176,14 +176,14 @@ class FleetHost:
             heard=self._heard,
             workers=tuple(fleet.workers),
             able=tuple(fleet.able()),
-            heartbeats=fleet.status(),
-            report=fleet.cluster(),
+            heartbeats=fleet.heartbeats(),
+            cluster=fleet.cluster(),
             decisions={worker: games for worker, games in granted.items() if games > 0},
             withdrawn=fleet.withdrawn(),
             machines=None if machines == self._machines else machines,
         )
         self._channel.send(state)
-        self._marks, self._machines = (fleet.workers, fleet.marks), machines
+        self._states, self._machines = (fleet.workers, fleet.states), machines
         now = self._clock()
         self._state_at = now + min(max(STATE_SECONDS, STATE_SHARE * (now - began)), MOST_STATE_SECONDS)
         self._changed_at = now + min(CHANGED_SHARE * (now - began), MOST_STATE_SECONDS)

@@ -1,6 +1,6 @@
-"""The state of a worker, as the main node sees it: a pure function from events to marks and actions.
+"""The state of a worker, as the main node sees it: a pure function from events to states and actions.
 
-    (state, event, now) -> (state, actions)
+    (worker, event, now) -> (worker, actions)
 
 Nothing here uses a clock, a network or a process. ``now`` is in seconds by the main node's monotonic clock; no clock of
 a worker is compared with it. A worker is alive as long as its beat counter changes.
@@ -9,22 +9,14 @@ a worker is compared with it. A worker is alive as long as its beat counter chan
 from dataclasses import dataclass, replace
 from enum import Enum
 
+from keima.base.worker_status import State
+from keima.worker.worker_folder import Heartbeat
+
 FIRST_RETRY_SECONDS = 0.5
 MOST_DOUBLINGS = 20  # doublings of the time between retries, at most
-SILENT_STATES = ("starting", "compiling")  # states in which a worker sends no heartbeats for a while
+SILENT_ACTIVITIES = ("starting", "compiling")  # in which a worker sends no heartbeats for a while
 NEVER = float("-inf")
-
-
-class Mark(Enum):
-    """The state of a worker in one word."""
-
-    ACTIVE = "Active"
-    SYNCING = "Syncing"
-    ERROR = "Error"
-    OFFLINE = "Offline"
-
-
-LOST_MARKS = frozenset((Mark.ERROR, Mark.OFFLINE))
+LOST_STATES = frozenset((State.ERROR, State.OFFLINE))
 
 
 class Do(Enum):
@@ -92,7 +84,7 @@ class HeartbeatSeen:
 
     pid: int
     beat: int
-    state: str
+    activity: str
     error: str = ""
     model_version: int = 0
 
@@ -160,11 +152,15 @@ Event = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class WorkerState:
-    """One worker. ``mark``, ``since`` and ``reason`` are for people; the rest is what they follow from."""
+class TrackedWorker:
+    """One worker. ``state``, ``since`` and ``reason`` are for people; the rest is what they follow from.
 
-    mark: Mark = Mark.SYNCING
-    since: float  # when the mark last changed
+    Times are by the connection's clock.
+    """
+
+    name: str
+    state: State = State.SYNCING
+    since: float  # when the state last changed
     reason: str = "connecting"
     connected: bool = False
     lost: str = ""  # why it is not connected; empty before the first attempt has ended
@@ -184,30 +180,33 @@ class WorkerState:
     heard: float = NEVER  # when it last gave a sign of life
     talks: bool = False  # this process has sent a heartbeat
     beat: tuple[int, int] | None = None  # process id and beat counter last seen
-    state: str = ""  # from the heartbeat
+    activity: str = ""  # from the heartbeat
     error: str = ""
     model_version: int = 0
     sent_version: int = 0
+    model_since: float  # when it was first seen with this version
+    heartbeat: Heartbeat | None = None  # the last one, from whichever process
+    last_batch: float | None = None  # when the last file arrived
 
 
-def new_worker_state(now: float) -> WorkerState:
+def new_tracked_worker(name: str, now: float) -> TrackedWorker:
     """Return the state of a worker of which nothing is known yet."""
-    return WorkerState(since=now)
+    return TrackedWorker(name=name, since=now, model_since=now)
 
 
-def advance(state: WorkerState, event: Event, now: float, *, timing: Timing) -> tuple[WorkerState, tuple[Do, ...]]:
+def advance(worker: TrackedWorker, event: Event, now: float, *, timing: Timing) -> tuple[TrackedWorker, tuple[Do, ...]]:
     """Process an event. Actions that are not carried out are returned again at the next event."""
-    after, actions = _decide(_taken(state, event, now, timing), now, timing)
+    after, actions = _decide(_taken(worker, event, now, timing), now, timing)
     return seen_at(after, now, timing=timing), actions
 
 
-def seen_at(state: WorkerState, now: float, *, timing: Timing) -> WorkerState:
+def seen_at(worker: TrackedWorker, now: float, *, timing: Timing) -> TrackedWorker:
     """Return the state at a later time: silence alone can make a worker Offline."""
-    mark, reason = _marked(state, now, timing)
-    if (mark, reason) == (state.mark, state.reason):
-        return state
-    since = state.since if mark == state.mark else now
-    return replace(state, mark=mark, reason=reason, since=since)
+    state, reason = _state_now(worker, now, timing)
+    if (state, reason) == (worker.state, worker.reason):
+        return worker
+    since = worker.since if state == worker.state else now
+    return replace(worker, state=state, reason=reason, since=since)
 
 
 def retry_after(failures: int, *, draw: float, timing: Timing) -> float:
@@ -218,14 +217,14 @@ def retry_after(failures: int, *, draw: float, timing: Timing) -> float:
     return draw * min(timing.retry_seconds, FIRST_RETRY_SECONDS * 2 ** min(failures, MOST_DOUBLINGS))
 
 
-def _taken(state: WorkerState, event: Event, now: float, timing: Timing) -> WorkerState:
+def _taken(worker: TrackedWorker, event: Event, now: float, timing: Timing) -> TrackedWorker:
     """Return the state with what the event says."""
     match event:
         case Tick():  # by far the most frequent
-            return state
+            return worker
         case Connected():
             return replace(
-                state,
+                worker,
                 connected=True,
                 lost="",
                 refusal="",
@@ -237,146 +236,147 @@ def _taken(state: WorkerState, event: Event, now: float, timing: Timing) -> Work
                 talks=False,
             )
         case Lost(reason):
-            return replace(state, connected=False, lost=reason, busy="", refusal="")
+            return replace(worker, connected=False, lost=reason, busy="", refusal="")
         case TurnedDown(reason):
-            return replace(state, connected=False, lost=reason, busy="", refusal=reason)
+            return replace(worker, connected=False, lost=reason, busy="", refusal=reason)
         case ActionFailed(reason):
-            return replace(state, failure=reason, busy="")
+            return replace(worker, failure=reason, busy="")
         case Worked():
-            return replace(state, failure="") if state.failure else state
+            return replace(worker, failure="") if worker.failure else worker
         case Busy(text):
-            return replace(state, busy=text, heard=max(state.heard, now))
+            return replace(worker, busy=text, heard=max(worker.heard, now))
         case HeartbeatSeen():
-            return _listened(state, event, now)
+            return _listened(worker, event, now)
         case Sent(version):
-            return replace(state, sent_version=version)
+            return replace(worker, sent_version=version)
         case ProcessFound():
-            return _found(state, event, now)
+            return _found(worker, event, now)
         case Began():
-            starts = tuple(start for start in state.starts if now - start < timing.restart_window)
+            starts = tuple(start for start in worker.starts if now - start < timing.restart_window)
             return replace(
-                _silent(state, now), running=True, asked=now, starts=(*starts, now), waits="", process_error=""
+                _silent(worker, now), running=True, asked=now, starts=(*starts, now), waits="", process_error=""
             )
         case Tailed(text):
-            return replace(state, log=text)
+            return replace(worker, log=text)
         case Restart():
             return replace(
-                state,
+                worker,
                 stopped=False,
                 given_up=False,
                 log="",
                 starts=(),
                 refusal="",
                 process_error="",
-                again=state.running is not False,
+                again=worker.running is not False,
             )
         case Stop():
-            return replace(state, stopped=True)
+            return replace(worker, stopped=True)
 
 
-def _found(state: WorkerState, found: ProcessFound, now: float) -> WorkerState:
+def _found(worker: TrackedWorker, found: ProcessFound, now: float) -> TrackedWorker:
     """Process what the process manager says. Somebody else may have ended the process and started another one."""
-    other = bool(found.waits or (state.start and found.start and found.start != state.start))
+    other = bool(found.waits or (worker.start and found.start and found.start != worker.start))
     return replace(
-        _silent(state, now) if other else state,
+        _silent(worker, now) if other else worker,
         running=found.running,
         asked=now,
-        again=state.again and found.running,
+        again=worker.again and found.running,
         waits=found.waits,
-        start=found.start or state.start,
+        start=found.start or worker.start,
         process_error=found.error,
     )
 
 
-def _silent(state: WorkerState, now: float) -> WorkerState:
+def _silent(worker: TrackedWorker, now: float) -> TrackedWorker:
     """Return the state with a new process, which has not sent a heartbeat yet."""
-    return replace(state, heard=now, talks=False, state="", error="")
+    return replace(worker, heard=now, talks=False, activity="", error="")
 
 
-def _listened(state: WorkerState, heard: HeartbeatSeen, now: float) -> WorkerState:
+def _listened(worker: TrackedWorker, heard: HeartbeatSeen, now: float) -> TrackedWorker:
     """Process a heartbeat. It counts only if its beat has changed: it may be left over from an ended process."""
     beat = (heard.pid, heard.beat)
-    if beat == state.beat:
-        return state
-    if state.beat is None:
-        return replace(state, beat=beat)
+    if beat == worker.beat:
+        return worker
+    if worker.beat is None:
+        return replace(worker, beat=beat)
     return replace(
-        state,
+        worker,
         beat=beat,
         heard=now,
         talks=True,
-        state=heard.state,
+        activity=heard.activity,
         error=heard.error,
         model_version=heard.model_version,
+        model_since=worker.model_since if heard.model_version == worker.model_version else now,
         waits="",
-        process_error="" if state.running else state.process_error,
+        process_error="" if worker.running else worker.process_error,
     )
 
 
-def _decide(state: WorkerState, now: float, timing: Timing) -> tuple[WorkerState, tuple[Do, ...]]:
+def _decide(worker: TrackedWorker, now: float, timing: Timing) -> tuple[TrackedWorker, tuple[Do, ...]]:
     """Decide what to do about the worker's process."""
-    if not state.connected:
-        return state, ()
-    silence = now - state.heard
-    if state.running is None:
-        return state, (Do.ASK,)
-    if state.running:
+    if not worker.connected:
+        return worker, ()
+    silence = now - worker.heard
+    if worker.running is None:
+        return worker, (Do.ASK,)
+    if worker.running:
         frozen = (
-            state.talks
-            and state.state not in SILENT_STATES
-            and not (state.busy or state.process_error)
+            worker.talks
+            and worker.activity not in SILENT_ACTIVITIES
+            and not (worker.busy or worker.process_error)
             and silence >= timing.frozen_seconds
         )
-        if state.stopped or state.again or frozen:
-            return state, (Do.STOP,)
-        doubtful = silence >= timing.ask_seconds or state.state == "ended"
-        return state, (Do.ASK,) if doubtful and now - state.asked >= timing.ask_seconds else ()
-    if state.stopped or state.process_error:
-        return state, ()
-    if not state.given_up:
-        recent = [start for start in state.starts if now - start < timing.restart_window]
+        if worker.stopped or worker.again or frozen:
+            return worker, (Do.STOP,)
+        doubtful = silence >= timing.ask_seconds or worker.activity == "ended"
+        return worker, (Do.ASK,) if doubtful and now - worker.asked >= timing.ask_seconds else ()
+    if worker.stopped or worker.process_error:
+        return worker, ()
+    if not worker.given_up:
+        recent = [start for start in worker.starts if now - start < timing.restart_window]
         if len(recent) <= timing.restarts:
-            return state, (Do.START,)
-        state = replace(state, given_up=True)
-    return state, () if state.log else (Do.TAIL,)
+            return worker, (Do.START,)
+        worker = replace(worker, given_up=True)
+    return worker, () if worker.log else (Do.TAIL,)
 
 
-def _marked(state: WorkerState, now: float, timing: Timing) -> tuple[Mark, str]:
-    """Return the mark and the reason."""
-    silence = now - state.heard
-    if state.refusal:
-        return Mark.ERROR, state.refusal
-    if state.stopped and not (state.connected and state.running):
-        return Mark.OFFLINE, "stopped; keima cluster restart starts it again"
-    if state.busy:
-        return Mark.SYNCING, state.busy
-    if not state.connected:
-        if not state.lost:
-            return Mark.SYNCING, "connecting"
+def _state_now(worker: TrackedWorker, now: float, timing: Timing) -> tuple[State, str]:
+    """Return the state and the reason."""
+    silence = now - worker.heard
+    if worker.refusal:
+        return State.ERROR, worker.refusal
+    if worker.stopped and not (worker.connected and worker.running):
+        return State.OFFLINE, "stopped; keima cluster restart starts it again"
+    if worker.busy:
+        return State.SYNCING, worker.busy
+    if not worker.connected:
+        if not worker.lost:
+            return State.SYNCING, "connecting"
         if silence >= timing.offline_seconds:
-            return Mark.OFFLINE, state.lost
-        return state.mark, state.reason
-    return _marked_by_process(state, silence, timing)
+            return State.OFFLINE, worker.lost
+        return worker.state, worker.reason
+    return _state_by_process(worker, silence, timing)
 
 
-def _marked_by_process(state: WorkerState, silence: float, timing: Timing) -> tuple[Mark, str]:
-    """Return the mark of a worker whose machine is connected."""
-    if state.process_error:
-        return Mark.ERROR, state.process_error
-    if state.given_up:
+def _state_by_process(worker: TrackedWorker, silence: float, timing: Timing) -> tuple[State, str]:
+    """Return the state of a worker whose machine is connected."""
+    if worker.process_error:
+        return State.ERROR, worker.process_error
+    if worker.given_up:
         times = f"ended {timing.restarts + 1} times in {timing.restart_window / 60:.0f} minutes"
         again = "put it right, and restart it by keima cluster restart"
-        return Mark.ERROR, f"{times}; {again}; its log ends: {state.log or '(not fetched yet)'}"
-    if state.failure:
-        return Mark.ERROR, state.failure
-    if not state.running:
-        return Mark.SYNCING, "starting"
-    if not state.talks or state.state in SILENT_STATES:
-        return Mark.SYNCING, state.state or state.waits or "starting"
+        return State.ERROR, f"{times}; {again}; its log ends: {worker.log or '(not fetched yet)'}"
+    if worker.failure:
+        return State.ERROR, worker.failure
+    if not worker.running:
+        return State.SYNCING, "starting"
+    if not worker.talks or worker.activity in SILENT_ACTIVITIES:
+        return State.SYNCING, worker.activity or worker.waits or "starting"
     if silence >= timing.offline_seconds:
-        return Mark.OFFLINE, "its process runs, but its heartbeat has stopped"
-    if state.state == "error":
-        return Mark.ERROR, state.error
-    if state.model_version != state.sent_version:
-        return Mark.SYNCING, f"changing over to model {state.sent_version}"
-    return Mark.ACTIVE, ""
+        return State.OFFLINE, "its process runs, but its heartbeat has stopped"
+    if worker.activity == "error":
+        return State.ERROR, worker.error
+    if worker.model_version != worker.sent_version:
+        return State.SYNCING, f"changing over to model {worker.sent_version}"
+    return State.ACTIVE, ""

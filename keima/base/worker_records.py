@@ -1,0 +1,55 @@
+"""Workers in a run's files: their keys are those of the first files, so that all versions read each other's."""
+
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, PlainSerializer
+
+from keima.base.worker_status import WorkerStatus
+
+KEYS = (  # an iteration records these, and of a worker on another machine its standing
+    "name",
+    "model_version",
+    "games",
+    "games_per_second",
+    "evaluations_per_second",
+    "outstanding",
+    "waiting",
+    "error",
+    "core_hours",
+)
+STANDING = ("share", "last_batch")
+DETAILS = ("machine", "since", "reason", "note", "sent", "received", "disk_free")  # in progress.json alone
+
+
+def worker_record(worker: WorkerStatus) -> dict[str, Any]:
+    """Return what an iteration records of a worker: ``state`` is its activity, and ``mark`` its state."""
+    standing = _parts(worker, STANDING) if worker.state else None
+    return {
+        **_parts(worker, KEYS),
+        "state": worker.activity,
+        "standing": standing if standing is None else {"mark": worker.state and worker.state.value, **standing},
+    }
+
+
+def worker_details(worker: WorkerStatus) -> dict[str, Any]:
+    """Return what progress.json has beside the record of a worker on another machine."""
+    return _parts(worker, DETAILS)
+
+
+def with_fields(record: Any) -> Any:
+    """Return a worker's record, with or without its details, as the fields of a ``WorkerStatus``."""
+    if not isinstance(record, Mapping):
+        return record
+    known = {each.name for each in fields(WorkerStatus)}
+    standing, details = record.get("standing") or {}, record.get("details") or {}
+    found = {key: value for key, value in {**record, **standing, **details}.items() if key in known}
+    return found | {"activity": record.get("state"), "state": standing.get("mark")}
+
+
+def _parts(worker: WorkerStatus, names: tuple[str, ...]) -> dict[str, Any]:
+    return {name: getattr(worker, name) for name in names}
+
+
+RecordedWorker = Annotated[WorkerStatus, BeforeValidator(with_fields), PlainSerializer(worker_record)]

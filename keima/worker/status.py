@@ -1,0 +1,29 @@
+"""What a worker's heartbeat says, in the words of the main node."""
+
+from dataclasses import fields
+from typing import Any
+
+from keima.base.worker_status import WorkerStatus
+from keima.worker.worker_folder import Heartbeat
+
+# What both have under one name, and with one meaning; a new figure is declared there, and needs no line here.
+SAME = ({*Heartbeat.model_fields, "core_hours"} - {"state", "note"}) & {each.name for each in fields(WorkerStatus)}
+
+
+def worker_status(name: str, heartbeat: Heartbeat | None, **known: Any) -> WorkerStatus:
+    """Return the status of a worker.
+
+    Args:
+        name: the worker's.
+        heartbeat: its last one; None: it has sent none.
+        known: what else is known of it; replaces what the heartbeat says.
+    """
+    if heartbeat is None:
+        return WorkerStatus(name=name, **known)
+    said = {"activity": activity_of(heartbeat), **{figure: getattr(heartbeat, figure) for figure in SAME}}
+    return WorkerStatus(name=name, **{**said, **known})
+
+
+def activity_of(heartbeat: Heartbeat) -> str:
+    """Return what a worker does; a match is called so although its process plays."""
+    return "evaluating" if heartbeat.state == "playing" and heartbeat.order else heartbeat.state
