@@ -18,7 +18,8 @@ HEAD_CHANNELS = 32  # of the policy head's map, and of the map that is pooled fo
 LEAST_HIDDEN = 8  # numbers between the two layers of squeeze-and-excitation
 MEAN_WIDTH = 14.0  # KataGo's mean board width: pooled means are also scaled by (width - 14) / 10
 # The first logit of a pass; those of points are nearly 0. Early in a game, a search sees no results but those of two
-# passes. Networks that know nothing therefore passed often, and small ones did not unlearn it (docs/results/go.md).
+# passes. Networks that know nothing therefore passed often, and small ones did not unlearn it
+# (docs/results/learning_techniques.md).
 PASS_LOGIT = -1.0
 ILLEGAL_LOGIT = -1e9  # gives illegal actions a probability of 0 without infinite or undefined numbers
 

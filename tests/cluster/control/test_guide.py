@@ -1,4 +1,4 @@
-"""docs/operations.md and docs/promises.md agree with the code and the tests."""
+"""docs/operations.md agrees with the code."""
 
 import ast
 import os
@@ -14,13 +14,11 @@ from keima.base.run_folder import LEDGER_NAME
 from keima.cli import cluster, train
 from keima.cluster.control.status import SYMBOLS
 from keima.config.schema import DistributedSettings, WorkerSettings
-from tests.sources import ROOT, python_files, relative, tree
+from tests.sources import ROOT, tree
 
 GUIDE = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
-PROMISES = (ROOT / "docs" / "promises.md").read_text(encoding="utf-8")
 # The sources of the messages of --check.
 CHECKING = ("machines/check.py", "ssh/host_keys.py", "ssh/ssh_transport.py", "ssh/route.py", "ssh/wire.py")
-NAMED = re.compile(r"`(tests/[\w/]+\.py)(?:::(\w+))?`")
 SHORTEST = 12  # letters that distinguish one message from all others
 
 
@@ -127,20 +125,3 @@ def test_the_unit_is_valid(tmp_path: Path) -> None:
 
 def test_every_mark_is_in_the_guide() -> None:
     assert not {mark for mark, symbol in SYMBOLS.items() if f"{symbol} {mark.value}" not in GUIDE}
-
-
-@pytest.mark.medium
-def test_every_test_named_by_a_promise_exists() -> None:
-    tests = {
-        relative(path): {node.name for node in ast.walk(tree(path)) if isinstance(node, ast.FunctionDef)}
-        for path in python_files("tests")
-    }
-    named = NAMED.findall(PROMISES)
-    assert len(named) > 40
-    assert not [f"{file}::{name}" for file, name in named if file not in tests or (name and name not in tests[file])]
-
-
-def test_every_promise_says_whether_it_is_tested() -> None:
-    rows = [row for row in PROMISES.splitlines() if row.startswith("| ") and not row.startswith(("| Promise", "| ---"))]
-    assert len(rows) > 40
-    assert not [row for row in rows if not NAMED.search(row) and "none yet" not in row]
