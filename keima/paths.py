@@ -35,6 +35,11 @@ def find_file(name: str | Path) -> Path:
     return next((place for place in places if place.exists()), path)
 
 
+def program_of(module: str) -> list[str]:
+    """Return the words that run a module of ours with this interpreter; files in the present folder hide none of it."""
+    return [sys.executable, "-P", "-m", module]
+
+
 def with_code(environment: Mapping[str, str]) -> dict[str, str]:
     """Return the environment of a process of this interpreter that imports this code, whatever its folder."""
     if str(SOURCE) not in sys.path or SOURCE.name == "site-packages":  # it is installed

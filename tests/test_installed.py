@@ -116,7 +116,7 @@ def test_wrong_use_is_told_in_one_sentence(installation: Installation, tmp_path:
         ("train", "quickstart"): "quickstart names more than one experiment: ./quickstart.yaml and the shipped one; ",
         ("train", "numpy.py"): "numpy.py would hide the package numpy from every program in its folder: ",
         ("cluster", "check"): "/configs/config.yaml: go to the folder of your run, name a file with --config, or ",
-        ("resume", "nowhere"): "there is no run in runs/nowhere to continue: start it without --resume",
+        ("resume", "nowhere"): "there is no run in runs/nowhere to continue; runs here: none",
         ("dashboard",): "there are no runs in runs/: name a run's folder",
     }.items():
         ended = installation.run("keima", *words, folder=tmp_path)

@@ -8,7 +8,7 @@ from argparse import ArgumentTypeError
 from collections.abc import Callable
 from pathlib import Path
 
-from keima.base.run_folder import LEDGER_NAME, RUNS, run_folder
+from keima.base.run_folder import LEDGER_NAME, RUNS, all_runs, run_folder
 from keima.paths import SHIPPED, find_file, workspace
 
 CONFIGS, MODELS = SHIPPED / "configs", SHIPPED / "models"
@@ -22,7 +22,7 @@ def find_experiment(text: str) -> Path:
     """
     if not is_name(text):
         return find_file(text)
-    own = [Path(text), Path(f"{text}.yaml"), workspace() / CONFIGS.name / f"{text}.yaml"]
+    own = [Path(f"{text}.yaml"), workspace() / CONFIGS.name / f"{text}.yaml"]
     return chosen(text, CONFIGS / f"{text}.yaml", [path for path in own if path.is_file()], what="experiment")
 
 
@@ -48,7 +48,33 @@ def as_flag(find: Callable[[str], Path]) -> Callable[[str], Path]:
         except ValueError as error:
             raise ArgumentTypeError(str(error)) from None
 
+    read.completer = completes(experiment_names if find is find_experiment else network_names)  # type: ignore[attr-defined]
     return read
+
+
+def completes(names: Callable[[], list[str]]) -> Callable[..., list[str]]:
+    """What a shell completes a word by: these names, and files."""
+
+    def complete(prefix: str, **_: object) -> list[str]:
+        files = [f"{path}/" if path.is_dir() else str(path) for path in Path().glob(f"{prefix}*")]
+        return [*(name for name in names() if name.startswith(prefix)), *files]
+
+    return complete
+
+
+def experiment_names() -> list[str]:
+    """The names of the shipped experiments."""
+    return [path.stem for path in CONFIGS.glob("*.yaml")]
+
+
+def network_names() -> list[str]:
+    """The names of the shipped networks, and of the runs here."""
+    return [*(path.stem for path in MODELS.glob("*.safetensors")), *run_names()]
+
+
+def run_names() -> list[str]:
+    """The names of the runs here."""
+    return [path.name for path in all_runs()]
 
 
 def is_name(text: str) -> bool:
@@ -69,8 +95,8 @@ def chosen(name: str, shipped: Path, own: list[Path], *, what: str) -> Path:
     if len(found) == 1:
         return found[0]
     if found:
-        places = " and ".join("the shipped one" if path == shipped else written(path) for path in found)
-        raise ValueError(f"{name} names more than one {what}: {places}; write {written(found[0])} for the former")
+        places = " and ".join(f"the shipped one, {path}" if path == shipped else written(path) for path in found)
+        raise ValueError(f"{name} names more than one {what}: {places}; write the path of the one that you mean")
     names = sorted(path.stem for path in shipped.parent.glob(f"*{shipped.suffix}"))
     close = difflib.get_close_matches(name, names, n=1)
     known = f"did you mean {close[0]}?" if close else f"shipped are {', '.join(names)}; or name a file, with its folder"

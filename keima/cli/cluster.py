@@ -153,6 +153,7 @@ def run_command(machines: SSHConnector, arguments: argparse.Namespace, show: Cal
     names, at_once = arguments.names, arguments.at_once
     match arguments.command:
         case "check":
+            machines.chosen(names)  # which refuses unknown ones
             say_on_stderr(f"checking the machines of {machines.config}")
             return show_findings(machines, show, names, at_once=at_once)
         case "status":
@@ -256,6 +257,7 @@ def show_status(machines: SSHConnector, show: Callable[[str], None], names: Sequ
     if answer is not None:
         show(answer)
         return 0
+    machines.chosen(names)
     show(machines.about_status())
     failed = 0
     for outcome in machines.status_of_machines(names, at_once=at_once):

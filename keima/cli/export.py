@@ -3,10 +3,12 @@
     keima export runs/go9 go9.safetensors
     keima export go9 go9.safetensors --benchmark results/benchmark_results.json
 
-The card says what the network is, how it was trained, and how strong it is; add what you know of it.
+The card says what the network is, how it was trained, and how strong it is; add what you know of it. Files that are
+there already stay, unless you say --replace.
 """
 
 import argparse
+import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -37,16 +39,20 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
         metavar="FILE",
         help="results that keima benchmark --save has written, for the card; may be repeated",
     )
+    parser.add_argument("--replace", action="store_true", help="replace the file and its card")
     return parser.parse_args(argv)
 
 
 def see(arguments: argparse.Namespace) -> None:
-    """Check that there is such a run.
+    """Check that there is such a run, and that no file would be lost.
 
     Raises:
-        ValueError: there is none.
+        ValueError: there is none, or a file exists.
     """
     read_ledger(run_folder(arguments.run)).close()
+    there = [path for path in (arguments.file, arguments.file.with_suffix(".md")) if path.exists()]
+    if there and not arguments.replace:
+        raise ValueError(f"already here: {', '.join(map(str, there))}; choose another name, or replace it by --replace")
 
 
 if __name__ == "__main__":
@@ -68,7 +74,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (ValueError, OSError) as error:
         print(f"{program()}: {in_words(error)}", file=sys.stderr)
         return 2
-    print(f"{arguments.file}: the model, {arguments.file.stat().st_size:,} bytes; {keima(f'play {arguments.file}')}")
+    play = keima(f"play {shlex.quote(str(arguments.file))}")
+    print(f"{arguments.file}: the model, {arguments.file.stat().st_size:,} bytes; {play}")
     print(f"{card}: its card; add what you know of it")
     return 0
 

@@ -10,12 +10,15 @@ The game is four in a row on a board of 5 x 5. Change it into yours, and see wha
 import argparse
 import keyword
 import re
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from keima.base.system.command_line import CommandLine
+from keima.base.disk_words import in_words
+from keima.base.system.command_line import CommandLine, program
 from keima.base.system.start import before_imports
 from keima.config.commands import keima
+from keima.config.own_modules import hides_package
 from keima.paths import PACKAGE
 
 TEMPLATES = PACKAGE / "games" / "authoring" / "templates"
@@ -45,8 +48,13 @@ def see(arguments: argparse.Namespace) -> None:
     """Check that nothing would be overwritten.
 
     Raises:
-        ValueError: a file exists.
+        ValueError: a file exists, or the name is that of a package.
     """
+    if hides_package(Path(f"{arguments.name}.py")):
+        raise ValueError(
+            f"{arguments.name}.py would hide the package {arguments.name} from every program in this folder: "
+            f"call the game my_{arguments.name}, for example"
+        )
     there = [path.name for path in files_of(arguments) if path.exists()]
     if there:
         raise ValueError(f"already here: {', '.join(there)}; choose another name, or remove what is here")
@@ -62,21 +70,26 @@ def files_of(arguments: argparse.Namespace) -> dict[Path, Path]:
     }
 
 
-def main(argv: Sequence[str] | None = None) -> None:
-    """Write the files and say what comes next."""
+def main(argv: Sequence[str] | None = None) -> int:
+    """Write the files and say what comes next; returns the exit code: 2 if they cannot be written."""
     arguments = parse(argv)
-    for path, template in files_of(arguments).items():
-        text = template.read_text(encoding="utf-8").replace("NAME", arguments.name)
-        with path.open("x", encoding="utf-8") as file:
-            file.write(text)
-        print(f"wrote {path}")
+    try:
+        for path, template in files_of(arguments).items():
+            text = template.read_text(encoding="utf-8").replace("NAME", arguments.name)
+            with path.open("x", encoding="utf-8") as file:
+                file.write(text)
+            print(f"wrote {path}")
+    except OSError as error:
+        print(f"{program()}: {in_words(error)}", file=sys.stderr)
+        return 2
     print(
         f"\nChange {arguments.name}.py into your game, then:\n"
         f"  {keima(f'check-game {arguments.name}.py')}     what is wrong, and how to train it\n"
         f"  {keima(f'train {arguments.name}.yaml')}        train it"
     )
+    return 0
 
 
 if __name__ == "__main__":
     before_imports(parse, see)
-    main()
+    sys.exit(main())

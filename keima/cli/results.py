@@ -32,7 +32,7 @@ if __name__ == "__main__":
     ends_at_once()
 
 from keima.base.disk_words import in_words
-from keima.base.run_folder import STATS_NAME, stats_path
+from keima.base.run_folder import STATS_NAME, runs_here, stats_path
 from keima.base.system.command_line import CommandLine, program
 from keima.base.system.signals import interruptible
 from keima.base.system.start import before_imports, reports_compiling
@@ -99,7 +99,8 @@ def see(args: argparse.Namespace) -> None:
         return
     for path in args.paths:
         if not path.exists():
-            raise ValueError(f"{path} is not there: name a run's folder (it has the file after its first iteration)")
+            remedy = f"name a run that has finished an iteration; runs here: {runs_here()}"
+            raise ValueError(f"{path} is not there: {remedy}")
 
 
 if __name__ == "__main__":

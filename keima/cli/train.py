@@ -30,9 +30,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from keima.base.named import as_flag, find_experiment
-from keima.base.run_folder import run_folder
-from keima.base.system.command_line import CommandLine
+from keima.base.named import as_flag, completes, experiment_names, find_experiment, run_names
+from keima.base.run_folder import LEDGER_NAME, run_folder, runs_here
+from keima.base.system.command_line import CommandLine, program
 from keima.base.system.signals import INTERRUPTED, interruptible
 from keima.base.system.start import before_imports, reports_compiling, see_file, see_inputs
 from keima.config.commands import cluster, keima
@@ -40,6 +40,16 @@ from keima.config.flags import add_set, add_setting, given_settings
 from keima.config.own_modules import keep_module
 from keima.paths import find_file
 
+RESUME = "keima resume"
+RESUMING = """Continue a run where it ended, even after a power cut.
+
+    keima resume runs/go9                      with its settings
+    keima resume go9 --minutes 240             until it has run for four hours in total
+    keima resume go9 --set training.learning_rate=0.001
+    keima resume go9 --distributed             on the machines in its config
+
+A run writes everything to one folder, runs/<name>. Ctrl-C ends it cleanly.
+"""
 QUICKSTART = Path("configs/quickstart.yaml")
 CLUSTER = Path("configs/config.yaml")
 
@@ -54,15 +64,18 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     """Parse the command line; ``what`` becomes ``config``, ``game`` or ``run_dir``."""
-    parser = CommandLine(__doc__)
+    parser = CommandLine(RESUMING if program() == RESUME else __doc__)
     add = parser.add_argument
-    add("what", nargs="?", metavar="CONFIG|GAME.py|RUN", help="an experiment; a game of your own; or a run to resume")
+    resumes = parser.prog == RESUME
+    what = "the run to continue" if resumes else "an experiment; a game of your own; or a run to resume"
+    word = add("what", nargs="?", metavar="RUN" if resumes else "CONFIG|GAME.py|RUN", help=what)
+    word.completer = completes(run_names if resumes else experiment_names)  # type: ignore[attr-defined]
     default = f"those of the resumed run, else {QUICKSTART}, or {CLUSTER} with --distributed"
     add("--config", type=as_flag(find_experiment), help=f"the experiment's settings (default: {default})")
     add("--distributed", action="store_true", help="play on the config's distributed.workers, not on this machine")
     takeover = "with --distributed: take over workers of another Coach; its games are set aside"
     add("--takeover", action="store_true", help=takeover)
-    add("--resume", action="store_true", help="continue the run where it ended")
+    add("--resume", action="store_true", help=argparse.SUPPRESS if resumes else "continue the run")
     add("--run-dir", type=Path, help="the run's folder (default: runs/<name in the config>)")
     add_setting(add, "--iterations", "run.iterations", help="end after this many iterations in total")
     add_setting(add, "--minutes", "run.minutes", help="end after this many minutes in total")
@@ -74,8 +87,10 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     if arguments.takeover and not arguments.distributed:
         parser.error("--takeover goes with --distributed")
     arguments.game = None
-    if arguments.what and arguments.resume and not arguments.run_dir:
-        arguments.run_dir = run_folder(Path(arguments.what))
+    if resumes and not (arguments.what or arguments.config or arguments.run_dir):
+        parser.error(f"name the run to continue; runs here: {runs_here()}")
+    if arguments.what and arguments.resume and Path(arguments.what).suffix not in (".py", ".yaml", ".yml"):
+        arguments.run_dir = arguments.run_dir or run_folder(Path(arguments.what))
     elif arguments.what and arguments.config:
         parser.error(f"{arguments.what} and --config both name an experiment: give one of them")
     elif arguments.what and arguments.what.endswith(".py"):
@@ -100,6 +115,8 @@ def see(arguments: argparse.Namespace) -> None:
         keep_module(arguments.game)
         if not arguments.config.exists():
             return
+    if program() == RESUME and arguments.run_dir and not (arguments.run_dir / LEDGER_NAME).exists():
+        raise ValueError(f"there is no run in {arguments.run_dir} to continue; runs here: {runs_here()}")
     see_inputs(arguments.run_dir if arguments.resume else None, config_of(arguments))
 
 

@@ -20,6 +20,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from keima.base.disk_words import in_words
 from keima.base.system.threads import in_parallel
 from keima.cluster.control import requests as control
 from keima.cluster.control import status
@@ -185,6 +186,7 @@ class SSHConnector:
         answer = self._asked(control.Request(command="remove", worker=name))
         if answer is not None:
             return self._reported(answer)
+        self._loaded()  # which says what to do if there is no file
         with _said():
             remove_worker(self.config, name)
         return self._reported(
@@ -552,7 +554,7 @@ def _said() -> Iterator[None]:
     try:
         yield
     except (ClusterError, ConfigError, ValueError, OSError) as error:
-        raise NotDone(str(error)) from error
+        raise NotDone(in_words(error)) from error
 
 
 def connection_findings(error: ClusterError | None) -> Iterator[Finding]:

@@ -125,7 +125,7 @@ def assignment(text: str) -> tuple[str, Any]:
     from keima.config.load import known_keys, read_value
 
     key, equals, value = text.partition("=")
-    if not equals:
+    if not (key and equals):
         raise argparse.ArgumentTypeError(f"expected KEY=VALUE, such as search.num_simulations=200, found {text}")
     keys = list(known_keys())
     if key not in keys:
@@ -136,3 +136,13 @@ def assignment(text: str) -> tuple[str, Any]:
         return key, read_value(value)
     except ValueError as error:
         raise argparse.ArgumentTypeError(f"{key}: {error}") from None
+
+
+def complete_keys(prefix: str, **_: object) -> list[str]:
+    """What a shell completes the word after ``--set`` by."""
+    from keima.config.load import known_keys
+
+    return [f"{key}=" for key in known_keys() if key.startswith(prefix)]
+
+
+assignment.completer = complete_keys  # type: ignore[attr-defined]

@@ -7,7 +7,6 @@ and thinks for all visitors, one question after the other.
 import json
 import os
 import secrets
-import sys
 from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import suppress
@@ -23,7 +22,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
-from keima.paths import with_code
+from keima.paths import program_of, with_code
 from keima.play.engines.engine_process import EngineFailed, EngineProcess
 from keima.web.access import COMMANDS
 from keima.web.limits import (
@@ -118,7 +117,7 @@ class ThinkingProcess(EngineProcess):
     def __init__(self, path: str) -> None:
         environment = with_code({**os.environ, **ONE_THREAD})
         super().__init__(
-            [sys.executable, "-m", "keima.web.engine", path],
+            [*program_of("keima.web.engine"), path],
             language="JSON",
             seconds=LOADING_SECONDS,
             environment=environment,

@@ -23,7 +23,7 @@ def test_a_shipped_experiment_and_network_are_found_by_name() -> None:
     assert find_network("go9") == MODELS / "go9.safetensors"
 
 
-@pytest.mark.parametrize("own", ["mine", "mine.yaml", "configs/mine.yaml"])
+@pytest.mark.parametrize("own", ["mine.yaml", "configs/mine.yaml"])
 def test_an_experiment_of_one_s_own_is_found_by_name(folder: Path, own: str) -> None:
     (folder / own).parent.mkdir(exist_ok=True)
     (folder / own).touch()
@@ -39,7 +39,7 @@ def test_a_path_means_its_file_even_if_something_shipped_has_the_same_name(folde
 
 def test_a_name_of_a_shipped_experiment_and_of_a_file_here_is_refused(folder: Path) -> None:
     (folder / "quickstart.yaml").touch()
-    with pytest.raises(ValueError, match=r"^quickstart names more than one experiment: ./quickstart.yaml and the sh"):
+    with pytest.raises(ValueError, match=r"^quickstart names more than one experiment: ./quickstart.yaml and the s"):
         find_experiment("quickstart")
 
 
@@ -48,7 +48,7 @@ def test_the_name_of_a_run_is_its_network_unless_something_shipped_has_it_too(fo
         (folder / "runs" / name).mkdir(parents=True)
         open_ledger(folder / "runs" / name, GAME).close()
     assert find_network("mine") == Path("runs/mine")
-    with pytest.raises(ValueError, match=r"go9 names more than one network: runs/go9 and the shipped one; write runs"):
+    with pytest.raises(ValueError, match=r"^go9 names more than one network: runs/go9 and the shipped one, /.*go9.saf"):
         find_network("go9")
 
 

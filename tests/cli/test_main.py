@@ -75,9 +75,11 @@ def completed(line: str, cwd: Path) -> list[str]:
         ("keima gtp --sim", "--simulations"),
         ("keima cluster boot", "bootstrap"),
         ("keima cluster bootstrap --whe", "--wheels"),
+        ("keima train qui", "quickstart"),
+        ("keima train --set training.learning_rate_s", "training.learning_rate_schedule="),
     ],
 )
-def test_a_shell_completes_verbs_commands_and_flags(line: str, offered: str, tmp_path: Path) -> None:
+def test_a_shell_completes_verbs_commands_flags_and_names(line: str, offered: str, tmp_path: Path) -> None:
     assert completed(line, tmp_path) == [offered]
 
 

@@ -119,6 +119,17 @@ def test_only_an_existing_run_can_be_resumed(tmp_path: Path, capsys: pytest.Capt
     )
 
 
+@pytest.mark.parametrize("what", ["my.yaml", "my_game.py"])
+def test_the_run_of_a_config_or_a_game_is_resumed_by_their_names(what: str) -> None:
+    arguments = train.parse([what, "--resume"])
+    assert arguments.run_dir is None and arguments.config.suffix == ".yaml"
+
+
+def test_a_run_s_path_means_that_path_and_its_name_alone_the_run_in_runs() -> None:
+    assert train.parse(["runs/nowhere", "--resume"]).run_dir == Path("runs/nowhere")
+    assert train.parse(["nowhere", "--resume"]).run_dir == Path("runs/nowhere")
+
+
 def test_a_run_does_not_overwrite_another_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "run.db").touch()
     assert "--resume" in refusal(capsys, "--config", config(tmp_path), "--run-dir", tmp_path)

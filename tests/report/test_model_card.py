@@ -104,6 +104,15 @@ def test_the_card_says_what_it_is_and_how_it_was_made_but_not_where(run: Path) -
     assert text.count("Against") == 1 and "secret" not in text and str(run.parent) not in text.replace(str(path), "")
 
 
+def test_a_file_that_is_there_is_replaced_only_on_request(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = run.parent / "go5.safetensors"
+    path.with_suffix(".md").write_text("what I know of it")
+    assert export([str(run), str(path)]) == 2
+    assert f"already here: {path.with_suffix('.md')}; choose another name" in capsys.readouterr().err
+    assert path.with_suffix(".md").read_text() == "what I know of it" and not path.exists()
+    assert export([str(run), str(path), "--replace"]) == 0 and path.exists()
+
+
 @pytest.mark.parametrize(
     ("changes", "complaint"),
     [

@@ -4,14 +4,17 @@ Imports only the standard library and ``keima.paths``, so that programs start fa
 """
 
 import argparse
+import difflib
 import os
+import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from keima.paths import CHECKOUT
 
+CHOICES = re.compile(r"invalid choice: '([^']*)' \(choose from (.*)\)")  # argparse's words
 COMPLETING = "_ARGCOMPLETE"  # a shell that completes a word sets it to the number of words before the flags
 
 
@@ -44,5 +47,16 @@ class CommandLine(argparse.ArgumentParser):
         if COMPLETING in os.environ:
             import argcomplete  # only now: nothing else needs it
 
+            for action in self._actions:
+                if complete := getattr(action.type, "completer", None):
+                    action.completer = complete  # type: ignore[attr-defined]
             argcomplete.autocomplete(self)  # which exits
         return super().parse_args(args, namespace)
+
+    def error(self, message: str) -> NoReturn:
+        """Print the message and exit; for a word that is not among the choices, suggest the closest."""
+        found = CHOICES.search(message)
+        if found:
+            close = difflib.get_close_matches(found[1], re.findall(r"[\w-]+", found[2]), n=1)
+            message += f"; did you mean {close[0]}?" if close else ""
+        super().error(message)

@@ -9,6 +9,7 @@ Imports only the standard library.
 """
 
 import argparse
+import errno
 import os
 import sys
 from collections.abc import Callable
@@ -19,6 +20,7 @@ from typing import ParamSpec
 from keima.base.disk_words import in_words
 from keima.base.run_folder import see_run_folder
 from keima.base.system.command_line import program
+from keima.paths import CACHE
 
 LAUNCHED = "TORCHELASTIC_RUN_ID"  # torchrun sets it for its ranks
 SAID = "KEIMA_LOADING"  # a program that has said what it loads sets it for the processes that it starts
@@ -54,6 +56,8 @@ def before_imports(parse: Parse, see: See | None = None, *, loading: str = "") -
             return arguments
         if see:
             see(arguments)
+        if loading:
+            check_cache()
     except (ValueError, OSError) as error:
         text = f"{name}: {in_words(error)}"
         say_on_stderr(IN_RED.format(text) if sys.stderr.isatty() else text)
@@ -97,6 +101,22 @@ def see_file(path: Path) -> None:
             return
     except OSError as error:
         raise ValueError(in_words(error)) from None
+
+
+def check_cache() -> None:
+    """Check that compiled code can be kept on this machine.
+
+    Raises:
+        ValueError: it cannot.
+    """
+    try:
+        CACHE.mkdir(parents=True, exist_ok=True, mode=0o700)
+        if not os.access(CACHE, os.W_OK | os.X_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+    except OSError as error:
+        raise ValueError(
+            f"compiled code cannot be kept in {CACHE}: {error.strerror}; name a folder for it in KEIMA_CACHE"
+        ) from None
 
 
 def see_inputs(run_dir: Path | None, *files: Path | None) -> None:

@@ -6,7 +6,6 @@ import math
 import os
 import socket
 import subprocess
-import sys
 from contextlib import suppress
 from typing import Any
 
@@ -25,7 +24,7 @@ from keima.cluster.ray.errors import as_cluster_error, words_of
 from keima.cluster.ray.stranger import REFUSED
 from keima.cluster.ssh.errors import ClusterError, Refused, Unreachable
 from keima.config.schema import RaySettings
-from keima.paths import with_code
+from keima.paths import program_of, with_code
 
 log = logging.getLogger(__name__)
 
@@ -143,7 +142,7 @@ def asks_for_token(address: str) -> bool:
     Raises:
         Unreachable: it does not answer.
     """
-    command = [sys.executable, "-m", "keima.cluster.ray.stranger", address]
+    command = [*program_of("keima.cluster.ray.stranger"), address]
     done = subprocess.run(
         command,
         env=with_code({**os.environ, "RAY_AUTH_MODE": "disabled"}),

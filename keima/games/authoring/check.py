@@ -36,7 +36,7 @@ from keima.games.authoring.plain_kernels import first_state
 from keima.games.game import board_symmetries
 from keima.games.perft import perft
 from keima.games.playouts import play_randomly
-from keima.paths import CACHE, PACKAGE, with_code
+from keima.paths import CACHE, PACKAGE, program_of, with_code
 
 CHECKED = CACHE / "checked"  # an empty file for each game that keeps the contract
 PERFT_LEAVES = 300_000  # counts go as deep as fits this
@@ -298,7 +298,7 @@ def examine_apart(
         GameFails: it did not answer within ``seconds``, or crashed; the text says where.
     """
     request = {"name": name, "options": options, "games": games, "seconds": seconds, "contract_only": contract_only}
-    command = [sys.executable, "-m", "keima.games.authoring.check", json.dumps(request)]
+    command = [*program_of("keima.games.authoring.check"), json.dumps(request)]
     try:
         done = subprocess.run(
             command, env=with_code(os.environ), capture_output=True, text=True, timeout=seconds + STARTED + STOPPED
@@ -311,7 +311,8 @@ def examine_apart(
     if "Timeout" in done.stderr:
         raise GameFails(f"{place or name} does not end within {seconds:g} s; {BROKEN_END}")
     if not place:
-        raise GameFails(f"{name} ends its process: {done.stderr.strip().splitlines()[-1:] or done.returncode}")
+        lines = done.stderr.strip().splitlines()
+        raise GameFails(f"{name} ends its process: {lines[-1] if lines else f'exit code {done.returncode}'}")
     raise GameFails(
         f"{place} crashes with signal {-done.returncode}; look for an index beyond an array, which compiled code does "
         "not notice"

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from keima.base.reports import IterationReport, ProgressReport
 from keima.base.text import printable
-from keima.paths import with_code
+from keima.paths import program_of, with_code
 
 FOLDER = "trackers"  # in the run's folder: logs, what was sent, and files of clients
 FIRST_RETRY, MOST_RETRY = 60.0, 3600.0  # seconds after a failure
@@ -99,7 +99,7 @@ class Tracker:
     def _start(self) -> subprocess.Popen[bytes]:
         folder = self._run_dir / FOLDER
         folder.mkdir(exist_ok=True)
-        command = [sys.executable, "-m", "keima.report.files.tracker_process", self._name, str(self._run_dir.resolve())]
+        command = [*program_of("keima.report.files.tracker_process"), self._name, str(self._run_dir.resolve())]
         with self._log_path().open("wb") as output:
             return subprocess.Popen(
                 command,

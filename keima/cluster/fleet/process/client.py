@@ -9,7 +9,6 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -46,7 +45,7 @@ from keima.data.batch_file import SUFFIX
 from keima.evaluation.orders import Contestant, MatchOrder
 from keima.games import Game
 from keima.networks.files.model_file import content_sha256
-from keima.paths import with_code
+from keima.paths import program_of, with_code
 from keima.worker.worker_folder import Heartbeat, WorkerFolder
 
 log = logging.getLogger(__name__)
@@ -374,7 +373,7 @@ class FleetClient:
     def _start(self) -> None:
         """Start a process, and tell it everything; a failure shows at the next poll."""
         log.info("the fleet's process is started")
-        line = [sys.executable, "-P", "-m", MODULE, str(self._opening.run_dir)]  # the folder is for people who see it
+        line = [*program_of(MODULE), str(self._opening.run_dir)]  # the folder is for people who see it
         self._process = subprocess.Popen(
             line,
             stdin=subprocess.PIPE,
