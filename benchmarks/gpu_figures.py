@@ -18,7 +18,7 @@ from benchmarks.gpu_paths import positions
 from benchmarks.speed.self_play import Session
 from keima.base.random import seed_stream
 from keima.base.system.threads import in_parallel
-from keima.config.schema import SearchSettings
+from keima.config.sections.search import SearchSettings
 from keima.games import Game, load_game
 from keima.games.game import Planes
 from keima.learning.learner import Learner, is_out_of_memory, to_tensors

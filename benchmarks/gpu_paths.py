@@ -22,7 +22,7 @@ from torch import nn
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from keima.base.random import seed_stream
-from keima.config.schema import SearchSettings
+from keima.config.sections.search import SearchSettings
 from keima.data.imports.game_files import SAMPLE
 from keima.games import Game, load_game
 from keima.learning.learner import Learner, TensorBatch, to_tensors

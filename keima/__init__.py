@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from keima.api.recorded import RecordedGame, batch_of, read_games
     from keima.cluster.connector import SSHConnector
     from keima.compilation.decorators import inlined
-    from keima.config.schema import SearchSettings
+    from keima.config.sections.search import SearchSettings
     from keima.data.records import GameBatch, GameRecord
     from keima.evaluation.elo import PairResult, Rating, elo_difference, rate_players
     from keima.evaluation.match import MatchResult, Player, RandomPlayer, SearchPlayer, play_match

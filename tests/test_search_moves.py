@@ -3,7 +3,7 @@
 import numpy as np
 
 from benchmarks.strength.search_moves import Judge, Remembering, row_of, undecided_positions
-from keima.config.schema import SearchSettings
+from keima.config.sections.search import SearchSettings
 from keima.games import load_game
 from keima.search.move_search import Search
 from tests.search.naive_search import StubEvaluator

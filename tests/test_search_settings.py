@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from benchmarks.strength.search_settings import Outcome, changed, leads_of_first, rounds
-from keima.config.schema import SearchSettings
+from keima.config.sections.search import SearchSettings
 from keima.evaluation.elo import elo_difference, expected_score
 from keima.games import load_game
 from keima.play.arena.match_benchmark import Match

@@ -21,7 +21,7 @@ from benchmarks.strength.trunks import (
     split_games,
     table,
 )
-from keima.config.schema import NetworkSettings
+from keima.config.sections.network import NetworkSettings
 from keima.data.records import encode
 from keima.games import load_game
 from keima.learning.learner import TensorBatch, to_tensors

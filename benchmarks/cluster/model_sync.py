@@ -27,7 +27,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from keima.cluster.ssh.ssh_transport import SshTransport, connect
 from keima.config.flags import whole
-from keima.config.schema import WorkerSettings
+from keima.config.sections.workers import WorkerSettings
 from keima.games import load_game
 from keima.learning.learner import Learner
 from keima.networks.files.model_file import (

@@ -19,7 +19,7 @@ from keima.cluster.machines.machine import WorkerSlot, worker_place
 from keima.cluster.machines.process_manager import ProcessStatus
 from keima.cluster.ssh.errors import Unreachable
 from keima.cluster.ssh.transport import Completed, Entry, Stream, StreamEnded, Transport, nothing
-from keima.config.schema import WorkerSettings
+from keima.config.sections.workers import WorkerSettings
 
 FACTORY = "benchmarks.cluster.simulated_fleet:open_simulated"
 SOCKET, SEATS = "socket", "seats"  # options of the factory

@@ -27,7 +27,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from benchmarks.speed.evaluator import learned_network
 from benchmarks.speed.self_play import TimedEvaluator, per_second, random_positions
 from keima.config.flags import number, whole
-from keima.config.schema import SearchSettings
+from keima.config.sections.search import SearchSettings
 from keima.games import Game, load_game
 from keima.games.game import Planes
 from keima.networks.files.model_file import canary_positions

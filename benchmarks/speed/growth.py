@@ -29,7 +29,7 @@ sys.path.insert(0, str(ROOT))
 
 from benchmarks.speed.learner_feed import played
 from benchmarks.speed.self_play import FreeEvaluator, Session, per_second, warm
-from keima.config.schema import SearchSettings
+from keima.config.sections.search import SearchSettings
 from keima.data.ledger import open_ledger
 from keima.data.ledger_rows import model_row
 from keima.evaluation.elo import PairResult, rate_players

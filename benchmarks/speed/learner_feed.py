@@ -17,7 +17,7 @@ import zstandard
 from numpy.typing import NDArray
 
 from keima.config.flags import whole
-from keima.config.schema import SearchSettings
+from keima.config.sections.search import SearchSettings
 from keima.data.records import GameBatch, decode, encode
 from keima.data.verify import verify
 from keima.games import Game, load_game

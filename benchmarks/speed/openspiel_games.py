@@ -21,7 +21,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from benchmarks.speed.rules import CONTESTS, measure_speed, ours
 from benchmarks.speed.self_play import Session, per_second, warm
 from keima.config.flags import number, whole
-from keima.config.schema import SearchSettings
+from keima.config.sections.search import SearchSettings
 from keima.games import Game, load_game
 from keima.networks.inference.evaluator import Evaluator
 from keima.networks.network import build_network

@@ -37,7 +37,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from benchmarks.speed.evaluator import BATCH_SIZES, evaluation_rates, learned_network, plain
 from keima import batch_of
 from keima.config.flags import number, whole
-from keima.config.schema import SearchSettings
+from keima.config.sections.search import SearchSettings
 from keima.data.records import GameRecord, encode
 from keima.games import Game, load_game
 from keima.games.game import Planes, States

@@ -23,7 +23,7 @@ from benchmarks.gpu_figures import rate
 from benchmarks.speed.self_play import Session
 from keima.base.system.threads import guard
 from keima.config.flags import number, whole
-from keima.config.schema import SearchSettings
+from keima.config.sections.search import SearchSettings
 from keima.games import Game, load_game
 from keima.games.game import Planes
 

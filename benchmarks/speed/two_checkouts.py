@@ -38,7 +38,7 @@ def works() -> dict[str, Work]:
     import torch
 
     from benchmarks.speed import rules, self_play
-    from keima.config.schema import SearchSettings
+    from keima.config.sections.search import SearchSettings
     from keima.games import load_game
     from keima.networks.inference.evaluator import Evaluator
     from keima.networks.network import build_network

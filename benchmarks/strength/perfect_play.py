@@ -19,7 +19,7 @@ import torch
 
 from keima.config.flags import whole
 from keima.config.load import load_settings
-from keima.config.schema import SearchSettings
+from keima.config.sections.search import SearchSettings
 from keima.evaluation.match_worker import search_for_strength
 from keima.evaluation.perfect_play import (
     SolvedPositions,

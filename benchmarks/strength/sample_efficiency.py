@@ -33,7 +33,8 @@ from keima import batch_of
 from keima.base.random import seed_stream
 from keima.coach.opening import make_learner, make_window
 from keima.config.flags import whole
-from keima.config.schema import SearchSettings, Settings
+from keima.config.schema import Settings
+from keima.config.sections.search import SearchSettings
 from keima.data.ledger import read_ledger
 from keima.data.receive import load_received
 from keima.data.records import FULL_SEARCH, GameBatch, GameRecord

@@ -27,7 +27,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from benchmarks.strength.search_settings import changed
 from keima.base.intervals import mean_margin
 from keima.config.flags import HIGHEST_SEED, whole
-from keima.config.schema import SearchSettings
+from keima.config.sections.search import SearchSettings
 from keima.evaluation.match import opening_moves, query_all, states_after, step_rows
 from keima.evaluation.match_worker import TREES, match_search_settings
 from keima.games import Game

@@ -39,7 +39,7 @@ from keima.base.intervals import mean_margin, wilson
 from keima.base.random import seed_stream
 from keima.config.flags import HIGHEST_SEED, processes, whole
 from keima.config.load import override
-from keima.config.schema import SearchSettings
+from keima.config.sections.search import SearchSettings
 from keima.data.imports.imported_games import last_state
 from keima.evaluation.elo import elo_difference
 from keima.evaluation.match import opening_moves, states_after

@@ -29,7 +29,9 @@ from benchmarks.strength.perfect_play import network_values
 from keima import batch_of
 from keima.config.flags import whole
 from keima.config.load import load_settings
-from keima.config.schema import SearchSettings, Settings, TrainingSettings
+from keima.config.schema import Settings
+from keima.config.sections.search import SearchSettings
+from keima.config.sections.training import TrainingSettings
 from keima.data.records import GameBatch, GameRecord
 from keima.evaluation.perfect_play import POSITIONS_FILE, SolvedPositions, errors, read_moves, read_positions
 from keima.games import Game, load_game

@@ -48,7 +48,9 @@ from keima.base.files import write_atomically
 from keima.base.intervals import mean_margin
 from keima.base.random import seed_stream
 from keima.config.flags import number, whole
-from keima.config.schema import NetworkSettings, SearchSettings, TrainingSettings
+from keima.config.sections.network import NetworkSettings
+from keima.config.sections.search import SearchSettings
+from keima.config.sections.training import TrainingSettings
 from keima.data.batch_file import SUFFIX
 from keima.data.records import GameBatch, GameRecord, decode, encode
 from keima.games import Game, load_game

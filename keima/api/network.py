@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from keima.api.playing import state_after
 from keima.base.named import find_network
-from keima.config.schema import SearchSettings
+from keima.config.sections.search import SearchSettings
 from keima.evaluation.match import Player, SearchPlayer
 from keima.evaluation.match_worker import search_for_strength
 from keima.games import Game

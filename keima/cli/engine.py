@@ -114,7 +114,7 @@ early: Early | None = None  # answers while this program loads
 if __name__ == "__main__":
     early = greet(before_imports(parse, see, loading="PyTorch"))
 
-from keima.config.schema import SearchSettings
+from keima.config.sections.search import SearchSettings
 from keima.games import Game, load_game
 from keima.networks.architectures.auxiliary_heads import predictions_of, scoring_network
 from keima.networks.inference.evaluator import Evaluator

@@ -106,7 +106,7 @@ from rich.text import Text
 
 from keima.base.formats import game_title
 from keima.config.commands import keima
-from keima.config.schema import SearchSettings
+from keima.config.sections.search import SearchSettings
 from keima.games import Game, load_game
 from keima.games.game import IllegalAction
 from keima.networks.architectures.auxiliary_heads import scoring_network

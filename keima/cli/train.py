@@ -77,9 +77,9 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     add("--takeover", action="store_true", help=takeover)
     add("--resume", action="store_true", help=argparse.SUPPRESS if resumes else "continue the run")
     add("--run-dir", type=Path, help="the run's folder (default: runs/<name in the config>)")
-    add_setting(add, "--iterations", "run.iterations", help="end after this many iterations in total")
-    add_setting(add, "--minutes", "run.minutes", help="end after this many minutes in total")
-    add_setting(add, "--seed", "run.seed", help="seed of all random numbers")
+    add_setting(add, "--iterations", "run.iterations")
+    add_setting(add, "--minutes", "run.minutes")
+    add_setting(add, "--seed", "run.seed")
     add_set(add)
     smoke = "smoke test: the same run, shrunk to seconds, and to two iterations unless --iterations is given"
     add("--smoke", action="store_true", help=smoke)

@@ -52,6 +52,17 @@ DEFAULTS = {  # the guide's
     "network.channels": 64,
     "network.blocks": 5,
 }
+SETTINGS = {
+    "--epochs": "run.iterations",
+    "--games-per-epoch": "training.games_per_iteration",
+    "--batch-size": "training.batch_size",
+    "--lr": "training.learning_rate",
+    "--simulations": "search.num_simulations",
+    "--filters": "network.channels",
+    "--blocks": "network.blocks",
+    "--minutes": "run.minutes",
+    "--seed": "run.seed",
+}
 SMOKE_WORKERS = 2
 
 
@@ -67,17 +78,8 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = CommandLine(__doc__)
     add = parser.add_argument
 
-    def setting(flag: str, key: str, what: str) -> None:
-        usual = f" (default: {DEFAULTS[key]})" if key in DEFAULTS else ""
-        add_setting(add, flag, key, help=f"{what}{usual}")
-
-    setting("--epochs", "run.iterations", "end after this many in total")
-    setting("--games-per-epoch", "training.games_per_iteration", "games in an epoch, exactly this many")
-    setting("--batch-size", "training.batch_size", "positions per optimizer step")
-    setting("--lr", "training.learning_rate", "learning rate")
-    setting("--simulations", "search.num_simulations", "per move")
-    setting("--filters", "network.channels", "channels of the network's convolutions")
-    setting("--blocks", "network.blocks", "residual blocks of the network")
+    for flag, key in SETTINGS.items():
+        add_setting(add, flag, key, usual=DEFAULTS.get(key))
     add("--height", dest="game.options.height", type=whole(2, 5), help="rows of the board, 2 to 5 (default: 4)")
     add("--width", dest="game.options.width", type=whole(2, 5), help="columns of the board, 2 to 5 (default: 4)")
     workers = parser.add_mutually_exclusive_group()
@@ -93,8 +95,6 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     add("--run-dir", type=Path, help="the run's folder (default: runs/twenty48-<date>-<time>)")
     resume = "continue the run in --run-dir with its settings, except those given now"
     add("--resume", action="store_true", help=resume)
-    setting("--minutes", "run.minutes", "end after this many minutes in total, if the epochs do not end sooner")
-    setting("--seed", "run.seed", "seed of all random numbers")
     add_set(add)
     add("--smoke", action="store_true", help="smoke test: the same run, shrunk to a minute")
     arguments = parser.parse_args(argv)

@@ -52,6 +52,14 @@ NO_OTHER_HEADS = {
     "predict_score": False,
     "predict_future": False,
 }
+SETTINGS = {  # flags of settings whose default is the experiment's
+    "--blocks": "network.blocks",
+    "--channels": "network.channels",
+    "--batch-size": "training.batch_size",
+    "--lr": "training.learning_rate",
+    "--minutes": "run.minutes",
+    "--seed": "run.seed",
+}
 SAVED_GPUS = "gpus"  # in a run's folder: the devices that it last played on
 
 
@@ -69,10 +77,8 @@ def parser() -> argparse.ArgumentParser:
     devices = "GPU numbers, such as 0,1, or cpu,cpu for two processes on the CPU (default: all GPUs, else all cores)"
     add("--gpus", help=devices)
     add("--workers-per-gpu", type=whole(), default=1, help="self-play processes per GPU (default: %(default)s)")
-    length = f"end after this many in total (default: {DEFAULT_ITERATIONS})"
-    add_setting(add, "--iterations", "run.iterations", help=length)
-    games = f"games per iteration (default: {GAMES_PER_ITERATION})"
-    add_setting(add, "--games-per-iter", "training.games_per_iteration", help=games)
+    add_setting(add, "--iterations", "run.iterations", usual=DEFAULT_ITERATIONS)
+    add_setting(add, "--games-per-iter", "training.games_per_iteration", usual=GAMES_PER_ITERATION)
     add("--save-dir", type=Path, help="the run's folder (default: runs/<game>-<date>-<time>)")
     resume = "continue the run in --save-dir with its settings, except those given now"
     add("--resume", action="store_true", help=resume)
@@ -80,20 +86,14 @@ def parser() -> argparse.ArgumentParser:
     which = f"{', '.join(sorted(GAMES))}, or a file of your own such as my_game.py (default: chess)"
     what.add_argument("--game", type=game_among(GAMES), metavar="GAME", help=which)
     what.add_argument("--config", type=as_flag(find_experiment), help="an experiment's settings; flags override them")
-    add_setting(add, "--simulations", "search.num_simulations", help="per move")
-    at_once = "games that each process plays at once; more keep a GPU busier"
-    add_setting(add, "--parallel-games", "self_play.parallel_games", help=at_once)
+    add_setting(add, "--simulations", "search.num_simulations")
+    add_setting(add, "--parallel-games", "self_play.parallel_games")
     kind = "type of network (default: spiking, or as in --config)"
     add("--network", dest="network.type", choices=("resnet", "spiking"), help=kind)
     steps = f"of a spiking network (default: {DEFAULT_TIME_STEPS}, or as in --config)"
     add_setting(add, "--time-steps", "network.time_steps", help=steps)
-    add_setting(add, "--blocks", "network.blocks", help="residual blocks of the network")
-    add_setting(add, "--channels", "network.channels", help="channels of the network's convolutions")
-    add_setting(add, "--batch-size", "training.batch_size", help="positions per optimizer step")
-    add_setting(add, "--lr", "training.learning_rate", help="learning rate; with a schedule, its maximum")
-    minutes = "end after this many minutes in total, if the iterations do not end sooner"
-    add_setting(add, "--minutes", "run.minutes", help=minutes)
-    add_setting(add, "--seed", "run.seed", help="seed of all random numbers")
+    for flag, key in SETTINGS.items():
+        add_setting(add, flag, key)
     add_set(add)
     add("--smoke", action="store_true", help="smoke test: the same run, shrunk to a minute")
     return parser

@@ -186,7 +186,8 @@ def rehearse(name: str, *, device: str) -> None:
     Raises:
         ValueError: there is no such device; the text says what is missing.
     """
-    from keima.config.schema import NetworkSettings, SearchSettings
+    from keima.config.sections.network import NetworkSettings
+    from keima.config.sections.search import SearchSettings
     from keima.evaluation.match import RandomPlayer, SearchPlayer, play_match
     from keima.games import load_game
     from keima.networks.inference.evaluator import Evaluator

@@ -36,7 +36,10 @@ from keima.cluster.ssh.errors import ClusterError, RemoteFailure, Unreachable
 from keima.cluster.ssh.transport import Transport
 from keima.config.commands import CONFIG, cluster, keima
 from keima.config.load import ConfigError, load_settings
-from keima.config.schema import DistributedSettings, Settings, WorkerSettings, listed
+from keima.config.schema import Settings
+from keima.config.sections.cluster import DistributedSettings
+from keima.config.sections.types import listed
+from keima.config.sections.workers import WorkerSettings
 from keima.paths import SHIPPED, SOURCE
 
 log = logging.getLogger(__name__)

@@ -4,7 +4,8 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from keima.config.schema import RunSettings, WindowSettings
+from keima.config.sections.run import RunSettings
+from keima.config.sections.training import WindowSettings
 
 
 @dataclass

@@ -36,7 +36,8 @@ from keima.coach.granting import Granting
 from keima.coach.summary import merge_reports, phase_of_all, worker_statuses
 from keima.coach.tally import IterationTally
 from keima.coach.waiting import EVALUATING, GATHERING, TRAINING, Waiting
-from keima.config.schema import SEED_ACCOUNTS, Settings
+from keima.config.schema import Settings
+from keima.config.sections.training import SEED_ACCOUNTS
 from keima.data.ledger import Ledger
 from keima.data.ledger_rows import model_path, model_row
 from keima.data.receive import Offer, Quarantined, Received, load_if_intact, receive_together

@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 
 from keima.base.files import write_atomically
-from keima.config.schema import SearchSettings
+from keima.config.sections.search import SearchSettings
 from keima.games import GAMES, Game, load_game
 from keima.games.authoring.check import GameReport, examine_apart
 from keima.networks.inference.evaluator import Evaluator, use_threads

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from keima.base.reports import SelfPlayReport
-from keima.config.schema import ResignationSettings
+from keima.config.sections.search import ResignationSettings
 from keima.data.records import GameBatch
 from keima.data.scores import reached_in, score_report
 from keima.games import Game

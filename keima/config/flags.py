@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
+from keima.config.descriptions import describe_setting
 from keima.config.own_modules import ModuleProblem, keep_module
 
 HIGHEST_SEED = 2**63 - 1
@@ -98,11 +99,20 @@ def as_setting(key: str) -> Callable[[str], float]:
     return read
 
 
-def add_setting(add: Callable[..., Any], flag: str, key: str, **options: Any) -> None:
-    """Add a flag that gives the numeric setting with this dotted key; ``add`` is a parser's ``add_argument``.
+def add_setting(add: Callable[..., Any], flag: str, key: str, *, usual: object = None, **options: Any) -> None:
+    """Add a flag that gives the numeric setting with this dotted key, and says what the setting means.
 
     The parsed value is kept under the key, where ``given_settings`` finds it.
+
+    Args:
+        add: a parser's ``add_argument``.
+        flag: the flag.
+        key: the key.
+        usual: what the program takes by default, for the help.
+        options: further arguments of ``add``.
     """
+    default = "" if usual is None else f" (default: {usual})"
+    options.setdefault("help", f"{describe_setting(key)}{default}".replace("%", "%%"))
     add(flag, type=as_setting(key), dest=key, metavar=flag.strip("-").replace("-", "_").upper(), **options)
 
 

@@ -274,15 +274,15 @@ def _section_at(path: Keys, section: type[BaseModel]) -> type[BaseModel]:
     """The section at ``path`` in ``section``, also inside lists of sections."""
     for key in path:
         if isinstance(key, str):
-            section = _section_in(section.model_fields[key].annotation) or section
+            section = section_in(section.model_fields[key].annotation) or section
     return section
 
 
-def _section_in(annotation: Any) -> type[BaseModel] | None:
+def section_in(annotation: Any) -> type[BaseModel] | None:
     """The section in a field's type, also inside a list."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return annotation
-    return next(filter(None, map(_section_in, typing.get_args(annotation))), None)
+    return next(filter(None, map(section_in, typing.get_args(annotation))), None)
 
 
 def known_keys(section: type[BaseModel] = Settings, prefix: str = "") -> Iterator[str]:
@@ -291,7 +291,7 @@ def known_keys(section: type[BaseModel] = Settings, prefix: str = "") -> Iterato
     """
     for name, field in section.model_fields.items():
         yield prefix + name
-        inner = _section_in(field.annotation)
+        inner = section_in(field.annotation)
         if inner:
             yield from known_keys(inner, f"{prefix}{name}.")
 

@@ -8,7 +8,7 @@ from keima.base.files import sha256_hex
 from keima.base.random import Streams, seed_stream
 from keima.base.steps import Steps, complete
 from keima.compilation.decorators import compiled
-from keima.config.schema import SearchSettings
+from keima.config.sections.search import SearchSettings
 from keima.data.verify import FAULTS, FINE, ILLEGAL_MOVE, IMPOSSIBLE_OUTCOME, is_subset
 from keima.evaluation.match import (
     Fixture,

@@ -13,7 +13,8 @@ from keima.base.intervals import mean_margin
 from keima.base.random import seed_stream
 from keima.base.reports import EvaluationReport, ScoreReport
 from keima.base.steps import Steps
-from keima.config.schema import EvaluationSettings, Settings
+from keima.config.schema import Settings
+from keima.config.sections.evaluation import EvaluationSettings
 from keima.data.ledger import Ledger
 from keima.evaluation.elo import PairResult, rate_players, sprt
 from keima.evaluation.match import MatchResult, SearchPlayer

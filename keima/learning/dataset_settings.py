@@ -8,7 +8,8 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field
 
-from keima.config.schema import Count, CountOrZero, Line, Section, Settings
+from keima.config.schema import Settings
+from keima.config.sections.types import Count, CountOrZero, Line, Section
 
 
 class BigLearnerSettings(Section):

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from keima.base.random import seed_stream
 from keima.base.reports import MEANS, LearnerReport, SpikeReport
 from keima.base.system.threads import made_ahead
-from keima.config.schema import TrainingSettings
+from keima.config.sections.training import TrainingSettings
 from keima.learning.captured import CapturedGradients, can_be_captured
 from keima.learning.optimizer_state import optimizer_tensors, own_part, restore_optimizer
 from keima.learning.optimizers import build_optimizer

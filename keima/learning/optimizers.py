@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from keima.config.schema import TrainingSettings
+from keima.config.sections.training import TrainingSettings
 from keima.learning.muon import Muon, hidden_layers
 from keima.learning.plain_optimizers import SGD, AdamW
 

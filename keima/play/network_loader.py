@@ -7,7 +7,7 @@ from pathlib import Path
 from keima.config.load import load_settings
 from keima.config.own_modules import FOLDER as MODULES
 from keima.config.own_modules import keep_copies
-from keima.config.schema import SearchSettings
+from keima.config.sections.search import SearchSettings
 from keima.games import Game, load_game
 from keima.networks.files.model_file import (
     CorruptModel,

@@ -5,7 +5,7 @@ import time
 
 import numpy as np
 
-from keima.config.schema import SearchSettings
+from keima.config.sections.search import SearchSettings
 from keima.games.game import Game
 from keima.search.analysis import Analysis
 from keima.search.puct import Evaluate

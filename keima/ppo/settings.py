@@ -9,7 +9,7 @@ from typing import Annotated, Any, Self
 
 from pydantic import Field, model_validator
 
-from keima.config.schema import Count, Line, NotNegative, Positive, Section, Share
+from keima.config.sections.types import Count, Line, NotNegative, Positive, Section, Share
 
 Fee = Annotated[float, Field(ge=0, lt=1)]
 

@@ -15,7 +15,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from keima.config.schema import NetworkSettings, SearchSettings, TrainingSettings
+from keima.config.sections.network import NetworkSettings
+from keima.config.sections.search import SearchSettings
+from keima.config.sections.training import TrainingSettings
 from keima.data.imports.game_files import read_game_file
 from keima.games import Game, load_game
 from keima.replay.window import Batch, ReplayWindow

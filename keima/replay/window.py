@@ -12,7 +12,9 @@ from numpy.typing import NDArray
 
 from keima.base.random import Streams, below, seed_stream, uniform
 from keima.compilation.decorators import compiled
-from keima.config.schema import NetworkSettings, SearchSettings, TrainingSettings
+from keima.config.sections.network import NetworkSettings
+from keima.config.sections.search import SearchSettings
+from keima.config.sections.training import TrainingSettings
 from keima.data.records import CHANCE_OUTCOME, FULL_SEARCH, RANDOM_MOVE, GameBatch
 from keima.games.authoring.kept_errors import raise_kept_error
 from keima.games.game import Game, Planes, Rules, States

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from keima.compilation.decorators import inlined, lean, specialized
-from keima.config.schema import SearchSettings
+from keima.config.sections.search import SearchSettings
 from keima.games.game import Actions, Game, States
 from keima.search.move_search import begin_searches, softened
 from keima.search.puct import Evaluate, Integers

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from keima.compilation.decorators import inlined, lean
-from keima.config.schema import SearchSettings
+from keima.config.sections.search import SearchSettings
 from keima.games.game import Actions, Game, Returns, Rules, States
 from keima.search.tree import DRAW, UNPROVEN
 

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from keima.base.random import Streams
 from keima.compilation.decorators import lean, specialized
-from keima.config.schema import SearchSettings
+from keima.config.sections.search import SearchSettings
 from keima.games.game import Actions, Game, Planes, Rules, States
 from keima.search.cache import forget_positions
 from keima.search.decide import choose_action, root_value, write_weights

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from keima.base.random import Streams, gamma
 from keima.compilation.decorators import inlined, lean
-from keima.config.schema import SearchSettings
+from keima.config.sections.search import SearchSettings
 from keima.games.game import Actions, Game, Planes, States, final_score_kernel
 from keima.search.handover import handed_over_kernel
 from keima.search.tree import (

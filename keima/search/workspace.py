@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from keima.base.random import Streams
-from keima.config.schema import SearchSettings
+from keima.config.sections.search import SearchSettings
 from keima.games.game import Actions, Game, Planes, Returns, Rules, States
 from keima.search.cache import PositionCache, make_cache
 from keima.search.gumbel import halving_schedule

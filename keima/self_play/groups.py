@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from keima.base.system.threads import StepThreads
-from keima.config.schema import SearchSettings
+from keima.config.sections.search import SearchSettings
 from keima.data.records import GameRecord
 from keima.games.game import Actions, Game
 from keima.search.puct import Evaluate

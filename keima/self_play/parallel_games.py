@@ -12,7 +12,7 @@ import numpy as np
 
 from keima.base.random import Streams, exponential, uniform
 from keima.compilation.decorators import lean, specialized
-from keima.config.schema import SearchSettings
+from keima.config.sections.search import SearchSettings
 from keima.data.records import CHANCE_OUTCOME, FULL_SEARCH, RANDOM_MOVE, GameRecord
 from keima.games.game import CHANCE, Actions, Game, Rules, States
 from keima.search.cache import PositionCache, forget_positions

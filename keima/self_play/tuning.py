@@ -18,7 +18,7 @@ from llvmlite.binding import get_host_cpu_name  # type: ignore[import-untyped]
 from numpy.typing import NDArray
 
 from keima.compilation.decorators import cache_folder
-from keima.config.schema import SearchSettings
+from keima.config.sections.search import SearchSettings
 from keima.games import Game
 from keima.games.game import Planes
 from keima.paths import CACHE

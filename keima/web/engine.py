@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from keima.base.disk_words import in_words
 from keima.base.formats import game_title
 from keima.base.system.priority import begin_session
-from keima.config.schema import SearchSettings
+from keima.config.sections.search import SearchSettings
 from keima.games import Game
 from keima.games.game import States
 from keima.networks.architectures.auxiliary_heads import predictions_of, scoring_network

@@ -40,7 +40,7 @@ from typing import Annotated, Any, Literal, Self, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from keima.base.files import read_limited, write_atomically
-from keima.config.schema import SearchSettings
+from keima.config.sections.search import SearchSettings
 from keima.evaluation.orders import MAX_ORDERS, MAX_PLAYERS, ORDER_ID, RESULT_SUFFIX, Contestant, MatchOrder
 
 MAX_JSON_BYTES = 64 * 2**10

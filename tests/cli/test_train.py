@@ -16,7 +16,7 @@ from keima.cli import train
 from keima.coach.session import configured_game
 from keima.config.commands import cluster, keima
 from keima.config.load import load_settings
-from keima.config.schema import RunSettings
+from keima.config.sections.run import RunSettings
 from keima.data.ledger import read_ledger
 from tests.programs import begun, called
 from tests.small_run import small_settings

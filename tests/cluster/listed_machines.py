@@ -5,7 +5,7 @@ from pathlib import Path
 from keima.cluster.machines.process_manager import ProcessManager, RemoteProcessManager
 from keima.cluster.machines.release import WorkerRequirements
 from keima.cluster.ssh.transport import LocalTransport, Transport
-from keima.config.schema import WorkerSettings
+from keima.config.sections.workers import WorkerSettings
 
 NOTHING = WorkerRequirements(code_hash="")
 

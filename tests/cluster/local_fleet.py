@@ -15,7 +15,8 @@ from keima.cluster.machines.process_manager import ProcessManager, ProcessStatus
 from keima.cluster.machines.release import worker_requirements
 from keima.cluster.ssh.errors import Unreachable
 from keima.cluster.ssh.transport import Completed, Entry, LocalTransport, Stream, Transport
-from keima.config.schema import Settings, WorkerSettings
+from keima.config.schema import Settings
+from keima.config.sections.workers import WorkerSettings
 from keima.worker import WORKER_CLASS
 from keima.worker.worker_folder import WorkerFolder
 from tests.small_run import GAME, small_settings

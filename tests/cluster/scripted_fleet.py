@@ -10,7 +10,7 @@ from keima.base.run_lock import RunLocked
 from keima.base.worker_status import ClusterStatus, State, WorkerStatus
 from keima.cluster.fleet.process.messages import MachineInFleet, Opening
 from keima.coach.backends.pending_batch import PendingBatch
-from keima.config.schema import WorkerSettings
+from keima.config.sections.workers import WorkerSettings
 from keima.evaluation.orders import Contestant, MatchOrder
 from keima.worker.worker_folder import Heartbeat
 

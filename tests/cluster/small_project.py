@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from keima.cluster.agent.process import running, stop
-from keima.config.schema import WorkerSettings
+from keima.config.sections.workers import WorkerSettings
 from keima.paths import CACHE
 
 PATIENCE = 120.0

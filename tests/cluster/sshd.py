@@ -16,7 +16,7 @@ import pytest
 
 from keima.cluster.ssh.errors import Refused
 from keima.cluster.ssh.ssh_transport import connect
-from keima.config.schema import WorkerSettings
+from keima.config.sections.workers import WorkerSettings
 
 SSHD = shutil.which("sshd", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin")
 needs_sshd = pytest.mark.skipif(SSHD is None, reason="no sshd on this machine: apt-get install openssh-server")

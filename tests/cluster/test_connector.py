@@ -26,7 +26,7 @@ from keima.cluster.control.status import StatusFile
 from keima.cluster.machines.machine import worker_place
 from keima.config.commands import cluster
 from keima.config.load import load_settings
-from keima.config.schema import WorkerSettings
+from keima.config.sections.workers import WorkerSettings
 from tests.cluster.small_project import end_all, make_project, wait_until
 from tests.cluster.sshd import Sshd, keygen, needs_sshd
 from tests.sources import ROOT

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from keima.coach.tally import IterationTally
-from keima.config.schema import ResignationSettings
+from keima.config.sections.search import ResignationSettings
 from keima.data.records import GameBatch
 from keima.games import load_game
 from tests.one_player import SMALL, random_batch

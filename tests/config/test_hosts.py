@@ -7,7 +7,7 @@ import pytest
 
 from keima.config.hosts import hosts_of, without_host
 from keima.config.load import ConfigError, load_settings, save_resolved
-from keima.config.schema import DistributedSettings
+from keima.config.sections.cluster import DistributedSettings
 
 TOP = "run: {name: cluster, iterations: 1}\ngame: {name: tic_tac_toe}\ndistributed:\n"
 

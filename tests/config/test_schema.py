@@ -6,7 +6,10 @@ import pytest
 from pydantic import ValidationError
 
 from keima.config.commands import cluster
-from keima.config.schema import DistributedSettings, Settings, WorkerSettings, first_label, slurm_seconds
+from keima.config.schema import Settings
+from keima.config.sections.cluster import DistributedSettings
+from keima.config.sections.slurm import slurm_seconds
+from keima.config.sections.workers import WorkerSettings, first_label
 
 
 def settings(**sections: Any) -> Settings:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from keima.config.load import known_keys, load_section, load_settings, shrink
-from keima.config.schema import RaySettings
+from keima.config.sections.ray import RaySettings
 from keima.games import GAMES, load_game
 from keima.learning.dataset_settings import BigExperiment, BigLearnerSettings
 from keima.ppo.settings import TraderSettings
@@ -31,7 +31,7 @@ def keys(path: Path) -> dict[str, str]:
     for match in filter(None, map(KEY.match, with_examples(path).splitlines())):
         depth = match.start("key")
         above = [*(pair for pair in above if pair[0] < depth), (depth, match["key"])]
-        found[".".join(key for _, key in above)] = match["rest"]
+        found.setdefault(".".join(key for _, key in above), match["rest"])
     return found
 
 

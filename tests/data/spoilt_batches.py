@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import zstandard
 
-from keima.config.schema import TrainingSettings
+from keima.config.sections.training import TrainingSettings
 from keima.data.records import DIGEST_BYTES, decode, encode
 from keima.data.verify import verify
 from keima.games import load_game

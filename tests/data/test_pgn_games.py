@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from keima.cli.results import main as view_results
-from keima.config.schema import TrainingSettings
+from keima.config.sections.training import TrainingSettings
 from keima.data.imports.imported_games import MOST_GAMES, ImportedGame, batch_of_files, in_batches
 from keima.data.imports.pgn_games import games_of_pgn
 from keima.data.ledger import Ledger, open_ledger

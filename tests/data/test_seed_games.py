@@ -10,7 +10,8 @@ from keima.cli.audit import audit
 from keima.coach.backends.backend import InlineBackend, SelfPlayBackend
 from keima.coach.loop import Coach
 from keima.coach.opening import open_coach
-from keima.config.schema import SEED_ACCOUNTS, Settings
+from keima.config.schema import Settings
+from keima.config.sections.training import SEED_ACCOUNTS
 from keima.data import receive as receiving
 from keima.data.imports import imported_games
 from keima.data.imports.seed_games import ingest_seed_games

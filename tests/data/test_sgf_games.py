@@ -6,7 +6,7 @@ import pytest
 from sgfmill import sgf
 
 from keima.cli.results import main as view_results
-from keima.config.schema import TrainingSettings
+from keima.config.sections.training import TrainingSettings
 from keima.data.imports.imported_games import ImportedGame, batch_of_files
 from keima.data.imports.sgf_games import games_of_sgf
 from keima.data.ledger import open_ledger

@@ -5,7 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from keima.config.schema import EvaluationSettings, SearchSettings
+from keima.config.sections.evaluation import EvaluationSettings
+from keima.config.sections.search import SearchSettings
 from keima.evaluation.match import RandomPlayer, SearchPlayer
 from keima.evaluation.score import play_for_score, score_summary
 from keima.evaluation.strength import require_measurable

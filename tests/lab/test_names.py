@@ -7,7 +7,7 @@ import pytest
 
 from keima.cluster.ssh.errors import Refused
 from keima.cluster.ssh.ssh_transport import connect
-from keima.config.schema import WorkerSettings
+from keima.config.sections.workers import WorkerSettings
 from tests.lab.hosts import Host, Hosts
 from tests.lab.processes import wait_until
 

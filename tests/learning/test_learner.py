@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from keima.config.schema import TrainingSettings
+from keima.config.sections.training import TrainingSettings
 from keima.games import Game
 from keima.learning.learner import Learner, LearnerState, to_tensors
 from keima.learning.optimizers import build_optimizer

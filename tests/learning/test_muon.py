@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from keima.config.schema import TrainingSettings
+from keima.config.sections.training import TrainingSettings
 from keima.games import load_game
 from keima.learning.muon import KERNEL_RATE, Muon, hidden_layers, orthogonal
 from keima.learning.optimizers import build_optimizer

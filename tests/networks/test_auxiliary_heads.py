@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from keima.config.schema import NetworkSettings
+from keima.config.sections.network import NetworkSettings
 from keima.data.imports.imported_games import ImportedGame, batch_of_files
 from keima.data.records import GameBatch
 from keima.games import Game, load_game

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from keima.config.schema import SearchSettings
+from keima.config.sections.search import SearchSettings
 from keima.evaluation.match import openings
 from keima.games import GAMES, Game, load_game
 from keima.games.chess.pgn import PgnGame, read_pgn

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from keima.config.schema import SearchSettings
+from keima.config.sections.search import SearchSettings
 from keima.evaluation.score import play_for_score
 from keima.games import load_game
 from keima.games.twenty48.expectimax import expectimax_move

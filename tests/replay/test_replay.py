@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from keima.config.schema import TrainingSettings
+from keima.config.sections.training import TrainingSettings
 from keima.data.records import FULL_SEARCH, RANDOM_MOVE, GameBatch
 from keima.games import load_game
 from keima.games.game import Game

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from keima.compilation.decorators import specialized
-from keima.config.schema import SearchSettings
+from keima.config.sections.search import SearchSettings
 from keima.games.game import CHANCE, Game, States
 from keima.search.puct import Evaluate
 from keima.search.simulate import evaluate_batch, search_step

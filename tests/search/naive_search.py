@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from keima.config.schema import SearchSettings
+from keima.config.sections.search import SearchSettings
 from keima.games.game import CHANCE, Game, Planes, States
 
 Floats = NDArray[np.float32]

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from keima.config.schema import SearchSettings
+from keima.config.sections.search import SearchSettings
 from keima.games import Game, load_game
 from keima.games.chess.notation import action_of_uci, position_from_fen
 from keima.search.analysis import Analysis, simulations_in

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 import torch
 
-from keima.config.schema import ResignationSettings, SearchSettings, TrainingSettings
+from keima.config.sections.search import ResignationSettings, SearchSettings
+from keima.config.sections.training import TrainingSettings
 from keima.data.records import CHANCE_OUTCOME, FULL_SEARCH, CorruptBatch, GameBatch, decode, encode
 from keima.data.verify import verify
 from keima.games import load_game

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from keima.config.schema import SearchSettings
+from keima.config.sections.search import SearchSettings
 from keima.games import Game
 from keima.games.authoring.contract import check_game
 from keima.search.baselines.uct import UctPlayer

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from keima.config.schema import SearchSettings
+from keima.config.sections.search import SearchSettings
 from keima.evaluation.match_worker import search_for_strength
 from keima.networks.files.model_file import Model, describe_model
 from keima.networks.value_heads import WinHead

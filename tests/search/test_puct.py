@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from keima.config.schema import GumbelSettings, SearchSettings
+from keima.config.sections.search import GumbelSettings, SearchSettings
 from keima.games import load_game
 from keima.search.puct import exploration_table, search_params
 from keima.search.tree import UNPROVEN, Trees

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from keima.base.random import uniform
-from keima.config.schema import GumbelSettings, SearchSettings
+from keima.config.sections.search import GumbelSettings, SearchSettings
 from keima.games import load_game
 from keima.search.gumbel import halving_schedule
 from tests.search.forest import Forest, naive_summary, random_states, same_shape, values_of

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from keima.config.schema import SearchSettings
+from keima.config.sections.search import SearchSettings
 from keima.games import Game, load_game
 from keima.search.decide import choose_action, root_value, surprise, write_weights
 from keima.search.puct import search_params

@@ -5,7 +5,7 @@ from typing import Literal
 import numpy as np
 import pytest
 
-from keima.config.schema import SearchSettings
+from keima.config.sections.search import SearchSettings
 from keima.evaluation.match_worker import match_search_settings
 from keima.games import Game, load_game
 from keima.games.chess.notation import position_from_fen

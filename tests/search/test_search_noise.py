@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from keima.config.schema import GumbelSettings, SearchSettings
+from keima.config.sections.search import GumbelSettings, SearchSettings
 from keima.games import load_game
 from keima.games.game import Planes
 from tests.search.forest import Forest

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from keima.config.schema import SearchSettings
+from keima.config.sections.search import SearchSettings
 from keima.games import load_game
 from keima.games.game import Planes, States
 from keima.search.move_search import Search

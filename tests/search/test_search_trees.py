@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from keima.config.schema import SearchSettings
+from keima.config.sections.search import SearchSettings
 from keima.games import load_game
 from keima.games.game import Planes
 from keima.search.tree import AWAITED, NONE, OPEN, OVER, UNPROVEN

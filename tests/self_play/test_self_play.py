@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from keima.config.schema import ResignationSettings, SearchSettings
+from keima.config.sections.search import ResignationSettings, SearchSettings
 from keima.data.records import FULL_SEARCH, RANDOM_MOVE, GameRecord
 from keima.games import load_game
 from keima.games.game import Game, Planes

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from keima.config.schema import SearchSettings
+from keima.config.sections.search import SearchSettings
 from keima.games import load_game
 from keima.self_play import tuning
 from keima.self_play.tuning import AUTO_SIZES, KNOWN_SECONDS, Plan, known_plan, measure_plan, search_threads

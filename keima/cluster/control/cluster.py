@@ -25,7 +25,9 @@ from keima.cluster.slurm.source import SlurmMachines
 from keima.cluster.ssh import ssh_transport as ssh
 from keima.cluster.ssh.transport import Transport
 from keima.coach.backends.assignments import GameChoice
-from keima.config.schema import DistributedSettings, Settings, WorkerSettings
+from keima.config.schema import Settings
+from keima.config.sections.cluster import DistributedSettings
+from keima.config.sections.workers import WorkerSettings
 
 log = logging.getLogger(__name__)
 

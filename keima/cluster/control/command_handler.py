@@ -15,7 +15,9 @@ from keima.cluster.machines.machine_source import MachineSources
 from keima.cluster.machines.worker_list import add_worker, remove_worker
 from keima.config.commands import cluster
 from keima.config.load import ConfigError, load_settings
-from keima.config.schema import DistributedSettings, WorkerSettings, listed
+from keima.config.sections.cluster import DistributedSettings
+from keima.config.sections.types import listed
+from keima.config.sections.workers import WorkerSettings
 
 log = logging.getLogger(__name__)
 

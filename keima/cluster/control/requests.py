@@ -21,7 +21,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from keima.base.files import FileTooLarge, read_limited, write_atomically
 from keima.base.run_lock import RunLock, RunLocked, is_held
-from keima.config.schema import WorkerSettings
+from keima.config.sections.workers import WorkerSettings
 from keima.paths import workspace
 
 log = logging.getLogger(__name__)

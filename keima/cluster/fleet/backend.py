@@ -28,7 +28,8 @@ from keima.cluster.ssh.transport import Transport
 from keima.coach.backends.assignments import AssignmentBook, GameChoice, GamesAccount
 from keima.coach.backends.folder_matches import FolderMatches
 from keima.coach.backends.pending_batch import PendingBatch, pending_batches
-from keima.config.schema import Settings, WorkerSettings
+from keima.config.schema import Settings
+from keima.config.sections.workers import WorkerSettings
 from keima.evaluation.orders import Contestant
 from keima.networks.files.model_heading import content_sha256
 from keima.worker.model_push import ModelPush, PublishedModel

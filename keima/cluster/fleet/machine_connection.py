@@ -37,7 +37,8 @@ from keima.cluster.machines.machine import WorkerSlot
 from keima.cluster.machines.process_manager import ProcessManager
 from keima.cluster.ssh.errors import ClusterError, NotYet, Refused, RemoteFailure, Unreachable
 from keima.cluster.ssh.transport import Transport
-from keima.config.schema import Settings, WorkerSettings
+from keima.config.schema import Settings
+from keima.config.sections.workers import WorkerSettings
 from keima.evaluation.orders import Contestant
 from keima.worker.model_push import ModelPush, PublishedModel
 from keima.worker.worker_folder import Assignment

@@ -33,7 +33,7 @@ from keima.cluster.machines.release import WorkerRequirements, pack_code, wheel_
 from keima.cluster.machines.wheels import Wheel
 from keima.cluster.ssh.errors import Refused, RemoteFailure
 from keima.cluster.ssh.transport import Transport
-from keima.config.schema import PipSettings, WorkerSettings
+from keima.config.sections.workers import PipSettings, WorkerSettings
 from keima.paths import SOURCE
 
 JOBS = ".remote/jobs"  # the places of the long steps

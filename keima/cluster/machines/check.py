@@ -17,7 +17,7 @@ from keima.cluster.machines.machine import (
 )
 from keima.cluster.machines.release import WorkerRequirements
 from keima.cluster.ssh.errors import Refused
-from keima.config.schema import WorkerSettings
+from keima.config.sections.workers import WorkerSettings
 
 LEAST_DISK = 10**9  # bytes
 LEAST_MEMORY = 10**9  # bytes for each worker

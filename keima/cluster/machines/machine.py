@@ -21,7 +21,7 @@ from keima.cluster.machines.release import WorkerRequirements
 from keima.cluster.ssh.errors import Refused, RemoteFailure
 from keima.cluster.ssh.transport import REMEDIES, Completed, Transport
 from keima.config.commands import cluster
-from keima.config.schema import WorkerSettings
+from keima.config.sections.workers import WorkerSettings
 
 CALL_SECONDS = 8.0
 PROBE_SECONDS = 30.0  # waking a GPU's driver takes several seconds

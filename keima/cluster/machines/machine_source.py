@@ -5,7 +5,7 @@ from typing import Protocol
 
 from keima.cluster.machines.process_manager import ProcessManager
 from keima.cluster.ssh.transport import Transport
-from keima.config.schema import WorkerSettings
+from keima.config.sections.workers import WorkerSettings
 
 
 class MachineSource(Protocol):

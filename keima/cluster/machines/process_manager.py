@@ -14,7 +14,7 @@ from keima.cluster.machines.check import Finding, findings, in_the_way, refuse, 
 from keima.cluster.machines.machine import Probe, WorkerSlot, worker_place
 from keima.cluster.machines.release import WorkerRequirements
 from keima.cluster.ssh.transport import Transport
-from keima.config.schema import PipSettings, WorkerSettings
+from keima.config.sections.workers import PipSettings, WorkerSettings
 from keima.paths import SOURCE
 
 Report = Callable[[str], None]

@@ -16,7 +16,9 @@ import yaml
 from keima.base.files import write_atomically
 from keima.config.hosts import hosts_of, without_host
 from keima.config.load import ConfigError, load_settings
-from keima.config.schema import Settings, WorkerSettings, listed
+from keima.config.schema import Settings
+from keima.config.sections.types import listed
+from keima.config.sections.workers import WorkerSettings
 
 PLAIN_SCALAR = re.compile(r"(?!(?:true|false|null)$)(?:[a-z/]|~/)[\w.~/@-]*|\d+(\.\d+){3}", re.IGNORECASE | re.ASCII)
 NULL = ("", "~", "null", "Null", "NULL")

@@ -23,7 +23,7 @@ from keima.cluster.ray import actor
 from keima.cluster.ray.errors import as_cluster_error, words_of
 from keima.cluster.ray.stranger import REFUSED
 from keima.cluster.ssh.errors import ClusterError, Refused, Unreachable
-from keima.config.schema import RaySettings
+from keima.config.sections.ray import RaySettings
 from keima.paths import program_of, with_code
 
 log = logging.getLogger(__name__)

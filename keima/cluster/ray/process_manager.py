@@ -15,7 +15,7 @@ from keima.cluster.machines.release import WorkerRequirements
 from keima.cluster.ray.place import Place, gpu_of, refuse_versions
 from keima.cluster.ssh.errors import RemoteFailure
 from keima.cluster.ssh.transport import Transport
-from keima.config.schema import WorkerSettings
+from keima.config.sections.workers import WorkerSettings
 from keima.paths import SOURCE
 
 

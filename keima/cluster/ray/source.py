@@ -32,7 +32,8 @@ from keima.cluster.ray.process_manager import RayProcessManager
 from keima.cluster.ray.transport import RayTransport, SharedObjects
 from keima.cluster.ssh.errors import ClusterError, NotYet, Refused, Unreachable
 from keima.cluster.ssh.transport import Transport
-from keima.config.schema import RaySettings, WorkerSettings
+from keima.config.sections.ray import RaySettings
+from keima.config.sections.workers import WorkerSettings
 from keima.worker.worker_folder import run_tag
 
 log = logging.getLogger(__name__)

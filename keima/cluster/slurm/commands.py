@@ -10,7 +10,7 @@ from pathlib import Path
 from keima.base.text import printable
 from keima.cluster.slurm.jobs import FORMAT, Job, array_of, parse_jobs
 from keima.cluster.ssh.errors import Refused, RemoteFailure
-from keima.config.schema import SLURM_NAME
+from keima.config.sections.slurm import SLURM_NAME
 
 COMMANDS = ("sbatch", "squeue", "scancel")
 SECONDS = 30.0  # for a command; a busy controller takes several

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from keima.base.text import printable
-from keima.config.schema import SLURM_NAME
+from keima.config.sections.slurm import SLURM_NAME
 
 # Of squeue's --Format, with the most characters of each. A bar follows each: names of nodes and partitions hold none.
 FIELDS = {

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from keima.cluster.agent.code import PROGRAM
 from keima.cluster.slurm.jobs import NO_GPU, NO_PYTHON, NOT_SHARED
-from keima.config.schema import SLURM_NAME, SlurmSettings
+from keima.config.sections.slurm import SLURM_NAME, SlurmSettings
 
 JOB_SCRIPT = "job.sh"
 WORKER_SCRIPT = "worker.sh"

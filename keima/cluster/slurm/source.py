@@ -27,7 +27,8 @@ from keima.cluster.slurm.queue import Commands, JobQueue, Submission
 from keima.cluster.slurm.script import JOB_SCRIPT, WORKER_SCRIPT, job_script, sbatch_options, worker_script
 from keima.cluster.ssh.errors import ClusterError, Refused
 from keima.cluster.ssh.transport import LocalTransport, Transport
-from keima.config.schema import SLURM_NAME, SlurmSettings, WorkerSettings
+from keima.config.sections.slurm import SLURM_NAME, SlurmSettings
+from keima.config.sections.workers import WorkerSettings
 from keima.paths import SOURCE
 from keima.worker.worker_folder import run_tag
 

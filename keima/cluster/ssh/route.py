@@ -9,7 +9,7 @@ from pathlib import Path
 
 from keima.cluster.ssh.errors import Refused
 from keima.cluster.ssh.host_keys import SSH_PORT
-from keima.config.schema import WorkerSettings
+from keima.config.sections.workers import WorkerSettings
 
 SSH_CONFIGS = (Path("~/.ssh/config"), Path("/etc/ssh/ssh_config"))
 SSH_KEYS = ("~/.ssh/id_ed25519", "~/.ssh/id_ecdsa", "~/.ssh/id_rsa")

@@ -50,7 +50,7 @@ from keima.cluster.ssh.wire import (
     sync,
     write_all,
 )
-from keima.config.schema import WorkerSettings
+from keima.config.sections.workers import WorkerSettings
 
 BIG = 2**20  # bytes; from here on SCP is faster than SFTP, and resuming an interrupted transfer pays
 MODELS = (".model", ".delta")  # these go by SCP whatever their size: 4 ms more for a small one, once per iteration

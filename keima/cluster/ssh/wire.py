@@ -34,7 +34,7 @@ from keima.cluster.ssh import host_keys
 from keima.cluster.ssh.errors import ClusterError, Refused, Unreachable
 from keima.cluster.ssh.proxy import Proxy
 from keima.cluster.ssh.route import Hop, Options, config_text, route
-from keima.config.schema import WorkerSettings
+from keima.config.sections.workers import WorkerSettings
 
 CHUNK = 32 * 2**10  # bytes in one SFTP request, which every server accepts
 IN_FLIGHT = 64  # requests; together they fill the window that servers give a channel

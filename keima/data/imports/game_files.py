@@ -12,7 +12,7 @@ import numpy as np
 
 from keima.base.files import read_limited
 from keima.config.load import load_settings
-from keima.config.schema import SEED_FILES
+from keima.config.sections.training import SEED_FILES
 from keima.data.imports.imported_games import ImportedGame, batch_of_files, in_batches
 from keima.data.imports.seed_games import games_in
 from keima.data.records import LAYOUT, BatchLimits, CorruptBatch, GameBatch, decode

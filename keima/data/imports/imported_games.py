@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from keima.compilation.decorators import compiled
-from keima.config.schema import SEED_ACCOUNTS
+from keima.config.sections.training import SEED_ACCOUNTS
 from keima.data.records import AGREED, FULL_SEARCH, GameBatch
 from keima.games.game import Actions, Game, Rules, States
 

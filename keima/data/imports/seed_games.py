@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from keima.config.schema import SEED_ACCOUNTS, SEED_FILES
+from keima.config.sections.training import SEED_ACCOUNTS, SEED_FILES
 from keima.data.imports.imported_games import ImportedGame, batch_of_files, in_batches
 from keima.data.ledger import Ledger
 from keima.data.receive import Quarantined, receive

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
-from keima.config.schema import TrainingSettings
+from keima.config.sections.training import TrainingSettings
 from keima.games.game import Game, Planes
 from keima.networks.architectures.layers import HEAD_CHANNELS, PolicyHead
 from keima.networks.predictions import Predict, Predictions

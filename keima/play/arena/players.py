@@ -11,7 +11,7 @@ from pydantic import Field
 
 from keima.base.random import Streams, below, seed_stream
 from keima.compilation.decorators import compiled
-from keima.config.schema import SearchSettings
+from keima.config.sections.search import SearchSettings
 from keima.evaluation.match import Player, RandomPlayer, SearchPlayer
 from keima.evaluation.match_worker import search_for_strength
 from keima.evaluation.strength import load_model

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from keima.base.intervals import mean_margin_of_groups
-from keima.config.schema import SEED_ACCOUNTS
+from keima.config.sections.training import SEED_ACCOUNTS
 from keima.data.ledger import read_ledger
 from keima.data.receive import load_if_intact
 from keima.data.records import RANDOM_MOVE, GameBatch

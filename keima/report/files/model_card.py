@@ -14,7 +14,7 @@ from keima.config.load import load_settings
 from keima.config.own_modules import FOLDER as MODULES
 from keima.config.own_modules import copy_modules
 from keima.config.public import public_settings
-from keima.config.schema import SEED_ACCOUNTS
+from keima.config.sections.training import SEED_ACCOUNTS
 from keima.data.ledger import read_ledger
 from keima.networks.files.model_file import save_safetensors
 from keima.play.network_loader import SETTINGS, PlayableNetwork, network_from_run

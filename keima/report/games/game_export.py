@@ -7,7 +7,7 @@ from itertools import chain
 from pathlib import Path
 
 from keima.base.files import PART, write_atomically
-from keima.config.schema import SEED_ACCOUNTS
+from keima.config.sections.training import SEED_ACCOUNTS
 from keima.data.imports.imported_games import last_state
 from keima.data.ledger import read_ledger
 from keima.data.receive import games_path, load_received

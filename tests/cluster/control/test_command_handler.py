@@ -9,7 +9,7 @@ from keima.cluster.control.command_handler import CommandHandler
 from keima.cluster.control.requests import Request, RequestAnswer, RequestInbox, ask_coach
 from keima.cluster.machines.machine_source import MachineSources
 from keima.config.commands import cluster
-from keima.config.schema import WorkerSettings
+from keima.config.sections.workers import WorkerSettings
 from tests.cluster.control.test_requests import CONFIG, beside, config, folder, inbox
 from tests.cluster.listed_machines import ListedMachines
 

@@ -13,7 +13,8 @@ import pytest
 from keima.base.run_folder import LEDGER_NAME
 from keima.cli import cluster, train
 from keima.cluster.control.status import SYMBOLS
-from keima.config.schema import DistributedSettings, WorkerSettings
+from keima.config.sections.cluster import DistributedSettings
+from keima.config.sections.workers import WorkerSettings
 from tests.sources import ROOT, tree
 
 GUIDE = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")

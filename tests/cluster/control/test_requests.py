@@ -22,7 +22,7 @@ from keima.cluster.control.requests import (
     coach_facts,
     coach_runs,
 )
-from keima.config.schema import WorkerSettings
+from keima.config.sections.workers import WorkerSettings
 from tests.sources import ROOT
 
 CONFIG = """\

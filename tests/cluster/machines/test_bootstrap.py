@@ -17,7 +17,7 @@ from keima.cluster.machines.process_manager import RemoteProcessManager
 from keima.cluster.machines.release import WorkerRequirements, worker_code_hash, worker_requirements
 from keima.cluster.ssh.errors import Refused, RemoteFailure
 from keima.cluster.ssh.transport import LocalTransport
-from keima.config.schema import PipSettings, WorkerSettings
+from keima.config.sections.workers import PipSettings, WorkerSettings
 from tests.cluster.small_project import make_project, root, wait_until
 from tests.worker.test_worker import Main
 

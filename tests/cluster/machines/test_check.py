@@ -10,7 +10,7 @@ from keima.cluster.machines.check import Finding, findings, worker_slots
 from keima.cluster.machines.machine import Probe, WorkerSlot
 from keima.cluster.machines.release import WorkerRequirements
 from keima.config.commands import CONFIG, keima
-from keima.config.schema import WorkerSettings
+from keima.config.sections.workers import WorkerSettings
 
 NOW = 1_000_000.0
 REQUIRED = WorkerRequirements(code_hash="abc", packages={"torch": "2.13.0+cpu", "numpy": "2.4.6"})

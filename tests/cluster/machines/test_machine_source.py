@@ -1,7 +1,7 @@
 """Machines from several sources."""
 
 from keima.cluster.machines.machine_source import MachineSources
-from keima.config.schema import WorkerSettings
+from keima.config.sections.workers import WorkerSettings
 from tests.cluster.listed_machines import ListedMachines
 
 MINE, SEAT = WorkerSettings(host="worker1"), WorkerSettings(host="seat-1")

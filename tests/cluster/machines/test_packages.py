@@ -30,7 +30,7 @@ from keima.cluster.ssh.errors import Refused, RemoteFailure
 from keima.cluster.ssh.ssh_transport import connect
 from keima.cluster.ssh.transport import LocalTransport
 from keima.compilation import decorators as compiled
-from keima.config.schema import PipSettings, WorkerSettings
+from keima.config.sections.workers import PipSettings, WorkerSettings
 from tests.cluster.machines.test_check import a_probe, machine
 from tests.cluster.machines.wheelhouse import PURE, make_wheels
 from tests.cluster.small_project import end_all, make_project, root

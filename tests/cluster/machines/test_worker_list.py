@@ -8,7 +8,7 @@ import pytest
 
 from keima.cluster.machines.worker_list import CannotEdit, add_worker, remove_worker
 from keima.config.load import ConfigError, load_settings
-from keima.config.schema import WorkerSettings
+from keima.config.sections.workers import WorkerSettings
 from tests.sources import EXPERIMENTS
 
 TOP = "run: {name: cluster, iterations: 1}\ngame: {name: tic_tac_toe}  # the game\n"

@@ -5,7 +5,7 @@ from typing import Any
 
 from keima.cluster.fleet.backend import Fleet
 from keima.cluster.machines.release import worker_requirements
-from keima.config.schema import RaySettings
+from keima.config.sections.ray import RaySettings
 from tests.cluster.local_fleet import fleet_settings
 from tests.cluster.ray.nodes import Nodes
 from tests.small_run import GAME

@@ -11,7 +11,7 @@ from tests.sources import ROOT
 
 pytestmark = ON_RAY
 JOIN = """
-from keima.config.schema import RaySettings
+from keima.config.sections.ray import RaySettings
 from keima.cluster.ray.cluster import RayCluster
 from keima.cluster.machines.release import worker_requirements
 from keima.cluster.ssh.errors import ClusterError

@@ -11,7 +11,8 @@ from keima.cluster.fleet.backend import Fleet
 from keima.cluster.machines.release import worker_requirements
 from keima.cluster.slurm.commands import Slurm
 from keima.cluster.slurm.source import SlurmMachines
-from keima.config.schema import Settings, SlurmSettings
+from keima.config.schema import Settings
+from keima.config.sections.slurm import SlurmSettings
 from keima.data.records import decode
 from tests.cluster.local_fleet import fleet_settings
 from tests.small_run import GAME, model_bytes

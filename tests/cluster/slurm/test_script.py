@@ -11,7 +11,7 @@ import pytest
 from keima.cluster.slurm import script
 from keima.cluster.slurm.jobs import NO_GPU, NO_PYTHON, NOT_SHARED
 from keima.cluster.slurm.script import job_script, sbatch_options, worker_script
-from keima.config.schema import SlurmSettings
+from keima.config.sections.slurm import SlurmSettings
 
 PYTHON = """#!/bin/sh
 [ "$1" = -c ] && exit 0

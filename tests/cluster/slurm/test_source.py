@@ -12,7 +12,7 @@ from keima.cluster.slurm import source as sources
 from keima.cluster.slurm.jobs import Job
 from keima.cluster.slurm.source import SlurmMachines, shared_folder
 from keima.cluster.ssh.errors import ClusterError, Refused, RemoteFailure
-from keima.config.schema import SlurmSettings
+from keima.config.sections.slurm import SlurmSettings
 
 
 class Slurm:

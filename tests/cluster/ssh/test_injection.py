@@ -12,7 +12,7 @@ from keima.cluster.machines.machine import alive, call, find_answer, log_name, s
 from keima.cluster.ssh.errors import RemoteFailure
 from keima.cluster.ssh.ssh_transport import connect
 from keima.cluster.ssh.transport import Completed, Transport
-from keima.config.schema import WorkerSettings
+from keima.config.sections.workers import WorkerSettings
 from tests.cluster.small_project import wait_until
 from tests.cluster.sshd import Sshd, needs_sshd
 

@@ -16,7 +16,7 @@ import pytest
 
 from keima.cluster.ssh.errors import Refused, Unreachable
 from keima.cluster.ssh.ssh_transport import connect
-from keima.config.schema import WorkerSettings
+from keima.config.sections.workers import WorkerSettings
 from tests.cluster.sshd import Sshd, keygen, needs_sshd, reach, refusal, running_sshd, shell
 
 pytestmark = [needs_sshd, pytest.mark.usefixtures("nothing_is_left")]

@@ -20,7 +20,8 @@ from pydantic import BaseModel, ConfigDict
 
 from keima.base.worker_status import ClusterStatus
 from keima.cluster.fleet.ownership import Owner
-from keima.config.schema import Settings, WorkerSettings
+from keima.config.schema import Settings
+from keima.config.sections.workers import WorkerSettings
 from keima.evaluation.orders import Contestant, MatchOrder
 from keima.worker.worker_folder import Heartbeat
 

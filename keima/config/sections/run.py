@@ -1,0 +1,30 @@
+"""The settings of a run as a whole."""
+
+from typing import Annotated, Literal, Self
+
+from pydantic import BeforeValidator, Field, model_validator
+
+from keima.config.sections.types import Count, Line, Name, Positive, Section, as_tuple
+
+
+class RunSettings(Section):
+    """The run as a whole. It ends at the first of its limits; without any, when it is stopped."""
+
+    name: Name
+    """Name of the run, required; it writes to <directory>/<name>; letters, digits, '.', '_' and '-'."""
+    directory: Line = "runs"
+    """The folder of all runs."""
+    seed: Annotated[int, Field(ge=0, lt=2**63)] = 1
+    """Seed of all random choices."""
+    iterations: Count | None = None
+    """Cycles of self-play, training and evaluation until the run ends; null: no limit."""
+    minutes: Positive | None = None
+    """Minutes until the run ends, if the iterations do not end sooner; null: no limit."""
+    trackers: Annotated[tuple[Literal["wandb", "mlflow"], ...], BeforeValidator(as_tuple)] = ()
+    """Trackers that receive the metrics of iterations too: wandb, mlflow (docs/reference.md#trackers)."""
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if len(set(self.trackers)) < len(self.trackers):
+            raise ValueError("trackers: each at most once")
+        return self
