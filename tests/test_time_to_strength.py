@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from benchmarks.strength.curves import never_falling, time_reached
 from benchmarks.strength.models_of_a_run import Moment, spaced_moments
 from benchmarks.strength.time_to_strength import Contestant, Run, all_contestants, goal, show, show_effects, show_ends
 
@@ -121,3 +122,17 @@ def test_models_are_measured_evenly_over_the_logarithm_of_time_and_the_last_one_
     assert [each.seconds for each in spaced_moments(tmp_path, 1)] == [800.0]
     (tmp_path / "training_stats.json").write_text(json.dumps(rows[:1]))
     assert [each.model_version for each in spaced_moments(tmp_path, 4)] == [1]
+
+
+def test_a_monotone_fit_takes_the_mean_where_the_values_fall() -> None:
+    assert never_falling([0.1, 0.5, 0.3, 0.9, 0.8, 0.7]) == pytest.approx([0.1, 0.4, 0.4, 0.8, 0.8, 0.8])
+    assert never_falling([3.0, 2.0, 1.0]) == [2.0, 2.0, 2.0]
+
+
+def test_the_time_is_between_the_strengths_below_and_above_the_goal() -> None:
+    assert time_reached([100, 400], [0.4, 0.6], 0.5) == (pytest.approx(200), True)
+    assert time_reached([50, 100], [0.5, 0.6], 0.5) == (50, True)
+
+
+def test_a_run_that_was_never_as_strong_gets_its_last_time() -> None:
+    assert time_reached([50, 100, 400], [0.0, 0.6, 0.2], 0.5) == (400, False)
