@@ -51,7 +51,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from benchmarks.cluster.simulated_fleet import FACTORY, SEATS, SOCKET, machine_name
 from benchmarks.cluster.simulated_machines import SIMULATED_GAMES
-from benchmarks.processor import processor_seconds
+from benchmarks.harness import processor_seconds
 from keima.base.run_folder import LEDGER_NAME
 from keima.cluster.fleet.ownership import owner_here
 from keima.cluster.fleet.process.client import FleetClient
