@@ -35,7 +35,7 @@ Cell = str | float | tuple[float, ...] | None
 
 CONFIDENCE = 0.95
 FEATURES = {"amx_bf16": "AMX", "avx512_bf16": "AVX-512 with bfloat16", "avx512f": "AVX-512", "avx2": "AVX2"}
-NARROWEST = 9  # characters of a column
+NARROWEST, FIRST = 9, 26  # characters of a column, and of the first one
 
 
 class Parser(argparse.ArgumentParser):
@@ -110,9 +110,9 @@ def time_call(call: Callable[[], object], clock: Clock = time.process_time) -> f
 
 
 class Ratio(NamedTuple):
-    """The median of the rounds' ratios with its 95 % interval."""
+    """A figure with its 95 % interval, such as the median of the rounds' ratios."""
 
-    median: float
+    middle: float
     low: float
     high: float
 
@@ -141,12 +141,12 @@ def shown(value: Cell) -> str:
     if isinstance(value, str):
         return value
     if isinstance(value, Ratio):
-        return f"{shown(value.median)} ({shown(value.low)} to {shown(value.high)})"
+        return f"{shown(value.middle)} ({shown(value.low)} to {shown(value.high)})"
     if isinstance(value, tuple):
         return ", ".join(map(shown, value))
     if isinstance(value, int) or abs(value) >= 100:
         return f"{value:,.0f}"
-    return f"{value:.3f}" if abs(value) < 2 else f"{value:.1f}"
+    return f"{value:.3f}" if abs(value) < 10 else f"{value:.1f}"
 
 
 class Table:
@@ -165,7 +165,7 @@ class Table:
         self._print([shown(cell) for cell in cells])
 
     def _width(self, place: int) -> int:
-        return max(NARROWEST, len(self.columns[place]))
+        return max(NARROWEST if place else FIRST, len(self.columns[place]))
 
     def _print(self, texts: Sequence[str]) -> None:
         cells = (text.ljust(self._width(i)) if i == 0 else text.rjust(self._width(i)) for i, text in enumerate(texts))
@@ -235,5 +235,5 @@ def import_if_installed(name: str, package: str) -> Any:
     try:
         return importlib.import_module(name)
     except ImportError:
-        print(f"{package} is not installed, so only our own figures follow: make setup-dev, or pip install {package}")
+        print(f"{package} is not installed, so only our own figures follow: pip install {package}")
         return None

@@ -59,6 +59,6 @@ def test_tables_are_printed_and_written(
     with Report(Parser("text").parse()) as report:
         table = report.table("Speed", "game", "moves/s", "ratio", "other")
         table.add("go", 12_345.6, ratio_of([1.0, 3.0], [2.0, 3.0]), None)
-    assert "| go        |    12,346 | 0.750 (0.500 to 1.000) |         - |" in capsys.readouterr().out
+    assert "| go                         |    12,346 | 0.750 (0.500 to 1.000) |         - |" in capsys.readouterr().out
     (written,) = json.loads(path.read_text())["tables"]
     assert written["rows"] == [["go", 12_345.6, [0.75, 0.5, 1.0], None]]
