@@ -1,13 +1,14 @@
-"""The faults that tests/mutation.py puts into modules, and how it distinguishes detected faults from others."""
+"""The faults that tools/mutation.py puts into modules, and how it distinguishes detected faults from others."""
 
 import ast
+import re
 import subprocess
 import sys
 
 import pytest
 
-from tests import mutants
 from tests.sources import ROOT
+from tools import mutants
 
 EXAMPLE = '''
 LIMIT = 3
@@ -79,12 +80,19 @@ def test_a_fault_put_into_a_tree_is_in_its_code() -> None:
     assert "max(a, b)" in ast.unparse(tree)
 
 
+def test_the_modules_and_the_tests_that_judge_them_exist() -> None:
+    text = (ROOT / "tools" / "mutation.py").read_text(encoding="utf-8")  # importing it would change this process
+    tests, modules = re.findall(r'"(\w+/[\w/]*test_\w+\.py)"', text), re.findall(r'"(keima/[\w/]+\.py)": Module', text)
+    assert len(tests) > 20 and len(modules) > 5
+    assert [name for name in (*modules, *(f"tests/{test}" for test in tests)) if not (ROOT / name).is_file()] == []
+
+
 @pytest.mark.slow
 def test_detected_faults_are_distinguished_from_survivors() -> None:
     """The tests of worker states check the default times of the settings, but not the default of a heartbeat."""
     words = [
         sys.executable,
-        "tests/mutation.py",
+        "tools/mutation.py",
         "--sample",
         "0",
         "--least",

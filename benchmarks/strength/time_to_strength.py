@@ -52,7 +52,12 @@ from keima.networks.network import build_network
 
 BATCH, RATE_ROUNDS, RATE_SECONDS = 256, 5, 0.3
 UNIT = 1_000_000  # evaluations
-QUICK = {"search.num_simulations": 8, "training.games_per_iteration": 50, "evaluation.every": 1}
+QUICK = {
+    "search.num_simulations": 8,
+    "search.cheap_simulations": 4,
+    "training.games_per_iteration": 50,
+    "evaluation.every": 1,
+}
 
 
 @dataclass(frozen=True)
