@@ -21,7 +21,7 @@ import math
 import os
 import platform
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from pathlib import Path
 from statistics import median
@@ -57,11 +57,15 @@ class Parser(argparse.ArgumentParser):
         self.add_argument("--quick", action="store_true", help="little and short, to see that it works")
         self.add_argument("--json", type=Path, metavar="FILE", help="write the tables there too")
 
-    def option(self, flag: str, kind: Callable[[str], Any], full: Any, *, quick: Any = None, help: str) -> None:
-        """Add a flag with its default, and the one that --quick takes; a list is a flag of several values."""
+    def option(
+        self, flag: str, kind: Callable[[str], Any] | Collection[str], full: Any, *, quick: Any = None, help: str
+    ) -> None:
+        """Add a flag of a type or with texts to choose from; it has several values if its default is a list."""
         several = isinstance(full, list | tuple)
-        shown = " ".join(map(str, full)) if several else full
-        action = self.add_argument(flag, type=kind, nargs="+" if several else None, help=f"{help} (default: {shown})")
+        default = " ".join(map(str, full)) if several else full
+        read: dict[str, Any] = {"type": kind} if callable(kind) else {"choices": sorted(kind)}
+        nargs = "+" if several else None
+        action = self.add_argument(flag, nargs=nargs, help=f"{help} (default: {default})", **read)
         self._defaults_of[action.dest] = full, full if quick is None else quick
 
     def parse(self) -> argparse.Namespace:

@@ -31,13 +31,7 @@ from keima.config.flags import whole
 from keima.config.schema import WorkerSettings
 from keima.games import load_game
 from keima.learning.learner import Learner
-from keima.networks.files.model_file import (
-    Model,
-    content_sha256,
-    describe_model,
-    encode_model,
-    save_safetensors,
-)
+from keima.networks.files.model_file import Model, content_sha256, describe_model, encode_model, save_safetensors
 from keima.networks.network import build_network
 from keima.worker.model_inbox import ModelInbox
 from keima.worker.model_push import ModelPush, PublishedModel

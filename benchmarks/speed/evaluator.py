@@ -74,7 +74,7 @@ def learned_network(game: Game, observations: Planes, shape: dict[str, Any]) -> 
 def main() -> None:
     """Measure and print."""
     parser = Parser(__doc__, rounds=5, seconds=0.3)
-    parser.add_argument("--game", choices=sorted(NETWORKS), default="go", help="default: %(default)s")
+    parser.option("--game", NETWORKS, "go", help="what the network plays")
     parser.option("--batches", whole(), BATCHES, quick=(1, 16), help="positions in a call")
     arguments = parser.parse()
     torch.set_num_threads(1)

@@ -112,10 +112,10 @@ def measure_big(table: Table, arguments: argparse.Namespace, folder: Path, *, mi
 def main() -> None:
     """Measure and print."""
     parser = Parser(__doc__, rounds=20)
-    parser.add_argument("--game", choices=sorted(NETWORKS), default="go", help="default: %(default)s")
+    parser.option("--game", NETWORKS, "go", help="what the network plays")
     parser.option("--channels", whole(), 64, quick=16, help="of the network")
     parser.add_argument("--batch", type=whole(), help="positions in a step (default: 256, and 64 of the big learner)")
-    parser.add_argument("--optimizer", choices=("adamw", "muon", "sgd"), default="adamw", help="default: %(default)s")
+    parser.option("--optimizer", ("adamw", "muon", "sgd"), "adamw", help="of the small learner")
     parser.add_argument("--big", action="store_true", help="measure the big learner; three rounds are enough")
     parser.option("--threads", whole(), 1, help="of PyTorch")
     arguments = parser.parse()

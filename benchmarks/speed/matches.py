@@ -11,7 +11,6 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from statistics import median
-from typing import NamedTuple
 
 import torch
 
@@ -34,19 +33,11 @@ from keima.search.move_search import Search
 OPENING_PLIES, SEED, NETWORKS = 4, 1, 3
 
 
-class Way(NamedTuple):
-    """A way to play the matches."""
-
-    name: str
-    together: bool
-    cached: bool
-
-
-WAYS = (
-    Way("one after the other", together=False, cached=False),
-    Way("side by side", together=True, cached=False),
-    Way("side by side, remembering", together=True, cached=True),
-)
+WAYS = {  # name -> whether all play together, and whether evaluations are remembered
+    "one after the other": (False, False),
+    "side by side": (True, False),
+    "side by side, remembering": (True, True),
+}
 
 
 def make_fixtures(
@@ -73,12 +64,13 @@ def make_fixtures(
     return fixtures, evaluators
 
 
-def play(game: Game, way: Way, make: Callable[..., tuple[list[Fixture], list[TimedEvaluator]]]) -> tuple[float, ...]:
+def play(game: Game, way: str, make: Callable[..., tuple[list[Fixture], list[TimedEvaluator]]]) -> tuple[float, ...]:
     """Play all matches, and return the seconds, the network's calls, and the positions in a call."""
-    fixtures, evaluators = make(cached=way.cached)
+    together, cached = WAYS[way]
+    fixtures, evaluators = make(cached=cached)
 
     def play_all() -> None:
-        for part in [fixtures] if way.together else [[fixture] for fixture in fixtures]:
+        for part in [fixtures] if together else [[fixture] for fixture in fixtures]:
             complete(fixture_steps(game, part))
 
     seconds = time_call(play_all)
@@ -96,14 +88,14 @@ def main() -> None:
     game, settings = load_game("connect_four"), load_settings(ROOT / "configs" / "quickstart.yaml")
     make = partial(make_fixtures, game, settings, simulations=arguments.simulations)
     with Report(arguments) as report:
-        play(game, WAYS[-1], partial(make, pairs=1))  # compiles
+        play(game, "side by side, remembering", partial(make, pairs=1))  # compiles
         turns = [partial(play, game, way, partial(make, pairs=arguments.pairs)) for way in WAYS]
         found = take_turns(turns, arguments.rounds)
         seconds = [[each[0] for each in rounds] for rounds in found]
         title = "Matches of an evaluation, on one core"
         table = report.table(title, "matches", "calls", "positions/call", "processor s", "of the first")
         for way, rounds, taken in zip(WAYS, found, seconds, strict=True):
-            table.add(way.name, *rounds[0][1:], median(taken), ratio_of(taken, seconds[0]))
+            table.add(way, *rounds[0][1:], median(taken), ratio_of(taken, seconds[0]))
 
 
 if __name__ == "__main__":

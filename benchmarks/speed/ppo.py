@@ -31,16 +31,7 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from benchmarks.harness import (
-    Clock,
-    Parser,
-    Ratio,
-    Report,
-    import_if_installed,
-    median_with_interval,
-    take_turns,
-    time_call,
-)
+from benchmarks.harness import Clock, Parser, Ratio, Report, import_if_installed, ratio_of, take_turns, time_call
 from keima.base.intervals import mean_margin
 from keima.base.random import seed_stream
 from keima.config.flags import whole
@@ -112,10 +103,8 @@ class Ours:
 
     def mean_reward(self) -> float:
         """The mean reward of an episode on unseen markets."""
-        worlds, streams = (
-            markets(UNSEEN, UNSEEN_SEED),
-            np.array([seed_stream("actions", b) for b in range(UNSEEN)], np.uint64),
-        )
+        worlds = markets(UNSEEN, UNSEEN_SEED)
+        streams = np.array([seed_stream("actions", b) for b in range(UNSEEN)], np.uint64)
         settings = PPOSettings(num_steps=EPISODE_BARS, sequence_length=EPISODE_BARS)
         acting = Collector(self.trainer.network, worlds, streams, settings)
         return fmean(episode.reward for episode in acting.collect().episodes)
@@ -276,7 +265,7 @@ def compare_speed(report: Report, arguments: argparse.Namespace, *, with_theirs:
     table = report.table(title, "network", "worlds, ours", "theirs", "ours", "RecurrentPPO", "ratio")
     other: tuple[float | None, Ratio | None] = (None, None)
     if with_theirs:
-        other = median(rates[1]), median_with_interval([one / two for one, two in zip(*rates, strict=True)])
+        other = median(rates[1]), ratio_of(*rates)
     table.add(kind, arguments.num_envs, arguments.their_envs, median(rates[0]), *other)
 
 
@@ -327,7 +316,7 @@ def compare_returns(report: Report, arguments: argparse.Namespace) -> None:
 def main() -> None:
     """Measure and print."""
     parser = Parser(__doc__, rounds=3)
-    parser.add_argument("--network", choices=sorted(LSTM_SIZES), default="shared", help="default: %(default)s")
+    parser.option("--network", LSTM_SIZES, "shared", help="whether actor and critic share an LSTM")
     parser.option("--num-envs", whole(), 8, help="worlds of ours")
     parser.option("--their-envs", whole(), 8, help="worlds of theirs")
     parser.option("--cores", whole(), 1, help="for each: ours uses ranks, theirs uses threads")

@@ -228,7 +228,7 @@ def measure_by_openspiel(report: Report, arguments: argparse.Namespace) -> None:
 def main() -> None:
     """Measure and print."""
     parser = Parser(__doc__, rounds=5, seconds=1.0)
-    parser.add_argument("--game", choices=sorted(OPTIONS), default="go", help="of table 2 (default: go, on 9x9)")
+    parser.option("--game", OPTIONS, "go", help="of table 2; Go is 9x9")
     parser.option("--blocks", whole(), 6, quick=1, help="of the network")
     parser.option("--channels", whole(), 64, quick=16, help="of the network")
     parser.option("--simulations", whole(), 64, quick=16, help="of a full search")

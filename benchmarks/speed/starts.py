@@ -5,7 +5,7 @@
     python benchmarks/speed/starts.py --before DIR  takes turns with another checkout: on a busy machine, compare the
                                                     ratios
 
-Times are wall times. A call that takes longer than --patience is killed, and its figure is infinite.
+Times are wall times. A call that takes longer than ten minutes is killed, and its figure is infinite.
 """
 
 import json
@@ -26,16 +26,16 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
 from benchmarks.harness import Parser, Report, ratio_of, take_turns
-from keima.config.flags import number
 
 GO = ("gtp", "go7", "--simulations", "16")
+PATIENCE = 600.0  # seconds for each answer
 
 
 class Call:
     """A running program, and when it was started."""
 
-    def __init__(self, process: subprocess.Popen[bytes], began: float, patience: float) -> None:
-        self.process, self._began, self._end = process, began, began + patience
+    def __init__(self, process: subprocess.Popen[bytes], began: float) -> None:
+        self.process, self._began, self._end = process, began, began + PATIENCE
 
     def says(self, text: bytes = b"\n") -> float:
         """Return the seconds until a text has come on either stream."""
@@ -79,26 +79,26 @@ class Call:
 
 
 @contextmanager
-def called(checkout: Path, cache: Path | None, patience: float, *words: str) -> Iterator[Call]:
+def called(checkout: Path, cache: Path | None, *words: str) -> Iterator[Call]:
     """Yield a program of a checkout, which is killed at the end of the block."""
     env = {**os.environ, **({"KEIMA_CACHE": str(cache)} if cache else {})}
     env.pop("PYTHONPATH", None)  # it might lead to another checkout
     line, pipe, began = [sys.executable, "-m", "keima", *words], subprocess.PIPE, time.monotonic()
     with subprocess.Popen(line, cwd=checkout, env=env, stdin=pipe, stdout=pipe, stderr=pipe) as process:
         try:
-            yield Call(process, began, patience)
+            yield Call(process, began)
         finally:
             process.kill()
 
 
-def measure_starts(checkout: Path, *, cold: bool, patience: float) -> dict[str, float]:
+def measure_starts(checkout: Path, *, cold: bool) -> dict[str, float]:
     """Return the measured seconds by name."""
     found: dict[str, float] = {}
     with tempfile.TemporaryDirectory() as folder:
         run, cache = Path(folder) / "run", Path(folder) / "cache" if cold else None
 
         def call(*words: str) -> AbstractContextManager[Call]:
-            return called(checkout, cache, patience, *words)
+            return called(checkout, cache, *words)
 
         with call("train", "--help") as program:
             found["keima train --help"] = program.ends()
@@ -133,12 +133,11 @@ def main() -> None:
     parser = Parser(__doc__, rounds=3)
     parser.add_argument("--cold", action="store_true", help="empty the compile cache before each round")
     parser.add_argument("--before", type=Path, metavar="DIR", help="another checkout, measured in turns")
-    parser.option("--patience", number(above=0), 600.0, help="seconds for each answer")
     arguments = parser.parse()
     rounds = 1 if arguments.quick else arguments.rounds
     checkouts = [ROOT, *([arguments.before.resolve()] if arguments.before else [])]
     with Report(arguments) as report:
-        turns = [partial(measure_starts, each, cold=arguments.cold, patience=arguments.patience) for each in checkouts]
+        turns = [partial(measure_starts, each, cold=arguments.cold) for each in checkouts]
         now, *before = take_turns(turns, rounds)
         title = f"Seconds until an answer, {'an empty' if arguments.cold else 'a filled'} compile cache"
         table = report.table(title, "answer", "now", "before", "before / now")

@@ -24,13 +24,7 @@ from keima.config.flags import whole
 from keima.config.load import load_settings
 from keima.config.schema import SearchSettings
 from keima.evaluation.match_worker import search_for_strength
-from keima.evaluation.perfect_play import (
-    SolvedPositions,
-    errors,
-    load_positions,
-    policy_actions,
-    read_positions,
-)
+from keima.evaluation.perfect_play import SolvedPositions, errors, load_positions, policy_actions, read_positions
 from keima.games import Game, load_game
 from keima.networks.files.model_file import Model
 from keima.networks.files.model_heading import model_path_of_run

@@ -8,7 +8,7 @@
 --to is the search error as the solver counts it (2%), or the Elo rating over the random player (900). Each contestant
 trains once with each of the --seeds: the settings as they are, each --try of changed settings, and the settings by the
 code of the checkout --against. The contestants take turns, each with the whole machine for --minutes. A run measures
-itself after every --every iterations, in the same way for all contestants; that is part of its time. A monotonic curve
+itself as evaluation.every says, in the same way for all contestants; that is part of its time. A monotonic curve
 through what it measured gives the time at which it was strong enough. A run that never was counts as if it had been at
 its end, and the table says so.
 
@@ -235,7 +235,6 @@ def main() -> None:
     parser.add_argument("--set", dest="common", default="", metavar="KEY=VALUE,...", help="settings of all contestants")
     parser.option("--seeds", whole(0), (1, 2, 3), quick=(1,), help="a run of each contestant with each")
     parser.add_argument("--minutes", type=number(above=0), help="of each run (default: the settings')")
-    parser.add_argument("--every", type=whole(), help="iterations between two measurements (default: the settings')")
     parser.add_argument("--folder", type=Path, default=Path("runs/time_to_strength"), help="default: %(default)s")
     parser.add_argument("--show", action="store_true", help="print the table of the finished runs")
     arguments = parser.parse()
@@ -246,8 +245,7 @@ def main() -> None:
         minutes = arguments.minutes or (1.0 if arguments.quick else settings.run.minutes)
         if minutes is None:
             parser.error(f"{arguments.config} sets no run.minutes: give --minutes")
-        changes = {"evaluation.every": arguments.every or settings.evaluation.every, "run.minutes": minutes}
-        changes |= (QUICK if arguments.quick else {}) | read_changes(arguments.common)
+        changes = {"run.minutes": minutes, **(QUICK if arguments.quick else {}), **read_changes(arguments.common)}
         for each in contestants:
             load_settings(arguments.config, overrides={**changes, **each.changes})
     except (ConfigError, ValueError) as error:
