@@ -1,6 +1,7 @@
-"""What all benchmarks share (benchmarks/harness.py)."""
+"""What all benchmarks share (benchmarks/harness.py), and what each of them has."""
 
 import json
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -9,6 +10,10 @@ import pytest
 
 from benchmarks.harness import Parser, Report, measure_rate, measure_rates, median_with_interval, ratio_of, take_turns
 from keima.config.flags import whole
+from tests.sources import ROOT, python_files
+
+PROGRAMS = [path for path in python_files("benchmarks") if '__name__ == "__main__"' in path.read_text()]
+PARTS = {"simulated_machines.py", "gpu_paths.py"}  # started by other programs
 
 
 def test_ways_take_turns_in_being_first() -> None:
@@ -62,3 +67,14 @@ def test_tables_are_printed_and_written(
     assert "| go                         |    12,346 | 0.750 (0.500 to 1.000) |         - |" in capsys.readouterr().out
     (written,) = json.loads(path.read_text())["tables"]
     assert written["rows"] == [["go", 12_345.6, [0.75, 0.5, 1.0], None]]
+
+
+def test_each_benchmark_is_in_the_table_and_the_table_names_no_other() -> None:
+    table = (ROOT / "benchmarks" / "README.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"^\| `([\w/]+\.py)", table, re.MULTILINE))
+    assert named == {str(path.relative_to(ROOT / "benchmarks")) for path in PROGRAMS if path.name not in PARTS}
+
+
+@pytest.mark.parametrize("path", PROGRAMS, ids=lambda path: path.name)
+def test_each_benchmark_has_the_harness_s_command_line(path: Path) -> None:
+    assert path.name in PARTS or "Parser(__doc__" in path.read_text(encoding="utf-8")
