@@ -6,7 +6,7 @@
     with Report(arguments) as report:
         table = report.table("Moves/s", "game", "ours", "theirs", "ratio")
         ours, theirs = measure_rates([play, play_theirs], rounds=arguments.rounds, seconds=arguments.seconds)
-        table.add("go9", median(ours), median(theirs), ratio_of(ours, theirs))
+        table.add("go9", median(ours), median(theirs), divide_rounds(ours, theirs))
 
 A way of working is a function that does some work and returns how much. Ways take turns: whatever else the machine does
 disturbs all of them, so their ratio means something where their rates do not. Times are processor times unless a
@@ -121,12 +121,12 @@ class Ratio(NamedTuple):
     high: float
 
 
-def ratio_of(first: Sequence[float], second: Sequence[float]) -> Ratio:
+def divide_rounds(first: Sequence[float], second: Sequence[float]) -> Ratio:
     """Divide the figures of each round, the first by the second."""
-    return median_with_interval([one / other for one, other in zip(first, second, strict=True)])
+    return find_median([one / other for one, other in zip(first, second, strict=True)])
 
 
-def median_with_interval(values: Sequence[float]) -> Ratio:
+def find_median(values: Sequence[float]) -> Ratio:
     """Return the median of values with its 95 % interval by order statistics.
 
     Fewer than six values have no such interval; theirs reaches from the lowest to the highest.
@@ -138,16 +138,16 @@ def median_with_interval(values: Sequence[float]) -> Ratio:
     return Ratio(median(ordered), ordered[least], ordered[-1 - least])
 
 
-def shown(value: Cell) -> str:
+def format_cell(value: Cell) -> str:
     """Return a cell's text."""
     if value is None or value != value:
         return "-"
     if isinstance(value, str):
         return value
     if isinstance(value, Ratio):
-        return f"{shown(value.middle)} ({shown(value.low)} to {shown(value.high)})"
+        return f"{format_cell(value.middle)} ({format_cell(value.low)} to {format_cell(value.high)})"
     if isinstance(value, tuple):
-        return ", ".join(map(shown, value))
+        return ", ".join(map(format_cell, value))
     if isinstance(value, int) or abs(value) >= 100:
         return f"{value:,.0f}"
     return f"{value:.3f}" if abs(value) < 10 else f"{value:.1f}"
@@ -166,7 +166,7 @@ class Table:
     def add(self, *cells: Cell) -> None:
         """Print a row: a text, numbers, several numbers, a ``Ratio``; None where there is nothing."""
         self.rows.append(cells)
-        self._print([shown(cell) for cell in cells])
+        self._print([format_cell(cell) for cell in cells])
 
     def _width(self, place: int) -> int:
         return max(NARROWEST if place else FIRST, len(self.columns[place]))

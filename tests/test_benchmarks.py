@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.harness import Parser, Report, measure_rate, measure_rates, median_with_interval, ratio_of, take_turns
+from benchmarks.harness import Parser, Report, divide_rounds, find_median, measure_rate, measure_rates, take_turns
 from keima.config.flags import whole
 from tests.sources import ROOT, python_files
 
@@ -38,9 +38,9 @@ def test_a_rate_is_what_was_done_in_the_time_that_it_took() -> None:
 
 
 def test_a_ratio_is_the_median_of_the_rounds_with_its_interval() -> None:
-    assert ratio_of([2, 6, 4], [1, 2, 4]) == (2, 1, 3)
-    assert median_with_interval([5, 3, 1, 2, 4, 6]) == (3.5, 1, 6)  # six values: 97 % is between the extremes
-    assert median_with_interval(range(1, 41)) == (20.5, 14, 27)
+    assert divide_rounds([2, 6, 4], [1, 2, 4]) == (2, 1, 3)
+    assert find_median([5, 3, 1, 2, 4, 6]) == (3.5, 1, 6)  # six values: 97 % is between the extremes
+    assert find_median(range(1, 41)) == (20.5, 14, 27)
 
 
 def test_quick_has_defaults_of_its_own_which_flags_replace(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -63,7 +63,7 @@ def test_tables_are_printed_and_written(
     monkeypatch.setattr(sys, "argv", ["benchmark", "--json", str(path)])
     with Report(Parser("text").parse()) as report:
         table = report.table("Speed", "game", "moves/s", "ratio", "other")
-        table.add("go", 12_345.6, ratio_of([1.0, 3.0], [2.0, 3.0]), None)
+        table.add("go", 12_345.6, divide_rounds([1.0, 3.0], [2.0, 3.0]), None)
     assert "| go                         |    12,346 | 0.750 (0.500 to 1.000) |         - |" in capsys.readouterr().out
     (written,) = json.loads(path.read_text())["tables"]
     assert written["rows"] == [["go", 12_345.6, [0.75, 0.5, 1.0], None]]

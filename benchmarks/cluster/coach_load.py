@@ -83,7 +83,7 @@ class MeasuringCoach(Coach):
         self.receiving += time.process_time() - before
 
 
-def settings_for(arguments: argparse.Namespace, count: int) -> Settings:
+def make_settings(arguments: argparse.Namespace, count: int) -> Settings:
     """Return the settings of a run that never trains."""
     return Settings.model_validate(
         {
@@ -129,7 +129,7 @@ def note_event(text: str) -> None:
 
 
 @contextmanager
-def simulated_machines(run_dir: Path, arguments: argparse.Namespace, count: int) -> Iterator["subprocess.Popen[bytes]"]:
+def start_machines(run_dir: Path, arguments: argparse.Namespace, count: int) -> Iterator["subprocess.Popen[bytes]"]:
     """Yield the process of machines with ``count`` workers, which writes what these deliver to ``OFFERED_NAME``."""
     path = run_dir / SOCKET_NAME
     options = {
@@ -153,7 +153,7 @@ def simulated_machines(run_dir: Path, arguments: argparse.Namespace, count: int)
 
 
 @contextmanager
-def measuring_coach(
+def open_measuring_coach(
     arguments: argparse.Namespace, settings: Settings, count: int, run_dir: Path
 ) -> Iterator[tuple[MeasuringCoach, "subprocess.Popen[bytes]"]]:
     """Yield a Coach with ``count`` simulated workers, which has not begun, and their process; then end the run."""
@@ -163,7 +163,7 @@ def measuring_coach(
     def make_backend(game: Game, run_id: str) -> FleetClient:
         return open_fleet(run_dir, arguments, settings, game, run_id)
 
-    with simulated_machines(run_dir, arguments, count) as simulator:
+    with start_machines(run_dir, arguments, count) as simulator:
         coach = open_coach(run_dir, settings, make_backend=make_backend, observers=())
         coach.__class__ = MeasuringCoach
         assert isinstance(coach, MeasuringCoach)
@@ -176,7 +176,7 @@ def measuring_coach(
 
 def measure_load(arguments: argparse.Namespace, count: int, run_dir: Path) -> dict[str, Any]:
     """Measure one Coach with ``count`` workers, and return the figures by column."""
-    with measuring_coach(arguments, settings_for(arguments, count), count, run_dir) as (coach, simulator):
+    with open_measuring_coach(arguments, make_settings(arguments, count), count, run_dir) as (coach, simulator):
         since, until, figures = measure_processes(coach, seconds=arguments.seconds, count=count, simulator=simulator)
     return {"workers": count, **compare_with_ledger(run_dir, since, until), **figures}
 
@@ -222,7 +222,7 @@ def measure_processes(
         "poll, ms": (1e3 * median(polls), 1e3 * max(polls)),
         "age, s": (min(watch.ages), max(watch.ages)),
         "lost": watch.lost,
-        "MB": (memory_of(os.getpid()) / 1e6, memory_of(fleet.process_id) / 1e6),
+        "MB": (read_memory(os.getpid()) / 1e6, read_memory(fleet.process_id) / 1e6),
         "start, s": start,
     }
     return since, time.time(), figures
@@ -263,7 +263,7 @@ class Watch:
         self.cpu += time.process_time() - before
 
 
-def memory_of(process: int | None) -> int:
+def read_memory(process: int | None) -> int:
     """Return the resident memory of a process in bytes."""
     status = dict(line.split(":", 1) for line in Path(f"/proc/{process}/status").read_text().splitlines())
     return int(status["VmRSS"].split()[0]) * 1024

@@ -25,7 +25,7 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from benchmarks.harness import Parser, Report, ratio_of
+from benchmarks.harness import Parser, Report, divide_rounds
 from keima.cluster.ssh.ssh_transport import connect
 from keima.config.flags import whole
 from keima.config.schema import WorkerSettings
@@ -195,7 +195,7 @@ def measure_sync(report: Report, title: str, cluster: SyncedCluster, models: tup
     table.add("scp of float32", median(scps), None, None, None, None, None)
     for name, pushes in (("first push", first), ("delta", delta)):
         parts = [median(getattr(each, part) for each in pushes) for part in ("total", "encode", "send", "verify")]
-        ratio = ratio_of([each.total for each in pushes], scps)
+        ratio = divide_rounds([each.total for each in pushes], scps)
         table.add(name, *parts, ratio, pushes[-1].sent / float32.stat().st_size)
 
 

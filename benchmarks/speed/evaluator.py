@@ -19,7 +19,7 @@ from torch import nn
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from benchmarks.harness import Parser, Report, Way, measure_rates, ratio_of
+from benchmarks.harness import Parser, Report, Way, divide_rounds, measure_rates
 from keima.config.flags import whole
 from keima.games import Game, load_game
 from keima.games.game import Planes
@@ -37,7 +37,7 @@ NETWORKS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {  # game -> its op
 BATCHES = (1, 16, 32, 64, 128, 256)
 
 
-def plain(network: nn.Module) -> Evaluate:
+def wrap_plainly(network: nn.Module) -> Evaluate:
     """Return the network in plain torch, as in most projects."""
 
     def evaluate(observations: Planes) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
@@ -48,7 +48,7 @@ def plain(network: nn.Module) -> Evaluate:
     return evaluate
 
 
-def calls(evaluate: Evaluate, observations: Planes) -> Way:
+def make_call(evaluate: Evaluate, observations: Planes) -> Way:
     """Return a function that evaluates these positions, and returns their number."""
 
     def call() -> float:
@@ -58,7 +58,7 @@ def calls(evaluate: Evaluate, observations: Planes) -> Way:
     return call
 
 
-def learned_network(game: Game, observations: Planes, shape: dict[str, Any]) -> nn.Module:
+def train_network(game: Game, observations: Planes, shape: dict[str, Any]) -> nn.Module:
     """Return a network that has learned one arbitrary move for each of these positions."""
     rng = np.random.default_rng(1)
     batch = Batch.empty(game, len(observations))
@@ -83,16 +83,16 @@ def main() -> None:
     game = load_game(arguments.game, **options)
     observations = canary_positions(game, max(arguments.batches))
     with Report(arguments) as report:
-        network = learned_network(game, observations, shape)
-        ours, theirs = Evaluator(network, game, device="cpu"), plain(network)
+        network = train_network(game, observations, shape)
+        ours, theirs = Evaluator(network, game, device="cpu"), wrap_plainly(network)
         title = f"{game.name}, {shape['blocks']}x{shape['channels']}, one thread, {ours.describe()}: evaluations/s"
         table, best = report.table(title, "batch", "ours", "plain torch", "ratio"), (0.0, 0.0)
         for size in arguments.batches:
-            ways = [calls(ours, observations[:size]), calls(theirs, observations[:size])]
+            ways = [make_call(ours, observations[:size]), make_call(theirs, observations[:size])]
             found = measure_rates(ways, rounds=arguments.rounds, seconds=arguments.seconds)
             fast, slow = map(median, found)
             best = max(best[0], fast), max(best[1], slow)
-            table.add(str(size), fast, slow, ratio_of(*found))
+            table.add(str(size), fast, slow, divide_rounds(*found))
         table.add("each at its best", *best, best[0] / best[1])
         (logits, values), (wanted, wanted_values) = ours(observations), theirs(observations)
         columns = ("positions", "same first choice", "largest difference of a value", "of a logit")

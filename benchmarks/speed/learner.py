@@ -23,7 +23,7 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from benchmarks.harness import Parser, Report, Table, ratio_of, take_turns, time_call
+from benchmarks.harness import Parser, Report, Table, divide_rounds, take_turns, time_call
 from benchmarks.speed.evaluator import NETWORKS
 from keima.config.flags import whole
 from keima.data.records import encode
@@ -64,8 +64,8 @@ def add_row(
         turn()
     ours, bare, *drawing = take_turns([partial(time_call, turn) for turn in turns], rounds)
     samples = torch.get_num_threads() * steps * learner.batch_size  # the processor's seconds of all threads count
-    share = ratio_of(drawing[0], ours).middle if drawing else None
-    table.add(name, samples / median(ours), samples / median(bare), ratio_of(bare, ours), share)
+    share = divide_rounds(drawing[0], ours).middle if drawing else None
+    table.add(name, samples / median(ours), samples / median(bare), divide_rounds(bare, ours), share)
 
 
 def measure_small(table: Table, arguments: argparse.Namespace) -> None:

@@ -17,7 +17,7 @@ import torch
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
-from benchmarks.harness import Parser, Report, ratio_of, take_turns, time_call
+from benchmarks.harness import Parser, Report, divide_rounds, take_turns, time_call
 from benchmarks.speed.self_play import TimedEvaluator
 from keima.base.steps import complete
 from keima.config.flags import whole
@@ -64,7 +64,9 @@ def make_fixtures(
     return fixtures, evaluators
 
 
-def play(game: Game, way: str, make: Callable[..., tuple[list[Fixture], list[TimedEvaluator]]]) -> tuple[float, ...]:
+def play_matches(
+    game: Game, way: str, make: Callable[..., tuple[list[Fixture], list[TimedEvaluator]]]
+) -> tuple[float, ...]:
     """Play all matches, and return the seconds, the network's calls, and the positions in a call."""
     together, cached = WAYS[way]
     fixtures, evaluators = make(cached=cached)
@@ -88,14 +90,14 @@ def main() -> None:
     game, settings = load_game("connect_four"), load_settings(ROOT / "configs" / "quickstart.yaml")
     make = partial(make_fixtures, game, settings, simulations=arguments.simulations)
     with Report(arguments) as report:
-        play(game, "side by side, remembering", partial(make, pairs=1))  # compiles
-        turns = [partial(play, game, way, partial(make, pairs=arguments.pairs)) for way in WAYS]
+        play_matches(game, "side by side, remembering", partial(make, pairs=1))  # compiles
+        turns = [partial(play_matches, game, way, partial(make, pairs=arguments.pairs)) for way in WAYS]
         found = take_turns(turns, arguments.rounds)
         seconds = [[each[0] for each in rounds] for rounds in found]
         title = "Matches of an evaluation, on one core"
         table = report.table(title, "matches", "calls", "positions/call", "processor s", "of the first")
         for way, rounds, taken in zip(WAYS, found, seconds, strict=True):
-            table.add(way, *rounds[0][1:], median(taken), ratio_of(taken, seconds[0]))
+            table.add(way, *rounds[0][1:], median(taken), divide_rounds(taken, seconds[0]))
 
 
 if __name__ == "__main__":

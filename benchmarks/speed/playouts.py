@@ -18,7 +18,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from benchmarks.harness import Parser, Report, Way, import_if_installed, measure_rates, ratio_of
+from benchmarks.harness import Parser, Report, Way, divide_rounds, import_if_installed, measure_rates
 from benchmarks.speed.rules import CONTESTS
 from keima.config.flags import whole
 from keima.games import Game
@@ -29,7 +29,7 @@ POSITIONS = 16
 MEMORY_MIB = 1000  # that OpenSpiel's tree may take: it is never full
 
 
-def games_so_far(game: Game) -> list[list[int]]:
+def draw_positions(game: Game) -> list[list[int]]:
     """Return the moves of random games up to a random position that is not the end."""
     random, found = np.random.default_rng(1), list[list[int]]()
     while len(found) < POSITIONS:
@@ -41,7 +41,7 @@ def games_so_far(game: Game) -> list[list[int]]:
     return found
 
 
-def ours(game: Game, playouts: int) -> Callable[[list[int]], None]:
+def make_our_player(game: Game, playouts: int) -> Callable[[list[int]], None]:
     """Return our player: it chooses a move after these moves."""
     player = UctPlayer(game, playouts=playouts, seed=1)
 
@@ -54,7 +54,7 @@ def ours(game: Game, playouts: int) -> Callable[[list[int]], None]:
     return choose
 
 
-def openspiel(pyspiel: Any, name: str, playouts: int) -> Callable[[list[int]], None]:
+def make_their_player(pyspiel: Any, name: str, playouts: int) -> Callable[[list[int]], None]:
     """Return OpenSpiel's player."""
     game = pyspiel.load_game(name)
     rollout = pyspiel.RandomRolloutEvaluator(1, 1)
@@ -69,7 +69,7 @@ def openspiel(pyspiel: Any, name: str, playouts: int) -> Callable[[list[int]], N
     return choose
 
 
-def in_all(positions: list[list[int]], choose: Callable[[list[int]], None], playouts: int) -> Way:
+def choose_in_all(positions: list[list[int]], choose: Callable[[list[int]], None], playouts: int) -> Way:
     """Return a function that has a move chosen in all positions, and returns the number of playouts."""
 
     def choose_all() -> float:
@@ -91,12 +91,12 @@ def main() -> None:
         table = report.table("Playouts/s, on one core", "game", "ours", "OpenSpiel C++", "ratio")
         for name in arguments.games:
             game = CONTESTS[name].load()
-            positions, players = games_so_far(game), [ours(game, arguments.playouts)]
+            positions, players = draw_positions(game), [make_our_player(game, arguments.playouts)]
             if pyspiel is not None:
-                players.append(openspiel(pyspiel, CONTESTS[name].openspiel, arguments.playouts))
-            ways = [in_all(positions, player, arguments.playouts) for player in players]
+                players.append(make_their_player(pyspiel, CONTESTS[name].openspiel, arguments.playouts))
+            ways = [choose_in_all(positions, player, arguments.playouts) for player in players]
             mine, *theirs = measure_rates(ways, rounds=arguments.rounds, seconds=arguments.seconds)
-            other = (median(theirs[0]), ratio_of(mine, theirs[0])) if theirs else (None, None)
+            other = (median(theirs[0]), divide_rounds(mine, theirs[0])) if theirs else (None, None)
             table.add(name, median(mine), *other)
 
 

@@ -31,7 +31,7 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from benchmarks.harness import Clock, Parser, Ratio, Report, import_if_installed, ratio_of, take_turns, time_call
+from benchmarks.harness import Clock, Parser, Ratio, Report, divide_rounds, import_if_installed, take_turns, time_call
 from keima.base.intervals import mean_margin
 from keima.base.random import seed_stream
 from keima.config.flags import whole
@@ -52,8 +52,8 @@ SWEPT = (32, 128, 512, 1024, 2048, 4096)  # numbers of worlds
 UNSEEN, UNSEEN_SEED = 512, 10**6  # worlds for the returns
 
 
-def markets(count: int, seed: int, *, first: int = 0) -> TradingMarkets:
-    """The worlds of both trainers, numbered from ``first``."""
+def make_markets(count: int, seed: int, *, first: int = 0) -> TradingMarkets:
+    """Make the worlds of both trainers, numbered from ``first``."""
     seeds = [seed_stream(seed, "market", b) for b in range(first, first + count)]
     return TradingMarkets(np.array(seeds, np.uint64), TradingSettings(window=EPISODE_BARS))
 
@@ -65,7 +65,7 @@ class Ours:
         self, kind: str, count: int, seed: int, *, mixed_precision: bool = False, ranks: Ranks = ALONE
     ) -> None:
         torch.manual_seed(seed)
-        worlds = markets(count, seed, first=ranks.rank * count)
+        worlds = make_markets(count, seed, first=ranks.rank * count)
         network = ActorCritic(len(FEATURES), len(ACTIONS), lstm_size=LSTM_SIZES[kind], shared=kind == "shared")
         settings = PPOSettings(
             learning_rate_actor=RATE,
@@ -97,13 +97,13 @@ class Ours:
         """Nothing is open."""
 
     def learn(self) -> None:
-        """One round."""
+        """Take one round."""
         self.trainer.stop_requested = False
         self.trainer.run()
 
     def mean_reward(self) -> float:
-        """The mean reward of an episode on unseen markets."""
-        worlds = markets(UNSEEN, UNSEEN_SEED)
+        """Return the mean reward of an episode on unseen markets."""
+        worlds = make_markets(UNSEEN, UNSEEN_SEED)
         streams = np.array([seed_stream("actions", b) for b in range(UNSEEN)], np.uint64)
         settings = PPOSettings(num_steps=EPISODE_BARS, sequence_length=EPISODE_BARS)
         acting = Collector(self.trainer.network, worlds, streams, settings)
@@ -121,12 +121,12 @@ class OursOnRanks:
         self._ranks = [ours for ours, _ in pipes]
         for rank, (_, theirs) in enumerate(pipes):
             given = (folder, rank, ranks, theirs, kind, count // ranks, seed, mixed_precision)
-            process = context.Process(target=be_a_rank, args=given, daemon=True)
+            process = context.Process(target=run_rank, args=given, daemon=True)
             process.start()
             self._ends.callback(process.join)
 
     def learn(self) -> None:
-        """One round."""
+        """Take one round."""
         for rank in self._ranks:
             rank.send(True)
         for rank in self._ranks:
@@ -139,10 +139,10 @@ class OursOnRanks:
         self._ends.close()
 
 
-def be_a_rank(
+def run_rank(
     folder: str, rank: int, ranks: int, orders: Connection, kind: str, count: int, seed: int, mixed_precision: bool
 ) -> None:
-    """One process of ``OursOnRanks``: a round for each order."""
+    """Take a round for each order, in one process of ``OursOnRanks``."""
     torch.set_num_threads(1)
     place = Place(rank=rank, world_size=ranks, local_rank=rank)
     with joined(place, device="cpu", store=store_in(Path(folder), ranks)) as group:
@@ -159,7 +159,7 @@ class Theirs:
         from sb3_contrib import RecurrentPPO
         from stable_baselines3.common.vec_env import VecNormalize
 
-        environments = VecNormalize(vectorized(markets(count, seed)))
+        environments = VecNormalize(vectorize_markets(make_markets(count, seed)))
         shared: dict[str, Any] = {"shared_lstm": True, "enable_critic_lstm": False} if kind == "shared" else {}
         self.model = RecurrentPPO(
             "MlpLstmPolicy",
@@ -179,12 +179,12 @@ class Theirs:
         """Nothing is open."""
 
     def learn(self) -> None:
-        """One round."""
+        """Take one round."""
         self.model.learn(self.steps, reset_num_timesteps=False)
 
     def mean_reward(self) -> float:
-        """The mean reward of an episode on unseen markets."""
-        worlds = vectorized(markets(UNSEEN, UNSEEN_SEED))
+        """Return the mean reward of an episode on unseen markets."""
+        worlds = vectorize_markets(make_markets(UNSEEN, UNSEEN_SEED))
         shown, memories, starts = worlds.reset(), None, np.ones(UNSEEN, bool)
         for _ in range(EPISODE_BARS):
             actions, memories = self.model.predict(self._scaled.normalize_obs(shown), memories, starts)
@@ -192,8 +192,8 @@ class Theirs:
         return fmean(worlds.finished)
 
 
-def vectorized(worlds: TradingMarkets) -> Any:
-    """The same worlds as a vectorized environment of Stable-Baselines3."""
+def vectorize_markets(worlds: TradingMarkets) -> Any:
+    """Return the same worlds as a vectorized environment of Stable-Baselines3."""
     from gymnasium import spaces
     from stable_baselines3.common.vec_env import VecEnv
 
@@ -244,14 +244,14 @@ def vectorized(worlds: TradingMarkets) -> Any:
     return Market()
 
 
-def ours_on(cores: int) -> tuple[Callable[..., Ours | OursOnRanks], Clock]:
+def choose_trainer(cores: int) -> tuple[Callable[..., Ours | OursOnRanks], Clock]:
     """Return the constructor of our trainer for a number of cores, and the clock to time it."""
     return (partial(OursOnRanks, ranks=cores), time.perf_counter) if cores > 1 else (Ours, time.process_time)
 
 
 def compare_speed(report: Report, arguments: argparse.Namespace, *, with_theirs: bool) -> None:
     """Let both take turns, and print their speeds."""
-    make, clock = ours_on(arguments.cores)
+    make, clock = choose_trainer(arguments.cores)
     kind, trainers = arguments.network, list[Any]()
     trainers.append(make(kind, arguments.num_envs, 1, mixed_precision=arguments.mixed_precision))
     if with_theirs:
@@ -265,13 +265,13 @@ def compare_speed(report: Report, arguments: argparse.Namespace, *, with_theirs:
     table = report.table(title, "network", "worlds, ours", "theirs", "ours", "RecurrentPPO", "ratio")
     other: tuple[float | None, Ratio | None] = (None, None)
     if with_theirs:
-        other = median(rates[1]), ratio_of(*rates)
+        other = median(rates[1]), divide_rounds(*rates)
     table.add(kind, arguments.num_envs, arguments.their_envs, median(rates[0]), *other)
 
 
 def compare_best_speeds(report: Report, arguments: argparse.Namespace, *, with_theirs: bool) -> None:
     """Compare all at their best number of worlds: the better of two rounds after a warm-up."""
-    ours, clock = ours_on(arguments.cores)
+    ours, clock = choose_trainer(arguments.cores)
     makers: dict[str, Callable[..., Ours | OursOnRanks | Theirs]] = {
         "ours": ours,
         "ours in 16 bits": partial(ours, mixed_precision=True),

@@ -39,10 +39,10 @@ from benchmarks.harness import (
     Ratio,
     Report,
     Way,
+    divide_rounds,
     import_if_installed,
     measure_rate,
     measure_rates,
-    ratio_of,
     take_turns,
     time_call,
 )
@@ -88,18 +88,18 @@ PERFT = {  # https://www.chessprogramming.org/Perft_Results: position, depth, an
 }
 
 
-def ours(game: Game) -> Callable[[int], int]:
+def make_our_loop(game: Game) -> Callable[[int], int]:
     """Return a function that plays games in a compiled loop, and returns the number of moves."""
     streams = np.ones(1, np.uint64)
     return lambda games: play_randomly(game.rules, game.start, game.num_actions, game.num_outcomes, streams, games)
 
 
-def in_chunks(play: Callable[[int], int], length: float) -> Way:
+def cut_in_chunks(play: Callable[[int], int], length: float) -> Way:
     """Return a function that plays as many games of a mean length as make a chunk."""
     return partial(play, max(1, round(CHUNK_MOVES / length)))
 
 
-def outcome_at(outcomes: list[tuple[int, float]], share: float) -> int:
+def pick_outcome(outcomes: list[tuple[int, float]], share: float) -> int:
     """Return the outcome at ``share`` of the cumulative probability."""
     for outcome, probability in outcomes:
         share -= probability
@@ -108,7 +108,7 @@ def outcome_at(outcomes: list[tuple[int, float]], share: float) -> int:
     return outcomes[-1][0]
 
 
-def openspiel_in_python(pyspiel: Any, name: str) -> Callable[[int], int]:
+def make_python_loop(pyspiel: Any, name: str) -> Callable[[int], int]:
     """Return a Python loop over OpenSpiel's states."""
     game, random = pyspiel.load_game(name), np.random.default_rng(1)
 
@@ -118,7 +118,7 @@ def openspiel_in_python(pyspiel: Any, name: str) -> Callable[[int], int]:
             state = game.new_initial_state()
             while not state.is_terminal():
                 if state.is_chance_node():
-                    state.apply_action(outcome_at(state.chance_outcomes(), random.random()))
+                    state.apply_action(pick_outcome(state.chance_outcomes(), random.random()))
                     continue
                 legal = state.legal_actions()
                 state.apply_action(legal[int(random.random() * len(legal))])
@@ -128,7 +128,7 @@ def openspiel_in_python(pyspiel: Any, name: str) -> Callable[[int], int]:
     return play
 
 
-def openspiel_in_cpp(pyspiel: Any, name: str, length: float) -> Way | None:
+def make_cpp_rollouts(pyspiel: Any, name: str, length: float) -> Way | None:
     """Return OpenSpiel's rollouts in C++, whose mean length is given because they do not tell; games with a score have
     none.
     """
@@ -146,21 +146,21 @@ def openspiel_in_cpp(pyspiel: Any, name: str, length: float) -> Way | None:
     return play
 
 
-def ways_to_play(name: str, pyspiel: Any, sample: int) -> tuple[dict[str, Way], dict[str, float]]:
+def list_ways(name: str, pyspiel: Any, sample: int) -> tuple[dict[str, Way], dict[str, float]]:
     """Return all ways to play a game, ours first, and the mean lengths of our games and of OpenSpiel's."""
-    contest, play = CONTESTS[name], ours(CONTESTS[name].load())
+    contest, play = CONTESTS[name], make_our_loop(CONTESTS[name].load())
     lengths = {"ours": play(sample) / sample}
-    ways = {"ours": in_chunks(play, lengths["ours"])}
+    ways = {"ours": cut_in_chunks(play, lengths["ours"])}
     if name in PLAIN:
-        ways["plain"] = in_chunks(ours(PLAIN[name]()), lengths["ours"])
+        ways["plain"] = cut_in_chunks(make_our_loop(PLAIN[name]()), lengths["ours"])
     if pyspiel is not None:
-        slow = openspiel_in_python(pyspiel, contest.openspiel)
+        slow = make_python_loop(pyspiel, contest.openspiel)
         lengths["theirs"] = slow(sample) / sample
         ways["python"] = partial(slow, 1)
-        if cpp := openspiel_in_cpp(pyspiel, contest.openspiel, lengths["theirs"]):
+        if cpp := make_cpp_rollouts(pyspiel, contest.openspiel, lengths["theirs"]):
             ways["cpp"] = cpp
         if name in BY_OPENSPIEL:
-            ways["asked"] = partial(ours(load_game("openspiel", game=contest.openspiel)), 1)
+            ways["asked"] = partial(make_our_loop(load_game("openspiel", game=contest.openspiel)), 1)
     return ways, lengths
 
 
@@ -185,7 +185,7 @@ def replay(
     return total
 
 
-def concatenated_games(game: Game, count: int) -> tuple[Actions, NDArray[np.int64]]:
+def record_games(game: Game, count: int) -> tuple[Actions, NDArray[np.int64]]:
     """Return the actions of random games, concatenated, and the number of each game's actions."""
     random, games = np.random.default_rng(1), []
     for _ in range(count):
@@ -199,9 +199,9 @@ def concatenated_games(game: Game, count: int) -> tuple[Actions, NDArray[np.int6
     return np.array(list(itertools.chain(*games)), np.int32), np.array([len(actions) for actions in games])
 
 
-def nanoseconds(game: Game, rounds: int, sample: int) -> list[float]:
+def measure_kernels(game: Game, rounds: int, sample: int) -> list[float]:
     """Return the times of step, legal_actions, observe and hash of a position."""
-    actions, lengths = concatenated_games(game, sample)
+    actions, lengths = record_games(game, sample)
     planes = np.empty(game.observation_shape, np.float32)
     calls = [partial(replay, game.rules, game.start, actions, lengths, planes, extra) for extra in range(4)]
     calls[0]()  # compiles
@@ -210,14 +210,14 @@ def nanoseconds(game: Game, rounds: int, sample: int) -> list[float]:
     return [step, *(other - step for other in others)]
 
 
-def python_chess_perft(board: Any, depth: int) -> int:
+def count_in_python_chess(board: Any, depth: int) -> int:
     """Return the perft of python-chess."""
     if depth == 1:
         return int(board.legal_moves.count())
     total = 0
     for move in board.legal_moves:
         board.push(move)
-        total += python_chess_perft(board, depth - 1)
+        total += count_in_python_chess(board, depth - 1)
         board.pop()
     return total
 
@@ -229,9 +229,9 @@ def measure_games(report: Report, names: list[str], pyspiel: Any, *, rounds: int
     title = "Random games: moves/s, their mean lengths, and ratios"
     table = report.table(title, "game", "ours", "length", "OpenSpiel C++", "length", *heads)
     for name in names:
-        ways, lengths = ways_to_play(name, pyspiel, sample)
+        ways, lengths = list_ways(name, pyspiel, sample)
         rates = dict(zip(ways, measure_rates(list(ways.values()), rounds=rounds, seconds=seconds), strict=True))
-        ratios = [ratio_of(rates["ours"], rates[other]) if other in rates else None for other in others]
+        ratios = [divide_rounds(rates["ours"], rates[other]) if other in rates else None for other in others]
         cpp = median(rates["cpp"]) if "cpp" in rates else None
         table.add(name, median(rates["ours"]), lengths["ours"], cpp, lengths.get("theirs"), *ratios)
 
@@ -244,11 +244,11 @@ def measure_perft(report: Report, chess: Any, *, rounds: int, less: int) -> None
     for name, (fen, depth, shallow) in PERFT.items():
         ways: list[Way] = [partial(perft, game, depth - less, position_from_fen(game, fen))]
         if chess is not None:
-            ways.append(partial(python_chess_perft, chess.Board(fen), shallow - less))
+            ways.append(partial(count_in_python_chess, chess.Board(fen), shallow - less))
         found = take_turns([partial(measure_rate, way, 0.0) for way in ways], rounds)
         other: tuple[float | None, Ratio | None] = (None, None)
         if chess is not None:
-            other = median(found[1]), ratio_of(*found)
+            other = median(found[1]), divide_rounds(*found)
         table.add(name, depth - less, ways[0](), median(found[0]), *other)
 
 
@@ -265,9 +265,9 @@ def main() -> None:
         table = report.table("Our kernels, nanoseconds a call in random games", "game", *columns)
         for name in arguments.games:
             game = CONTESTS[name].load()
-            table.add(name, *nanoseconds(game, rounds, sample), int(game.start.nbytes))
+            table.add(name, *measure_kernels(game, rounds, sample), int(game.start.nbytes))
             if name in PLAIN:
-                table.add(f"{name}, plain", *nanoseconds(PLAIN[name](), rounds, sample), None)
+                table.add(f"{name}, plain", *measure_kernels(PLAIN[name](), rounds, sample), None)
         if "chess" in arguments.games:
             measure_perft(report, chess, rounds=rounds, less=1 if arguments.quick else 0)
 

@@ -29,8 +29,8 @@ from numpy.typing import NDArray
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from benchmarks.harness import Parser, Report, Way, measure_rate, measure_rates, ratio_of, take_turns
-from benchmarks.speed.evaluator import calls
+from benchmarks.harness import Parser, Report, Way, divide_rounds, measure_rate, measure_rates, take_turns
+from benchmarks.speed.evaluator import make_call
 from keima.config.flags import whole
 from keima.config.schema import SearchSettings
 from keima.games import Game, load_game
@@ -52,7 +52,7 @@ WARM_UP = 20  # evaluations of each game before the first turn
 ANSWERS, LARGEST = 4096, 1024  # of the evaluator that costs nothing, and in one call
 
 
-def load(name: str) -> Game:
+def load_measured_game(name: str) -> Game:
     """Return a game with the options of this benchmark."""
     return load_game(name, **OPTIONS[name])
 
@@ -90,7 +90,7 @@ class TimedEvaluator:
         return answers
 
 
-def random_positions(game: Game, count: int) -> States:
+def draw_positions(game: Game, count: int) -> States:
     """Return positions after up to ``RANDOM_PLIES`` random moves."""
     random, states = np.random.default_rng(1), game.initial_states(count)
     for state in states:
@@ -103,15 +103,15 @@ def random_positions(game: Game, count: int) -> States:
     return states
 
 
-def our_search(game: Game, algorithm: Any, simulations: int) -> Way:
+def make_our_search(game: Game, algorithm: Any, simulations: int) -> Way:
     """Return a function that searches all trees once and returns the number of simulations."""
     settings = SearchSettings(algorithm=algorithm)
     search = Search(game, FreeEvaluator(game), settings, num_simulations=simulations, num_trees=TREES)
-    states = random_positions(game, TREES)
+    states = draw_positions(game, TREES)
     return lambda: int(search.find(states).visits.sum())
 
 
-def openspiel_search(name: str, simulations: int) -> Way | None:
+def make_openspiel_search(name: str, simulations: int) -> Way | None:
     """Return a function that searches one tree with OpenSpiel's Python bot; None if it is not installed."""
     try:
         pyspiel, mcts = importlib.import_module("pyspiel"), importlib.import_module("open_spiel.python.algorithms.mcts")
@@ -171,22 +171,25 @@ def measure_search(report: Report, arguments: argparse.Namespace) -> None:
     title = f"1. Search alone, {TREES} trees of {arguments.simulations} simulations: simulations/s"
     table = report.table(title, "game", "PUCT", "Gumbel", "OpenSpiel", "PUCT / OpenSpiel")
     for name in ("go", "connect_four"):
-        ways = [our_search(load(name), algorithm, arguments.simulations) for algorithm in ("puct", "gumbel")]
-        if theirs := openspiel_search(name, arguments.simulations):
+        ways = [
+            make_our_search(load_measured_game(name), algorithm, arguments.simulations)
+            for algorithm in ("puct", "gumbel")
+        ]
+        if theirs := make_openspiel_search(name, arguments.simulations):
             ways.append(theirs)
         found = measure_rates(ways, rounds=arguments.rounds, seconds=arguments.seconds)
-        other = (median(found[2]), ratio_of(found[0], found[2])) if theirs else (None, None)
+        other = (median(found[2]), divide_rounds(found[0], found[2])) if theirs else (None, None)
         table.add(name, median(found[0]), median(found[1]), *other)
 
 
-def settings_of(simulations: int) -> SearchSettings:
+def make_settings(simulations: int) -> SearchSettings:
     """Return the search of measured self-play."""
     return SearchSettings(num_simulations=simulations, cheap_simulations=min(16, simulations), opening_random_moves=4.0)
 
 
 def measure_self_play(report: Report, arguments: argparse.Namespace) -> None:
     """Measure the second table."""
-    game, sizes, seconds = load(arguments.game), arguments.parallel_games, arguments.seconds
+    game, sizes, seconds = load_measured_game(arguments.game), arguments.parallel_games, arguments.seconds
     network = build_network(game, blocks=arguments.blocks, channels=arguments.channels)
     evaluator = Evaluator(network, game, device="cpu", max_batch=max(sizes))
     name = f"{game.name} {arguments.blocks}x{arguments.channels}, {evaluator.describe()}"
@@ -194,8 +197,8 @@ def measure_self_play(report: Report, arguments: argparse.Namespace) -> None:
     table = report.table(title, "games side by side", "self-play", "bare loop", "ratio", "outside")
     for size in sizes:
         timed = TimedEvaluator(evaluator)
-        session = Session(game, timed, settings_of(arguments.simulations), size)
-        bare = calls(evaluator, canary_positions(game, size))
+        session = Session(game, timed, make_settings(arguments.simulations), size)
+        bare = make_call(evaluator, canary_positions(game, size))
         session.warm(WARM_UP * size)
         bare()
 
@@ -206,7 +209,7 @@ def measure_self_play(report: Report, arguments: argparse.Namespace) -> None:
 
         played, ceilings = take_turns([play, partial(measure_rate, bare, seconds)], arguments.rounds)
         rates, outside = ([each[i] for each in played] for i in range(2))
-        table.add(str(size), median(rates), median(ceilings), ratio_of(rates, ceilings), median(outside))
+        table.add(str(size), median(rates), median(ceilings), divide_rounds(rates, ceilings), median(outside))
 
 
 def measure_by_openspiel(report: Report, arguments: argparse.Namespace) -> None:
@@ -215,14 +218,14 @@ def measure_by_openspiel(report: Report, arguments: argparse.Namespace) -> None:
     table, size = report.table(title, "game", "ours", "by OpenSpiel", "ratio"), max(arguments.parallel_games)
     for name, theirs in OPENSPIEL.items():
         ways = []
-        for game in (load(name), load_game("openspiel", game=theirs)):
+        for game in (load_measured_game(name), load_game("openspiel", game=theirs)):
             network = build_network(game, blocks=arguments.blocks, channels=arguments.channels)
             evaluator = Evaluator(network, game, device="cpu", max_batch=size)
-            session = Session(game, evaluator, settings_of(arguments.simulations), size)
+            session = Session(game, evaluator, make_settings(arguments.simulations), size)
             session.warm(WARM_UP * size)
             ways.append(session.step)
         found = measure_rates(ways, rounds=arguments.rounds, seconds=arguments.seconds)
-        table.add(name, *map(median, found), ratio_of(*found))
+        table.add(name, *map(median, found), divide_rounds(*found))
 
 
 def main() -> None:

@@ -25,7 +25,7 @@ from statistics import median
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
-from benchmarks.harness import Parser, Report, ratio_of, take_turns
+from benchmarks.harness import Parser, Report, divide_rounds, take_turns
 
 GO = ("gtp", "go7", "--simulations", "16")
 PATIENCE = 600.0  # seconds for each answer
@@ -79,7 +79,7 @@ class Call:
 
 
 @contextmanager
-def called(checkout: Path, cache: Path | None, *words: str) -> Iterator[Call]:
+def start_program(checkout: Path, cache: Path | None, *words: str) -> Iterator[Call]:
     """Yield a program of a checkout, which is killed at the end of the block."""
     env = {**os.environ, **({"KEIMA_CACHE": str(cache)} if cache else {})}
     env.pop("PYTHONPATH", None)  # it might lead to another checkout
@@ -98,7 +98,7 @@ def measure_starts(checkout: Path, *, cold: bool) -> dict[str, float]:
         run, cache = Path(folder) / "run", Path(folder) / "cache" if cold else None
 
         def call(*words: str) -> AbstractContextManager[Call]:
-            return called(checkout, cache, *words)
+            return start_program(checkout, cache, *words)
 
         with call("train", "--help") as program:
             found["keima train --help"] = program.ends()
@@ -111,13 +111,13 @@ def measure_starts(checkout: Path, *, cold: bool) -> dict[str, float]:
             found["keima gtp: its first move"] = program.says(b"= ")
         with call("train", "quickstart", "--run-dir", str(run)) as program:
             found["keima train: its first line"] = program.says()
-            found["keima train: the first game begun"] = program.waits_for(lambda: games_begun(run) > 0)
+            found["keima train: the first game begun"] = program.waits_for(lambda: count_games_begun(run) > 0)
             program.process.terminate()
             program.ends()
     return found
 
 
-def games_begun(run: Path) -> int:
+def count_games_begun(run: Path) -> int:
     """Return the games begun by all workers of a run."""
     heartbeats = []
     for path in run.glob("workers/*/worker.json"):
@@ -144,7 +144,7 @@ def main() -> None:
         for name in now[0]:
             mine = [found[name] for found in now]
             theirs = [found[name] for found in before[0]] if before else []
-            table.add(name, median(mine), *((median(theirs), ratio_of(theirs, mine)) if theirs else (None, None)))
+            table.add(name, median(mine), *((median(theirs), divide_rounds(theirs, mine)) if theirs else (None, None)))
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ if sys.argv[1:2] == [SIDE]:
     benchmarks.__path__ = [str(ROOT / "benchmarks")]
     sys.path.insert(0, sys.argv[2])
 
-from benchmarks.harness import Parser, Report, Way, measure_rate, ratio_of, take_turns
+from benchmarks.harness import Parser, Report, Way, divide_rounds, measure_rate, take_turns
 
 RULES = ("go9", "go19", "connect_four", "tic_tac_toe", "2048", "chess")
 SEARCHES = [(game, algorithm) for game in ("go", "connect_four") for algorithm in ("puct", "gumbel")]
@@ -44,13 +44,15 @@ def make_ways() -> dict[str, Way]:
     torch.manual_seed(1)
     found: dict[str, Way] = {}
     for name in RULES:
-        play = rules.ours(rules.CONTESTS[name].load())
-        found[f"rules {name}"] = rules.in_chunks(play, 10 * play(1))  # a tenth of what is usual
+        play = rules.make_our_loop(rules.CONTESTS[name].load())
+        found[f"rules {name}"] = rules.cut_in_chunks(play, 10 * play(1))  # a tenth of what is usual
     for name, algorithm in SEARCHES:
-        found[f"search {name} {algorithm}"] = self_play.our_search(self_play.load(name), algorithm, SIMULATIONS)
-    game = self_play.load("connect_four")
+        found[f"search {name} {algorithm}"] = self_play.make_our_search(
+            self_play.load_measured_game(name), algorithm, SIMULATIONS
+        )
+    game = self_play.load_measured_game("connect_four")
     evaluator = Evaluator(build_network(game, blocks=BLOCKS, channels=CHANNELS), game, device="cpu", max_batch=GAMES)
-    session = self_play.Session(game, evaluator, self_play.settings_of(SIMULATIONS), GAMES)
+    session = self_play.Session(game, evaluator, self_play.make_settings(SIMULATIONS), GAMES)
     return found | {"self-play connect_four": session.step}
 
 
@@ -114,7 +116,7 @@ def main() -> None:
         table = report.table("Rates of the second checkout by those of the first", "what", "after / before")
         for name in names:
             turns = [partial(side.rate, name, arguments.seconds) for side in (after, before)]
-            table.add(name, ratio_of(*take_turns(turns, arguments.rounds)))
+            table.add(name, divide_rounds(*take_turns(turns, arguments.rounds)))
 
 
 if __name__ == "__main__":

@@ -39,7 +39,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
 from benchmarks.harness import Parser, Ratio, Report, measure_rates
-from benchmarks.speed.evaluator import calls
+from benchmarks.speed.evaluator import make_call
 from keima.base.files import write_atomically
 from keima.base.intervals import mean_margin
 from keima.config.flags import number, whole
@@ -143,7 +143,9 @@ def measure_machine(settings: Settings) -> float:
     game = load_game(settings.game.name, **settings.game.options)
     torch.set_num_threads(1)
     evaluate = Evaluator(build_network(game, **settings.network.arguments()), game, max_batch=BATCH)
-    (rates,) = measure_rates([calls(evaluate, canary_positions(game, BATCH))], rounds=RATE_ROUNDS, seconds=RATE_SECONDS)
+    (rates,) = measure_rates(
+        [make_call(evaluate, canary_positions(game, BATCH))], rounds=RATE_ROUNDS, seconds=RATE_SECONDS
+    )
     return median(rates) * len(os.sched_getaffinity(0))
 
 
