@@ -5,7 +5,7 @@
 
 One process per checkout runs the same work: the functions are those of this checkout's benchmarks, the code that they
 call is the other's. They take turns of a tenth of a second of processor time, so that both see the same disturbances.
-On a machine that is busy with other things, sixty turns tell differences of about 3 %.
+Two processes of the same code differ by up to 3 %, which the interval over the turns does not show.
 """
 
 import json
