@@ -15,8 +15,8 @@ import os
 import subprocess
 import sys
 import time
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from multiprocessing.pool import ThreadPool
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -141,8 +141,8 @@ class SyncedCluster:
             assert int(self.receivers[number].answer()) == len(model.weights)
             return arrived - then, time.perf_counter() - arrived
 
-        with ThreadPoolExecutor(len(self.hosts)) as pool:
-            marks = list(pool.map(deliver, self.hosts))
+        with ThreadPool(len(self.hosts)) as pool:
+            marks = pool.map(deliver, self.hosts, chunksize=1)
         total = time.perf_counter() - began
         for receiver in self.receivers:
             receiver.answer()  # later work is not measured
