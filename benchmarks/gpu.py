@@ -14,9 +14,7 @@ is; samples/s of the learner, and its share of what the GPU can compute; steps/s
 has failed. What does not fit the time is left out, and named.
 """
 
-import argparse
 import json
-import platform
 import shutil
 import subprocess
 import sys
@@ -32,6 +30,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmarks.gpu_figures import FULL, QUICK, Figure, figures
 from benchmarks.gpu_paths import PATHS, NotHere
+from benchmarks.harness import Parser, describe_machine
 from keima.config.flags import number
 from keima.networks.inference.evaluator import pick_device
 
@@ -74,7 +73,7 @@ def walked(names: list[str], device: str, deadline: float) -> Iterator[Outcome]:
 
 def described(device: str) -> dict[str, str]:
     """The machine, for the table."""
-    facts = {"python": platform.python_version(), "torch": torch.__version__, "device": "the CPU, not a GPU"}
+    facts = {**describe_machine(), "device": "the CPU, not a GPU"}
     where = pick_device(device)
     if where.type == "cuda":
         facts["device"] = torch.cuda.get_device_name(where)
@@ -105,14 +104,13 @@ def table(facts: dict[str, str], outcomes: list[Outcome], measured: list[Figure]
 
 def main() -> int:
     """Run the paths, measure, print the table, and write the JSON."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = Parser(__doc__)
     parser.add_argument("--device", default="cuda", help="cuda, cuda:1 ..., or cpu (default: %(default)s)")
     parser.add_argument("--only", metavar="WORD", default="", help="paths and figures with this word in their name")
     parser.add_argument("--part", choices=("all", "paths", "figures"), default="all", help="default: %(default)s")
-    parser.add_argument("--quick", action="store_true", help="no programs, small networks, short measurements")
     parser.add_argument("--minutes", type=number(above=0), default=8.0, help="at most (default: %(default)s)")
-    parser.add_argument("--json", type=Path, default=Path("gpu.json"), help="default: %(default)s")
-    arguments = parser.parse_args()
+    parser.set_defaults(json=Path("gpu.json"))
+    arguments = parser.parse()
     began = time.monotonic()
     try:
         facts = described(arguments.device)

@@ -2,7 +2,7 @@
 
 import time
 
-from benchmarks.processor import processor_seconds
+from benchmarks.harness import processor_seconds
 
 
 class Stopwatch:

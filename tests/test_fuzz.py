@@ -1,4 +1,4 @@
-"""Whatever a machine, a disk or a user sends, its reader refuses it in the documented way; tests/fuzz.py tries as often
+"""Whatever a machine, a disk or a user sends, its reader refuses it in the documented way; tools/fuzz.py tries as often
 as you like.
 """
 
@@ -15,10 +15,10 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests import fuzz
-from tests.fuzz import Tally, judge
 from tests.fuzzed import DECODERS
 from tests.programs import printed
+from tools import fuzz
+from tools.fuzz import Tally, judge
 
 
 @pytest.mark.parametrize("name", DECODERS)
@@ -87,7 +87,7 @@ def test_a_broken_promise_is_found_and_its_input_is_kept(
 )
 def test_a_guided_search_reaches_new_code_and_breaks_no_promise() -> None:
     tallies = json.loads(
-        printed("tests/fuzz.py", "--guided", "--inputs", 1000, "--json", "--only", "sgf", "batch", seconds=880)
+        printed("tools/fuzz.py", "--guided", "--inputs", 1000, "--json", "--only", "sgf", "batch", seconds=880)
     )
     assert [tally["inputs"] for tally in tallies.values()] == [1000, 1000]
     assert all(tally["led_on"] > 10 for tally in tallies.values())

@@ -1,13 +1,14 @@
-"""The faults that tests/mutation.py puts into modules, and how it distinguishes detected faults from others."""
+"""The faults that tools/mutation.py puts into modules, and how it distinguishes detected faults from others."""
 
 import ast
+import re
 import subprocess
 import sys
 
 import pytest
 
-from tests import mutants
 from tests.sources import ROOT
+from tools import mutants
 
 EXAMPLE = '''
 LIMIT = 3
@@ -79,29 +80,32 @@ def test_a_fault_put_into_a_tree_is_in_its_code() -> None:
     assert "max(a, b)" in ast.unparse(tree)
 
 
+def test_the_modules_and_the_tests_that_judge_them_exist() -> None:
+    text = (ROOT / "tools" / "mutation.py").read_text(encoding="utf-8")  # importing it would change this process
+    tests, modules = re.findall(r'"(\w+/[\w/]*test_\w+\.py)"', text), re.findall(r'"(keima/[\w/]+\.py)": Module', text)
+    assert len(tests) > 20 and len(modules) > 5
+    assert [name for name in (*modules, *(f"tests/{test}" for test in tests)) if not (ROOT / name).is_file()] == []
+
+
+WORKER_STATE = "keima/cluster/fleet/tracked_worker.py"
+
+
+def judged(*lines: str) -> subprocess.CompletedProcess[str]:
+    """Return what the tool says about all faults from the first to the last of the lines that begin so."""
+    text = (ROOT / WORKER_STATE).read_text(encoding="utf-8").splitlines()
+    first, last = (next(i for i, line in enumerate(text, start=1) if line.strip().startswith(each)) for each in lines)
+    words = ["--sample", "0", "--least", "1", f"{WORKER_STATE}:{first}-{last}"]
+    line = [sys.executable, "tools/mutation.py", *words]
+    return subprocess.run(line, cwd=ROOT, capture_output=True, text=True, timeout=600, check=False)
+
+
 @pytest.mark.slow
 def test_detected_faults_are_distinguished_from_survivors() -> None:
     """The tests of worker states check the default times of the settings, but not the default of a heartbeat."""
-    words = [
-        sys.executable,
-        "tests/mutation.py",
-        "--sample",
-        "0",
-        "--least",
-        "1",
-        "keima/cluster/fleet/worker_state.py:90-95",
-    ]
-    ended = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=600, check=False)
+    ended = judged("class HeartbeatSeen", "class Sent")
     assert ended.returncode == 1, ended.stderr
-    assert "| `keima/cluster/fleet/worker_state.py` | 1 | 1 | 0 | 0.0% |" in ended.stdout
-    assert "keima/cluster/fleet/worker_state.py:94: 0  ->  1" in ended.stdout
-    killed = subprocess.run(
-        [*words[:-1], "keima/cluster/fleet/worker_state.py:40-41"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=False,
-    )
+    assert f"| `{WORKER_STATE}` | 1 | 1 | 0 | 0.0% |" in ended.stdout
+    assert ": 0  ->  1" in ended.stdout
+    killed = judged("ask_seconds: float", "frozen_seconds: float")
     assert killed.returncode == 0, killed.stdout + killed.stderr
     assert "| 2 | 2 | 2 | 100.0% |" in killed.stdout

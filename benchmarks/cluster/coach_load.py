@@ -1,7 +1,7 @@
 """Measure the load that 1, 10, 100 and 500 workers with 100 games per second in all put on one Coach and its fleet.
 
-    python benchmarks/cluster/coach_load.py [--workers 1 10 100 500] [--seats 1] [--round-trip 0]
-        [--games-per-second 100] [--seconds 20] [--batch 100] [--flush 30] [--game go]
+    python benchmarks/cluster/coach_load.py [--workers 1 10 100 500] [--seconds 20]
+    python benchmarks/cluster/coach_load.py --workers 1600 --seats 16 --round-trip 0.1 --seconds 600
 
 Real parts: the Coach with its polls, grants, replay window, reports and ledger on this machine's disk; the fleet in its
 own process, with a connection and a thread for every machine, the mirrors and its status.txt; the agents' protocol, and
@@ -9,7 +9,7 @@ every file of games. Each game is replayed through the rules before it counts. O
 too, simulates all machines with --seats workers each: it answers every request of an agent or a transport after
 --round-trip seconds, renews each worker's heartbeat once a second, and puts prepared games into the outboxes at a
 steady rate, in batches of --batch games or after --flush seconds, as real workers do. It is reached by Unix sockets
-instead of SSH, so the figures exclude encryption (``looks.py`` includes it). Nothing is trained: the rest of the
+instead of SSH, so the figures exclude encryption. Nothing is trained: the rest of the
 Coach's processor time is the learner's.
 
 Each count of workers has its own Coach process and is measured for --seconds after all are Active. The columns:
@@ -20,13 +20,12 @@ Each count of workers has its own Coach process and is measured for --seconds af
                      machine once a second, so half a second is the minimum
     Coach            user and system time of the Coach's process: % of one core, with all games that it receives, and
                      without what receiving them takes (unpacking, replaying, storing): polls, grants and reports
-    fleet, machines  the same of the fleet's process, all its threads, and of the process that simulates the machines:
-                     % of one core
+    fleet, machines  the same of the fleet's process, all its threads, and of the process that simulates the machines
     poll             milliseconds of one poll of the Coach (taking games in, granting, reporting): median and longest
     age              seconds since the workers wrote the heartbeats that the Coach has: the youngest, and the oldest of
                      any worker at any time
     lost             times that a worker, all of which are well, was shown as Offline or in Error
-    memory           MB of the Coach, most of it torch and the compiled rules, and of the fleet
+    MB               memory of the Coach, most of it torch and the compiled rules, and of the fleet
     start            seconds from the first poll until all workers were Active
 
 Afterwards the workers are stopped. Every delivered game must be in the ledger once, or the program fails.
@@ -37,21 +36,21 @@ import json
 import math
 import os
 import sqlite3
-import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
+from statistics import median, quantiles
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from benchmarks.cluster.simulated_fleet import FACTORY, SEATS, SOCKET, machine_name
 from benchmarks.cluster.simulated_machines import SIMULATED_GAMES
-from benchmarks.processor import processor_seconds
+from benchmarks.harness import Parser, Report, processor_seconds
 from keima.base.run_folder import LEDGER_NAME
 from keima.base.worker_status import State
 from keima.cluster.fleet.ownership import owner_here
@@ -70,31 +69,7 @@ LAST_SECONDS = 5.0  # for the simulated machines to end
 SIMULATOR = Path(__file__).with_name("simulated_machines.py")
 SOCKET_NAME, OFFERED_NAME = "machines.socket", "offered"  # in the run's folder
 LOST = (State.OFFLINE, State.ERROR)
-
-
-@dataclass(frozen=True, kw_only=True)
-class LoadResult:
-    """A row of the table."""
-
-    workers: int
-    offered: float  # games/s
-    taken: float  # games/s
-    behind: int  # games
-    latency: float  # seconds, median
-    latency_95: float
-    cpu: float  # of the Coach: share of one core
-    own_cpu: float  # without receiving games
-    fleet_cpu: float
-    machines_cpu: float
-    poll: float  # seconds, median
-    poll_max: float
-    age_min: float  # seconds
-    age_max: float
-    lost: int
-    memory: float  # bytes
-    fleet_memory: float
-    start: float  # seconds
-    missing: int  # batches that had not come when the run ended
+ONE = "--one"  # precedes the folder of a Coach's process
 
 
 class MeasuringCoach(Coach):
@@ -109,7 +84,7 @@ class MeasuringCoach(Coach):
         self.receiving += time.process_time() - before
 
 
-def settings_for(arguments: argparse.Namespace, count: int) -> Settings:
+def make_settings(arguments: argparse.Namespace, count: int) -> Settings:
     """Return the settings of a run that never trains."""
     return Settings.model_validate(
         {
@@ -155,14 +130,18 @@ def note_event(text: str) -> None:
 
 
 @contextmanager
-def simulated_machines(run_dir: Path, arguments: argparse.Namespace, count: int) -> Iterator["subprocess.Popen[bytes]"]:
+def start_machines(run_dir: Path, arguments: argparse.Namespace, count: int) -> Iterator["subprocess.Popen[bytes]"]:
     """Yield the process of machines with ``count`` workers, which writes what these deliver to ``OFFERED_NAME``."""
     path = run_dir / SOCKET_NAME
-    line = [sys.executable, SIMULATOR, path, "--machines", count // arguments.seats, "--seats", arguments.seats]
-    line += ["--round-trip", arguments.round_trip, "--game", arguments.game]
-    line += ["--games-per-second", arguments.games_per_second]
+    options = {
+        "machines": count // arguments.seats,
+        "seats": arguments.seats,
+        "round_trip": arguments.round_trip,
+        "games_per_second": arguments.games_per_second,
+        "game_name": arguments.game,
+    }
     with (run_dir / OFFERED_NAME).open("w") as output:
-        simulator = subprocess.Popen([*map(str, line)], stdout=output)
+        simulator = subprocess.Popen([sys.executable, SIMULATOR, path, json.dumps(options)], stdout=output)
     try:
         while not path.exists():
             time.sleep(WAIT_SECONDS)
@@ -175,7 +154,7 @@ def simulated_machines(run_dir: Path, arguments: argparse.Namespace, count: int)
 
 
 @contextmanager
-def measuring_coach(
+def open_measuring_coach(
     arguments: argparse.Namespace, settings: Settings, count: int, run_dir: Path
 ) -> Iterator[tuple[MeasuringCoach, "subprocess.Popen[bytes]"]]:
     """Yield a Coach with ``count`` simulated workers, which has not begun, and their process; then end the run."""
@@ -185,7 +164,7 @@ def measuring_coach(
     def make_backend(game: Game, run_id: str) -> FleetClient:
         return open_fleet(run_dir, arguments, settings, game, run_id)
 
-    with simulated_machines(run_dir, arguments, count) as simulator:
+    with start_machines(run_dir, arguments, count) as simulator:
         coach = open_coach(run_dir, settings, make_backend=make_backend, observers=())
         coach.__class__ = MeasuringCoach
         assert isinstance(coach, MeasuringCoach)
@@ -196,17 +175,17 @@ def measuring_coach(
             simulator.wait(LAST_SECONDS)
 
 
-def measure_load(arguments: argparse.Namespace, count: int, run_dir: Path) -> LoadResult:
-    """Measure one Coach with ``count`` workers."""
-    with measuring_coach(arguments, settings_for(arguments, count), count, run_dir) as (coach, simulator):
-        figures = measured_figures(coach, seconds=arguments.seconds, count=count, simulator=simulator)
-    return with_ledger(run_dir, figures, count)
+def measure_load(arguments: argparse.Namespace, count: int, run_dir: Path) -> dict[str, Any]:
+    """Measure one Coach with ``count`` workers, and return the figures by column."""
+    with open_measuring_coach(arguments, make_settings(arguments, count), count, run_dir) as (coach, simulator):
+        since, until, figures = measure_processes(coach, seconds=arguments.seconds, count=count, simulator=simulator)
+    return {"workers": count, **compare_with_ledger(run_dir, since, until), **figures}
 
 
-def measured_figures(
+def measure_processes(
     coach: MeasuringCoach, *, seconds: float, count: int, simulator: "subprocess.Popen[bytes]"
-) -> dict[str, float]:
-    """Poll repeatedly, as a Coach does that waits for games, and return the figures."""
+) -> tuple[float, float, dict[str, Any]]:
+    """Poll repeatedly, as a Coach does that waits for games; return the beginning, the end and the figures."""
     begun = time.monotonic()
     coach.start()
     fleet = coach.backend
@@ -236,22 +215,18 @@ def measured_figures(
         polls.append(poll())
         watch.look()
     took, cpu = time.monotonic() - then, time.process_time() - cpu - watch.cpu
-    return {
-        "since": since,
-        "until": time.time(),
-        "cpu": cpu / took,
-        "own_cpu": (cpu - (coach.receiving - receiving)) / took,
-        "fleet_cpu": (processor_seconds(fleet.process_id) - fleet_cpu) / took,
-        "machines_cpu": (processor_seconds(simulator.pid) - machines_cpu) / took,
-        "poll": statistics.median(polls),
-        "poll_max": max(polls),
-        "age_min": min(watch.ages),
-        "age_max": max(watch.ages),
+    figures = {
+        "Coach, %": 100 * cpu / took,
+        "own, %": 100 * (cpu - (coach.receiving - receiving)) / took,
+        "fleet, %": 100 * (processor_seconds(fleet.process_id) - fleet_cpu) / took,
+        "machines, %": 100 * (processor_seconds(simulator.pid) - machines_cpu) / took,
+        "poll, ms": (1e3 * median(polls), 1e3 * max(polls)),
+        "age, s": (min(watch.ages), max(watch.ages)),
         "lost": watch.lost,
-        "memory": memory_of(os.getpid()),
-        "fleet_memory": memory_of(fleet.process_id),
-        "start": start,
+        "MB": (read_memory(os.getpid()) / 1e6, read_memory(fleet.process_id) / 1e6),
+        "start, s": start,
     }
+    return since, time.time(), figures
 
 
 class Watch:
@@ -290,19 +265,18 @@ class Watch:
         self.cpu += time.process_time() - before
 
 
-def memory_of(process: int | None) -> int:
+def read_memory(process: int | None) -> int:
     """Return the resident memory of a process in bytes."""
     status = dict(line.split(":", 1) for line in Path(f"/proc/{process}/status").read_text().splitlines())
     return int(status["VmRSS"].split()[0]) * 1024
 
 
-def with_ledger(run_dir: Path, figures: dict[str, float], count: int) -> LoadResult:
-    """Combine the measured figures with the workers' and the ledger's records.
+def compare_with_ledger(run_dir: Path, since: float, until: float) -> dict[str, Any]:
+    """Return the figures that the workers' and the ledger's records tell about a time.
 
     Raises:
-        SystemExit: a game in the ledger was not delivered, or is there twice, or few batches came.
+        SystemExit: a game in the ledger was not delivered, or is there twice, or not all or few batches came.
     """
-    since, until = figures.pop("since"), figures.pop("until")
     offered = [json.loads(line) for line in (run_dir / OFFERED_NAME).read_text().splitlines()]
     ledger = sqlite3.connect(run_dir / LEDGER_NAME)
     received: dict[str, float] = dict(ledger.execute("SELECT id, time FROM batches WHERE state = 'received'"))
@@ -311,6 +285,8 @@ def with_ledger(run_dir: Path, figures: dict[str, float], count: int) -> LoadRes
     delivered = {name: games for name, _, games in offered}
     if not received.keys() <= delivered.keys() or total != sum(delivered[name] for name in received):
         raise SystemExit(f"of {sum(delivered.values())} games delivered, {total} are in the ledger")
+    if missing := len(delivered.keys() - received.keys()):
+        raise SystemExit(f"{missing} batches had not come when the run ended")
     seconds = until - since
     times = {name: received.get(name, math.inf) for name in delivered}
     latencies = [times[name] - when for name, when, _ in offered if since <= times[name] < until]
@@ -318,91 +294,45 @@ def with_ledger(run_dir: Path, figures: dict[str, float], count: int) -> LoadRes
         raise SystemExit(
             f"only {len(latencies)} batches came in {seconds:.0f} s: measure for longer, or choose a smaller --flush"
         )
-    taken = sum(games for name, _, games in offered if since <= times[name] < until)
-    return LoadResult(
-        workers=count,
-        offered=sum(games for _, when, games in offered if since <= when < until) / seconds,
-        taken=taken / seconds,
-        behind=sum(games for name, when, games in offered if when < until <= times[name]),
-        latency=statistics.median(latencies),
-        latency_95=statistics.quantiles(latencies, n=20)[-1],
-        missing=len(delivered.keys() - received.keys()),
-        **figures,  # type: ignore[arg-type]
-    )
+    return {
+        "offered, games/s": sum(games for _, when, games in offered if since <= when < until) / seconds,
+        "taken": sum(games for name, _, games in offered if since <= times[name] < until) / seconds,
+        "behind": sum(games for name, when, games in offered if when < until <= times[name]),
+        "latency, s": (median(latencies), quantiles(latencies, n=20)[-1]),
+    }
 
 
-TABLE_HEAD = (
-    "workers  offered    taken behind  latency s   Coach %  fleet machines  poll ms     age s   lost memory MB  start\n"
-    "         games/s  games/s  games median 95 %  all   own    %      %  median   max  min   max     Coach fleet    s"
-)
-
-
-def row(result: LoadResult) -> str:
-    """Return a line of the table."""
-    return (
-        f"{result.workers:7d}{result.offered:9.1f}{result.taken:9.1f}{result.behind:7d} "
-        f"{result.latency:6.2f}{result.latency_95:5.2f}{100 * result.cpu:5.1f}{100 * result.own_cpu:6.2f}"
-        f"{100 * result.fleet_cpu:6.1f}{100 * result.machines_cpu:7.1f}{result.poll * 1e3:8.1f}"
-        f"{result.poll_max * 1e3:6.0f}{result.age_min:5.1f}{result.age_max:6.1f}{result.lost:6d}"
-        f"{result.memory / 1e6:7.0f}{result.fleet_memory / 1e6:6.0f}{result.start:6.1f}"
-    )
+def measure_apart(count: int) -> dict[str, Any]:
+    """Measure one Coach by the same command line in a process of its own."""
+    with tempfile.TemporaryDirectory() as run_dir:
+        line = [sys.executable, *sys.argv, "--workers", str(count), ONE, run_dir]
+        found: dict[str, Any] = json.loads(subprocess.run(line, check=True, stdout=subprocess.PIPE).stdout)
+    return found
 
 
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument(
-        "--workers",
-        type=whole(),
-        nargs="+",
-        default=[1, 10, 100, 500],
-        help="numbers of workers, measured one after the other",
-    )
-    parser.add_argument("--seats", type=whole(), default=1, help="workers on each machine")
-    parser.add_argument(
-        "--round-trip", type=number(least=0), default=0.0, help="seconds that each call to a machine takes"
-    )
-    parser.add_argument("--games-per-second", type=number(above=0), default=100.0, help="of all workers together")
-    parser.add_argument(
-        "--seconds", type=number(above=0), default=20.0, help="measuring time for each number of workers"
-    )
-    parser.add_argument("--batch", type=whole(), default=100, help="games in a file, at most (distributed.batch_size)")
-    parser.add_argument(
-        "--flush",
-        type=number(above=0),
-        default=30.0,
-        help="seconds that a game waits for its file to fill (self_play.flush_seconds)",
-    )
-    parser.add_argument(
-        "--game", choices=sorted(SIMULATED_GAMES), default="go", help="the game of the records; go is 9x9"
-    )
-    parser.add_argument("--one", type=Path, help=argparse.SUPPRESS)  # a Coach's process: its folder
-    arguments = parser.parse_args()
+    parser = Parser(__doc__)
+    parser.option("--workers", whole(), (1, 10, 100, 500), quick=(4,), help="numbers of them, one after the other")
+    parser.option("--seats", whole(), 1, help="workers on each machine")
+    parser.option("--round-trip", number(least=0), 0.0, help="seconds that each call to a machine takes")
+    parser.option("--games-per-second", number(above=0), 100.0, quick=20.0, help="of all workers together")
+    parser.option("--seconds", number(above=0), 20.0, quick=5.0, help="measuring time for each number of workers")
+    parser.option("--batch", whole(), 100, quick=10, help="games in a file, at most (distributed.batch_size)")
+    parser.option("--flush", number(above=0), 30.0, quick=1.0, help="seconds that a game waits for its file to fill")
+    parser.option("--game", SIMULATED_GAMES, "go", help="of the records; Go is 9x9")
+    parser.add_argument(ONE, type=Path, help=argparse.SUPPRESS)
+    arguments = parser.parse()
     if arguments.one:
-        result = measure_load(arguments, arguments.workers[0], arguments.one)
-        print(row(result), flush=True)
-        if result.missing:
-            raise SystemExit(f"{result.missing} batches had not come when the run ended")
+        print(json.dumps(measure_load(arguments, arguments.workers[0], arguments.one)))
         return
-    cores = len(os.sched_getaffinity(0))
-    game = f"{arguments.game} {SIMULATED_GAMES[arguments.game]}"
-    print(f"{game}, {cores} cores for the Coach, the fleet and the simulated machines")
-    print(TABLE_HEAD, flush=True)
-    given = [
-        "--games-per-second",
-        arguments.games_per_second,
-        "--seconds",
-        arguments.seconds,
-        "--batch",
-        arguments.batch,
-    ]
-    given += ["--flush", arguments.flush, "--game", arguments.game]
-    given += ["--seats", arguments.seats, "--round-trip", arguments.round_trip]
-    for count in arguments.workers:
-        with tempfile.TemporaryDirectory() as run_dir:
-            subprocess.run(
-                [sys.executable, __file__, *map(str, given), "--workers", str(count), "--one", run_dir], check=True
-            )
+    machines = f"{arguments.seats} workers a machine, {arguments.round_trip:g} s away"
+    with Report(arguments) as report:
+        table = None
+        for count in arguments.workers:
+            found = measure_apart(count)
+            table = table or report.table(f"Games of {arguments.game}, {machines}", *found)
+            table.add(*(tuple(cell) if isinstance(cell, list) else cell for cell in found.values()))
 
 
 if __name__ == "__main__":

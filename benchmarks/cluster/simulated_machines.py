@@ -1,18 +1,14 @@
 """Simulate all machines and workers of ``benchmarks/cluster/coach_load.py``, which starts this program, in one process.
 
-    python benchmarks/cluster/simulated_machines.py SOCKET --machines 100 --seats 16 --round-trip 0.1
-        --games-per-second 100 --game go
-
-The fleet's process connects to SOCKET, a Unix socket, in place of SSH: one connection for the agent of each machine,
-and one for its files. Both speak the frames of the real agent (``keima/cluster/agent/serve.py``), and every answer is
-sent --round-trip seconds after its request. The folders of all workers are in memory, since real files and a real agent
-for each of a hundred machines would need more processor time than the fleet that is measured. A worker writes a
-heartbeat once a second, with the time, in milliseconds since 1970, instead of a number of evaluations. Nothing is
-played: prepared games are delivered at the given rate, up to the number granted. One line is printed per batch: its
-name, the time, and its number of games.
+The arguments are a Unix socket, and those of ``run_machines`` as JSON. The fleet's process connects to the socket in
+place of SSH: one connection for the agent of each machine, and one for its files. Both speak the frames of the real
+agent (``keima/cluster/agent/serve.py``), and every answer is sent a round trip after its request. The folders of all
+workers are in memory, since real files and a real agent for each of a hundred machines would need more processor time
+than the fleet that is measured. A worker writes a heartbeat once a second, with the time, in milliseconds since 1970,
+instead of a number of evaluations. Nothing is played: prepared games are delivered at the given rate, up to the number
+granted. One line is printed per batch: its name, the time, and its number of games.
 """
 
-import argparse
 import heapq
 import itertools
 import json
@@ -34,7 +30,6 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from benchmarks.cluster.simulated_fleet import STOP_FILE, machine_name, worker_names
 from keima.cluster.agent.packing import remote_program
 from keima.cluster.agent.serve import DIGITS
-from keima.config.flags import number, whole
 from keima.data.records import GameRecord, encode
 from keima.games import Game, load_game
 from keima.worker.batching import make_batch
@@ -332,9 +327,19 @@ class Server:
 
 
 def run_machines(
-    path: Path, *, machines: int, seats: int, round_trip: float, games_per_second: float, game: Game
+    path: Path, *, machines: int, seats: int, round_trip: float, games_per_second: float, game_name: str
 ) -> None:
-    """Run all workers until all have been stopped; print a line for each delivered batch."""
+    """Run all workers until all have been stopped; print a line for each delivered batch.
+
+    Args:
+        path: of the socket.
+        machines: their number.
+        seats: workers on each machine.
+        round_trip: seconds until each answer.
+        games_per_second: of all workers together.
+        game_name: what is played.
+    """
+    game = load_game(game_name, **SIMULATED_GAMES[game_name])
     ready = synthetic_batch(game, games=READY_GAMES, num_simulations=64, full_share=0.25)
     games = [ready.game_record(index) for index in range(READY_GAMES)]
     shares = np.random.default_rng(1).random((machines * seats, 2))
@@ -359,26 +364,5 @@ def run_machines(
             workers[index].step()
 
 
-def main() -> None:
-    """Run all machines."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("socket", type=Path)
-    parser.add_argument("--machines", type=whole(), default=1)
-    parser.add_argument("--seats", type=whole(), default=1, help="workers on each machine")
-    parser.add_argument("--round-trip", type=number(least=0), default=0.0, help="seconds until each answer")
-    parser.add_argument("--games-per-second", type=number(above=0), default=100.0, help="of all workers together")
-    parser.add_argument("--game", choices=sorted(SIMULATED_GAMES), default="go")
-    arguments = parser.parse_args()
-    game = load_game(arguments.game, **SIMULATED_GAMES[arguments.game])
-    run_machines(
-        arguments.socket,
-        machines=arguments.machines,
-        seats=arguments.seats,
-        round_trip=arguments.round_trip,
-        games_per_second=arguments.games_per_second,
-        game=game,
-    )
-
-
 if __name__ == "__main__":
-    main()
+    run_machines(Path(sys.argv[1]), **json.loads(sys.argv[2]))

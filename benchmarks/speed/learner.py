@@ -1,149 +1,133 @@
-"""Measure ``Learner.train`` against a bare loop of forward, backward and optimizer step.
+"""Measure the learner against a bare loop of forward, backward and optimizer step.
 
-    python benchmarks/speed/learner.py [--rounds 20] [--game go] [--channels 96] [--batch-size 128] [--optimizer muon]
+    python benchmarks/speed/learner.py [--game go] [--channels 96] [--batch 128] [--optimizer muon]
+    python benchmarks/speed/learner.py --big [--threads 2] [--batch 64]      20x256 on chess planes, in two number types
 
 The learner samples positions from a replay window, replays games and applies symmetries, averages weights, and clips
-and checks each step. The bare loop does none of this; it uses tensors sampled in advance. Both alternate, and the
-median of the rounds' time ratios is reported: 1 means that everything around the network costs nothing. A second bare
-loop convolves directly; it differs where a processor learns in float32 (keima/networks/kernels/winograd.py). Times are
-processor times, so other programs matter less.
+and checks each step; the big one (``keima big-learner``) reads its games from a file. The bare loop does none of this;
+it uses tensors sampled in advance. A ratio of 1 means that everything around the network costs nothing. "drawing" is
+the share of the learner's time in which it draws positions.
 """
 
 import argparse
-import statistics
+import itertools
 import sys
-import time
+import tempfile
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from unittest.mock import patch
+from statistics import median
+from typing import Any
 
-import numpy as np
 import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from benchmarks.speed.evaluator import MEASURED_NETWORKS
+from benchmarks.harness import Parser, Report, Table, divide_rounds, take_turns, time_call
+from benchmarks.speed.evaluator import NETWORKS
 from keima.config.flags import whole
-from keima.data.records import FULL_SEARCH, GameBatch
-from keima.games import Game, load_game
+from keima.data.records import encode
+from keima.games import load_game
+from keima.learning.feed import EpochFeed
 from keima.learning.learner import Learner, TensorBatch, to_tensors
 from keima.networks.network import build_network
+from keima.replay.epochs import Epochs
 from keima.replay.window import ReplayWindow
+from tests.synthetic import synthetic_batch
 
-ROUND_STEPS = 2
-
-
-def random_games(game: Game, count: int) -> GameBatch:
-    """Games of random moves, with the move played as the policy target."""
-    rng = np.random.default_rng(1)
-    lengths, returns = [], []
-    actions: list[int] = []
-    for _ in range(count):
-        state, before = game.initial_state(), len(actions)
-        while not game.terminal(state):
-            actions.append(int(rng.choice(game.legal_actions(state))))
-            game.play(state, actions[-1])
-        lengths.append(len(actions) - before)
-        returns.append(game.returns(state))
-    positions = len(actions)
-    return GameBatch(
-        batch_id="random",
-        run_id="random",
-        worker="random",
-        game=game.name,
-        options=game.options,
-        rules_version=game.rules_version,
-        first_game=0,
-        lengths=np.array(lengths, np.int32),
-        returns=np.array(returns, np.float32),
-        first_model=np.zeros(count, np.int32),
-        last_model=np.zeros(count, np.int32),
-        seeds=np.zeros(count, np.uint64),
-        resigned=np.zeros(count, np.uint8),
-        actions=np.array(actions, np.int32),
-        root_values=np.zeros(positions, np.float32),
-        flags=np.full(positions, FULL_SEARCH, np.uint8),
-        surprise=np.ones(positions, np.float32),
-        policy_sizes=np.ones(positions, np.int32),
-        policy_actions=np.array(actions, np.int32),
-        policy_weights=np.ones(positions, np.uint16),
-    )
+STEPS = 2  # of a turn; the big learner takes one
+GAMES, BIG_GAMES = 100, 40  # enough positions for every step
 
 
-def bare_steps(
-    learner: Learner, batch: TensorBatch, optimizer: torch.optim.Optimizer, steps: int = ROUND_STEPS
-) -> float:
-    """Seconds of ``steps`` bare steps: forward, backward, optimizer."""
-    started = time.process_time()
+def bare_steps(learner: Learner, batch: TensorBatch, steps: int) -> None:
+    """Take steps without anything around them."""
     for _ in range(steps):
         with learner.update_step.autocast:
             loss = learner.losses(batch).loss
         loss.backward()
-        optimizer.step()
-        optimizer.zero_grad(set_to_none=True)
-    return time.process_time() - started
+        learner.optimizer.step()
+        learner.optimizer.zero_grad(set_to_none=True)
 
 
-def learner_steps(learner: Learner, window: ReplayWindow, seed: int) -> float:
-    """Seconds of ``ROUND_STEPS`` steps of the learner."""
-    started = time.process_time()
-    learner.train(window, ROUND_STEPS, seed)
-    return time.process_time() - started
+def add_row(
+    table: Table, name: str, learner: Learner, batch: TensorBatch, *ways: Callable[[], object], steps: int, rounds: int
+) -> None:
+    """Let the learner's steps, bare ones on a batch, and the drawing of positions take turns, and print the figures.
+
+    Args:
+        ways: the learner's steps, and the drawing for them if that can be measured.
+        steps: of a turn.
+        rounds: turns of each.
+    """
+    turns: list[Callable[[], object]] = [ways[0], partial(bare_steps, learner, batch, steps), *ways[1:]]
+    for turn in turns:
+        turn()
+    ours, bare, *drawing = take_turns([partial(time_call, turn) for turn in turns], rounds)
+    samples = torch.get_num_threads() * steps * learner.batch_size  # the processor's seconds of all threads count
+    share = divide_rounds(drawing[0], ours).middle if drawing else None
+    table.add(name, samples / median(ours), samples / median(bare), divide_rounds(bare, ours), share)
 
 
-def drawing_steps(learner: Learner, window: ReplayWindow, seed: int) -> float:
-    """Seconds of sampling the batches of ``ROUND_STEPS`` steps."""
-    started = time.process_time()
-    for step in range(ROUND_STEPS):
-        to_tensors(window.sample(learner.batch_size, seed + step), learner.device)
-    return time.process_time() - started
+def measure_small(table: Table, arguments: argparse.Namespace) -> None:
+    """Measure a learner that samples from a window."""
+    options, shape = NETWORKS[arguments.game]
+    game, shape = load_game(arguments.game, **options), {**shape, "channels": arguments.channels}
+    window = ReplayWindow(game, capacity_positions=10**6)
+    window.add(synthetic_batch(game, games=GAMES))
+    size, seeds = arguments.batch or 256, itertools.count()
+    learner = Learner(build_network(game, **shape), device="cpu", batch_size=size, optimizer=arguments.optimizer)
+
+    def draw() -> None:
+        for _ in range(STEPS):
+            to_tensors(window.sample(size, next(seeds)), learner.device)
+
+    batch = to_tensors(window.sample(size, 0), learner.device)
+    name = f"{game.name} {shape['blocks']}x{shape['channels']}, batch {size}"
+    train = partial(learner.train, window, STEPS, 0)
+    add_row(table, name, learner, batch, train, draw, steps=STEPS, rounds=arguments.rounds)
+
+
+def measure_big(table: Table, arguments: argparse.Namespace, folder: Path, *, mixed_precision: bool) -> None:
+    """Measure the big learner in one number type."""
+    game, size = load_game("chess"), arguments.batch or 64
+    path = folder / "random.games"
+    path.write_bytes(encode(synthetic_batch(game, games=BIG_GAMES)))
+    shape: dict[str, Any] = {"blocks": 2, "channels": 32} if arguments.quick else {"blocks": 20, "channels": 256}
+    learner = Learner(
+        build_network(game, **shape), device="cpu", batch_size=size, mixed_precision=mixed_precision, norm_batch=256
+    )
+    epochs = Epochs(game=game, files=[(path, path.stat().st_size)], batch_size=size, seed=1)
+    feed = EpochFeed(epochs, rows=learner.ranks.rows)
+    batches = feed.batches(0)
+    batch = to_tensors(next(batches).batch(), learner.device)
+
+    def train() -> None:
+        learner.train(feed, 1, 0, batch_size=next(batches).total)
+
+    kind = str(learner.update_step.dtype).removeprefix("torch.")
+    name = f"chess {shape['blocks']}x{shape['channels']}, {kind}, batch {size}"
+    add_row(table, name, learner, batch, train, steps=1, rounds=arguments.rounds)
 
 
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description="Compare the learner with a bare training loop.")
-    parser.add_argument("--rounds", type=whole(), default=20)
-    parser.add_argument("--game", choices=sorted(MEASURED_NETWORKS), default="go")
-    parser.add_argument("--channels", type=whole(), default=64)
-    parser.add_argument("--batch-size", type=whole(), default=256)
-    parser.add_argument("--optimizer", choices=("adamw", "muon", "sgd"), default="adamw")
-    arguments = parser.parse_args()
-    torch.set_num_threads(1)
+    parser = Parser(__doc__, rounds=20)
+    parser.option("--game", NETWORKS, "go", help="what the network plays")
+    parser.option("--channels", whole(), 64, quick=16, help="of the network")
+    parser.add_argument("--batch", type=whole(), help="positions in a step (default: 256, and 64 of the big learner)")
+    parser.option("--optimizer", ("adamw", "muon", "sgd"), "adamw", help="of the small learner")
+    parser.add_argument("--big", action="store_true", help="measure the big learner; three rounds are enough")
+    parser.option("--threads", whole(), 1, help="of PyTorch")
+    arguments = parser.parse()
+    torch.set_num_threads(arguments.threads)
     torch.manual_seed(1)
-    options, shape = MEASURED_NETWORKS[arguments.game]
-    game = load_game(arguments.game, **options)
-    window = ReplayWindow(game, capacity_positions=10**6)
-    window.add(random_games(game, 100))
-    shape = {**shape, "channels": arguments.channels}
-    learner = Learner(
-        build_network(game, **shape), device="cpu", batch_size=arguments.batch_size, optimizer=arguments.optimizer
-    )
-    batch = to_tensors(window.sample(learner.batch_size, 1), learner.device)
-    learner.train(window, 1, 0)
-    bare_steps(learner, batch, learner.optimizer)
-    bare, ours, drawing, direct = [], [], [], []
-    for number in range(arguments.rounds):
-        if number % 2:  # the order alternates, because caches and processor may be in another state for the second
-            bare.append(bare_steps(learner, batch, learner.optimizer))
-        ours.append(learner_steps(learner, window, number))
-        if number % 2 == 0:
-            bare.append(bare_steps(learner, batch, learner.optimizer))
-        drawing.append(drawing_steps(learner, window, number))
-        with patch("keima.networks.kernels.winograd.pays", return_value=False):
-            direct.append(bare_steps(learner, batch, learner.optimizer))
-    samples = ROUND_STEPS * learner.batch_size
-    print(
-        f"{game.name} {options}, {shape['blocks']} blocks x {shape['channels']} channels, batch "
-        f"{learner.batch_size}, {arguments.optimizer}, 1 thread"
-    )
-    print(
-        f"bare loop {samples / statistics.median(bare):,.0f} samples/s, learner "
-        f"{samples / statistics.median(ours):,.0f} samples/s"
-    )
-    ratio = statistics.median(slow / fast for slow, fast in zip(bare, ours, strict=True))
-    share = statistics.median(part / whole for part, whole in zip(drawing, ours, strict=True))
-    print(f"learner / bare loop {ratio:.3f}; drawing positions takes {share:.1%} of the learner's time")
-    faster = statistics.median(slow / fast for slow, fast in zip(direct, bare, strict=True))
-    print(f"bare loop / bare loop with direct convolutions {faster:.3f}")
+    with Report(arguments) as report, tempfile.TemporaryDirectory() as folder:
+        title = f"{arguments.threads} threads: samples/s of undisturbed cores"
+        table = report.table(title, "network", "learner", "bare loop", "ratio", "drawing")
+        if not arguments.big:
+            measure_small(table, arguments)
+        for mixed_precision in (False, True) if arguments.big else ():
+            measure_big(table, arguments, Path(folder), mixed_precision=mixed_precision)
 
 
 if __name__ == "__main__":

@@ -1,67 +1,54 @@
-#!/usr/bin/env python3
 """Measure the matches of an evaluation: one after the other, side by side, and with remembered evaluations.
 
     python benchmarks/speed/matches.py [--pairs 8] [--simulations 64]
 
-An untrained 4x64 network plays Connect Four against a random player and against two others of its kind, with the
-quickstart's search on one core. Network calls, positions per call, and processor seconds; "of first" compares these
-with the first row. The games are the same in every row.
+An untrained network of the quickstart plays Connect Four against a random player and against two others of its kind,
+with the quickstart's search on one core. The games are the same in every row.
 """
 
-import argparse
-import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from statistics import median
 
-import numpy as np
 import torch
 
 ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT))
+
+from benchmarks.harness import Parser, Report, divide_rounds, take_turns, time_call
+from benchmarks.speed.self_play import TimedEvaluator
 from keima.base.steps import complete
 from keima.config.flags import whole
 from keima.config.load import load_settings
 from keima.config.schema import Settings
-from keima.evaluation.match import Fixture, MatchResult, Player, RandomPlayer, SearchPlayer, openings
+from keima.evaluation.match import Fixture, Player, RandomPlayer, SearchPlayer, openings
 from keima.evaluation.match_worker import TREES, cache_positions, fixture_steps, match_search_settings
 from keima.games import Game, load_game
-from keima.games.game import Planes
 from keima.networks.inference.evaluator import Evaluator
 from keima.networks.network import build_network
 from keima.search.move_search import Search
 
-OPENING_PLIES, SEED, OPPONENTS = 4, 1, 2
+OPENING_PLIES, SEED, NETWORKS = 4, 1, 3
 
 
-class CountedEvaluator:
-    """An evaluator that counts calls and positions."""
-
-    def __init__(self, evaluator: Evaluator) -> None:
-        self._evaluator = evaluator
-        self.calls = self.positions = 0
-
-    def __call__(self, observations: Planes) -> tuple[np.ndarray, np.ndarray]:
-        """Evaluate."""
-        self.calls += 1
-        self.positions += len(observations)
-        return self._evaluator(observations)
+WAYS = {  # name -> whether all play together, and whether evaluations are remembered
+    "one after the other": (False, False),
+    "side by side": (True, False),
+    "side by side, remembering": (True, True),
+}
 
 
-@dataclass(frozen=True)
-class Matches:
-    """The fixtures of an evaluation, and the evaluators of its networks."""
-
-    fixtures: list[Fixture]
-    evaluators: list[CountedEvaluator]
-
-
-def make_matches(game: Game, settings: Settings, *, pairs: int, simulations: int, cached: bool) -> Matches:
-    """Fixtures of a network with a random player and with other networks."""
-    evaluators, players = list[CountedEvaluator](), list[Player]()
-    for number in range(1 + OPPONENTS):
+def make_fixtures(
+    game: Game, settings: Settings, *, pairs: int, simulations: int, cached: bool
+) -> tuple[list[Fixture], list[TimedEvaluator]]:
+    """Return fixtures of a network with a random player and with other networks, and their evaluators."""
+    evaluators, players = list[TimedEvaluator](), list[Player]()
+    for number in range(NETWORKS):
         torch.manual_seed(number)
         network = build_network(game, **settings.network.arguments())
-        evaluators.append(CountedEvaluator(Evaluator(network, game, device="cpu", max_batch=TREES)))
+        evaluators.append(TimedEvaluator(Evaluator(network, game, device="cpu", max_batch=TREES)))
         search = Search(
             game,
             evaluators[-1],
@@ -74,39 +61,43 @@ def make_matches(game: Game, settings: Settings, *, pairs: int, simulations: int
     starts = openings(game, 2 * pairs, OPENING_PLIES, SEED)
     fixtures = [Fixture(first=players[0], second=RandomPlayer(game, SEED), starts=starts)]
     fixtures += [Fixture(first=players[0], second=player, starts=starts[:pairs]) for player in players[1:]]
-    return Matches(fixtures, evaluators)
+    return fixtures, evaluators
 
 
-def played(game: Game, parts: Sequence[Sequence[Fixture]]) -> list[MatchResult]:
-    """The results of fixtures, of which those of a part are played side by side."""
-    return [result for part in parts for result in complete(fixture_steps(game, part))]
+def play_matches(
+    game: Game, way: str, make: Callable[..., tuple[list[Fixture], list[TimedEvaluator]]]
+) -> tuple[float, ...]:
+    """Play all matches, and return the seconds, the network's calls, and the positions in a call."""
+    together, cached = WAYS[way]
+    fixtures, evaluators = make(cached=cached)
+
+    def play_all() -> None:
+        for part in [fixtures] if together else [[fixture] for fixture in fixtures]:
+            complete(fixture_steps(game, part))
+
+    seconds = time_call(play_all)
+    calls = sum(evaluator.calls for evaluator in evaluators)
+    return seconds, calls, sum(evaluator.positions for evaluator in evaluators) / calls
 
 
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--pairs", type=whole(), default=8, help="against each network; twice as many against random")
-    parser.add_argument("--simulations", type=whole(2), default=64, help="per move (default: 64)")
-    arguments = parser.parse_args()
+    parser = Parser(__doc__, rounds=3)
+    parser.option("--pairs", whole(), 8, quick=2, help="against each network; twice as many against random")
+    parser.option("--simulations", whole(2), 64, quick=8, help="of a move")
+    arguments = parser.parse()
     torch.set_num_threads(1)
     game, settings = load_game("connect_four"), load_settings(ROOT / "configs" / "quickstart.yaml")
-    shape = {"pairs": arguments.pairs, "simulations": arguments.simulations}
-    played(game, [make_matches(game, settings, pairs=1, simulations=2, cached=True).fixtures])  # compiles
-    print(f"{'matches':34} {'calls':>7} {'positions/call':>14} {'processor s':>12} {'of first':>9}")
-    first = 0.0
-    for name, together, cached in (
-        ("one after the other", False, False),
-        ("side by side", True, False),
-        ("side by side, remembering", True, True),
-    ):
-        matches = make_matches(game, settings, **shape, cached=cached)
-        began = time.process_time()
-        played(game, [matches.fixtures] if together else [[fixture] for fixture in matches.fixtures])
-        seconds = time.process_time() - began
-        first = first or seconds
-        calls = sum(evaluator.calls for evaluator in matches.evaluators)
-        positions = sum(evaluator.positions for evaluator in matches.evaluators)
-        print(f"{name:34} {calls:7,} {positions / calls:14.1f} {seconds:12.2f} {seconds / first:9.2f}", flush=True)
+    make = partial(make_fixtures, game, settings, simulations=arguments.simulations)
+    with Report(arguments) as report:
+        play_matches(game, "side by side, remembering", partial(make, pairs=1))  # compiles
+        turns = [partial(play_matches, game, way, partial(make, pairs=arguments.pairs)) for way in WAYS]
+        found = take_turns(turns, arguments.rounds)
+        seconds = [[each[0] for each in rounds] for rounds in found]
+        title = "Matches of an evaluation, on one core"
+        table = report.table(title, "matches", "calls", "positions/call", "processor s", "of the first")
+        for way, rounds, taken in zip(WAYS, found, seconds, strict=True):
+            table.add(way, *rounds[0][1:], median(taken), divide_rounds(taken, seconds[0]))
 
 
 if __name__ == "__main__":

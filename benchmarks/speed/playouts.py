@@ -1,41 +1,36 @@
-"""How fast Monte-Carlo tree search with random playouts is, against OpenSpiel's.
+"""Measure how fast Monte-Carlo tree search with random playouts is, against OpenSpiel's in C++.
 
     python benchmarks/speed/playouts.py [--games go9 connect_four] [--playouts 1000] [--seconds 1] [--rounds 5]
 
-The opponent ``mcts:PLAYOUTS`` of scripts/benchmark.py chooses a move in positions of random games, always the same
-ones. OpenSpiel's MCTSBot in C++, with one random rollout per simulation and without proofs, chooses one in the same
-positions. Both are UCT with the same constant, which is twice as large for OpenSpiel's values from -1 to 1, and build a
-new tree for each move. They take turns, times are of the processor, and figures are medians over the rounds.
-
-The rules of the games differ in one point, see rules.py.
+The player ``mcts:PLAYOUTS`` of ``keima match`` chooses a move in positions of random games, always the same ones.
+OpenSpiel's MCTSBot, with one random rollout per simulation and without proofs, chooses one in the same positions. Both
+are UCT with the same constant, which is twice as large for OpenSpiel's values from -1 to 1, and build a new tree for
+each move. The rules of the games differ in one point, see rules.py.
 """
 
-import argparse
-import statistics
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from benchmarks.speed.rules import CONTESTS, Contest, pyspiel_if_installed
-from keima.config.flags import number, whole
-from keima.games import Game, load_game
+from benchmarks.harness import Parser, Report, Way, divide_rounds, import_if_installed, measure_rates
+from benchmarks.speed.rules import CONTESTS
+from keima.config.flags import whole
+from keima.games import Game
 from keima.search.baselines.uct import EXPLORATION, UctPlayer
 
 GAMES = ("tic_tac_toe", "connect_four", "go9")
 POSITIONS = 16
 MEMORY_MIB = 1000  # that OpenSpiel's tree may take: it is never full
 
-Choose = Callable[[list[int]], None]  # a move after these moves
 
-
-def games_so_far(game: Game) -> list[list[int]]:
-    """The moves of random games up to a random position that is not the end."""
+def draw_positions(game: Game) -> list[list[int]]:
+    """Return the moves of random games up to a random position that is not the end."""
     random, found = np.random.default_rng(1), list[list[int]]()
     while len(found) < POSITIONS:
         state, moves = game.initial_state(), list[int]()
@@ -46,8 +41,8 @@ def games_so_far(game: Game) -> list[list[int]]:
     return found
 
 
-def ours(game: Game, playouts: int) -> Choose:
-    """Our player."""
+def make_our_player(game: Game, playouts: int) -> Callable[[list[int]], None]:
+    """Return our player: it chooses a move after these moves."""
     player = UctPlayer(game, playouts=playouts, seed=1)
 
     def choose(moves: list[int]) -> None:
@@ -59,12 +54,11 @@ def ours(game: Game, playouts: int) -> Choose:
     return choose
 
 
-def openspiel(pyspiel: Any, name: str, playouts: int) -> Choose:
-    """OpenSpiel's player."""
+def make_their_player(pyspiel: Any, name: str, playouts: int) -> Callable[[list[int]], None]:
+    """Return OpenSpiel's player."""
     game = pyspiel.load_game(name)
-    bot = pyspiel.MCTSBot(
-        game, pyspiel.RandomRolloutEvaluator(1, 1), 2 * EXPLORATION, playouts, MEMORY_MIB, False, 1, False
-    )
+    rollout = pyspiel.RandomRolloutEvaluator(1, 1)
+    bot = pyspiel.MCTSBot(game, rollout, 2 * EXPLORATION, playouts, MEMORY_MIB, False, 1, False)
 
     def choose(moves: list[int]) -> None:
         state = game.new_initial_state()
@@ -75,57 +69,35 @@ def openspiel(pyspiel: Any, name: str, playouts: int) -> Choose:
     return choose
 
 
-def playouts_per_second(choose: Choose, positions: list[list[int]], playouts: int, seconds: float) -> float:
-    """Playouts in a second of the processor, over all positions as often as fit."""
-    moves, started = 0, time.process_time()
-    while time.process_time() - started < seconds:
+def choose_in_all(positions: list[list[int]], choose: Callable[[list[int]], None], playouts: int) -> Way:
+    """Return a function that has a move chosen in all positions, and returns the number of playouts."""
+
+    def choose_all() -> float:
         for position in positions:
             choose(position)
-        moves += len(positions)
-    return moves * playouts / (time.process_time() - started)
+        return len(positions) * playouts
 
-
-def compare(contest: Contest, pyspiel: Any, *, playouts: int, seconds: float, rounds: int) -> str:
-    """One line of the table."""
-    game = load_game(contest.name, **contest.options)
-    positions, mine = games_so_far(game), ours(game, playouts)
-    theirs = None if pyspiel is None else openspiel(pyspiel, contest.openspiel, playouts)
-    mine(positions[0])
-    own, other = list[float](), list[float]()
-    for _ in range(rounds):
-        own.append(playouts_per_second(mine, positions, playouts, seconds))
-        if theirs is not None:
-            other.append(playouts_per_second(theirs, positions, playouts, seconds))
-    if not other:
-        return f"{statistics.median(own):11,.0f}"
-    ratio = statistics.median(first / second for first, second in zip(own, other, strict=True))
-    return f"{statistics.median(own):11,.0f} {statistics.median(other):13,.0f} {ratio:7.2f}"
+    return choose_all
 
 
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument(
-        "--games", nargs="+", choices=GAMES, default=list(GAMES), metavar="GAME", help=f"of {', '.join(GAMES)}"
-    )
-    parser.add_argument("--playouts", type=whole(), default=1000, help="for a move (default: 1000)")
-    parser.add_argument(
-        "--seconds", type=number(above=0), default=1.0, help="for each player in each round (default: 1)"
-    )
-    parser.add_argument("--rounds", type=whole(), default=5, help="(default: 5)")
-    arguments = parser.parse_args()
-    pyspiel = pyspiel_if_installed()
-    print("\nPlayouts a second, on one core")
-    print(f"{'game':13} {'ours':>11} {'OpenSpiel C++':>13} {'ratio':>7}")
-    for name in arguments.games:
-        line = compare(
-            CONTESTS[name],
-            pyspiel,
-            playouts=arguments.playouts,
-            seconds=arguments.seconds,
-            rounds=arguments.rounds,
-        )
-        print(f"{name:13} {line}", flush=True)
+    parser = Parser(__doc__, rounds=5, seconds=1.0)
+    parser.option("--games", GAMES, GAMES, help="which of them")
+    parser.option("--playouts", whole(), 1000, quick=50, help="for a move")
+    arguments = parser.parse()
+    pyspiel = import_if_installed("pyspiel", "open_spiel")
+    with Report(arguments) as report:
+        table = report.table("Playouts/s, on one core", "game", "ours", "OpenSpiel C++", "ratio")
+        for name in arguments.games:
+            game = CONTESTS[name].load()
+            positions, players = draw_positions(game), [make_our_player(game, arguments.playouts)]
+            if pyspiel is not None:
+                players.append(make_their_player(pyspiel, CONTESTS[name].openspiel, arguments.playouts))
+            ways = [choose_in_all(positions, player, arguments.playouts) for player in players]
+            mine, *theirs = measure_rates(ways, rounds=arguments.rounds, seconds=arguments.seconds)
+            other = (median(theirs[0]), divide_rounds(mine, theirs[0])) if theirs else (None, None)
+            table.add(name, median(mine), *other)
 
 
 if __name__ == "__main__":

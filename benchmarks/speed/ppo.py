@@ -7,14 +7,14 @@
     python benchmarks/speed/ppo.py --returns             what both earn after the same number of steps
 
 Both step the same compiled market; theirs runs as one vectorized environment without a Python loop over worlds, so the
-market makes no difference. Both alternate. On one core, times are processor times, so other programs matter less. On
-several, ours runs as ranks and theirs as threads, and times are wall times: run nothing else then. With --returns both
-train for the same number of steps from several seeds and then trade, sampling their actions, on the same unseen
-markets. The mean rewards of an episode are compared with 95 % intervals over the seeds.
+market makes no difference. On one core, times are processor times. On several, ours runs as ranks and theirs as
+threads, and times are wall times: run nothing else then. With --returns both train for the same number of steps from
+several seeds and then trade, sampling their actions, on the same unseen markets. The mean rewards of an episode are
+compared with 95 % intervals over the seeds. Without sb3-contrib, only our own figures follow.
 """
 
 import argparse
-import statistics
+import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -23,11 +23,15 @@ from functools import partial
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from pathlib import Path
+from statistics import fmean, median
 from typing import Any
 
 import numpy as np
 import torch
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from benchmarks.harness import Clock, Parser, Ratio, Report, divide_rounds, import_if_installed, take_turns, time_call
 from keima.base.intervals import mean_margin
 from keima.base.random import seed_stream
 from keima.config.flags import whole
@@ -44,12 +48,12 @@ LSTM_SIZES = {"separate": 256, "shared": 128}  # the LSTM's size; the first is R
 NUM_STEPS, MINIBATCHES, PPO_EPOCHS = 128, 8, 10  # its defaults with 8 worlds: minibatches of 128 steps
 RATE = 3e-4
 EPISODE_BARS = 128
-SWEPT = (32, 128, 512, 1024, 2048, 4096)  # worlds
+SWEPT = (32, 128, 512, 1024, 2048, 4096)  # numbers of worlds
 UNSEEN, UNSEEN_SEED = 512, 10**6  # worlds for the returns
 
 
-def markets(count: int, seed: int, *, first: int = 0) -> TradingMarkets:
-    """The worlds of both trainers, numbered from ``first``."""
+def make_markets(count: int, seed: int, *, first: int = 0) -> TradingMarkets:
+    """Make the worlds of both trainers, numbered from ``first``."""
     seeds = [seed_stream(seed, "market", b) for b in range(first, first + count)]
     return TradingMarkets(np.array(seeds, np.uint64), TradingSettings(window=EPISODE_BARS))
 
@@ -61,7 +65,7 @@ class Ours:
         self, kind: str, count: int, seed: int, *, mixed_precision: bool = False, ranks: Ranks = ALONE
     ) -> None:
         torch.manual_seed(seed)
-        worlds = markets(count, seed, first=ranks.rank * count)
+        worlds = make_markets(count, seed, first=ranks.rank * count)
         network = ActorCritic(len(FEATURES), len(ACTIONS), lstm_size=LSTM_SIZES[kind], shared=kind == "shared")
         settings = PPOSettings(
             learning_rate_actor=RATE,
@@ -93,19 +97,17 @@ class Ours:
         """Nothing is open."""
 
     def learn(self) -> None:
-        """One round."""
+        """Take one round."""
         self.trainer.stop_requested = False
         self.trainer.run()
 
     def mean_reward(self) -> float:
-        """The mean reward of an episode on unseen markets."""
-        worlds, streams = (
-            markets(UNSEEN, UNSEEN_SEED),
-            np.array([seed_stream("actions", b) for b in range(UNSEEN)], np.uint64),
-        )
+        """Return the mean reward of an episode on unseen markets."""
+        worlds = make_markets(UNSEEN, UNSEEN_SEED)
+        streams = np.array([seed_stream("actions", b) for b in range(UNSEEN)], np.uint64)
         settings = PPOSettings(num_steps=EPISODE_BARS, sequence_length=EPISODE_BARS)
         acting = Collector(self.trainer.network, worlds, streams, settings)
-        return statistics.mean(episode.reward for episode in acting.collect().episodes)
+        return fmean(episode.reward for episode in acting.collect().episodes)
 
 
 class OursOnRanks:
@@ -119,12 +121,12 @@ class OursOnRanks:
         self._ranks = [ours for ours, _ in pipes]
         for rank, (_, theirs) in enumerate(pipes):
             given = (folder, rank, ranks, theirs, kind, count // ranks, seed, mixed_precision)
-            process = context.Process(target=be_a_rank, args=given, daemon=True)
+            process = context.Process(target=run_rank, args=given, daemon=True)
             process.start()
             self._ends.callback(process.join)
 
     def learn(self) -> None:
-        """One round."""
+        """Take one round."""
         for rank in self._ranks:
             rank.send(True)
         for rank in self._ranks:
@@ -137,10 +139,10 @@ class OursOnRanks:
         self._ends.close()
 
 
-def be_a_rank(
+def run_rank(
     folder: str, rank: int, ranks: int, orders: Connection, kind: str, count: int, seed: int, mixed_precision: bool
 ) -> None:
-    """One process of ``OursOnRanks``: a round for each order."""
+    """Take a round for each order, in one process of ``OursOnRanks``."""
     torch.set_num_threads(1)
     place = Place(rank=rank, world_size=ranks, local_rank=rank)
     with joined(place, device="cpu", store=store_in(Path(folder), ranks)) as group:
@@ -157,7 +159,7 @@ class Theirs:
         from sb3_contrib import RecurrentPPO
         from stable_baselines3.common.vec_env import VecNormalize
 
-        environments = VecNormalize(vectorized(markets(count, seed)))
+        environments = VecNormalize(vectorize_markets(make_markets(count, seed)))
         shared: dict[str, Any] = {"shared_lstm": True, "enable_critic_lstm": False} if kind == "shared" else {}
         self.model = RecurrentPPO(
             "MlpLstmPolicy",
@@ -177,21 +179,21 @@ class Theirs:
         """Nothing is open."""
 
     def learn(self) -> None:
-        """One round."""
+        """Take one round."""
         self.model.learn(self.steps, reset_num_timesteps=False)
 
     def mean_reward(self) -> float:
-        """The mean reward of an episode on unseen markets."""
-        worlds = vectorized(markets(UNSEEN, UNSEEN_SEED))
+        """Return the mean reward of an episode on unseen markets."""
+        worlds = vectorize_markets(make_markets(UNSEEN, UNSEEN_SEED))
         shown, memories, starts = worlds.reset(), None, np.ones(UNSEEN, bool)
         for _ in range(EPISODE_BARS):
             actions, memories = self.model.predict(self._scaled.normalize_obs(shown), memories, starts)
             shown, _, starts, _ = worlds.step(actions)
-        return statistics.mean(worlds.finished)
+        return fmean(worlds.finished)
 
 
-def vectorized(worlds: TradingMarkets) -> Any:
-    """The same worlds as a vectorized environment of Stable-Baselines3."""
+def vectorize_markets(worlds: TradingMarkets) -> Any:
+    """Return the same worlds as a vectorized environment of Stable-Baselines3."""
     from gymnasium import spaces
     from stable_baselines3.common.vec_env import VecEnv
 
@@ -242,109 +244,100 @@ def vectorized(worlds: TradingMarkets) -> Any:
     return Market()
 
 
-def round_seconds(learn: Any, *, clock: Callable[[], float] = time.process_time) -> float:
-    """The seconds of a round, by default of the processor."""
-    started = clock()
-    learn()
-    return clock() - started
-
-
-def ours_on(cores: int) -> tuple[Callable[..., Ours | OursOnRanks], Callable[[], float]]:
-    """The constructor of our trainer for a number of cores, and the clock to time it."""
+def choose_trainer(cores: int) -> tuple[Callable[..., Ours | OursOnRanks], Clock]:
+    """Return the constructor of our trainer for a number of cores, and the clock to time it."""
     return (partial(OursOnRanks, ranks=cores), time.perf_counter) if cores > 1 else (Ours, time.process_time)
 
 
-def compare_speed(kind: str, count: int, their_count: int, rounds: int, *, cores: int, mixed_precision: bool) -> None:
-    """Alternate both, and print their speeds."""
-    make, clock = ours_on(cores)
-    ours, theirs = make(kind, count, 1, mixed_precision=mixed_precision), Theirs(kind, their_count, 1)
-    ours.learn()  # compile, allocate
-    theirs.learn()
-    pairs = [(round_seconds(ours.learn, clock=clock), round_seconds(theirs.learn, clock=clock)) for _ in range(rounds)]
-    ours.close()
-    our_rate, their_rate = (
-        statistics.median(steps / pair[i] for pair in pairs) for i, steps in enumerate((ours.steps, theirs.steps))
-    )
-    title = f"{kind} LSTM of {LSTM_SIZES[kind]}, {count} and {their_count} worlds, {cores} core(s)"
-    print(f"{title}: {our_rate:,.0f} and {their_rate:,.0f} steps/s, {our_rate / their_rate:.2f}x")
+def compare_speed(report: Report, arguments: argparse.Namespace, *, with_theirs: bool) -> None:
+    """Let both take turns, and print their speeds."""
+    make, clock = choose_trainer(arguments.cores)
+    kind, trainers = arguments.network, list[Any]()
+    trainers.append(make(kind, arguments.num_envs, 1, mixed_precision=arguments.mixed_precision))
+    if with_theirs:
+        trainers.append(Theirs(kind, arguments.their_envs, 1))
+    for each in trainers:
+        each.learn()  # compile, allocate
+    found = take_turns([partial(time_call, each.learn, clock) for each in trainers], arguments.rounds)
+    rates = [[each.steps / seconds for seconds in turns] for each, turns in zip(trainers, found, strict=True)]
+    trainers[0].close()
+    title = f"LSTM of {LSTM_SIZES[kind]}, {arguments.cores} cores: steps/s"
+    table = report.table(title, "network", "worlds, ours", "theirs", "ours", "RecurrentPPO", "ratio")
+    other: tuple[float | None, Ratio | None] = (None, None)
+    if with_theirs:
+        other = median(rates[1]), divide_rounds(*rates)
+    table.add(kind, arguments.num_envs, arguments.their_envs, median(rates[0]), *other)
 
 
-def compare_best_speeds(kind: str, cores: int) -> None:
-    """Compare both at their best number of worlds of ``SWEPT``: the better of two rounds after a warm-up."""
-    ours, clock = ours_on(cores)
+def compare_best_speeds(report: Report, arguments: argparse.Namespace, *, with_theirs: bool) -> None:
+    """Compare all at their best number of worlds: the better of two rounds after a warm-up."""
+    ours, clock = choose_trainer(arguments.cores)
     makers: dict[str, Callable[..., Ours | OursOnRanks | Theirs]] = {
         "ours": ours,
         "ours in 16 bits": partial(ours, mixed_precision=True),
-        "theirs": Theirs,
+        **({"RecurrentPPO": Theirs} if with_theirs else {}),
     }
-    best = dict.fromkeys(makers, 0.0)
-    for count in SWEPT:
-        for name, make in makers.items():
-            one = make(kind, count, 1)
+    title = f"{arguments.network} LSTM of {LSTM_SIZES[arguments.network]}, {arguments.cores} cores: steps/s"
+    table, rows = report.table(title, "worlds", *makers), list[list[float]]()
+    for count in arguments.worlds:
+        rows.append([])
+        for make in makers.values():
+            one = make(arguments.network, count, 1)
             one.learn()
-            rate = one.steps / min(round_seconds(one.learn, clock=clock) for _ in range(2))
+            rows[-1].append(one.steps / min(time_call(one.learn, clock) for _ in range(2)))
             one.close()
-            best[name] = max(best[name], rate)
-            print(
-                f"{name}, {kind} LSTM of {LSTM_SIZES[kind]}, {count} worlds, {cores} core(s): {rate:,.0f} steps/s",
-                flush=True,
-            )
-    for name, rate in best.items():
-        print(f"best of {name}: {rate:,.0f} steps/s, {rate / best['theirs']:.2f}x theirs")
+        table.add(str(count), *rows[-1])
+    best = [max(column) for column in zip(*rows, strict=True)]
+    table.add("best", *best)
+    if with_theirs:
+        table.add("best / RecurrentPPO's best", *(rate / best[-1] for rate in best))
 
 
-def compare_returns(kind: str, count: int, steps: int, seeds: int, *, mixed_precision: bool) -> None:
+def compare_returns(report: Report, arguments: argparse.Namespace) -> None:
     """Train both for the same number of steps from the same seeds, and print what they earn on unseen markets."""
-    pairs = []
-    for seed in range(1, seeds + 1):
+    title = f"Mean reward of an episode after {arguments.steps:,} steps, per cent of the capital"
+    table, pairs = report.table(title, "seed", "ours", "RecurrentPPO", "difference"), list[list[float]]()
+    for seed in range(1, arguments.seeds + 1):
         both: list[Ours | Theirs] = [
-            Ours(kind, count, seed, mixed_precision=mixed_precision),
-            Theirs(kind, count, seed),
+            Ours(arguments.network, arguments.num_envs, seed, mixed_precision=arguments.mixed_precision),
+            Theirs(arguments.network, arguments.num_envs, seed),
         ]
         for one in both:
-            for _ in range(max(1, steps // one.steps)):
+            for _ in range(max(1, arguments.steps // one.steps)):
                 one.learn()
         pairs.append([one.mean_reward() for one in both])
-        print(f"seed {seed}: ours {pairs[-1][0]:.2f}, theirs {pairs[-1][1]:.2f}", flush=True)
+        table.add(str(seed), *pairs[-1], pairs[-1][0] - pairs[-1][1])
     ours, theirs = np.array(pairs).T
-    for name, ends in (("ours", ours), ("theirs", theirs), ("ours less theirs", ours - theirs)):
-        print(
-            f"{name}: {ends.mean():.2f} ± {mean_margin(ends) or 0:.2f} per cent of the capital, {seeds} seeds, "
-            f"{steps:,} steps each"
-        )
+    columns = ours, theirs, ours - theirs
+    table.add("mean", *(float(ends.mean()) for ends in columns))
+    table.add("±", *(mean_margin(ends) for ends in columns))
 
 
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--network", choices=sorted(LSTM_SIZES), default="shared")
-    parser.add_argument("--num-envs", type=whole(), default=8)
-    parser.add_argument("--their-envs", type=whole(), default=8)
-    parser.add_argument("--rounds", type=whole(), default=3)
-    parser.add_argument("--cores", type=whole(), default=1, help="for each: ours uses ranks, theirs uses threads")
-    parser.add_argument(
-        "--mixed-precision", action="store_true", help="ours learns in 16 bits; --sweep always shows both"
-    )
-    parser.add_argument("--sweep", action="store_true")
-    parser.add_argument("--returns", action="store_true")
-    parser.add_argument("--steps", type=whole(), default=20_000, help="with --returns")
-    parser.add_argument("--seeds", type=whole(0), default=5, help="with --returns")
-    arguments = parser.parse_args()
+    parser = Parser(__doc__, rounds=3)
+    parser.option("--network", LSTM_SIZES, "shared", help="whether actor and critic share an LSTM")
+    parser.option("--num-envs", whole(), 8, help="worlds of ours")
+    parser.option("--their-envs", whole(), 8, help="worlds of theirs")
+    parser.option("--cores", whole(), 1, help="for each: ours uses ranks, theirs uses threads")
+    parser.add_argument("--mixed-precision", action="store_true", help="ours learns in 16 bits")
+    parser.add_argument("--sweep", action="store_true", help="compare both at their best number of worlds")
+    parser.option("--worlds", whole(), SWEPT, quick=(8, 32), help="with --sweep")
+    parser.add_argument("--returns", action="store_true", help="compare what both earn")
+    parser.option("--steps", whole(), 20_000, quick=1_000, help="with --returns")
+    parser.option("--seeds", whole(), 5, quick=2, help="with --returns")
+    arguments = parser.parse()
     torch.set_num_threads(arguments.cores)
-    if arguments.sweep:
-        compare_best_speeds(arguments.network, arguments.cores)
-        return
-    if arguments.returns:
-        compare_returns(
-            arguments.network,
-            arguments.num_envs,
-            arguments.steps,
-            arguments.seeds,
-            mixed_precision=arguments.mixed_precision,
-        )
-        return
-    options = {"cores": arguments.cores, "mixed_precision": arguments.mixed_precision}
-    compare_speed(arguments.network, arguments.num_envs, arguments.their_envs, arguments.rounds, **options)
+    with_theirs = import_if_installed("sb3_contrib", "sb3-contrib") is not None
+    if arguments.returns and not with_theirs:
+        parser.error("--returns: it needs sb3-contrib")
+    with Report(arguments) as report:
+        if arguments.sweep:
+            compare_best_speeds(report, arguments, with_theirs=with_theirs)
+        elif arguments.returns:
+            compare_returns(report, arguments)
+        else:
+            compare_speed(report, arguments, with_theirs=with_theirs)
 
 
 if __name__ == "__main__":

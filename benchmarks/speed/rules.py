@@ -1,11 +1,14 @@
-"""Measure the speed of the rules by games of uniformly random moves, against OpenSpiel.
+"""Measure the speed of the rules by games of uniformly random moves, against other ways to play the same games.
 
     python benchmarks/speed/rules.py [--games go9 go19] [--seconds 1] [--rounds 5]
 
 Ours is what every user of a game does: a compiled loop calls the kernels legal_actions and step until the game is over.
-OpenSpiel plays in C++ (its random player, RandomRolloutEvaluator), and once more from a Python loop, which also
-measures the length of its games. All alternate. Times are processor times, so other programs matter less; figures are
-medians over the rounds.
+The others, where there are any:
+
+    OpenSpiel C++    OpenSpiel's random player in C++ (RandomRolloutEvaluator)
+    from Python      a Python loop over OpenSpiel's states
+    plain            the same game written as ordinary Python functions (keima/games/authoring/plain.py)
+    by OpenSpiel     our loop, with kernels that ask OpenSpiel's Python package (docs/openspiel.md)
 
 The games are the same except for one rule. Go ends after two passes or 2 * size * size plies and is scored by area in
 both; passing is a legal action like any other. But OpenSpiel forbids only retaking a ko at once; a play that repeats an
@@ -14,34 +17,46 @@ time. The mean lengths are printed to show how little this changes. In 2048 the 
 tiles between them are played too; OpenSpiel considers some merging slides illegal, which ends its games earlier. Chess
 claims draws in both, and ends at 10,000 plies.
 
-Perft of chess is measured too: the number of ways to play a number of plies, the last of which are counted and not
-played. It is compared with python-chess, which counts in the same way, and so are random games.
+The second table has the kernels' times by themselves. The third has perft of chess, the number of ways to play a number
+of plies, the last of which are counted and not played; python-chess counts in the same way.
 """
 
-import argparse
-import importlib
 import itertools
-import statistics
-import time
+import sys
 from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from statistics import median
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from benchmarks.harness import (
+    Parser,
+    Ratio,
+    Report,
+    Way,
+    divide_rounds,
+    import_if_installed,
+    measure_rate,
+    measure_rates,
+    take_turns,
+    time_call,
+)
+from games.tic_tac_toe import game as plain_tic_tac_toe
 from keima.compilation.decorators import compiled
-from keima.config.flags import number, whole
 from keima.games import Game, load_game
 from keima.games.chess.notation import START_FEN, position_from_fen
 from keima.games.game import Actions, Rules, States
 from keima.games.perft import perft
 from keima.games.playouts import play_randomly
+from tests.games.plain_connect_four import connect_four as plain_connect_four
 
 CHUNK_MOVES = 20_000  # between two readings of the clock
-RECORDED = 200  # games in which each kernel is timed
-INSTALL = (
-    "OpenSpiel is not installed, so only our own figures follow. To compare: make setup-dev, or pip install open_spiel"
-)
+SAMPLE, QUICK_SAMPLE = 200, 5  # games that tell a mean length, or in which each kernel is timed
 
 
 class Contest(NamedTuple):
@@ -50,6 +65,10 @@ class Contest(NamedTuple):
     name: str
     options: dict[str, Any]
     openspiel: str
+
+    def load(self) -> Game:
+        """Load the game by our rules."""
+        return load_game(self.name, **self.options)
 
 
 CONTESTS = {
@@ -60,6 +79,8 @@ CONTESTS = {
     "2048": Contest("twenty48", {}, "2048"),
     "chess": Contest("chess", {"max_plies": 10_000}, "chess"),
 }
+PLAIN: dict[str, Callable[[], Game]] = {"tic_tac_toe": plain_tic_tac_toe, "connect_four": plain_connect_four}
+BY_OPENSPIEL = ("go9", "connect_four", "tic_tac_toe")
 PERFT = {  # https://www.chessprogramming.org/Perft_Results: position, depth, and the depth for python-chess
     "start": (START_FEN, 6, 4),
     "middle game": ("r3k2r/p1ppqpb1/bn2pnp1/3PN3/1p2P3/2N2Q1p/PPPBBPPP/R3K2R w KQkq - 0 1", 5, 3),
@@ -67,31 +88,19 @@ PERFT = {  # https://www.chessprogramming.org/Perft_Results: position, depth, an
 }
 
 
-class Speed(NamedTuple):
-    """The result of one way of playing in one round."""
-
-    moves_per_second: float
-    mean_length: float
-
-
-def measure_speed(play: Callable[[int], int], seconds: float) -> Speed:
-    """Call ``play(games)``, which returns the number of moves, for a number of processor seconds."""
-    chunk = max(1, round(CHUNK_MOVES / play(1)))
-    games, moves, started = 0, 0, time.process_time()
-    while time.process_time() - started < seconds:
-        moves += play(chunk)
-        games += chunk
-    return Speed(moves / (time.process_time() - started), moves / games)
-
-
-def ours(game: Game) -> Callable[[int], int]:
-    """Our rules in a compiled loop."""
+def make_our_loop(game: Game) -> Callable[[int], int]:
+    """Return a function that plays games in a compiled loop, and returns the number of moves."""
     streams = np.ones(1, np.uint64)
     return lambda games: play_randomly(game.rules, game.start, game.num_actions, game.num_outcomes, streams, games)
 
 
-def outcome_at(outcomes: list[tuple[int, float]], share: float) -> int:
-    """The outcome at ``share`` of the cumulative probability."""
+def cut_in_chunks(play: Callable[[int], int], length: float) -> Way:
+    """Return a function that plays as many games of a mean length as make a chunk."""
+    return partial(play, max(1, round(CHUNK_MOVES / length)))
+
+
+def pick_outcome(outcomes: list[tuple[int, float]], share: float) -> int:
+    """Return the outcome at ``share`` of the cumulative probability."""
     for outcome, probability in outcomes:
         share -= probability
         if share < 0:
@@ -99,8 +108,8 @@ def outcome_at(outcomes: list[tuple[int, float]], share: float) -> int:
     return outcomes[-1][0]
 
 
-def openspiel_in_python(pyspiel: Any, name: str) -> Callable[[int], int]:
-    """A Python loop over OpenSpiel's states."""
+def make_python_loop(pyspiel: Any, name: str) -> Callable[[int], int]:
+    """Return a Python loop over OpenSpiel's states."""
     game, random = pyspiel.load_game(name), np.random.default_rng(1)
 
     def play(games: int) -> int:
@@ -109,7 +118,7 @@ def openspiel_in_python(pyspiel: Any, name: str) -> Callable[[int], int]:
             state = game.new_initial_state()
             while not state.is_terminal():
                 if state.is_chance_node():
-                    state.apply_action(outcome_at(state.chance_outcomes(), random.random()))
+                    state.apply_action(pick_outcome(state.chance_outcomes(), random.random()))
                     continue
                 legal = state.legal_actions()
                 state.apply_action(legal[int(random.random() * len(legal))])
@@ -119,48 +128,40 @@ def openspiel_in_python(pyspiel: Any, name: str) -> Callable[[int], int]:
     return play
 
 
-def openspiel_in_cpp(pyspiel: Any, name: str, seconds: float, mean_length: float) -> float:
-    """Moves per second of OpenSpiel's rollouts in C++, which do not report their length; NaN for games with a score,
-    which have none.
+def make_cpp_rollouts(pyspiel: Any, name: str, length: float) -> Way | None:
+    """Return OpenSpiel's rollouts in C++, whose mean length is given because they do not tell; games with a score have
+    none.
     """
     game = pyspiel.load_game(name)
     if game.get_type().reward_model != pyspiel.GameType.RewardModel.TERMINAL:
-        return float("nan")
-    rollouts = max(1, round(CHUNK_MOVES / mean_length))
+        return None
+    rollouts = max(1, round(CHUNK_MOVES / length))
     evaluator = pyspiel.RandomRolloutEvaluator(rollouts, 1)
     bot = pyspiel.MCTSBot(game, evaluator, 1.0, 1, 10, False, 1, False)  # one simulation: rollouts without a tree
-    games, started = 0, time.process_time()
-    while time.process_time() - started < seconds:
+
+    def play() -> float:
         bot.step(game.new_initial_state())
-        games += rollouts
-    return games * mean_length / (time.process_time() - started)
+        return rollouts * length
+
+    return play
 
 
-def compare(contest: Contest, pyspiel: Any, *, seconds: float, rounds: int) -> str:
-    """One line of the table."""
-    play = ours(load_game(contest.name, **contest.options))
-    play(1)
-    mine, cpp, python = [], [], []
-    for _ in range(rounds):
-        mine.append(measure_speed(play, seconds))
-        if pyspiel is not None:
-            python.append(measure_speed(openspiel_in_python(pyspiel, contest.openspiel), seconds))
-            cpp.append(
-                openspiel_in_cpp(
-                    pyspiel, contest.openspiel, seconds, statistics.fmean(speed.mean_length for speed in python)
-                )
-            )
-    own = statistics.median(speed.moves_per_second for speed in mine)
-    line = f"{own:13,.0f} {statistics.fmean(speed.mean_length for speed in mine):7.1f}"
-    if pyspiel is None:
-        return line
-    ratio = statistics.median(speed.moves_per_second / other for speed, other in zip(mine, cpp, strict=True))
-    slow_ratio = statistics.median(
-        speed.moves_per_second / other.moves_per_second for speed, other in zip(mine, python, strict=True)
-    )
-    slow = statistics.median(speed.moves_per_second for speed in python)
-    length = statistics.fmean(speed.mean_length for speed in python)
-    return f"{line} {statistics.median(cpp):13,.0f} {length:7.1f} {ratio:7.2f} {slow:13,.0f} {slow_ratio:7.2f}"
+def list_ways(name: str, pyspiel: Any, sample: int) -> tuple[dict[str, Way], dict[str, float]]:
+    """Return all ways to play a game, ours first, and the mean lengths of our games and of OpenSpiel's."""
+    contest, play = CONTESTS[name], make_our_loop(CONTESTS[name].load())
+    lengths = {"ours": play(sample) / sample}
+    ways = {"ours": cut_in_chunks(play, lengths["ours"])}
+    if name in PLAIN:
+        ways["plain"] = cut_in_chunks(make_our_loop(PLAIN[name]()), lengths["ours"])
+    if pyspiel is not None:
+        slow = make_python_loop(pyspiel, contest.openspiel)
+        lengths["theirs"] = slow(sample) / sample
+        ways["python"] = partial(slow, 1)
+        if cpp := make_cpp_rollouts(pyspiel, contest.openspiel, lengths["theirs"]):
+            ways["cpp"] = cpp
+        if name in BY_OPENSPIEL:
+            ways["asked"] = partial(make_our_loop(load_game("openspiel", game=contest.openspiel)), 1)
+    return ways, lengths
 
 
 @compiled
@@ -184,10 +185,10 @@ def replay(
     return total
 
 
-def concatenated_games(game: Game) -> tuple[Actions, NDArray[np.int64]]:
-    """The actions of random games, concatenated, and the number of each game's actions."""
+def record_games(game: Game, count: int) -> tuple[Actions, NDArray[np.int64]]:
+    """Return the actions of random games, concatenated, and the number of each game's actions."""
     random, games = np.random.default_rng(1), []
-    for _ in range(RECORDED):
+    for _ in range(count):
         state, actions = game.initial_state(), []
         while not game.terminal(state):
             outcomes, probabilities = game.chance_outcomes(state)
@@ -198,134 +199,77 @@ def concatenated_games(game: Game) -> tuple[Actions, NDArray[np.int64]]:
     return np.array(list(itertools.chain(*games)), np.int32), np.array([len(actions) for actions in games])
 
 
-def nanoseconds(game: Game, rounds: int) -> list[float]:
-    """The times of step, legal_actions, observe and hash of a position."""
-    actions, lengths = concatenated_games(game)
+def measure_kernels(game: Game, rounds: int, sample: int) -> list[float]:
+    """Return the times of step, legal_actions, observe and hash of a position."""
+    actions, lengths = record_games(game, sample)
     planes = np.empty(game.observation_shape, np.float32)
-    times: list[list[float]] = []
-    for _ in range(rounds + 1):  # the first one compiles
-        times.append([])
-        for extra in range(4):
-            started = time.process_time()
-            replay(game.rules, game.start, actions, lengths, planes, extra)
-            times[-1].append((time.process_time() - started) / len(actions) * 1e9)
-    step, *others = (statistics.median(column) for column in zip(*times[1:], strict=True))
+    calls = [partial(replay, game.rules, game.start, actions, lengths, planes, extra) for extra in range(4)]
+    calls[0]()  # compiles
+    times = take_turns([partial(time_call, call) for call in calls], rounds)
+    step, *others = (median(column) / len(actions) * 1e9 for column in times)
     return [step, *(other - step for other in others)]
 
 
-def kernels_line(contest: Contest, rounds: int) -> str:
-    """One line of the table of kernels."""
-    game = load_game(contest.name, **contest.options)
-    step, legal, observe, key = nanoseconds(game, rounds)
-    return f"{step:8.0f} {legal:14.0f} {observe:8.0f} {key:8.0f} {game.start.nbytes:10,}"
-
-
-def python_chess_perft(board: Any, depth: int) -> int:
-    """The perft of python-chess."""
+def count_in_python_chess(board: Any, depth: int) -> int:
+    """Return the perft of python-chess."""
     if depth == 1:
         return int(board.legal_moves.count())
     total = 0
     for move in board.legal_moves:
         board.push(move)
-        total += python_chess_perft(board, depth - 1)
+        total += count_in_python_chess(board, depth - 1)
         board.pop()
     return total
 
 
-def in_python_chess(chess: Any) -> Callable[[int], int]:
-    """A Python loop over python-chess's board; as in our rules, draws by repetition are claimed once they occurred."""
-    random = np.random.default_rng(1)
-
-    def play(games: int) -> int:
-        moves = 0
-        for _ in range(games):
-            board = chess.Board()
-            while not (board.is_insufficient_material() or board.is_fifty_moves() or board.is_repetition(3)):
-                legal = list(board.legal_moves)
-                if not legal:
-                    break
-                board.push(legal[int(random.random() * len(legal))])
-                moves += 1
-        return moves
-
-    return play
+def measure_games(report: Report, names: list[str], pyspiel: Any, *, rounds: int, seconds: float, sample: int) -> None:
+    """Measure random games in all ways."""
+    others = ("cpp", "python", "plain", "asked")
+    heads = [f"ours / {head}" for head in ("OpenSpiel C++", "from Python", "plain", "by OpenSpiel")]
+    title = "Random games: moves/s, their mean lengths, and ratios"
+    table = report.table(title, "game", "ours", "length", "OpenSpiel C++", "length", *heads)
+    for name in names:
+        ways, lengths = list_ways(name, pyspiel, sample)
+        rates = dict(zip(ways, measure_rates(list(ways.values()), rounds=rounds, seconds=seconds), strict=True))
+        ratios = [divide_rounds(rates["ours"], rates[other]) if other in rates else None for other in others]
+        cpp = median(rates["cpp"]) if "cpp" in rates else None
+        table.add(name, median(rates["ours"]), lengths["ours"], cpp, lengths.get("theirs"), *ratios)
 
 
-def counts_per_second(count: Callable[[], int], rounds: int) -> float:
-    """The median over the rounds of the count per processor second."""
-    speeds = []
-    for _ in range(rounds):
-        started = time.process_time()
-        total = count()
-        speeds.append(total / (time.process_time() - started))
-    return statistics.median(speeds)
-
-
-def print_chess(*, seconds: float, rounds: int) -> None:
-    """Measure and print perft, and random games in python-chess."""
-    try:
-        chess = importlib.import_module("chess")
-    except ImportError:
-        chess = None
-        print(
-            "\npython-chess is not installed, so only our own perft follows. To compare: make setup-dev, or pip "
-            "install chess"
-        )
+def measure_perft(report: Report, chess: Any, *, rounds: int, less: int) -> None:
+    """Measure perft, ``less`` plies less deep than usual."""
     game = load_game("chess")
     perft(game, 2)
-    print("\nPerft of chess, leaves a second; the last ply is counted and not played")
-    print(f"{'position':13} {'depth':>5} {'leaves':>13} {'ours':>13} {'python-chess':>13} {'ratio':>7}")
+    table = report.table("Perft of chess, leaves/s", "position", "depth", "leaves", "ours", "python-chess", "ratio")
     for name, (fen, depth, shallow) in PERFT.items():
-        state = position_from_fen(game, fen)
-        own = counts_per_second(lambda state=state, depth=depth: perft(game, depth, state), rounds)  # type: ignore[misc]
-        line = f"{name:13} {depth:5} {perft(game, depth, state):13,} {own:13,.0f}"
+        ways: list[Way] = [partial(perft, game, depth - less, position_from_fen(game, fen))]
         if chess is not None:
-            board = chess.Board(fen)
-            other = counts_per_second(lambda board=board, shallow=shallow: python_chess_perft(board, shallow), rounds)  # type: ignore[misc]
-            line += f" {other:13,.0f} {own / other:7.0f}"
-        print(line, flush=True)
-    if chess is not None:
-        speeds = [measure_speed(in_python_chess(chess), seconds) for _ in range(rounds)]
-        speed = statistics.median(speed.moves_per_second for speed in speeds)
-        length = statistics.fmean(speed.mean_length for speed in speeds)
-        print(f"Random games in python-chess: {speed:,.0f} moves/s, mean length {length:.1f}")
-
-
-def pyspiel_if_installed() -> Any:
-    """OpenSpiel's module; without it, None, after saying how to install it."""
-    try:
-        return importlib.import_module("pyspiel")
-    except ImportError:
-        print(INSTALL)
-        return None
+            ways.append(partial(count_in_python_chess, chess.Board(fen), shallow - less))
+        found = take_turns([partial(measure_rate, way, 0.0) for way in ways], rounds)
+        other: tuple[float | None, Ratio | None] = (None, None)
+        if chess is not None:
+            other = median(found[1]), divide_rounds(*found)
+        table.add(name, depth - less, ways[0](), median(found[0]), *other)
 
 
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument(
-        "--games", nargs="+", choices=CONTESTS, default=list(CONTESTS), metavar="GAME", help=f"of {', '.join(CONTESTS)}"
-    )
-    parser.add_argument(
-        "--seconds", type=number(above=0), default=1.0, help="for each way of playing in each round (default: 1)"
-    )
-    parser.add_argument("--rounds", type=whole(), default=5, help="(default: 5)")
-    arguments = parser.parse_args()
-    pyspiel = pyspiel_if_installed()
-    print("\nRandom games, moves a second; length is the mean number of moves in a game")
-    print(
-        f"{'game':13} {'ours':>13} {'length':>7} {'OpenSpiel C++':>13} {'length':>7} {'ratio':>7} "
-        f"{'from Python':>13} {'ratio':>7}"
-    )
-    for name in arguments.games:
-        line = compare(CONTESTS[name], pyspiel, seconds=arguments.seconds, rounds=arguments.rounds)
-        print(f"{name:13} {line}", flush=True)
-    print("\nOur kernels, nanoseconds a call in random games; bytes of a state")
-    print(f"{'game':13} {'step':>8} {'legal_actions':>14} {'observe':>8} {'hash':>8} {'bytes':>10}")
-    for name in arguments.games:
-        print(f"{name:13} {kernels_line(CONTESTS[name], arguments.rounds)}", flush=True)
-    if "chess" in arguments.games:
-        print_chess(seconds=arguments.seconds, rounds=arguments.rounds)
+    parser = Parser(__doc__, rounds=5, seconds=1.0)
+    parser.option("--games", CONTESTS, list(CONTESTS), quick=["connect_four", "go9", "chess"], help="which of them")
+    arguments = parser.parse()
+    pyspiel, chess = import_if_installed("pyspiel", "open_spiel"), import_if_installed("chess", "chess")
+    rounds, sample = arguments.rounds, QUICK_SAMPLE if arguments.quick else SAMPLE
+    with Report(arguments) as report:
+        measure_games(report, arguments.games, pyspiel, rounds=rounds, seconds=arguments.seconds, sample=sample)
+        columns = ("step", "legal_actions", "observe", "hash", "state, bytes")
+        table = report.table("Our kernels, nanoseconds a call in random games", "game", *columns)
+        for name in arguments.games:
+            game = CONTESTS[name].load()
+            table.add(name, *measure_kernels(game, rounds, sample), int(game.start.nbytes))
+            if name in PLAIN:
+                table.add(f"{name}, plain", *measure_kernels(PLAIN[name](), rounds, sample), None)
+        if "chess" in arguments.games:
+            measure_perft(report, chess, rounds=rounds, less=1 if arguments.quick else 0)
 
 
 if __name__ == "__main__":

@@ -3,100 +3,90 @@
     git worktree add --detach ../before v1.2
     python benchmarks/speed/two_checkouts.py ../before .
 
-One process per checkout runs the same work by its own code. They take turns of a tenth of a second of processor time,
-so that both see the same disturbances; the figure is the median of the ratios of neighboring turns, with its quartiles.
-On a machine that is busy with other things, sixty turns tell differences of about 3 %.
+One process per checkout runs the same work: the functions are those of this checkout's benchmarks, the code that they
+call is the other's. They take turns of a tenth of a second of processor time, so that both see the same disturbances.
+Two processes of the same code differ by up to 3 %, which the interval over the turns does not show.
 """
 
-import argparse
 import json
-import statistics
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Self
 
+ROOT = Path(__file__).resolve().parents[2]
 SIDE = "--side"  # begins the arguments of a process that measures one checkout by the code of that checkout
-sys.path.insert(0, sys.argv[2] if sys.argv[1:2] == [SIDE] else str(Path(__file__).resolve().parents[2]))
+sys.path.insert(0, str(ROOT))
+if sys.argv[1:2] == [SIDE]:
+    import benchmarks
 
-from keima.config.flags import whole
+    benchmarks.__path__ = [str(ROOT / "benchmarks")]
+    sys.path.insert(0, sys.argv[2])
 
-TURN_SECONDS = 0.1
+from benchmarks.harness import Parser, Report, Way, divide_rounds, measure_rate, take_turns
+
 RULES = ("go9", "go19", "connect_four", "tic_tac_toe", "2048", "chess")
 SEARCHES = [(game, algorithm) for game in ("go", "connect_four") for algorithm in ("puct", "gumbel")]
-SIMULATIONS, CHUNK_MOVES, GAMES = 64, 2000, 64
+SIMULATIONS, GAMES = 64, 64
 BLOCKS, CHANNELS = 2, 32  # of the network in self-play: small, so that what is not the network counts
 
-Work = Callable[[], int]  # returns how much it did
 
-
-def works() -> dict[str, Work]:
-    """What is measured, by name."""
+def make_ways() -> dict[str, Way]:
+    """Return what is measured, by name."""
     import torch
 
     from benchmarks.speed import rules, self_play
-    from keima.config.sections.search import SearchSettings
-    from keima.games import load_game
     from keima.networks.inference.evaluator import Evaluator
     from keima.networks.network import build_network
 
     torch.set_num_threads(1)
     torch.manual_seed(1)
-    found: dict[str, Work] = {}
+    found: dict[str, Way] = {}
     for name in RULES:
-        contest = rules.CONTESTS[name]
-        play = rules.ours(load_game(contest.name, **contest.options))
-        found[f"rules {name}"] = partial(play, max(1, round(CHUNK_MOVES / play(1))))
+        play = rules.make_our_loop(rules.CONTESTS[name].load())
+        found[f"rules {name}"] = rules.cut_in_chunks(play, 10 * play(1))  # a tenth of what is usual
     for name, algorithm in SEARCHES:
-        found[f"search {name} {algorithm}"] = self_play.our_search(self_play.load(name), algorithm, SIMULATIONS)
-    game = self_play.load("connect_four")
+        found[f"search {name} {algorithm}"] = self_play.make_our_search(
+            self_play.load_measured_game(name), algorithm, SIMULATIONS
+        )
+    game = self_play.load_measured_game("connect_four")
     evaluator = Evaluator(build_network(game, blocks=BLOCKS, channels=CHANNELS), game, device="cpu", max_batch=GAMES)
-    settings = SearchSettings(num_simulations=SIMULATIONS)
-    found["self-play connect_four"] = self_play.Session(game, evaluator, settings, GAMES).step
-    return found
+    session = self_play.Session(game, evaluator, self_play.make_settings(SIMULATIONS), GAMES)
+    return found | {"self-play connect_four": session.step}
 
 
 def measure_on_request() -> None:
-    """Print the names of the works, then for each name on standard input the rate of one turn."""
-    ready = works()
-    for work in ready.values():
-        work()
-    print(json.dumps(list(ready)), flush=True)
+    """Print the names of the ways, then for each name and number of seconds on standard input the rate of one turn."""
+    ways = make_ways()
+    for way in ways.values():
+        way()
+    print(json.dumps(list(ways)), flush=True)
     for line in sys.stdin:
-        work, done, began = ready[line.strip()], 0, time.process_time()
-        while time.process_time() - began < TURN_SECONDS:
-            done += work()
-        print(done / (time.process_time() - began), flush=True)
+        name, seconds = json.loads(line)
+        print(measure_rate(ways[name], seconds), flush=True)
 
 
 class Checkout:
     """A process that measures one checkout."""
 
     def __init__(self, root: Path) -> None:
-        self._process = subprocess.Popen(
-            [sys.executable, __file__, SIDE, str(root.resolve())],
-            cwd=root,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
+        line = [sys.executable, __file__, SIDE, str(root.resolve())]
+        pipe = subprocess.PIPE
+        self._process = subprocess.Popen(line, cwd=root, stdin=pipe, stdout=pipe, text=True)
 
-    def works(self) -> list[str]:
-        """The names of what it measures, once everything is compiled."""
+    def ways(self) -> list[str]:
+        """Return the names of what it measures, once everything is compiled."""
         line = self._read()
         if not line:
             raise SystemExit("two_checkouts.py: one of the checkouts cannot be measured; its error is above")
         names: list[str] = json.loads(line)
         return names
 
-    def rate(self, work: str) -> float:
-        """The rate of a work in one turn."""
+    def rate(self, way: str, seconds: float) -> float:
+        """Return the rate of a way in one turn."""
         assert self._process.stdin
-        self._process.stdin.write(f"{work}\n")
-        self._process.stdin.flush()
+        print(json.dumps([way, seconds]), file=self._process.stdin, flush=True)
         return float(self._read())
 
     def _read(self) -> str:
@@ -104,7 +94,7 @@ class Checkout:
         return self._process.stdout.readline()
 
     def __enter__(self) -> Self:
-        """The process, which ends with the block."""
+        """Return the process, which ends with the block."""
         return self
 
     def __exit__(self, *what: object) -> None:
@@ -113,32 +103,20 @@ class Checkout:
         self._process.wait()
 
 
-def ratios(before: Checkout, after: Checkout, work: str, turns: int) -> list[float]:
-    """The rates of ``after`` by those of ``before``; they take turns in being first."""
-    found = []
-    for turn in range(turns):
-        sides = (before, after) if turn % 2 else (after, before)
-        rates = {side: side.rate(work) for side in sides}
-        found.append(rates[after] / rates[before])
-    return found
-
-
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = Parser(__doc__, rounds=60, seconds=0.1)
     parser.add_argument("before", type=Path, help="a checkout")
     parser.add_argument("after", type=Path, help="another one")
-    parser.add_argument("--turns", type=whole(4), default=60, help="of each work and checkout (default: 60)")
-    parser.add_argument("--only", default="", metavar="TEXT", help='works whose name contains this, such as "go9"')
-    arguments = parser.parse_args()
-    with Checkout(arguments.before) as before, Checkout(arguments.after) as after:
-        names = [name for name in before.works() if arguments.only in name]
-        after.works()
-        print(f"{'':24} {'after/before':>12} {'quartiles':>15}")
+    parser.add_argument("--only", default="", metavar="TEXT", help='ways whose name contains this, such as "go9"')
+    arguments = parser.parse()
+    with Report(arguments) as report, Checkout(arguments.before) as before, Checkout(arguments.after) as after:
+        names = [name for name in before.ways() if arguments.only in name]
+        after.ways()
+        table = report.table("Rates of the second checkout by those of the first", "what", "after / before")
         for name in names:
-            found = ratios(before, after, name, arguments.turns)
-            low, middle, high = statistics.quantiles(found, n=4)
-            print(f"{name:24} {middle:12.3f} {low:7.3f} {high:7.3f}", flush=True)
+            turns = [partial(side.rate, name, arguments.seconds) for side in (after, before)]
+            table.add(name, divide_rounds(*take_turns(turns, arguments.rounds)))
 
 
 if __name__ == "__main__":

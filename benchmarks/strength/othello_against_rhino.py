@@ -8,10 +8,14 @@ plays over the Go Text Protocol and checks every move by its own rules. Two game
 random moves, with colours swapped.
 """
 
-import argparse
+import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from benchmarks.harness import Parser, Ratio, Report
 from keima.base.intervals import wilson
 from keima.config.flags import whole
 from keima.config.load import load_settings
@@ -23,7 +27,6 @@ from keima.play.arena.ladder import find_program
 from keima.play.arena.players import read_model
 from keima.play.engines.gtp_client import GtpClient, GtpPlayer
 
-LEVELS = range(1, 6)
 MOVE_SECONDS = 60.0
 
 
@@ -44,8 +47,8 @@ class RhinoPlayer(GtpPlayer):
         return found
 
 
-def match(game: Game, player: Player, path: Path, level: int, *, games: int, plies: int, seed: int) -> MatchResult:
-    """The games of a player against Rhino at a level."""
+def play_match(game: Game, player: Player, path: Path, *, level: int, games: int, plies: int, seed: int) -> MatchResult:
+    """Play the games of a player against Rhino at a level."""
     opened = opening_moves(game, games // 2, plies, seed)
     with GtpClient([path, "--book=0", f"--level={level}"]) as engine:
         rhino = RhinoPlayer(game, engine, seed=seed, seconds=MOVE_SECONDS)
@@ -54,36 +57,32 @@ def match(game: Game, player: Player, path: Path, level: int, *, games: int, pli
 
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = Parser(__doc__)
     parser.add_argument("run", type=Path, help="a run's folder")
     parser.add_argument("--version", type=whole(), help="the model's version (default: the newest accepted one)")
-    parser.add_argument("--levels", type=whole(), nargs="+", default=[1, 3], choices=LEVELS, help="(default: 1 3)")
-    parser.add_argument("--games", type=whole(2), default=40, help="for each level (default: 40)")
-    parser.add_argument("--simulations", type=whole(), default=100, help="of the network, a move (default: 100)")
-    parser.add_argument("--opening-plies", type=whole(), default=6, help="random moves per opening (default: 6)")
-    parser.add_argument("--seed", type=whole(), default=1, help="of the openings (default: 1)")
-    arguments = parser.parse_args()
+    parser.option("--levels", whole(1, 5), (1, 3), quick=(1,), help="of Rhino")
+    parser.option("--games", whole(2), 40, quick=2, help="for each level")
+    parser.option("--simulations", whole(), 100, quick=8, help="of the network, a move")
+    parser.option("--opening-plies", whole(), 6, help="random moves of an opening")
+    parser.option("--seed", whole(), 1, help="of the openings")
+    arguments = parser.parse()
     path = find_program("gtp-rhino")
     if path is None:
         parser.error("Rhino is not here: install it (Debian: apt-get install grhino)")
     model = read_model(model_path_of_run(arguments.run, arguments.version))
     game = load_game(model.description.game, **model.description.options)
     settings = load_settings(arguments.run / "config.yaml").search
-    search = search_for_strength(game, model, settings, num_simulations=arguments.simulations)
-    for level in arguments.levels:
-        found = match(
-            game,
-            SearchPlayer(search),
-            path,
-            level,
-            games=arguments.games,
-            plies=arguments.opening_plies,
-            seed=arguments.seed,
-        )
-        points, count = found.wins + found.draws / 2, found.scores.size
-        low, high = wilson(points, count)
-        counts = f"{found.wins} wins, {found.draws} draws, {found.losses} losses"
-        print(f"Rhino, level {level}: {counts}: {points / count:.1%} ({low:.1%} to {high:.1%})", flush=True)
+    player = SearchPlayer(search_for_strength(game, model, settings, num_simulations=arguments.simulations))
+    play = partial(
+        play_match, game, player, path, games=arguments.games, plies=arguments.opening_plies, seed=arguments.seed
+    )
+    with Report(arguments) as report:
+        table = report.table("Othello against Rhino", "level", "wins", "draws", "losses", "score")
+        for level in arguments.levels:
+            found = play(level=level)
+            points, count = found.wins + found.draws / 2, found.scores.size
+            score = Ratio(points / count, *wilson(points, count))
+            table.add(str(level), found.wins, found.draws, found.losses, score)
 
 
 if __name__ == "__main__":

@@ -60,23 +60,23 @@ def fault(of: str, *, lasts: bool, weight: int = 2) -> Callable[[Callable[[Scene
 
 @fault(MACHINE, lasts=True, weight=4)
 def cut_link(scene: Scene, host: Host) -> Iterator[Sign | None]:
-    host.cut()
+    host.link.cut()
     yield scene.is_lost(host)
-    host.heal()
+    host.link.heal()
 
 
 @fault(MACHINE, lasts=True)
 def lose_packets(scene: Scene, host: Host) -> Iterator[Sign | None]:
-    host.blackhole()
+    host.link.blackhole()
     yield scene.is_lost(host)
-    host.heal()
+    host.link.heal()
 
 
 @fault(MACHINE, lasts=True)
 def slow_link(scene: Scene, host: Host) -> Iterator[Sign | None]:
-    host.shape(SLOW_MBIT)
+    host.link.shape(SLOW_MBIT)
     yield None
-    host.shape(None)
+    host.link.shape(None)
 
 
 @fault(MACHINE, lasts=True)

@@ -3,7 +3,6 @@
 import os
 import random
 import shutil
-import subprocess
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -16,6 +15,7 @@ from keima.data.receive import games_path
 from keima.worker.worker_folder import is_of_run
 from tests.lab.driver import ACTIVE, PAUSE_SECONDS, Driver, driven
 from tests.lab.hosts import Host, Hosts, running_hosts
+from tests.lab.network import mount_disk, unmount_disk
 from tests.lab.processes import command, state
 
 DISK_MB = 1500  # of a host: a worker needs 1 GB of free space
@@ -169,8 +169,8 @@ def running_scene(count: int, chance: random.Random, *, pause_seconds: float = 0
         hosts = stack.enter_context(running_hosts(count, disk_mb=DISK_MB))
         disk = hosts.home.parent / "main" / "disk"  # where left-overs of killed processes are searched
         disk.mkdir(parents=True)
-        subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={MAIN_DISK_MB}m,mode=755", "tmpfs", str(disk)], check=True)
-        stack.callback(subprocess.run, ["umount", "--lazy", str(disk)], check=True)
+        mount_disk(disk, MAIN_DISK_MB)
+        stack.callback(unmount_disk, disk, lazily=True)
         machines: dict[str, dict[str, Any]] = {
             host.name: {"env": {"PYTHONPATH": f"/home/{host.user}/{CLOCK}", PAUSE_SECONDS: str(pause_seconds)}}
             for host in hosts

@@ -1,7 +1,7 @@
 """Batches of games, damaged as by a broken disk or line and forged as by a liar, and the use of an accepted one.
 
 A forged one has a valid checksum, so that the checks behind it are tested too: its header, zstd frame, columns or games
-are changed. ``tests/fuzz.py`` sends them to the readers of workers' games.
+are changed. ``tools/fuzz.py`` sends them to the readers of workers' games.
 """
 
 import functools

@@ -22,8 +22,8 @@ from keima.data.records import (
 from keima.games import load_game
 from keima.games.game import MOST_PLAYERS
 from tests.data.forging import Wire, dump, pack, put_together, seal, take_apart, unpack
-from tests.fuzz import fuzz
 from tests.synthetic import synthetic_batch
+from tools.fuzz import fuzz
 
 ROUNDED = {"root_values", "surprise"}
 

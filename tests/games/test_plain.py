@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks.speed.plain_games import connect_four
 from games.tic_tac_toe import game as tic_tac_toe
 from keima.games import Game, load_game
 from keima.games.authoring.contract import ContractBroken, check_game
@@ -19,6 +18,7 @@ from keima.games.authoring.plain import PlainGameError, drawn, move_table, plain
 from keima.games.game import States, board_symmetries, mirror_symmetries
 from keima.games.perft import perft
 from tests.games.endings import endings
+from tests.games.plain_connect_four import connect_four
 from tests.sources import ROOT
 
 Board = Any

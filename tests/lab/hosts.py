@@ -21,12 +21,12 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
-from tests.lab.left_overs import BRIDGE, FOLDER, FOLDERS, remove_left_overs
+from tests.lab.left_overs import FOLDER, FOLDERS, remove_left_overs
+from tests.lab.network import Link, bridged_network, mount_disk, run, unmount_disk
 from tests.lab.processes import command, command_line, namespace, parent, pids, state, wait_until
 from tests.sources import ROOT
 
 HOSTS = 4
-SUBNETS = 512  # of 198.18.0.0/15, which is set aside for experiments with networks
 FIRST_UID = 20_000
 SSH_PORT = 22
 WAIT_SECONDS = 10.0  # for short waits
@@ -74,25 +74,20 @@ class Host:
     Args:
         number: from 1.
         files: a folder for what it consists of.
-        bridge: what its link leads to.
-        network: the first three numbers of its address.
+        link: to the other machines.
         disk_mb: the size of a disk of its own for its home; None: this machine's.
     """
 
-    def __init__(self, number: int, files: Path, *, bridge: str, network: str, disk_mb: int | None) -> None:
+    def __init__(self, number: int, files: Path, *, link: Link, disk_mb: int | None) -> None:
         self.name = f"worker{number}"
         self.user = f"player{number}"
-        self.address = f"{network}.{number}"
+        self.link, self.address = link, link.address
         self.python = sys.executable
         self.files = files
         self.disk_mb = disk_mb
         self.home = files / "disk" / "home"  # as this machine sees it
         self.sshd_log = files / "ssh" / "sshd.log"
         self._uid = FIRST_UID + number
-        self.bridge, self._link = bridge, f"{bridge}-{number}"
-        self._mac = "02:6b:{:02x}:{:02x}:{:02x}:{:02x}".format(*map(int, self.address.split(".")))
-        self._prefix = network
-        self._mbit: float | None = None
         self._first: subprocess.Popen[str] | None = None
         self._pid = 0  # of its first process, on this machine
 
@@ -103,7 +98,7 @@ class Host:
         disk = self.files / "disk"
         disk.mkdir(parents=True)
         if self.disk_mb is not None:
-            _run("mount", "-t", "tmpfs", "-o", f"size={self.disk_mb}m,mode=755", "tmpfs", disk)
+            mount_disk(disk, self.disk_mb)
         keys, ssh = self.home / ".ssh" / "authorized_keys", self.files / "ssh"
         for folder in (self.home, keys.parent, ssh):
             folder.mkdir(mode=0o700)
@@ -149,7 +144,7 @@ class Host:
         if self._first.stdout.readline() != "up\n":
             raise RuntimeError(f"{self.name} does not boot: {self._first.stderr.read()}")
         self._pid = next(pid for pid in pids() if parent(pid) == self._first.pid)
-        self._plug_in()
+        self.link.plug_in(self._pid)
         if sshd:
             self._wait_for_sshd()
 
@@ -177,35 +172,11 @@ class Host:
             for kind in ("none" if "bind" in options else "tmpfs",)
         )
 
-    def _plug_in(self) -> None:
-        _run(
-            "ip",
-            "link",
-            "add",
-            self._link,
-            "type",
-            "veth",
-            "peer",
-            "name",
-            "eth0",
-            "address",
-            self._mac,
-            "netns",
-            self._pid,
-        )
-        up = "link set lo up\nlink set eth0 up"
-        route = f"addr add {self.address}/24 dev eth0\n{up}\nroute add default via {self._prefix}.254\n"
-        self._in_its_network("ip", "-batch", "-", text=route)
-        self.heal()
-        mbit, self._mbit = self._mbit, None
-        self.shape(mbit)
-
     def poweroff(self) -> None:
         """Pull the plug: processes get no chance to react, and no connection is closed. The disk stays."""
         if self._first is None:
             return
-        with suppress(subprocess.CalledProcessError):  # its process may have ended, and the link with it
-            _run("ip", "link", "del", self._link)
+        self.link.remove()
         with suppress(ProcessLookupError):
             # The system ends all processes of the host with the first one.
             os.kill(self._pid or self._first.pid, signal.SIGKILL)
@@ -230,48 +201,11 @@ class Host:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGCONT)
 
-    # The network.
-
-    def cut(self) -> None:
-        """Unplug the cable."""
-        _run("ip", "link", "set", self._link, "down")
-
-    def blackhole(self) -> None:
-        """Lose every packet on the way, without unplugging the cable."""
-        _run("ip", "link", "set", self._link, "nomaster")
-
-    def heal(self) -> None:
-        """Undo ``cut`` and ``blackhole``."""
-        _run("ip", "link", "set", self._link, "master", self.bridge, "up")
-
-    def shape(self, mbit: float | None) -> None:
-        """Limit the link to this many megabits per second in each direction; None: no limit."""
-        for tc, device in ((_run, self._link), (self._in_its_network, "eth0")):
-            if self._mbit is not None:
-                tc("tc", "qdisc", "del", "dev", device, "root")
-            if mbit is not None:
-                tc(
-                    "tc",
-                    "qdisc",
-                    "add",
-                    "dev",
-                    device,
-                    "root",
-                    "tbf",
-                    "rate",
-                    f"{mbit}mbit",
-                    "burst",
-                    "64kb",
-                    "latency",
-                    "50ms",
-                )
-        self._mbit = mbit
-
     # What runs.
 
     def start_sshd(self) -> None:
         """Start its sshd, and wait until it listens."""
-        _run(*self._enter(*NAMESPACES), _program("sshd"), "-E", "/etc/ssh/sshd.log")
+        run(*self._enter(), _program("sshd"), "-E", "/etc/ssh/sshd.log")
         self._wait_for_sshd()
 
     def _wait_for_sshd(self) -> None:
@@ -314,7 +248,7 @@ class Host:
             f"USER={user or self.user}",
         ]
         limited = ["timeout", "--kill-after=1", str(seconds)]
-        line = [*self._enter(*NAMESPACES), *limited, *who, "sh", "-c", f"cd && exec {shlex.join(argv)}"]
+        line = [*self._enter(), *limited, *who, "sh", "-c", f"cd && exec {shlex.join(argv)}"]
         # Into files: a detached process may hold a pipe open for ever.
         with tempfile.TemporaryFile("w+") as stdout, tempfile.TemporaryFile("w+") as stderr:
             done = subprocess.run(line, stdin=subprocess.DEVNULL, stdout=stdout, stderr=stderr, check=False)
@@ -338,14 +272,10 @@ class Host:
     def remove(self) -> None:
         """Switch it off for good."""
         self.poweroff()
-        if self.disk_mb is not None and os.path.ismount(self.files / "disk"):
-            _run("umount", self.files / "disk")
+        unmount_disk(self.files / "disk")
 
-    def _enter(self, *namespaces: str) -> list[str]:
-        return ["nsenter", "--target", str(self._pid), *namespaces]
-
-    def _in_its_network(self, *argv: object, text: str = "") -> None:
-        _run(*self._enter("--net"), *argv, text=text)
+    def _enter(self) -> list[str]:
+        return ["nsenter", "--target", str(self._pid), *NAMESPACES]
 
     def _listens(self) -> bool:
         rows = Path(f"/proc/{self._pid}/net/tcp").read_text(encoding="ascii").splitlines()[1:]
@@ -399,12 +329,12 @@ def running_hosts(count: int = HOSTS, *, disk_mb: int | None = None) -> Iterator
     with ExitStack() as stack:
         folder = Path(tempfile.mkdtemp(prefix=f"{FOLDER}{os.getpid()}-", dir=FOLDERS))
         stack.callback(shutil.rmtree, folder)
-        bridge, network = _make_bridge()
-        stack.callback(_run, "ip", "link", "del", bridge)
+        bridge, network = stack.enter_context(bridged_network())
         hosts = Hosts(folder, network)
         known = []
         for number in range(1, count + 1):
-            host = Host(number, folder / f"worker{number}", bridge=bridge, network=network, disk_mb=disk_mb)
+            link = Link(number, bridge, network)
+            host = Host(number, folder / f"worker{number}", link=link, disk_mb=disk_mb)
             stack.callback(host.remove)
             known.append(host.install(authorized_key=hosts.public_key))
             hosts.append(host)
@@ -416,25 +346,8 @@ def running_hosts(count: int = HOSTS, *, disk_mb: int | None = None) -> Iterator
 
 def make_key(path: Path) -> str:
     """Make a key pair without a passphrase, and return the public one."""
-    _run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "keima", "-f", path)
+    run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "keima", "-f", path)
     return path.with_name(f"{path.name}.pub").read_text(encoding="ascii")
-
-
-def _make_bridge() -> tuple[str, str]:
-    """Make an unused bridge to which this machine is connected, and return the first three numbers of its network."""
-    for number in ((os.getpid() + i) % SUBNETS for i in range(SUBNETS)):
-        bridge, network = f"{BRIDGE}{number}", f"198.{18 + number // 256}.{number % 256}"
-        made = subprocess.run(
-            ["ip", "link", "add", bridge, "type", "bridge"], capture_output=True, text=True, check=False
-        )
-        if made.returncode == 0:
-            _run("ip", "link", "set", bridge, "alias", f"{BRIDGE} {os.getpid()}")
-            _run("ip", "addr", "add", f"{network}.254/24", "dev", bridge)
-            _run("ip", "link", "set", bridge, "up")
-            return bridge, network
-        if "exists" not in made.stderr:
-            break
-    raise RuntimeError(f"no bridge can be made: {made.stderr.strip()}")
 
 
 def _unshare() -> list[str]:
@@ -453,7 +366,3 @@ def _escaped(path: object) -> str:
 def _program(name: str) -> str:
     """Return where a program is, including administrators' programs; empty if it is missing."""
     return shutil.which(name, path=f"{os.environ['PATH']}:/usr/sbin:/sbin") or ""
-
-
-def _run(*argv: object, text: str = "") -> None:
-    subprocess.run([str(word) for word in argv], input=text, capture_output=True, text=True, check=True)

@@ -205,7 +205,7 @@ def test_machines_without_network_power_or_pulse_become_offline_and_come_back_au
     cut, dark, frozen = four.hosts[:3]
     names = {host.name for host in (cut, dark, frozen)}
     playing = one_process(four, cut)
-    cut.cut()
+    cut.link.cut()
     dark.poweroff()
     frozen.freeze()
     try:
@@ -214,7 +214,7 @@ def test_machines_without_network_power_or_pulse_become_offline_and_come_back_au
         four.wait(lambda: len(four.received()) > before + 3, "the fourth to play on")
         four.wait(lambda: len(four.spool(cut)) > 2, "the one that is cut off to play on")
     finally:
-        cut.heal()
+        cut.link.heal()
         dark.boot()
         frozen.thaw()
     four.wait_until_all_play(4)

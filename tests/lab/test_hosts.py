@@ -90,22 +90,22 @@ def test_a_host_can_be_reached_through_another(hosts: Hosts) -> None:
 
 @pytest.mark.slow  # as are the tests that need this fault
 def test_a_cut_host_is_unreachable_until_it_is_healed(hosts: Hosts) -> None:
-    hosts[0].cut()
+    hosts[0].link.cut()
     assert not answers(hosts, "worker1") and answers(hosts, "worker2")
-    hosts[0].heal()
+    hosts[0].link.heal()
     assert answers(hosts, "worker1")
 
 
 @pytest.mark.slow  # as are the tests that need this fault
 def test_packets_to_a_blackhole_get_no_answer_at_all(hosts: Hosts) -> None:
     assert answers(hosts, "worker1")  # so that its hardware address is known
-    hosts[0].blackhole()
+    hosts[0].link.blackhole()
     with socket.socket() as lost:
         lost.settimeout(1.0)
         started = time.monotonic()
         assert lost.connect_ex((hosts[0].address, 22)) != 0
         assert time.monotonic() - started > 0.9
-    hosts[0].heal()
+    hosts[0].link.heal()
     assert answers(hosts, "worker1")
 
 
@@ -186,10 +186,10 @@ def test_a_shaped_link_is_as_fast_as_configured(hosts: Hosts) -> None:
         """Other work on this machine makes some times longer, but none shorter."""
         return any(seconds() < limit for _ in range(5))
 
-    hosts[0].shape(8)
+    hosts[0].link.shape(8)
     assert seconds() > 1.9  # for 16 million bits
     assert once_below(4.0)
-    hosts[0].shape(None)
+    hosts[0].link.shape(None)
     assert once_below(1.9)
 
 
@@ -198,16 +198,16 @@ def test_two_clusters_are_isolated_from_each_other(hosts: Hosts) -> None:
     with running_hosts(1) as others:
         assert others.network != hosts.network
         assert says(others, "worker1", "hostname") == "worker1"
-        others[0].cut()
+        others[0].link.cut()
         assert answers(hosts, "worker1")
-        others[0].heal()
+        others[0].link.heal()
 
 
 def test_nothing_remains(real_hosts: None) -> None:
     with running_hosts(2, disk_mb=8) as hosts:
         hosts[0].run(SLEEPER)
         hosts[0].freeze()
-        hosts[1].cut()
+        hosts[1].link.cut()
         processes = {pid for host in hosts for pid in host.pids()}
         ours = traces_of(os.getpid())
         assert len(processes) >= 5 and len(ours) == 4  # a folder, a bridge, and two links to it

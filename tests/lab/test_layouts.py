@@ -106,7 +106,7 @@ def test_a_machine_whose_packets_are_dropped_becomes_offline_in_time_and_hands_o
 ) -> None:
     host = cluster.hosts[2]
     processes = cluster.worker_processes(host)
-    host.blackhole()
+    host.link.blackhole()
     try:
         took = cluster.wait(lambda: {cluster.marks()[slot] for slot in SLOTS} == {"Offline"}, "it to be Offline")
         assert took < in_time(10.0 + HEARTBEAT_SECONDS)
@@ -116,7 +116,7 @@ def test_a_machine_whose_packets_are_dropped_becomes_offline_in_time_and_hands_o
         spool = cluster.spool(host)
         assert spool
     finally:
-        host.heal()
+        host.link.heal()
     cluster.wait_until_all_play(4)
     assert cluster.worker_processes(host) == processes
     cluster.wait(lambda: spool <= {*cluster.received()}, "what was played meanwhile to be in the ledger")
@@ -144,14 +144,14 @@ def test_a_worker_that_dies_at_once_is_given_up_with_its_log_until_the_fault_is_
 
 def test_a_run_that_ends_asks_machines_that_were_away_once_more_for_their_games(cluster: Driver) -> None:
     cut_off = cluster.hosts[:2]  # the second one is behind the first
-    cut_off[0].cut()
+    cut_off[0].link.cut()
     try:
         cluster.wait(lambda: all(cluster.marks()[host.name] == "Offline" for host in cut_off), "both to be Offline")
         cluster.wait(lambda: all(len(cluster.spool(host)) > 1 for host in cut_off), "both to play on")
         attempts_are_rare = time.monotonic() + 15.0
         cluster.wait(lambda: time.monotonic() > attempts_are_rare, "attempts to become rare")
     finally:
-        cut_off[0].heal()
+        cut_off[0].link.heal()
     assert cluster.interrupt() == 128 + signal.SIGINT
     cluster.poll()
     assert cluster.seen <= {*cluster.received()}

@@ -40,12 +40,12 @@ def cluster(real_hosts: None, tmp_path_factory: pytest.TempPathFactory) -> Itera
     """A run with one worker in each mark."""
     with running_hosts() as hosts, driven(tmp_path_factory.mktemp("cluster"), hosts, in_config=4, bare=1) as made:
         slow, _, unwritable, cut = hosts
-        slow.shape(SLOW_MBIT)
+        slow.link.shape(SLOW_MBIT)
         folder = made.folder(unwritable)
         folder.parent.mkdir(exist_ok=True)
         folder.mkdir()
         folder.chmod(0o500)  # of root: its user cannot write there
-        cut.cut()
+        cut.link.cut()
         made.start()
         made.wait(lambda: made.is_current and made.marks() == ALL_MARKS, "a worker in each mark", seconds=120.0)
         yield made
@@ -137,6 +137,6 @@ def test_traffic_and_disk_of_the_one_that_plays_are_shown(page: Browser) -> None
 
 
 def test_the_mark_of_a_machine_that_comes_back_changes_on_the_page(cluster: Driver, page: Browser) -> None:
-    cluster.hosts[3].heal()
+    cluster.hosts[3].link.heal()
     until(lambda: cards(page)["worker4"]["mark"] == "Active", 120.0)
     assert not page.complaints()

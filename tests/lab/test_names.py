@@ -31,12 +31,12 @@ def link_local(host: Host) -> str:
 
     def both_have() -> bool:
         theirs = host.run([*SHOW, "eth0"]).stdout
-        ours = subprocess.run([*SHOW, host.bridge], capture_output=True, text=True, check=True).stdout
+        ours = subprocess.run([*SHOW, host.link.bridge], capture_output=True, text=True, check=True).stdout
         found[:] = re.findall(r"inet6 (fe80:[0-9a-f:]+)/", theirs)
         return bool(found) and "fe80:" in ours and "tentative" not in theirs + ours
 
     wait_until(both_have, f"{host.name} and this machine to have an address of IPv6 on their link")
-    return f"{found[0]}%{host.bridge}"
+    return f"{found[0]}%{host.link.bridge}"
 
 
 def test_domain_accounts_and_link_local_addresses_are_reached(small_hosts: Hosts) -> None:

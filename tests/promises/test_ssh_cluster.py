@@ -379,11 +379,11 @@ def follow(main: MainNode) -> None:
     main.type("python add.py")
     main.wait_for_mark("Active", "new_worker")
     main.wait(lambda found: main.received("new_worker"), "games of the new worker")
-    new.cut()
+    new.link.cut()
     main.wait_for_mark("Offline", "new_worker")
     others = main.received("worker1")
     main.wait(lambda found: main.received("worker1") > others, "the others to play on")
-    new.heal()
+    new.link.heal()
     main.wait_for_mark("Active", "new_worker")
 
     forget_worker2(main)

@@ -1,8 +1,8 @@
 """Puts faults into a module, one at a time, and reports which of them its tests detect.
 
-    python tests/mutation.py
-    python tests/mutation.py --sample 80 --seed 1 keima/data/ledger.py
-    python tests/mutation.py --sample 0 keima/data/ledger.py:120-150
+    python tools/mutation.py
+    python tools/mutation.py --sample 80 --seed 1 keima/data/ledger.py
+    python tools/mutation.py --sample 0 keima/data/ledger.py:120-150
 
 A fault is killed if a test fails or does not end; it survives if all tests pass. The tests are those that MODULES
 names, a part of ``make test`` without its trials, and of these the ones that reach the fault's statement. Other
@@ -47,8 +47,8 @@ import pytest
 import torch  # noqa: F401
 
 from keima.base.intervals import wilson
-from tests.mutants import Mutant, mutants
 from tests.sources import ROOT, imported_files, relative
+from tools.mutants import Mutant, mutants
 
 LIVES, KILLED, BROKEN, UNSEEN, ANEW = 0, 1, 3, 98, 99  # how a fault's process ends; anew: it must load the module
 FATES = {LIVES: "lives", UNSEEN: "no test comes by"}  # everything else is a kill
@@ -72,15 +72,15 @@ class Module:
 
 
 MODULES = {
-    "keima/cluster/fleet/worker_state.py": Module(
-        ("distributed/fleet/test_worker_state.py", "distributed/fleet/test_connection_failures.py")
+    "keima/cluster/fleet/tracked_worker.py": Module(
+        ("cluster/fleet/test_tracked_worker.py", "cluster/fleet/test_connection_failures.py")
     ),
     "keima/cluster/fleet/mirror.py": Module(
         (
-            "distributed/fleet/test_mirror.py",
-            "distributed/fleet/test_machine_connection.py",
-            "distributed/fleet/test_connection_failures.py",
-            "distributed/fleet/test_ownership.py",
+            "cluster/fleet/test_mirror.py",
+            "cluster/fleet/test_machine_connection.py",
+            "cluster/fleet/test_connection_failures.py",
+            "cluster/fleet/test_ownership.py",
         )
     ),
     "keima/data/ledger.py": Module(
@@ -88,7 +88,7 @@ MODULES = {
             "data/test_ledger.py",
             "worker/test_withdrawing.py",
             "data/test_receive.py",
-            "scripts/test_audit.py",
+            "cli/test_audit.py",
         )
     ),
     "keima/data/receive.py": Module(
@@ -166,24 +166,28 @@ class Watch:
         sys.settrace(self.trace)
         yield
         sys.settrace(None)
-        threading.settrace(None)  # type: ignore[arg-type]
+        threading.settrace(None)
 
     @pytest.hookimpl(hookwrapper=True)
     def pytest_runtest_setup(self, item: pytest.Item) -> Iterator[None]:
+        """Note the lines that a file's tests reach before they begin."""
         yield from self.noted(self.prepared.setdefault(relative(item.path), set()))
 
     @pytest.hookimpl(hookwrapper=True)
     def pytest_runtest_call(self, item: pytest.Item) -> Iterator[None]:
+        """Note the lines that a test reaches."""
         yield from self.noted(self.cases[item.nodeid].lines)
 
     @pytest.hookimpl(hookwrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
+        """Note how long a test takes."""
         case = self.cases[item.nodeid] = Case()
         seconds, wall = time.process_time(), time.monotonic()
         yield
         case.seconds, case.wall = time.process_time() - seconds, time.monotonic() - wall
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Note how a test ended."""
         case = self.cases[report.nodeid]
         if report.when == "call" or report.outcome != "passed":
             case.outcome = report.outcome
@@ -197,11 +201,13 @@ class Bench:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
+        """Do the work."""
         if not session.testsfailed:  # otherwise one of the files cannot be loaded
             self.work(session)
         return True
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """End the process at the first failure: the fault is killed."""
         if report.failed:
             os._exit(KILLED)
 

@@ -1,10 +1,10 @@
 """Feeds damaged and forged files and messages to every reader of input that another machine, a disk or a user may have
 damaged.
 
-    python tests/fuzz.py --inputs 100000 --seed 1
-    python tests/fuzz.py --minutes 30 --only model checkpoint
-    python tests/fuzz.py --guided --minutes 30
-    python tests/fuzz.py --again runs/fuzz/sgf-1f0c2a9b8e7d
+    python tools/fuzz.py --inputs 100000 --seed 1
+    python tools/fuzz.py --minutes 30 --only model checkpoint
+    python tools/fuzz.py --guided --minutes 30
+    python tools/fuzz.py --again runs/fuzz/sgf-1f0c2a9b8e7d
 
 Every input is a modified real one: with bits and lengths changed as by a broken disk or line, or with other content and
 valid checksums, as by a forger. With --guided, atheris chooses the inputs to modify further by the code that they have
@@ -147,7 +147,7 @@ def fuzz(names: Sequence[str], *, inputs: int, seconds: float, seed: int) -> dic
 
 def guided(names: Sequence[str], *, inputs: int, seconds: float, seed: int) -> dict[str, Tally]:
     """Do the same by ``fuzz_guided.py``, one reader after the other."""
-    command = [sys.executable, str(ROOT / "tests" / "fuzz_guided.py"), str(inputs), str(seconds), str(seed), *names]
+    command = [sys.executable, str(ROOT / "tools" / "fuzz_guided.py"), str(inputs), str(seconds), str(seed), *names]
     ended = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
     return {name: Tally(**found) for name, found in json.loads(ended.stdout).items()}
 

@@ -1,6 +1,6 @@
-"""Lets atheris (libFuzzer) choose the inputs of readers, and prints the results. ``tests/fuzz.py --guided`` starts it.
+"""Lets atheris (libFuzzer) choose the inputs of readers, and prints the results. ``tools/fuzz.py --guided`` starts it.
 
-    python tests/fuzz_guided.py INPUTS SECONDS SEED READER...
+    python tools/fuzz_guided.py INPUTS SECONDS SEED READER...
 
 Some of the inputs that have reached a new line or comparison are changed further: by libFuzzer, which knows bytes and
 lengths, or by the mutations of the reader's format, which get past checksums. libFuzzer sees our own code and the
@@ -26,8 +26,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import atheris
 import numpy as np
 
-from tests.fuzz import KEPT, Tally, judge, warm
 from tests.fuzzed import DECODERS, PLACE
+from tools.fuzz import KEPT, Tally, judge, warm
 
 WATCHED = ("keima", "sgfmill")
 OURS = 0.3  # share of the mutations that follow the format

@@ -105,12 +105,12 @@ def _within(parent: ast.AST, lines: range | None) -> Iterator[Mutant]:
                 lines is not None or isinstance(parent, ast.FunctionDef | ast.AsyncFunctionDef)
             ):
                 inner = _lines(node)
-            elif isinstance(node, ast.excepthandler):
+            elif isinstance(node, ast.ExceptHandler):
                 inner = range(node.body[0].lineno, node.body[0].lineno + 1)
             for fault in _faults(node):
                 ast.fix_missing_locations(ast.copy_location(fault, node))
                 was, now = _shown(node, fault)
-                yield Mutant(parent, field, index, fault, node.lineno, inner, was, now)  # type: ignore[attr-defined]
+                yield Mutant(parent, field, index, fault, node.lineno, inner, was, now)
             yield from _within(node, inner)
 
 
@@ -199,9 +199,9 @@ def _faults(node: ast.AST) -> Iterator[ast.AST]:
         case ast.Constant(value=float() as value):
             yield ast.Constant(2 * value or 1.0)
         case ast.Constant(value=str() as text) if SQL.match(text):
-            for pattern, other in SQL_CHANGES:
+            for pattern, change in SQL_CHANGES:
                 for found in re.finditer(pattern, text):
-                    yield ast.Constant(text[: found.start()] + found.expand(other) + text[found.end() :])
+                    yield ast.Constant(text[: found.start()] + found.expand(change) + text[found.end() :])
         case ast.Call(func=function, keywords=keywords):
             name = (
                 function.id
