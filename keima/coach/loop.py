@@ -8,10 +8,10 @@ import logging
 import sqlite3
 import time
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, suppress
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from keima.base.files import read_limited, write_atomically
 from keima.base.reports import (
@@ -30,18 +30,16 @@ from keima.base.steps import Steps, Turns, complete
 from keima.base.worker_status import ClusterStatus, WorkerStatus
 from keima.coach.backends.backend import SelfPlayBackend
 from keima.coach.backends.pending_batch import PendingBatch
-from keima.coach.bounds import Bounds, CoachState, window_capacity
+from keima.coach.bounds import Bounds, CoachState
 from keima.coach.fingerprint import fingerprint
 from keima.coach.granting import Granting
+from keima.coach.measuring import Evaluation, Measuring
+from keima.coach.receiving import Receiving
 from keima.coach.summary import merge_reports, phase_of_all, worker_statuses
-from keima.coach.tally import IterationTally
 from keima.coach.waiting import EVALUATING, GATHERING, TRAINING, Waiting
 from keima.config.schema import Settings
-from keima.config.sections.training import SEED_ACCOUNTS
 from keima.data.ledger import Ledger
 from keima.data.ledger_rows import model_path, model_row
-from keima.data.receive import Offer, Quarantined, Received, load_if_intact, receive_together
-from keima.data.records import GameBatch
 from keima.games import Game
 from keima.learning.checkpoint import Checkpoints
 from keima.learning.generalization import generalization
@@ -62,7 +60,6 @@ log = logging.getLogger(__name__)
 PROGRESS_SECONDS = 1.0  # between two reports of progress, or more with many workers:
 REPORTED_WORKERS = 400  # a second: a report has every worker, and should take little of the time
 WAIT_SECONDS = 0.1
-BATCHES_TOGETHER = 16  # at most, that are received together: they are all in memory meanwhile
 STEPS_BETWEEN_POLLS, SECONDS_BETWEEN_POLLS = 8, 0.5  # in training, whichever is less
 MEASURING_SHARE = 0.1  # of the time in training, for measuring strength beside it
 T = TypeVar("T")
@@ -70,16 +67,6 @@ T = TypeVar("T")
 
 class StopRequested(Exception):
     """The run was asked to stop."""
-
-
-class Evaluation(Protocol):
-    """Measures strength."""
-
-    def measure(self, model: Model, *, beside: bool = False) -> Steps[EvaluationReport]:
-        """Measure ``model``; with ``beside``, workers play on meanwhile."""
-
-    def accepts(self, candidate: Model, best: Model, *, file: bytes) -> Steps[bool]:
-        """Whether ``candidate``, which ``file`` holds, may replace ``best`` in self-play."""
 
 
 class Coach:
@@ -123,20 +110,38 @@ class Coach:
         self.observers, self.state, self.clock, self.sleep = observers, state, clock, sleep
         self.stop_requested = False
         self.model: Model | None = None  # in self-play
-        self._tally = IterationTally(game, settings.search.resignation, since=clock())
+        self._retries, self._turns = RetryLog(self.log_event), Turns(MEASURING_SHARE)
+        self._receiving = Receiving(
+            run_dir=run_dir,
+            game=game,
+            settings=settings,
+            ledger=ledger,
+            backend=backend,
+            window=window,
+            state=state,
+            retries=self._retries,
+            clock=clock,
+            log_event=self.log_event,
+        )
+        self._measuring = Measuring(
+            evaluation,
+            run_dir=run_dir,
+            settings=settings,
+            state=state,
+            turns=self._turns,
+            retries=self._retries,
+            complete=self._measure_now,
+            clock=clock,
+            log_event=self.log_event,
+        )
         self._granting = Granting(
             settings=settings, ledger=ledger, backend=backend, clock=clock, log_event=self.log_event
         )
         self._gathered = state.iteration_sequence  # last sequence number of the iteration's games
         self._waiting, self._reported = Waiting(clock), -PROGRESS_SECONDS
         self._bounds = Bounds(settings.run, seconds=state.seconds, clock=clock)
-        self._retries = RetryLog(self.log_event)
         self._complete: SelfPlayReport | None = None  # the iteration's games, once complete
         self._ends: dict[str, int] = {}  # worker -> the number after the last game in its outbox
-        self._measuring: Steps[EvaluationReport] | None = None  # beside playing
-        self._measured: EvaluationReport | None = None  # since the last iteration
-        self._overdue = False  # another model should be measured, once the last one has been
-        self._turns = Turns(MEASURING_SHARE)
 
     def run(self) -> IterationReport | None:
         """Iterate until a limit of the run is reached or it is stopped; returns the last iteration's report.
@@ -167,20 +172,19 @@ class Coach:
 
     def start(self) -> None:
         """Ingest what an earlier session left and start the workers, unless the run is finished."""
-        self.catch_up()
+        self._receiving.restore()
         self._granting.restore()
         if self.finished():
             return
         self.publish_again() if self.state.model_version else self.publish()
-        if self.state.measuring:
-            self.measure_again(self.state.measuring)
+        self._measuring.begin_again(self.model)
 
     def end(self) -> None:
         """Let the workers hand over their finished games, and store everything."""
         self._waiting.enter("ending")
-        self.stop_measuring()
+        self._measuring.stop()
         self.backend.close()
-        self.ingest(self.backend.collect())
+        self._receiving.receive(self.backend.collect())
         self.save()
 
     def end_if_possible(self) -> None:
@@ -205,17 +209,15 @@ class Coach:
         self._reported = -PROGRESS_SECONDS  # report the grants at the first poll
         wanted = self.settings.training.games_per_iteration
         if not self.settings.training.asynchronous:
-            self._tally.since = self.clock()  # no games were played since the last iteration's were complete
-        while self._tally.games < wanted and not self._bounds.time_is_up():
+            self._receiving.tally.since = self.clock()  # no games were played since the last iteration's were complete
+        while self._receiving.tally.games < wanted and not self._bounds.time_is_up():
             began, taken = self.clock(), self.poll_workers(ingest=True)
             self._turns.count_main(self.clock() - began, idle=not taken)
-            busy = self.measure_on() if self._turns.beside_is_next() else False
+            busy = self._measuring.take_step() if self._turns.beside_is_next() else False
             if not taken and not busy:
                 self.sleep(WAIT_SECONDS)
-        now = self.clock()
-        tally, self._tally = self._tally, IterationTally(self.game, self.settings.search.resignation, since=now)
         self._gathered = self.state.window_sequence
-        self._complete = tally.report(now)
+        self._complete = self._receiving.close_iteration()
         self.report_if_due()
         return self._complete
 
@@ -240,7 +242,7 @@ class Coach:
             self.poll()
             self._turns.count_main(reports[-1].seconds)
             if self._turns.beside_is_next():
-                self.measure_on()
+                self._measuring.take_step()
             if fresh >= every and steps > 0:
                 self.publish()
                 self._waiting.enter(TRAINING)
@@ -285,92 +287,22 @@ class Coach:
         """Send the current model to all workers."""
         self.persist("the workers' model", lambda: self.backend.publish(self.state.model_version, file))
 
-    def catch_up(self) -> None:
-        """Recount the games of the unfinished iteration, and ingest batches received after the checkpoint."""
-        for row in self.ledger.received_batches(after=self.state.iteration_sequence):
-            batch = load_if_intact(self.run_dir, row, log_event=self.log_event)
-            if batch and row.worker not in SEED_ACCOUNTS.values():
-                self._tally.add(batch, row.bytes)
-            if row.sequence > self.state.window_sequence:
-                self.count(row.games, row.positions, row.sequence)
-                if batch:
-                    self.add_to_window(batch)
-        self._tally.earlier = self._tally.games
-
-    # Measuring strength.
-
     def evaluate(self) -> EvaluationReport | None:
-        """Measure the published model when it is due; returns what was measured since the last iteration.
-
-        In asynchronous mode this begins a measurement beside playing and learning, whose report comes with a later
-        iteration; if one is still under way, the next begins after it. After the last iteration, in synchronous mode,
-        and with gating, whose games would interrupt it, it is waited for. A stop interrupts it.
-        """
-        iteration, every = self.state.iteration + 1, self.settings.evaluation.every
-        last = self._bounds.reached(iteration)
-        if every > 0 and last:
-            self.stop_measuring()
-        measured, self._measured = self._measured, None
-        self._overdue = every > 0 and (self._overdue or last or iteration % every == 0)
-        if not self._overdue or self._measuring:
-            return measured
-        self._overdue = False
+        """Measure the published model when it is due; see ``Measuring.measure_if_due``."""
         assert self.model is not None
-        if last or not self.settings.training.asynchronous or self.settings.evaluation.gating != "none":
-            return self.measure_now(self.model)
-        self.begin_measuring(self.model)
-        return measured
+        iteration = self.state.iteration + 1
+        return self._measuring.measure_if_due(self.model, iteration=iteration, is_last=self._bounds.reached(iteration))
 
-    def measure_now(self, model: Model) -> EvaluationReport | None:
-        """Measure ``model`` and wait for the report; None if it was stopped, or its results cannot be stored."""
+    def _measure_now(self, steps: Steps[EvaluationReport]) -> EvaluationReport | None:
+        """Take all steps of a measurement; None if it was stopped."""
         self._waiting.enter(EVALUATING)
-        with suppress(StopRequested), self._about_evaluation():
-            return self.completed(self.evaluation.measure(model))
+        with suppress(StopRequested):
+            return self.completed(steps)
         return None
-
-    def begin_measuring(self, model: Model) -> None:
-        """Begin to measure ``model`` beside playing."""
-        self._measuring, self.state.measuring = self.evaluation.measure(model, beside=True), model.model_version
-
-    def measure_again(self, version: int) -> None:
-        """Begin the measurement that was under way when the earlier session ended."""
-        if self.model is not None and self.model.model_version == version:
-            self.begin_measuring(self.model)
-            return
-        try:
-            self.begin_measuring(decode_model(read_limited(model_path(self.run_dir, version), MAX_MODEL_BYTES)))
-        except (OSError, ValueError) as error:
-            self.log_event(f"model {version} cannot be read, and is not measured: {error}")
-            self.state.measuring = 0
-
-    def measure_on(self) -> bool:
-        """Do the next step of a measurement beside playing; False if there is nothing to do now."""
-        if self._measuring is None:
-            return False
-        began, busy, ended = self.clock(), False, True
-        with self._about_evaluation():
-            try:
-                busy = next(self._measuring)
-                ended = False
-            except StopIteration as end:
-                self._measured = end.value
-        self._turns.count_beside(self.clock() - began)
-        if ended:
-            self._measuring, self.state.measuring = None, 0
-        return busy
-
-    def stop_measuring(self) -> None:
-        """End a measurement beside playing without a report; a resumed run begins it again."""
-        if self._measuring is not None:
-            self._measuring.close()
-            self._measuring = None
 
     def completed(self, steps: Steps[T]) -> T:
         """Do all steps, with polls between them, and wait for the workers' part."""
         return complete(steps, poll=self.poll, wait=lambda: self.sleep(WAIT_SECONDS))
-
-    def _about_evaluation(self) -> AbstractContextManager[None]:
-        return self._retries.about("evaluation", "results of matches cannot be stored")
 
     def conclude(
         self, games: SelfPlayReport, learned: LearnerReport | None, evaluated: EvaluationReport | None
@@ -446,7 +378,7 @@ class Coach:
         self._ends = last_ends((batch.worker, batch.batch_id) for batch in waiting)
         taken = 0
         if ingest:
-            taken = self.ingest(self._granting.in_turn(waiting))
+            taken = self._receiving.receive(self._granting.in_turn(waiting))
             self.grant(waiting)
         self.report_if_due(max(PROGRESS_SECONDS, len(self.backend.workers) / REPORTED_WORKERS))
         return taken > 0
@@ -455,54 +387,7 @@ class Coach:
         """Grant games to the workers; ``waiting`` are all batches in their outboxes."""
         with self._retries.about("grants", "games cannot be granted now"):
             self._granting.give_up_lost(waiting)
-            self._granting.grant(self._tally.games)
-
-    def ingest(self, batches: Sequence[PendingBatch]) -> int:
-        """Receive batches, add the good ones to the window, and release them; returns how many were received.
-
-        What cannot be fetched or stored now, for example on a full disk, is retried at the next poll.
-        """
-        taken = 0
-        for start in range(0, len(batches), BATCHES_TOGETHER):
-            group = batches[start : start + BATCHES_TOGETHER]
-            try:
-                self.ingest_together(group)
-                taken += len(group)
-            except (OSError, sqlite3.OperationalError):  # each for itself, to store the others and to name this one
-                for batch in group:
-                    complaint = f"batch {batch.batch_id} of {batch.worker} cannot be stored now"
-                    with self._retries.about(batch.batch_id, complaint):
-                        self.ingest_together([batch])
-                        taken += 1
-        return taken
-
-    def ingest_together(self, batches: Sequence[PendingBatch]) -> None:
-        """Receive some batches, all or none."""
-        offers = [Offer(worker=batch.worker, batch_id=batch.batch_id, fetch=batch.fetch) for batch in batches]
-        receipts = receive_together(self.ledger, self.game, offers)
-        for batch, receipt in zip(batches, receipts, strict=True):
-            if isinstance(receipt, Received):
-                self.count(receipt.batch.num_games, receipt.batch.num_positions, receipt.sequence)
-                self.add_to_window(receipt.batch)
-                self._tally.add(receipt.batch, receipt.bytes)
-            elif isinstance(receipt, Quarantined):
-                self.log_event(f"batch {receipt.batch_id} of {batch.worker} is in quarantine: {receipt.reason}")
-        for batch, receipt in zip(batches, receipts, strict=True):
-            refused = receipt.reason if isinstance(receipt, Quarantined) else ""
-            self.backend.release(batch, delivered=receipt.next_game, refused=refused)
-
-    def count(self, games: int, positions: int, sequence: int) -> None:
-        """Count a received batch that is new to the learner."""
-        self.state.total_games += games
-        self.state.total_positions += positions
-        self.state.window_sequence = sequence
-
-    def add_to_window(self, batch: GameBatch) -> None:
-        """Add a received batch to the window, which grows with the number of positions played."""
-        samples = self.window.add(batch)
-        self.state.total_samples += samples
-        self.state.owed_samples += samples * self.settings.training.samples_per_position
-        self.window.resize(window_capacity(self.settings.training.window, self.state.total_samples))
+            self._granting.grant(self._receiving.tally.games)
 
     # Reports.
 
@@ -535,7 +420,7 @@ class Coach:
             seconds_left=self._bounds.seconds_left(self.state.iteration),
             total_games=self.state.total_games,
             games_wanted=self.settings.training.games_per_iteration,
-            games_here=self._tally.games,
+            games_here=self._receiving.tally.games,
             games_per_second=sum(worker.games_per_second for worker in workers),
             evaluations_per_second=sum(worker.evaluations_per_second for worker in workers),
             window_positions=self.window.num_positions,

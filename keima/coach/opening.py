@@ -164,7 +164,7 @@ def refill_window(
 ) -> ReplayWindow:
     """Restore the window of the checkpoint from the newest batches up to its sequence number.
 
-    ``Coach.catch_up`` adds later batches as new.
+    ``Receiving.restore`` adds later batches as new.
     """
     capacity = window_capacity(settings.training.window, state.total_samples)
     window.resize(capacity)

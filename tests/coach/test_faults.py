@@ -110,7 +110,7 @@ def test_a_full_disk_is_reported_once_and_the_batch_is_received_when_there_is_ro
         def refuse(*arguments: object, **options: object) -> object:
             raise error
 
-        monkeypatch.setattr("keima.coach.loop.receive_together", refuse)
+        monkeypatch.setattr("keima.coach.receiving.receive_together", refuse)
         for _ in range(20):
             coach.poll_workers(ingest=True)
         assert coach.state.total_games == 0
@@ -174,13 +174,13 @@ def test_games_of_a_worker_of_an_earlier_session_are_collected(tmp_path: Path) -
 def test_an_unreadable_heartbeat_does_not_matter(tmp_path: Path) -> None:
     heartbeats = cycle([b"", b"{", b"\x00" * 100])
     with coaching(tmp_path, small_settings(tmp_path)) as coach:
-        status = coach.backend.status
+        read = coach.backend.heartbeats
 
         def garble() -> object:
             (tmp_path / "workers" / "inline" / "worker.json").write_bytes(next(heartbeats))
-            return status()
+            return read()
 
-        coach.backend.status = garble  # type: ignore[method-assign, assignment]
+        coach.backend.heartbeats = garble  # type: ignore[method-assign, assignment]
         coach.run()
         assert coach.state.iteration == 2
 

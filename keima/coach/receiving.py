@@ -1,0 +1,125 @@
+"""From batches in the workers' outboxes to the ledger, the replay window and the iteration's tally."""
+
+import sqlite3
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from keima.base.reports import SelfPlayReport
+from keima.base.retry_log import RetryLog
+from keima.coach.backends.backend import SelfPlayBackend
+from keima.coach.backends.pending_batch import PendingBatch
+from keima.coach.bounds import CoachState, window_capacity
+from keima.coach.tally import IterationTally
+from keima.config.schema import Settings
+from keima.config.sections.training import SEED_ACCOUNTS
+from keima.data.ledger import Ledger
+from keima.data.receive import Offer, Quarantined, Received, load_if_intact, receive_together
+from keima.data.records import GameBatch
+from keima.games import Game
+from keima.replay.window import ReplayWindow
+
+BATCHES_TOGETHER = 16  # at most, that are received together: they are all in memory meanwhile
+
+
+class Receiving:
+    """Receives the games of a run.
+
+    Args:
+        run_dir: where the games are kept.
+        game: what is played.
+        settings: of the run.
+        ledger: counts the games.
+        backend: the workers.
+        window: gets the games.
+        state: of the Coach; its totals count the games.
+        retries: logs what cannot be stored now.
+        clock: seconds that never go back.
+        log_event: called with each line for the log.
+
+    Attributes:
+        tally: the games of the present iteration.
+    """
+
+    def __init__(
+        self,
+        *,
+        run_dir: Path,
+        game: Game,
+        settings: Settings,
+        ledger: Ledger,
+        backend: SelfPlayBackend,
+        window: ReplayWindow,
+        state: CoachState,
+        retries: RetryLog,
+        clock: Callable[[], float],
+        log_event: Callable[[str], None],
+    ) -> None:
+        self._run_dir, self._game, self._settings, self._ledger = run_dir, game, settings, ledger
+        self._backend, self._window, self._state = backend, window, state
+        self._retries, self._clock, self._log_event = retries, clock, log_event
+        self.tally = IterationTally(game, settings.search.resignation, since=clock())
+
+    def restore(self) -> None:
+        """Recount the games of the unfinished iteration, and take in batches received after the checkpoint."""
+        for row in self._ledger.received_batches(after=self._state.iteration_sequence):
+            batch = load_if_intact(self._run_dir, row, log_event=self._log_event)
+            if batch and row.worker not in SEED_ACCOUNTS.values():
+                self.tally.add(batch, row.bytes)
+            if row.sequence > self._state.window_sequence:
+                self._count(row.games, row.positions, row.sequence)
+                if batch:
+                    self._add_to_window(batch)
+        self.tally.earlier = self.tally.games
+
+    def close_iteration(self) -> SelfPlayReport:
+        """Report the games of the iteration, and begin to count those of the next."""
+        now = self._clock()
+        tally, self.tally = self.tally, IterationTally(self._game, self._settings.search.resignation, since=now)
+        return tally.report(now)
+
+    def receive(self, batches: Sequence[PendingBatch]) -> int:
+        """Receive batches, add the good ones to the window, and release them; returns how many were received.
+
+        What cannot be fetched or stored now, for example on a full disk, is retried at the next poll.
+        """
+        taken = 0
+        for start in range(0, len(batches), BATCHES_TOGETHER):
+            group = batches[start : start + BATCHES_TOGETHER]
+            try:
+                self._receive_together(group)
+                taken += len(group)
+            except (OSError, sqlite3.OperationalError):  # each for itself, to store the others and to name this one
+                for batch in group:
+                    complaint = f"batch {batch.batch_id} of {batch.worker} cannot be stored now"
+                    with self._retries.about(batch.batch_id, complaint):
+                        self._receive_together([batch])
+                        taken += 1
+        return taken
+
+    def _receive_together(self, batches: Sequence[PendingBatch]) -> None:
+        """Receive some batches, all or none."""
+        offers = [Offer(worker=batch.worker, batch_id=batch.batch_id, fetch=batch.fetch) for batch in batches]
+        receipts = receive_together(self._ledger, self._game, offers)
+        for batch, receipt in zip(batches, receipts, strict=True):
+            if isinstance(receipt, Received):
+                self._count(receipt.batch.num_games, receipt.batch.num_positions, receipt.sequence)
+                self._add_to_window(receipt.batch)
+                self.tally.add(receipt.batch, receipt.bytes)
+            elif isinstance(receipt, Quarantined):
+                self._log_event(f"batch {receipt.batch_id} of {batch.worker} is in quarantine: {receipt.reason}")
+        for batch, receipt in zip(batches, receipts, strict=True):
+            refused = receipt.reason if isinstance(receipt, Quarantined) else ""
+            self._backend.release(batch, delivered=receipt.next_game, refused=refused)
+
+    def _count(self, games: int, positions: int, sequence: int) -> None:
+        """Count a received batch that is new to the learner."""
+        self._state.total_games += games
+        self._state.total_positions += positions
+        self._state.window_sequence = sequence
+
+    def _add_to_window(self, batch: GameBatch) -> None:
+        """Add a received batch to the window, which grows with the number of positions played."""
+        samples = self._window.add(batch)
+        self._state.total_samples += samples
+        self._state.owed_samples += samples * self._settings.training.samples_per_position
+        self._window.resize(window_capacity(self._settings.training.window, self._state.total_samples))
