@@ -58,6 +58,7 @@ from keima.cluster.fleet.process.client import FleetClient
 from keima.coach.backends.pending_batch import PendingBatch
 from keima.coach.loop import WAIT_SECONDS, Coach
 from keima.coach.opening import open_coach
+from keima.coach.receiving import Receiving
 from keima.config.flags import number, whole
 from keima.config.schema import Settings
 from keima.games import Game
@@ -72,16 +73,24 @@ LOST = (State.OFFLINE, State.ERROR)
 ONE = "--one"  # precedes the folder of a Coach's process
 
 
-class MeasuringCoach(Coach):
-    """A Coach that measures the processor time for receiving games."""
+class MeasuredReceiving(Receiving):
+    """Measures its own processor time."""
 
-    receiving = 0.0  # seconds
+    seconds = 0.0
 
-    def ingest_together(self, batches: Sequence[PendingBatch]) -> None:
-        """See ``Coach``."""
+    def receive(self, batches: Sequence[PendingBatch]) -> int:
+        """See ``Receiving``."""
         before = time.process_time()
-        super().ingest_together(batches)
-        self.receiving += time.process_time() - before
+        taken = super().receive(batches)
+        self.seconds += time.process_time() - before
+        return taken
+
+
+def receiving_of(coach: Coach) -> MeasuredReceiving:
+    """Return what receives a Coach's games; the first call has it measure itself."""
+    coach.receiving.__class__ = MeasuredReceiving
+    assert isinstance(coach.receiving, MeasuredReceiving)
+    return coach.receiving
 
 
 def make_settings(arguments: argparse.Namespace, count: int) -> Settings:
@@ -156,7 +165,7 @@ def start_machines(run_dir: Path, arguments: argparse.Namespace, count: int) -> 
 @contextmanager
 def open_measuring_coach(
     arguments: argparse.Namespace, settings: Settings, count: int, run_dir: Path
-) -> Iterator[tuple[MeasuringCoach, "subprocess.Popen[bytes]"]]:
+) -> Iterator[tuple[Coach, "subprocess.Popen[bytes]"]]:
     """Yield a Coach with ``count`` simulated workers, which has not begun, and their process; then end the run."""
     use_threads(1)
     (run_dir / "workers").mkdir()
@@ -166,8 +175,6 @@ def open_measuring_coach(
 
     with start_machines(run_dir, arguments, count) as simulator:
         coach = open_coach(run_dir, settings, make_backend=make_backend, observers=())
-        coach.__class__ = MeasuringCoach
-        assert isinstance(coach, MeasuringCoach)
         yield coach, simulator
         coach.end()
         coach.ledger.close()
@@ -183,7 +190,7 @@ def measure_load(arguments: argparse.Namespace, count: int, run_dir: Path) -> di
 
 
 def measure_processes(
-    coach: MeasuringCoach, *, seconds: float, count: int, simulator: "subprocess.Popen[bytes]"
+    coach: Coach, *, seconds: float, count: int, simulator: "subprocess.Popen[bytes]"
 ) -> tuple[float, float, dict[str, Any]]:
     """Poll repeatedly, as a Coach does that waits for games; return the beginning, the end and the figures."""
     begun = time.monotonic()
@@ -209,7 +216,7 @@ def measure_processes(
         poll()
     start = time.monotonic() - begun
     since, then, polls, watch = time.time(), time.monotonic(), list[float](), Watch(fleet)
-    cpu, receiving = time.process_time(), coach.receiving
+    cpu, receiving = time.process_time(), receiving_of(coach).seconds
     fleet_cpu, machines_cpu = processor_seconds(fleet.process_id), processor_seconds(simulator.pid)
     while time.monotonic() < then + seconds:
         polls.append(poll())
@@ -217,7 +224,7 @@ def measure_processes(
     took, cpu = time.monotonic() - then, time.process_time() - cpu - watch.cpu
     figures = {
         "Coach, %": 100 * cpu / took,
-        "own, %": 100 * (cpu - (coach.receiving - receiving)) / took,
+        "own, %": 100 * (cpu - (receiving_of(coach).seconds - receiving)) / took,
         "fleet, %": 100 * (processor_seconds(fleet.process_id) - fleet_cpu) / took,
         "machines, %": 100 * (processor_seconds(simulator.pid) - machines_cpu) / took,
         "poll, ms": (1e3 * median(polls), 1e3 * max(polls)),

@@ -93,7 +93,7 @@ def see(arguments: argparse.Namespace) -> None:
 if __name__ == "__main__":
     before_imports(parse, see, loading="PyTorch")
 
-from keima.coach.proposal import Proposal, propose, proposed_config
+from keima.coach.proposal import Proposal, propose_settings, proposed_config
 from keima.config.commands import keima
 from keima.games import load_game
 from keima.games.authoring.check import GameFails, GameReport, examine_apart
@@ -189,7 +189,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             print(f"\n{error}")
             return 1
     if not arguments.rules_only:
-        proposal = propose(load_game(game, **arguments.options), report)
+        proposal = propose_settings(load_game(game, **arguments.options), report)
         settings = proposed_config(arguments.game, arguments.options, proposal)
         print(f"Settings to begin with, in a file for {keima('train FILE.yaml')}:\n\n{settings}")
         print(expected(proposal))

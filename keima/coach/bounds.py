@@ -47,15 +47,15 @@ class Bounds:
         """The running time, including earlier sessions."""
         return self._before + self._clock() - self._started
 
-    def time_is_up(self) -> bool:
+    def is_time_up(self) -> bool:
         """Whether the time limit is reached."""
         return self.minutes is not None and self.seconds() >= self.minutes * 60
 
-    def reached(self, iteration: int) -> bool:
+    def is_reached_after(self, iteration: int) -> bool:
         """Whether the run ends after ``iteration`` iterations or because its time is up."""
-        return self.time_is_up() or (self.iterations is not None and iteration >= self.iterations)
+        return self.is_time_up() or (self.iterations is not None and iteration >= self.iterations)
 
-    def share(self, iteration: int) -> float:
+    def share_done(self, iteration: int) -> float:
         """The completed share of the run, for schedules; 0 without limits."""
         by_iterations = iteration / self.iterations if self.iterations else 0.0
         by_minutes = self.seconds() / 60 / self.minutes if self.minutes else 0.0

@@ -111,7 +111,7 @@ class Coach:
         self.stop_requested = False
         self.model: Model | None = None  # in self-play
         self._retries, self._turns = RetryLog(self.log_event), Turns(MEASURING_SHARE)
-        self._receiving = Receiving(
+        self.receiving = Receiving(
             run_dir=run_dir,
             game=game,
             settings=settings,
@@ -155,7 +155,7 @@ class Coach:
         report = None
         try:
             self.start()
-            while not self.finished():
+            while not self.is_finished():
                 games = self.gather()
                 learned = self.learn()
                 if learned:
@@ -172,19 +172,19 @@ class Coach:
 
     def start(self) -> None:
         """Ingest what an earlier session left and start the workers, unless the run is finished."""
-        self._receiving.restore()
+        self.receiving.restore()
         self._granting.restore()
-        if self.finished():
+        if self.is_finished():
             return
         self.publish_again() if self.state.model_version else self.publish()
         self._measuring.begin_again(self.model)
 
     def end(self) -> None:
         """Let the workers hand over their finished games, and store everything."""
-        self._waiting.enter("ending")
+        self._waiting.enter_phase("ending")
         self._measuring.stop()
         self.backend.close()
-        self._receiving.receive(self.backend.collect())
+        self.receiving.receive(self.backend.collect())
         self.save()
 
     def end_if_possible(self) -> None:
@@ -196,28 +196,28 @@ class Coach:
                 "the last state cannot be stored; a resumed run continues from the checkpoint before: %s", error
             )
 
-    def finished(self) -> bool:
+    def is_finished(self) -> bool:
         """Whether a limit of the run is reached or it was asked to stop."""
-        return self.stop_requested or self._bounds.reached(self.state.iteration)
+        return self.stop_requested or self._bounds.is_reached_after(self.state.iteration)
 
     # The phases.
 
     def gather(self) -> SelfPlayReport:
         """Wait until the iteration's games are complete or the time is up."""
         self._complete = None
-        self._waiting.enter(GATHERING)
+        self._waiting.enter_phase(GATHERING)
         self._reported = -PROGRESS_SECONDS  # report the grants at the first poll
         wanted = self.settings.training.games_per_iteration
         if not self.settings.training.asynchronous:
-            self._receiving.tally.since = self.clock()  # no games were played since the last iteration's were complete
-        while self._receiving.tally.games < wanted and not self._bounds.time_is_up():
+            self.receiving.tally.since = self.clock()  # no games were played since the last iteration's were complete
+        while self.receiving.tally.games < wanted and not self._bounds.is_time_up():
             began, taken = self.clock(), self.poll_workers(ingest=True)
             self._turns.count_main(self.clock() - began, idle=not taken)
             busy = self._measuring.take_step() if self._turns.beside_is_next() else False
             if not taken and not busy:
                 self.sleep(WAIT_SECONDS)
         self._gathered = self.state.window_sequence
-        self._complete = self._receiving.close_iteration()
+        self._complete = self.receiving.close_iteration()
         self.report_if_due()
         return self._complete
 
@@ -226,12 +226,13 @@ class Coach:
         training = self.settings.training
         if self.window.num_positions < training.window.min_positions:
             return None
-        self._waiting.enter(TRAINING)
+        self._waiting.enter_phase(TRAINING)
         steps = int(self.state.owed_samples // training.batch_size)
         generalized = generalization(self.learner, self.window, self.settings.run.seed) if steps else None
         reports, fresh, every = [], 0, training.steps_per_model or steps + 1  # fresh: steps since the last model
-        while steps > 0 and not self._bounds.time_is_up():
-            count, progress = min(STEPS_BETWEEN_POLLS, steps, every - fresh), self._bounds.share(self.state.iteration)
+        while steps > 0 and not self._bounds.is_time_up():
+            count = min(STEPS_BETWEEN_POLLS, steps, every - fresh)
+            progress = self._bounds.share_done(self.state.iteration)
             reports.append(
                 self.learner.train(
                     self.window, count, self.settings.run.seed, progress=progress, seconds=SECONDS_BETWEEN_POLLS
@@ -245,21 +246,21 @@ class Coach:
                 self._measuring.take_step()
             if fresh >= every and steps > 0:
                 self.publish()
-                self._waiting.enter(TRAINING)
+                self._waiting.enter_phase(TRAINING)
                 fresh = 0
         learned = any(report.steps > report.skipped_steps for report in reports)
         return merge_reports(reports, generalized) if learned else None
 
     def publish(self) -> None:
         """Store the learner's averaged weights as a model and, if gating accepts it, send it to all workers."""
-        self._waiting.enter("publishing")
+        self._waiting.enter_phase("publishing")
         version = max((row.version for row in self.ledger.models()), default=0) + 1
         description = describe_model(self.game, self.settings.network.arguments(), version)
         model = Model(description=description, weights=self.learner.weights())
         data = encode_model(model, self.game, compressed=self.settings.distributed.compression)
         best = self.model
         accepted = best is None or self.persist(
-            f"model {version}", lambda: self.completed(self.evaluation.accepts(model, best, file=data))
+            f"model {version}", lambda: self.complete_steps(self.evaluation.accepts(model, best, file=data))
         )
         row = model_row(self.run_dir, version, iteration=self.state.iteration, data=data, accepted=accepted)
         self.persist(f"model {version}", lambda: write_atomically(model_path(self.run_dir, version), data))
@@ -291,16 +292,17 @@ class Coach:
         """Measure the published model when it is due; see ``Measuring.measure_if_due``."""
         assert self.model is not None
         iteration = self.state.iteration + 1
-        return self._measuring.measure_if_due(self.model, iteration=iteration, is_last=self._bounds.reached(iteration))
+        is_last = self._bounds.is_reached_after(iteration)
+        return self._measuring.measure_if_due(self.model, iteration=iteration, is_last=is_last)
 
     def _measure_now(self, steps: Steps[EvaluationReport]) -> EvaluationReport | None:
         """Take all steps of a measurement; None if it was stopped."""
-        self._waiting.enter(EVALUATING)
+        self._waiting.enter_phase(EVALUATING)
         with suppress(StopRequested):
-            return self.completed(steps)
+            return self.complete_steps(steps)
         return None
 
-    def completed(self, steps: Steps[T]) -> T:
+    def complete_steps(self, steps: Steps[T]) -> T:
         """Do all steps, with polls between them, and wait for the workers' part."""
         return complete(steps, poll=self.poll, wait=lambda: self.sleep(WAIT_SECONDS))
 
@@ -348,7 +350,7 @@ class Coach:
         """
 
         def wait() -> None:
-            self._waiting.enter("waiting for space on the disk")
+            self._waiting.enter_phase("waiting for space on the disk")
             self.poll_workers(ingest=False)
             self.sleep(WAIT_SECONDS)
 
@@ -378,7 +380,7 @@ class Coach:
         self._ends = last_ends((batch.worker, batch.batch_id) for batch in waiting)
         taken = 0
         if ingest:
-            taken = self._receiving.receive(self._granting.in_turn(waiting))
+            taken = self.receiving.receive(self._granting.in_turn(waiting))
             self.grant(waiting)
         self.report_if_due(max(PROGRESS_SECONDS, len(self.backend.workers) / REPORTED_WORKERS))
         return taken > 0
@@ -387,7 +389,7 @@ class Coach:
         """Grant games to the workers; ``waiting`` are all batches in their outboxes."""
         with self._retries.about("grants", "games cannot be granted now"):
             self._granting.give_up_lost(waiting)
-            self._granting.grant(self._receiving.tally.games)
+            self._granting.grant(self.receiving.tally.games)
 
     # Reports.
 
@@ -411,7 +413,7 @@ class Coach:
         """The current state of the run."""
         cluster = self.backend.cluster()
         workers = self.worker_statuses(cluster)
-        self._waiting.see(workers)
+        self._waiting.count_waiting(workers)
         return ProgressReport(
             phase=phase_of_all(self._waiting.phase, workers),
             iteration=self.state.iteration + 1,
@@ -420,7 +422,7 @@ class Coach:
             seconds_left=self._bounds.seconds_left(self.state.iteration),
             total_games=self.state.total_games,
             games_wanted=self.settings.training.games_per_iteration,
-            games_here=self._receiving.tally.games,
+            games_here=self.receiving.tally.games,
             games_per_second=sum(worker.games_per_second for worker in workers),
             evaluations_per_second=sum(worker.evaluations_per_second for worker in workers),
             window_positions=self.window.num_positions,

@@ -42,7 +42,7 @@ class Proposal:
         return self.games / self.games_per_second / 3600
 
 
-def propose(game: Game, report: GameReport) -> Proposal:
+def propose_settings(game: Game, report: GameReport) -> Proposal:
     """Settings for a game, and how fast it is played with them here by a network that knows nothing."""
     settings = proposed_settings(game, report)
     search = SearchSettings(**settings["search"])
@@ -88,7 +88,7 @@ def proposed_settings(game: Game, report: GameReport) -> dict[str, dict[str, Any
             "learning_rate_schedule": "cosine",
             "ema_decay": 0.98 if small else 0.995,
             "games_per_iteration": games,
-            "window": {"min_positions": _rounded(learned / 2), "max_positions": _rounded(40 * learned)},
+            "window": {"min_positions": _round_to_digits(learned / 2), "max_positions": _round_to_digits(40 * learned)},
         },
         "evaluation": {
             "every": 2,
@@ -99,7 +99,7 @@ def proposed_settings(game: Game, report: GameReport) -> dict[str, dict[str, Any
     }
 
 
-def _rounded(number: float) -> int:
+def _round_to_digits(number: float) -> int:
     """To two digits, and at least a batch."""
     return max(1000, int(float(f"{number:.2g}")))
 
@@ -127,5 +127,5 @@ def write_proposal(game: Path, config: Path) -> None:
     report = examine_apart(str(game.resolve()), {})
     if report.broken:
         raise ValueError(report.broken)
-    proposal = propose(load_game(str(game)), report)
+    proposal = propose_settings(load_game(str(game)), report)
     write_atomically(config, proposed_config(game.name, {}, proposal).encode(), mode=0o644)

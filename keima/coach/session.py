@@ -23,7 +23,7 @@ from keima.base.system.start import say_on_stderr
 from keima.coach.granting import NobodyPlays
 from keima.coach.loop import Coach
 from keima.coach.opening import MakeBackend, open_coach
-from keima.coach.ranks.leading import leading
+from keima.coach.ranks.leading import lead_ranks
 from keima.config.load import located, save_resolved
 from keima.config.own_modules import is_own
 from keima.config.schema import Settings
@@ -121,7 +121,7 @@ def session(
     use_threads(learner_threads(settings, ranks))
     try:
         require_sound_game(settings)
-        with leading(ranks, settings):
+        with lead_ranks(ranks, settings):
             coach = open_coach(
                 run_dir, settings, make_backend=make_backend, observers=observers, weights=weights, ranks=ranks
             )

@@ -27,13 +27,13 @@ class Waiting:
         """What the Coach does now."""
         return self._phase
 
-    def enter(self, phase: str) -> None:
+    def enter_phase(self, phase: str) -> None:
         """The Coach begins to do something else."""
         now = self._clock()
         self._phases[self._phase] += now - self._since
         self._phase, self._since = phase, now
 
-    def see(self, workers: Sequence[WorkerStatus]) -> None:
+    def count_waiting(self, workers: Sequence[WorkerStatus]) -> None:
         """Count the time since the last call for the workers that wait now; call it about once a second."""
         now = self._clock()
         waiting = sum(worker.activity == "waiting" for worker in workers)
@@ -42,7 +42,7 @@ class Waiting:
 
     def report(self) -> WaitReport:
         """The report of the time since the last one."""
-        self.enter(self._phase)
+        self.enter_phase(self._phase)
         phases, workers = self._phases, self._workers
         self._phases, self._workers = defaultdict(float), 0.0
         return WaitReport(

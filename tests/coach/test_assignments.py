@@ -69,8 +69,8 @@ def test_a_worker_that_left_has_no_account(book: AssignmentBook) -> None:
 def test_a_lowered_grant_is_withdrawn_only_after_the_worker_confirms(book: AssignmentBook) -> None:
     book.set_account("a", granted=100, delivered=0)
     before = heartbeat(book, begun=20)
-    assert book.lower("a", 50)
-    assert not book.lower("a", 60), "it is lower already"
+    assert book.lower_grant("a", 50)
+    assert not book.lower_grant("a", 60), "it is lower already"
     assert book.withdrawn(lambda: {"a": before}) == {}
     after = heartbeat(book, begun=20)
     assert (after.granted, book.next_assignment("a").promised) == (50, 100)
@@ -81,7 +81,7 @@ def test_a_lowered_grant_is_withdrawn_only_after_the_worker_confirms(book: Assig
 
 def test_begun_games_are_not_withdrawn(book: AssignmentBook) -> None:
     book.set_account("a", granted=100, delivered=0)
-    book.lower("a", 0)
+    book.lower_grant("a", 0)
     assert book.withdrawn(lambda: {"a": heartbeat(book, begun=70)}) == {"a": 30}
     assert book.withdrawn(lambda: {"a": heartbeat(book, begun=100)}) == {}
 

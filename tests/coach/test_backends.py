@@ -154,7 +154,7 @@ def lower(backend: SelfPlayBackend, worker: str, games: int) -> None:
         write_atomically(backend.root.parent / LOWER, json.dumps({worker: games}).encode())
         return
     assert isinstance(backend, FolderBackend | Fleet)
-    backend.lower(worker, games)
+    backend.lower_grant(worker, games)
 
 
 def test_every_worker_is_granted_the_games_missing_from_those_ahead(open_backend: Open) -> None:

@@ -121,7 +121,7 @@ def play_an_iteration(coach: Coach) -> None:
 
 
 def conclude(coach: Coach) -> None:
-    coach.conclude(coach._receiving.tally.report(coach.clock()), None, None)
+    coach.conclude(coach.receiving.tally.report(coach.clock()), None, None)
 
 
 def end_an_iteration(coach: Coach) -> None:

@@ -8,7 +8,7 @@ def test_seconds_of_each_phase_and_of_workers_without_games_are_added_up_once() 
     now = 0.0
     waiting = Waiting(lambda: now)
     for phase, seconds in ((GATHERING, 5.0), (TRAINING, 3.0), (EVALUATING, 2.0), (TRAINING, 1.0)):
-        waiting.enter(phase)
+        waiting.enter_phase(phase)
         now += seconds
     report = waiting.report()
     assert (report.games, report.learning, report.evaluation, report.learner) == (5.0, 4.0, 2.0, 0.0)
@@ -21,7 +21,7 @@ def test_workers_that_wait_count_by_their_share() -> None:
     waiting = Waiting(lambda: now)
     workers = [worker(activity=activity) for activity in ("waiting", "playing", "playing", "waiting")]
     now += 3.0
-    waiting.see(workers)
+    waiting.count_waiting(workers)
     now += 1.0
-    waiting.see(workers[1:2])
+    waiting.count_waiting(workers[1:2])
     assert waiting.report().learner == pytest.approx(1.5)

@@ -249,7 +249,7 @@ def test_a_session_and_its_successor_find_them_in_their_window_and_learn_from_th
     for _ in range(2):
         coach = opened(run, chess_settings(tmp_path, path), Listener())
         with coach.ledger:
-            coach._receiving.restore()
+            coach.receiving.restore()
             learned = coach.learn()
             steps.append(learned.steps if learned else 0)
             coach.save()

@@ -152,7 +152,7 @@ class Fleet:
         )
         for worker, decision in self._decisions.items():
             if decision.lower is not None:
-                self.lower(worker, decision.lower)
+                self.lower_grant(worker, decision.lower)
         if self._clock() - self._shares_logged >= SHARES_SECONDS and self._decisions:
             self._shares_logged = self._clock()
             log.info(
@@ -281,7 +281,7 @@ class Fleet:
         thread.leaving = True
         for worker in self._assignments.workers:
             if self._places[worker] is thread:
-                self.lower(worker, 0)
+                self.lower_grant(worker, 0)
         thread.connection.leave(drain=True, seconds=DRAIN_SECONDS)
         thread.wake()
 
@@ -444,9 +444,9 @@ class Fleet:
 
     # What the connections are given.
 
-    def lower(self, worker: str, granted: int) -> None:
-        """Keep a worker from starting games beyond ``granted``: see ``AssignmentBook.lower``."""
-        if self._assignments.lower(worker, granted):
+    def lower_grant(self, worker: str, granted: int) -> None:
+        """Keep a worker from starting games beyond ``granted``: see ``AssignmentBook.lower_grant``."""
+        if self._assignments.lower_grant(worker, granted):
             self._assign(worker)
 
     def _assign(self, worker: str) -> None:

@@ -112,7 +112,7 @@ class AssignmentBook:
         self._accounts.pop(worker, None)
         self._lowered.pop(worker, None)
 
-    def lower(self, worker: str, granted: int) -> bool:
+    def lower_grant(self, worker: str, granted: int) -> bool:
         """Keep ``worker`` from starting games beyond ``granted``, although its account has more; return whether that is
         new.
 

@@ -184,9 +184,9 @@ class FolderBackend:
             heartbeats=self.heartbeats,
         )
 
-    def lower(self, worker: str, granted: int) -> None:
+    def lower_grant(self, worker: str, granted: int) -> None:
         """Keep ``worker`` from starting games beyond ``granted``; ``withdrawn`` lists it once it has confirmed that."""
-        if self.assignments.lower(worker, granted):
+        if self.assignments.lower_grant(worker, granted):
             self.assign(worker)
 
     def assign(self, name: str) -> None:

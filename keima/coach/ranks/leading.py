@@ -35,7 +35,7 @@ def next_command(ranks: Ranks) -> tuple[str, dict[str, Any], bytes]:
 
 
 @contextmanager
-def leading(ranks: Ranks, settings: Settings) -> Iterator[None]:
+def lead_ranks(ranks: Ranks, settings: Settings) -> Iterator[None]:
     """Within the block, the other ranks have a learner and a window for these settings; after it they end."""
     modules = {name: source_of(name).decode() for name in settings.own_modules}  # other machines may lack them
     send_command(ranks, "begin", settings=settings.model_dump(mode="json"), modules=modules)
