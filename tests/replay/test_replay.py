@@ -202,7 +202,7 @@ def test_half_of_the_weight_is_even_and_half_follows_the_surprise_within_each_ga
         template,
         lengths=np.array([4, 3], np.int32),
         flags=np.array([1, 1, 0, 1, 1, 3, 2], np.uint8),
-        surprise=np.array([0, 1, 0, 3, 0, 0, 0], np.float32),
+        surprise=np.array([0, 1, 5, 3, 0, 0, 7], np.float32),  # of cheap searches, too, which do not count
     )
     weights = sampling_weights(batch, policy_surprise_weight=0.5)
     assert weights.tolist() == [0.5, 0.5 + 0.5 * 3 / 4, 0, 0.5 + 0.5 * 9 / 4, 1, 1, 0]

@@ -1,0 +1,90 @@
+"""Value targets, worked out by hand."""
+
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from keima.games.game import CHANCE
+from keima.replay.value_targets import SearchedGames, write_value_targets
+
+
+def targets_of(
+    players: Sequence[int],
+    *,
+    returns: Sequence[float],
+    root_values: Sequence[float],
+    scores: Sequence[float] = (),
+    random: Sequence[bool] | None = None,
+    td_lambda: float = 0.5,
+    discount: float = 1.0,
+) -> Any:
+    """Return the targets of one game.
+
+    Args:
+        players: who moves in each position.
+        returns: of the players at the end.
+        root_values: of the searches, each in its player's view.
+        scores: after each move, in a game for points.
+        random: which moves were drawn at random.
+        td_lambda: the weight of what came later.
+        discount: of a move later.
+    """
+
+    def step(state: Any, action: int) -> None:
+        state[0] += 1
+
+    def write_returns(state: Any, into: Any) -> None:
+        into[0] = scores[int(state[0]) - 1]
+
+    rules = SimpleNamespace(
+        step=step, current_player=lambda state: players[int(state[0])] if state[0] < len(players) else 0
+    )
+    rules.returns = write_returns
+    count = len(players)
+    games = SearchedGames(
+        lengths=np.array([count], np.int32),
+        returns=np.array([returns], np.float32),
+        actions=np.zeros(count, np.uint16),
+        root_values=np.array(root_values, np.float32),
+        random=np.array(random if random is not None else [False] * count),
+    )
+    found = np.zeros((count, 1), np.float32)
+    start = np.zeros(1, np.uint64)
+    write_value_targets.py_func(rules, start, games, td_lambda, discount, found)
+    return found[:, 0].tolist()
+
+
+def test_a_value_changes_its_sign_only_where_the_other_player_moves_next() -> None:
+    """The first player moves twice in a row, as in Othello after a pass.
+
+    From the end: 0.5 * 0.4 + 0.5 * 1 = 0.7; 0.5 * -0.3 - 0.5 * 0.7 = -0.5; 0.5 * 0.2 + 0.5 * 0.5 = 0.35;
+    0.5 * 0.1 + 0.5 * 0.35 = 0.225.
+    """
+    found = targets_of([0, 0, 1, 0], returns=[1.0, -1.0], root_values=[0.1, 0.2, -0.3, 0.4])
+    assert found == pytest.approx([0.225, 0.35, -0.5, 0.7])
+
+
+def test_the_loser_moves_last() -> None:
+    """0.5 * -0.2 + 0.5 * -1 = -0.6; 0.5 * 0.4 + 0.5 * 0.6 = 0.5."""
+    assert targets_of([0, 1], returns=[1.0, -1.0], root_values=[0.4, -0.2]) == pytest.approx([0.5, -0.6])
+
+
+def test_points_are_discounted_by_moves_but_not_by_chance() -> None:
+    """Points after the moves: 2, 2 (chance adds none), 5. There is no search where nature moves.
+
+    From the end: 0.5 * 1 + 0.5 * 3 = 2; chance: 0 + 2 = 2; 0.5 * 4 + 0.5 * (2 + 0.5 * 2) = 3.5.
+    """
+    found = targets_of([0, CHANCE, 0], returns=[5.0], root_values=[4.0, 9.0, 1.0], scores=[2.0, 2.0, 5.0], discount=0.5)
+    assert found == pytest.approx([3.5, 2.0, 2.0])
+
+
+def test_what_follows_a_random_mistake_says_nothing_of_the_position_before() -> None:
+    """The second player's random move loses 0.9 - (-0.1) = 1.0 of value; the first player's loses 0.1, and counts.
+
+    From the end: 0.5 * 0.1 + 0.5 * 1 = 0.55; a mistake: 0.9; 0.5 * -0.8 - 0.5 * 0.9 = -0.85.
+    """
+    found = targets_of([0, 1, 0], returns=[1.0, -1.0], root_values=[-0.8, 0.9, 0.1], random=[True, True, False])
+    assert found == pytest.approx([-0.85, 0.9, 0.55])
