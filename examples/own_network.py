@@ -35,6 +35,7 @@ def network(game, width=64):
 if __name__ == "__main__":
     made = network(keima.load_game("tic_tac_toe"))
     print(f"{sum(tensor.numel() for tensor in made.parameters()):,} numbers, {torch.__version__=}")
-    own = {"network": {"module": str(Path(__file__).resolve()), "options": {"width": 32}}, "run.iterations": 1}
+    network = {"module": str(Path(__file__).resolve()), "options": {"width": 32}}
+    own = {"network": network, "run.iterations": 1, "evaluation.every": 0}
     report = keima.train("tic_tac_toe", run_dir="runs/own-network", overrides=own)
     print(f"{report.total_games:,} games are in runs/own-network")

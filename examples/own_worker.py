@@ -18,6 +18,6 @@ class EvenWorker(keima.Worker):
 
 
 if __name__ == "__main__":
-    own = {"distributed.worker_class": "own_worker.EvenWorker", "run.iterations": 1}
+    own = {"distributed.worker_class": "own_worker.EvenWorker", "run.iterations": 1, "evaluation.every": 0}
     report = keima.train("tic_tac_toe", run_dir="runs/own-worker", overrides=own)
     print(f"{report.total_games:,} games are in runs/own-worker")

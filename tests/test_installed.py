@@ -113,7 +113,7 @@ def test_wrong_use_is_told_in_one_sentence(installation: Installation, tmp_path:
     (tmp_path / "quickstart.yaml").write_text("run: {name: mine}\n")
     (tmp_path / "numpy.py").write_text("def game(): ...\n")
     for words, sentence in {
-        ("train", "quickstart"): "quickstart names more than one experiment: ./quickstart.yaml and the shipped one; ",
+        ("train", "quickstart"): "quickstart names more than one experiment: ./quickstart.yaml and the shipped one, /",
         ("train", "numpy.py"): "numpy.py would hide the package numpy from every program in its folder: ",
         ("cluster", "check"): "/configs/config.yaml: go to the folder of your run, name a file with --config, or ",
         ("resume", "nowhere"): "there is no run in runs/nowhere to continue; runs here: none",
