@@ -3,8 +3,6 @@
 In a config: ``network: {module: own_network.py, options: {width: 64}}``.
 """
 
-from pathlib import Path
-
 import torch
 from torch import nn
 
@@ -35,7 +33,7 @@ def network(game, width=64):
 if __name__ == "__main__":
     made = network(keima.load_game("tic_tac_toe"))
     print(f"{sum(tensor.numel() for tensor in made.parameters()):,} numbers, {torch.__version__=}")
-    network = {"module": str(Path(__file__).resolve()), "options": {"width": 32}}
+    network = {"module": __file__, "options": {"width": 32}}
     own = {"network": network, "run.iterations": 1, "evaluation.every": 0}
     report = keima.train("tic_tac_toe", run_dir="runs/own-network", overrides=own)
     print(f"{report.total_games:,} games are in runs/own-network")
