@@ -52,7 +52,7 @@ from benchmarks.cluster.simulated_fleet import FACTORY, SEATS, SOCKET, machine_n
 from benchmarks.cluster.simulated_machines import SIMULATED_GAMES
 from benchmarks.harness import Parser, Report, processor_seconds
 from keima.base.run_folder import LEDGER_NAME
-from keima.base.worker_status import State
+from keima.base.worker_status import WorkerState
 from keima.cluster.fleet.ownership import owner_here
 from keima.cluster.fleet.process.client import FleetClient
 from keima.coach.backends.pending_batch import PendingBatch
@@ -68,7 +68,7 @@ READY_SECONDS = 300.0  # all workers must be Active by then
 LAST_SECONDS = 5.0  # for the simulated machines to end
 SIMULATOR = Path(__file__).with_name("simulated_machines.py")
 SOCKET_NAME, OFFERED_NAME = "machines.socket", "offered"  # in the run's folder
-LOST = (State.OFFLINE, State.ERROR)
+LOST = (WorkerState.OFFLINE, WorkerState.ERROR)
 ONE = "--one"  # precedes the folder of a Coach's process
 
 

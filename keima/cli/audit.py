@@ -29,15 +29,15 @@ from pathlib import Path
 from typing import Any
 
 if __name__ == "__main__":
-    from keima.base.system.signals import ends_at_once
+    from keima.base.system.signals import exit_quietly_on_interrupt
 
-    ends_at_once()
+    exit_quietly_on_interrupt()
 
-from keima.base.disk_words import in_words
+from keima.base.disk_words import error_text
 from keima.base.run_folder import RUNS, run_folder
-from keima.base.system.command_line import CommandLine, program
-from keima.base.system.signals import interruptible
-from keima.base.system.start import before_imports, reports_compiling
+from keima.base.system.command_line import CommandLine, program_name
+from keima.base.system.signals import handle_interrupts
+from keima.base.system.start import parse_before_imports, report_compiling_of
 from keima.data.ledger import LedgerDamaged, LedgerMismatch, NoSuchRun, read_ledger
 
 
@@ -63,15 +63,15 @@ def see(args: argparse.Namespace) -> None:
 
 
 if __name__ == "__main__":
-    before_imports(parse, see, loading="numba")
+    parse_before_imports(parse, see, loading="numba")
 
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
 from keima.base.files import PART, read_limited, sha256_hex
-from keima.base.formats import rate
-from keima.base.text import printable
+from keima.base.formats import format_rate
+from keima.base.text import printable_line
 from keima.data.batch_file import MAX_BATCH_BYTES, SUFFIX
 from keima.data.ledger import Ledger
 from keima.data.ledger_rows import QUARANTINED, RECEIVED, BatchRow, ModelRow, WorkerAccount
@@ -377,7 +377,7 @@ def print_audit(found: Audit) -> None:
     sums = {name: sum(worker[name] for worker in found.workers) for name in (*AUDITED_COLUMNS, CORE_HOURS)}
     for worker in [*found.workers, {"name": "Total"} | sums]:
         counts = (f"{worker[name]:,}" for name in AUDITED_COLUMNS)
-        table.add_row(printable(worker["name"]), *counts, rate(worker[CORE_HOURS]))
+        table.add_row(printable_line(worker["name"]), *counts, format_rate(worker[CORE_HOURS]))
     console.print(table)
     checked = "replayed by the rules" if found.replayed else "not replayed"
     lines = [
@@ -385,8 +385,8 @@ def print_audit(found: Audit) -> None:
         (f"Received batches: {found.batches:,} ({found.games:,} games, {found.positions:,} positions; {checked})", ""),
     ]
     lines += [(f"Models: {found.models:,}", "")]
-    lines += [(f"Note: {printable(note)}", "yellow") for note in found.notes]
-    lines += [(f"Problem: {printable(problem)}", "red") for problem in found.problems]
+    lines += [(f"Note: {printable_line(note)}", "yellow") for note in found.notes]
+    lines += [(f"Problem: {printable_line(problem)}", "red") for problem in found.problems]
     if found.problems:
         lines.append((f"The ledger of {found.run} does not balance; problems: {len(found.problems)}", "bold red"))
     else:
@@ -395,15 +395,15 @@ def print_audit(found: Audit) -> None:
         console.print(text, style=style, soft_wrap=True)
 
 
-@interruptible
-@reports_compiling
+@handle_interrupts
+@report_compiling_of
 def main(argv: Sequence[str] | None = None) -> int:
     """Audit a run and print the result."""
     args = parse(argv)
     try:
         found = audit(args.folder, quick=args.quick)
     except (NoSuchRun, LedgerMismatch) as error:
-        print(f"{program()}: {in_words(error)}", file=sys.stderr)
+        print(f"{program_name()}: {error_text(error)}", file=sys.stderr)
         return 2
     if args.json:
         print(json.dumps({"balances": not found.problems} | asdict(found), indent=1))

@@ -39,15 +39,15 @@ from pathlib import Path
 from typing import Any, Protocol
 
 if __name__ == "__main__":
-    from keima.base.system.signals import ends_at_once
+    from keima.base.system.signals import exit_quietly_on_interrupt
 
-    ends_at_once()
+    exit_quietly_on_interrupt()
 
-from keima.base.disk_words import in_words
-from keima.base.named import as_flag, find_network
-from keima.base.system.command_line import CommandLine, program
-from keima.base.system.signals import INTERRUPTED, interruptible
-from keima.base.system.start import before_imports, reports_compiling, see_file
+from keima.base.disk_words import error_text
+from keima.base.named import find_network, flag_type
+from keima.base.system.command_line import CommandLine, program_name
+from keima.base.system.signals import INTERRUPTED, handle_interrupts
+from keima.base.system.start import check_file_is_readable, parse_before_imports, report_compiling_of
 from keima.config.flags import HIGHEST_SEED, processes, whole
 from keima.data.ledger import read_ledger
 from keima.paths import find_file
@@ -68,7 +68,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = CommandLine(__doc__)
     which = parser.add_mutually_exclusive_group(required=True)
     name = "a run's folder or name, a model's file, or a shipped network"
-    which.add_argument("network", nargs="?", type=as_flag(find_network), metavar="NETWORK", help=name)
+    which.add_argument("network", nargs="?", type=flag_type(find_network), metavar="NETWORK", help=name)
     which.add_argument("--run", type=Path, metavar="RUN", help="a run's folder; its newest accepted model plays")
     which.add_argument("--model", type=find_file, metavar="FILE", help="a model: .model or .safetensors")
     which.add_argument("--checkpoint", type=Path, metavar="FILE", help="a state dictionary: .pt or .pth")
@@ -106,7 +106,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     two.add_argument("--against-version", type=numbers, metavar="N,N", help="with --run: add earlier models of the run")
     two.add_argument(
         "--against",
-        type=as_flag(find_network),
+        type=flag_type(find_network),
         nargs="+",
         default=[],
         metavar="PATH",
@@ -178,22 +178,22 @@ def see(arguments: argparse.Namespace) -> None:
         *(path for path in arguments.against if not path.is_dir()),
     ):
         if file:
-            see_file(file)
+            check_file_is_readable(file)
 
 
 if __name__ == "__main__":
-    before_imports(parse, see, loading="PyTorch")
+    parse_before_imports(parse, see, loading="PyTorch")
 
-    from keima.base.system.processes import prepare  # only now: --help needs nothing of it
+    from keima.base.system.processes import prepare_fork_server  # only now: --help needs nothing of it
 
-    prepare("keima.play.arena.preloaded")  # it loads at the same time as this program
+    prepare_fork_server("keima.play.arena.preloaded")  # it loads at the same time as this program
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
 from keima.base.files import write_atomically
-from keima.base.formats import FILE_WIDTH, Column, game_title, percent, points, rate, table
+from keima.base.formats import FILE_WIDTH, Column, format_percent, format_rate, format_score, game_title, table_lines
 from keima.base.random import seed_stream
 from keima.config.load import versions
 from keima.games import Game
@@ -225,8 +225,8 @@ from keima.report.charts.rating_picture import rating_picture
 from keima.report.terminal.standings import rated_players, returns_table, standings, standings_table
 
 
-@interruptible
-@reports_compiling
+@handle_interrupts
+@report_compiling_of
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the program; returns its exit code."""
     arguments = parse(argv)
@@ -239,7 +239,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             measure = {1: measure_by_score, 2: measure_by_elo}.get(playable.game.num_players, measure_by_return)
             return measure(playable, network, arguments, console)
     except (ValueError, OSError, SliceFailed, EngineFailed) as error:
-        print(f"{program()}: {in_words(error)}", file=sys.stderr)
+        print(f"{program_name()}: {error_text(error)}", file=sys.stderr)
         return 2
 
 
@@ -414,7 +414,7 @@ def play_matches(
         console.print("Stopped. Games of a match that had not ended are not counted: the short ones end first.")
         return matches, INTERRUPTED
     except SliceFailed as error:
-        print(f"{program()}: {in_words(error)}", file=sys.stderr)
+        print(f"{program_name()}: {error_text(error)}", file=sys.stderr)
         return matches, 2
     return matches, 0
 
@@ -469,13 +469,13 @@ def print_results(game: Game, results: Sequence[Result], console: Console) -> No
     columns = [
         Column[Result](title="Player", cell=lambda result: result.name, left=True),
         Column[Result](title="Games", cell=lambda result: f"{result.report.games:,}"),
-        Column[Result](title="Mean score", cell=lambda result: points(result.report.mean, result.report.margin)),
-        Column[Result](title="Median", cell=lambda result: points(result.report.median)),
-        Column[Result](title="Best", cell=lambda result: points(result.report.best)),
+        Column[Result](title="Mean score", cell=lambda result: format_score(result.report.mean, result.report.margin)),
+        Column[Result](title="Median", cell=lambda result: format_score(result.report.median)),
+        Column[Result](title="Best", cell=lambda result: format_score(result.report.best)),
         *(milestone_column(number, milestone) for number, milestone in enumerate(game.milestones)),
-        Column[Result](title="ms/move", cell=lambda result: rate(1000 * result.move_seconds)),
+        Column[Result](title="ms/move", cell=lambda result: format_rate(1000 * result.move_seconds)),
     ]
-    print_lines(table(columns, results, width_of(console)), console)
+    print_lines(table_lines(columns, results, width_of(console)), console)
 
 
 def milestone_column(number: int, milestone: int) -> Column[Result]:
@@ -483,7 +483,7 @@ def milestone_column(number: int, milestone: int) -> Column[Result]:
 
     def cell(result: Result) -> str:
         part = result.report.milestones[number]
-        return f"{percent(part.share)} ({100 * part.low:.1f}–{100 * part.high:.1f})"
+        return f"{format_percent(part.share)} ({100 * part.low:.1f}–{100 * part.high:.1f})"
 
     return Column(title=f"reach {milestone}", cell=cell, rank=10 - number)
 

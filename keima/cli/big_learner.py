@@ -30,9 +30,9 @@ keima play plays with them. Ctrl-C saves a checkpoint and ends.
 """
 
 if __name__ == "__main__":
-    from keima.base.system.signals import ends_at_once
+    from keima.base.system.signals import exit_quietly_on_interrupt
 
-    ends_at_once()  # before the imports, which take seconds
+    exit_quietly_on_interrupt()  # before the imports, which take seconds
 
 import argparse
 import json
@@ -45,13 +45,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from keima.base.disk_words import in_words
-from keima.base.named import as_flag, find_experiment
+from keima.base.disk_words import error_text
+from keima.base.named import find_experiment, flag_type
 from keima.base.run_folder import RUNS
-from keima.base.system.command_line import CommandLine, program, same_program
+from keima.base.system.command_line import CommandLine, program_name, relaunch_command
 from keima.base.system.logs import package_logger
-from keima.base.system.signals import INTERRUPTED, interruptible, leave_lost_terminal, stop_on_signals
-from keima.base.system.start import before_imports, reports_compiling, see_file
+from keima.base.system.signals import INTERRUPTED, discard_output_of_lost_terminal, handle_interrupts, stop_on_signals
+from keima.base.system.start import check_file_is_readable, parse_before_imports, report_compiling_of
 from keima.config.flags import HIGHEST_PORT, as_setting, game_among, whole
 from keima.games import GAMES
 from keima.learning.ranks.meeting import DEFAULT_PORT
@@ -67,14 +67,14 @@ class RefusedByAll(ValueError):
     """An error of every rank, which rank 0 reports."""
 
 
-@interruptible
-@reports_compiling
+@handle_interrupts
+@report_compiling_of
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the program; returns its exit code: 0, 130 after Ctrl-C, or 2 after an error that the user can correct."""
     words = command_words(argv)
     arguments = parser().parse_args(words)
     console = Console(stderr=True, highlight=False)
-    who = program()
+    who = program_name()
     try:
         if arguments.check:
             check_plan(arguments, world_size=arguments.world_size or 1)
@@ -94,7 +94,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except NotNeeded:
         return 0
     except (ValueError, TrainingDiverged, OSError, RuntimeError) as error:  # a lost rank, or no memory: RuntimeError
-        console.print(f"{who}: {in_words(error)}", style="red", markup=False, soft_wrap=True)
+        console.print(f"{who}: {error_text(error)}", style="red", markup=False, soft_wrap=True)
         return 2
 
 
@@ -118,7 +118,7 @@ def parser() -> argparse.ArgumentParser:
     what("--epochs", type=whole(), help="passes over the data in total (default: 1)")
     what(
         "--config",
-        type=as_flag(find_experiment),
+        type=flag_type(find_experiment),
         help="an experiment: game, network, training, big_learner (default: 20x256, for the run's game or chess)",
     )
     what(
@@ -224,7 +224,7 @@ def see(arguments: argparse.Namespace) -> None:
             "SGF files"
         )
     if arguments.config:
-        see_file(arguments.config)
+        check_file_is_readable(arguments.config)
     folder = arguments.save_dir
     if arguments.resume and folder and arguments.rank is None and arguments.nodes == 1 and not checkpoints_in(folder):
         raise ValueError(f"no checkpoint in {folder} to resume from: start without --resume")
@@ -236,11 +236,11 @@ def checkpoints_in(folder: Path) -> list[Path]:
 
 
 if __name__ == "__main__":
-    before_imports(lambda _: parser().parse_args(command_words(None)), see, loading="PyTorch")
+    parse_before_imports(lambda _: parser().parse_args(command_words(None)), see, loading="PyTorch")
 
 from rich.console import Console
 
-from keima.base.formats import duration
+from keima.base.formats import format_duration
 from keima.coach.opening import make_learner
 from keima.config.commands import keima
 from keima.config.load import load_section, load_settings
@@ -302,7 +302,7 @@ def start_ranks(arguments: argparse.Namespace, words: Sequence[str]) -> int:
     check_plan(arguments, world_size=count * given.nodes)
     if fewer:
         print(fewer, flush=True)
-    return run_ranks(same_program("big-learner"), [*rest, "--save-dir", str(arguments.save_dir)], start)
+    return run_ranks(relaunch_command("big-learner"), [*rest, "--save-dir", str(arguments.save_dir)], start)
 
 
 def begin(arguments: argparse.Namespace, ranks: Ranks) -> int:
@@ -581,7 +581,7 @@ def say(line: str) -> None:
     try:
         print(line, flush=True)
     except OSError:
-        leave_lost_terminal()
+        discard_output_of_lost_terminal()
 
 
 def lines_of(what: Step | Epoch, world_size: int) -> list[str]:
@@ -592,7 +592,7 @@ def lines_of(what: Step | Epoch, world_size: int) -> list[str]:
         return [f"{where} is over: mean loss {what.loss:.4f} over {what.positions:,} positions of all ranks{left_out}"]
     report, rate = what.report, what.samples_per_second
     losses = f"loss {report.loss:.4f} (policy {report.policy_loss:.4f}, value {report.value_loss:.4f})"
-    rates = f"{rate:,.1f} samples/s ({rate / world_size:,.1f} a rank)  {duration(what.seconds_left)} left"
+    rates = f"{rate:,.1f} samples/s ({rate / world_size:,.1f} a rank)  {format_duration(what.seconds_left)} left"
     step = f"{where} {what.over:4.0%}  step {what.step:,}  {losses}  lr {report.learning_rate:.2e}  {rates}"
     return [*(f"left out: {text}" for text in what.bad), step]
 

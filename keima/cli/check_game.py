@@ -24,13 +24,13 @@ from pathlib import Path
 from typing import Any
 
 if __name__ == "__main__":
-    from keima.base.system.signals import ends_at_once
+    from keima.base.system.signals import exit_quietly_on_interrupt
 
-    ends_at_once()
+    exit_quietly_on_interrupt()
 
 from keima.base.system.command_line import CommandLine
-from keima.base.system.signals import interruptible
-from keima.base.system.start import before_imports, reports_compiling
+from keima.base.system.signals import handle_interrupts
+from keima.base.system.start import parse_before_imports, report_compiling_of
 from keima.config.flags import game_among, number, whole
 from keima.games import GAMES
 
@@ -91,7 +91,7 @@ def see(arguments: argparse.Namespace) -> None:
 
 
 if __name__ == "__main__":
-    before_imports(parse, see, loading="PyTorch")
+    parse_before_imports(parse, see, loading="PyTorch")
 
 from keima.coach.proposal import Proposal, propose, proposed_config
 from keima.config.commands import keima
@@ -166,8 +166,8 @@ def expected(proposal: Proposal) -> str:
     )
 
 
-@interruptible
-@reports_compiling
+@handle_interrupts
+@report_compiling_of
 def main(argv: Sequence[str] | None = None) -> int:
     """Check the game and print what is known."""
     arguments = parse(argv)

@@ -23,14 +23,14 @@ from functools import partial
 from pathlib import Path
 
 if __name__ == "__main__":
-    from keima.base.system.signals import ends_at_once
+    from keima.base.system.signals import exit_quietly_on_interrupt
 
-    ends_at_once()
+    exit_quietly_on_interrupt()
 
-from keima.base.named import as_flag, find_experiment
+from keima.base.named import find_experiment, flag_type
 from keima.base.system.command_line import CommandLine
-from keima.base.system.signals import interruptible
-from keima.base.system.start import before_imports, say_on_stderr, see_file
+from keima.base.system.signals import handle_interrupts
+from keima.base.system.start import check_file_is_readable, parse_before_imports, print_status
 from keima.cluster.limits import AT_ONCE, LOG_LINES, LOG_MEGABYTES
 from keima.config.flags import as_setting, whole
 
@@ -75,7 +75,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
             )
         add(
             "--config",
-            type=as_flag(find_experiment),
+            type=flag_type(find_experiment),
             help="settings file (default: the running Coach's, else configs/config.yaml)",
         )
         if command == "bootstrap":
@@ -107,15 +107,15 @@ def see(arguments: argparse.Namespace) -> None:
         ValueError: it does not.
     """
     if arguments.config:
-        see_file(arguments.config)
+        check_file_is_readable(arguments.config)
 
 
 if __name__ == "__main__":
-    before_imports(parse, see)
+    parse_before_imports(parse, see)
 
 from rich.console import Console
 
-from keima.base.system.threads import in_parallel
+from keima.base.system.threads import run_in_parallel
 from keima.cluster.connector import Checked, NotDone, Outcome, Progress, SSHConnector, result_of
 from keima.config.commands import cluster
 
@@ -125,7 +125,7 @@ def _quiet(config: Path | None) -> SSHConnector:
     return SSHConnector(config, log_event=lambda text: None)
 
 
-@interruptible
+@handle_interrupts
 def main(argv: Sequence[str] | None = None, *, make: Callable[[Path | None], SSHConnector] = _quiet) -> int:
     """Run the program; return 0, 1 if the request failed or a machine is not ready, or 130 after Ctrl-C."""
     arguments = parse(argv)
@@ -154,7 +154,7 @@ def run_command(machines: SSHConnector, arguments: argparse.Namespace, show: Cal
     match arguments.command:
         case "check":
             machines.chosen(names)  # which refuses unknown ones
-            say_on_stderr(f"checking the machines of {machines.config}")
+            print_status(f"checking the machines of {machines.config}")
             return show_findings(machines, show, names, at_once=at_once)
         case "status":
             return show_status(machines, show, names, at_once=at_once)
@@ -197,7 +197,7 @@ def change_each(
 
     together = 1 if command == "remove" else at_once  # which rewrites one file
     succeeded: dict[str, bool] = {}
-    for name, outcome in in_parallel(attempt, meant, at_once=together):
+    for name, outcome in run_in_parallel(attempt, meant, at_once=together):
         succeeded[name] = outcome.ok
         show(f"{'✓' if outcome.ok else '✗'} {outcome.text}")
     return show_summary(show, meant, succeeded, done=DONE[command], failed="failed")

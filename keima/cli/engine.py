@@ -16,16 +16,16 @@ from functools import partial
 from typing import TextIO
 
 if __name__ == "__main__":
-    from keima.base.system.signals import ends_at_once
+    from keima.base.system.signals import exit_quietly_on_interrupt
 
-    ends_at_once()
+    exit_quietly_on_interrupt()
 
 from keima import __version__
-from keima.base.disk_words import in_words
-from keima.base.named import as_flag, find_network
-from keima.base.system.command_line import CommandLine, program
-from keima.base.system.signals import interruptible
-from keima.base.system.start import before_imports, reports_compiling, see_file
+from keima.base.disk_words import error_text
+from keima.base.named import find_network, flag_type
+from keima.base.system.command_line import CommandLine, program_name
+from keima.base.system.signals import handle_interrupts
+from keima.base.system.start import check_file_is_readable, parse_before_imports, report_compiling_of
 from keima.config.flags import number, whole
 from keima.networks.files.model_heading import model_file, read_heading
 from keima.play.early import Early
@@ -47,7 +47,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     add = parser.add_argument
     add(
         "network",
-        type=as_flag(find_network),
+        type=flag_type(find_network),
         metavar="NETWORK",
         help="a run's folder or name, a model's file, or a shipped network",
     )
@@ -69,7 +69,7 @@ def see(arguments: argparse.Namespace) -> None:
         ValueError: it does not.
     """
     path = model_file(arguments.network, arguments.version)
-    see_file(path)
+    check_file_is_readable(path)
     heading = read_heading(path)
     if heading:
         see_game(arguments.protocol, heading.game)
@@ -112,7 +112,7 @@ def gtp_version(model_version: int) -> str:
 early: Early | None = None  # answers while this program loads
 
 if __name__ == "__main__":
-    early = greet(before_imports(parse, see, loading="PyTorch"))
+    early = greet(parse_before_imports(parse, see, loading="PyTorch"))
 
 from keima.config.sections.search import SearchSettings
 from keima.games import Game, load_game
@@ -126,8 +126,8 @@ MOST_LEAVES = 32  # evaluated at once
 PLIES_PER_POINT = 10  # plies for each point, after which a game of the Go engine ends; people end it earlier
 
 
-@interruptible
-@reports_compiling
+@handle_interrupts
+@report_compiling_of
 def main(argv: Sequence[str] | None = None) -> int:
     """Be the engine until the input ends; returns the exit code."""
     arguments = parse(argv)
@@ -140,7 +140,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         scoring, score_utility = scoring_network(network, game, SearchSettings().match_score_utility)
         evaluator = Evaluator(scoring, game, max_batch=MOST_LEAVES)
     except (ValueError, OSError) as error:
-        print(f"{program()}: {in_words(error)}", file=sys.stderr)
+        print(f"{program_name()}: {error_text(error)}", file=sys.stderr)
         return 2
     if arguments.protocol == "uci":
         from keima.play.uci.engine import UciEngine  # which compiles chess
@@ -200,7 +200,7 @@ def run_engine(
         except BrokenPipeError:
             return 0  # the terminal is closed
         except ValueError as error:  # of a network that gives no numbers
-            print(f"{program()}: {in_words(error)}", file=sys.stderr)
+            print(f"{program_name()}: {error_text(error)}", file=sys.stderr)
             return 2
     return 0
 

@@ -14,15 +14,15 @@ from collections.abc import Sequence
 from pathlib import Path
 
 if __name__ == "__main__":
-    from keima.base.system.signals import ends_at_once
+    from keima.base.system.signals import exit_quietly_on_interrupt
 
-    ends_at_once()
+    exit_quietly_on_interrupt()
 
-from keima.base.disk_words import in_words
+from keima.base.disk_words import error_text
 from keima.base.run_folder import run_folder, stats_path
-from keima.base.system.command_line import CommandLine, program
-from keima.base.system.signals import interruptible
-from keima.base.system.start import before_imports
+from keima.base.system.command_line import CommandLine, program_name
+from keima.base.system.signals import handle_interrupts
+from keima.base.system.start import parse_before_imports
 from keima.data.ledger import read_ledger
 
 
@@ -56,14 +56,14 @@ def see(arguments: argparse.Namespace) -> None:
 
 
 if __name__ == "__main__":
-    before_imports(parse, see, loading="PyTorch")
+    parse_before_imports(parse, see, loading="PyTorch")
 
 from keima.config.commands import keima
 from keima.report.files.model_card import export_model
 from keima.report.files.run_files import read_stats
 
 
-@interruptible
+@handle_interrupts
 def main(argv: Sequence[str] | None = None) -> int:
     """Write both files; returns the exit code: 2 if that fails."""
     arguments = parse(argv)
@@ -72,7 +72,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         see(arguments)
         card = export_model(statistics.parent, arguments.file, read_stats(statistics), arguments.benchmark)
     except (ValueError, OSError) as error:
-        print(f"{program()}: {in_words(error)}", file=sys.stderr)
+        print(f"{program_name()}: {error_text(error)}", file=sys.stderr)
         return 2
     play = keima(f"play {shlex.quote(str(arguments.file))}")
     print(f"{arguments.file}: the model, {arguments.file.stat().st_size:,} bytes; {play}")

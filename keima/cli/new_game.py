@@ -14,9 +14,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from keima.base.disk_words import in_words
-from keima.base.system.command_line import CommandLine, program
-from keima.base.system.start import before_imports
+from keima.base.disk_words import error_text
+from keima.base.system.command_line import CommandLine, program_name
+from keima.base.system.start import parse_before_imports
 from keima.config.commands import keima
 from keima.config.own_modules import hides_package
 from keima.paths import PACKAGE
@@ -80,7 +80,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                 file.write(text)
             print(f"wrote {path}")
     except OSError as error:
-        print(f"{program()}: {in_words(error)}", file=sys.stderr)
+        print(f"{program_name()}: {error_text(error)}", file=sys.stderr)
         return 2
     print(
         f"\nChange {arguments.name}.py into your game, then:\n"
@@ -91,5 +91,5 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    before_imports(parse, see)
+    parse_before_imports(parse, see)
     sys.exit(main())

@@ -19,15 +19,15 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 if __name__ == "__main__":
-    from keima.base.system.signals import ends_at_once
+    from keima.base.system.signals import exit_quietly_on_interrupt
 
-    ends_at_once()
+    exit_quietly_on_interrupt()
 
-from keima.base.disk_words import in_words
-from keima.base.named import as_flag, find_network
-from keima.base.system.command_line import CommandLine, program
-from keima.base.system.signals import interruptible
-from keima.base.system.start import before_imports, reports_compiling, see_file
+from keima.base.disk_words import error_text
+from keima.base.named import find_network, flag_type
+from keima.base.system.command_line import CommandLine, program_name
+from keima.base.system.signals import handle_interrupts
+from keima.base.system.start import check_file_is_readable, parse_before_imports, report_compiling_of
 from keima.config.flags import HIGHEST_SEED, number, whole
 from keima.networks.files.model_heading import model_file
 from keima.web.server import add_server_flags, serve
@@ -41,7 +41,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     add = parser.add_argument
     add(
         "network",
-        type=as_flag(find_network),
+        type=flag_type(find_network),
         metavar="NETWORK",
         help="a run's folder or name, a model's file, or a shipped network",
     )
@@ -66,10 +66,10 @@ def see(arguments: argparse.Namespace) -> None:
     Raises:
         ValueError: it does not.
     """
-    see_file(model_file(arguments.network, arguments.version))
+    check_file_is_readable(model_file(arguments.network, arguments.version))
 
 
-@interruptible
+@handle_interrupts
 def serve_page(arguments: argparse.Namespace) -> int:
     """Let people play in a browser; returns the exit code."""
     from starlette.applications import Starlette
@@ -90,13 +90,13 @@ def serve_page(arguments: argparse.Namespace) -> int:
     try:
         serve(make, arguments, say=partial(print, flush=True), page="/play")
     except OSError as error:
-        print(f"{program()}: {error}", file=sys.stderr)
+        print(f"{program_name()}: {error}", file=sys.stderr)
         return 2
     return 0
 
 
 if __name__ == "__main__":
-    given = before_imports(parse, see, loading="" if "--web" in sys.argv else "PyTorch")
+    given = parse_before_imports(parse, see, loading="" if "--web" in sys.argv else "PyTorch")
     if given.web:
         sys.exit(serve_page(given))  # which does not load PyTorch
 
@@ -172,8 +172,8 @@ def painted_board(table: Table) -> Text:
     return painted(now, game.render(table.before)).append(f"\n\nLast move: {table.moves[-1]}, by {mover}")
 
 
-@interruptible
-@reports_compiling
+@handle_interrupts
+@report_compiling_of
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the program; returns its exit code."""
     arguments = parse(argv)
@@ -192,7 +192,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         scoring, score_utility = scoring_network(model.build(game), game, settings.match_score_utility)
         evaluator = Evaluator(scoring, game, max_batch=1)
     except (ValueError, OSError) as error:
-        print(f"{program()}: {in_words(error)}", file=sys.stderr)
+        print(f"{program_name()}: {error_text(error)}", file=sys.stderr)
         return 2
     search = Search(
         game,

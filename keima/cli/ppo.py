@@ -33,9 +33,9 @@ NCCL_TIMEOUT is how many seconds ranks wait for each other, with or without GPUs
 """
 
 if __name__ == "__main__":
-    from keima.base.system.signals import ends_at_once
+    from keima.base.system.signals import exit_quietly_on_interrupt
 
-    ends_at_once()  # before the imports, which take seconds
+    exit_quietly_on_interrupt()  # before the imports, which take seconds
 
 import argparse
 import logging
@@ -45,11 +45,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from keima.base.disk_words import in_words
-from keima.base.named import as_flag, find_experiment
-from keima.base.system.command_line import CommandLine, program, same_program
-from keima.base.system.signals import INTERRUPTED, interruptible, leave_lost_terminal, stop_on_signals
-from keima.base.system.start import before_imports, reports_compiling, see_file
+from keima.base.disk_words import error_text
+from keima.base.named import find_experiment, flag_type
+from keima.base.system.command_line import CommandLine, program_name, relaunch_command
+from keima.base.system.signals import INTERRUPTED, discard_output_of_lost_terminal, handle_interrupts, stop_on_signals
+from keima.base.system.start import check_file_is_readable, parse_before_imports, report_compiling_of
 from keima.config.flags import HIGHEST_PORT, HIGHEST_SEED, number, whole
 from keima.learning.ranks.meeting import DEFAULT_PORT
 
@@ -60,8 +60,8 @@ CHECKPOINTS, LOG = Path("checkpoints_ppo"), Path("training.log")
 PLACE_FLAGS = ("rank", "world_size", "local_rank", "master_addr")  # given where ranks are started one by one
 
 
-@interruptible
-@reports_compiling
+@handle_interrupts
+@report_compiling_of
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the program; returns its exit code: 0, 130 after Ctrl-C, or 2 after an error that the user can correct."""
     words = list(sys.argv[1:] if argv is None else argv)
@@ -80,7 +80,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except NotNeeded:
         return 0
     except (TrainingDiverged, ValueError, OSError, RuntimeError) as error:  # a lost rank is a RuntimeError
-        errors.print(f"{program()}: {in_words(error)}", style="red", markup=False, soft_wrap=True)
+        errors.print(f"{program_name()}: {error_text(error)}", style="red", markup=False, soft_wrap=True)
         return 2
 
 
@@ -95,7 +95,7 @@ def parser() -> argparse.ArgumentParser:
     )
 
     run = parser.add_argument_group("the run").add_argument
-    run("--config", type=as_flag(find_experiment), help="settings; flags override them")
+    run("--config", type=flag_type(find_experiment), help="settings; flags override them")
     run("--episodes", type=whole(), help="end after this many in total, over all ranks (default: 1000)")
     run(
         "--checkpoint-dir",
@@ -167,19 +167,19 @@ def see(arguments: argparse.Namespace) -> None:
     """
     for path in (arguments.config, arguments.data):
         if path:
-            see_file(path)
+            check_file_is_readable(path)
     folder = arguments.checkpoint_dir
     if arguments.resume and folder and arguments.rank is None and not any(folder.glob("*.pt")):
         raise ValueError(f"no checkpoint in {folder} to resume from: start without --resume")
 
 
 if __name__ == "__main__":
-    before_imports(lambda argv: parser().parse_args(argv), see, loading="PyTorch")
+    parse_before_imports(lambda argv: parser().parse_args(argv), see, loading="PyTorch")
 
 from rich.console import Console
 
 from keima.base.random import seed_stream
-from keima.base.system.logs import log_also_to, package_logger
+from keima.base.system.logs import add_log_handler, package_logger
 from keima.config.commands import keima
 from keima.config.load import load_section
 from keima.learning.ranks.process_group import ALONE, NotNeeded, Place, Ranks, idle_variables, joined
@@ -220,7 +220,7 @@ def start_ranks(arguments: argparse.Namespace, words: Sequence[str]) -> int:
         print(fewer, flush=True)
     found = ["--checkpoint-dir", str(arguments.checkpoint_dir), "--num-gpus", str(count)]  # the last one counts
     own = [*(word for word in words if word != "--distributed"), *found]
-    return run_ranks(same_program("ppo"), own, start)
+    return run_ranks(relaunch_command("ppo"), own, start)
 
 
 def begin(arguments: argparse.Namespace, ranks: Ranks) -> int:
@@ -263,7 +263,7 @@ def logged(ranks: Ranks) -> Iterator[None]:
     if ranks.is_main:
         try:
             handlers.append(logging.FileHandler(LOG, encoding="utf-8"))
-            log_also_to(logger, handlers[-1])
+            add_log_handler(logger, handlers[-1])
         except OSError as error:
             log.warning("cannot write %s: %s", LOG, error.strerror)
     try:
@@ -428,7 +428,7 @@ def run(trainer: PPOTrainer, folder: Path, console: Console) -> int:
     finally:
         for observer in trainer.observers:
             observer.close()
-        leave_lost_terminal()
+        discard_output_of_lost_terminal()
     ended = trainer.episodes_over >= trainer.episodes
     if trainer.ranks.is_main and (kept := checkpoints(folder)):
         done = f"{trainer.episodes_over:,} episodes, {trainer.total_steps:,} steps. The network is {kept[-1]}"

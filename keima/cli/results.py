@@ -27,15 +27,15 @@ from operator import itemgetter
 from pathlib import Path
 
 if __name__ == "__main__":
-    from keima.base.system.signals import ends_at_once
+    from keima.base.system.signals import exit_quietly_on_interrupt
 
-    ends_at_once()
+    exit_quietly_on_interrupt()
 
-from keima.base.disk_words import in_words
-from keima.base.run_folder import STATS_NAME, runs_here, stats_path
-from keima.base.system.command_line import CommandLine, program
-from keima.base.system.signals import interruptible
-from keima.base.system.start import before_imports, reports_compiling
+from keima.base.disk_words import error_text
+from keima.base.run_folder import STATS_NAME, list_run_names, stats_path
+from keima.base.system.command_line import CommandLine, program_name
+from keima.base.system.signals import handle_interrupts
+from keima.base.system.start import parse_before_imports, report_compiling_of
 from keima.config.flags import whole
 from keima.data.ledger import read_ledger
 
@@ -99,12 +99,12 @@ def see(args: argparse.Namespace) -> None:
         return
     for path in args.paths:
         if not path.exists():
-            remedy = f"name a run that has finished an iteration; runs here: {runs_here()}"
+            remedy = f"name a run that has finished an iteration; runs here: {list_run_names()}"
             raise ValueError(f"{path} is not there: {remedy}")
 
 
 if __name__ == "__main__":
-    before_imports(parse, see, loading="PyTorch")
+    parse_before_imports(parse, see, loading="PyTorch")
 
 from rich.console import Console
 from rich.text import Text
@@ -114,14 +114,14 @@ from keima.base.formats import (
     FAINT,
     FILE_WIDTH,
     TITLE,
-    count,
-    duration,
-    mean_return,
-    percent,
-    points,
-    rate,
-    rating,
-    table,
+    format_count,
+    format_duration,
+    format_elo,
+    format_percent,
+    format_rate,
+    format_return,
+    format_score,
+    table_lines,
 )
 from keima.networks.architectures.auxiliary_heads import predictions_of
 from keima.networks.predictions import Predict
@@ -146,12 +146,12 @@ def summary(rows: Sequence[StatsRow], run_dir: Path) -> list[tuple[str, str]]:
     """The results of the run, as titles and texts."""
     last = rows[-1]
     planned = f" of {last.iterations:,}" if last.iterations else ""
-    speed = f", {rate(last.total_games / last.seconds)} a second over the whole time" if last.seconds > 0 else ""
+    speed = f", {format_rate(last.total_games / last.seconds)} a second over the whole time" if last.seconds > 0 else ""
     lines = [
         ("Run", str(run_dir)),
-        ("Iterations", f"{last.iteration:,}{planned} in {duration(last.seconds)}"),
+        ("Iterations", f"{last.iteration:,}{planned} in {format_duration(last.seconds)}"),
         ("Games", f"{last.total_games:,}{speed}"),
-        ("Positions", f"{last.total_positions:,}, of which {count(last.window_positions)} in the window"),
+        ("Positions", f"{last.total_positions:,}, of which {format_count(last.window_positions)} in the window"),
     ]
     bests = best_figures(rows)
     lines += [(title, f"{figure}, by model {version:,}") for title, figure, version in bests]
@@ -178,20 +178,20 @@ def best_figures(rows: Sequence[StatsRow]) -> list[tuple[str, str, int]]:
     if score:
         mean, best = max(score, key=itemgetter(0))
         bests.append(
-            ("Highest mean score", points(mean, best.score.margin if best.score else None), best.model_version)
+            ("Highest mean score", format_score(mean, best.score.margin if best.score else None), best.model_version)
         )
     if search:
         error, best = min(search, key=itemgetter(0))
-        bests.append(("Least search error", percent(error, best.search_error_margin), best.model_version))
+        bests.append(("Least search error", format_percent(error, best.search_error_margin), best.model_version))
     if policy:
         error, best = min(policy, key=itemgetter(0))
-        bests.append(("Least policy error", percent(error), best.model_version))
+        bests.append(("Least policy error", format_percent(error), best.model_version))
     if elo:
         highest, best = max(elo, key=itemgetter(0))
-        bests.append(("Highest Elo", rating(highest, best.elo_margin), best.model_version))
+        bests.append(("Highest Elo", format_elo(highest, best.elo_margin), best.model_version))
     if returns:
         highest, best = max(returns, key=itemgetter(0))
-        figure = mean_return(highest, best.random_return_margin)
+        figure = format_return(highest, best.random_return_margin)
         bests.append(("Highest mean return", f"{figure} against random players", best.model_version))
     return bests
 
@@ -205,14 +205,14 @@ def model_place(run_dir: Path, version: int) -> str:
 def report(rows: Sequence[StatsRow], run_dir: Path, *, last: int, width: int) -> list[Text]:
     """The table of the ``last`` iterations, sparklines over all of them, and the summary."""
     titles = summary(rows, run_dir)
-    lines = [*table(history(rows), rows[-last:], width), Text(), *trends(TRENDS, METRICS, rows, width), Text()]
+    lines = [*table_lines(history(rows), rows[-last:], width), Text(), *trends(TRENDS, METRICS, rows, width), Text()]
     if len(rows) > last:
         lines.insert(0, Text(f"The last {last} of {len(rows):,} iterations:", FAINT))
     return [*lines, *(Text.assemble((f"{title:<20}", FAINT), (text, TITLE)) for title, text in titles)]
 
 
-@interruptible
-@reports_compiling
+@handle_interrupts
+@report_compiling_of
 def main(argv: Sequence[str] | None = None) -> int:
     """Print the results; returns the exit code: 2 if there are none."""
     args = parse(argv)
@@ -226,7 +226,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             return compare(args)
         rounds, rows = read(args.path)
     except (OSError, ValueError) as error:
-        print(f"{program()}: {in_words(error)}", file=sys.stderr)
+        print(f"{program_name()}: {error_text(error)}", file=sys.stderr)
         return 2
     if rounds:
         return print_rounds(args, rounds)
@@ -322,7 +322,7 @@ def write(path: Path, make: Callable[[], bytes], what: str) -> int:
     try:
         write_atomically(path, make(), mode=0o644)
     except (ValueError, OSError) as error:
-        print(f"{program()}: {in_words(error)}", file=sys.stderr)
+        print(f"{program_name()}: {error_text(error)}", file=sys.stderr)
         return 2
     print(f"{path}: {what}")
     return 0
@@ -334,7 +334,7 @@ def browse_game(run_dir: Path, number: int) -> int:
     try:
         view = recorded_game(run_dir, number)
     except (ValueError, OSError) as error:
-        print(f"{program()}: {in_words(error)}", file=sys.stderr)
+        print(f"{program_name()}: {error_text(error)}", file=sys.stderr)
         return 2
     if console.is_terminal and sys.stdin.isatty():
         with keyboard() as read_key, suppress(KeyboardInterrupt):
@@ -349,7 +349,7 @@ def write_page(path: Path, rows: Sequence[StatsRow], run_dir: Path, bins: Sequen
     try:
         games = sample_games(run_dir, predictor(run_dir))
     except (ValueError, OSError) as error:
-        print(f"{program()}: the page has no games: {in_words(error)}", file=sys.stderr)
+        print(f"{program_name()}: the page has no games: {error_text(error)}", file=sys.stderr)
         games = []
     return write(
         path, lambda: page(run_dir.resolve().name, summary(rows, run_dir), rows, games, bins).encode(), PAGE_NOTE
@@ -369,14 +369,14 @@ def predictor(run_dir: Path) -> Predict | None:
         playable = network_from_run(run_dir)
         return predictions_of(playable.model.build(playable.game))
     except (ValueError, OSError) as error:
-        print(f"{program()}: the network's predictions are not drawn: {in_words(error)}", file=sys.stderr)
+        print(f"{program_name()}: the network's predictions are not drawn: {error_text(error)}", file=sys.stderr)
         return None
 
 
 def calibration(run_dir: Path) -> list[Bin]:
     """The calibration of search in the newest games; empty if they cannot be read."""
     try:
-        return calibration_of(run_dir, log_event=lambda text: print(f"{program()}: {text}", file=sys.stderr))
+        return calibration_of(run_dir, log_event=lambda text: print(f"{program_name()}: {text}", file=sys.stderr))
     except ValueError:
         return []
 
@@ -388,7 +388,7 @@ def export_games(run_dir: Path, *, pgn: Path | None, sgf: Path | None) -> int:
             try:
                 print(f"{path}: {write_games(path, games):,} games")
             except (ValueError, OSError) as error:
-                print(f"{program()}: {in_words(error)}", file=sys.stderr)
+                print(f"{program_name()}: {error_text(error)}", file=sys.stderr)
                 return 2
     return 0
 

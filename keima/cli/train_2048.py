@@ -25,9 +25,9 @@ GPU), start fewer per GPU (--workers-per-gpu 2), or use only some GPUs:
 """
 
 if __name__ == "__main__":
-    from keima.base.system.signals import ends_at_once
+    from keima.base.system.signals import exit_quietly_on_interrupt
 
-    ends_at_once()  # before the imports, which take seconds
+    exit_quietly_on_interrupt()  # before the imports, which take seconds
 
 import argparse
 import re
@@ -37,8 +37,8 @@ from pathlib import Path
 from typing import Any
 
 from keima.base.system.command_line import CommandLine
-from keima.base.system.signals import INTERRUPTED, interruptible
-from keima.base.system.start import before_imports, reports_compiling, see_inputs
+from keima.base.system.signals import INTERRUPTED, handle_interrupts
+from keima.base.system.start import check_paths_exist, parse_before_imports, report_compiling_of
 from keima.config.flags import add_set, add_setting, given_settings, whole
 
 CHECKPOINTS = Path("checkpoints")
@@ -66,8 +66,8 @@ SETTINGS = {
 SMOKE_WORKERS = 2
 
 
-@interruptible
-@reports_compiling
+@handle_interrupts
+@report_compiling_of
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the program; returns its exit code: 0, 130 after Ctrl-C, or 2 after an error that the user can correct."""
     return exit_code(lambda: train(parse(argv)))
@@ -106,15 +106,15 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
 
 
 if __name__ == "__main__":
-    before_imports(
+    parse_before_imports(
         parse,
-        lambda arguments: see_inputs(arguments.run_dir if arguments.resume else None, arguments.checkpoint),
+        lambda arguments: check_paths_exist(arguments.run_dir if arguments.resume else None, arguments.checkpoint),
         loading="PyTorch",
     )
 
-    from keima.base.system.processes import prepare  # only now: --help needs nothing of it
+    from keima.base.system.processes import prepare_fork_server  # only now: --help needs nothing of it
 
-    prepare("keima.cluster.local.preloaded")  # they load it at the same time as this one does
+    prepare_fork_server("keima.cluster.local.preloaded")  # they load it at the same time as this one does
 
 from rich.console import Console
 

@@ -31,14 +31,14 @@ from pathlib import Path
 from typing import Any
 
 if __name__ == "__main__":
-    from keima.base.system.signals import ends_at_once
+    from keima.base.system.signals import exit_quietly_on_interrupt
 
-    ends_at_once()
+    exit_quietly_on_interrupt()
 
-from keima.base.named import as_flag, find_experiment
+from keima.base.named import find_experiment, flag_type
 from keima.base.system.command_line import CommandLine
-from keima.base.system.signals import INTERRUPTED, interruptible
-from keima.base.system.start import before_imports, reports_compiling, see_inputs
+from keima.base.system.signals import INTERRUPTED, handle_interrupts
+from keima.base.system.start import check_paths_exist, parse_before_imports, report_compiling_of
 from keima.config.flags import add_set, add_setting, game_among, given_settings, whole
 from keima.games import GAMES
 
@@ -63,8 +63,8 @@ SETTINGS = {  # flags of settings whose default is the experiment's
 SAVED_GPUS = "gpus"  # in a run's folder: the devices that it last played on
 
 
-@interruptible
-@reports_compiling
+@handle_interrupts
+@report_compiling_of
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the program; returns its exit code: 0, 130 after Ctrl-C, or 2 after an error that the user can correct."""
     return exit_code(lambda: begin(read_arguments(argv)))
@@ -85,7 +85,7 @@ def parser() -> argparse.ArgumentParser:
     what = parser.add_mutually_exclusive_group()
     which = f"{', '.join(sorted(GAMES))}, or a file of your own such as my_game.py (default: chess)"
     what.add_argument("--game", type=game_among(GAMES), metavar="GAME", help=which)
-    what.add_argument("--config", type=as_flag(find_experiment), help="an experiment's settings; flags override them")
+    what.add_argument("--config", type=flag_type(find_experiment), help="an experiment's settings; flags override them")
     add_setting(add, "--simulations", "search.num_simulations")
     add_setting(add, "--parallel-games", "self_play.parallel_games")
     kind = "type of network (default: spiking, or as in --config)"
@@ -111,15 +111,15 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
 
 
 if __name__ == "__main__":
-    before_imports(
+    parse_before_imports(
         parse,
-        lambda arguments: see_inputs(arguments.save_dir if arguments.resume else None, arguments.config),
+        lambda arguments: check_paths_exist(arguments.save_dir if arguments.resume else None, arguments.config),
         loading="PyTorch",
     )
 
-    from keima.base.system.processes import prepare  # only now: --help needs nothing of it
+    from keima.base.system.processes import prepare_fork_server  # only now: --help needs nothing of it
 
-    prepare("keima.cluster.local.preloaded")  # they load it at the same time as this one does
+    prepare_fork_server("keima.cluster.local.preloaded")  # they load it at the same time as this one does
 
 from rich.console import Console
 

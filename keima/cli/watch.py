@@ -21,14 +21,14 @@ from datetime import datetime
 from pathlib import Path
 
 if __name__ == "__main__":
-    from keima.base.system.signals import ends_at_once
+    from keima.base.system.signals import exit_quietly_on_interrupt
 
-    ends_at_once()
+    exit_quietly_on_interrupt()
 
 from keima.base.run_folder import STATS_NAME, stats_path
-from keima.base.system.command_line import CommandLine, program
-from keima.base.system.signals import interruptible
-from keima.base.system.start import before_imports
+from keima.base.system.command_line import CommandLine, program_name
+from keima.base.system.signals import handle_interrupts
+from keima.base.system.start import parse_before_imports
 
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
@@ -65,13 +65,13 @@ def missing(path: Path) -> str:
 
 
 if __name__ == "__main__":
-    before_imports(parse, see)
+    parse_before_imports(parse, see)
 
 from rich.console import Console
 from rich.live import Live
 
 from keima.base.file_stamp import FileStamp
-from keima.base.formats import duration
+from keima.base.formats import format_duration
 from keima.base.reports import ProgressReport
 from keima.base.run_lock import LOCK, is_held
 from keima.report.files.run_files import StatsRow, UnreadableStats, read_stats
@@ -146,7 +146,7 @@ class Stats:
         usual = (recent[-1].seconds - recent[0].seconds) / (len(recent) - 1)
         if self.age() < max(STALL_FACTOR * usual, STALL_SECONDS):
             return ""
-        return f"No new iteration since {when}; the last ones took {duration(usual)} each."
+        return f"No new iteration since {when}; the last ones took {format_duration(usual)} each."
 
 
 def screen(stats: Stats) -> Frame:
@@ -156,7 +156,7 @@ def screen(stats: Stats) -> Frame:
         return Frame(name=name, game="", note=stats.note())
     last = stats.rows[-1]
     now = ProgressReport(
-        phase=f"{'finished' if stats.finished() else 'done'} {duration(stats.age())} ago",
+        phase=f"{'finished' if stats.finished() else 'done'} {format_duration(stats.age())} ago",
         iteration=last.iteration,
         iterations=last.iterations,
         seconds=last.seconds,
@@ -222,7 +222,7 @@ def write_lines(rows: Sequence[StatsRow], console: Console) -> int:
     return rows[-1].iteration if rows else 0
 
 
-@interruptible
+@handle_interrupts
 def main(argv: Sequence[str] | None = None) -> int:
     """Watch until Ctrl-C; returns the exit code: 2 if there is nothing to watch."""
     args = parse(argv)
@@ -230,7 +230,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     stats.poll()
     problem = stats.unreadable or missing(stats.path) or unwatchable(stats, once=args.once)
     if problem:
-        print(f"{program()}: {problem}", file=sys.stderr)
+        print(f"{program_name()}: {problem}", file=sys.stderr)
         return 2
     if args.once and args.simple:
         write_lines(stats.rows[-LINES_AT_FIRST:], console)

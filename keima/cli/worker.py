@@ -11,9 +11,9 @@ has asked for games for a while. On Ctrl-C or kill it hands over its finished ga
 """
 
 if __name__ == "__main__":
-    from keima.base.system.signals import ends_at_once
+    from keima.base.system.signals import exit_quietly_on_interrupt
 
-    ends_at_once()  # before the imports, which take seconds
+    exit_quietly_on_interrupt()  # before the imports, which take seconds
 
 import argparse
 import io
@@ -28,8 +28,8 @@ from pathlib import Path
 from types import FrameType
 
 from keima.base.system.command_line import CommandLine
-from keima.base.system.logs import log_to
-from keima.base.system.signals import heeds_hangup, leave_lost_terminal
+from keima.base.system.logs import set_log_handler
+from keima.base.system.signals import discard_output_of_lost_terminal, ends_with_terminal
 from keima.cluster.agent.process import CommandFailed, claim, let_go, locked
 from keima.config.flags import whole
 from keima.games import GAMES
@@ -161,7 +161,7 @@ def play(folder: Path, worker_class: str, *, device: str) -> None:
         RuntimeError: the folder was deleted while this process started, and has another worker now.
     """
     signal.signal(signal.SIGINT, hand_over)
-    if heeds_hangup():
+    if ends_with_terminal():
         signal.signal(signal.SIGHUP, hand_over)
     # Torch reads the environment now.
     from keima.networks.inference.evaluator import use_threads
@@ -212,17 +212,17 @@ def rehearse(name: str, *, device: str) -> None:
 def hand_over(number: int, frame: FrameType | None) -> None:
     """End as on SIGTERM, whose handler the worker sets; the second time at once, except for a closed terminal."""
     signal.signal(number, signal.SIG_IGN if number == signal.SIGHUP else signal.SIG_DFL)
-    leave_lost_terminal()
+    discard_output_of_lost_terminal()
     signal.raise_signal(signal.SIGTERM)
 
 
 def start_log(path: Path | None) -> None:
     """Send log lines and printed text to ``path``, at most twice ``LOG_BYTES``; or to the terminal."""
     if path is None:
-        log_to(logging.StreamHandler())
+        set_log_handler(logging.StreamHandler())
         return
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    log_to(LogFile(path, maxBytes=LOG_BYTES, backupCount=1, encoding="utf-8"))
+    set_log_handler(LogFile(path, maxBytes=LOG_BYTES, backupCount=1, encoding="utf-8"))
     logging.captureWarnings(True)
     sys.stdout, sys.stderr = Printed(logging.INFO), Printed(logging.WARNING)
 

@@ -20,8 +20,8 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from keima.base.disk_words import in_words
-from keima.base.system.threads import in_parallel
+from keima.base.disk_words import error_text
+from keima.base.system.threads import run_in_parallel
 from keima.cluster.control import requests as control
 from keima.cluster.control import status
 from keima.cluster.limits import AT_ONCE, LOG_LINES, LOG_MEGABYTES
@@ -342,7 +342,7 @@ class SSHConnector:
         def look(chosen: Chosen) -> Iterator[Checked]:
             yield _checked(chosen.machine, required, connect)
 
-        for _, checked in in_parallel(look, self.chosen(names), at_once=at_once):
+        for _, checked in run_in_parallel(look, self.chosen(names), at_once=at_once):
             yield checked
 
     def bootstrap_all(
@@ -458,7 +458,7 @@ class SSHConnector:
                     may_pass = type(error.__cause__) is RemoteFailure
                     return (yield Outcome(name, False, str(error), may_pass))
 
-        for _, event in in_parallel(attempt, self.chosen(names), at_once=at_once):
+        for _, event in run_in_parallel(attempt, self.chosen(names), at_once=at_once):
             yield event
 
     def _in_order(self, names: Sequence[str], outcomes: Iterator[Outcome]) -> list[Outcome]:
@@ -557,7 +557,7 @@ def _said() -> Iterator[None]:
     try:
         yield
     except (ClusterError, ConfigError, ValueError, OSError) as error:
-        raise NotDone(in_words(error)) from error
+        raise NotDone(error_text(error)) from error
 
 
 def connection_findings(error: ClusterError | None) -> Iterator[Finding]:

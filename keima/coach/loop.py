@@ -26,7 +26,7 @@ from keima.base.reports import (
     report_progress,
 )
 from keima.base.retry_log import RetryLog
-from keima.base.steps import Steps, Turns, complete
+from keima.base.steps import Steps, Turns, run_steps
 from keima.base.worker_status import ClusterStatus, WorkerStatus
 from keima.coach.backends.backend import SelfPlayBackend
 from keima.coach.backends.pending_batch import PendingBatch
@@ -208,8 +208,8 @@ class Coach:
             self._tally.since = self.clock()  # no games were played since the last iteration's were complete
         while self._tally.games < wanted and not self._bounds.time_is_up():
             began, taken = self.clock(), self.poll_workers(ingest=True)
-            self._turns.count_main(self.clock() - began, idle=not taken)
-            busy = self.measure_on() if self._turns.beside_is_next() else False
+            self._turns.count_main_work(self.clock() - began, idle=not taken)
+            busy = self.measure_on() if self._turns.is_side_work_next() else False
             if not taken and not busy:
                 self.sleep(WAIT_SECONDS)
         now = self.clock()
@@ -238,8 +238,8 @@ class Coach:
             self.state.owed_samples -= reports[-1].samples
             steps, fresh = steps - reports[-1].steps, fresh + reports[-1].steps
             self.poll()
-            self._turns.count_main(reports[-1].seconds)
-            if self._turns.beside_is_next():
+            self._turns.count_main_work(reports[-1].seconds)
+            if self._turns.is_side_work_next():
                 self.measure_on()
             if fresh >= every and steps > 0:
                 self.publish()
@@ -354,7 +354,7 @@ class Coach:
                 ended = False
             except StopIteration as end:
                 self._measured = end.value
-        self._turns.count_beside(self.clock() - began)
+        self._turns.count_side_work(self.clock() - began)
         if ended:
             self._measuring, self.state.measuring = None, 0
         return busy
@@ -367,10 +367,10 @@ class Coach:
 
     def completed(self, steps: Steps[T]) -> T:
         """Do all steps, with polls between them, and wait for the workers' part."""
-        return complete(steps, poll=self.poll, wait=lambda: self.sleep(WAIT_SECONDS))
+        return run_steps(steps, poll=self.poll, wait=lambda: self.sleep(WAIT_SECONDS))
 
     def _about_evaluation(self) -> AbstractContextManager[None]:
-        return self._retries.about("evaluation", "results of matches cannot be stored")
+        return self._retries.log_failures("evaluation", "results of matches cannot be stored")
 
     def conclude(
         self, games: SelfPlayReport, learned: LearnerReport | None, evaluated: EvaluationReport | None
@@ -420,7 +420,9 @@ class Coach:
             self.poll_workers(ingest=False)
             self.sleep(WAIT_SECONDS)
 
-        return self._retries.insist(what, f"{what} cannot be stored now, and the run waits", action, wait=wait)
+        return self._retries.retry_until_done(
+            what, f"{what} cannot be stored now, and the run waits", action, wait=wait
+        )
 
     # Games.
 
@@ -453,7 +455,7 @@ class Coach:
 
     def grant(self, waiting: Sequence[PendingBatch]) -> None:
         """Grant games to the workers; ``waiting`` are all batches in their outboxes."""
-        with self._retries.about("grants", "games cannot be granted now"):
+        with self._retries.log_failures("grants", "games cannot be granted now"):
             self._granting.give_up_lost(waiting)
             self._granting.grant(self._tally.games)
 
@@ -471,7 +473,7 @@ class Coach:
             except (OSError, sqlite3.OperationalError):  # each for itself, to store the others and to name this one
                 for batch in group:
                     complaint = f"batch {batch.batch_id} of {batch.worker} cannot be stored now"
-                    with self._retries.about(batch.batch_id, complaint):
+                    with self._retries.log_failures(batch.batch_id, complaint):
                         self.ingest_together([batch])
                         taken += 1
         return taken

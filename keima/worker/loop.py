@@ -17,7 +17,7 @@ from typing import Any
 
 from keima.base.files import remove_stale_parts
 from keima.base.steps import Turns
-from keima.base.system.disk_space import disk_free
+from keima.base.system.disk_space import free_disk_bytes
 from keima.compilation.progress import report_compiling
 from keima.config.own_modules import is_own, keep_module
 from keima.data.records import GameRecord
@@ -151,12 +151,12 @@ class Worker:
     def _take_turn(self, playing: Playing) -> bool:
         """Advance evaluation games, at once if the Coach waits for them, or self-play; False if there are none."""
         orders, began = self._orders.wanted(playing.assignment), self.clock()
-        if orders and (self._turns.beside_is_next() or not all(order.beside for order in orders)):
+        if orders and (self._turns.is_side_work_next() or not all(order.beside for order in orders)):
             self._play_matches(playing, orders)
-            self._turns.count_beside(self.clock() - began)
+            self._turns.count_side_work(self.clock() - began)
             return True
         played = self._play_games(playing)
-        self._turns.count_main(self.clock() - began, idle=not played)
+        self._turns.count_main_work(self.clock() - began, idle=not played)
         return played
 
     def _play_matches(self, playing: Playing, orders: Sequence[MatchOrder]) -> None:
@@ -365,7 +365,7 @@ class Worker:
                 "finished": self._first_game,
                 "order": self._orders.current.id if self._orders.current else "",
                 "note": (self._compiling or self.note)[:1000],
-                "disk_free": disk_free(self.folder.root),
+                "disk_free": free_disk_bytes(self.folder.root),
                 "processor_seconds": self._earlier_seconds + time.process_time(),
             }
             | (_progress(self.playing, now) if self.playing else {})

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from keima.base.files import write_atomically
-from keima.base.system.command_line import program
+from keima.base.system.command_line import program_name
 from keima.cli import big_learner
 from keima.config.load import number_schema
 from keima.data.records import encode
@@ -185,7 +185,7 @@ def test_an_invalid_config_file_is_refused_with_its_line(
     path = tmp_path / "mine.yaml"
     path.write_text("run: {name: mine}\ngame: {name: connect_four}\nbig_learner:\n  epoch: 3\n  batch_size: 1\n")
     assert refusal(capsys, data, tmp_path / "saved", "--config", str(path)).splitlines() == [
-        f"{program()}: {path}: 2 problems",
+        f"{program_name()}: {path}: 2 problems",
         "  line 5: big_learner.batch_size: expected at least 2, found 1",
         "  line 4: big_learner.epoch is not a setting; did you mean big_learner.epochs?",
     ]

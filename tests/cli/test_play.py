@@ -10,7 +10,7 @@ import torch
 from rich.console import Console
 
 from keima.base.files import sha256_hex
-from keima.base.system.command_line import program
+from keima.base.system.command_line import program_name
 from keima.cli import engine, play
 from keima.data.ledger import open_ledger
 from keima.data.ledger_rows import ModelRow
@@ -218,7 +218,7 @@ def test_unplayable_models_and_runs_are_refused_with_a_reason(
     ):
         assert play.main(arguments) == 2
         said = capsys.readouterr().err
-        assert said.startswith(f"{program()}: ")
+        assert said.startswith(f"{program_name()}: ")
         assert reason in said
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 
-from keima.base.system.command_line import program
+from keima.base.system.command_line import program_name
 from keima.cli import ppo
 from keima.config.load import known_keys, number_schema
 from keima.learning.learner import LearnerState
@@ -191,7 +191,7 @@ def test_an_invalid_config_file_is_refused_with_its_line(
     path = tmp_path / "mine.yaml"
     path.write_text(text)
     assert ppo.main(["--config", str(path), "--checkpoint-dir", str(tmp_path / "run")]) == 2
-    assert capsys.readouterr().err == f"{program()}: {path}: {complaint}\n"
+    assert capsys.readouterr().err == f"{program_name()}: {path}: {complaint}\n"
     assert not (tmp_path / "run").exists()
 
 

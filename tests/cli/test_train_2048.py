@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from keima.base.system.command_line import program
+from keima.base.system.command_line import program_name
 from keima.cli import train_2048
 from keima.config.commands import keima
 from keima.config.load import save_resolved
@@ -56,7 +56,7 @@ def refusal(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
     assert train_2048.main([str(argument) for argument in arguments]) == 2
     said = capsys.readouterr()
     assert said.out == ""
-    assert said.err.startswith(f"{program()}: ")
+    assert said.err.startswith(f"{program_name()}: ")
     return said.err
 
 

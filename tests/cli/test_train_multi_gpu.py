@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from keima.base.run_folder import STATS_NAME
-from keima.base.system.command_line import program
+from keima.base.system.command_line import program_name
 from keima.cli import train_multi_gpu
 from keima.cli.train_multi_gpu import read_arguments, settings_of
 from keima.cluster.local.worker_devices import device_slots
@@ -42,7 +42,7 @@ def refusal(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
     assert train_multi_gpu.main([str(argument) for argument in arguments]) == 2
     said = capsys.readouterr()
     assert said.out == ""
-    assert said.err.startswith(f"{program()}: ")
+    assert said.err.startswith(f"{program_name()}: ")
     return said.err
 
 

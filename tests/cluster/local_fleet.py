@@ -150,7 +150,7 @@ class ForkedWorkers:
     def start(self, transport: Transport, slot: WorkerSlot) -> None:
         folder = WorkerFolder(self._root / transport.worker / worker_place(slot.name)).make()
         play = partial(play_in_folder, worker_class=WORKER_CLASS, device="auto", workers=1)
-        self._processes[slot.name] = start_process(play, (folder.root,), preloaded=PRELOADED, name=slot.name)
+        self._processes[slot.name] = start_process(play, (folder.root,), preload=PRELOADED, name=slot.name)
 
     def stop(self, transport: Transport, worker: str, *, seconds: float = 10.0) -> None:
         if worker in self._processes:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
-from keima.base.text import printable
+from keima.base.text import printable_line
 from keima.cluster.agent.packing import PYTHON, install_remote, launch_line, remote_program
 from keima.cluster.agent.serve import DIGITS
 from keima.cluster.ssh.errors import ClusterError, RemoteFailure, Unreachable
@@ -70,7 +70,7 @@ class Agent:
     @property
     def noise(self) -> str:
         """What came in place of an answer, for a message."""
-        said = printable(self._came[-SAID:].decode("utf-8", "replace"))
+        said = printable_line(self._came[-SAID:].decode("utf-8", "replace"))
         return f", but its shell said: {said}" if said else ""
 
     def ask(self, number: int, command: str, request: Any) -> None:

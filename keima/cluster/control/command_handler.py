@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Protocol
 
 from keima.base.file_stamp import stamp_of
-from keima.base.worker_status import ClusterStatus, State, WorkerStatus
+from keima.base.worker_status import ClusterStatus, WorkerState, WorkerStatus
 from keima.cluster.control.requests import Request, RequestInbox
 from keima.cluster.control.status import status_text
 from keima.cluster.fleet.tracked_worker import LOST_STATES
@@ -211,10 +211,10 @@ class CommandHandler:
         changed = [name for name in have if name in wanted and wanted[name] != have[name]]
         if not changed and not self._returning:
             return set()
-        states: dict[str, set[State | None]] = {}
+        states: dict[str, set[WorkerState | None]] = {}
         for worker in self._fleet.cluster().workers:
             states.setdefault(worker.machine, set()).add(worker.state)
-        back = {name for name in have if wanted.get(name) == have[name] and states.get(name) == {State.ACTIVE}}
+        back = {name for name in have if wanted.get(name) == have[name] and states.get(name) == {WorkerState.ACTIVE}}
         self._returning = (self._returning - back) & wanted.keys()
         idle = {name for name in changed if name in self._returning or states.get(name, set()) <= LOST_STATES}
         room = max(1, int(len(wanted) * AWAY_AT_ONCE)) - len(self._returning)

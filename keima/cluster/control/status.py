@@ -12,10 +12,10 @@ from typing import Any
 from rich.cells import cell_len, chop_cells, set_cell_size
 
 from keima.base.files import read_limited, write_atomically
-from keima.base.formats import cluster_figures, rate, short_duration, short_rate
-from keima.base.text import printable
+from keima.base.formats import cluster_metrics, format_rate, format_short_duration, format_short_rate
+from keima.base.text import printable_line
 from keima.base.worker_columns import WORKER_COLUMNS
-from keima.base.worker_status import ClusterStatus, State, WorkerStatus
+from keima.base.worker_status import ClusterStatus, WorkerState, WorkerStatus
 from keima.paths import workspace
 
 log = logging.getLogger(__name__)
@@ -48,8 +48,8 @@ WORKER_KEYS = (  # of a worker in status.json
     "core_hours",
 )
 CELL = 26  # cells of an Active worker among many
-SYMBOLS = {State.ACTIVE: "🟢", State.SYNCING: "🟡", State.ERROR: "🔴", State.OFFLINE: "⚪"}
-WORST_FIRST = (State.ERROR, State.OFFLINE, State.SYNCING, State.ACTIVE)
+SYMBOLS = {WorkerState.ACTIVE: "🟢", WorkerState.SYNCING: "🟡", WorkerState.ERROR: "🔴", WorkerState.OFFLINE: "⚪"}
+WORST_FIRST = (WorkerState.ERROR, WorkerState.OFFLINE, WorkerState.SYNCING, WorkerState.ACTIVE)
 
 
 class StatusFile:
@@ -146,20 +146,20 @@ def status_text(cluster: ClusterStatus, shown: Sequence[WorkerStatus] | None = N
     return "".join(f"{line.rstrip()}\n" for line in lines)
 
 
-def state_of(worker: WorkerStatus) -> State:
+def state_of(worker: WorkerStatus) -> WorkerState:
     """Return the state of a worker of a cluster, which all are on other machines."""
     assert worker.state is not None
     return worker.state
 
 
 def _header(cluster: ClusterStatus, title: str, when: str) -> list[str]:
-    games, active, sync, network = cluster_figures(cluster)
+    games, active, sync, network = cluster_metrics(cluster)
     half = TEXT_WIDTH // 2
     return [
         _left(_cut(f"Keima  {title}", TEXT_WIDTH - cell_len(when) - 2), TEXT_WIDTH - cell_len(when)) + when,
         _left(games, half) + active,
         _left(sync, half) + network,
-        f"Core hours: {rate(cluster.core_hours)}",
+        f"Core hours: {format_rate(cluster.core_hours)}",
     ]
 
 
@@ -169,8 +169,8 @@ def _workers(workers: Sequence[WorkerStatus]) -> list[str]:
     ordered = sorted(workers, key=lambda worker: WORST_FIRST.index(state_of(worker)))  # otherwise in the config's order
     if len(ordered) <= MOST_IN_FULL:
         return [_titles(), *(line for worker in ordered for line in _in_full(worker, most=None))]
-    failing = [worker for worker in ordered if worker.state is not State.ACTIVE]
-    active = [worker for worker in ordered if worker.state is State.ACTIVE]
+    failing = [worker for worker in ordered if worker.state is not WorkerState.ACTIVE]
+    active = [worker for worker in ordered if worker.state is WorkerState.ACTIVE]
     if len(failing) > MOST_IN_FULL:
         return [*(_in_one_line(worker) for worker in failing), *_in_short(active)]
     lines = (
@@ -188,8 +188,8 @@ def _in_full(worker: WorkerStatus, *, most: int | None) -> list[str]:
     """Return a line with all figures, and below it why the worker is not Active, or a note."""
     line = f"{SYMBOLS[state_of(worker)]} {state_of(worker).value:7} {_left(_cut(worker.name, NAME_WIDTH), NAME_WIDTH)}"
     line += "".join(_right(column.cell(worker), column.width) for column in COLUMNS)
-    below = [f"for {short_duration(worker.since)}"] if worker.state is not State.ACTIVE else []
-    below += [text for text in (printable(worker.reason), printable(worker.note)) if text]
+    below = [f"for {format_short_duration(worker.since)}"] if worker.state is not WorkerState.ACTIVE else []
+    below += [text for text in (printable_line(worker.reason), printable_line(worker.note)) if text]
     wrapped = wrap(": ".join(below), TEXT_WIDTH - 3)
     if most is not None and len(wrapped) > most:
         wrapped = [*wrapped[: most - 1], set_cell_size(wrapped[most - 1], TEXT_WIDTH - 5).rstrip() + " …"]
@@ -198,9 +198,9 @@ def _in_full(worker: WorkerStatus, *, most: int | None) -> list[str]:
 
 def _in_one_line(worker: WorkerStatus) -> str:
     """Return a line with the time since the worker is not Active, and the start of the reason."""
-    name, since = _cut(worker.name, NAME_WIDTH), short_duration(worker.since)
+    name, since = _cut(worker.name, NAME_WIDTH), format_short_duration(worker.since)
     line = f"{SYMBOLS[state_of(worker)]} {state_of(worker).value:7} {name} for {since}: "
-    reason = printable(worker.reason)
+    reason = printable_line(worker.reason)
     room = TEXT_WIDTH - cell_len(line)
     return line + (reason if cell_len(reason) <= room else set_cell_size(reason, room - 1).rstrip() + "…")
 
@@ -212,7 +212,10 @@ def _in_short(active: Sequence[WorkerStatus]) -> list[str]:
     for each in active:
         name = _left(_cut(each.name, name_width), name_width)
         cells.append(
-            _left(f"{SYMBOLS[state_of(each)]} {name}{each.share:6.1%}{short_rate(each.games_per_second):>6}/s", CELL)
+            _left(
+                f"{SYMBOLS[state_of(each)]} {name}{each.share:6.1%}{format_short_rate(each.games_per_second):>6}/s",
+                CELL,
+            )
         )
     across = TEXT_WIDTH // CELL
     title = [f"Active: worker, share, games/s (all figures are in {JSON_NAME})"] if cells else []

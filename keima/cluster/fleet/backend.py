@@ -12,8 +12,8 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from keima.base.system.threads import SteppingThread, guard
-from keima.base.worker_status import ClusterStatus, State, WorkerStatus
+from keima.base.system.threads import SteppingThread, new_lock
+from keima.base.worker_status import ClusterStatus, WorkerState, WorkerStatus
 from keima.cluster.fleet.balancer import Balance, Decision, WorkerLoad, balance_games
 from keima.cluster.fleet.machine_connection import MachineConnection
 from keima.cluster.fleet.mirror import waiting_files
@@ -90,7 +90,7 @@ class Fleet:
     ) -> None:
         self.root = root
         self.workers: tuple[str, ...] = ()
-        self.states: dict[str, State] = {}
+        self.states: dict[str, WorkerState] = {}
         self._assignments = AssignmentBook(game=game, settings=settings, run_id=run_id, clock=clock)
         self._settings = settings
         self._connect, self._process_manager, self._log_event, self._clock = connect, process_manager, log_event, clock
@@ -101,7 +101,7 @@ class Fleet:
         self._threads: dict[str, _ConnectionThread] = {}  # by machine
         self._places: dict[str, _ConnectionThread] = {}  # by worker
         self._published: PublishedModel | None = None
-        self._push = ModelPush(deltas=settings.distributed.compression, guard=guard())
+        self._push = ModelPush(deltas=settings.distributed.compression, guard=new_lock())
         self._metrics, self._shares_logged = NetworkMetrics(clock()), clock()
         self._balance, self._decisions = Balance(), dict[str, Decision]()
         self._told: dict[str, GamesAccount] = {}  # the accounts that the Coach has set, also of workers that have left
@@ -399,8 +399,8 @@ class Fleet:
         loads = {}
         for thread, worker in self._tracked():
             heartbeat = worker.heartbeat
-            can_play = worker.state is State.ACTIVE or (
-                worker.state is State.SYNCING
+            can_play = worker.state is WorkerState.ACTIVE or (
+                worker.state is WorkerState.SYNCING
                 and worker.connected
                 and worker.talks
                 and worker.activity in STARTED_ACTIVITIES
@@ -438,7 +438,9 @@ class Fleet:
     def _measure(self) -> None:
         moved = self._earlier_traffic + sum(thread.connection.snapshot.transferred for thread in self._threads.values())
         playing = [
-            (worker.model_version, worker.model_since) for _, worker in self._tracked() if worker.state is State.ACTIVE
+            (worker.model_version, worker.model_since)
+            for _, worker in self._tracked()
+            if worker.state is WorkerState.ACTIVE
         ]
         self._metrics.read(self._clock(), moved, playing)
 

@@ -9,14 +9,14 @@ a worker is compared with it. A worker is alive as long as its beat counter chan
 from dataclasses import dataclass, replace
 from enum import Enum
 
-from keima.base.worker_status import State
+from keima.base.worker_status import WorkerState
 from keima.worker.worker_folder import Heartbeat
 
 FIRST_RETRY_SECONDS = 0.5
 MOST_DOUBLINGS = 20  # doublings of the time between retries, at most
 SILENT_ACTIVITIES = ("starting", "compiling")  # in which a worker sends no heartbeats for a while
 NEVER = float("-inf")
-LOST_STATES = frozenset((State.ERROR, State.OFFLINE))
+LOST_STATES = frozenset((WorkerState.ERROR, WorkerState.OFFLINE))
 
 
 class Do(Enum):
@@ -159,7 +159,7 @@ class TrackedWorker:
     """
 
     name: str
-    state: State = State.SYNCING
+    state: WorkerState = WorkerState.SYNCING
     since: float  # when the state last changed
     reason: str = "connecting"
     connected: bool = False
@@ -341,42 +341,42 @@ def _decide(worker: TrackedWorker, now: float, timing: Timing) -> tuple[TrackedW
     return worker, () if worker.log else (Do.TAIL,)
 
 
-def _state_now(worker: TrackedWorker, now: float, timing: Timing) -> tuple[State, str]:
+def _state_now(worker: TrackedWorker, now: float, timing: Timing) -> tuple[WorkerState, str]:
     """Return the state and the reason."""
     silence = now - worker.heard
     if worker.refusal:
-        return State.ERROR, worker.refusal
+        return WorkerState.ERROR, worker.refusal
     if worker.stopped and not (worker.connected and worker.running):
-        return State.OFFLINE, "stopped; keima cluster restart starts it again"
+        return WorkerState.OFFLINE, "stopped; keima cluster restart starts it again"
     if worker.busy:
-        return State.SYNCING, worker.busy
+        return WorkerState.SYNCING, worker.busy
     if not worker.connected:
         if not worker.lost:
-            return State.SYNCING, "connecting"
+            return WorkerState.SYNCING, "connecting"
         if silence >= timing.offline_seconds:
-            return State.OFFLINE, worker.lost
+            return WorkerState.OFFLINE, worker.lost
         return worker.state, worker.reason
     return _state_by_process(worker, silence, timing)
 
 
-def _state_by_process(worker: TrackedWorker, silence: float, timing: Timing) -> tuple[State, str]:
+def _state_by_process(worker: TrackedWorker, silence: float, timing: Timing) -> tuple[WorkerState, str]:
     """Return the state of a worker whose machine is connected."""
     if worker.process_error:
-        return State.ERROR, worker.process_error
+        return WorkerState.ERROR, worker.process_error
     if worker.given_up:
         times = f"ended {timing.restarts + 1} times in {timing.restart_window / 60:.0f} minutes"
         again = "put it right, and restart it by keima cluster restart"
-        return State.ERROR, f"{times}; {again}; its log ends: {worker.log or '(not fetched yet)'}"
+        return WorkerState.ERROR, f"{times}; {again}; its log ends: {worker.log or '(not fetched yet)'}"
     if worker.failure:
-        return State.ERROR, worker.failure
+        return WorkerState.ERROR, worker.failure
     if not worker.running:
-        return State.SYNCING, "starting"
+        return WorkerState.SYNCING, "starting"
     if not worker.talks or worker.activity in SILENT_ACTIVITIES:
-        return State.SYNCING, worker.activity or worker.waits or "starting"
+        return WorkerState.SYNCING, worker.activity or worker.waits or "starting"
     if silence >= timing.offline_seconds:
-        return State.OFFLINE, "its process runs, but its heartbeat has stopped"
+        return WorkerState.OFFLINE, "its process runs, but its heartbeat has stopped"
     if worker.activity == "error":
-        return State.ERROR, worker.error
+        return WorkerState.ERROR, worker.error
     if worker.model_version != worker.sent_version:
-        return State.SYNCING, f"changing over to model {worker.sent_version}"
-    return State.ACTIVE, ""
+        return WorkerState.SYNCING, f"changing over to model {worker.sent_version}"
+    return WorkerState.ACTIVE, ""

@@ -10,9 +10,9 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
-from keima.base.system.logs import log_to
+from keima.base.system.logs import set_log_handler
 from keima.base.system.processes import Process, start_process
-from keima.base.system.signals import leave_to_parent
+from keima.base.system.signals import ignore_terminal_signals
 from keima.base.system.threads import SteppingThread
 from keima.cluster.local.processes import PRELOADED, last_line
 from keima.coach.ranks.following import follow_rank_zero
@@ -48,7 +48,7 @@ def learner_ranks(settings: Settings, run_dir: Path, *, present: Ranks = ALONE) 
         )
     with tempfile.TemporaryDirectory() as folder:
         store = store_in(Path(folder), count)
-        start = partial(start_process, be_rank, preloaded=PRELOADED, by=signal.SIGKILL)
+        start = partial(start_process, be_rank, preload=PRELOADED, by=signal.SIGKILL)
         processes = {
             rank: start(
                 (rank_place(rank, count), device, Path(folder), log_of(run_dir, rank)),
@@ -135,8 +135,8 @@ def describe(processes: Mapping[int, Process], run_dir: Path, *, wait: float = 0
 
 def be_rank(where: Place, device: str, folder: Path, log_file: Path) -> None:
     """Run the process of a rank: follow rank 0 as long as that lives."""
-    leave_to_parent()
-    log_to(logging.FileHandler(log_file, encoding="utf-8"))
+    ignore_terminal_signals()
+    set_log_handler(logging.FileHandler(log_file, encoding="utf-8"))
     assert where.rank is not None and where.world_size is not None
     try:
         store = store_in(folder, where.world_size)

@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
-from keima.base.system.logs import log_to
+from keima.base.system.logs import set_log_handler
 from keima.base.system.processes import Process, start_process
-from keima.base.system.signals import leave_to_parent
+from keima.base.system.signals import ignore_terminal_signals
 from keima.cluster.local.worker_devices import CUDA_VISIBLE_DEVICES, Spread, spread_here
 from keima.coach.backends.backend import FolderBackend
 from keima.coach.backends.pending_batch import PendingBatch
@@ -164,7 +164,7 @@ class LocalProcesses(FolderBackend):
             workers=len(self.folders),
         )
         arguments = (device, self._target or play, self.folders[name].root)
-        self._processes[name] = start_process(be_worker, arguments, preloaded=PRELOADED, name=name)
+        self._processes[name] = start_process(be_worker, arguments, preload=PRELOADED, name=name)
         self._starts[name].append(time.monotonic())
 
     def _bury(self, name: str, exit_code: int | None) -> None:
@@ -278,8 +278,8 @@ def play_in_folder(root: Path, *, worker_class: str, device: str, workers: int) 
 
     If that is a GPU, it searches on its share of the cores, as one of ``workers`` on this machine.
     """
-    leave_to_parent()
-    log_to(logging.FileHandler(root / "logs" / f"worker_{root.name}.log", encoding="utf-8"))
+    ignore_terminal_signals()
+    set_log_handler(logging.FileHandler(root / "logs" / f"worker_{root.name}.log", encoding="utf-8"))
     use_threads(1)  # one thread per process scales better than several threads in one
     try:
         worker = load_worker_class(worker_class)(root)

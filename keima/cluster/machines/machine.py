@@ -33,7 +33,7 @@ TEXT = 4000  # maximum characters of a text for one line
 
 def printable_start(text: str) -> str:
     """Return the start of a text on one line, without control characters."""
-    return texts.printable(text[:TEXT])
+    return texts.printable_line(text[:TEXT])
 
 
 def _plain(text: str) -> str:

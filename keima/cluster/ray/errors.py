@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 from ray import exceptions
 
-from keima.base.text import printable
+from keima.base.text import printable_line
 from keima.cluster.ssh.errors import ClusterError, Refused, RemoteFailure, Unreachable
 
 NODE = re.compile(r" Node Id: [0-9a-f]+")
@@ -54,4 +54,4 @@ def words_of(error: Exception) -> str:
     """Return Ray's words on one line."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     told = [line for line in lines if "The actor died" in line or "Error:" in line or "Exception:" in line]
-    return printable(NODE.sub("", " ".join((told or lines)[-1:])))[:SAID].rstrip(". ")
+    return printable_line(NODE.sub("", " ".join((told or lines)[-1:])))[:SAID].rstrip(". ")

@@ -11,7 +11,7 @@ import ray
 from ray.actor import ActorHandle
 
 from keima.base.files import FileTooLarge
-from keima.base.system.threads import guard
+from keima.base.system.threads import new_lock
 from keima.cluster.ray.errors import translated
 from keima.cluster.ssh.errors import RemoteFailure, Unreachable
 from keima.cluster.ssh.transport import Completed, Entry, Stream, StreamEnded, checked_name, nothing
@@ -30,7 +30,7 @@ class SharedObjects:
     """
 
     def __init__(self) -> None:
-        self._guard = guard()
+        self._guard = new_lock()
         self._kept: list[tuple[bytes, bytes, ray.ObjectRef]] = []  # (content, its SHA-256, object), oldest first
 
     def of(self, data: bytes) -> ray.ObjectRef:

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from keima.base.text import printable
+from keima.base.text import printable_line
 from keima.config.sections.slurm import SLURM_NAME
 
 # Of squeue's --Format, with the most characters of each. A bar follows each: names of nodes and partitions hold none.
@@ -176,7 +176,7 @@ def waiting(job: Job) -> str:
     if job.state == "PENDING":
         known = WAITS.get(job.reason, "waits in partition {partition}: {reason}")
         text = known.format(
-            partition=job.partition, begin=job.begin or "later", reason=printable(job.reason), nodes=nodes
+            partition=job.partition, begin=job.begin or "later", reason=printable_line(job.reason), nodes=nodes
         )
     elif job.state == "CONFIGURING":
         text = f"waits for {nodes} to boot"
@@ -185,7 +185,7 @@ def waiting(job: Job) -> str:
     elif job.state == ENDING:
         text = f"is ending on {nodes}"
     else:
-        text = f"is {job.state.lower()}" + (f" ({printable(job.reason)})" if job.reason != "None" else "")
+        text = f"is {job.state.lower()}" + (f" ({printable_line(job.reason)})" if job.reason != "None" else "")
     return f"job {job.id} {text}"
 
 
@@ -197,7 +197,7 @@ def stuck(job: Job) -> str:
         if re.fullmatch(pattern, job.reason.strip("()"), re.IGNORECASE):
             told = remedy.format(id=job.id, partition=job.partition)
             again = f"keima cluster restart {seat_name(job.seat)}"
-            return f"job {job.id} is held back ({printable(job.reason)}); {told}; then {again}"
+            return f"job {job.id} is held back ({printable_line(job.reason)}); {told}; then {again}"
     return ""
 
 
@@ -233,7 +233,7 @@ def _failed(job: Job, where: str, again: str) -> Ended:
         text = f"job {job.id} could not be launched{where}; perhaps {what}"
         return Ended(text=text, remedy=f"{remedy}, or see the log of slurmd there; then {again}", final=True)
     how = f"signal {job.signal}" if job.signal else f"exit code {job.exit_code}"
-    reason = "" if job.reason in ("", "None", "NonZeroExitCode") else f", {printable(job.reason)}"
+    reason = "" if job.reason in ("", "None", "NonZeroExitCode") else f", {printable_line(job.reason)}"
     return Ended(text=f"job {job.id} failed{where} ({how}{reason})", remedy=again, failed=True)
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from keima.base.system.threads import guard
+from keima.base.system.threads import new_lock
 from keima.cluster.machines.process_manager import ProcessStatus
 from keima.cluster.slurm.jobs import RUNNING, Ended, Job, by_seat, ending, seat_name, stuck, waiting
 from keima.cluster.ssh.errors import ClusterError
@@ -74,7 +74,7 @@ class JobQueue:
     ) -> None:
         self._slurm, self._submission, self._poll_seconds = slurm, submission, poll_seconds
         self._log_event, self._clock = log_event, clock
-        self._guard = guard()
+        self._guard = new_lock()
         self._look_at = float("-inf")  # when the queue is to be asked again
         self._problem = ""  # why it could not be seen
         self._jobs: dict[int, Job] | None = None  # by seat; None: never seen

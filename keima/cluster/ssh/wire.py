@@ -29,7 +29,7 @@ from paramiko.sftp import (
     int64,
 )
 
-from keima.base.system.threads import turn
+from keima.base.system.threads import wait_for_turn
 from keima.cluster.ssh import host_keys
 from keima.cluster.ssh.errors import ClusterError, Refused, Unreachable
 from keima.cluster.ssh.proxy import Proxy
@@ -147,7 +147,7 @@ def reach(
 @contextmanager
 def _turn(worker: str, first: Hop, seconds: float) -> Iterator[None]:
     """Wait until few enough connections through this first machine are being made; sshd drops more than 10."""
-    with turn(first.command or f"{first.host}:{first.port}", MOST_LOGINS, seconds) as came:
+    with wait_for_turn(first.command or f"{first.host}:{first.port}", MOST_LOGINS, seconds) as came:
         if not came:
             raise Unreachable(worker, f"{MOST_LOGINS} other connections through {first.name} are still being made")
         yield

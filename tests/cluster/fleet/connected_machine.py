@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from keima.base.files import sha256_hex
-from keima.base.worker_status import State
+from keima.base.worker_status import WorkerState
 from keima.cluster.fleet.machine_connection import MachineConnection
 from keima.cluster.fleet.ownership import Claimant
 from keima.cluster.machines.machine import WorkerSlot
@@ -135,9 +135,9 @@ class Machine:
             for name in names or (NAME,):
                 self.beat(name, model_version=1)
         self.step()
-        assert {worker.state for worker in self.connection.snapshot.workers} == {State.ACTIVE}
+        assert {worker.state for worker in self.connection.snapshot.workers} == {WorkerState.ACTIVE}
 
-    def state(self) -> State:
+    def state(self) -> WorkerState:
         return self.connection.snapshot.workers[0].state
 
     @property

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from keima.base.files import FileTooLarge, read_limited, sha256_hex
-from keima.base.worker_status import State
+from keima.base.worker_status import WorkerState
 from keima.cluster.fleet import mirror
 from keima.cluster.fleet.mirror import waiting_files
 from keima.cluster.fleet.remote_worker import ASKED_SECONDS
@@ -71,12 +71,12 @@ def test_no_file_is_removed_while_the_assignment_cannot_be_written(machine: Mach
     (machine.mirror().outbox / file).unlink()
     machine.step(steps=3)
     assert machine.in_outbox() == [file]
-    assert machine.state() is State.ERROR and "Is a directory" in machine.reason
+    assert machine.state() is WorkerState.ERROR and "Is a directory" in machine.reason
     in_the_way.rmdir()
     machine.beat(model_version=1)
     machine.step()
     assert machine.in_outbox() == []
-    assert machine.state() is State.ACTIVE
+    assert machine.state() is WorkerState.ACTIVE
 
 
 def test_after_a_crash_of_the_main_node_everything_is_fetched_or_removed_again(machine: Machine) -> None:
@@ -160,11 +160,11 @@ def test_a_full_disk_here_is_an_error_with_the_remedy_and_recovers(
     with monkeypatch.context() as patch:
         patch.setattr("keima.cluster.fleet.mirror.write_atomically", full)
         machine.step()
-        assert machine.state() is State.ERROR
+        assert machine.state() is WorkerState.ERROR
         assert "main node's disk" in machine.reason
     machine.beat(model_version=1)
     machine.step()
-    assert machine.state() is State.ACTIVE
+    assert machine.state() is WorkerState.ACTIVE
     assert machine.in_mirror() == [file]
 
 
@@ -185,11 +185,11 @@ def test_a_busy_worker_is_sent_the_newest_model_only_after_enough_games(tmp_path
     machine.step()
     assert machine.assignment().model_version == 3
     assert not machine.folder().model_path(2).exists()
-    assert (machine.state(), machine.reason) == (State.SYNCING, "changing over to model 3")
+    assert (machine.state(), machine.reason) == (WorkerState.SYNCING, "changing over to model 3")
     machine.publish(4)
     machine.beat(model_version=3, finished=60)
     machine.step()
-    assert machine.state() is State.ACTIVE
+    assert machine.state() is WorkerState.ACTIVE
     machine.beat(model_version=3, finished=109)
     machine.step()
     assert machine.assignment().model_version == 3
@@ -469,7 +469,7 @@ def test_what_is_wrong_with_one_worker_s_folder_concerns_that_worker_alone(seats
     seats.beat(SEATS[3], model_version=1)
     seats.step()
     marks = [worker.state for worker in seats.connection.snapshot.workers]
-    assert marks == [State.ACTIVE, State.ERROR, State.ERROR, State.ACTIVE]
+    assert marks == [WorkerState.ACTIVE, WorkerState.ERROR, WorkerState.ERROR, WorkerState.ACTIVE]
     assert list(seats.connection.arrived) == [(SEATS[0], file)]
     assert [seats.assignment(name).granted for name in (SEATS[0], *SEATS[2:])] == [200] * 3
 
@@ -492,7 +492,7 @@ def test_heartbeats_of_all_workers_stay_fresh_while_one_is_sent_a_large_model(se
                 seats.network.cables[-1].meanwhile()
             heard.append(beats())
             marks = {worker.state for worker in seats.connection.snapshot.workers[1:]}
-            assert marks == {State.ACTIVE}
+            assert marks == {WorkerState.ACTIVE}
 
     for name in SEATS:
         seats.beat(name, model_version=1, finished=0)
@@ -513,5 +513,5 @@ def test_a_killed_agent_costs_nothing_but_another_one(seats: Machine) -> None:
     file = seats.finish(0, SEATS[3])
     seats.step()
     assert list(seats.connection.arrived) == [(SEATS[3], file)]
-    assert {worker.state for worker in seats.connection.snapshot.workers} == {State.ACTIVE}
+    assert {worker.state for worker in seats.connection.snapshot.workers} == {WorkerState.ACTIVE}
     assert [what for what, _ in done(seats)] == ["look", "open", "look"] and len(seats.network.connections) == 1

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from keima.base.worker_status import State
+from keima.base.worker_status import WorkerState
 from keima.cluster.agent.client import AgentTransport
 from keima.cluster.agent.process import claim
 from keima.cluster.fleet import ownership
@@ -79,7 +79,7 @@ def test_a_second_coach_touches_nothing_of_a_worker_that_plays_for_another_one(
     second.network.done.clear()
     second.step(steps=20)
     assert (second.started, second.stopped) == ([], []) and first.running == {NAME}
-    assert second.state() is State.ERROR
+    assert second.state() is WorkerState.ERROR
     assert second.reason.startswith(f"{NAME} plays for run aaaa of {first.claimant.owner.host}, lease until ")
     assert f"cluster takeover {NAME} takes it over" in second.reason
     touched = [
@@ -91,7 +91,7 @@ def test_a_second_coach_touches_nothing_of_a_worker_that_plays_for_another_one(
     first.beat(model_version=1)
     first.step()
     assert list(first.connection.arrived) == [(NAME, file)] and not second.connection.arrived
-    assert first.state() is State.ACTIVE and first.assignment().run_id == "aaaa"
+    assert first.state() is WorkerState.ACTIVE and first.assignment().run_id == "aaaa"
 
 
 def test_a_coach_whose_worker_was_taken_over_touches_nothing_more_and_gets_its_games(
@@ -111,7 +111,7 @@ def test_a_coach_whose_worker_was_taken_over_touches_nothing_more_and_gets_its_g
     first.assign(granted=200)  # it would write an assignment and restart a worker that has ended
     first.running.discard(NAME)
     first.step(steps=3)
-    assert first.state() is State.ERROR and "plays for run bbbb" in first.reason
+    assert first.state() is WorkerState.ERROR and "plays for run bbbb" in first.reason
     assert first.started == [NAME] and second.assignment().run_id == "bbbb"
     assert list(first.connection.arrived) == [(NAME, file)] and second.in_outbox() == [mine]
     (first.mirror().outbox / file).unlink()  # it is in the ledger
@@ -144,7 +144,7 @@ def test_a_released_worker_is_free_at_once(coaches: Callable[..., tuple[Coach, C
     first.step(steps=2)
     second.want()
     second.step(steps=2)
-    assert second.started == [NAME] and second.state() is not State.ERROR
+    assert second.started == [NAME] and second.state() is not WorkerState.ERROR
 
 
 def test_an_unrenewed_lease_expires_by_the_clock_of_the_waiting_coach(
@@ -156,12 +156,12 @@ def test_an_unrenewed_lease_expires_by_the_clock_of_the_waiting_coach(
     second.want()
     second.step(after=LEASE / 2)
     second.step(after=LEASE / 2 - 1)
-    assert second.state() is State.ERROR and "plays for run aaaa of other.example.org" in second.reason
+    assert second.state() is WorkerState.ERROR and "plays for run aaaa of other.example.org" in second.reason
     first.assign(granted=101)  # it is still there: the lease starts again
     first.step()
     second.step(after=ASK_SECONDS + 1)
     second.step(after=LEASE - 1)
-    assert second.state() is State.ERROR and second.stopped == []
+    assert second.state() is WorkerState.ERROR and second.stopped == []
     second.step(after=ASK_SECONDS)
     second.step()
     assert second.stopped == [NAME] and second.started == [NAME]
@@ -205,7 +205,7 @@ def test_a_takeover_counts_once_so_that_two_coaches_do_not_alternate(
     for _ in range(3):
         first.step(after=ASK_SECONDS)
         second.step()
-    assert first.state() is State.ERROR and second.assignment().run_id == "bbbb"
+    assert first.state() is WorkerState.ERROR and second.assignment().run_id == "bbbb"
 
 
 def test_batches_of_another_run_are_neither_fetched_nor_removed_whatever_their_names_say(
@@ -223,7 +223,7 @@ def test_batches_of_another_run_are_neither_fetched_nor_removed_whatever_their_n
         first.step()
     assert list(first.connection.arrived) == [(NAME, unnamed["aaaa"])]
     assert first.in_outbox() == sorted(unnamed.values()) and first.aside(second) == [foreign]
-    assert first.in_mirror() == [unnamed["aaaa"]] and first.stopped == [] and first.state() is State.ACTIVE
+    assert first.in_mirror() == [unnamed["aaaa"]] and first.stopped == [] and first.state() is WorkerState.ACTIVE
 
 
 def test_an_interrupted_takeover_is_continued(

@@ -19,8 +19,8 @@ from typing import Any, Protocol
 
 from pydantic import BaseModel
 
-from keima.base.system.processes import end_with_starter
-from keima.base.system.signals import leave_to_parent
+from keima.base.system.processes import die_with_starter
+from keima.base.system.signals import ignore_terminal_signals
 from keima.cluster.fleet.backend import Fleet
 from keima.cluster.fleet.process.messages import (
     MODELS,
@@ -238,8 +238,8 @@ def _imported(name: str) -> Any:
 
 def main() -> int:
     """Run the process."""
-    end_with_starter(signal.SIGKILL)  # at once, as a thread of the Coach would; the end of the channel is noticed later
-    leave_to_parent()
+    die_with_starter(signal.SIGKILL)  # at once, as a thread of the Coach would; the end of the channel is noticed later
+    ignore_terminal_signals()
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # a system service signals all its processes: the Coach decides
     channel = Channel(os.dup(sys.stdin.fileno()), os.dup(sys.stdout.fileno()))
     nowhere = os.open(os.devnull, os.O_RDONLY)
