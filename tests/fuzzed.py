@@ -346,7 +346,7 @@ def read_look(data: bytes) -> object:
 
 
 def _decoders() -> Iterable[tuple[str, Decoder]]:
-    folder = WorkerFolder(PLACE / "folder").make()
+    folder = WorkerFolder(PLACE / "folder").create_folders()
     (PLACE / "spoilt").mkdir()
     delta = encode_delta(open_model(model_bytes(2)), base_model())
     assert delta and NETWORK

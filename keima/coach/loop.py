@@ -55,7 +55,7 @@ from keima.networks.files.model_file import (
     encode_model,
 )
 from keima.replay.window import ReplayWindow
-from keima.worker.worker_folder import last_ends
+from keima.worker.worker_folder import last_batch_ends
 
 log = logging.getLogger(__name__)
 
@@ -445,7 +445,7 @@ class Coach:
         if self.stop_requested:
             raise StopRequested
         waiting = self.backend.collect()
-        self._ends = last_ends((batch.worker, batch.batch_id) for batch in waiting)
+        self._ends = last_batch_ends((batch.worker, batch.batch_id) for batch in waiting)
         taken = 0
         if ingest:
             taken = self.ingest(self._granting.in_turn(waiting))

@@ -148,7 +148,7 @@ class ForkedWorkers:
         return (WorkerSlot(transport.worker),)
 
     def start(self, transport: Transport, slot: WorkerSlot) -> None:
-        folder = WorkerFolder(self._root / transport.worker / worker_place(slot.name)).make()
+        folder = WorkerFolder(self._root / transport.worker / worker_place(slot.name)).create_folders()
         play = partial(play_in_folder, worker_class=WORKER_CLASS, device="auto", workers=1)
         self._processes[slot.name] = start_process(play, (folder.root,), preload=PRELOADED, name=slot.name)
 

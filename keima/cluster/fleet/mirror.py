@@ -27,7 +27,7 @@ from keima.config.own_modules import source_of
 from keima.data.batch_file import MAX_BATCH_BYTES
 from keima.evaluation.orders import MAX_RESULT_BYTES, Contestant
 from keima.worker.model_push import ModelPush, PublishedModel
-from keima.worker.worker_folder import BATCH_NAME, TAGGED, Assignment, Heartbeat, WorkerFolder, is_of_run
+from keima.worker.worker_folder import BATCH_NAME, TAGGED, Assignment, Heartbeat, WorkerFolder, is_batch_of_run
 
 GAMES = ".games"
 RUN_MARK = "run_id"  # the file in a mirror that names its run
@@ -203,7 +203,7 @@ class Mirror:
         sizes = {entry.name: entry.size for entry in found.entries}
         self._strangers &= sizes.keys()
         kept = self._kept()
-        ours = [name for name in sizes if BATCH_NAME.fullmatch(name) and is_of_run(name, self.run_id)]
+        ours = [name for name in sizes if BATCH_NAME.fullmatch(name) and is_batch_of_run(name, self.run_id)]
         games = sorted(name for name in ours if name not in self._strangers)
         self._fetched = (self._fetched | kept) & {*games}
         missing = [name for name in games if name not in self._fetched]
@@ -415,7 +415,7 @@ def open_mirror(root: Path, worker: str, run_id: str) -> WorkerFolder:
         owner = mark.read_text(encoding="utf-8", errors="replace")[:64]
         if owner != run_id:
             mark.parent.rename(root / f"{worker}.{owner if LABEL.fullmatch(owner) else STRANGER}")
-    folder = WorkerFolder(root / worker).make()
+    folder = WorkerFolder(root / worker).create_folders()
     if not mark.exists():
         write_atomically(mark, run_id.encode())
     return folder

@@ -32,7 +32,7 @@ from keima.cluster.machines.machine import (
 from keima.cluster.ssh.errors import RemoteFailure
 from keima.cluster.ssh.transport import Transport
 from keima.config.commands import cluster
-from keima.worker.worker_folder import TAGGED, is_of_run, run_tag
+from keima.worker.worker_folder import TAGGED, is_batch_of_run, run_tag
 
 ASK_SECONDS = 5.0  # between two checks of whether a worker has become free
 
@@ -178,7 +178,7 @@ class Claim:
         if not mine:
             text = f"{worker_place(self._worker)} was deleted, or taken over by another Coach"
             raise Moved(machine, text, "it is checked again")
-        if not all(is_of_run(name, self.owner.run_id) for name in names):
+        if not all(is_batch_of_run(name, self.owner.run_id) for name in names):
             raise Moved(machine, f"{worker_place(self._worker)} holds games of another run", "they are set aside")
 
     def take(self, transport: Transport, end_worker: Callable[[], object], *, python: str) -> bool:

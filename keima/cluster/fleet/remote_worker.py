@@ -31,7 +31,7 @@ from keima.cluster.machines.process_manager import ProcessManager
 from keima.cluster.ssh.errors import ClusterError, Refused, RemoteFailure, Unreachable
 from keima.cluster.ssh.transport import Transport
 from keima.evaluation.orders import Contestant
-from keima.worker.model_push import ModelPush, PublishedModel, asks_for_whole
+from keima.worker.model_push import ModelPush, PublishedModel, asks_for_whole_model
 from keima.worker.worker_folder import Assignment, Heartbeat
 
 log = logging.getLogger(__name__)
@@ -322,7 +322,7 @@ class RemoteWorker:
         if last.sha256 == desired.model.sha256:
             if heartbeat is None or heartbeat.state != "error" or heartbeat.model_version == last.version:
                 return False
-            asked = asks_for_whole(heartbeat.error, last.version)
+            asked = asks_for_whole_model(heartbeat.error, last.version)
             seconds = RESEND_SECONDS if not asked else 0.0 if self.mirror.can_send_whole else ASKED_SECONDS
             return self._clock() - self._model_sent >= seconds
         if desired.sync_interval == 0 or heartbeat is None or not self.tracked.talks or heartbeat.state != "playing":

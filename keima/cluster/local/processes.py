@@ -17,7 +17,7 @@ from keima.config.schema import Settings
 from keima.games import Game
 from keima.networks.inference.evaluator import use_threads
 from keima.self_play.tuning import search_is_compiled
-from keima.worker.spool import salvage_if_left
+from keima.worker.spool import salvage_games_if_idle
 from keima.worker.worker_class import load_worker_class
 from keima.worker.worker_folder import Heartbeat
 
@@ -182,14 +182,14 @@ class LocalProcesses(FolderBackend):
             what = f"ended with exit code {exit_code} and is started again; {see}"
         self._log_death(name, what)
         self._dead.add(name)
-        salvage_if_left(self.folders[name])
+        salvage_games_if_idle(self.folders[name])
         if self._unfinished(name) == 0:
             self._replace(name)
 
     def _unfinished(self, name: str) -> int:
         """Return how many of its granted games a worker has not delivered."""
         account = self.assignments.account(name)
-        return account.granted - max(account.delivered, *self.folders[name].ends_of_batches(), 0)
+        return account.granted - max(account.delivered, *self.folders[name].batch_ends(), 0)
 
     def _replace(self, name: str) -> None:
         """Start a dead worker's successor, or if it was given up, workers that still wait for their start."""

@@ -104,11 +104,11 @@ class Machine:
     def beat(self, name: str = NAME, **values: Any) -> None:
         self.beats += 1
         given = {"run_id": self.run_id, "worker": name, "beat": self.beats, "pid": 1, "state": "playing", **values}
-        self.folder(name).make().write_heartbeat(Heartbeat.model_validate(given))
+        self.folder(name).create_folders().write_heartbeat(Heartbeat.model_validate(given))
 
     def finish(self, first: int, name: str = NAME, *, data: bytes = b"games") -> str:
         file = GAMES.format(first)
-        (self.folder(name).make().outbox / file).write_bytes(data)
+        (self.folder(name).create_folders().outbox / file).write_bytes(data)
         return file
 
     def assign(self, name: str = NAME, *, granted: int = 100, delivered: int = 0) -> None:
@@ -145,10 +145,10 @@ class Machine:
         return self.connection.snapshot.workers[0].reason
 
     def in_outbox(self) -> list[str]:
-        return [path.name for path in self.folder().batches()]
+        return [path.name for path in self.folder().batch_files()]
 
     def in_mirror(self) -> list[str]:
-        return [path.name for path in self.mirror().batches()]
+        return [path.name for path in self.mirror().batch_files()]
 
 
 def full(*arguments: object, **options: object) -> None:

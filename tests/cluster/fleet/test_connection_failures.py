@@ -243,7 +243,7 @@ def test_processes_that_are_no_longer_configured_are_ended_and_their_games_fetch
     assert machine.running == {"worker1-1"}
     (machine.mirror("worker1-2").outbox / file).unlink()
     machine.step(steps=2)
-    assert machine.folder("worker1-2").batches() == []
+    assert machine.folder("worker1-2").batch_files() == []
 
 
 # The end.
@@ -340,7 +340,7 @@ def test_at_the_end_of_the_run_a_machine_that_is_back_but_was_not_retried_yet_ha
 
 def test_the_run_id_of_a_folder_is_not_trusted(tmp_path: Path) -> None:
     machine = Machine(tmp_path)
-    folder = machine.folder().make()
+    folder = machine.folder().create_folders()
     folder.inbox.joinpath("assignment.json").write_text(json.dumps({"run_id": "../../x; rm -rf ~"}))
     machine.finish(0)
     machine.step()

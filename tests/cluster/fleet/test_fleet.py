@@ -80,7 +80,7 @@ class StandIn:
             "model_version": 1,
             **values,
         }
-        WorkerFolder(self.root / "hosts" / name / "workers" / name).make().write_heartbeat(
+        WorkerFolder(self.root / "hosts" / name / "workers" / name).create_folders().write_heartbeat(
             Heartbeat.model_validate(given)
         )
 
@@ -280,7 +280,7 @@ def test_a_machine_plays_as_many_games_side_by_side_as_its_settings_say(opened: 
     fleet.add(worker_settings("worker1", parallel_games=3))
     fleet.publish(1, b"model")
     fleet.grant("worker1", granted=10, delivered=0)
-    folder = WorkerFolder(tmp_path / "hosts" / "worker1" / "workers" / "worker1").make()
+    folder = WorkerFolder(tmp_path / "hosts" / "worker1" / "workers" / "worker1").create_folders()
     wait_until(fleet, folder.read_assignment)
     assignment = folder.read_assignment()
     assert assignment and assignment.parallel_games == 3
@@ -401,6 +401,6 @@ def test_a_removed_machine_loses_no_finished_game(opened: Open, tmp_path: Path) 
     folder = WorkerFolder(tmp_path / "hosts" / "worker1" / "workers" / "worker1")
     last = folder.read_heartbeat()
     assert last and ledger.delivered["worker1"] == last.finished == last.begun < 5000
-    assert folder.batches() == []
+    assert folder.batch_files() == []
     assert not is_running(pid)
     assert is_running(pid_of(tmp_path, "worker2"))

@@ -416,7 +416,7 @@ def test_one_look_a_step_serves_all_workers_of_a_machine(seats: Machine) -> None
     seats.step()
     assert [what for what, _ in done(seats)] == ["look", *["put", "remove"] * 4]
     assert [seats.assignment(name).delivered for name in SEATS] == [10] * 4
-    assert not any(seats.folder(name).batches() for name in SEATS)
+    assert not any(seats.folder(name).batch_files() for name in SEATS)
 
 
 def test_a_model_for_all_workers_costs_one_transfer_a_link_each_and_two_looks(seats: Machine) -> None:

@@ -37,7 +37,7 @@ class Coach(Machine):
 
     def finish(self, first: int, name: str = NAME, *, data: bytes = b"games") -> str:
         file = f"{batch_name(self.run_id, name, first, 10, f'{first:016x}')}.games"
-        (self.folder(name).make().outbox / file).write_bytes(data)
+        (self.folder(name).create_folders().outbox / file).write_bytes(data)
         return file
 
     def want(self) -> None:
@@ -46,7 +46,7 @@ class Coach(Machine):
         self.assign()
 
     def aside(self, of: Machine) -> list[str]:
-        return [path.name for path in self.folder(f"{NAME}.{of.run_id}").make().batches()]
+        return [path.name for path in self.folder(f"{NAME}.{of.run_id}").create_folders().batch_files()]
 
     def gone(self) -> "Coach":
         """Return the same run's next session, after this one was killed."""
@@ -316,6 +316,6 @@ def test_a_look_at_a_folder_that_has_changed_hands_touches_nothing(
 
 def test_an_invalid_record_names_no_owner(coaches: Callable[..., tuple[Coach, Coach]]) -> None:
     first, _ = coaches()
-    (first.folder().make().outbox / "0123456789abcdef.owner").write_text(json.dumps(["nobody"]))
+    (first.folder().create_folders().outbox / "0123456789abcdef.owner").write_text(json.dumps(["nobody"]))
     first.play()
     assert first.started == [NAME]

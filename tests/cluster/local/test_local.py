@@ -89,7 +89,7 @@ def test_no_worker_is_started_before_there_is_a_model(open_processes: Open) -> N
 
 def test_heartbeats_of_an_earlier_session_are_forgotten(open_processes: Open, tmp_path: Path) -> None:
     heartbeat = {"run_id": "run", "worker": "local-1", "beat": 1, "pid": 1, "state": "playing", "games_per_second": 7.0}
-    WorkerFolder(tmp_path / "local-1").make().write_heartbeat(Heartbeat.model_validate(heartbeat))
+    WorkerFolder(tmp_path / "local-1").create_folders().write_heartbeat(Heartbeat.model_validate(heartbeat))
     assert open_processes(count=1, target=idle).heartbeats() == {"local-1": None}
 
 
