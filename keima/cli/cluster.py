@@ -88,10 +88,10 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
         if command not in ("add", "wheel"):
             most = "the most machines to be connected to at a time (default: %(default)s)"
             add("--at-once", type=whole(1, 256), default=AT_ONCE, metavar="N", help=most)
-    return parser.parse_args(with_command_first(sys.argv[1:] if argv is None else argv))
+    return parser.parse_args(move_command_first(sys.argv[1:] if argv is None else argv))
 
 
-def with_command_first(words: Sequence[str]) -> list[str]:
+def move_command_first(words: Sequence[str]) -> list[str]:
     """Return a command line whose command may be a flag, such as ``--config FILE --check``, with the command first."""
     flags = [word for word in words if word.startswith("--") and word[2:] in COMMANDS]
     if not flags or words[0] in COMMANDS:
@@ -100,7 +100,7 @@ def with_command_first(words: Sequence[str]) -> list[str]:
     return [flags[0][2:], *words[:at], *words[at + 1 :]]
 
 
-def see(arguments: argparse.Namespace) -> None:
+def check_inputs(arguments: argparse.Namespace) -> None:
     """Check that the settings file exists.
 
     Raises:
@@ -111,7 +111,7 @@ def see(arguments: argparse.Namespace) -> None:
 
 
 if __name__ == "__main__":
-    parse_before_imports(parse, see)
+    parse_before_imports(parse, check_inputs)
 
 from rich.console import Console
 
@@ -120,13 +120,13 @@ from keima.cluster.connector import Checked, NotDone, Outcome, Progress, SSHConn
 from keima.config.commands import cluster
 
 
-def _quiet(config: Path | None) -> SSHConnector:
+def _quiet_connector(config: Path | None) -> SSHConnector:
     """Return a connector that logs nothing, since the caller shows its texts."""
     return SSHConnector(config, log_event=lambda text: None)
 
 
 @handle_interrupts
-def main(argv: Sequence[str] | None = None, *, make: Callable[[Path | None], SSHConnector] = _quiet) -> int:
+def main(argv: Sequence[str] | None = None, *, make: Callable[[Path | None], SSHConnector] = _quiet_connector) -> int:
     """Run the program; return 0, 1 if the request failed or a machine is not ready, or 130 after Ctrl-C."""
     arguments = parse(argv)
     console = Console(highlight=False, emoji=False)

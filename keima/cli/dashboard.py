@@ -40,7 +40,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     return args
 
 
-def see(args: argparse.Namespace) -> None:
+def check_inputs(args: argparse.Namespace) -> None:
     """Check that there are runs.
 
     Raises:
@@ -54,7 +54,7 @@ def see(args: argparse.Namespace) -> None:
 
 
 if __name__ == "__main__":
-    parse_before_imports(parse, see)
+    parse_before_imports(parse, check_inputs)
 
 from keima.web.app import application
 
@@ -64,7 +64,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Serve until Ctrl-C; returns the exit code: 2 if there are no runs, or it cannot listen there."""
     args = parse(argv)
     try:
-        see(args)
+        check_inputs(args)
         serve(partial(application, args.folders), args, say=partial(print, flush=True))
     except (ValueError, OSError) as error:
         print(f"{program_name()}: {error}", file=sys.stderr)

@@ -62,7 +62,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     return arguments
 
 
-def see(arguments: argparse.Namespace) -> None:
+def check_inputs(arguments: argparse.Namespace) -> None:
     """Check that the run or the model exists, and plays the protocol's game.
 
     Raises:
@@ -72,10 +72,10 @@ def see(arguments: argparse.Namespace) -> None:
     check_file_is_readable(path)
     heading = read_heading(path)
     if heading:
-        see_game(arguments.protocol, heading.game)
+        check_protocol_game(arguments.protocol, heading.game)
 
 
-def see_game(protocol: str, game: str) -> None:
+def check_protocol_game(protocol: str, game: str) -> None:
     """Check that the protocol is of this game.
 
     Raises:
@@ -85,7 +85,7 @@ def see_game(protocol: str, game: str) -> None:
         raise ValueError(f"{NAMES[protocol]} is for {GAMES[protocol]}, and this model plays {game}")
 
 
-def greet(arguments: argparse.Namespace) -> Early | None:
+def preload_answers(arguments: argparse.Namespace) -> Early | None:
     """Start answering what needs no network; None if the model cannot be read."""
     heading = read_heading(model_file(arguments.network, arguments.version))
     if heading is None:
@@ -109,10 +109,10 @@ def gtp_version(model_version: int) -> str:
     return f"{__version__} model {model_version}"
 
 
-early: Early | None = None  # answers while this program loads
+preload: Early | None = None  # answers while this program loads
 
 if __name__ == "__main__":
-    early = greet(parse_before_imports(parse, see, loading="PyTorch"))
+    preload = preload_answers(parse_before_imports(parse, check_inputs, loading="PyTorch"))
 
 from keima.config.sections.search import SearchSettings
 from keima.games import Game, load_game
@@ -133,9 +133,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = parse(argv)
     try:
         model = read_model(model_file(arguments.network, arguments.version))
-        see_game(arguments.protocol, model.description.game)
+        check_protocol_game(arguments.protocol, model.description.game)
         game = load_game(model.description.game, **model.description.options)
-        rules = rules_of(arguments.rules, game) if arguments.protocol == "gtp" else None
+        rules = starting_rules(arguments.rules, game) if arguments.protocol == "gtp" else None
         network = model.build(game)
         scoring, score_utility = scoring_network(network, game, SearchSettings().match_score_utility)
         evaluator = Evaluator(scoring, game, max_batch=MOST_LEAVES)
@@ -163,7 +163,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     return run_engine(make, game, evaluator, arguments.simulations, score_utility)
 
 
-def rules_of(name: str | None, game: Game) -> GtpRules:
+def starting_rules(name: str | None, game: Game) -> GtpRules:
     """The rules that the Go engine starts with.
 
     Raises:
@@ -195,7 +195,7 @@ def run_engine(
     engine = make(think=think, write=write, simulations=simulations)
     with contextlib.redirect_stdout(sys.stderr):
         try:
-            converse(early.end() if early else LineReader(sys.stdin.fileno()), engine)
+            converse(preload.end() if preload else LineReader(sys.stdin.fileno()), engine)
             engine.close()
         except BrokenPipeError:
             return 0  # the terminal is closed

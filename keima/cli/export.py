@@ -43,7 +43,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     return parser.parse_args(argv)
 
 
-def see(arguments: argparse.Namespace) -> None:
+def check_inputs(arguments: argparse.Namespace) -> None:
     """Check that there is such a run, and that no file would be lost.
 
     Raises:
@@ -56,7 +56,7 @@ def see(arguments: argparse.Namespace) -> None:
 
 
 if __name__ == "__main__":
-    parse_before_imports(parse, see, loading="PyTorch")
+    parse_before_imports(parse, check_inputs, loading="PyTorch")
 
 from keima.config.commands import keima
 from keima.report.files.model_card import export_model
@@ -69,7 +69,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = parse(argv)
     statistics = stats_path(arguments.run)
     try:
-        see(arguments)
+        check_inputs(arguments)
         card = export_model(statistics.parent, arguments.file, read_stats(statistics), arguments.benchmark)
     except (ValueError, OSError) as error:
         print(f"{program_name()}: {error_text(error)}", file=sys.stderr)

@@ -60,7 +60,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     return arguments
 
 
-def see(arguments: argparse.Namespace) -> None:
+def check_inputs(arguments: argparse.Namespace) -> None:
     """Check that the run or the model exists.
 
     Raises:
@@ -96,7 +96,7 @@ def serve_page(arguments: argparse.Namespace) -> int:
 
 
 if __name__ == "__main__":
-    given = parse_before_imports(parse, see, loading="" if "--web" in sys.argv else "PyTorch")
+    given = parse_before_imports(parse, check_inputs, loading="" if "--web" in sys.argv else "PyTorch")
     if given.web:
         sys.exit(serve_page(given))  # which does not load PyTorch
 
@@ -148,7 +148,7 @@ class Opponent:
         found = self._search.find(table.state[None])
         return int(found.actions[0]), float(found.values[0])
 
-    def answer(self, table: Table) -> str:
+    def make_move(self, table: Table) -> str:
         """Let it move or resign; returns the lines to print."""
         game, player = table.game, table.game.current_player(table.state)
         action, value = self.find_move(table)
@@ -227,7 +227,7 @@ def play_at_terminal(table: Table, opponent: Opponent, console: Console, *, watc
             shown = table.state
             print_board(table, console)
         if table.game.current_player(table.state) != table.person:
-            console.print(opponent.answer(table), markup=False)
+            console.print(opponent.make_move(table), markup=False)
             continue
         command = console.input("Your move: ").strip()
         match command.lower():
@@ -240,7 +240,7 @@ def play_at_terminal(table: Table, opponent: Opponent, console: Console, *, watc
             case "watch" if table.game.num_players == 1:
                 watch_game(table, opponent, console)
             case _:
-                for line in obey(table, opponent, command):
+                for line in handle_line(table, opponent, command):
                     console.print(line, markup=False)
     if table.state is not shown:
         print_board(table, console)
@@ -258,47 +258,51 @@ def watch_game(table: Table, opponent: Opponent, console: Console) -> None:
     while not table.game.terminal(table.state):
         print_board(table, console)
         action, value = opponent.find_move(table)
-        console.print(f"It plays {table.game.action_name(action)}, {hope(table.game, value)}.", markup=False)
+        console.print(
+            f"It plays {table.game.action_name(action)}, {expectation_text(table.game, value)}.", markup=False
+        )
         table.play(action)
         time.sleep(WATCH_SECONDS if console.is_terminal else 0.0)
 
 
-def hope(game: Game, value: float) -> str:
+def expectation_text(game: Game, value: float) -> str:
     """The network's expectation, in words."""
     if game.num_players == 1:
         return f"and expects {value:,.0f} points more"
     return f"and expects you to win {(1 + value) / 2:.0%}" if game.num_players == 2 else f"and expects {value:+.2f}"
 
 
-def obey(table: Table, opponent: Opponent, command: str) -> Iterator[str]:
+def handle_line(table: Table, opponent: Opponent, command: str) -> Iterator[str]:
     """Execute a typed line; yields the lines to print."""
     game = table.game
     match command.lower():
         case "help" | "?":
             yield from HELP[min(game.num_players, 2)]
-            yield f"Here, for example, you may play {examples(table)}."
+            yield f"Here, for example, you may play {example_moves(table)}."
         case "undo":
             table.undo()
         case "hint":
             action, value = opponent.find_move(table)
-            yield f"It would play {move_name(game, table.state, action)}, {hope(game, value)}."
+            yield f"It would play {move_name(game, table.state, action)}, {expectation_text(game, value)}."
         case "go" if game.num_players == 1:
             action, value = opponent.find_move(table)
             table.play(action)
-            yield f"It plays {game.action_name(action)}, {hope(game, value)}."
+            yield f"It plays {game.action_name(action)}, {expectation_text(game, value)}."
         case _:
             try:
                 action = parse_move(game, table.state, command)
             except ValueError as error:
                 illegal = isinstance(error, IllegalAction)
                 yield (
-                    f"{command} is not legal here; {examples(table)} would be." if illegal else f"{error}; or type help"
+                    f"{command} is not legal here; {example_moves(table)} would be."
+                    if illegal
+                    else f"{error}; or type help"
                 )
                 return
             table.play(action)
 
 
-def examples(table: Table) -> str:
+def example_moves(table: Table) -> str:
     """Some legal moves."""
     legal = np.random.default_rng(0).permutation(table.game.legal_actions(table.state))[:EXAMPLES]
     return ", ".join(move_name(table.game, table.state, int(action)) for action in legal)

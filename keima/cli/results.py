@@ -87,7 +87,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     return args
 
 
-def see(args: argparse.Namespace) -> None:
+def check_inputs(args: argparse.Namespace) -> None:
     """Check that the statistics files, or the run with games, exist.
 
     Raises:
@@ -104,7 +104,7 @@ def see(args: argparse.Namespace) -> None:
 
 
 if __name__ == "__main__":
-    parse_before_imports(parse, see, loading="PyTorch")
+    parse_before_imports(parse, check_inputs, loading="PyTorch")
 
 from rich.console import Console
 from rich.text import Text
@@ -142,7 +142,7 @@ from keima.report.terminal.steps import keyboard, print_game, step_through
 PAGE_NOTE, PICTURE_NOTE, TERMINAL_NOTE = "open it in a browser", "the run's curves", "this output as a picture"
 
 
-def summary(rows: Sequence[StatsRow], run_dir: Path) -> list[tuple[str, str]]:
+def summary_lines(rows: Sequence[StatsRow], run_dir: Path) -> list[tuple[str, str]]:
     """The results of the run, as titles and texts."""
     last = rows[-1]
     planned = f" of {last.iterations:,}" if last.iterations else ""
@@ -153,14 +153,14 @@ def summary(rows: Sequence[StatsRow], run_dir: Path) -> list[tuple[str, str]]:
         ("Games", f"{last.total_games:,}{speed}"),
         ("Positions", f"{last.total_positions:,}, of which {format_count(last.window_positions)} in the window"),
     ]
-    bests = best_figures(rows)
+    bests = best_metrics(rows)
     lines += [(title, f"{figure}, by model {version:,}") for title, figure, version in bests]
     if bests:
-        lines.append(("Best model", model_place(run_dir, bests[0][2])))
+        lines.append(("Best model", model_path_text(run_dir, bests[0][2])))
     return lines
 
 
-def best_figures(rows: Sequence[StatsRow]) -> list[tuple[str, str, int]]:
+def best_metrics(rows: Sequence[StatsRow]) -> list[tuple[str, str, int]]:
     """The best result of each measurement: its title, text, and model version."""
     evaluations = [row.evaluation for row in rows if row.evaluation]
     search = [
@@ -196,15 +196,15 @@ def best_figures(rows: Sequence[StatsRow]) -> list[tuple[str, str, int]]:
     return bests
 
 
-def model_place(run_dir: Path, version: int) -> str:
+def model_path_text(run_dir: Path, version: int) -> str:
     """The path of a model of the run, or a note that it is gone."""
     path = run_dir / "models" / f"model-{version:06d}.model"
     return str(path) if path.exists() else f"model {version:,}, whose file is no longer in {path.parent}"
 
 
-def report(rows: Sequence[StatsRow], run_dir: Path, *, last: int, width: int) -> list[Text]:
+def report_lines(rows: Sequence[StatsRow], run_dir: Path, *, last: int, width: int) -> list[Text]:
     """The table of the ``last`` iterations, sparklines over all of them, and the summary."""
-    titles = summary(rows, run_dir)
+    titles = summary_lines(rows, run_dir)
     lines = [*table_lines(history(rows), rows[-last:], width), Text(), *trends(TRENDS, METRICS, rows, width), Text()]
     if len(rows) > last:
         lines.insert(0, Text(f"The last {last} of {len(rows):,} iterations:", FAINT))
@@ -221,10 +221,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     if args.pgn or args.sgf:
         return export_games(args.path.parent, pgn=args.pgn, sgf=args.sgf)
     try:
-        see(args)
+        check_inputs(args)
         if len(args.paths) > 1:
-            return compare(args)
-        rounds, rows = read(args.path)
+            return compare_runs(args)
+        rounds, rows = read_results(args.path)
     except (OSError, ValueError) as error:
         print(f"{program_name()}: {error_text(error)}", file=sys.stderr)
         return 2
@@ -232,19 +232,19 @@ def main(argv: Sequence[str] | None = None) -> int:
         return print_rounds(args, rounds)
     files = ((args.html, write_page), (args.png, write_picture))
     if args.html or args.png:
-        bins = calibration(args.path.parent)
+        bins = measure_calibration(args.path.parent)
         return max(make(path, rows, args.path.parent, bins) for path, make in files if path)
     if args.svg:
-        return write(
+        return write_file(
             args.svg,
-            lambda: terminal_picture(report(rows, args.path.parent, last=args.last, width=FILE_WIDTH)),
+            lambda: terminal_svg(report_lines(rows, args.path.parent, last=args.last, width=FILE_WIDTH)),
             TERMINAL_NOTE,
         )
-    print_lines(lambda width: report(rows, args.path.parent, last=args.last, width=width))
+    print_lines(lambda width: report_lines(rows, args.path.parent, last=args.last, width=width))
     return 0
 
 
-def read(path: Path) -> tuple[list[Round], list[StatsRow]]:
+def read_results(path: Path) -> tuple[list[Round], list[StatsRow]]:
     """The rounds of a PPO run, or the iterations of any other; one of both is empty.
 
     Raises:
@@ -258,14 +258,14 @@ def read(path: Path) -> tuple[list[Round], list[StatsRow]]:
     return rounds or [], rows
 
 
-def compare(args: argparse.Namespace) -> int:
+def compare_runs(args: argparse.Namespace) -> int:
     """Write several runs, whose curves lie over each other, to files; returns the exit code: 2 if that fails.
 
     Raises:
         ValueError: some run has no iterations, or only some are PPO runs.
         OSError: a file is missing or may not be read.
     """
-    found = [read(path) for path in args.paths]
+    found = [read_results(path) for path in args.paths]
     of_ppo = [bool(rounds) for rounds, _ in found]
     if any(of_ppo) and not all(of_ppo):
         raise ValueError(f"{args.paths[of_ppo.index(True)]} is of a PPO run: compare it with others of its kind")
@@ -274,16 +274,16 @@ def compare(args: argparse.Namespace) -> int:
     names = names if len(set(names)) == len(names) else list(map(str, folders))
     runs, summaries = [], []
     for (rounds, rows), name, folder in zip(found, names, folders, strict=True):
-        drawn = ppo_results.charts(rounds, folder) if rounds else report_charts(name, rows, calibration(folder))
+        drawn = ppo_results.charts(rounds, folder) if rounds else report_charts(name, rows, measure_calibration(folder))
         runs.append(replace(drawn, name=name))
-        summaries.append(ppo_results.summary(rounds, folder) if rounds else summary(rows, folder))
+        summaries.append(ppo_results.summary(rounds, folder) if rounds else summary_lines(rows, folder))
     axes = ppo_results.AXES if all(of_ppo) else AXES
     codes = []
     if args.html:
-        codes.append(write(args.html, lambda: compared(runs, summaries, axes).encode(), PAGE_NOTE))
+        codes.append(write_file(args.html, lambda: compared(runs, summaries, axes).encode(), PAGE_NOTE))
     if args.png:
         codes.append(
-            write(args.png, lambda: picture(" and ".join(names), runs, next(iter(axes.items()))), PICTURE_NOTE)
+            write_file(args.png, lambda: picture(" and ".join(names), runs, next(iter(axes.items()))), PICTURE_NOTE)
         )
     return max(codes)
 
@@ -293,15 +293,15 @@ def print_rounds(args: argparse.Namespace, rounds: Sequence[Round]) -> int:
     folder = args.path.parent
     if args.html or args.png:
         page_written = (
-            write(args.html, lambda: ppo_results.page(rounds, folder).encode(), PAGE_NOTE) if args.html else 0
+            write_file(args.html, lambda: ppo_results.page(rounds, folder).encode(), PAGE_NOTE) if args.html else 0
         )
-        drawn = write(args.png, lambda: ppo_results.drawn(rounds, folder), PICTURE_NOTE) if args.png else 0
+        drawn = write_file(args.png, lambda: ppo_results.drawn(rounds, folder), PICTURE_NOTE) if args.png else 0
         return max(page_written, drawn)
     print_lines(lambda width: ppo_results.report(rounds, folder, last=args.last, width=width))
     return 0
 
 
-def terminal_picture(lines: Sequence[Text]) -> bytes:
+def terminal_svg(lines: Sequence[Text]) -> bytes:
     """A terminal with these lines, as a self-contained SVG file."""
     console = Console(record=True, width=FILE_WIDTH, file=io.StringIO(), highlight=False, force_terminal=True)
     for line in lines:
@@ -317,7 +317,7 @@ def print_lines(lines: Callable[[int], Sequence[Text]]) -> None:
         console.print(line, soft_wrap=True)
 
 
-def write(path: Path, make: Callable[[], bytes], what: str) -> int:
+def write_file(path: Path, make: Callable[[], bytes], what: str) -> int:
     """Write a file and print what it is; returns the exit code: 2 if that fails."""
     try:
         write_atomically(path, make(), mode=0o644)
@@ -347,16 +347,16 @@ def browse_game(run_dir: Path, number: int) -> int:
 def write_page(path: Path, rows: Sequence[StatsRow], run_dir: Path, bins: Sequence[Bin]) -> int:
     """Write the run's page, without games if they cannot be read; returns the exit code: 2 if that fails."""
     try:
-        games = sample_games(run_dir, predictor(run_dir))
+        games = sample_games(run_dir, load_predictor(run_dir))
     except (ValueError, OSError) as error:
         print(f"{program_name()}: the page has no games: {error_text(error)}", file=sys.stderr)
         games = []
-    return write(
-        path, lambda: page(run_dir.resolve().name, summary(rows, run_dir), rows, games, bins).encode(), PAGE_NOTE
+    return write_file(
+        path, lambda: page(run_dir.resolve().name, summary_lines(rows, run_dir), rows, games, bins).encode(), PAGE_NOTE
     )
 
 
-def predictor(run_dir: Path) -> Predict | None:
+def load_predictor(run_dir: Path) -> Predict | None:
     """The predictions of a run's newest network, if it has learned any.
 
     Raises:
@@ -373,7 +373,7 @@ def predictor(run_dir: Path) -> Predict | None:
         return None
 
 
-def calibration(run_dir: Path) -> list[Bin]:
+def measure_calibration(run_dir: Path) -> list[Bin]:
     """The calibration of search in the newest games; empty if they cannot be read."""
     try:
         return calibration_of(run_dir, log_event=lambda text: print(f"{program_name()}: {text}", file=sys.stderr))
@@ -396,7 +396,7 @@ def export_games(run_dir: Path, *, pgn: Path | None, sgf: Path | None) -> int:
 def write_picture(path: Path, rows: Sequence[StatsRow], run_dir: Path, bins: Sequence[Bin]) -> int:
     """Write the run's curves as a PNG file; returns the exit code: 2 if that fails."""
     name, over = run_dir.resolve().name, next(iter(AXES.items()))
-    return write(path, lambda: picture(name, [report_charts(name, rows, bins)], over), PICTURE_NOTE)
+    return write_file(path, lambda: picture(name, [report_charts(name, rows, bins)], over), PICTURE_NOTE)
 
 
 if __name__ == "__main__":

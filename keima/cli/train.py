@@ -59,7 +59,7 @@ CLUSTER = Path("configs/config.yaml")
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the program; returns its exit code: 0, 130 after Ctrl-C, or 2 after an error that the user can correct."""
     arguments = parse(argv)
-    return exit_code(lambda: begin(arguments))
+    return exit_code(lambda: begin_training(arguments))
 
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
@@ -104,7 +104,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     return arguments
 
 
-def see(arguments: argparse.Namespace) -> None:
+def check_inputs(arguments: argparse.Namespace) -> None:
     """Check that what the command line names exists.
 
     Raises:
@@ -117,23 +117,23 @@ def see(arguments: argparse.Namespace) -> None:
             return
     if program_name() == RESUME and arguments.run_dir and not (arguments.run_dir / LEDGER_NAME).exists():
         raise ValueError(f"there is no run in {arguments.run_dir} to continue; runs here: {list_run_names()}")
-    check_paths_exist(arguments.run_dir if arguments.resume else None, config_of(arguments))
+    check_paths_exist(arguments.run_dir if arguments.resume else None, config_path(arguments))
 
 
-def config_of(arguments: argparse.Namespace) -> Path:
+def config_path(arguments: argparse.Namespace) -> Path:
     """Return the file with the settings."""
-    resumed = resumed_config(arguments)
+    resumed = resumed_config_path(arguments)
     default = find_file(CLUSTER if arguments.distributed else QUICKSTART)
     return arguments.config or (resumed if resumed and resumed.exists() else default)
 
 
-def resumed_config(arguments: argparse.Namespace) -> Path | None:
+def resumed_config_path(arguments: argparse.Namespace) -> Path | None:
     """Return where the resumed run keeps its own settings."""
     return arguments.run_dir / "config.yaml" if arguments.resume and arguments.run_dir else None
 
 
 if __name__ == "__main__":
-    if not parse_before_imports(parse, see, loading="PyTorch").distributed:
+    if not parse_before_imports(parse, check_inputs, loading="PyTorch").distributed:
         from keima.base.system.processes import prepare_fork_server  # only now: --help needs nothing of it
 
         prepare_fork_server("keima.cluster.local.preloaded")  # they load it at the same time as this one does
@@ -152,7 +152,7 @@ from keima.report.terminal.next_steps import next_steps
 from keima.trainers.run import FOLLOWED, RunEnd, cluster_backend, local_backend, train_run
 
 
-def begin(arguments: argparse.Namespace) -> int:
+def begin_training(arguments: argparse.Namespace) -> int:
     """Start or resume the run."""
     if arguments.game and not arguments.config.exists():
         print_status(f"{arguments.game} has no settings yet: checking it, and measuring how fast it is played here")
@@ -161,12 +161,12 @@ def begin(arguments: argparse.Namespace) -> int:
     path, settings = read_settings(arguments)
     with joined(Place(), device=settings.training.device) as ranks:  # the ranks of torchrun, if there are any
         if ranks.is_main:
-            return lead(arguments, path, settings, ranks)
+            return lead_training(arguments, path, settings, ranks)
         follow_rank_zero(ranks)
         return 0
 
 
-def lead(arguments: argparse.Namespace, path: Path, settings: Settings, ranks: Ranks) -> int:
+def lead_training(arguments: argparse.Namespace, path: Path, settings: Settings, ranks: Ranks) -> int:
     """Run as rank 0 of the learner; after torchrun has restarted the ranks, resume."""
     run_dir = arguments.run_dir or Path(settings.run.directory) / settings.run.name
     restarted = ranks.restarts > 0 and (run_dir / "run.db").exists()
@@ -189,19 +189,19 @@ def lead(arguments: argparse.Namespace, path: Path, settings: Settings, ranks: R
 def read_settings(arguments: argparse.Namespace) -> tuple[Path, Settings]:
     """Return the config file, and its settings with the command line's changes."""
     overrides = given_settings(arguments)
-    path, resumed = config_of(arguments), resumed_config(arguments)
+    path, resumed = config_path(arguments), resumed_config_path(arguments)
     if arguments.distributed and path != resumed:
         overrides["distributed.enabled"] = True
     settings = load_settings(path, overrides=overrides)
     if path == resumed and (arguments.distributed or settings.distributed.enabled):
-        path, settings = with_present_workers(path, settings)
+        path, settings = use_current_workers(path, settings)
     if arguments.smoke:
         bounds = {key: overrides.get(f"run.{key}") for key in ("iterations", "minutes")}
         settings = shrink(settings, **bounds)
     return path, settings
 
 
-def with_present_workers(path: Path, settings: Settings) -> tuple[Path, Settings]:
+def use_current_workers(path: Path, settings: Settings) -> tuple[Path, Settings]:
     """Return the settings of a resumed run with the cluster section as its file has it now, and that file.
 
     The file is the one that the run was started with or has followed since, or the run's own copy if it is gone. A run

@@ -70,7 +70,7 @@ SMOKE_WORKERS = 2
 @report_compiling_of
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the program; returns its exit code: 0, 130 after Ctrl-C, or 2 after an error that the user can correct."""
-    return exit_code(lambda: train(parse(argv)))
+    return exit_code(lambda: run_training(parse(argv)))
 
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
@@ -157,7 +157,7 @@ def settings_of(arguments: argparse.Namespace) -> Settings:
     return validated(with_given(document, given, smoke=arguments.smoke))
 
 
-def train(arguments: argparse.Namespace) -> int:
+def run_training(arguments: argparse.Namespace) -> int:
     """Train, and print where the output is."""
     settings = settings_of(arguments)
     rules = load_game("twenty48", **settings.game.options)
@@ -165,7 +165,7 @@ def train(arguments: argparse.Namespace) -> int:
     filters, blocks = settings.network.channels, settings.network.blocks
     model = ZeroNetwork(rules.height, rules.width, 16, filters=filters, blocks=blocks)
     if arguments.checkpoint:
-        begin_with(model, arguments.checkpoint)
+        load_initial_weights(model, arguments.checkpoint)
     workers = settings.self_play.workers
     trainer = ParallelZeroTrainer(
         model=model,
@@ -175,7 +175,7 @@ def train(arguments: argparse.Namespace) -> int:
         settings=settings,
         resume=arguments.resume,
         checkpoint_dir=CHECKPOINTS,
-        epochs_before=epochs_of(arguments.checkpoint),
+        epochs_before=epochs_in_name(arguments.checkpoint),
     )
     report = trainer.train(
         epochs=settings.run.iterations,
@@ -188,7 +188,7 @@ def train(arguments: argparse.Namespace) -> int:
     return INTERRUPTED if trainer.stopped else 0
 
 
-def begin_with(model: Any, path: Path) -> None:
+def load_initial_weights(model: Any, path: Path) -> None:
     """Load the weights in a file into ``model``.
 
     Raises:
@@ -205,7 +205,7 @@ def begin_with(model: Any, path: Path) -> None:
         ) from error
 
 
-def epochs_of(path: Path | None) -> int:
+def epochs_in_name(path: Path | None) -> int:
     """The number in a file name such as model_epoch_50.pth; 0 if there is none."""
     match = re.fullmatch(r"model_epoch_([0-9]{1,9})\.pth", path.name) if path else None
     return int(match[1]) if match else 0

@@ -67,10 +67,10 @@ SAVED_GPUS = "gpus"  # in a run's folder: the devices that it last played on
 @report_compiling_of
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the program; returns its exit code: 0, 130 after Ctrl-C, or 2 after an error that the user can correct."""
-    return exit_code(lambda: begin(read_arguments(argv)))
+    return exit_code(lambda: begin_training(read_arguments(argv)))
 
 
-def parser() -> argparse.ArgumentParser:
+def make_parser() -> argparse.ArgumentParser:
     """The command line; a flag that is not given is None."""
     parser = CommandLine(__doc__)
     add = parser.add_argument
@@ -101,7 +101,7 @@ def parser() -> argparse.ArgumentParser:
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     """The arguments on the command line."""
-    line = parser()
+    line = make_parser()
     arguments = line.parse_args(argv)
     if arguments.resume and arguments.save_dir is None:
         line.error("--resume needs the --save-dir to continue")
@@ -147,21 +147,21 @@ def read_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     if arguments.resume:
         make_run_folder(arguments.save_dir, resume=True)
         arguments.document = load_settings(arguments.save_dir / "config.yaml").model_dump()
-        arguments.gpus = arguments.gpus or saved_gpus(arguments.save_dir)
+        arguments.gpus = arguments.gpus or read_saved_gpus(arguments.save_dir)
     elif arguments.config:
         arguments.document = load_settings(arguments.config).model_dump()
     else:
-        arguments.document = experiment(arguments.game or "chess")
+        arguments.document = new_experiment(arguments.game or "chess")
     return arguments
 
 
-def saved_gpus(save_dir: Path) -> str | None:
+def read_saved_gpus(save_dir: Path) -> str | None:
     """The devices that the run last played on."""
     mark = save_dir / SAVED_GPUS
     return mark.read_text(encoding="utf-8") if mark.exists() else None
 
 
-def experiment(game: str) -> dict[str, Any]:
+def new_experiment(game: str) -> dict[str, Any]:
     """The sections of a new run of ``game``.
 
     Strength is not measured during the run: use scripts/benchmark.py.
@@ -200,7 +200,7 @@ def settings_of(arguments: argparse.Namespace, slots: Sequence[DeviceSlot]) -> S
     return synchronous(document, slots, given=given)
 
 
-def begin(arguments: argparse.Namespace) -> int:
+def begin_training(arguments: argparse.Namespace) -> int:
     """Train, and print where the output is."""
     slots = device_slots(
         arguments.gpus, gpus_here(), cores=len(os.sched_getaffinity(0)), per_device=arguments.workers_per_gpu

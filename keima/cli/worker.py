@@ -52,10 +52,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     folder = arguments.folder
     start_log(arguments.log)
     if arguments.rehearse:
-        use_device(arguments.gpu)
+        restrict_to_device(arguments.gpu)
         log.info("rehearsal: loading PyTorch, and compiling what is not compiled yet")
         try:
-            rehearse(arguments.rehearse, device=device_of(arguments.gpu))
+            play_test_games(arguments.rehearse, device=device_name(arguments.gpu))
         except ValueError as error:
             log.error("the rehearsal has failed: %s", error)
             return 2
@@ -63,7 +63,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         if arguments.scheduled:
-            forget_ended(folder)
+            forget_ended_process(folder)
         other = claim(folder, sys.orig_argv)
     except (OSError, CommandFailed) as error:
         log.error("the worker cannot start: %s", error)
@@ -73,7 +73,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return ALREADY_RUNNING
     assigned = arguments.scheduled and bool(os.environ.get("CUDA_VISIBLE_DEVICES"))
     if not assigned:
-        use_device(arguments.gpu)
+        restrict_to_device(arguments.gpu)
     log.info(
         "worker %s: process %d, Python %s, %s",
         folder.name,
@@ -82,7 +82,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         "on the GPU that the scheduler has assigned" if assigned else device_text(arguments.gpu),
     )
     try:
-        play(folder, arguments.worker_class, device="cuda" if assigned else device_of(arguments.gpu))
+        play_in_worker_folder(folder, arguments.worker_class, device="cuda" if assigned else device_name(arguments.gpu))
     except Exception:
         log.exception("worker %s ends", folder.name)
         return 1
@@ -118,7 +118,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     return parser.parse_args(argv)
 
 
-def forget_ended(folder: Path) -> None:
+def forget_ended_process(folder: Path) -> None:
     """Remove the record of the folder's last process: the scheduler has ended it, on whatever machine it ran.
 
     Raises:
@@ -134,7 +134,7 @@ def forget_ended(folder: Path) -> None:
         raise CommandFailed(text, "busy") from error
 
 
-def use_device(gpu: int | None) -> None:
+def restrict_to_device(gpu: int | None) -> None:
     """Show this process its GPU alone, or none; torch, which is imported later, reads this once."""
     if gpu is None:
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
@@ -149,20 +149,20 @@ def device_text(gpu: int | None) -> str:
     return "on one core" if gpu is None else f"on GPU {gpu}"
 
 
-def device_of(gpu: int | None) -> str:
+def device_name(gpu: int | None) -> str:
     """Return the device of the networks, as ``Evaluator`` has it."""
     return "cpu" if gpu is None else "cuda"
 
 
-def play(folder: Path, worker_class: str, *, device: str) -> None:
+def play_in_worker_folder(folder: Path, worker_class: str, *, device: str) -> None:
     """Be the folder's worker until it ends; without its device it plays nothing, and says in its heartbeat why.
 
     Raises:
         RuntimeError: the folder was deleted while this process started, and has another worker now.
     """
-    signal.signal(signal.SIGINT, hand_over)
+    signal.signal(signal.SIGINT, end_gracefully)
     if ends_with_terminal():
-        signal.signal(signal.SIGHUP, hand_over)
+        signal.signal(signal.SIGHUP, end_gracefully)
     # Torch reads the environment now.
     from keima.networks.inference.evaluator import use_threads
     from keima.worker.worker_class import load_worker_class
@@ -179,7 +179,7 @@ def play(folder: Path, worker_class: str, *, device: str) -> None:
     worker.run()
 
 
-def rehearse(name: str, *, device: str) -> None:
+def play_test_games(name: str, *, device: str) -> None:
     """Play with an untrained network, with itself and against a random player: that uses and compiles everything that a
     worker needs.
 
@@ -209,7 +209,7 @@ def rehearse(name: str, *, device: str) -> None:
     log.info("rehearsal: games of %s have been played with %s", name, evaluator.describe())
 
 
-def hand_over(number: int, frame: FrameType | None) -> None:
+def end_gracefully(number: int, frame: FrameType | None) -> None:
     """End as on SIGTERM, whose handler the worker sets; the second time at once, except for a closed terminal."""
     signal.signal(number, signal.SIG_IGN if number == signal.SIGHUP else signal.SIG_DFL)
     discard_output_of_lost_terminal()
@@ -224,7 +224,7 @@ def start_log(path: Path | None) -> None:
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     set_log_handler(LogFile(path, maxBytes=LOG_BYTES, backupCount=1, encoding="utf-8"))
     logging.captureWarnings(True)
-    sys.stdout, sys.stderr = Printed(logging.INFO), Printed(logging.WARNING)
+    sys.stdout, sys.stderr = LoggedOutput(logging.INFO), LoggedOutput(logging.WARNING)
 
 
 class LogFile(RotatingFileHandler):
@@ -239,7 +239,7 @@ class LogFile(RotatingFileHandler):
             os.dup2(self.stream.fileno(), descriptor)
 
 
-class Printed(io.TextIOBase):
+class LoggedOutput(io.TextIOBase):
     """A stream whose lines become log lines."""
 
     def __init__(self, level: int) -> None:

@@ -189,10 +189,10 @@ def test_chess_moves_are_typed_and_named_by_the_board_s_squares() -> None:
     chess = load_game("chess")
     table, opponent = play.Table(chess, person=1), cast(play.Opponent, None)
     table.play(play.parse_move(chess, table.state, "e2e4"))
-    assert list(play.obey(table, opponent, "E7E5")) == []
+    assert list(play.handle_line(table, opponent, "E7E5")) == []
     assert table.moves == ["e2e4", "e7e5"] and "Last move: e7e5, by you" in play.painted_board(table).plain
-    assert "e9e5' is not a move" in next(iter(play.obey(table, opponent, "e9e5")))
-    assert "e2e4 is not legal here; " in next(iter(play.obey(table, opponent, "e2e4")))
+    assert "e9e5' is not a move" in next(iter(play.handle_line(table, opponent, "e9e5")))
+    assert "e2e4 is not legal here; " in next(iter(play.handle_line(table, opponent, "e2e4")))
 
 
 def test_the_end_of_the_input_ends_the_program(

@@ -150,8 +150,8 @@ def test_a_checkpoint_of_another_network_is_named_with_the_possible_cause(
 
 
 def test_the_name_of_a_file_contains_its_epochs() -> None:
-    assert train_2048.epochs_of(Path("checkpoints/model_epoch_50.pth")) == 50
-    assert train_2048.epochs_of(Path("checkpoints/best.pth")) == train_2048.epochs_of(None) == 0
+    assert train_2048.epochs_in_name(Path("checkpoints/model_epoch_50.pth")) == 50
+    assert train_2048.epochs_in_name(Path("checkpoints/best.pth")) == train_2048.epochs_in_name(None) == 0
 
 
 def test_only_an_existing_run_can_be_resumed(here: Path, capsys: pytest.CaptureFixture[str]) -> None:

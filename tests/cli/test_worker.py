@@ -91,7 +91,7 @@ def test_a_worker_whose_folder_was_recreated_while_it_started_leaves_it_to_the_o
     monkeypatch.setattr("keima.worker.worker_class.load_worker_class", replaced)
     try:
         with pytest.raises(RuntimeError, match=f"process {other.pid}"):
-            worker.play(folder, "x.Y", device="cuda")
+            worker.play_in_worker_folder(folder, "x.Y", device="cuda")
     finally:
         other.kill()
         other.wait()
@@ -124,9 +124,9 @@ def test_a_job_whose_earlier_worker_still_holds_the_lock_does_not_start(
     record = recorded_elsewhere(tmp_path / "w")
     monkeypatch.setattr(worker, "ENDED_SECONDS", 0.1)
     with locked(tmp_path / "w" / "worker.lock", 1.0), pytest.raises(CommandFailed, match="another worker still holds"):
-        worker.forget_ended(tmp_path / "w")
+        worker.forget_ended_process(tmp_path / "w")
     assert record.exists()
-    worker.forget_ended(tmp_path / "w")
+    worker.forget_ended_process(tmp_path / "w")
     assert not record.exists()
 
 
@@ -171,7 +171,7 @@ def test_its_help_explains_its_use(begin: Open, tmp_path: Path) -> None:
 @pytest.mark.parametrize(("gpu", "visible"), [(None, ""), (3, "3")])
 def test_torch_sees_one_gpu_or_none(monkeypatch: pytest.MonkeyPatch, gpu: int | None, visible: str) -> None:
     monkeypatch.setattr(os, "environ", {})
-    worker.use_device(gpu)
+    worker.restrict_to_device(gpu)
     assert os.environ["CUDA_VISIBLE_DEVICES"] == visible
 
 
@@ -227,7 +227,7 @@ def test_a_rehearsal_on_a_gpu_fails_without_one_and_says_what_is_missing(
 ) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     monkeypatch.setattr(worker, "start_log", lambda path: None)
-    monkeypatch.setattr(worker, "use_device", lambda gpu: None)  # torch has read the environment already
+    monkeypatch.setattr(worker, "restrict_to_device", lambda gpu: None)  # torch has read the environment already
     assert worker.main(["--rehearse", "tic_tac_toe", "--gpu", "0"]) == 2
     assert "the rehearsal has failed: there is no device 'cuda' here" in caplog.text
 
