@@ -53,7 +53,7 @@ from benchmarks.cluster.simulated_machines import SIMULATED_GAMES
 from benchmarks.harness import Parser, Report, processor_seconds
 from keima.base.run_folder import LEDGER_NAME
 from keima.base.worker_status import WorkerState
-from keima.cluster.fleet.ownership import owner_here
+from keima.cluster.fleet.ownership import make_owner
 from keima.cluster.fleet.process.client import FleetClient
 from keima.coach.backends.pending_batch import PendingBatch
 from keima.coach.loop import WAIT_SECONDS, Coach
@@ -117,7 +117,7 @@ def open_fleet(
         game=game,
         settings=settings,
         run_id=run_id,
-        owner=owner_here(run_id, lease_seconds=settings.distributed.lease_seconds),
+        owner=make_owner(run_id, lease_seconds=settings.distributed.lease_seconds),
         options={SOCKET: str(run_dir / SOCKET_NAME), SEATS: str(arguments.seats)},
         log_event=note_event,
     )

@@ -116,7 +116,7 @@ if __name__ == "__main__":
 from rich.console import Console
 
 from keima.base.system.threads import run_in_parallel
-from keima.cluster.connector import Checked, NotDone, Outcome, Progress, SSHConnector, result_of
+from keima.cluster.connector import CheckedMachine, NotDone, Outcome, Progress, SSHConnector, combine_results
 from keima.config.commands import cluster
 
 
@@ -227,7 +227,7 @@ def show_outcomes(
     if not order:
         raise NotDone(f"{machines.config} lists no workers: {cluster('add HOST USER', machines.config)} adds one")
     if len(order) == 1:
-        show(result_of(events, show))
+        show(combine_results(events, show))
         return 0
     succeeded: dict[str, bool] = {}
     for event in events:
@@ -283,7 +283,7 @@ def show_findings(
     return show_summary(show, order, ready, done="ready", failed="not ready")
 
 
-def show_checked(checked: Checked, show: Callable[[str], None], *, in_full: bool) -> None:
+def show_checked(checked: CheckedMachine, show: Callable[[str], None], *, in_full: bool) -> None:
     """Show the findings on one machine; unless ``in_full``, only those that are not as they should be."""
     heading = f"{checked.machine.name} ({checked.machine.host})"
     show(heading if in_full else f"{'✓' if checked.ready else '✗'} {heading}")

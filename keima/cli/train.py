@@ -136,7 +136,7 @@ if __name__ == "__main__":
     if not parse_before_imports(parse, check_inputs, loading="PyTorch").distributed:
         from keima.base.system.processes import prepare_fork_server  # only now: --help needs nothing of it
 
-        prepare_fork_server("keima.cluster.local.preloaded")  # they load it at the same time as this one does
+        prepare_fork_server("keima.cluster.local.preload")  # they load it at the same time as this one does
 
 from rich.console import Console
 

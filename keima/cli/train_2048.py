@@ -114,7 +114,7 @@ if __name__ == "__main__":
 
     from keima.base.system.processes import prepare_fork_server  # only now: --help needs nothing of it
 
-    prepare_fork_server("keima.cluster.local.preloaded")  # they load it at the same time as this one does
+    prepare_fork_server("keima.cluster.local.preload")  # they load it at the same time as this one does
 
 from rich.console import Console
 

@@ -119,12 +119,12 @@ if __name__ == "__main__":
 
     from keima.base.system.processes import prepare_fork_server  # only now: --help needs nothing of it
 
-    prepare_fork_server("keima.cluster.local.preloaded")  # they load it at the same time as this one does
+    prepare_fork_server("keima.cluster.local.preload")  # they load it at the same time as this one does
 
 from rich.console import Console
 
 from keima.base.files import write_atomically
-from keima.cluster.local.worker_devices import DeviceSlot, device_slots, gpus_here, see_only
+from keima.cluster.local.worker_devices import DeviceSlot, device_slots, local_gpus, restrict_to_gpus
 from keima.coach.session import exit_code, make_run_folder
 from keima.config.load import load_settings
 from keima.config.own_modules import stem_of
@@ -203,7 +203,7 @@ def settings_of(arguments: argparse.Namespace, slots: Sequence[DeviceSlot]) -> S
 def begin_training(arguments: argparse.Namespace) -> int:
     """Train, and print where the output is."""
     slots = device_slots(
-        arguments.gpus, gpus_here(), cores=len(os.sched_getaffinity(0)), per_device=arguments.workers_per_gpu
+        arguments.gpus, local_gpus(), cores=len(os.sched_getaffinity(0)), per_device=arguments.workers_per_gpu
     )
     if arguments.save_dir is None:
         arguments.save_dir = Path("runs") / f"{arguments.document['game']['name']}-{time.strftime('%Y%m%d-%H%M%S')}"
@@ -212,7 +212,7 @@ def begin_training(arguments: argparse.Namespace) -> int:
     make_run_folder(arguments.save_dir, resume=arguments.resume, option="--save-dir")
     if arguments.gpus:
         write_atomically(arguments.save_dir / SAVED_GPUS, arguments.gpus.encode())
-    see_only(slots)
+    restrict_to_gpus(slots)
     console = TerminalConsole(highlight=False)
 
     def say(line: str) -> None:

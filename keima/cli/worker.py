@@ -30,7 +30,7 @@ from types import FrameType
 from keima.base.system.command_line import CommandLine
 from keima.base.system.logs import set_log_handler
 from keima.base.system.signals import discard_output_of_lost_terminal, ends_with_terminal
-from keima.cluster.agent.process import CommandFailed, claim, let_go, locked
+from keima.cluster.agent.process import CommandFailed, claim_place, hold_lock, release_place
 from keima.config.flags import whole
 from keima.games import GAMES
 from keima.worker import WORKER_CLASS
@@ -64,7 +64,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         if arguments.scheduled:
             forget_ended_process(folder)
-        other = claim(folder, sys.orig_argv)
+        other = claim_place(folder, sys.orig_argv)
     except (OSError, CommandFailed) as error:
         log.error("the worker cannot start: %s", error)
         return 2
@@ -87,7 +87,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         log.exception("worker %s ends", folder.name)
         return 1
     finally:
-        let_go(folder)
+        release_place(folder)
     log.info("worker %s has handed over its games and ends", folder.name)
     return 0
 
@@ -125,7 +125,7 @@ def forget_ended_process(folder: Path) -> None:
         CommandFailed: it has not ended, as it holds the worker's lock.
     """
     try:
-        with locked(folder / "worker.lock", ENDED_SECONDS):
+        with hold_lock(folder / "worker.lock", ENDED_SECONDS):
             (folder / "process.json").unlink(missing_ok=True)
     except CommandFailed as error:
         text = (
@@ -171,7 +171,7 @@ def play_in_worker_folder(folder: Path, worker_class: str, *, device: str) -> No
         use_threads(1)  # one thread per process scales better than several threads in one
     kind = load_worker_class(worker_class)
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    other = claim(folder, sys.orig_argv)  # again: the imports take seconds, in which the folder may be deleted
+    other = claim_place(folder, sys.orig_argv)  # again: the imports take seconds, in which the folder may be deleted
     if other is not None:
         raise RuntimeError(f"{folder} was deleted and created again, and has another worker: process {other}")
     worker = kind(folder)

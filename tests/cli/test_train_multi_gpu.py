@@ -27,7 +27,7 @@ GO = ROOT / "configs" / "go9.yaml"
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty folder in which the program runs, on a machine without GPUs."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(train_multi_gpu, "gpus_here", lambda: ())
+    monkeypatch.setattr(train_multi_gpu, "local_gpus", lambda: ())
     return tmp_path
 
 
@@ -166,7 +166,7 @@ def test_invalid_numbers_are_refused(here: Path, capsys: pytest.CaptureFixture[s
 def test_a_missing_gpu_is_named_with_the_existing_ones(
     here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(train_multi_gpu, "gpus_here", lambda: ("0", "1"))
+    monkeypatch.setattr(train_multi_gpu, "local_gpus", lambda: ("0", "1"))
     assert "there is no GPU 2 here: there are 2: 0, 1" in refusal(capsys, "--game", "tic_tac_toe", "--gpus", "0,2")
     assert not list(here.iterdir())
 

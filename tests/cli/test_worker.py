@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from keima.cli import worker
-from keima.cluster.agent.process import CommandFailed, boot_id, locked, process_stat, running
+from keima.cluster.agent.process import CommandFailed, boot_id, find_running, hold_lock, read_process_stat
 from tests import programs
 from tests.sources import ROOT
 from tests.worker.test_worker import Main
@@ -67,7 +67,7 @@ def test_a_worker_plays_and_hands_over_its_games_when_asked_to_end(
 def test_a_folder_has_one_worker(tmp_path: Path, begin: Open) -> None:
     main = Main(tmp_path / "w", granted=1)
     first = begin(tmp_path / "w")
-    wait_until(lambda: running(main.folder.root), first)
+    wait_until(lambda: find_running(main.folder.root), first)
     second = begin(tmp_path / "w")
     output, _ = second.communicate(timeout=PATIENCE)
     assert second.returncode == worker.ALREADY_RUNNING
@@ -82,7 +82,7 @@ def test_a_worker_whose_folder_was_recreated_while_it_started_leaves_it_to_the_o
     other = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
 
     def replaced(name: str) -> object:
-        record_of = json.dumps({"pid": other.pid, "start_ticks": process_stat(other.pid)[2], "boot_id": boot_id()})  # type: ignore[index]
+        record_of = json.dumps({"pid": other.pid, "start_ticks": read_process_stat(other.pid)[2], "boot_id": boot_id()})  # type: ignore[index]
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir()
         (folder / "process.json").write_text(record_of)
@@ -123,7 +123,10 @@ def test_a_job_whose_earlier_worker_still_holds_the_lock_does_not_start(
 ) -> None:
     record = recorded_elsewhere(tmp_path / "w")
     monkeypatch.setattr(worker, "ENDED_SECONDS", 0.1)
-    with locked(tmp_path / "w" / "worker.lock", 1.0), pytest.raises(CommandFailed, match="another worker still holds"):
+    with (
+        hold_lock(tmp_path / "w" / "worker.lock", 1.0),
+        pytest.raises(CommandFailed, match="another worker still holds"),
+    ):
         worker.forget_ended_process(tmp_path / "w")
     assert record.exists()
     worker.forget_ended_process(tmp_path / "w")

@@ -86,14 +86,14 @@ class ScriptedFleet:
         beat = Heartbeat(run_id="run", worker="a", beat=7, pid=1, state="playing")
         return {"a": beat, "b": None}
 
-    def able(self) -> list[str]:
+    def ready_workers(self) -> list[str]:
         return ["a"]
 
     def cluster(self) -> ClusterStatus:
         workers = tuple(WorkerStatus(name=name, state=WorkerState.ACTIVE) for name in self.workers)
         return ClusterStatus(workers=workers, model_version=1, sync_seconds=None, network_mb_per_minute=0.0)
 
-    def machines_now(self) -> tuple[MachineInFleet, ...]:
+    def export_machines(self) -> tuple[MachineInFleet, ...]:
         return self._machines
 
     def match_executors(self) -> Matches:

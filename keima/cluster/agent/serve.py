@@ -5,7 +5,7 @@
 Requests come on standard input and answers go to standard output, both in frames: ``@@NONCE`` and a space, the length
 of a JSON text and of the bytes after it as eight hexadecimal digits each, the text, the bytes. The first frame says
 which program this is. A request is ``[number, command, arguments]`` and its answer ``[number, answer]``, with the
-answer that ``remote.py`` would print. Looks are answered at once. Every other command has a process of its own, so that
+answer that ``remote.py`` would print. Polls are answered at once. Every other command has a process of its own, so that
 a slow one delays nothing; its answer comes when it is done.
 
 The agent ends with its input; ``IDLE_SECONDS`` after the last request or answer, since a lost connection may not show;
@@ -25,7 +25,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from keima.cluster.agent.look import look
+from keima.cluster.agent.poll import answer_poll
 
 IDLE_SECONDS = 60
 MOST_TEXT = 16 * 2**20  # bytes of a request
@@ -35,16 +35,16 @@ DIGITS = 8
 Answer = Callable[[str, Any], dict[str, Any]]  # carries out a command
 
 
-def serve(nonce: str, answer: Answer) -> int:
+def serve_requests(nonce: str, answer: Answer) -> int:
     """Answer requests until the main node is gone; return the exit code."""
-    agent = Agent(nonce, answer)
-    agent.say({"program": Path(sys.argv[0]).name})
+    agent = AgentServer(nonce, answer)
+    agent.send_frame({"program": Path(sys.argv[0]).name})
     while agent.step():
         pass
     return 0
 
 
-class Agent:
+class AgentServer:
     """What has come in so far, and the commands that are being carried out."""
 
     def __init__(self, nonce: str, answer: Answer) -> None:
@@ -61,19 +61,19 @@ class Agent:
         for key, _ in self._selector.select():
             chunk = os.read(key.fd, CHUNK)
             if key.fd != 0:
-                self._hear(key.fd, chunk)
-            elif not chunk or not self._take(chunk):
+                self._read_pipe(key.fd, chunk)
+            elif not chunk or not self._handle_requests(chunk):
                 return False
         return True
 
-    def say(self, text: Any, data: bytes = b"") -> None:
+    def send_frame(self, text: Any, data: bytes = b"") -> None:
         """Send a frame."""
         encoded = json.dumps(text).encode()
         left = memoryview(self._mark + f"{len(encoded):08x}{len(data):08x}".encode() + encoded + data)
         while left:
             left = left[os.write(1, left) :]
 
-    def _take(self, chunk: bytes) -> bool:
+    def _handle_requests(self, chunk: bytes) -> bool:
         """Carry out the requests that are complete; return False for what is none."""
         self._came += chunk
         head = len(self._mark) + 2 * DIGITS
@@ -86,30 +86,30 @@ class Agent:
             number, command, request = json.loads(bytes(self._came[head : head + size]))
             del self._came[: head + size]
             signal.alarm(IDLE_SECONDS)
-            if not self._is_there():
+            if not self._is_folder_in_place():
                 return False
-            self._carry_out(number, command, request)
+            self._handle_request(number, command, request)
         return True
 
-    def _is_there(self) -> bool:
+    def _is_folder_in_place(self) -> bool:
         """Return whether the folder is the one that the main node means, and not one that was deleted or moved."""
         try:
             return os.path.samestat(self._folder.stat(), self._opened)
         except OSError:
             return False
 
-    def _carry_out(self, number: int, command: str, request: Any) -> None:
+    def _handle_request(self, number: int, command: str, request: Any) -> None:
         if command != "look":
-            self._begin(number, command, request)
+            self._start_command(number, command, request)
             return
         try:
-            answer, data = look(request)
+            answer, data = answer_poll(request)
         except Exception as error:
-            self.say([number, {"failed": f"{type(error).__name__}: {error}", "kind": "failed"}])
+            self.send_frame([number, {"failed": f"{type(error).__name__}: {error}", "kind": "failed"}])
         else:
-            self.say([number, {"ok": answer}], data)
+            self.send_frame([number, {"ok": answer}], data)
 
-    def _begin(self, number: int, command: str, request: Any) -> None:
+    def _start_command(self, number: int, command: str, request: Any) -> None:
         """Carry out a command in a process of its own, whose output is its answer."""
         ours, theirs = os.pipe()
         if os.fork() == 0:
@@ -126,7 +126,7 @@ class Agent:
         self._said[ours] = number, bytearray()
         self._selector.register(ours, selectors.EVENT_READ)
 
-    def _hear(self, pipe: int, chunk: bytes) -> None:
+    def _read_pipe(self, pipe: int, chunk: bytes) -> None:
         """Take what a command's process says, and pass it on at its end."""
         number, said = self._said[pipe]
         said += chunk
@@ -140,5 +140,5 @@ class Agent:
             answer = json.loads(bytes(said))
         except ValueError:
             answer = {"failed": "the command's process was killed", "kind": "failed"}
-        self.say([number, answer])
+        self.send_frame([number, answer])
         signal.alarm(IDLE_SECONDS)

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from keima.base.text import printable_line
-from keima.cluster.slurm.jobs import FORMAT, Job, array_of, parse_jobs
+from keima.cluster.slurm.jobs import FORMAT, Job, array_ranges, parse_jobs
 from keima.cluster.ssh.errors import Refused, RemoteFailure
 from keima.config.sections.slurm import SLURM_NAME
 
@@ -64,13 +64,13 @@ class Slurm:
             if shutil.which(name, path=self._environment.get("PATH")) is None:
                 raise Refused(SLURM_NAME, f"Slurm's {name} is not found on this machine", NO_SLURM.format(name=name))
 
-    def submit(self, script: Path, seats: Sequence[int], options: Sequence[str]) -> int:
-        """Submit an array with a job for each seat; return its id.
+    def submit(self, script: Path, slots: Sequence[int], options: Sequence[str]) -> int:
+        """Submit an array with a job for each slot; return its id.
 
         Raises:
             RemoteFailure: Slurm refuses it or does not answer.
         """
-        said = self._run(["sbatch", "--parsable", f"--array={array_of(seats)}", *options, str(script)])
+        said = self._run(["sbatch", "--parsable", f"--array={array_ranges(slots)}", *options, str(script)])
         number = said.strip().rpartition("\n")[2].partition(";")[0]  # a site may print more before it
         if not number.isdecimal():
             raise RemoteFailure(SLURM_NAME, f"sbatch names no job, but says: {printable_line(said[-TEXT:])}")

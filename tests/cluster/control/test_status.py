@@ -19,7 +19,7 @@ from keima.cluster.control.status import (
     StatusFile,
     stale_since,
     status_text,
-    wrap,
+    wrap_text,
 )
 
 LONG = "writing ~/keima/workers/worker3/inbox/model-000011.model: No space left on device; free space on its disk " * 3
@@ -156,7 +156,7 @@ def test_text_from_a_machine_cannot_control_the_terminal() -> None:
 
 
 def test_json_has_the_same_status_for_programs(tmp_path: Path) -> None:
-    StatusFile(tmp_path, title="go", wall=lambda: 1000.0).show(
+    StatusFile(tmp_path, title="go", wall=lambda: 1000.0).write_if_due(
         lambda: fleet(worker("worker1", WorkerState.ERROR, last_batch=None))
     )
     found = json.loads((tmp_path / JSON_NAME).read_text())
@@ -175,7 +175,7 @@ def test_the_files_are_written_once_a_second_at_most(tmp_path: Path) -> None:
     file = StatusFile(tmp_path, title="go", clock=lambda: now[0])
     for tenth in range(31):
         now[0] = tenth / 10
-        file.show(view)
+        file.write_if_due(view)
     assert asked == [0.0, 1.0, 2.0, 3.0]
 
 
@@ -188,13 +188,13 @@ def test_the_end_of_a_run_is_visible(tmp_path: Path) -> None:
 def test_the_status_has_the_core_hours_of_each_worker_and_of_all(tmp_path: Path) -> None:
     view = fleet(worker("worker1", core_hours=1.25), worker("worker2", WorkerState.OFFLINE, core_hours=0.5))
     assert "Core hours: 1.75" in text_of(view)
-    StatusFile(tmp_path, title="go").show(lambda: view)
+    StatusFile(tmp_path, title="go").write_if_due(lambda: view)
     values = json.loads((tmp_path / JSON_NAME).read_text())
     assert values["core_hours"] == 1.75 and [each["core_hours"] for each in values["workers"]] == [1.25, 0.5]
 
 
 def test_the_status_shows_its_time_and_how_often_it_is_written(tmp_path: Path) -> None:
-    StatusFile(tmp_path, title="go " * 40, wall=lambda: 1.7e9).show(lambda: fleet(worker("worker1")))
+    StatusFile(tmp_path, title="go " * 40, wall=lambda: 1.7e9).write_if_due(lambda: fleet(worker("worker1")))
     first = (tmp_path / TEXT_NAME).read_text().splitlines()[0]
     assert (
         first.endswith(f"as of {time.strftime('%Y-%m-%d %H:%M:%S', time.localtime(1.7e9))}, every 1 s")
@@ -205,7 +205,7 @@ def test_the_status_shows_its_time_and_how_often_it_is_written(tmp_path: Path) -
 def test_the_status_of_a_killed_coach_is_stale_and_that_of_a_coach_that_ended_is_not(tmp_path: Path) -> None:
     assert stale_since(tmp_path) is None
     file = StatusFile(tmp_path, title="go", wall=lambda: 1.7e9)
-    file.show(fleet)
+    file.write_if_due(fleet)
     assert stale_since(tmp_path) == time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(1.7e9))
     file.close(fleet())
     assert stale_since(tmp_path) is None
@@ -220,7 +220,7 @@ def test_an_unreadable_status_is_not_called_stale(tmp_path: Path, content: str) 
 
 
 def test_other_users_may_read_the_status(tmp_path: Path) -> None:
-    StatusFile(tmp_path, title="go").show(fleet)
+    StatusFile(tmp_path, title="go").write_if_due(fleet)
     assert (tmp_path / TEXT_NAME).stat().st_mode & 0o777 == 0o644
 
 
@@ -232,11 +232,11 @@ def test_a_disk_that_rejects_the_status_is_reported_once_and_stops_nothing(
     with caplog.at_level(logging.WARNING):
         for second in range(3):
             now[0] = float(second)
-            file.show(fleet)
+            file.write_if_due(fleet)
     assert len(caplog.records) == 1
     (tmp_path / "missing").mkdir()
     now[0] = 4.0
-    file.show(fleet)
+    file.write_if_due(fleet)
     assert (tmp_path / "missing" / TEXT_NAME).exists()
 
 
@@ -264,7 +264,7 @@ def test_a_reader_never_sees_a_half_written_status(tmp_path: Path) -> None:
     def write(number: int) -> None:
         workers = [worker(f"worker{each}", WorkerState.ERROR) for each in range(199)]
         file = StatusFile(tmp_path, title=f"n{number}")
-        file.show(lambda: fleet(*workers, worker("last", WorkerState.SYNCING, reason=f"end-n{number}")))
+        file.write_if_due(lambda: fleet(*workers, worker("last", WorkerState.SYNCING, reason=f"end-n{number}")))
 
     write(0)
     reader = subprocess.Popen(
@@ -295,4 +295,4 @@ def test_a_time_is_short() -> None:
 
 
 def test_a_word_that_is_too_long_for_a_line_is_broken() -> None:
-    assert wrap("aa " + "b" * 12, 5) == ["aa", "bbbbb", "bbbbb", "bb"]
+    assert wrap_text("aa " + "b" * 12, 5) == ["aa", "bbbbb", "bbbbb", "bb"]

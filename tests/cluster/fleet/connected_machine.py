@@ -82,10 +82,10 @@ class Machine:
         self.running.discard(worker)
         self.stopped.append(worker)
 
-    def alive(self, transport: Transport, worker: str) -> ProcessStatus:
+    def process_status(self, transport: Transport, worker: str) -> ProcessStatus:
         return ProcessStatus(running=worker in self.running)
 
-    def tail(self, transport: Transport, worker: str) -> str:
+    def read_log_end(self, transport: Transport, worker: str) -> str:
         return "Segmentation fault"
 
     # What happens.

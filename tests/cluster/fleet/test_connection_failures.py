@@ -9,9 +9,9 @@ import pytest
 
 from keima.base.worker_status import WorkerState
 from keima.cluster.fleet.machine_connection import SLOW_RETRY_SECONDS, SOON_SECONDS, expected_workers
-from keima.cluster.fleet.mirror import waiting_files
+from keima.cluster.fleet.mirror import find_waiting_files
 from keima.cluster.fleet.tracked_worker import Restart, Stop
-from keima.cluster.ssh.errors import NotYet, Refused
+from keima.cluster.ssh.errors import NotReadyYet, Refused
 from tests.cluster.fleet.connected_machine import GAMES, NAME, Machine
 from tests.cluster.local_fleet import worker_settings
 
@@ -64,7 +64,7 @@ def test_a_machine_that_will_come_is_tried_again_soon_however_long_it_takes(tmp_
     machine = Machine(tmp_path, distributed={"retry_seconds": 60.0})
 
     def comes_later(what: str, file: str) -> None:
-        raise NotYet(NAME, "its seat waits for a node")
+        raise NotReadyYet(NAME, "its seat waits for a node")
 
     machine.network.failing[NAME] = comes_later
     machine.step(after=1.0, steps=500)
@@ -103,7 +103,7 @@ def test_a_refused_machine_is_retried_once_a_minute_and_at_once_after_a_restart(
     machine.step(after=SLOW_RETRY_SECONDS)
     assert len(machine.network.connections) == 2
     machine.refusal = None
-    machine.connection.command(NAME, Restart())
+    machine.connection.queue_command(NAME, Restart())
     machine.step()
     assert machine.connection.snapshot.inspected
 
@@ -116,7 +116,7 @@ def test_a_process_that_keeps_ending_is_restarted_until_it_is_given_up_with_its_
     assert machine.started == [NAME] * 6
     assert machine.state() is WorkerState.ERROR
     assert "Segmentation fault" in machine.reason
-    machine.connection.command(NAME, Restart())
+    machine.connection.queue_command(NAME, Restart())
     machine.step()
     assert machine.started == [NAME] * 7
 
@@ -133,13 +133,13 @@ def test_the_death_of_a_process_from_an_earlier_session_is_reported_as_a_death(m
 
 def test_stop_and_restart_do_what_they_say(machine: Machine) -> None:
     machine.play()
-    machine.connection.command(NAME, Stop())
+    machine.connection.queue_command(NAME, Stop())
     machine.step(steps=3)
     assert (machine.running, machine.state()) == (set(), WorkerState.OFFLINE)
-    machine.connection.command(NAME, Restart())
+    machine.connection.queue_command(NAME, Restart())
     machine.step(steps=2)
     assert machine.running == {NAME}
-    machine.connection.command(NAME, Restart())
+    machine.connection.queue_command(NAME, Restart())
     machine.step(steps=2)
     assert (machine.running, len(machine.started)) == ({NAME}, 3)
 
@@ -225,7 +225,7 @@ def test_a_mirror_of_another_run_is_put_aside(tmp_path: Path) -> None:
     Machine(tmp_path, run_id="aaaa")
     (tmp_path / "workers" / NAME / "outbox" / GAMES.format(0)).write_bytes(b"games")
     Machine(tmp_path, run_id="bbbb")
-    assert waiting_files(tmp_path / "workers", "bbbb") == {NAME: set()}
+    assert find_waiting_files(tmp_path / "workers", "bbbb") == {NAME: set()}
     assert (tmp_path / "workers" / f"{NAME}.aaaa" / "outbox" / GAMES.format(0)).exists()
 
 

@@ -55,10 +55,10 @@ class StandIn:
     def stop(self, transport: Transport, worker: str, *, seconds: float = 10.0) -> None:
         self.running.discard(worker)
 
-    def alive(self, transport: Transport, worker: str) -> ProcessStatus:
+    def process_status(self, transport: Transport, worker: str) -> ProcessStatus:
         return ProcessStatus(running=worker in self.running, waits=self.waits)
 
-    def tail(self, transport: Transport, worker: str) -> str:
+    def read_log_end(self, transport: Transport, worker: str) -> str:
         return "nothing"
 
     @classmethod

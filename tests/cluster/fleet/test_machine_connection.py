@@ -10,7 +10,7 @@ import pytest
 from keima.base.files import FileTooLarge, read_limited, sha256_hex
 from keima.base.worker_status import WorkerState
 from keima.cluster.fleet import mirror
-from keima.cluster.fleet.mirror import waiting_files
+from keima.cluster.fleet.mirror import find_waiting_files
 from keima.cluster.fleet.remote_worker import ASKED_SECONDS
 from keima.cluster.machines.machine import WorkerSlot
 from keima.data.batch_file import MAX_BATCH_BYTES
@@ -86,7 +86,7 @@ def test_after_a_crash_of_the_main_node_everything_is_fetched_or_removed_again(m
     (machine.mirror().outbox / taken).unlink()  # in the ledger, and then the main node was killed
     new = machine.finish(20)
     machine.connection = machine.open_connection()
-    assert waiting_files(machine.root / "workers", "run") == {NAME: {fetched}}
+    assert find_waiting_files(machine.root / "workers", "run") == {NAME: {fetched}}
     machine.step()
     assert [file for _, file in machine.connection.arrived] == [taken, new]
     assert machine.started == [NAME]  # the worker runs, and is taken over
@@ -126,18 +126,18 @@ def test_the_bytes_sent_and_received_are_counted_over_several_connections(machin
     machine.step(steps=3)
     again = machine.connection.snapshot
     assert again.sent >= after.sent and again.received >= after.received
-    assert again.transferred == again.sent + again.received
+    assert again.bytes_transferred == again.sent + again.received
 
 
 def test_a_file_that_is_too_large_stays_where_it_is_and_a_placeholder_says_so(machine: Machine) -> None:
     machine.play()
     file = machine.finish(0)
     os.truncate(machine.folder().outbox / file, MAX_BATCH_BYTES + 5)
-    received = machine.connection.snapshot.transferred
+    received = machine.connection.snapshot.bytes_transferred
     machine.step()
     with pytest.raises(FileTooLarge):
         read_limited(machine.mirror().outbox / file, MAX_BATCH_BYTES)
-    assert machine.connection.snapshot.transferred - received < 10_000
+    assert machine.connection.snapshot.bytes_transferred - received < 10_000
     (machine.mirror().outbox / file).unlink()
     machine.assign()
     machine.step()
@@ -331,7 +331,7 @@ def test_player_models_arrive_before_their_match_orders_and_results_come_back(ma
         num_simulations=8,
     )
     wanted = machine.assignment().model_copy(update={"players": (own, opponent), "matches": (order,), "lease": "new"})
-    machine.connection.bring({own: b"model 1", opponent: b"guest"})
+    machine.connection.set_players({own: b"model 1", opponent: b"guest"})
     machine.connection.assign(NAME, wanted)
     machine.network.done.clear()
     machine.step()
@@ -367,7 +367,7 @@ def test_a_player_model_that_was_dropped_is_sent_again_when_needed(machine: Mach
     machine.play()
     opponent = Contestant(version=9, sha256=sha256_hex(b"guest"))
     without = machine.assignment()
-    machine.connection.bring({opponent: b"guest"})
+    machine.connection.set_players({opponent: b"guest"})
     for lease, players in (("first", (opponent,)), ("second", ()), ("third", (opponent,))):
         machine.connection.assign(NAME, without.model_copy(update={"players": players, "lease": lease}))
         machine.step()
@@ -377,7 +377,7 @@ def test_a_player_model_that_was_dropped_is_sent_again_when_needed(machine: Mach
     assert (machine.folder().inbox / opponent.file_name).read_bytes() == b"guest"
 
 
-# Looks.
+# Polls.
 
 SEATS = ("worker1-1", "worker1-2", "worker1-3", "worker1-4")
 
@@ -403,8 +403,8 @@ def test_one_look_a_step_serves_all_workers_of_a_machine(seats: Machine) -> None
     for name in SEATS:
         seats.beat(name, model_version=1)
     seats.step()
-    (looked,) = seats.network.looks
-    assert {*looked.split()} >= {f"workers/{name}" for name in SEATS}
+    (polled,) = seats.network.polls
+    assert {*polled.split()} >= {f"workers/{name}" for name in SEATS}
     assert [what for what, _ in done(seats)] == ["look"]
     files = {name: seats.finish(0, name) for name in SEATS}
     seats.step()

@@ -11,10 +11,10 @@ import pytest
 
 from keima.base.worker_status import WorkerState
 from keima.cluster.agent.client import AgentTransport
-from keima.cluster.agent.process import claim
+from keima.cluster.agent.process import claim_place
 from keima.cluster.fleet import ownership
-from keima.cluster.fleet.look import look_at_workers
-from keima.cluster.fleet.ownership import ASK_SECONDS, Claimant, owner_here
+from keima.cluster.fleet.ownership import ASK_SECONDS, Claimant, make_owner
+from keima.cluster.fleet.poll import poll_workers
 from keima.cluster.ssh.errors import Unreachable
 from keima.data.records import encode
 from keima.worker.worker_folder import batch_name
@@ -30,7 +30,7 @@ class Coach(Machine):
 
     def __init__(self, root: Path, run_id: str, *, beside: Machine | None = None, **facts: Any) -> None:
         root.mkdir(exist_ok=True)
-        owner = owner_here(run_id, lease_seconds=LEASE).model_copy(update=facts)
+        owner = make_owner(run_id, lease_seconds=LEASE).model_copy(update=facts)
         super().__init__(root, run_id=run_id, claimant=Claimant(owner=owner))
         if beside:
             self.network.root, self.running = beside.network.root, beside.running
@@ -50,7 +50,7 @@ class Coach(Machine):
 
     def gone(self) -> "Coach":
         """Return the same run's next session, after this one was killed."""
-        self.claimant = Claimant(owner=owner_here(self.run_id, lease_seconds=LEASE))
+        self.claimant = Claimant(owner=make_owner(self.run_id, lease_seconds=LEASE))
         self.connection = self.open_connection()
         return self
 
@@ -279,7 +279,7 @@ def test_the_worker_of_an_earlier_version_is_left_alone_as_long_as_its_lease_is_
     first, second = coaches()
     first.play()
     (first.folder().outbox / first.claimant.owner.file_name).unlink()  # such a Coach leaves no record
-    claim(first.folder().root, ["start_worker.py"])  # a process that runs: this one
+    claim_place(first.folder().root, ["start_worker.py"])  # a process that runs: this one
     second.want()
     second.step(steps=2)
     assert (second.started, second.stopped) == ([], [])
@@ -304,14 +304,14 @@ def test_a_look_at_a_folder_that_has_changed_hands_touches_nothing(
     mine, placed = second.finish(0), second.assignment()
     transport = AgentTransport(first.network.connect(first.connection.machine), python=sys.executable)
     changed = wanted.model_copy(update={"lease": "another"})
-    request = mirror.request(lambda: changed, unassigned=False)
+    request = mirror.make_poll_request(lambda: changed, unassigned=False)
     assert request.assignment and request.remove == (file,)
-    (look,) = look_at_workers(transport, [request], limit=2**20, python=sys.executable)
-    assert (look.mine, look.entries, look.files, look.heartbeat) == (False, (), {}, None)
-    with pytest.raises(ownership.Moved):
-        mirror.take(look, limit=2**20, machine=NAME, came=list[str]().append)
+    (result,) = poll_workers(transport, [request], limit=2**20, python=sys.executable)
+    assert (result.is_ours, result.entries, result.files, result.heartbeat) == (False, (), {}, None)
+    with pytest.raises(ownership.FolderMoved):
+        mirror.store_files(result, limit=2**20, machine=NAME, came=list[str]().append)
     assert second.assignment() == placed and second.in_outbox() == [mine]
-    assert mirror.request(lambda: changed, unassigned=False) == request  # it is not taken for done
+    assert mirror.make_poll_request(lambda: changed, unassigned=False) == request  # it is not taken for done
 
 
 def test_an_invalid_record_names_no_owner(coaches: Callable[..., tuple[Coach, Coach]]) -> None:
