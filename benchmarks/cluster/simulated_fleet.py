@@ -163,7 +163,7 @@ class NobodyStarts:
         self._seats = seats
 
     def prepare(
-        self, transport: Transport, log_event: Callable[[str], None], go_on: Callable[[], bool]
+        self, transport: Transport, log_event: Callable[[str], None], should_continue: Callable[[], bool]
     ) -> tuple[WorkerSlot, ...]:
         """Return the machine's workers."""
         return tuple(WorkerSlot(name) for name in worker_names(transport.worker, self._seats))

@@ -250,7 +250,7 @@ def test_a_worker_with_a_gpu_may_not_play_on_the_cpu_instead(
         def run(self) -> None:
             pass
 
-    for name in ("start_log", "use_device"):
+    for name in ("start_log", "restrict_to_device"):
         monkeypatch.setattr(worker, name, lambda given: None)
     monkeypatch.setattr(worker.signal, "signal", lambda number, handler: None)
     monkeypatch.setattr("keima.networks.inference.evaluator.use_threads", lambda count: None)

@@ -143,7 +143,7 @@ class ForkedWorkers:
         self._processes: dict[str, Process] = {}
 
     def prepare(
-        self, transport: Transport, report: Callable[[str], None], go_on: Callable[[], bool]
+        self, transport: Transport, report: Callable[[str], None], should_continue: Callable[[], bool]
     ) -> tuple[WorkerSlot, ...]:
         return (WorkerSlot(transport.worker),)
 

@@ -43,9 +43,9 @@ class AgentConnection:
 
     def __init__(self, stream: Stream, nonce: str, worker: str) -> None:
         self._stream, self._worker = stream, worker
-        self._mark = f"@@{nonce} ".encode()
-        self._head = len(self._mark) + 2 * DIGITS
-        self._came = bytearray()
+        self._frame_mark = f"@@{nonce} ".encode()
+        self._head = len(self._frame_mark) + 2 * DIGITS
+        self._buffer = bytearray()
         self._greeted = False
         self._waiting: set[int] = set()
         self._unwanted: set[int] = set()
@@ -61,18 +61,18 @@ class AgentConnection:
         deadline = time.monotonic() + seconds
         while (found := self._parse_greeting()) is None:
             left = deadline - time.monotonic()
-            if left <= 0 or len(self._came) > MOST_NOISE:
+            if left <= 0 or len(self._buffer) > MOST_NOISE:
                 raise Unreachable(
                     self._worker, f"its agent has not answered after {seconds:g} s{self.unexpected_output}"
                 )
-            self._came += self._stream.receive(left)
+            self._buffer += self._stream.receive(left)
         self._greeted = True
         return found
 
     @property
     def unexpected_output(self) -> str:
         """What came in place of an answer, for a message."""
-        said = printable_line(self._came[-SAID:].decode("utf-8", "replace"))
+        said = printable_line(self._buffer[-SAID:].decode("utf-8", "replace"))
         return f", but its shell said: {said}" if said else ""
 
     def send_request(self, number: int, command: str, request: Any) -> None:
@@ -82,7 +82,7 @@ class AgentConnection:
             StreamEnded, Unreachable: it did not arrive.
         """
         text = json.dumps([number, command, request]).encode()
-        self._stream.send(self._mark + f"{len(text):08x}{0:08x}".encode() + text)
+        self._stream.send(self._frame_mark + f"{len(text):08x}{0:08x}".encode() + text)
         self._waiting.add(number)
 
     def wait_for_reply(self, number: int, seconds: float) -> Reply | None:
@@ -101,7 +101,7 @@ class AgentConnection:
             left = deadline - time.monotonic()
             if chunk := self._stream.receive(max(0.0, left)):
                 self._receive_chunk(chunk)
-                if self._came and seconds:
+                if self._buffer and seconds:
                     deadline = min(max(deadline, time.monotonic() + PROGRESS_SECONDS), began + seconds + MOST_SECONDS)
             elif left <= 0:
                 return None
@@ -118,20 +118,20 @@ class AgentConnection:
 
     def _parse_greeting(self) -> dict[str, Any] | None:
         """Return the first frame, or the line that the launching shell prints in its place."""
-        start = self._came.find(self._mark)
+        start = self._buffer.find(self._frame_mark)
         if start < 0:
             return None
-        del self._came[:start]
-        if self._came[len(self._mark) : len(self._mark) + 1] == b"{":
-            line, ended, _ = bytes(self._came).partition(b"\n")
-            found = self._parse_json(line[len(self._mark) :]) if ended else None
+        del self._buffer[:start]
+        if self._buffer[len(self._frame_mark) : len(self._frame_mark) + 1] == b"{":
+            line, ended, _ = bytes(self._buffer).partition(b"\n")
+            found = self._parse_json(line[len(self._frame_mark) :]) if ended else None
         else:
             frame = self._next_frame()
             found = frame[0] if frame else None
         return self._checked_dict(found) if found is not None else None
 
     def _receive_chunk(self, chunk: bytes) -> None:
-        self._came += chunk
+        self._buffer += chunk
         while (frame := self._next_frame()) is not None:
             text, data = frame
             if not (isinstance(text, list) and len(text) == 2 and text[0] in self._waiting):
@@ -144,23 +144,23 @@ class AgentConnection:
 
     def _next_frame(self) -> tuple[Any, bytes] | None:
         """Return text and bytes of the next frame; None if it is not complete."""
-        if not self._came.startswith(self._mark[: len(self._came)]):
+        if not self._buffer.startswith(self._frame_mark[: len(self._buffer)]):
             raise self._protocol_error("no frame")
-        if len(self._came) < self._head:
+        if len(self._buffer) < self._head:
             return None
         try:
-            sizes = self._came[len(self._mark) : self._head]
+            sizes = self._buffer[len(self._frame_mark) : self._head]
             text, data = int(sizes[:DIGITS], 16), int(sizes[DIGITS:], 16)
         except ValueError:
             raise self._protocol_error("no frame") from None
         if not (0 <= text <= MOST_TEXT and 0 <= data <= MOST_DATA):
             raise self._protocol_error(f"a frame of {text + data:,} bytes")
         end = self._head + text + data
-        if len(self._came) < end:
+        if len(self._buffer) < end:
             return None
-        parsed = self._parse_json(bytes(self._came[self._head : self._head + text]))
-        content = bytes(self._came[self._head + text : end])
-        del self._came[:end]
+        parsed = self._parse_json(bytes(self._buffer[self._head : self._head + text]))
+        content = bytes(self._buffer[self._head + text : end])
+        del self._buffer[:end]
         return parsed, content
 
     def _parse_json(self, text: bytes) -> Any:

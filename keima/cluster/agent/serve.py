@@ -48,10 +48,10 @@ class AgentServer:
     """What has come in so far, and the commands that are being carried out."""
 
     def __init__(self, nonce: str, answer: Answer) -> None:
-        self._mark, self._answer = f"@@{nonce} ".encode(), answer
-        self._came = bytearray()
+        self._frame_mark, self._answer = f"@@{nonce} ".encode(), answer
+        self._buffer = bytearray()
         self._folder, self._opened = Path.cwd(), Path().stat()
-        self._said: dict[int, tuple[int, bytearray]] = {}  # pipe of a command's process -> its number, what it says
+        self._outputs: dict[int, tuple[int, bytearray]] = {}  # pipe of a command's process -> its number, what it says
         self._selector = selectors.DefaultSelector()
         self._selector.register(0, selectors.EVENT_READ)
         signal.alarm(IDLE_SECONDS)  # ends this process, even if it waits for a main node that reads nothing
@@ -69,22 +69,22 @@ class AgentServer:
     def send_frame(self, text: Any, data: bytes = b"") -> None:
         """Send a frame."""
         encoded = json.dumps(text).encode()
-        left = memoryview(self._mark + f"{len(encoded):08x}{len(data):08x}".encode() + encoded + data)
+        left = memoryview(self._frame_mark + f"{len(encoded):08x}{len(data):08x}".encode() + encoded + data)
         while left:
             left = left[os.write(1, left) :]
 
     def _handle_requests(self, chunk: bytes) -> bool:
         """Carry out the requests that are complete; return False for what is none."""
-        self._came += chunk
-        head = len(self._mark) + 2 * DIGITS
-        while len(self._came) >= head:
-            size = int(self._came[len(self._mark) : len(self._mark) + DIGITS], 16)
-            if not self._came.startswith(self._mark) or size > MOST_TEXT:
+        self._buffer += chunk
+        head = len(self._frame_mark) + 2 * DIGITS
+        while len(self._buffer) >= head:
+            size = int(self._buffer[len(self._frame_mark) : len(self._frame_mark) + DIGITS], 16)
+            if not self._buffer.startswith(self._frame_mark) or size > MOST_TEXT:
                 return False
-            if len(self._came) < head + size:
+            if len(self._buffer) < head + size:
                 break
-            number, command, request = json.loads(bytes(self._came[head : head + size]))
-            del self._came[: head + size]
+            number, command, request = json.loads(bytes(self._buffer[head : head + size]))
+            del self._buffer[: head + size]
             signal.alarm(IDLE_SECONDS)
             if not self._is_folder_in_place():
                 return False
@@ -123,18 +123,18 @@ class AgentServer:
             finally:
                 os._exit(0)
         os.close(theirs)
-        self._said[ours] = number, bytearray()
+        self._outputs[ours] = number, bytearray()
         self._selector.register(ours, selectors.EVENT_READ)
 
     def _read_pipe(self, pipe: int, chunk: bytes) -> None:
         """Take what a command's process says, and pass it on at its end."""
-        number, said = self._said[pipe]
+        number, said = self._outputs[pipe]
         said += chunk
         if chunk:
             return
         self._selector.unregister(pipe)
         os.close(pipe)
-        del self._said[pipe]
+        del self._outputs[pipe]
         os.wait()
         try:
             answer = json.loads(bytes(said))

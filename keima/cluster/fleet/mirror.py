@@ -149,14 +149,14 @@ class Mirror:
         """Return a request that changes nothing."""
         return PollRequest(place=worker_place(self.worker), coach=self.claim.owner.coach, seen=self._stamp)
 
-    def store_files(self, found: PollResult, *, limit: int, machine: str, came: Callable[[str], None]) -> int:
+    def store_files(self, found: PollResult, *, limit: int, machine: str, report_file: Callable[[str], None]) -> int:
         """Take what a poll has brought; return how many files of games came.
 
         Args:
             found: what the poll by the last ``make_poll_request`` has shown.
             limit: the bytes of files that it could bring.
             machine: the machine's name.
-            came: called with the name of each file of games.
+            report_file: called with the name of each file of games.
 
         Raises:
             FolderMoved: the folder is no longer ours.
@@ -174,7 +174,7 @@ class Mirror:
             self.claim.check_folder(found.is_ours, (entry.name for entry in found.entries), machine=machine)
         if found.change_error:
             raise RemoteFailure(machine, found.change_error, disk_remedy(found.change_error))
-        return self._store_files(found, limit, machine, came)
+        return self._store_files(found, limit, machine, report_file)
 
     def read_heartbeat(self, found: PollResult, *, machine: str) -> Heartbeat | None:
         """Return the worker's heartbeat, if it has changed and is of this run.
@@ -198,7 +198,7 @@ class Mirror:
             raise RemoteFailure(machine, f"its heartbeat cannot be understood: {self._unreadable}")
         return heartbeat if heartbeat and heartbeat.run_id == self.run_id else None
 
-    def _store_files(self, found: PollResult, limit: int, machine: str, came: Callable[[str], None]) -> int:
+    def _store_files(self, found: PollResult, limit: int, machine: str, report_file: Callable[[str], None]) -> int:
         self.more = False
         sizes = {entry.name: entry.size for entry in found.entries}
         self._strangers &= sizes.keys()
@@ -210,7 +210,7 @@ class Mirror:
         count = 0
         for name in [name for name in missing if name in found.files]:
             self._store(name, found.files[name], machine, MAX_BATCH_BYTES)
-            count += self._count_games(name, came)
+            count += self._count_games(name, report_file)
         ordered = {order.file_name for order in self.sent.matches} if self.sent else set()
         for name in sorted((ordered - self._results) & sizes.keys() & found.files.keys()):
             self._store(name, found.files[name], machine, MAX_RESULT_BYTES)
@@ -222,18 +222,18 @@ class Mirror:
         self.more = not {*missing} <= {*self._large}
         return count
 
-    def _count_games(self, name: str, came: Callable[[str], None]) -> int:
+    def _count_games(self, name: str, report_file: Callable[[str], None]) -> int:
         if name in self._strangers:
             return 0
         self._fetched.add(name)
-        came(name)
+        report_file(name)
         return 1
 
     def fetch_large(
         self,
         transport: Transport,
         *,
-        came: Callable[[str], None],
+        report_file: Callable[[str], None],
         seconds: float = FETCH_SECONDS,
         clock: Callable[[], float] = time.monotonic,
     ) -> int:
@@ -241,7 +241,7 @@ class Mirror:
 
         Args:
             transport: to the machine.
-            came: called with the name of each file of games.
+            report_file: called with the name of each file of games.
             seconds: the time limit; at least one file is fetched.
             clock: a monotonic clock in seconds.
 
@@ -254,7 +254,7 @@ class Mirror:
             is_result = not name.endswith(GAMES)
             if self._fetch_one(transport, name, MAX_RESULT_BYTES if is_result else MAX_BATCH_BYTES):
                 self._results |= {name} if is_result else set()
-                count += 0 if is_result else self._count_games(name, came)
+                count += 0 if is_result else self._count_games(name, report_file)
             self.waiting -= 0 if is_result else 1
             if self._large and clock() >= until:
                 self.more = True

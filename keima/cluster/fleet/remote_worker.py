@@ -218,7 +218,7 @@ class RemoteWorker:
         if not self.mirror.claim.is_lost:
             self.process_heartbeat(found, machine=machine)
         try:
-            count = self.mirror.store_files(found, limit=limit, machine=machine, came=self._note_arrival)
+            count = self.mirror.store_files(found, limit=limit, machine=machine, report_file=self._note_arrival)
         except FolderMoved:
             if self.moved:
                 raise
@@ -252,7 +252,7 @@ class RemoteWorker:
         Raises:
             ClusterError: one could not be fetched; the next step tries again.
         """
-        if self.mirror.fetch_large(transport, came=self._note_arrival, clock=self._clock):
+        if self.mirror.fetch_large(transport, report_file=self._note_arrival, clock=self._clock):
             self.tracked = replace(self.tracked, last_batch=self._clock())
 
     def _process_new_heartbeat(self, heartbeat: Heartbeat) -> None:

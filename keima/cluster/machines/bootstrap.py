@@ -1,5 +1,5 @@
 """Turns a bare machine into a worker: our code under the name of its hash, an environment with the packages, and a
-rehearsal.
+test game.
 
 Every step first checks whether it has been done. Long steps run on the machine by themselves: after an interruption,
 the next bootstrap continues, and may find the long step finished.
@@ -37,7 +37,7 @@ from keima.config.sections.workers import PipSettings, WorkerSettings
 from keima.paths import SOURCE
 
 JOBS = ".remote/jobs"  # the places of the long steps
-TEST_GAME = f"{JOBS}/rehearsal"
+TEST_GAME_PLACE = f"{JOBS}/rehearsal"
 REHEARSAL_GAME = "tic_tac_toe"
 MAKE_ENVIRONMENT = "keima/cluster/agent/make_environment.sh"  # in a release
 JOB_LOG = "logs/bootstrap.log"
@@ -76,7 +76,7 @@ def bootstrap_machine(
         report: called with each line.
         required: the code and packages that it must have.
         pip: where it gets the packages.
-        game: the game of the rehearsal.
+        game: the game that the test plays.
         root: the folder of the package that is sent.
         sleep: waits for a number of seconds.
 
@@ -253,7 +253,7 @@ def play_test_game(
     """
     folder, slot = found.folder_of(required.code_hash), worker_slots(found, machine)[0]
     assert found.python is not None
-    place = f"{TEST_GAME}-{required.code_hash}-{game}"
+    place = f"{TEST_GAME_PLACE}-{required.code_hash}-{game}"
     if read_job_status(transport, place, machine).code == 0:
         return
     yield from send_compiled_code(transport, machine, found)

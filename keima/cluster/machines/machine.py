@@ -173,7 +173,7 @@ def own_python(machine: WorkerSettings) -> str | None:
 
 
 def probe_machine(transport: Transport, machine: WorkerSettings, required: WorkerRequirements) -> Probe:
-    """Probe a machine, for ``check.findings``.
+    """Probe a machine, for ``check.run_checks``.
 
     Raises:
         Refused: there is no Python, or it does not work.
@@ -207,7 +207,7 @@ def start_worker(
     A worker of another Coach than ``coach`` is not started.
 
     Raises:
-        Refused: the machine has no Python or not our code; ``check.findings`` says more.
+        Refused: the machine has no Python or not our code; ``check.run_checks`` says more.
         ClusterError: see ``call_remote``.
     """
     folder = probe.folder_of(required.code_hash)

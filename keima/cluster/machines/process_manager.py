@@ -36,13 +36,15 @@ class ProcessStatus:
 class ProcessManager(Protocol):
     """The workers of one machine. Every method raises ClusterError if it fails."""
 
-    def prepare(self, transport: Transport, report: Report, go_on: Callable[[], bool]) -> tuple[WorkerSlot, ...]:
+    def prepare(
+        self, transport: Transport, report: Report, should_continue: Callable[[], bool]
+    ) -> tuple[WorkerSlot, ...]:
         """Prepare the machine to play; return its slots.
 
         Args:
             transport: to the machine.
             report: called with each line about the progress.
-            go_on: returns whether to continue; long work ends early if not.
+            should_continue: returns whether to continue; long work ends early if not.
         """
 
     def start(self, transport: Transport, slot: WorkerSlot) -> None:
@@ -84,16 +86,23 @@ class RemoteProcessManager:
         self._coach = coach
         self._probe: Probe | None = None
 
-    def prepare(self, transport: Transport, report: Report, go_on: Callable[[], bool]) -> tuple[WorkerSlot, ...]:
+    def prepare(
+        self, transport: Transport, report: Report, should_continue: Callable[[], bool]
+    ) -> tuple[WorkerSlot, ...]:
         """See ``ProcessManager``."""
         report("checking the machine")
         install_remote_program(transport)
         found, wrong = self._probe_and_check(transport)
-        if wrong and self._bootstrap and go_on() and {finding.what for finding in wrong} <= FIXED_BY_BOOTSTRAP:
+        if (
+            wrong
+            and self._bootstrap
+            and should_continue()
+            and {finding.what for finding in wrong} <= FIXED_BY_BOOTSTRAP
+        ):
             for line in bootstrap_steps(
                 transport, self._machine, required=self._required, pip=self._pip, root=self._root
             ):
-                if not go_on():
+                if not should_continue():
                     break
                 report(f"being set up: {line}") if line else time.sleep(1.0)
             found, wrong = self._probe_and_check(transport)

@@ -42,7 +42,9 @@ class RayProcessManager(RemoteProcessManager):
         super().__init__(machine, required=required, coach=coach)
         self._slot, self._gpu = slot, gpu
 
-    def prepare(self, transport: Transport, report: Report, go_on: Callable[[], bool]) -> tuple[WorkerSlot, ...]:
+    def prepare(
+        self, transport: Transport, report: Report, should_continue: Callable[[], bool]
+    ) -> tuple[WorkerSlot, ...]:
         """See ``ProcessManager``; code that is missing is sent, and so is what is compiled here."""
         place, plays = self._slot()
         check_versions(transport.worker, place, ray=ray.__version__)
@@ -52,7 +54,7 @@ class RayProcessManager(RemoteProcessManager):
         report("checking the node")
         install_remote_program(transport)
         found, wrong = self._probe_and_check(transport)
-        if {finding.what for finding in wrong} == {"code"} and go_on():
+        if {finding.what for finding in wrong} == {"code"} and should_continue():
             report("our code is being sent")
             send_code(transport, self._machine, self._required, SOURCE)
             found, wrong = self._probe_and_check(transport)

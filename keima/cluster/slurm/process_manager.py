@@ -30,7 +30,9 @@ class SlurmProcessManager:
     ) -> None:
         self._names, self._queue, self._prepare, self._python = names, queue, prepare, python
 
-    def prepare(self, transport: Transport, report: Report, go_on: Callable[[], bool]) -> tuple[WorkerSlot, ...]:
+    def prepare(
+        self, transport: Transport, report: Report, should_continue: Callable[[], bool]
+    ) -> tuple[WorkerSlot, ...]:
         """See ``ProcessManager``."""
         report("checking the folder that the nodes share")
         self._prepare(transport)

@@ -67,7 +67,7 @@ class Machine:
     # The process manager.
 
     def prepare(
-        self, transport: Transport, log_event: Callable[[str], None], go_on: Callable[[], bool]
+        self, transport: Transport, log_event: Callable[[str], None], should_continue: Callable[[], bool]
     ) -> tuple[WorkerSlot, ...]:
         log_event("checking the machine")
         if self.refusal:

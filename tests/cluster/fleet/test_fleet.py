@@ -44,7 +44,7 @@ class StandIn:
         self.running: set[str] = set()
 
     def prepare(
-        self, transport: Transport, log_event: Callable[[str], None], go_on: Callable[[], bool]
+        self, transport: Transport, log_event: Callable[[str], None], should_continue: Callable[[], bool]
     ) -> tuple[WorkerSlot, ...]:
         self.waited_for.wait(PATIENCE)
         return (WorkerSlot(transport.worker),)

@@ -103,4 +103,4 @@ def test_a_full_disk_there_is_an_error_with_the_remedy(folder: Folder) -> None:
         unreadable_files=(),
     )
     with pytest.raises(RemoteFailure, match="free space on its disk"):
-        folder.mirror.store_files(full, limit=0, machine=NAME, came=list[str]().append)
+        folder.mirror.store_files(full, limit=0, machine=NAME, report_file=list[str]().append)

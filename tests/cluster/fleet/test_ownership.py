@@ -309,7 +309,7 @@ def test_a_look_at_a_folder_that_has_changed_hands_touches_nothing(
     (result,) = poll_workers(transport, [request], limit=2**20, python=sys.executable)
     assert (result.is_ours, result.entries, result.files, result.heartbeat) == (False, (), {}, None)
     with pytest.raises(ownership.FolderMoved):
-        mirror.store_files(result, limit=2**20, machine=NAME, came=list[str]().append)
+        mirror.store_files(result, limit=2**20, machine=NAME, report_file=list[str]().append)
     assert second.assignment() == placed and second.in_outbox() == [mine]
     assert mirror.make_poll_request(lambda: changed, unassigned=False) == request  # it is not taken for done
 

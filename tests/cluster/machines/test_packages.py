@@ -265,7 +265,7 @@ def test_compiled_code_goes_only_to_machines_with_the_same_processor_and_python(
     found = probe_machine(LocalTransport(root), own, worker_requirements())
     assert compile_cache.can_use_cache(found)
     assert not compile_cache.can_use_cache(found, version=(3, 1))
-    monkeypatch.setattr("keima.cluster.machines.compile_cache.processor", lambda: "another")
+    monkeypatch.setattr("keima.cluster.machines.compile_cache.processor_name", lambda: "another")
     assert not compile_cache.can_use_cache(found)
 
 
