@@ -78,7 +78,7 @@ class SimulatedTransport:
         self.received += len(data)
         return data
 
-    def names(self, folder: str) -> list[Entry]:
+    def list_files(self, folder: str) -> list[Entry]:
         """See ``Transport``: nothing is needed there."""
         return []
 

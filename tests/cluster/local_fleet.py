@@ -92,9 +92,9 @@ class Cable(LocalTransport):
         self._network.check(self.worker, "get", name)
         return super().get(name, limit)
 
-    def names(self, folder: str) -> list[Entry]:
+    def list_files(self, folder: str) -> list[Entry]:
         self._network.check(self.worker, "names", folder)
-        return super().names(folder)
+        return super().list_files(folder)
 
     def remove(self, name: str) -> None:
         self._network.check(self.worker, "remove", name)

@@ -345,9 +345,9 @@ class AgentTransport:
         """See ``Transport``."""
         return self._inner.get(name, limit)
 
-    def names(self, folder: str) -> list[Entry]:
+    def list_files(self, folder: str) -> list[Entry]:
         """See ``Transport``."""
-        return self._inner.names(folder)
+        return self._inner.list_files(folder)
 
     def remove(self, name: str) -> None:
         """See ``Transport``."""

@@ -32,7 +32,7 @@ def install_remote_program(transport: Transport) -> str:
     """Put our program on the machine unless it is there; return its name."""
     program, name = remote_program()
     folder, _, file = name.rpartition("/")
-    if file not in {entry.name for entry in transport.names(folder)}:
+    if file not in {entry.name for entry in transport.list_files(folder)}:
         transport.put(program, name)
     return name
 

@@ -233,7 +233,7 @@ def wheels_folder(required: WorkerRequirements) -> str:
 
 def send_wheels(transport: Transport, sent: list[Wheel], shelf: str) -> Iterator[str]:
     """Send the wheels that are missing there; a large one continues where it was interrupted."""
-    there = {entry.name: entry.size for entry in transport.names(shelf)}
+    there = {entry.name: entry.size for entry in transport.list_files(shelf)}
     new = [wheel for wheel in sent if there.get(wheel.path.name) != wheel.size]
     if new:
         yield f"sends {len(new)} packages, {sum(wheel.size for wheel in new) / 1e6:.0f} MB"

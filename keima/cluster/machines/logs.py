@@ -47,7 +47,7 @@ def copy_logs(transport: Transport, worker: str, folder: Path, *, most: int, pro
     unfinished.mkdir(parents=True)
     wanted = _log_filter(processes)
     sizes, cut = list[int](), list[str]()
-    for entry in transport.names(FOLDER):
+    for entry in transport.list_files(FOLDER):
         if wanted(entry.name):
             data, whole = _read_log_end(transport, f"{FOLDER}/{entry.name}", most)
             (unfinished / entry.name).write_bytes(data)

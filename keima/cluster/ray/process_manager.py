@@ -77,7 +77,7 @@ class RayProcessManager(RemoteProcessManager):
     def _send_compiled_code(self, transport: Transport, found: Probe, report: Report) -> None:
         """Send what is compiled here to a node that has not had it, once for each version of the code."""
         mark = f"compiled-{self._required.code_hash}"
-        if mark in {entry.name for entry in transport.names(".remote")}:
+        if mark in {entry.name for entry in transport.list_files(".remote")}:
             return
         with suppress(RemoteFailure):  # another slot of the node may be doing the same; without it, the node compiles
             for line in send_compiled_code(transport, self._machine, found):

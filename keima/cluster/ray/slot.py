@@ -162,7 +162,7 @@ class RaySlot:
 
     def names(self, folder: str) -> list[tuple[str, int]]:
         """Return names and sizes of the files of a folder."""
-        return [(entry.name, entry.size) for entry in self._files.names(folder)]
+        return [(entry.name, entry.size) for entry in self._files.list_files(folder)]
 
     def remove(self, name: str) -> None:
         """Delete a file."""

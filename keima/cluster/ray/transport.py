@@ -82,7 +82,7 @@ class RayTransport:
         self.received += len(data)
         return data
 
-    def names(self, folder: str) -> list[Entry]:
+    def list_files(self, folder: str) -> list[Entry]:
         """See ``Transport``."""
         return [Entry(name, size) for name, size in self._call_slot("names", check_name(folder))]
 

@@ -53,7 +53,7 @@ class SlurmProcessManager:
 
     def _has_recorded_process(self, transport: Transport, worker: str) -> bool:
         """Return whether a process is recorded in the worker's folder; it removes its record when it ends."""
-        return any(entry.name == "process.json" for entry in transport.names(worker_place(worker)))
+        return any(entry.name == "process.json" for entry in transport.list_files(worker_place(worker)))
 
     def process_status(self, transport: Transport, worker: str) -> ProcessStatus:
         """See ``ProcessManager``."""
@@ -65,7 +65,7 @@ class SlurmProcessManager:
         return said or self._job_output(transport, slot_number(worker))
 
     def _job_output(self, transport: Transport, slot: int) -> str:
-        names = [entry.name for entry in transport.names("logs") if entry.name.endswith(f"_{slot}.out")]
+        names = [entry.name for entry in transport.list_files("logs") if entry.name.endswith(f"_{slot}.out")]
         try:
             text = transport.get(f"logs/{max(names, key=_array_of_output)}", MAX_OUTPUT) if names else b""
         except (FileNotFoundError, FileTooLarge):

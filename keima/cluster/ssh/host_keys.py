@@ -51,7 +51,7 @@ class KnownHost:
     file: Path  # where new keys go
 
     @property
-    def kinds(self) -> list[str]:
+    def key_kinds(self) -> list[str]:
         """The known kinds of its keys: the ones to ask it for."""
         return [line.key.kind for line in (*self.lines, *self.without_port) if not line.marker]
 

@@ -188,7 +188,7 @@ class SshTransport:
                 raise OSError("it has changed while it was read")
             return data
 
-    def names(self, folder: str) -> list[Entry]:
+    def list_files(self, folder: str) -> list[Entry]:
         """See ``Transport``."""
         path = f"{self._root}/{check_name(folder)}"
         with self._translate_errors(f"listing {path}"):

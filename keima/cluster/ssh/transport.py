@@ -124,7 +124,7 @@ class Transport(Protocol):
         """
         ...
 
-    def names(self, folder: str) -> list[Entry]:
+    def list_files(self, folder: str) -> list[Entry]:
         """Return the complete files of a folder, sorted by name, without unfinished ones; none if there is no such
         folder.
         """
@@ -188,7 +188,7 @@ class LocalTransport:
         self.received += len(data)
         return data
 
-    def names(self, folder: str) -> list[Entry]:
+    def list_files(self, folder: str) -> list[Entry]:
         """See ``Transport``."""
         path = self._root / check_name(folder)
         entries = []

@@ -241,7 +241,7 @@ def _open_socket(hop: Hop, seconds: float) -> socket.socket:
 def _check_host(worker: str, hop: Hop, chain: Sequence[Connection], *, accept_new: bool) -> None:
     """Negotiate keys with the last of the chain, and check its host key."""
     known = host_keys.known_host_keys(hop.host, hop.port, hop.known_hosts, alias=hop.alias)
-    kinds = {*known.kinds, *(("rsa-sha2-512", "rsa-sha2-256") if "ssh-rsa" in known.kinds else ())}
+    kinds = {*known.key_kinds, *(("rsa-sha2-512", "rsa-sha2-256") if "ssh-rsa" in known.key_kinds else ())}
     options = chain[-1].get_security_options()
     options.key_types = sorted(options.key_types, key=lambda kind: kind not in kinds)
     chain[-1].start_client(timeout=chain[-1].seconds)

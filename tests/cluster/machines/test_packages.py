@@ -97,7 +97,7 @@ def test_a_machine_without_an_interpreter_of_ours_is_set_up_when_it_is_connected
     found = probe_machine(transport, bare, worker_requirements(root=project)).python
     assert found and found.path == f"{bare.directory}/{worker_requirements(root=project).environment_folder}/bin/python"
     assert found.packages == {name: metadata.version(name) for name in PURE}
-    assert transport.names(wheels_folder(worker_requirements(root=project))) == []
+    assert transport.list_files(wheels_folder(worker_requirements(root=project))) == []
     transport.close()
 
 

@@ -35,5 +35,5 @@ def test_the_end_of_a_seat_is_unreachable_at_once(slots: Seats, tmp_path: Path) 
     slots.kill()
     with pytest.raises(Unreachable, match="worker1: its seat has ended"):
         for _ in range(100):
-            transport.names("a")
+            transport.list_files("a")
     assert slots.ended

@@ -59,7 +59,7 @@ def there(server: Sshd, nasty: str) -> Iterator[Transport]:
 def test_the_name_of_a_folder_is_only_a_name(server: Sshd, there: Transport, nasty: str) -> None:
     there.put(b"1", "a/b.json")
     assert there.get("a/b.json", 10) == b"1"
-    assert [entry.name for entry in there.names("a")] == ["b.json"]
+    assert [entry.name for entry in there.list_files("a")] == ["b.json"]
     assert there.run(["pwd"]).stdout.decode().rstrip("\n") == str(server.folder / nasty)
     assert there.run(["printf", "%s", nasty]).stdout.decode() == nasty
     there.remove("a/b.json")

@@ -65,7 +65,7 @@ CALLS: dict[str, Callable[[SshTransport], object]] = {
     "put": lambda transport: transport.put(b"1", "new"),
     "put much": lambda transport: transport.put(bytes(8 * 2**20), "new"),
     "get": lambda transport: transport.get("old", LIMIT),
-    "names": lambda transport: transport.names("folder"),
+    "names": lambda transport: transport.list_files("folder"),
     "remove": lambda transport: transport.remove("old"),
     "run": lambda transport: transport.run(["true"], seconds=1.0),
 }
@@ -82,7 +82,7 @@ def test_every_call_notices_a_lost_machine(server: Sshd, how: signal.Signals, ca
         with pytest.raises(Unreachable, match="worker1: "):
             CALLS[call](transport)
         with pytest.raises(Unreachable, match="closed"):
-            transport.names("folder")
+            transport.list_files("folder")
     finally:
         transport.close()
 
@@ -180,7 +180,7 @@ def test_a_folder_without_write_permission_is_reported(tmp_path: Path, user: Pat
         for size in (1, 3 * 2**20):
             with pytest.raises(RemoteFailure, match=r"Permission denied.*`directory`"):
                 transport.put(bytes(size), "a")
-        assert transport.names("folder") == []
+        assert transport.list_files("folder") == []
         transport.close()
 
 
@@ -381,7 +381,7 @@ def test_every_error_is_one_of_ours(server: Sshd) -> None:
     transport.put(b"", "a/b")
     (server.folder / "keima/a").joinpath(os.fsdecode(b"\xff\xfe")).touch()  # a name that cannot be decoded
     calls: list[Callable[[], object]] = [
-        lambda: transport.names("a"),
+        lambda: transport.list_files("a"),
         lambda: transport.put(b"", "a/" + "x" * 300),
         lambda: transport.put(b"", "a"),
         lambda: transport.run(["x" * 200_000]),
