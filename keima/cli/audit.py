@@ -56,7 +56,7 @@ def check_inputs(args: argparse.Namespace) -> None:
     """Check that there is a run.
 
     Raises:
-        NoSuchRun, LedgerMismatch: the folder is no run of this program.
+        NoSuchRun, LedgerMismatch: the folder is not a run of this program.
     """
     with suppress(LedgerDamaged):  # the audit reports it
         read_ledger(args.folder).close()
@@ -124,7 +124,7 @@ def audit(folder: Path, *, quick: bool = False) -> Audit:
     """Audit the run in ``folder``; ``quick`` does not replay the games.
 
     Raises:
-        NoSuchRun, LedgerMismatch: the folder is no run of this program.
+        NoSuchRun, LedgerMismatch: the folder is not a run of this program.
     """
     checkpoint = checkpoint_to_resume(folder)  # before the ledger, which is then at least as new
     try:

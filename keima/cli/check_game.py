@@ -39,7 +39,7 @@ def parse_options(text: str) -> dict[str, Any]:
     """The type of --options.
 
     Raises:
-        ArgumentTypeError: it is no JSON object.
+        ArgumentTypeError: it is not a JSON object.
     """
     try:
         options = json.loads(text)

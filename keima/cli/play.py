@@ -149,7 +149,7 @@ class Opponent:
         return int(found.actions[0]), float(found.values[0])
 
     def make_move(self, table: Table) -> str:
-        """Let it move or resign; returns the lines to print."""
+        """Let the network move or resign; return the lines to print."""
         game, player = table.game, table.game.current_player(table.state)
         action, value = self.find_move(table)
         if game.num_players == 2 and self._resignation.wanted(value):
@@ -266,14 +266,14 @@ def watch_game(table: Table, opponent: Opponent, console: Console) -> None:
 
 
 def expectation_text(game: Game, value: float) -> str:
-    """The network's expectation, in words."""
+    """The result that the network expects, as text."""
     if game.num_players == 1:
         return f"and expects {value:,.0f} points more"
     return f"and expects you to win {(1 + value) / 2:.0%}" if game.num_players == 2 else f"and expects {value:+.2f}"
 
 
 def handle_line(table: Table, opponent: Opponent, command: str) -> Iterator[str]:
-    """Execute a typed line; yields the lines to print."""
+    """Execute a typed line; yield the lines to print."""
     game = table.game
     match command.lower():
         case "help" | "?":

@@ -248,7 +248,7 @@ def read_results(path: Path) -> tuple[list[Round], list[StatsRow]]:
     """The rounds of a PPO run, or the iterations of any other; one of both is empty.
 
     Raises:
-        ValueError: both are, or it is no statistics file.
+        ValueError: both are, or it is not a statistics file.
         OSError: it is missing or may not be read.
     """
     rounds = read_rounds(path)

@@ -332,7 +332,7 @@ class SSHConnector:
         ]
 
     def members(self, name: str) -> list[str]:
-        """Return the names of the machines of a group; or the name itself, if it is no group's."""
+        """Return the names of the machines of a group; or the name itself, if it is not a group's."""
         try:
             machines = self._distributed_settings().workers
         except NotDone:
@@ -451,7 +451,9 @@ class SSHConnector:
     def _run_on_each(
         self, names: Sequence[str], act: Callable[[ChosenMachine], Steps], at_once: int
     ) -> Iterator[Progress | Outcome]:
-        """Do something on several machines at once, and yield what is said as it is said; each ends with an Outcome."""
+        """Run ``act`` on several machines at once and yield its messages as they come; each machine ends with an
+        Outcome.
+        """
 
         def attempt(chosen: ChosenMachine) -> Iterator[Progress | Outcome]:
             name, steps = chosen.machine.name, act(chosen)
@@ -498,7 +500,7 @@ class SSHConnector:
             return worker_requirements(worker_class, game=game, root=self._root, config=self.config)
 
     def _connect_function(self) -> Connect:
-        """Return what opens a transport to a machine as the settings have it, and raises ClusterError."""
+        """Return a function that connects to a machine by the settings; it raises ClusterError."""
         settings = self._distributed_settings()
         return self._connect or partial(
             ssh.connect, host_key_policy=settings.host_key_policy, login_seconds=settings.login_seconds

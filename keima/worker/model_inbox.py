@@ -32,7 +32,7 @@ class ModelInbox:
 
         Raises:
             WholeModelNeeded: there is neither, or none with this SHA-256.
-            CorruptModel: the file has this SHA-256, but is no valid model.
+            CorruptModel: the file has this SHA-256, but is not a valid model.
         """
         content = self._read_whole_model(version, sha256)
         model = model_in(content)

@@ -452,7 +452,7 @@ def carry_out(request):
 desk = RequestInbox(Path(sys.argv[1]), run=Path("run"), config=Path(sys.argv[2]))
 print("open", flush=True)
 while True:
-    desk.serve(carry_out)
+    desk.answer_requests(carry_out)
     time.sleep(0.01)
 """
 

@@ -1,4 +1,4 @@
-"""Programs that give way to others on their machine, so that they do not slow a training run.
+"""Programs that run at low priority, so that they do not slow a training run on the same machine.
 
 Linux shares the processor between sessions first, where autogroups are on, as on most desktops and servers (sched(7)):
 a process with the lowest priority in a terminal of its own still gets as much as a whole training run in another one. A
@@ -24,7 +24,7 @@ PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def run_at_low_priority(level: int = LOWEST_PRIORITY) -> None:
-    """Go on with a lower priority, if need be in a child of this process. Call it before there are threads.
+    """Continue at a lower priority, if necessary in a child of this process. Call it before there are threads.
 
     Args:
         level: from 1 to 19, the lowest. Against one other process that wants a core, 5 gets a quarter of it, 10 a

@@ -48,7 +48,8 @@ def open_pipe() -> tuple[Connection, Connection]:
 
 
 def shield_fork_server() -> None:
-    """Begin the server, in the module that it imports: it outlives what ends its processes, and ends with its parent.
+    """Prepare the server, in the module that it imports: it survives what ends its processes, and exits with its
+    parent.
 
     A closed terminal and the end of a system service signal every process at once. The server must outlive its
     processes, whose exit codes it hands on.

@@ -52,7 +52,7 @@ class AgentConnection:
         self._replies: dict[int, Reply] = {}
 
     def read_greeting(self, seconds: float) -> dict[str, Any]:
-        """Return what it says first, after whatever a shell prints: its ``program``, or why it did not begin.
+        """Return its first message, after anything that a shell prints: its ``program``, or why it did not begin.
 
         Raises:
             StreamEnded: it ended without a word.
@@ -71,7 +71,7 @@ class AgentConnection:
 
     @property
     def unexpected_output(self) -> str:
-        """What came in place of an answer, for a message."""
+        """The output that came instead of an answer, for an error message."""
         said = printable_line(self._buffer[-SAID:].decode("utf-8", "replace"))
         return f", but its shell said: {said}" if said else ""
 
@@ -113,7 +113,7 @@ class AgentConnection:
             self._unwanted |= self._waiting & {number}
 
     def close(self) -> None:
-        """Let it end."""
+        """Close its input: it then exits."""
         self._stream.close()
 
     def _parse_greeting(self) -> dict[str, Any] | None:

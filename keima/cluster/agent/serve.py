@@ -45,19 +45,21 @@ def serve_requests(nonce: str, answer: Answer) -> int:
 
 
 class AgentServer:
-    """What has come in so far, and the commands that are being carried out."""
+    """The input that is not processed yet, and the commands in progress."""
 
     def __init__(self, nonce: str, answer: Answer) -> None:
         self._frame_mark, self._answer = f"@@{nonce} ".encode(), answer
         self._buffer = bytearray()
         self._folder, self._opened = Path.cwd(), Path().stat()
-        self._outputs: dict[int, tuple[int, bytearray]] = {}  # pipe of a command's process -> its number, what it says
+        self._outputs: dict[
+            int, tuple[int, bytearray]
+        ] = {}  # pipe of a command's process -> its number, its output so far
         self._selector = selectors.DefaultSelector()
         self._selector.register(0, selectors.EVENT_READ)
         signal.alarm(IDLE_SECONDS)  # ends this process, even if it waits for a main node that reads nothing
 
     def step(self) -> bool:
-        """Wait for something to do, and do it; return whether to go on."""
+        """Wait for input and process it; return whether to continue."""
         for key, _ in self._selector.select():
             chunk = os.read(key.fd, CHUNK)
             if key.fd != 0:
@@ -74,7 +76,7 @@ class AgentServer:
             left = left[os.write(1, left) :]
 
     def _handle_requests(self, chunk: bytes) -> bool:
-        """Carry out the requests that are complete; return False for what is none."""
+        """Carry out the requests that are complete; return False if the input is not a frame."""
         self._buffer += chunk
         head = len(self._frame_mark) + 2 * DIGITS
         while len(self._buffer) >= head:
@@ -127,7 +129,7 @@ class AgentServer:
         self._selector.register(ours, selectors.EVENT_READ)
 
     def _read_pipe(self, pipe: int, chunk: bytes) -> None:
-        """Take what a command's process says, and pass it on at its end."""
+        """Collect the output of a command's process, and send the answer when the process has ended."""
         number, said = self._outputs[pipe]
         said += chunk
         if chunk:

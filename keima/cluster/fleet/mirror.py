@@ -150,7 +150,7 @@ class Mirror:
         return PollRequest(place=worker_place(self.worker), coach=self.claim.owner.coach, seen=self._stamp)
 
     def store_files(self, found: PollResult, *, limit: int, machine: str, report_file: Callable[[str], None]) -> int:
-        """Take what a poll has brought; return how many files of games came.
+        """Store the files that a poll has brought; return how many files of games came.
 
         Args:
             found: what the poll by the last ``make_poll_request`` has shown.

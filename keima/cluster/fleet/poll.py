@@ -55,7 +55,7 @@ class _PollAnswer(RemoteAnswer):
 
 @dataclass(frozen=True, kw_only=True)
 class PollResult:
-    """What a poll has shown of one worker."""
+    """The result of a poll for one worker."""
 
     error: str  # why there is nothing else; empty: there is
     is_ours: bool  # the folder has the right owner; otherwise there is nothing else
@@ -72,7 +72,7 @@ class PollResult:
 def poll_workers(
     transport: AgentTransport, requests: Sequence[PollRequest], *, limit: int, python: str
 ) -> list[PollResult]:
-    """Poll workers; return what was seen, in the same order.
+    """Poll workers; return the results in the same order.
 
     Args:
         transport: to their machine.
@@ -98,14 +98,14 @@ def poll_workers(
 
 
 def read_only_poll(requests: Sequence[PollRequest]) -> dict[str, Any]:
-    """Return a request that changes nothing and brings no files, to be posted during something long."""
+    """Return a poll that changes nothing and brings no files, to be posted during a long operation."""
     return {"workers": [vars(each) for each in requests], "games": BATCH_NAME.pattern, "limit": 0}
 
 
 def parse_poll_answer(
     transport: AgentTransport, requests: Sequence[PollRequest], answer: dict[str, Any], data: bytes, *, python: str
 ) -> list[PollResult]:
-    """Return what the answer to a poll says.
+    """Parse the answer to a poll.
 
     Raises:
         ClusterError: it reports a failure, or cannot be understood.

@@ -210,7 +210,7 @@ class RemoteWorker:
         return None if self.retired else self._desired()
 
     def process_poll(self, found: PollResult, *, limit: int, machine: str) -> None:
-        """Take what a poll has shown. A folder that is not ours is left, and claimed again the first time.
+        """Process the result of a poll. A folder that is not ours is left, and claimed again the first time.
 
         Raises:
             RemoteFailure: something was not possible there or here; the next poll tries again.

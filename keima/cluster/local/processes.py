@@ -168,7 +168,7 @@ class LocalProcesses(FolderBackend):
         self._starts[name].append(time.monotonic())
 
     def _drop_dead_worker(self, name: str, exit_code: int | None) -> None:
-        """Report the death of a worker; its successor starts after its undelivered games have been withdrawn."""
+        """Report that a worker has died; its successor starts after its undelivered games have been withdrawn."""
         del self._processes[name]
         now = time.monotonic()
         recent = [start for start in self._starts[name] if now - start < RESTART_WINDOW]

@@ -81,7 +81,7 @@ class RayCluster:
             raise Refused(NAME, what, "start Ray on all nodes with RAY_AUTH_MODE=token (docs/ray.md)")
 
     def count_free_slots(self) -> int:
-        """Return how many more slots fit into what the nodes have left."""
+        """Return how many more slots fit into the free resources of the nodes."""
         return sum(self._count_free_slots_of_node(free) for free in available_resources_per_node().values())
 
     def _count_free_slots_of_node(self, free: dict[str, float]) -> int:

@@ -18,35 +18,35 @@ class NodeFacts(RemoteAnswer):
     gpus: PrintableText  # those that Ray has given the slot, as CUDA_VISIBLE_DEVICES
 
 
-def check_versions(worker: str, place: NodeFacts, *, ray: str) -> None:
+def check_versions(worker: str, node: NodeFacts, *, ray: str) -> None:
     """Check that a node runs the same Python, up to its last number, and the same Ray as this one.
 
     Args:
         worker: the worker's name.
-        place: what the node says.
+        node: what the node says.
         ray: the version of Ray here.
 
     Raises:
         Refused: it does not.
     """
     ours = {"Python": _minor_version(platform.python_version()), "Ray": ray}
-    theirs = {"Python": _minor_version(place.version), "Ray": place.ray}
+    theirs = {"Python": _minor_version(node.version), "Ray": node.ray}
     if theirs != ours:
         has, here = (" and ".join(f"{name} {version}" for name, version in each.items()) for each in (theirs, ours))
         remedy = f"give all nodes this one's versions ({PACKAGE} among them), and start Ray there again"
-        raise Refused(worker, f"{place.host} runs {has}, here it is {here}", remedy)
+        raise Refused(worker, f"{node.host} runs {has}, here it is {here}", remedy)
 
 
-def assigned_gpu(worker: str, place: NodeFacts) -> int:
+def assigned_gpu(worker: str, node: NodeFacts) -> int:
     """Return the number of the GPU that Ray has given the slot.
 
     Raises:
         Refused: Ray names none, or not by its number.
     """
-    first = place.gpus.partition(",")[0]
+    first = node.gpus.partition(",")[0]
     if not first.isdecimal():
         remedy = "start Ray there without CUDA_VISIBLE_DEVICES, or with numbers in it"
-        raise Refused(worker, f"{place.host}: Ray gives the seat the GPU {first or '(none)'}, not a number", remedy)
+        raise Refused(worker, f"{node.host}: Ray gives the seat the GPU {first or '(none)'}, not a number", remedy)
     return int(first)
 
 

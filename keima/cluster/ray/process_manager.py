@@ -46,10 +46,10 @@ class RayProcessManager(RemoteProcessManager):
         self, transport: Transport, report: Report, should_continue: Callable[[], bool]
     ) -> tuple[WorkerSlot, ...]:
         """See ``ProcessManager``; code that is missing is sent, and so is what is compiled here."""
-        place, plays = self._slot()
-        check_versions(transport.worker, place, ray=ray.__version__)
-        gpu = assigned_gpu(transport.worker, place) if self._gpu and plays else None
-        own = {"python": place.python, "gpu_id": None} | ({} if gpu is None else {"gpu_ids": (gpu,)})
+        node, plays = self._slot()
+        check_versions(transport.worker, node, ray=ray.__version__)
+        gpu = assigned_gpu(transport.worker, node) if self._gpu and plays else None
+        own = {"python": node.python, "gpu_id": None} | ({} if gpu is None else {"gpu_ids": (gpu,)})
         self._machine = self._machine.model_copy(update=own)
         report("checking the node")
         install_remote_program(transport)
@@ -58,21 +58,19 @@ class RayProcessManager(RemoteProcessManager):
             report("our code is being sent")
             send_code(transport, self._machine, self._required, SOURCE)
             found, wrong = self._probe_and_check(transport)
-        refuse_unfit(transport.worker, [self._with_ray_remedy(finding, place) for finding in wrong])
+        refuse_unfit(transport.worker, [self._with_ray_remedy(finding, node) for finding in wrong])
         self._probe = found
         if not plays:
             return ()
         self._send_compiled_code(transport, found, report)
         return (WorkerSlot(transport.worker, gpu),)
 
-    def _with_ray_remedy(self, finding: Finding, place: NodeFacts) -> Finding:
+    def _with_ray_remedy(self, finding: Finding, node: NodeFacts) -> Finding:
         """Return the finding with what helps where bootstrap does not reach."""
         if finding.what != "packages":
             return finding
         pins = " ".join(self._required.pins)
-        return replace(
-            finding, remedy=f"in the environment of Ray on {place.host}: {place.python} -m pip install {pins}"
-        )
+        return replace(finding, remedy=f"in the environment of Ray on {node.host}: {node.python} -m pip install {pins}")
 
     def _send_compiled_code(self, transport: Transport, found: Probe, report: Report) -> None:
         """Send what is compiled here to a node that has not had it, once for each version of the code."""

@@ -56,7 +56,7 @@ class _SlotState:
     since: float  # when it was asked for
     actor: ActorHandle | None = None
     answer: Any = None  # the object with what it says of its place, until that is here
-    place: NodeFacts | None = None
+    node: NodeFacts | None = None
     trouble: ClusterError | None = None  # why it does not live
     retry_at: float = 0.0
     ended: ClusterError | None = None  # set by the thread of a connection
@@ -71,7 +71,7 @@ class _ListedMachine:
 
     slot: _SlotState
     actor: ActorHandle | None
-    place: NodeFacts | None
+    node: NodeFacts | None
     plays: bool  # else games that an earlier slot left are fetched there
     trouble: ClusterError | None
 
@@ -134,7 +134,7 @@ class RaySource:
         listed = self._listed.get(machine.name)
         if listed is None:
             raise Unreachable(machine.name, "its seat has left the cluster")
-        if listed.actor is None or listed.place is None:
+        if listed.actor is None or listed.node is None:
             raise self._connect_error(machine.name, listed)
         return RayTransport(machine.name, listed.actor, self._objects, partial(_note_end, listed.slot, listed.actor))
 
@@ -143,9 +143,9 @@ class RaySource:
 
         def slot() -> tuple[NodeFacts, bool]:
             listed = self._listed.get(machine.name)
-            if listed is None or listed.place is None:
+            if listed is None or listed.node is None:
                 raise Unreachable(machine.name, "its seat has left the cluster")
-            return listed.place, listed.plays
+            return listed.node, listed.plays
 
         gpu = self._settings.num_gpus > 0
         return RayProcessManager(machine, slot=slot, gpu=gpu, required=self._required, coach=self._coach)
@@ -234,8 +234,8 @@ class RaySource:
                 self._rename(slot, self._new_name())
                 slot.answer = self._request_folder(slot)
             else:
-                slot.place, slot.answer, slot.trouble = NodeFacts.model_validate(said), None, None
-                self._rename(slot, slot.place.worker)
+                slot.node, slot.answer, slot.trouble = NodeFacts.model_validate(said), None, None
+                self._rename(slot, slot.node.worker)
                 slot.is_new = False
 
     def _request_folder(self, slot: _SlotState) -> Any:
@@ -248,7 +248,7 @@ class RaySource:
         """Note that a slot has ended, and ask for another one in its place after so many seconds."""
         if slot.actor is not None:
             ray.kill(slot.actor)
-        slot.actor = slot.answer = slot.place = slot.ended = slot.search = None
+        slot.actor = slot.answer = slot.node = slot.ended = slot.search = None
         slot.left_overs = ()
         slot.trouble, slot.retry_at = trouble, self._clock() + seconds
 
@@ -266,7 +266,7 @@ class RaySource:
     def _follow_room(self, room: int) -> None:
         """Have as many slots as there is room for, and one that waits where there is none."""
         now = self._clock()
-        waiting = [slot for slot in self._slots if slot.place is None]
+        waiting = [slot for slot in self._slots if slot.node is None]
         self._no_room_beyond = min(self._no_room_beyond, room)
         for _ in range(room - len(waiting) - self._no_room_beyond):
             self._slots.append(_SlotState(self._new_name(), now))
@@ -282,7 +282,7 @@ class RaySource:
         if search:
             self._search_at = self._clock() + LEFT_OVERS_SECONDS
         for slot in self._slots:
-            if slot.place is None or slot.actor is None:
+            if slot.node is None or slot.actor is None:
                 continue
             if slot.search is not None and ray.wait([slot.search], timeout=0)[0]:
                 try:
@@ -299,14 +299,12 @@ class RaySource:
         found: dict[str, _ListedMachine] = {}
         for slot in self._slots:
             for name in slot.left_overs:
-                found[name] = _ListedMachine(slot=slot, actor=slot.actor, place=slot.place, plays=False, trouble=None)
+                found[name] = _ListedMachine(slot=slot, actor=slot.actor, node=slot.node, plays=False, trouble=None)
         for slot in self._slots:
-            if slot.place is None and slot.name in found:
+            if slot.node is None and slot.name in found:
                 slot.name, slot.is_new = self._new_name(), True
             trouble = self._trouble or slot.trouble
-            found[slot.name] = _ListedMachine(
-                slot=slot, actor=slot.actor, place=slot.place, plays=True, trouble=trouble
-            )
+            found[slot.name] = _ListedMachine(slot=slot, actor=slot.actor, node=slot.node, plays=True, trouble=trouble)
         if found.keys() != self._listed.keys():
             self._machines = tuple(self._machine_settings(name) for name in found)
         self._listed = found

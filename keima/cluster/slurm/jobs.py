@@ -120,7 +120,7 @@ def parse_jobs(text: str) -> list[Job]:
     """Return the jobs in the output of squeue with ``FORMAT``.
 
     Raises:
-        ValueError: a line is no job.
+        ValueError: a line is not a job.
     """
     return [_parse_job(line) for line in text.splitlines() if line.strip()]
 

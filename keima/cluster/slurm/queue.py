@@ -116,7 +116,7 @@ class JobQueue:
             return self._slot_status(slot)
 
     def request_end(self, slot: int) -> bool:
-        """Have the job of a slot end soon, and submit none for it; return whether its worker may be playing.
+        """Ask the slot's job to end and do not replace it; return whether its worker may be playing.
 
         The worker is told first; call ``cancel_job`` when it has had its time.
         """
@@ -226,7 +226,7 @@ class JobQueue:
             self._submit_at = self._clock() + min(pause, MOST_RETRY_SECONDS)
 
     def _poll_queue(self) -> None:
-        """Ask for the queue, if it is time to."""
+        """Poll the queue if a poll is due."""
         if self._clock() < self._poll_at:
             return
         self._poll_at = self._clock() + self._poll_seconds
@@ -275,7 +275,7 @@ class JobQueue:
         return f"{times}{end.text}; {end.remedy}"
 
     def _update_jobs(self, found: Sequence[Job]) -> list[str]:
-        """Take in what the queue shows; return what is worth a line in the log."""
+        """Update the jobs by what the queue shows; return the lines for the log."""
         now, events = self._clock(), []
         self._jobs = newest_jobs_by_slot(found, without=self._given_up)
         for slot, (array, since) in list(self._submitted.items()):
@@ -294,7 +294,7 @@ class JobQueue:
         return events
 
     def _note_end(self, slot: int, job: Job) -> str:
-        """Take note that a job of this session has ended; return it in words."""
+        """Record that a job of this session has ended; return a line about it."""
         end = judge_end(job)
         self._failures[slot] = self._failures.get(slot, 0) + 1 if end.failed else 0
         if slot not in self._wanted:

@@ -213,7 +213,7 @@ folder = Path(sys.argv[1])
 desk = RequestInbox(folder, run=Path("run"), config=Path("config.yaml"))
 print("open", flush=True)
 while True:
-    desk.serve(lambda request: f"done: {request.worker}")
+    desk.answer_requests(lambda request: f"done: {request.worker}")
     time.sleep(0.01)
 """
 

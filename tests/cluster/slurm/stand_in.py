@@ -66,7 +66,7 @@ class StandIn:
 
     def alive(self, slot: int) -> list[dict[str, Any]]:
         """Return the jobs of a slot that have not ended."""
-        return [job for job in self.jobs() if job["seat"] == slot and job["state"] in STATES]
+        return [job for job in self.jobs() if job["slot"] == slot and job["state"] in STATES]
 
     def requeue(self, job: dict[str, Any]) -> None:
         """Do as scontrol requeue does."""
@@ -83,7 +83,7 @@ class StandIn:
 
 def all_jobs(root: Path) -> list[dict[str, Any]]:
     found = [json.loads(path.read_text()) for path in (root / "jobs").glob("*.json")]
-    return sorted(found, key=lambda job: (job["array"], job["seat"]))
+    return sorted(found, key=lambda job: (job["array"], job["slot"]))
 
 
 def save(root: Path, job: dict[str, Any]) -> None:
@@ -118,7 +118,7 @@ def sbatch(root: Path, arguments: list[str]) -> int:
     for slot in slots:
         job = {
             "array": array,
-            "seat": slot,
+            "slot": slot,
             "name": value(arguments, "job-name"),
             "state": "PENDING",
             "reason": "None",
@@ -148,7 +148,7 @@ def squeue(root: Path, arguments: list[str]) -> int:
     """List jobs."""
     for job in all_jobs(root):
         if job["name"] == value(arguments, "name"):
-            fields = (job["array"], job["seat"], job["state"], job["reason"], job["nodes"], job["partition"])
+            fields = (job["array"], job["slot"], job["state"], job["reason"], job["nodes"], job["partition"])
             rest = ("2026-11-25T22:00:00", job["restarts"], f"{job['code']}:{job['signal']}")
             sys.stdout.write("".join(f"{field}|" for field in fields + rest) + "\n")
     return 0

@@ -197,7 +197,7 @@ class Channel:
         """Yield the messages that have come.
 
         Raises:
-            ValueError: what has come is no message.
+            ValueError: what has come is not a message.
         """
         self._read_pipe()
         while len(self._in) >= HEAD.size:

@@ -226,7 +226,7 @@ def _failure_message(error: Exception) -> BaseModel:
 
 
 def _encodable_text(text: str) -> str:
-    """Return the text without what JSON cannot hold, such as bytes of a file's name that are no UTF-8."""
+    """Return the text without what JSON cannot hold, such as bytes of a file's name that are not UTF-8."""
     return text.encode("utf-8", "replace").decode("utf-8")
 
 
