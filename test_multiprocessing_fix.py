@@ -9,9 +9,9 @@ The guide to chess on several GPUs begins with it; Keima's own tests run by make
 """
 
 if __name__ == "__main__":
-    from keima.base.system.signals import ends_at_once
+    from keima.base.system.signals import exit_quietly_on_interrupt
 
-    ends_at_once()
+    exit_quietly_on_interrupt()
 
 import argparse
 import sys
@@ -21,9 +21,9 @@ from tempfile import TemporaryDirectory
 
 from rich.console import Console
 
-from keima.base.system.signals import interruptible
+from keima.base.system.signals import handle_interrupts
 from keima.cli.train_multi_gpu import read_arguments, settings_of
-from keima.cluster.local.worker_devices import device_slots, gpus_here, see_only
+from keima.cluster.local.worker_devices import device_slots, local_gpus, restrict_to_gpus
 from keima.coach.session import exit_code
 from keima.data.ledger import read_ledger
 from keima.data.receive import load_if_intact
@@ -36,7 +36,7 @@ from keima.trainers.multi_gpu import train_on_devices
 SMALLEST = ("--smoke", "--iterations", "1", "--games-per-iter", "2", "--simulations", "1")
 
 
-@interruptible
+@handle_interrupts
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the check; returns its exit code: 0, 130 after Ctrl-C, or 2 after an error that the user can correct."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -48,13 +48,13 @@ def main(argv: Sequence[str] | None = None) -> int:
 def check(asked: str) -> int:
     """Play, read the games, and print what they are."""
     console = Console(highlight=False)
-    gpus = gpus_here()
+    gpus = local_gpus()
     slots = device_slots("0" if asked == "0,1" and len(gpus) == 1 else asked, gpus, cores=2)
     with TemporaryDirectory() as folder:
         run_dir = Path(folder) / "run"
         run_dir.mkdir()
         settings = settings_of(read_arguments([*SMALLEST, "--save-dir", str(run_dir)]), slots)
-        see_only(slots)
+        restrict_to_gpus(slots)
         errors: list[str] = []
         ended = train_on_devices(
             run_dir, settings, slots, say=lambda line: errors.append(line) if line.startswith("ERROR") else None

@@ -17,7 +17,7 @@ import torch
 from benchmarks.gpu_paths import positions
 from benchmarks.speed.self_play import Session
 from keima.base.random import seed_stream
-from keima.base.system.threads import in_parallel
+from keima.base.system.threads import run_in_parallel
 from keima.config.sections.search import SearchSettings
 from keima.games import Game, load_game
 from keima.games.game import Planes
@@ -155,7 +155,7 @@ def calls_rate(evaluate: Evaluator, observations: Planes, *, threads: int, secon
 
     def called(seconds: float) -> int:
         until = time.perf_counter() + seconds
-        return sum(count for _, count in in_parallel(lambda _: calls(until), range(threads), at_once=threads))
+        return sum(count for _, count in run_in_parallel(lambda _: calls(until), range(threads), at_once=threads))
 
     called(seconds / 4)
     began = time.perf_counter()

@@ -16,9 +16,9 @@ import yaml
 import zstandard
 
 from keima.base.files import sha256_hex
-from keima.cluster.agent.client import Agent, AgentTransport
-from keima.cluster.fleet.look import LookRequest, seen
-from keima.cluster.machines.machine import Alive, Probe, Started, Stopped, Tail, find_answer, understood
+from keima.cluster.agent.client import AgentConnection, AgentTransport
+from keima.cluster.fleet.poll import PollRequest, parse_poll_answer
+from keima.cluster.machines.machine import Alive, Probe, Started, Stopped, Tail, find_answer, validate_answer
 from keima.cluster.ssh.errors import RemoteFailure, Unreachable
 from keima.cluster.ssh.transport import Completed, LocalTransport, StreamEnded
 from keima.config.load import ConfigError, load_settings
@@ -300,7 +300,7 @@ def read_answer(data: bytes) -> object:
     transport, read = LocalTransport(PLACE, worker="w"), []
     for kind in (Probe, Started, Stopped, Alive, Tail):
         try:
-            read.append(understood(transport, kind, answer.get("ok")))
+            read.append(validate_answer(transport, kind, answer.get("ok")))
         except RemoteFailure:
             continue
     if not read:
@@ -331,22 +331,22 @@ def frame(text: bytes, data: bytes = b"") -> bytes:
 
 def read_frames(data: bytes) -> object:
     """Read an agent's first frame and the answer to a look."""
-    agent = Agent(Said(data), NONCE, "w")
-    agent.greet(1.0)
-    agent.ask(0, "look", {})
-    return agent.reply(0, 0.0)
+    agent = AgentConnection(Said(data), NONCE, "w")
+    agent.read_greeting(1.0)
+    agent.send_request(0, "look", {})
+    return agent.wait_for_reply(0, 0.0)
 
 
 def read_look(data: bytes) -> object:
     """Read the answer to a look, with the bytes of its files, which came in a sound frame."""
     reply = read_frames(frame(b'{"program": "p"}') + frame(b"[0, " + data + b"]", b"games"))
-    request = LookRequest(place="workers/w", coach="c", seen="")
+    request = PollRequest(place="workers/w", coach="c", seen="")
     assert isinstance(reply, tuple)
-    return seen(AgentTransport(LocalTransport(PLACE, worker="w")), [request], *reply, python="python3")
+    return parse_poll_answer(AgentTransport(LocalTransport(PLACE, worker="w")), [request], *reply, python="python3")
 
 
 def _decoders() -> Iterable[tuple[str, Decoder]]:
-    folder = WorkerFolder(PLACE / "folder").make()
+    folder = WorkerFolder(PLACE / "folder").create_folders()
     (PLACE / "spoilt").mkdir()
     delta = encode_delta(open_model(model_bytes(2)), base_model())
     assert delta and NETWORK

@@ -24,12 +24,12 @@ import os, signal, sys, time
 from pathlib import Path
 
 sys.path.insert(0, sys.argv[1])
-from keima.base.system.signals import ends_at_once, interruptible, stop_on_signals
+from keima.base.system.signals import exit_quietly_on_interrupt, handle_interrupts, stop_on_signals
 
 class Work:
     stop_requested = False
 
-@interruptible
+@handle_interrupts
 def main():
     work = Work()
     with stop_on_signals(work):
@@ -42,7 +42,7 @@ def main():
     Path("ended").write_text("asked to" if work.stop_requested else "by itself")
     return 130 if work.stop_requested else 0
 
-ends_at_once()
+exit_quietly_on_interrupt()
 sys.exit(main())
 """
 CLEANING_UP = """
@@ -50,9 +50,9 @@ import sys, time
 from pathlib import Path
 
 sys.path.insert(0, sys.argv[1])
-from keima.base.system.signals import ends_at_once, interruptible
+from keima.base.system.signals import exit_quietly_on_interrupt, handle_interrupts
 
-@interruptible
+@handle_interrupts
 def main():
     try:
         Path("begun").touch()
@@ -61,7 +61,7 @@ def main():
         print("where nobody reads", flush=True)
         Path("ended").write_text("cleaned up")
 
-ends_at_once()
+exit_quietly_on_interrupt()
 sys.exit(main())
 """
 RANKS = """

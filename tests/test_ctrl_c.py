@@ -37,9 +37,9 @@ PROGRAMS: dict[str, Sequence[str]] = {  # valid calls: RUN is the folder of a ru
 }
 CLEANING_UP = """
 import sys, time
-from keima.base.system.signals import ends_at_once, interruptible
+from keima.base.system.signals import exit_quietly_on_interrupt, handle_interrupts
 
-@interruptible
+@handle_interrupts
 def main():
     try:
         print("begun", flush=True)
@@ -47,7 +47,7 @@ def main():
     finally:
         print("cleaned up", flush=True)
 
-ends_at_once()
+exit_quietly_on_interrupt()
 sys.exit(main())
 """
 
@@ -60,7 +60,9 @@ def test_all_programs_are_tried() -> None:
     }
     doors = {path: re.findall(r'run_module\("([\w.]+)"', text) for path, text in texts.items()}
     started = {path.relative_to(ROOT).as_posix() for path, modules in doors.items() if modules}
-    started |= {path.relative_to(ROOT).as_posix() for path, text in texts.items() if "ends_at_once()" in text}
+    started |= {
+        path.relative_to(ROOT).as_posix() for path, text in texts.items() if "exit_quietly_on_interrupt()" in text
+    }
     behind = {module for modules in doors.values() for module in modules}
     started |= {verb for verb, program in VERBS.items() if program.module not in behind}
     assert set(PROGRAMS) == started - {"new-game", "completion", "gtp", "uci"}, "these end at once, or with their input"

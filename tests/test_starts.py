@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from keima.base.system.start import LAUNCHED, SAID, before_imports
+from keima.base.system.start import LAUNCHED, SAID, parse_before_imports
 from keima.cli.main import VERBS
 from tests.programs import command
 from tests.sources import ROOT
@@ -139,7 +139,7 @@ def test_of_torchrun_s_ranks_only_the_first_speaks_unless_its_launcher_has(
     monkeypatch.delenv(SAID, raising=False)
     if said:
         monkeypatch.setenv(SAID, said)
-    before_imports(lambda _: Namespace(), loading="PyTorch")
+    parse_before_imports(lambda _: Namespace(), loading="PyTorch")
     assert capsys.readouterr().err == ("train_distributed.py: loading PyTorch\n" if speaks else "")
 
 

@@ -26,12 +26,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 if __name__ == "__main__":
-    from keima.base.system.signals import ends_at_once
+    from keima.base.system.signals import exit_quietly_on_interrupt
 
-    ends_at_once()
+    exit_quietly_on_interrupt()
 
 from keima.base.system.command_line import CommandLine
-from keima.base.system.start import before_imports
+from keima.base.system.start import parse_before_imports
 from keima.config.flags import HIGHEST_SEED, whole
 
 
@@ -48,7 +48,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
 
 
 if __name__ == "__main__":
-    before_imports(parse, loading="numba")
+    parse_before_imports(parse, loading="numba")
 
 import numpy as np
 

@@ -46,7 +46,7 @@ import numba
 import pytest
 import torch  # noqa: F401
 
-from keima.base.intervals import wilson
+from keima.base.intervals import wilson_interval
 from tests.sources import ROOT, imported_files, relative
 from tools.mutants import Mutant, mutants
 
@@ -531,7 +531,7 @@ def main(words: Sequence[str] | None = None) -> int:
             fates = json.loads((Path(scratch) / "fates.json").read_text())
         survivors = {int(number): code for number, code in fates.items() if code in FATES}
         count, killed = len(fates), len(fates) - len(survivors)
-        low, high = wilson(killed, count)
+        low, high = wilson_interval(killed, count)
         enough &= killed >= options.least * count
         rows.append(
             f"| `{module}` | {len(judge.faults)} | {count} | {killed} | {killed / max(1, count):.1%} | "

@@ -52,8 +52,8 @@ from benchmarks.cluster.simulated_fleet import FACTORY, SEATS, SOCKET, machine_n
 from benchmarks.cluster.simulated_machines import SIMULATED_GAMES
 from benchmarks.harness import Parser, Report, processor_seconds
 from keima.base.run_folder import LEDGER_NAME
-from keima.base.worker_status import State
-from keima.cluster.fleet.ownership import owner_here
+from keima.base.worker_status import WorkerState
+from keima.cluster.fleet.ownership import make_owner
 from keima.cluster.fleet.process.client import FleetClient
 from keima.coach.backends.pending_batch import PendingBatch
 from keima.coach.loop import WAIT_SECONDS, Coach
@@ -69,7 +69,7 @@ READY_SECONDS = 300.0  # all workers must be Active by then
 LAST_SECONDS = 5.0  # for the simulated machines to end
 SIMULATOR = Path(__file__).with_name("simulated_machines.py")
 SOCKET_NAME, OFFERED_NAME = "machines.socket", "offered"  # in the run's folder
-LOST = (State.OFFLINE, State.ERROR)
+LOST = (WorkerState.OFFLINE, WorkerState.ERROR)
 ONE = "--one"  # precedes the folder of a Coach's process
 
 
@@ -126,7 +126,7 @@ def open_fleet(
         game=game,
         settings=settings,
         run_id=run_id,
-        owner=owner_here(run_id, lease_seconds=settings.distributed.lease_seconds),
+        owner=make_owner(run_id, lease_seconds=settings.distributed.lease_seconds),
         options={SOCKET: str(run_dir / SOCKET_NAME), SEATS: str(arguments.seats)},
         log_event=note_event,
     )

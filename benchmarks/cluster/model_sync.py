@@ -92,19 +92,19 @@ class Receiver:
 def run_receiver(root: Path) -> None:
     """Run the receiver on a host."""
     torch.set_num_threads(1)
-    folder = WorkerFolder(root).make()
+    folder = WorkerFolder(root).create_folders()
     inbox = ModelInbox(folder)
     print("ready", flush=True)
     for line in sys.stdin:
         version, sha256 = line.split()
         if version == "0":
             inbox = ModelInbox(folder)
-            inbox.tidy(10**6)
+            inbox.remove_other_models(10**6)
             print("empty", flush=True)
             continue
-        model = inbox.receive(int(version), sha256)
+        model = inbox.receive_model(int(version), sha256)
         print(len(model.weights), flush=True)
-        inbox.tidy(int(version))  # a worker plays by now
+        inbox.remove_other_models(int(version))  # a worker plays by now
         print("tidy", flush=True)
 
 

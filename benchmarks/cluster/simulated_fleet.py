@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from keima.cluster.agent.client import Agent, Reply
+from keima.cluster.agent.client import AgentConnection, Reply
 from keima.cluster.control.status import StatusFile
 from keima.cluster.fleet.backend import Fleet
 from keima.cluster.fleet.ownership import Claimant
@@ -18,7 +18,7 @@ from keima.cluster.fleet.process.messages import Opening
 from keima.cluster.machines.machine import WorkerSlot, worker_place
 from keima.cluster.machines.process_manager import ProcessStatus
 from keima.cluster.ssh.errors import Unreachable
-from keima.cluster.ssh.transport import Completed, Entry, Stream, StreamEnded, Transport, nothing
+from keima.cluster.ssh.transport import Completed, Entry, Stream, StreamEnded, Transport, do_nothing
 from keima.config.sections.workers import WorkerSettings
 
 FACTORY = "benchmarks.cluster.simulated_fleet:open_simulated"
@@ -50,15 +50,15 @@ class SimulatedTransport:
     def __init__(self, path: Path, *, worker: str) -> None:
         self.worker = worker
         self.sent = self.received = 0
-        self.meanwhile: Callable[[], None] = nothing
+        self.meanwhile: Callable[[], None] = do_nothing
         self._path = path
         self._numbers = itertools.count()
         self._streams: list[SocketStream] = []
         self._files = self._agent("0" * 16)
 
-    def _agent(self, nonce: str) -> Agent:
-        agent = Agent(self._stream(nonce), nonce, self.worker)
-        agent.greet(OPEN_SECONDS)
+    def _agent(self, nonce: str) -> AgentConnection:
+        agent = AgentConnection(self._stream(nonce), nonce, self.worker)
+        agent.read_greeting(OPEN_SECONDS)
         return agent
 
     def _stream(self, nonce: str) -> Stream:
@@ -78,7 +78,7 @@ class SimulatedTransport:
         self.received += len(data)
         return data
 
-    def names(self, folder: str) -> list[Entry]:
+    def list_files(self, folder: str) -> list[Entry]:
         """See ``Transport``: nothing is needed there."""
         return []
 
@@ -102,8 +102,8 @@ class SimulatedTransport:
 
     def _ask(self, command: str, request: Any) -> Reply:
         number = next(self._numbers)
-        self._files.ask(number, command, request)
-        if (reply := self._files.reply(number, CALL_SECONDS)) is None:
+        self._files.send_request(number, command, request)
+        if (reply := self._files.wait_for_reply(number, CALL_SECONDS)) is None:
             raise Unreachable(self.worker, f"{command} has not been answered")
         return reply
 
@@ -163,7 +163,7 @@ class NobodyStarts:
         self._seats = seats
 
     def prepare(
-        self, transport: Transport, log_event: Callable[[str], None], go_on: Callable[[], bool]
+        self, transport: Transport, log_event: Callable[[str], None], should_continue: Callable[[], bool]
     ) -> tuple[WorkerSlot, ...]:
         """Return the machine's workers."""
         return tuple(WorkerSlot(name) for name in worker_names(transport.worker, self._seats))
@@ -175,11 +175,11 @@ class NobodyStarts:
         """Have the worker deliver its games and end, which it does at once."""
         transport.put(b"", f"{worker_place(worker)}/{STOP_FILE}")
 
-    def alive(self, transport: Transport, worker: str) -> ProcessStatus:
+    def process_status(self, transport: Transport, worker: str) -> ProcessStatus:
         """Return that it runs."""
         return ProcessStatus(running=True)
 
-    def tail(self, transport: Transport, worker: str) -> str:
+    def read_log_end(self, transport: Transport, worker: str) -> str:
         """Return nothing: there is no log."""
         return ""
 
@@ -212,7 +212,7 @@ class SimulatedCluster(Fleet):
     def step(self) -> None:
         """See ``Cluster``."""
         super().step()
-        self._status.show(self.cluster)
+        self._status.write_if_due(self.cluster)
 
 
 def open_simulated(

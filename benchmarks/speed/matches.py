@@ -19,7 +19,7 @@ sys.path.insert(0, str(ROOT))
 
 from benchmarks.harness import Parser, Report, divide_rounds, take_turns, time_call
 from benchmarks.speed.self_play import TimedEvaluator
-from keima.base.steps import complete
+from keima.base.steps import run_steps
 from keima.config.flags import whole
 from keima.config.load import load_settings
 from keima.config.schema import Settings
@@ -73,7 +73,7 @@ def play_matches(
 
     def play_all() -> None:
         for part in [fixtures] if together else [[fixture] for fixture in fixtures]:
-            complete(fixture_steps(game, part))
+            run_steps(fixture_steps(game, part))
 
     seconds = time_call(play_all)
     calls = sum(evaluator.calls for evaluator in evaluators)

@@ -16,7 +16,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from benchmarks.harness import Parser, Ratio, Report
-from keima.base.intervals import wilson
+from keima.base.intervals import wilson_interval
 from keima.config.flags import whole
 from keima.config.load import load_settings
 from keima.evaluation.match import MatchResult, Player, SearchPlayer, opening_moves, play_from, states_after
@@ -81,7 +81,7 @@ def main() -> None:
         for level in arguments.levels:
             found = play(level=level)
             points, count = found.wins + found.draws / 2, found.scores.size
-            score = Ratio(points / count, *wilson(points, count))
+            score = Ratio(points / count, *wilson_interval(points, count))
             table.add(str(level), found.wins, found.draws, found.losses, score)
 
 

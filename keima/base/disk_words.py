@@ -19,7 +19,7 @@ DISK_ERRORS = {
 }
 
 
-def in_words(error: BaseException) -> str:
+def error_text(error: BaseException) -> str:
     """An error in words: for system errors, the file and the remedy instead of an error number."""
     if not isinstance(error, OSError) or error.errno is None:
         return str(error)

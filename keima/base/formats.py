@@ -30,7 +30,7 @@ def game_title(name: str, options: Mapping[str, Any]) -> str:
     return str(options["game"]) if name == "openspiel" else stem_of(name)
 
 
-def count(number: float) -> str:
+def format_count(number: float) -> str:
     """A count in at most six characters: 9,999, 12.3k, 4.56M."""
     for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if abs(number) >= max(0.9995 * size, 9999.5):
@@ -39,14 +39,14 @@ def count(number: float) -> str:
     return f"{number:,.0f}"
 
 
-def rate(number: float) -> str:
+def format_rate(number: float) -> str:
     """A rate or other small quantity with three digits: 0.05, 4.56, 12.3, 123."""
     if not math.isfinite(number) or abs(number) >= 99.95:
-        return count(number)
+        return format_count(number)
     return f"{number:.2f}" if abs(number) < 9.995 else f"{number:.1f}"
 
 
-def cluster_figures(cluster: ClusterStatus) -> tuple[str, str, str, str]:
+def cluster_metrics(cluster: ClusterStatus) -> tuple[str, str, str, str]:
     """The four figures of a cluster, each with its name and unit: Games/second: 145.2."""
     sync = cluster.sync_seconds
     return (
@@ -63,32 +63,32 @@ def games_so_far(here: int, wanted: int) -> str:
     return f"{min(here, wanted):,} of {wanted:,} games{more}"
 
 
-def percent(share: float, margin: float | None = None) -> str:
+def format_percent(share: float, margin: float | None = None) -> str:
     """A share as a percentage, with half the width of its interval: 4.1 ± 0.8 %."""
     return f"{100 * share:.1f} %" if margin is None else f"{100 * share:.1f} ± {100 * margin:.1f} %"
 
 
-def points(score: float, margin: float | None = None) -> str:
+def format_score(score: float, margin: float | None = None) -> str:
     """A score with half the width of its interval: 12,345 ± 678."""
     return f"{score:,.0f}" if margin is None else f"{score:,.0f} ± {margin:,.0f}"
 
 
-def rating(elo: float, margin: float | None = None) -> str:
+def format_elo(elo: float, margin: float | None = None) -> str:
     """An Elo rating with half the width of its interval: 812 ± 40."""
     return f"{elo:,.0f}" if margin is None else f"{elo:,.0f} ± {margin:,.0f}"
 
 
-def mean_return(value: float, margin: float | None = None) -> str:
+def format_return(value: float, margin: float | None = None) -> str:
     """A mean return, from -1 to 1, with half the width of its interval: +0.42 ± 0.08."""
     return f"{value:+.2f}" if margin is None else f"{value:+.2f} ± {margin:.2f}"
 
 
-def time_left(seconds: float) -> str:
+def format_time_left(seconds: float) -> str:
     """How long a run still takes, in words."""
-    return f"about {duration(seconds)} left" if seconds > 0 else "time is up, and this iteration is the last"
+    return f"about {format_duration(seconds)} left" if seconds > 0 else "time is up, and this iteration is the last"
 
 
-def duration(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
     """A span of time in its two largest units: 42 s, 12 min 05 s, 3 h 07 min, 2 d 04 h."""
     if not math.isfinite(seconds):
         return "?"
@@ -99,12 +99,12 @@ def duration(seconds: float) -> str:
     return f"{whole} s"
 
 
-def short_rate(games: float) -> str:
+def format_short_rate(games: float) -> str:
     """A rate in at most six characters."""
     return f"{games:.1f}" if games < 1000 else f"{games:.0f}"
 
 
-def short_duration(seconds: float) -> str:
+def format_short_duration(seconds: float) -> str:
     """A span of time in at most six characters: 7s, 4m, 3h20m."""
     whole = max(0, int(seconds))
     if whole < 60:
@@ -115,9 +115,9 @@ def short_duration(seconds: float) -> str:
     return f"{hours}h{minutes:02}m" if hours < 100 else f"{hours // 24}d"
 
 
-def size(number: float) -> str:
+def format_size(number: float) -> str:
     """Bytes, in megabytes or gigabytes (10^6 and 10^9)."""
-    return f"{rate(number / 1e9)} GB" if number >= 1e9 else f"{rate(number / 1e6)} MB"
+    return f"{format_rate(number / 1e9)} GB" if number >= 1e9 else f"{format_rate(number / 1e6)} MB"
 
 
 def sparkline(values: Sequence[float | None], width: int) -> str:
@@ -136,13 +136,13 @@ def sparkline(values: Sequence[float | None], width: int) -> str:
     return "".join(BLOCKS[round((mean - low) / span * (len(BLOCKS) - 1))] for mean in means)
 
 
-def bar(done: float, wanted: float, width: int) -> Text:
+def progress_bar(done: float, wanted: float, width: int) -> Text:
     """A progress bar."""
     filled = round(width * min(max(done / wanted, 0.0), 1.0)) if wanted > 0 else 0
     return Text("█" * filled, GOOD) + Text("░" * (width - filled), FAINT)
 
 
-def spread(left: Text, right: Text, width: int) -> Text:
+def spread_line(left: Text, right: Text, width: int) -> Text:
     """``left`` and ``right`` at the two ends of a line; where it is too short, ``left`` gives way."""
     room = width - right.cell_len - 1
     if room < 1:
@@ -165,7 +165,7 @@ class Column(Generic[Row]):
     help: str = ""  # an explanation, in a sentence
 
 
-def table(columns: Sequence[Column[Row]], rows: Sequence[Row], width: int) -> list[Text]:
+def table_lines(columns: Sequence[Column[Row]], rows: Sequence[Row], width: int) -> list[Text]:
     """A line of titles and one line per row, at most ``width`` wide."""
     cells = {column: [column.cell(row) for row in rows] for column in columns}
     shown = [column for column in columns if any(cells[column]) or not rows]
@@ -177,13 +177,13 @@ def table(columns: Sequence[Column[Row]], rows: Sequence[Row], width: int) -> li
         shown = [column for column in shown if column is not last]
     titles = Text(style=FAINT)
     for column in shown:
-        titles.append(_aligned(column.title, widths[column], column.left) + " " * GAP)
+        titles.append(_align(column.title, widths[column], column.left) + " " * GAP)
     lines = [titles]
     for i, row in enumerate(rows):
         line = Text()
         for column in shown:
             style = column.style(row) if column.style else ""
-            line.append(_aligned(cells[column][i], widths[column], column.left), style).append(" " * GAP)
+            line.append(_align(cells[column][i], widths[column], column.left), style).append(" " * GAP)
         lines.append(line)
     for line in lines:
         line.rstrip()
@@ -191,5 +191,5 @@ def table(columns: Sequence[Column[Row]], rows: Sequence[Row], width: int) -> li
     return lines
 
 
-def _aligned(text: str, width: int, left: bool) -> str:
+def _align(text: str, width: int, left: bool) -> str:
     return set_cell_size(text, width) if left else " " * (width - cell_len(text)) + text

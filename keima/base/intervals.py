@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 Z = 1.959964  # 95 % of a normal distribution lies within this many standard deviations
 
 
-def wilson(hits: float, trials: int) -> tuple[float, float]:
+def wilson_interval(hits: float, trials: int) -> tuple[float, float]:
     """The 95 % Wilson score interval of a proportion (Wilson 1927), within 0 and 1; (0, 1) without trials."""
     if trials == 0:
         return 0.0, 1.0
@@ -20,7 +20,11 @@ def wilson(hits: float, trials: int) -> tuple[float, float]:
 
 def mean_margin(values: NDArray[np.float64]) -> float | None:
     """Half the width of the 95 % interval of the mean of ``values`` ``[N]`` (Student 1908); None for fewer than two."""
-    return float(student(len(values) - 1) * values.std(ddof=1) / math.sqrt(len(values))) if len(values) > 1 else None
+    return (
+        float(student_quantile(len(values) - 1) * values.std(ddof=1) / math.sqrt(len(values)))
+        if len(values) > 1
+        else None
+    )
 
 
 def mean_margin_of_groups(values: NDArray[np.float64], groups: NDArray[np.int64]) -> float:
@@ -30,10 +34,10 @@ def mean_margin_of_groups(values: NDArray[np.float64], groups: NDArray[np.int64]
     """
     sums = np.bincount(groups, values - values.mean())
     count = len(np.unique(groups))
-    return float(student(count - 1) * math.sqrt((sums**2).sum() * count / (count - 1)) / len(values))
+    return float(student_quantile(count - 1) * math.sqrt((sums**2).sum() * count / (count - 1)) / len(values))
 
 
-def student(freedom: int) -> float:
+def student_quantile(freedom: int) -> float:
     """The 97.5 % quantile of Student's t with ``freedom`` degrees of freedom, which replaces ``Z`` for few values.
 
     Exact for one and two, else within 1 % (expansion 26.7.5 in Abramowitz and Stegun).

@@ -23,7 +23,7 @@ def find_experiment(text: str) -> Path:
     if not is_name(text):
         return find_file(text)
     own = [Path(f"{text}.yaml"), workspace() / CONFIGS.name / f"{text}.yaml"]
-    return chosen(text, CONFIGS / f"{text}.yaml", [path for path in own if path.is_file()], what="experiment")
+    return resolve_name(text, CONFIGS / f"{text}.yaml", [path for path in own if path.is_file()], what="experiment")
 
 
 def find_network(text: str) -> Path:
@@ -36,10 +36,10 @@ def find_network(text: str) -> Path:
         path = find_file(text)
         return path if path.exists() else run_folder(path) if run_folder(path).is_dir() else path
     own = [path for path in (Path(text), RUNS / text) if path.is_file() or (path / LEDGER_NAME).exists()]
-    return chosen(text, MODELS / f"{text}.safetensors", own, what="network")
+    return resolve_name(text, MODELS / f"{text}.safetensors", own, what="network")
 
 
-def as_flag(find: Callable[[str], Path]) -> Callable[[str], Path]:
+def flag_type(find: Callable[[str], Path]) -> Callable[[str], Path]:
     """The type of a flag that takes what ``find`` finds."""
 
     def read(text: str) -> Path:
@@ -48,11 +48,11 @@ def as_flag(find: Callable[[str], Path]) -> Callable[[str], Path]:
         except ValueError as error:
             raise ArgumentTypeError(str(error)) from None
 
-    read.completer = completes(experiment_names if find is find_experiment else network_names)  # type: ignore[attr-defined]
+    read.completer = word_completer(experiment_names if find is find_experiment else network_names)  # type: ignore[attr-defined]
     return read
 
 
-def completes(names: Callable[[], list[str]]) -> Callable[..., list[str]]:
+def word_completer(names: Callable[[], list[str]]) -> Callable[..., list[str]]:
     """What a shell completes a word by: these names, and files."""
 
     def complete(prefix: str, **_: object) -> list[str]:
@@ -82,7 +82,7 @@ def is_name(text: str) -> bool:
     return bool(text) and "/" not in text and "." not in text
 
 
-def chosen(name: str, shipped: Path, own: list[Path], *, what: str) -> Path:
+def resolve_name(name: str, shipped: Path, own: list[Path], *, what: str) -> Path:
     """The one that a name means, of the shipped file, which may be missing, and those of the user.
 
     Raises:
@@ -95,7 +95,7 @@ def chosen(name: str, shipped: Path, own: list[Path], *, what: str) -> Path:
     if len(found) == 1:
         return found[0]
     if found:
-        places = " and ".join(f"the shipped one, {path}" if path == shipped else written(path) for path in found)
+        places = " and ".join(f"the shipped one, {path}" if path == shipped else typed_path(path) for path in found)
         raise ValueError(f"{name} names more than one {what}: {places}; write the path of the one that you mean")
     names = sorted(path.stem for path in shipped.parent.glob(f"*{shipped.suffix}"))
     close = difflib.get_close_matches(name, names, n=1)
@@ -103,6 +103,6 @@ def chosen(name: str, shipped: Path, own: list[Path], *, what: str) -> Path:
     raise ValueError(f"there is no {what} called {name}; {known}")
 
 
-def written(path: Path) -> str:
+def typed_path(path: Path) -> str:
     """Return a path as it must be typed so that it is not taken for a name."""
     return str(path) if "/" in str(path) else f"./{path}"

@@ -7,7 +7,17 @@ import math
 from keima.compilation.decorators import compiled
 from keima.compilation.random import Streams, below, exponential, next_word, normal, uniform
 
-__all__ = ["Streams", "below", "exponential", "gamma", "gumbel", "next_word", "normal", "seed_stream", "uniform"]
+__all__ = [
+    "Streams",
+    "below",
+    "draw_gamma",
+    "draw_gumbel",
+    "exponential",
+    "next_word",
+    "normal",
+    "seed_stream",
+    "uniform",
+]
 
 TINY = 1e-300
 
@@ -19,13 +29,13 @@ def seed_stream(*words: int | str) -> int:
 
 
 @compiled
-def gumbel(streams: Streams, b: int) -> float:
+def draw_gumbel(streams: Streams, b: int) -> float:
     """A standard Gumbel number. Logits plus such numbers, sorted, sample from their softmax without replacement."""
     return -math.log(exponential(streams, b))
 
 
 @compiled
-def gamma(streams: Streams, b: int, alpha: float) -> float:
+def draw_gamma(streams: Streams, b: int, alpha: float) -> float:
     """A gamma number with shape ``alpha`` > 0 and scale 1; never 0. Several, divided by their sum, are Dirichlet.
 
     Marsaglia and Tsang, "A simple method for generating gamma variables", 2000; below 1 by their boost from ``alpha +

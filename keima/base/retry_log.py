@@ -16,7 +16,7 @@ class RetryLog:
         self._now: dict[str, str] = {}
 
     @contextmanager
-    def about(self, what: str, complaint: str) -> Iterator[None]:
+    def log_failures(self, what: str, complaint: str) -> Iterator[None]:
         """Catch and log failures of the disk or the ledger in the block; one that succeeds clears the failure."""
         try:
             yield
@@ -28,9 +28,9 @@ class RetryLog:
         else:
             self._now.pop(what, None)
 
-    def insist(self, what: str, complaint: str, action: Callable[[], T], *, wait: Callable[[], None]) -> T:
+    def retry_until_done(self, what: str, complaint: str, action: Callable[[], T], *, wait: Callable[[], None]) -> T:
         """Repeat ``action`` until it succeeds, and call ``wait`` between attempts."""
         while True:
-            with self.about(what, complaint):
+            with self.log_failures(what, complaint):
                 return action()
             wait()

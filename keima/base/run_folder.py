@@ -17,7 +17,7 @@ def all_runs() -> list[Path]:
     return sorted({path.parent for name in (LEDGER_NAME, STATS_NAME) for path in RUNS.glob(f"*/{name}")})
 
 
-def runs_here() -> str:
+def list_run_names() -> str:
     """The names of the runs in ``RUNS``, for messages."""
     return ", ".join(path.name for path in all_runs()) or "none"
 
@@ -28,7 +28,7 @@ def stats_path(given: Path) -> Path:
     return folder / STATS_NAME if folder.is_dir() else given
 
 
-def see_run_folder(run_dir: Path, *, resume: bool, option: str = "--run-dir") -> None:
+def check_run_folder(run_dir: Path, *, resume: bool, option: str = "--run-dir") -> None:
     """Check that a run can start in its folder, given by the program's ``option``, or can be resumed there.
 
     Raises:

@@ -25,7 +25,7 @@ class RunLock:
     def __init__(self, folder: Path) -> None:
         path = folder / LOCK
         self._file = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
-        if not _taken(self._file):
+        if not _try_lock(self._file):
             holder = os.pread(self._file, 20, 0).decode("ascii", "replace").strip() or "unknown"
             os.close(self._file)
             raise RunLocked(
@@ -68,7 +68,7 @@ def is_held(folder: Path) -> bool:
     return False
 
 
-def _taken(file: int) -> bool:
+def _try_lock(file: int) -> bool:
     for left in reversed(range(TRIES)):
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

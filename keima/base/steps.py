@@ -9,7 +9,9 @@ T = TypeVar("T")
 Steps = Generator[bool, None, T]
 
 
-def complete(steps: Steps[T], *, poll: Callable[[], None] = lambda: None, wait: Callable[[], None] = lambda: None) -> T:
+def run_steps(
+    steps: Steps[T], *, poll: Callable[[], None] = lambda: None, wait: Callable[[], None] = lambda: None
+) -> T:
     """Do all steps and return the result.
 
     Args:
@@ -39,14 +41,14 @@ class Turns:
         self._factor = (1 - share) / share  # main seconds for a second beside
         self._owed = 0.0  # seconds of main work
 
-    def beside_is_next(self) -> bool:
+    def is_side_work_next(self) -> bool:
         """Whether the work beside has the next turn."""
         return self._owed <= 0.0
 
-    def count_beside(self, seconds: float) -> None:
+    def count_side_work(self, seconds: float) -> None:
         """The work beside has taken so long."""
         self._owed += seconds * self._factor
 
-    def count_main(self, seconds: float, *, idle: bool = False) -> None:
+    def count_main_work(self, seconds: float, *, idle: bool = False) -> None:
         """The main work has taken so long; ``idle``: it has nothing to do now."""
         self._owed = 0.0 if idle else max(0.0, self._owed - seconds)

@@ -3,7 +3,7 @@
 import unicodedata
 
 
-def printable(text: str) -> str:
+def printable_line(text: str) -> str:
     """The text on one line, without the control characters that a terminal would obey."""
     if not text.isprintable():  # most texts are
         text = "".join(" " if unicodedata.category(char)[0] == "C" else char for char in text)

@@ -9,15 +9,15 @@ from keima.base.formats import (
     GOOD,
     NOTICE,
     Column,
-    count,
-    duration,
-    percent,
-    rate,
-    short_duration,
-    short_rate,
-    size,
+    format_count,
+    format_duration,
+    format_percent,
+    format_rate,
+    format_short_duration,
+    format_short_rate,
+    format_size,
 )
-from keima.base.text import printable
+from keima.base.text import printable_line
 from keima.base.worker_status import WorkerStatus
 
 STATE_STYLES = {
@@ -44,39 +44,39 @@ class WorkerColumn(Column[WorkerStatus]):
     in_status_file: StatusFileColumn | None = None  # None: it is not there
 
 
-def shown_state(worker: WorkerStatus) -> str:
+def displayed_state(worker: WorkerStatus) -> str:
     """Return the state of a worker on another machine, or what the process of one on this machine does."""
     return worker.state.value if worker.state else worker.activity
 
 
 def _style_of_state(worker: WorkerStatus) -> str:
-    return STATE_STYLES.get(shown_state(worker), "")
+    return STATE_STYLES.get(displayed_state(worker), "")
 
 
 # A cell of a figure that a worker does not have is empty.
 WORKER_COLUMNS = (
-    WorkerColumn(title="Worker", cell=lambda worker: printable(worker.name), left=True, in_card=False),
+    WorkerColumn(title="Worker", cell=lambda worker: printable_line(worker.name), left=True, in_card=False),
     WorkerColumn(
         title="State",
-        cell=lambda worker: printable(shown_state(worker)),
+        cell=lambda worker: printable_line(displayed_state(worker)),
         left=True,
         style=_style_of_state,
         in_card=False,
     ),
     WorkerColumn(
         title="Share",
-        cell=lambda worker: percent(worker.share) if worker.state else "",
+        cell=lambda worker: format_percent(worker.share) if worker.state else "",
         rank=1,
         in_status_file=StatusFileColumn(title="share", width=7, cell=lambda worker: f"{worker.share:.1%}"),
     ),
     WorkerColumn(
         title="Games/s",
-        cell=lambda worker: rate(worker.games_per_second),
+        cell=lambda worker: format_rate(worker.games_per_second),
         in_status_file=StatusFileColumn(
-            title="games/s", width=8, cell=lambda worker: short_rate(worker.games_per_second)
+            title="games/s", width=8, cell=lambda worker: format_short_rate(worker.games_per_second)
         ),
     ),
-    WorkerColumn(title="Evals/s", cell=lambda worker: count(worker.evaluations_per_second), rank=1),
+    WorkerColumn(title="Evals/s", cell=lambda worker: format_count(worker.evaluations_per_second), rank=1),
     WorkerColumn(
         title="Model",
         cell=lambda worker: str(worker.model_version),
@@ -87,36 +87,38 @@ WORKER_COLUMNS = (
     ),
     WorkerColumn(
         title="Last batch",
-        cell=lambda worker: "" if worker.last_batch is None else f"{duration(worker.last_batch)} ago",
+        cell=lambda worker: "" if worker.last_batch is None else f"{format_duration(worker.last_batch)} ago",
         rank=3,
         in_status_file=StatusFileColumn(
             title="batch",
             width=10,
-            cell=lambda worker: "-" if worker.last_batch is None else f"{short_duration(worker.last_batch)} ago",
+            cell=lambda worker: "-" if worker.last_batch is None else f"{format_short_duration(worker.last_batch)} ago",
         ),
     ),
-    WorkerColumn(title="Games", cell=lambda worker: count(worker.games), rank=2),
+    WorkerColumn(title="Games", cell=lambda worker: format_count(worker.games), rank=2),
     WorkerColumn(
         title="Outstanding",
-        cell=lambda worker: count(worker.outstanding),
+        cell=lambda worker: format_count(worker.outstanding),
         rank=3,
         in_status_file=StatusFileColumn(title="grant", width=9, cell=lambda worker: f"{worker.outstanding}"),
     ),
     WorkerColumn(
-        title="Core hours", cell=lambda worker: rate(worker.core_hours) if worker.core_hours else "", in_terminal=False
+        title="Core hours",
+        cell=lambda worker: format_rate(worker.core_hours) if worker.core_hours else "",
+        in_terminal=False,
     ),
-    WorkerColumn(title="Sent", cell=lambda worker: size(worker.sent) if worker.state else "", in_terminal=False),
+    WorkerColumn(title="Sent", cell=lambda worker: format_size(worker.sent) if worker.state else "", in_terminal=False),
     WorkerColumn(
-        title="Received", cell=lambda worker: size(worker.received) if worker.state else "", in_terminal=False
+        title="Received", cell=lambda worker: format_size(worker.received) if worker.state else "", in_terminal=False
     ),
     WorkerColumn(
         title="Disk free",
-        cell=lambda worker: "" if worker.disk_free is None or not worker.state else size(worker.disk_free),
+        cell=lambda worker: "" if worker.disk_free is None or not worker.state else format_size(worker.disk_free),
         in_terminal=False,
     ),
     WorkerColumn(
         title="Error",
-        cell=lambda worker: printable(worker.error),
+        cell=lambda worker: printable_line(worker.error),
         left=True,
         claim=16,
         style=lambda worker: BAD,

@@ -25,9 +25,9 @@ DETAILS = ("machine", "since", "reason", "note", "sent", "received", "disk_free"
 
 def worker_record(worker: WorkerStatus) -> dict[str, Any]:
     """Return what an iteration records of a worker: ``state`` is its activity, and ``mark`` its state."""
-    standing = _parts(worker, STANDING) if worker.state else None
+    standing = _select_fields(worker, STANDING) if worker.state else None
     return {
-        **_parts(worker, KEYS),
+        **_select_fields(worker, KEYS),
         "state": worker.activity,
         "standing": standing if standing is None else {"mark": worker.state and worker.state.value, **standing},
     }
@@ -35,10 +35,10 @@ def worker_record(worker: WorkerStatus) -> dict[str, Any]:
 
 def worker_details(worker: WorkerStatus) -> dict[str, Any]:
     """Return what progress.json has beside the record of a worker on another machine."""
-    return _parts(worker, DETAILS)
+    return _select_fields(worker, DETAILS)
 
 
-def with_fields(record: Any) -> Any:
+def parse_worker_record(record: Any) -> Any:
     """Return a worker's record, with or without its details, as the fields of a ``WorkerStatus``."""
     if not isinstance(record, Mapping):
         return record
@@ -48,8 +48,8 @@ def with_fields(record: Any) -> Any:
     return found | {"activity": record.get("state"), "state": standing.get("mark")}
 
 
-def _parts(worker: WorkerStatus, names: tuple[str, ...]) -> dict[str, Any]:
+def _select_fields(worker: WorkerStatus, names: tuple[str, ...]) -> dict[str, Any]:
     return {name: getattr(worker, name) for name in names}
 
 
-RecordedWorker = Annotated[WorkerStatus, BeforeValidator(with_fields), PlainSerializer(worker_record)]
+RecordedWorker = Annotated[WorkerStatus, BeforeValidator(parse_worker_record), PlainSerializer(worker_record)]

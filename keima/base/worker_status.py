@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 
-class State(Enum):
+class WorkerState(Enum):
     """The state of a worker on another machine, in one word."""
 
     ACTIVE = "Active"
@@ -31,7 +31,7 @@ class WorkerStatus:
     outstanding: int = 0  # games granted to it and not yet received
     waiting: int = 0  # of these, the ones in its outbox
     # Of a worker on another machine alone.
-    state: State | None = None  # None: it is on this machine
+    state: WorkerState | None = None  # None: it is on this machine
     machine: str = ""
     since: float = 0.0  # since the state last changed
     reason: str = ""  # why it is not Active, with the remedy; empty if it is
@@ -55,7 +55,7 @@ class ClusterStatus:
     @property
     def active(self) -> int:
         """The number of Active workers."""
-        return sum(worker.state is State.ACTIVE for worker in self.workers)
+        return sum(worker.state is WorkerState.ACTIVE for worker in self.workers)
 
     @property
     def total(self) -> int:

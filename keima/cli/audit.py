@@ -29,15 +29,15 @@ from pathlib import Path
 from typing import Any
 
 if __name__ == "__main__":
-    from keima.base.system.signals import ends_at_once
+    from keima.base.system.signals import exit_quietly_on_interrupt
 
-    ends_at_once()
+    exit_quietly_on_interrupt()
 
-from keima.base.disk_words import in_words
+from keima.base.disk_words import error_text
 from keima.base.run_folder import RUNS, run_folder
-from keima.base.system.command_line import CommandLine, program
-from keima.base.system.signals import interruptible
-from keima.base.system.start import before_imports, reports_compiling
+from keima.base.system.command_line import CommandLine, program_name
+from keima.base.system.signals import handle_interrupts
+from keima.base.system.start import parse_before_imports, report_compiling_of
 from keima.data.ledger import LedgerDamaged, LedgerMismatch, NoSuchRun, read_ledger
 
 
@@ -52,26 +52,26 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     return args
 
 
-def see(args: argparse.Namespace) -> None:
+def check_inputs(args: argparse.Namespace) -> None:
     """Check that there is a run.
 
     Raises:
-        NoSuchRun, LedgerMismatch: the folder is no run of this program.
+        NoSuchRun, LedgerMismatch: the folder is not a run of this program.
     """
     with suppress(LedgerDamaged):  # the audit reports it
         read_ledger(args.folder).close()
 
 
 if __name__ == "__main__":
-    before_imports(parse, see, loading="numba")
+    parse_before_imports(parse, check_inputs, loading="numba")
 
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
 from keima.base.files import PART, read_limited, sha256_hex
-from keima.base.formats import rate
-from keima.base.text import printable
+from keima.base.formats import format_rate
+from keima.base.text import printable_line
 from keima.data.batch_file import MAX_BATCH_BYTES, SUFFIX
 from keima.data.ledger import Ledger
 from keima.data.ledger_rows import QUARANTINED, RECEIVED, BatchRow, ModelRow, WorkerAccount
@@ -124,7 +124,7 @@ def audit(folder: Path, *, quick: bool = False) -> Audit:
     """Audit the run in ``folder``; ``quick`` does not replay the games.
 
     Raises:
-        NoSuchRun, LedgerMismatch: the folder is no run of this program.
+        NoSuchRun, LedgerMismatch: the folder is not a run of this program.
     """
     checkpoint = checkpoint_to_resume(folder)  # before the ledger, which is then at least as new
     try:
@@ -148,7 +148,7 @@ def audit(folder: Path, *, quick: bool = False) -> Audit:
         bytes=sum(row.bytes for row in snapshot.received),
         models=len(snapshot.models),
         replayed=not quick,
-        notes=excused + half_files(folder),
+        notes=excused + list_incomplete_files(folder),
         problems=problems + gaps,
     )
 
@@ -161,16 +161,16 @@ def read_snapshot(ledger: Ledger) -> LedgerSnapshot:
             batches=ledger.batches(),
             models=ledger.models(),
             damage=ledger.damage(),
-            core_hours=hours_of_workers([said_hours(report) for report in ledger.iterations()]),
+            core_hours=hours_of_workers([recorded_core_hours(report) for report in ledger.iterations()]),
         )
 
 
-def said_hours(iteration: dict[str, Any]) -> dict[str, float]:
+def recorded_core_hours(iteration: dict[str, Any]) -> dict[str, float]:
     """The core hours of each worker at the end of an iteration; those of earlier versions did not say."""
     return {worker["name"]: worker.get(CORE_HOURS, 0.0) for worker in iteration.get("workers", ())}
 
 
-def game_to_replay(ledger: Ledger) -> Game:
+def load_game_to_replay(ledger: Ledger) -> Game:
     """The run's game.
 
     Raises:
@@ -189,9 +189,9 @@ def find_problems(ledger: Ledger, snapshot: LedgerSnapshot, checkpoint: Path | N
         if worker.outstanding < 0:
             yield f"worker {worker.name} has delivered {-worker.outstanding:,} games more than it was granted"
     yield from find_wrong_sums(snapshot)
-    yield from find_doubles(snapshot)
-    yield from find_strays(ledger)
-    game = None if quick else game_to_replay(ledger)
+    yield from find_duplicate_games(snapshot)
+    yield from find_unknown_files(ledger)
+    game = None if quick else load_game_to_replay(ledger)
     console = Console(stderr=True)
     for row in track(
         snapshot.received, "Checking batches", console=console, transient=True, disable=not console.is_terminal
@@ -206,7 +206,7 @@ def find_problems(ledger: Ledger, snapshot: LedgerSnapshot, checkpoint: Path | N
 # Games that count twice or not at all.
 
 
-def placed_batches(snapshot: LedgerSnapshot, worker: str) -> list[BatchRow]:
+def batches_in_order(snapshot: LedgerSnapshot, worker: str) -> list[BatchRow]:
     """The batches of ``worker`` with a place in its sequence, in that order."""
     found = [row for row in snapshot.batches if row.worker == worker and row.first_game is not None]
     return sorted(found, key=first_game)
@@ -221,7 +221,7 @@ def first_game(row: BatchRow) -> int:
 def find_wrong_sums(snapshot: LedgerSnapshot) -> Iterator[str]:
     """Accounts that differ from the sums of their batches."""
     for worker in snapshot.workers:
-        rows = placed_batches(snapshot, worker.name)
+        rows = batches_in_order(snapshot, worker.name)
         sums = {state: sum(row.games for row in rows if row.state == state) for state in (RECEIVED, QUARANTINED)}
         sums["next_game"] = max((first_game(row) + row.games for row in rows), default=0)
         for name, total in sums.items():
@@ -230,11 +230,11 @@ def find_wrong_sums(snapshot: LedgerSnapshot) -> Iterator[str]:
                 yield f"the account of worker {worker.name} has {entered:,} for {name}, its batches sum to {total:,}"
 
 
-def find_doubles(snapshot: LedgerSnapshot) -> Iterator[str]:
+def find_duplicate_games(snapshot: LedgerSnapshot) -> Iterator[str]:
     """Games in two batches."""
     for worker in snapshot.workers:
         end, longest = 0, ""
-        for row in placed_batches(snapshot, worker.name):
+        for row in batches_in_order(snapshot, worker.name):
             if first_game(row) < end:
                 start = first_game(row)
                 yield f"games from {start} of worker {worker.name} count twice: in batches {longest} and {row.id}"
@@ -252,7 +252,7 @@ def find_gaps(snapshot: LedgerSnapshot) -> tuple[list[str], list[str]]:
     for worker in snapshot.workers:
         refused = [row.id for row in snapshot.batches if row.worker == worker.name and row.first_game is None]
         end = 0
-        for row in placed_batches(snapshot, worker.name):
+        for row in batches_in_order(snapshot, worker.name):
             text = f"games {end} to {first_game(row) - 1} of worker {worker.name} are missing before batch {row.id}"
             if row.state == QUARANTINED:
                 text += ", which was rejected"
@@ -267,24 +267,24 @@ def find_gaps(snapshot: LedgerSnapshot) -> tuple[list[str], list[str]]:
 # Files.
 
 
-def find_strays(ledger: Ledger) -> Iterator[str]:
+def find_unknown_files(ledger: Ledger) -> Iterator[str]:
     """Files in games/ that are not in the ledger, except those that a running Coach is about to enter."""
     deadline = time.monotonic() + SETTLE_SECONDS
-    while (strays := unknown_files(ledger)) and time.monotonic() < deadline:
+    while (strays := list_unknown_files(ledger)) and time.monotonic() < deadline:
         time.sleep(0.1)
     for path in strays:
         remedy = "resume the run to enter it" if path.suffix == SUFFIX else "it does not belong there"
         yield f"games/{path.name} is not in the ledger: {remedy}"
 
 
-def unknown_files(ledger: Ledger) -> list[Path]:
+def list_unknown_files(ledger: Ledger) -> list[Path]:
     """The files in games/ that are not in the ledger now."""
     known = {f"{batch_id}{SUFFIX}" for batch_id in ledger.batch_ids_in_order()}
     found = sorted(games_path(ledger.folder, "").parent.glob("*"))
     return [path for path in found if path.name not in known and not path.name.endswith(PART)]
 
 
-def half_files(folder: Path) -> list[str]:
+def list_incomplete_files(folder: Path) -> list[str]:
     """Incomplete files of killed writers."""
     return [
         f"games/{path.name} is incomplete: the next session removes it"
@@ -377,7 +377,7 @@ def print_audit(found: Audit) -> None:
     sums = {name: sum(worker[name] for worker in found.workers) for name in (*AUDITED_COLUMNS, CORE_HOURS)}
     for worker in [*found.workers, {"name": "Total"} | sums]:
         counts = (f"{worker[name]:,}" for name in AUDITED_COLUMNS)
-        table.add_row(printable(worker["name"]), *counts, rate(worker[CORE_HOURS]))
+        table.add_row(printable_line(worker["name"]), *counts, format_rate(worker[CORE_HOURS]))
     console.print(table)
     checked = "replayed by the rules" if found.replayed else "not replayed"
     lines = [
@@ -385,8 +385,8 @@ def print_audit(found: Audit) -> None:
         (f"Received batches: {found.batches:,} ({found.games:,} games, {found.positions:,} positions; {checked})", ""),
     ]
     lines += [(f"Models: {found.models:,}", "")]
-    lines += [(f"Note: {printable(note)}", "yellow") for note in found.notes]
-    lines += [(f"Problem: {printable(problem)}", "red") for problem in found.problems]
+    lines += [(f"Note: {printable_line(note)}", "yellow") for note in found.notes]
+    lines += [(f"Problem: {printable_line(problem)}", "red") for problem in found.problems]
     if found.problems:
         lines.append((f"The ledger of {found.run} does not balance; problems: {len(found.problems)}", "bold red"))
     else:
@@ -395,15 +395,15 @@ def print_audit(found: Audit) -> None:
         console.print(text, style=style, soft_wrap=True)
 
 
-@interruptible
-@reports_compiling
+@handle_interrupts
+@report_compiling_of
 def main(argv: Sequence[str] | None = None) -> int:
     """Audit a run and print the result."""
     args = parse(argv)
     try:
         found = audit(args.folder, quick=args.quick)
     except (NoSuchRun, LedgerMismatch) as error:
-        print(f"{program()}: {in_words(error)}", file=sys.stderr)
+        print(f"{program_name()}: {error_text(error)}", file=sys.stderr)
         return 2
     if args.json:
         print(json.dumps({"balances": not found.problems} | asdict(found), indent=1))

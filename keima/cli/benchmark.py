@@ -39,15 +39,15 @@ from pathlib import Path
 from typing import Any, Protocol
 
 if __name__ == "__main__":
-    from keima.base.system.signals import ends_at_once
+    from keima.base.system.signals import exit_quietly_on_interrupt
 
-    ends_at_once()
+    exit_quietly_on_interrupt()
 
-from keima.base.disk_words import in_words
-from keima.base.named import as_flag, find_network
-from keima.base.system.command_line import CommandLine, program
-from keima.base.system.signals import INTERRUPTED, interruptible
-from keima.base.system.start import before_imports, reports_compiling, see_file
+from keima.base.disk_words import error_text
+from keima.base.named import find_network, flag_type
+from keima.base.system.command_line import CommandLine, program_name
+from keima.base.system.signals import INTERRUPTED, handle_interrupts
+from keima.base.system.start import check_file_is_readable, parse_before_imports, report_compiling_of
 from keima.config.flags import HIGHEST_SEED, processes, whole
 from keima.data.ledger import read_ledger
 from keima.paths import find_file
@@ -68,7 +68,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = CommandLine(__doc__)
     which = parser.add_mutually_exclusive_group(required=True)
     name = "a run's folder or name, a model's file, or a shipped network"
-    which.add_argument("network", nargs="?", type=as_flag(find_network), metavar="NETWORK", help=name)
+    which.add_argument("network", nargs="?", type=flag_type(find_network), metavar="NETWORK", help=name)
     which.add_argument("--run", type=Path, metavar="RUN", help="a run's folder; its newest accepted model plays")
     which.add_argument("--model", type=find_file, metavar="FILE", help="a model: .model or .safetensors")
     which.add_argument("--checkpoint", type=Path, metavar="FILE", help="a state dictionary: .pt or .pth")
@@ -102,11 +102,13 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
         "only these, such as random,mcts:1000,alphabeta:4, or random,greedy,depth-1,stockfish-1700 in chess, or "
         "gnugo:10,pachi:1000 in Go; repeatable"
     )
-    two.add_argument("--opponents", "--opponent", type=names, action="extend", metavar="NAMES", help=only)
-    two.add_argument("--against-version", type=numbers, metavar="N,N", help="with --run: add earlier models of the run")
+    two.add_argument("--opponents", "--opponent", type=parse_names, action="extend", metavar="NAMES", help=only)
+    two.add_argument(
+        "--against-version", type=parse_numbers, metavar="N,N", help="with --run: add earlier models of the run"
+    )
     two.add_argument(
         "--against",
-        type=as_flag(find_network),
+        type=flag_type(find_network),
         nargs="+",
         default=[],
         metavar="PATH",
@@ -121,7 +123,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     two.add_argument("--stockfish", type=Path, metavar="PATH", help="the engine (default: stockfish, if installed)")
     two.add_argument(
         "--stockfish-levels",
-        type=numbers,
+        type=parse_numbers,
         metavar="N,N",
         help="levels on its own scale, UCI_Elo (default: its lowest, and 1700)",
     )
@@ -133,7 +135,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     one = parser.add_argument_group("one-player games")
     one.add_argument(
         "--expectimax-depth",
-        type=depth,
+        type=parse_depth,
         default="auto",
         help="chance nodes that expectimax looks ahead; auto: as deep as the network's time allows",
     )
@@ -147,22 +149,22 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     return arguments
 
 
-def numbers(text: str) -> list[int]:
+def parse_numbers(text: str) -> list[int]:
     """Whole numbers from 1, with commas between them."""
     return [whole()(part) for part in text.split(",")]
 
 
-def names(text: str) -> list[str]:
+def parse_names(text: str) -> list[str]:
     """Words with commas between them."""
     return text.split(",")
 
 
-def depth(text: str) -> int | None:
+def parse_depth(text: str) -> int | None:
     """A depth of expectimax; None for auto."""
     return None if text == "auto" else whole(0)(text)
 
 
-def see(arguments: argparse.Namespace) -> None:
+def check_inputs(arguments: argparse.Namespace) -> None:
     """Check that what the command line names exists.
 
     Raises:
@@ -178,22 +180,22 @@ def see(arguments: argparse.Namespace) -> None:
         *(path for path in arguments.against if not path.is_dir()),
     ):
         if file:
-            see_file(file)
+            check_file_is_readable(file)
 
 
 if __name__ == "__main__":
-    before_imports(parse, see, loading="PyTorch")
+    parse_before_imports(parse, check_inputs, loading="PyTorch")
 
-    from keima.base.system.processes import prepare  # only now: --help needs nothing of it
+    from keima.base.system.processes import prepare_fork_server  # only now: --help needs nothing of it
 
-    prepare("keima.play.arena.preloaded")  # it loads at the same time as this program
+    prepare_fork_server("keima.play.arena.preloaded")  # it loads at the same time as this program
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
 from keima.base.files import write_atomically
-from keima.base.formats import FILE_WIDTH, Column, game_title, percent, points, rate, table
+from keima.base.formats import FILE_WIDTH, Column, format_percent, format_rate, format_score, game_title, table_lines
 from keima.base.random import seed_stream
 from keima.config.load import versions
 from keima.games import Game
@@ -225,8 +227,8 @@ from keima.report.charts.rating_picture import rating_picture
 from keima.report.terminal.standings import rated_players, returns_table, standings, standings_table
 
 
-@interruptible
-@reports_compiling
+@handle_interrupts
+@report_compiling_of
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the program; returns its exit code."""
     arguments = parse(argv)
@@ -239,7 +241,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             measure = {1: measure_by_score, 2: measure_by_elo}.get(playable.game.num_players, measure_by_return)
             return measure(playable, network, arguments, console)
     except (ValueError, OSError, SliceFailed, EngineFailed) as error:
-        print(f"{program()}: {in_words(error)}", file=sys.stderr)
+        print(f"{program_name()}: {error_text(error)}", file=sys.stderr)
         return 2
 
 
@@ -284,14 +286,14 @@ def measure_by_elo(
 ) -> int:
     """Play against every opponent of the ladder, and print the ratings; returns the exit code."""
     me = Entrant(name="network", spec=network)
-    rungs = opponents(playable.game, network, arguments, console)
+    rungs = make_opponents(playable.game, network, arguments, console)
     pairings = [*((me, rung) for rung in rungs), *pairwise(rungs)]
     matches, code = play_matches(playable.game, pairings, arguments, console)
     if not matches:
         return code
     anchor, found = rungs[0].name, ratings(matches, rungs[0].name)
     rows = standings(me.name, matches, found)
-    print_lines(standings_table(rows, anchor=anchor, width=width_of(console)), console)
+    print_lines(standings_table(rows, anchor=anchor, width=line_width(console)), console)
     about = network_text(playable, network)
     console.print(
         f"The network: {about}. Wins, draws, losses and score are its own. Elo: {anchor} is 0.", soft_wrap=True
@@ -300,7 +302,7 @@ def measure_by_elo(
         content: dict[str, Any] = {"kind": "elo", "anchor": anchor, "whole": code == 0}
         content["players"] = {player: {"elo": rating.elo, "margin": rating.margin} for player, rating in found.items()}
         content["matches"] = [match.as_dict() for match in matches]
-        save(arguments, playable, content)
+        save_results(arguments, playable, content)
         write_atomically(
             arguments.save / RATINGS_PICTURE,
             rating_picture(about, rated_players(rows, anchor), anchor=anchor),
@@ -321,18 +323,18 @@ def measure_by_return(
 ) -> int:
     """Play against every opponent in all other seats, and print the mean returns; returns the exit code."""
     game, me = playable.game, Entrant(name="network", spec=network)
-    pairings = [(me, rung) for rung in opponents(game, network, arguments, console)]
+    pairings = [(me, rung) for rung in make_opponents(game, network, arguments, console)]
     matches, code = play_matches(game, pairings, arguments, console)
     if not matches:
         return code
-    print_lines(returns_table(matches, width_of(console)), console)
+    print_lines(returns_table(matches, line_width(console)), console)
     console.print(
         f"The network: {network_text(playable, network)}. It has each of the {game.num_players} seats once per "
         "opening, the opponent all others.",
         soft_wrap=True,
     )
     if arguments.save:
-        save(
+        save_results(
             arguments,
             playable,
             {"kind": "returns", "whole": code == 0, "matches": [match.as_dict() for match in matches]},
@@ -341,7 +343,7 @@ def measure_by_return(
     return code
 
 
-def opponents(game: Game, network: NetworkSpec, arguments: argparse.Namespace, console: Console) -> list[Entrant]:
+def make_opponents(game: Game, network: NetworkSpec, arguments: argparse.Namespace, console: Console) -> list[Entrant]:
     """The network's opponents, the weakest first.
 
     Raises:
@@ -360,7 +362,7 @@ def opponents(game: Game, network: NetworkSpec, arguments: argparse.Namespace, c
         else:
             console.print(NO_STOCKFISH, soft_wrap=True)
     if game.name == "go":
-        rungs += go_rungs(game, go_engines(arguments.opponents, console))
+        rungs += go_rungs(game, choose_go_engines(arguments.opponents, console))
     if arguments.opponents:
         rungs = chosen(rungs, arguments.opponents, game.name)
     if arguments.against_version:
@@ -370,7 +372,7 @@ def opponents(game: Game, network: NetworkSpec, arguments: argparse.Namespace, c
     return rungs + others(arguments.against, game, network.num_simulations, arguments.algorithm)
 
 
-def go_engines(opponents: Sequence[str] | None, console: Console) -> list[str]:
+def choose_go_engines(opponents: Sequence[str] | None, console: Console) -> list[str]:
     """The names of GTP engines: those on the command line, else the usual ones if installed."""
     if opponents is not None:
         return [name for name in opponents if ":" in name and not is_baseline(name)]
@@ -398,7 +400,7 @@ def play_matches(
     matches = list[Match]()
     try:
         for number, (first, second) in enumerate(pairings):
-            with progress(f"{first.name} – {second.name}", arguments.games, console) as report:
+            with show_progress(f"{first.name} – {second.name}", arguments.games, console) as report:
                 match = play_pairs(
                     game,
                     first,
@@ -407,19 +409,19 @@ def play_matches(
                     opening_plies=arguments.opening_plies,
                     seed=seed_stream(arguments.seed, "match", number),
                     processes=arguments.processes,
-                    on_progress=lambda tally, report=report: report(tally.ended, tally.moves, so_far(tally)),  # type: ignore[misc]
+                    on_progress=lambda tally, report=report: report(tally.ended, tally.moves, score_text(tally)),  # type: ignore[misc]
                 )
             matches.append(match)
     except KeyboardInterrupt:
         console.print("Stopped. Games of a match that had not ended are not counted: the short ones end first.")
         return matches, INTERRUPTED
     except SliceFailed as error:
-        print(f"{program()}: {in_words(error)}", file=sys.stderr)
+        print(f"{program_name()}: {error_text(error)}", file=sys.stderr)
         return matches, 2
     return matches, 0
 
 
-def so_far(tally: Tally) -> str:
+def score_text(tally: Tally) -> str:
     """The score of a match so far."""
     return f"{tally.wins} won, {tally.draws} drawn, {tally.losses} lost, "
 
@@ -431,19 +433,19 @@ def measure_by_score(
     playable: PlayableNetwork, network: NetworkSpec, arguments: argparse.Namespace, console: Console
 ) -> int:
     """Play for score with the network and reference players, and print the results; returns the exit code."""
-    results = benchmark(playable.game, network, arguments, console)
+    results = measure_players(playable.game, network, arguments, console)
     print_results(playable.game, results, console)
     if arguments.save:
-        save(arguments, playable, {"kind": "score", "players": [result.as_dict() for result in results]})
+        save_results(arguments, playable, {"kind": "score", "players": [result.as_dict() for result in results]})
         console.print(f"All figures and every game's score: {arguments.save / RESULTS_FILE}", soft_wrap=True)
     return 0
 
 
-def benchmark(game: Game, network: NetworkSpec, arguments: argparse.Namespace, console: Console) -> list[Result]:
+def measure_players(game: Game, network: NetworkSpec, arguments: argparse.Namespace, console: Console) -> list[Result]:
     """Play with every player, the network first."""
 
     def play(name: str, spec: PlayerSpec) -> Result:
-        with progress(name, arguments.games, console) as report:
+        with show_progress(name, arguments.games, console) as report:
             return play_scored(
                 game,
                 name,
@@ -469,13 +471,13 @@ def print_results(game: Game, results: Sequence[Result], console: Console) -> No
     columns = [
         Column[Result](title="Player", cell=lambda result: result.name, left=True),
         Column[Result](title="Games", cell=lambda result: f"{result.report.games:,}"),
-        Column[Result](title="Mean score", cell=lambda result: points(result.report.mean, result.report.margin)),
-        Column[Result](title="Median", cell=lambda result: points(result.report.median)),
-        Column[Result](title="Best", cell=lambda result: points(result.report.best)),
+        Column[Result](title="Mean score", cell=lambda result: format_score(result.report.mean, result.report.margin)),
+        Column[Result](title="Median", cell=lambda result: format_score(result.report.median)),
+        Column[Result](title="Best", cell=lambda result: format_score(result.report.best)),
         *(milestone_column(number, milestone) for number, milestone in enumerate(game.milestones)),
-        Column[Result](title="ms/move", cell=lambda result: rate(1000 * result.move_seconds)),
+        Column[Result](title="ms/move", cell=lambda result: format_rate(1000 * result.move_seconds)),
     ]
-    print_lines(table(columns, results, width_of(console)), console)
+    print_lines(table_lines(columns, results, line_width(console)), console)
 
 
 def milestone_column(number: int, milestone: int) -> Column[Result]:
@@ -483,7 +485,7 @@ def milestone_column(number: int, milestone: int) -> Column[Result]:
 
     def cell(result: Result) -> str:
         part = result.report.milestones[number]
-        return f"{percent(part.share)} ({100 * part.low:.1f}–{100 * part.high:.1f})"
+        return f"{format_percent(part.share)} ({100 * part.low:.1f}–{100 * part.high:.1f})"
 
     return Column(title=f"reach {milestone}", cell=cell, rank=10 - number)
 
@@ -491,7 +493,7 @@ def milestone_column(number: int, milestone: int) -> Column[Result]:
 # For both.
 
 
-class Follow(Protocol):
+class ShowProgress(Protocol):
     """Receives a player's progress."""
 
     def __call__(self, ended: int, moves: int, result: str = "") -> None:
@@ -499,7 +501,7 @@ class Follow(Protocol):
 
 
 @contextmanager
-def progress(name: str, games: int, console: Console) -> Iterator[Follow]:
+def show_progress(name: str, games: int, console: Console) -> Iterator[ShowProgress]:
     """Show a player's progress within the block; without a terminal, by occasional lines."""
     columns = (
         TextColumn("{task.description}", markup=False),
@@ -522,7 +524,7 @@ def progress(name: str, games: int, console: Console) -> Iterator[Follow]:
         yield follow
 
 
-def width_of(console: Console) -> int:
+def line_width(console: Console) -> int:
     """The width of a line."""
     return console.width if console.is_terminal else FILE_WIDTH
 
@@ -533,7 +535,7 @@ def print_lines(lines: Sequence[Text], console: Console) -> None:
         console.print(line, soft_wrap=True)
 
 
-def save(arguments: argparse.Namespace, playable: PlayableNetwork, content: Mapping[str, Any]) -> None:
+def save_results(arguments: argparse.Namespace, playable: PlayableNetwork, content: Mapping[str, Any]) -> None:
     """Write everything as JSON."""
     arguments.save.mkdir(parents=True, exist_ok=True)
     about = {

@@ -30,9 +30,9 @@ keima play plays with them. Ctrl-C saves a checkpoint and ends.
 """
 
 if __name__ == "__main__":
-    from keima.base.system.signals import ends_at_once
+    from keima.base.system.signals import exit_quietly_on_interrupt
 
-    ends_at_once()  # before the imports, which take seconds
+    exit_quietly_on_interrupt()  # before the imports, which take seconds
 
 import argparse
 import json
@@ -45,13 +45,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from keima.base.disk_words import in_words
-from keima.base.named import as_flag, find_experiment
+from keima.base.disk_words import error_text
+from keima.base.named import find_experiment, flag_type
 from keima.base.run_folder import RUNS
-from keima.base.system.command_line import CommandLine, program, same_program
+from keima.base.system.command_line import CommandLine, program_name, relaunch_command
 from keima.base.system.logs import package_logger
-from keima.base.system.signals import INTERRUPTED, interruptible, leave_lost_terminal, stop_on_signals
-from keima.base.system.start import before_imports, reports_compiling, see_file
+from keima.base.system.signals import INTERRUPTED, discard_output_of_lost_terminal, handle_interrupts, stop_on_signals
+from keima.base.system.start import check_file_is_readable, parse_before_imports, report_compiling_of
 from keima.config.flags import HIGHEST_PORT, as_setting, game_among, whole
 from keima.games import GAMES
 from keima.learning.ranks.meeting import DEFAULT_PORT
@@ -67,26 +67,26 @@ class RefusedByAll(ValueError):
     """An error of every rank, which rank 0 reports."""
 
 
-@interruptible
-@reports_compiling
+@handle_interrupts
+@report_compiling_of
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the program; returns its exit code: 0, 130 after Ctrl-C, or 2 after an error that the user can correct."""
-    words = command_words(argv)
-    arguments = parser().parse_args(words)
+    words = strip_separator(argv)
+    arguments = make_parser().parse_args(words)
     console = Console(stderr=True, highlight=False)
-    who = program()
+    who = program_name()
     try:
         if arguments.check:
             check_plan(arguments, world_size=arguments.world_size or 1)
             return 0
-        if starts_ranks(arguments):
+        if is_launcher(arguments):
             return start_ranks(arguments, words)
         place = Place(**{name: getattr(arguments, name) for name in PLACE_FLAGS})
-        room = partial(ranks_here, arguments)
+        room = partial(count_ranks_here, arguments)
         with joined(place, device=arguments.device, backend=arguments.backend, room=room) as ranks:
             who += "" if ranks.is_main else f", rank {ranks.rank}"
             try:
-                return begin(arguments, ranks)
+                return begin_training(arguments, ranks)
             except RefusedByAll:
                 if ranks.is_main:
                     raise
@@ -94,23 +94,23 @@ def main(argv: Sequence[str] | None = None) -> int:
     except NotNeeded:
         return 0
     except (ValueError, TrainingDiverged, OSError, RuntimeError) as error:  # a lost rank, or no memory: RuntimeError
-        console.print(f"{who}: {in_words(error)}", style="red", markup=False, soft_wrap=True)
+        console.print(f"{who}: {error_text(error)}", style="red", markup=False, soft_wrap=True)
         return 2
 
 
-def command_words(argv: Sequence[str] | None) -> list[str]:
+def strip_separator(argv: Sequence[str] | None) -> list[str]:
     """The command line, without the "--" that users of the launcher may put between its flags and ours."""
     return [word for word in (sys.argv[1:] if argv is None else argv) if word != "--"]
 
 
-def parser() -> argparse.ArgumentParser:
+def make_parser() -> argparse.ArgumentParser:
     """The command line; a flag that is not given is None.
 
     Defaults of settings are those of ``keima.learning.dataset_settings``, which takes too long to import for --help.
     """
     parser = CommandLine(
         __doc__,
-        parents=[starting()],
+        parents=[launch_parser()],
         allow_abbrev=False,  # abbreviated flags for the starting process would be passed on to the ranks
     )
     what = parser.add_argument_group("the training").add_argument
@@ -118,7 +118,7 @@ def parser() -> argparse.ArgumentParser:
     what("--epochs", type=whole(), help="passes over the data in total (default: 1)")
     what(
         "--config",
-        type=as_flag(find_experiment),
+        type=flag_type(find_experiment),
         help="an experiment: game, network, training, big_learner (default: 20x256, for the run's game or chess)",
     )
     what(
@@ -192,7 +192,7 @@ def parser() -> argparse.ArgumentParser:
     return parser
 
 
-def starting() -> argparse.ArgumentParser:
+def launch_parser() -> argparse.ArgumentParser:
     """The part of the command line that says which ranks to start, and where they meet."""
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     which = parser.add_argument_group("starting ranks; torchrun sets all of it itself").add_argument
@@ -212,7 +212,7 @@ def starting() -> argparse.ArgumentParser:
     return parser
 
 
-def see(arguments: argparse.Namespace) -> None:
+def check_inputs(arguments: argparse.Namespace) -> None:
     """Check that what the command line names exists. A checkpoint may be on the machine of another rank.
 
     Raises:
@@ -224,23 +224,23 @@ def see(arguments: argparse.Namespace) -> None:
             "SGF files"
         )
     if arguments.config:
-        see_file(arguments.config)
+        check_file_is_readable(arguments.config)
     folder = arguments.save_dir
-    if arguments.resume and folder and arguments.rank is None and arguments.nodes == 1 and not checkpoints_in(folder):
+    if arguments.resume and folder and arguments.rank is None and arguments.nodes == 1 and not list_checkpoints(folder):
         raise ValueError(f"no checkpoint in {folder} to resume from: start without --resume")
 
 
-def checkpoints_in(folder: Path) -> list[Path]:
+def list_checkpoints(folder: Path) -> list[Path]:
     """The checkpoints of this program in a folder."""
     return sorted(folder.glob(f"{CHECKPOINT_NAME.format('*')}.pt"))
 
 
 if __name__ == "__main__":
-    before_imports(lambda _: parser().parse_args(command_words(None)), see, loading="PyTorch")
+    parse_before_imports(lambda _: make_parser().parse_args(strip_separator(None)), check_inputs, loading="PyTorch")
 
 from rich.console import Console
 
-from keima.base.formats import duration
+from keima.base.formats import format_duration
 from keima.coach.opening import make_learner
 from keima.config.commands import keima
 from keima.config.load import load_section, load_settings
@@ -268,13 +268,13 @@ from keima.replay.epochs import Epochs
 from keima.trainers.settings import default_settings, validated
 
 
-def starts_ranks(arguments: argparse.Namespace) -> bool:
+def is_launcher(arguments: argparse.Namespace) -> bool:
     """Whether this process starts ranks, instead of being one."""
     is_one = arguments.rank is not None or "RANK" in os.environ
     return arguments.launch or (not is_one and (arguments.world_size or 1) > 1)
 
 
-def ranks_here(arguments: argparse.Namespace, asked: int | None) -> int:
+def count_ranks_here(arguments: argparse.Namespace, asked: int | None) -> int:
     """How many of the requested ranks train on this machine."""
     return room_for_ranks(asked, arguments.device)[0]
 
@@ -286,7 +286,7 @@ def start_ranks(arguments: argparse.Namespace, words: Sequence[str]) -> int:
         ValueError: something is wrong that every rank would find, and torchrun would restart them for.
         RuntimeError: the machines have not met, or a rank has died too often.
     """
-    given, rest = starting().parse_known_args(words)
+    given, rest = launch_parser().parse_known_args(words)
     asked = given.gpus or (given.world_size and max(1, given.world_size // given.nodes))
     count, fewer = room_for_ranks(asked, arguments.device)
     start = Start(
@@ -302,29 +302,31 @@ def start_ranks(arguments: argparse.Namespace, words: Sequence[str]) -> int:
     check_plan(arguments, world_size=count * given.nodes)
     if fewer:
         print(fewer, flush=True)
-    return run_ranks(same_program("big-learner"), [*rest, "--save-dir", str(arguments.save_dir)], start)
+    return run_ranks(relaunch_command("big-learner"), [*rest, "--save-dir", str(arguments.save_dir)], start)
 
 
-def begin(arguments: argparse.Namespace, ranks: Ranks) -> int:
+def begin_training(arguments: argparse.Namespace, ranks: Ranks) -> int:
     """Train, from the beginning or from a checkpoint; returns the exit code."""
-    listen(ranks)
-    tree, experiment = planned(arguments, ranks, world_size=ranks.world_size)
+    configure_logging(ranks)
+    tree, experiment = plan_training(arguments, ranks, world_size=ranks.world_size)
     if arguments.resume and not tree:
-        raise RefusedByAll(f"no checkpoint {candidates(arguments)[0]} to resume from: start without --resume")
+        raise RefusedByAll(
+            f"no checkpoint {candidate_checkpoints(arguments)[0]} to resume from: start without --resume"
+        )
     if tree and tree["sampler"]["epoch"] >= experiment.big_learner.epochs:
         if ranks.is_main:
-            print(nothing_left(experiment.big_learner.epochs, arguments.save_dir))
+            print(nothing_left_text(experiment.big_learner.epochs, arguments.save_dir))
         return 0
     if ranks.is_main:
         arguments.save_dir.mkdir(parents=True, exist_ok=True)
     training = build_training(experiment, arguments, ranks)
     if tree:
         training.restore(tree)
-    introduce(training, arguments.device, resumed=tree is not None)
-    return run(training)
+    print_introduction(training, arguments.device, resumed=tree is not None)
+    return run_training(training)
 
 
-def planned(
+def plan_training(
     arguments: argparse.Namespace, ranks: Ranks, *, world_size: int
 ) -> tuple[dict[str, Any] | None, BigExperiment]:
     """The checkpoint to resume from, if any, and the settings of the training, the same on all ranks.
@@ -336,25 +338,25 @@ def planned(
     """
     by_default = arguments.save_dir is None
     if by_default:
-        holds = lambda folder: bool(checkpoints_in(folder))  # noqa: E731
+        holds = lambda folder: bool(list_checkpoints(folder))  # noqa: E731
         arguments.save_dir = chosen_folder(CHECKPOINTS, ranks, holds=holds, resume=arguments.resume)
         if ranks.is_main and not arguments.resume and arguments.save_dir != CHECKPOINTS:
             print(f"Earlier trainings are kept: this one uses {arguments.save_dir}; --resume continues the newest")
     begun = arguments.resume or ranks.largest(ranks.restarts) > 0
-    found = [newest_checkpoint(ranks, path) for path in candidates(arguments)] if begun else []
+    found = [newest_checkpoint(ranks, path) for path in candidate_checkpoints(arguments)] if begun else []
     tree = next((tree for tree in found if tree), None)
     saved = tree["told"] if tree else {}
     experiment = BigExperiment.from_saved(
-        as_rank_0(ranks, lambda: experiment_of(arguments, saved, world_size=world_size).saved())
+        make_on_rank_0(ranks, lambda: experiment_of(arguments, saved, world_size=world_size).saved())
     )
     arguments.data = find_file(arguments.data or str(experiment.big_learner.data))
-    path = checkpoint_path(arguments.save_dir, name_of(experiment))
+    path = checkpoint_path(arguments.save_dir, network_name(experiment))
     if not begun and not by_default and ranks.largest(int(path.exists())):
         raise RefusedByAll(f"{path} already exists: continue it by --resume, or choose another --save-dir")
     return tree, experiment
 
 
-def as_rank_0(ranks: Ranks, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+def make_on_rank_0(ranks: Ranks, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
     """What rank 0 makes, on all ranks; plain values.
 
     Raises:
@@ -391,15 +393,15 @@ def experiment_of(arguments: argparse.Namespace, saved: dict[str, Any], *, world
     numbers = BigLearnerSettings(
         **{name: given[name] for name in names if name in given} | {"data": str(given["data"])}
     )
-    check_shares(numbers, world_size)
+    check_batch_sizes(numbers, world_size)
     network = arguments.blocks or arguments.channels
     settings = saved.get("settings")
     if settings is None or file or arguments.game or network:
-        settings = game_and_network(arguments).model_dump(mode="json")
+        settings = read_experiment(arguments).model_dump(mode="json")
     return BigExperiment.from_saved({**numbers.model_dump(), "settings": settings})
 
 
-def nothing_left(epochs: int, folder: Path) -> str:
+def nothing_left_text(epochs: int, folder: Path) -> str:
     """The message if the resumed training has already finished all of its epochs."""
     finished = f"its {epochs} epochs are" if epochs > 1 else "its epoch is"
     return f"Nothing is left to do in {folder}: {finished} finished. --resume --epochs {epochs + 1} trains one more"
@@ -412,12 +414,12 @@ def check_plan(arguments: argparse.Namespace, *, world_size: int) -> None:
         ValueError: something is invalid.
     """
     named = arguments.data
-    planned(arguments, ALONE, world_size=world_size)
+    plan_training(arguments, ALONE, world_size=world_size)
     find_files(arguments.data)
     arguments.data = named
 
 
-def listen(ranks: Ranks) -> None:
+def configure_logging(ranks: Ranks) -> None:
     """Print the library's messages: warnings on rank 0, elsewhere only errors."""
     handler = logging.StreamHandler()
     handler.setFormatter(logging.Formatter("%(message)s" if ranks.is_main else f"rank {ranks.rank}: %(message)s"))
@@ -426,15 +428,15 @@ def listen(ranks: Ranks) -> None:
     logger.setLevel(logging.WARNING if ranks.is_main else logging.ERROR)
 
 
-def candidates(arguments: argparse.Namespace) -> list[Path]:
+def candidate_checkpoints(arguments: argparse.Namespace) -> list[Path]:
     """The checkpoint that the command line names, or the only one in the folder."""
-    there = checkpoints_in(arguments.save_dir)
+    there = list_checkpoints(arguments.save_dir)
     if len(there) == 1 and not (arguments.config or arguments.blocks or arguments.channels):
         return there
-    return [checkpoint_path(arguments.save_dir, name_of(game_and_network(arguments)))]
+    return [checkpoint_path(arguments.save_dir, network_name(read_experiment(arguments)))]
 
 
-def game_and_network(arguments: argparse.Namespace) -> Settings:
+def read_experiment(arguments: argparse.Namespace) -> Settings:
     """The experiment that the command line names: its game, network and training.
 
     Raises:
@@ -479,12 +481,12 @@ def learner_settings(experiment: BigExperiment, device: str) -> Settings:
     return validated({**experiment.model_dump(exclude={"big_learner"}), "run": run, "training": training})
 
 
-def name_of(settings: Settings) -> str:
+def network_name(settings: Settings) -> str:
     """The name of the network's files."""
     return CHECKPOINT_NAME.format(f"{settings.network.blocks}x{settings.network.channels}")
 
 
-def check_shares(numbers: BigLearnerSettings, world_size: int) -> None:
+def check_batch_sizes(numbers: BigLearnerSettings, world_size: int) -> None:
     """Check that the batches are large enough for the ranks.
 
     Raises:
@@ -530,12 +532,12 @@ def build_training(experiment: BigExperiment, arguments: argparse.Namespace, ran
         experiment,
         data=arguments.data,
         save_dir=arguments.save_dir,
-        name=name_of(settings),
-        watch=printer(ranks),
+        name=network_name(settings),
+        watch=progress_printer(ranks),
     )
 
 
-def introduce(training: BigLearner, device: str, *, resumed: bool) -> None:
+def print_introduction(training: BigLearner, device: str, *, resumed: bool) -> None:
     """Print what is about to happen; ``device`` is the one that the command line names."""
     learner, ranks, experiment = training.learner, training.ranks, training.experiment
     if not ranks.is_main:
@@ -565,26 +567,26 @@ def introduce(training: BigLearner, device: str, *, resumed: bool) -> None:
         print(f"Resuming after step {learner.step:,}, in {done}", flush=True)
 
 
-def printer(ranks: Ranks) -> Callable[[Step | Epoch], None]:
+def progress_printer(ranks: Ranks) -> Callable[[Step | Epoch], None]:
     """Prints what happens, on rank 0."""
 
     def watch(what: Step | Epoch) -> None:
         if ranks.is_main:
-            for line in lines_of(what, ranks.world_size):
-                say(line)
+            for line in progress_lines(what, ranks.world_size):
+                print_line(line)
 
     return watch
 
 
-def say(line: str) -> None:
+def print_line(line: str) -> None:
     """Print a line; training continues if the terminal is gone."""
     try:
         print(line, flush=True)
     except OSError:
-        leave_lost_terminal()
+        discard_output_of_lost_terminal()
 
 
-def lines_of(what: Step | Epoch, world_size: int) -> list[str]:
+def progress_lines(what: Step | Epoch, world_size: int) -> list[str]:
     """The lines to print about a step or an epoch."""
     where = f"epoch {what.epoch}/{what.epochs}"
     if isinstance(what, Epoch):
@@ -592,20 +594,20 @@ def lines_of(what: Step | Epoch, world_size: int) -> list[str]:
         return [f"{where} is over: mean loss {what.loss:.4f} over {what.positions:,} positions of all ranks{left_out}"]
     report, rate = what.report, what.samples_per_second
     losses = f"loss {report.loss:.4f} (policy {report.policy_loss:.4f}, value {report.value_loss:.4f})"
-    rates = f"{rate:,.1f} samples/s ({rate / world_size:,.1f} a rank)  {duration(what.seconds_left)} left"
+    rates = f"{rate:,.1f} samples/s ({rate / world_size:,.1f} a rank)  {format_duration(what.seconds_left)} left"
     step = f"{where} {what.over:4.0%}  step {what.step:,}  {losses}  lr {report.learning_rate:.2e}  {rates}"
     return [*(f"left out: {text}" for text in what.bad), step]
 
 
-def run(training: BigLearner) -> int:
+def run_training(training: BigLearner) -> int:
     """Train to the end, or until Ctrl-C or torchrun ends it; returns the exit code."""
     with stop_on_signals(training):
         ended = training.train()
     if training.ranks.is_main:
-        say(f"The checkpoint is {training.path}")
-        say(f"Play with it: {keima('play')} {training.path.with_suffix('.safetensors')}")
+        print_line(f"The checkpoint is {training.path}")
+        print_line(f"Play with it: {keima('play')} {training.path.with_suffix('.safetensors')}")
         if not ended:
-            say(f"Continue: {keima(f'big-learner --save-dir {training.save_dir} --resume')}")
+            print_line(f"Continue: {keima(f'big-learner --save-dir {training.save_dir} --resume')}")
     return 0 if ended else INTERRUPTED
 
 

@@ -24,22 +24,22 @@ from pathlib import Path
 from typing import Any
 
 if __name__ == "__main__":
-    from keima.base.system.signals import ends_at_once
+    from keima.base.system.signals import exit_quietly_on_interrupt
 
-    ends_at_once()
+    exit_quietly_on_interrupt()
 
 from keima.base.system.command_line import CommandLine
-from keima.base.system.signals import interruptible
-from keima.base.system.start import before_imports, reports_compiling
+from keima.base.system.signals import handle_interrupts
+from keima.base.system.start import parse_before_imports, report_compiling_of
 from keima.config.flags import game_among, number, whole
 from keima.games import GAMES
 
 
-def json_options(text: str) -> dict[str, Any]:
+def parse_options(text: str) -> dict[str, Any]:
     """The type of --options.
 
     Raises:
-        ArgumentTypeError: it is no JSON object.
+        ArgumentTypeError: it is not a JSON object.
     """
     try:
         options = json.loads(text)
@@ -50,7 +50,7 @@ def json_options(text: str) -> dict[str, Any]:
     return options
 
 
-def openspiel_game(text: str) -> str:
+def parse_openspiel_name(text: str) -> str:
     """The type of --against.
 
     Raises:
@@ -66,19 +66,22 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     """The command line."""
     parser = CommandLine(__doc__)
     parser.add_argument("game", metavar="GAME", help="a file that defines game(), or a name, such as connect_four")
-    parser.add_argument("--options", type=json_options, default={}, help="the game's options, such as '{\"size\": 6}'")
+    parser.add_argument("--options", type=parse_options, default={}, help="the game's options, such as '{\"size\": 6}'")
     parser.add_argument("--games", type=whole(4), default=24, help="random games to check and count (default: 24)")
     parser.add_argument(
         "--seconds", type=number(above=0), default=180.0, help="time limit of the check, with compiling (default: 180)"
     )
     parser.add_argument(
-        "--against", type=openspiel_game, metavar="openspiel:NAME", help="compare the rules in as many random games"
+        "--against",
+        type=parse_openspiel_name,
+        metavar="openspiel:NAME",
+        help="compare the rules in as many random games",
     )
     parser.add_argument("--rules-only", action="store_true", help="do not propose settings")
     return parser.parse_args(argv)
 
 
-def see(arguments: argparse.Namespace) -> None:
+def check_inputs(arguments: argparse.Namespace) -> None:
     """Check that there is such a game.
 
     Raises:
@@ -91,7 +94,7 @@ def see(arguments: argparse.Namespace) -> None:
 
 
 if __name__ == "__main__":
-    before_imports(parse, see, loading="PyTorch")
+    parse_before_imports(parse, check_inputs, loading="PyTorch")
 
 from keima.coach.proposal import Proposal, propose_settings, proposed_config
 from keima.config.commands import keima
@@ -102,25 +105,25 @@ from keima.games.authoring.check_against import Differs, check_named_against
 WIDE = 14  # characters of a heading
 
 
-def told(report: GameReport) -> Iterator[str]:
+def report_lines(report: GameReport) -> Iterator[str]:
     """The report as lines of text."""
     limit = f"max_plies {report.max_plies}"
     if report.cut:
         limit += f", which {report.cut:.0%} of games reach"
-    yield line("plies", f"mean {report.mean_plies:.1f}, longest {report.longest} ({limit})")
-    yield line("legal moves", f"mean {report.branching:.1f}, most {report.most_legal}")
-    yield line("random games", ends(report))
+    yield table_line("plies", f"mean {report.mean_plies:.1f}, longest {report.longest} ({limit})")
+    yield table_line("legal moves", f"mean {report.branching:.1f}, most {report.most_legal}")
+    yield table_line("random games", endings_text(report))
     if report.perft:
-        yield line("perft", ", ".join(f"{count:,}" for count in report.perft))
-    yield line("moves/s", f"{report.moves_per_second:,.0f} on one core, in random games")
-    yield line("symmetries", str(report.symmetries))
+        yield table_line("perft", ", ".join(f"{count:,}" for count in report.perft))
+    yield table_line("moves/s", f"{report.moves_per_second:,.0f} on one core, in random games")
+    yield table_line("symmetries", str(report.symmetries))
     for note in report.notes:
-        yield line("note", note)
+        yield table_line("note", note)
     yield "\nA random game:\n"
     yield from report.sample
 
 
-def ends(report: GameReport) -> str:
+def endings_text(report: GameReport) -> str:
     """How random games end."""
     if report.players == 1:
         return f"mean score {report.mean_returns[0]:,.1f}"
@@ -133,12 +136,12 @@ def ends(report: GameReport) -> str:
     )
 
 
-def line(heading: str, text: str) -> str:
+def table_line(heading: str, text: str) -> str:
     """A line of a table."""
     return f"{heading:<{WIDE}} {text}"
 
 
-def agreement(game: str, arguments: argparse.Namespace) -> str:
+def agreement_text(game: str, arguments: argparse.Namespace) -> str:
     """Compare the rules with OpenSpiel's, and say how far they agree.
 
     Raises:
@@ -153,7 +156,7 @@ def agreement(game: str, arguments: argparse.Namespace) -> str:
     )
 
 
-def expected(proposal: Proposal) -> str:
+def expected_settings_text(proposal: Proposal) -> str:
     """What to expect of the settings here, and how that was estimated."""
     hours = proposal.hours
     time = f"{hours:.1f} hours" if hours >= 1 else f"{max(1, round(hours * 60))} minutes"
@@ -166,8 +169,8 @@ def expected(proposal: Proposal) -> str:
     )
 
 
-@interruptible
-@reports_compiling
+@handle_interrupts
+@report_compiling_of
 def main(argv: Sequence[str] | None = None) -> int:
     """Check the game and print what is known."""
     arguments = parse(argv)
@@ -181,10 +184,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(report.broken)
         return 1
     print(f"{report.name} keeps the contract.\n")
-    print("\n".join(told(report)))
+    print("\n".join(report_lines(report)))
     if arguments.against:
         try:
-            print(f"\n{agreement(game, arguments)}")
+            print(f"\n{agreement_text(game, arguments)}")
         except (Differs, ValueError) as error:
             print(f"\n{error}")
             return 1
@@ -192,7 +195,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         proposal = propose_settings(load_game(game, **arguments.options), report)
         settings = proposed_config(arguments.game, arguments.options, proposal)
         print(f"Settings to begin with, in a file for {keima('train FILE.yaml')}:\n\n{settings}")
-        print(expected(proposal))
+        print(expected_settings_text(proposal))
     return 0
 
 

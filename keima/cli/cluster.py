@@ -23,14 +23,14 @@ from functools import partial
 from pathlib import Path
 
 if __name__ == "__main__":
-    from keima.base.system.signals import ends_at_once
+    from keima.base.system.signals import exit_quietly_on_interrupt
 
-    ends_at_once()
+    exit_quietly_on_interrupt()
 
-from keima.base.named import as_flag, find_experiment
+from keima.base.named import find_experiment, flag_type
 from keima.base.system.command_line import CommandLine
-from keima.base.system.signals import interruptible
-from keima.base.system.start import before_imports, say_on_stderr, see_file
+from keima.base.system.signals import handle_interrupts
+from keima.base.system.start import check_file_is_readable, parse_before_imports, print_status
 from keima.cluster.limits import AT_ONCE, LOG_LINES, LOG_MEGABYTES
 from keima.config.flags import as_setting, whole
 
@@ -75,7 +75,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
             )
         add(
             "--config",
-            type=as_flag(find_experiment),
+            type=flag_type(find_experiment),
             help="settings file (default: the running Coach's, else configs/config.yaml)",
         )
         if command == "bootstrap":
@@ -88,10 +88,10 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
         if command not in ("add", "wheel"):
             most = "the most machines to be connected to at a time (default: %(default)s)"
             add("--at-once", type=whole(1, 256), default=AT_ONCE, metavar="N", help=most)
-    return parser.parse_args(with_command_first(sys.argv[1:] if argv is None else argv))
+    return parser.parse_args(move_command_first(sys.argv[1:] if argv is None else argv))
 
 
-def with_command_first(words: Sequence[str]) -> list[str]:
+def move_command_first(words: Sequence[str]) -> list[str]:
     """Return a command line whose command may be a flag, such as ``--config FILE --check``, with the command first."""
     flags = [word for word in words if word.startswith("--") and word[2:] in COMMANDS]
     if not flags or words[0] in COMMANDS:
@@ -100,33 +100,33 @@ def with_command_first(words: Sequence[str]) -> list[str]:
     return [flags[0][2:], *words[:at], *words[at + 1 :]]
 
 
-def see(arguments: argparse.Namespace) -> None:
+def check_inputs(arguments: argparse.Namespace) -> None:
     """Check that the settings file exists.
 
     Raises:
         ValueError: it does not.
     """
     if arguments.config:
-        see_file(arguments.config)
+        check_file_is_readable(arguments.config)
 
 
 if __name__ == "__main__":
-    before_imports(parse, see)
+    parse_before_imports(parse, check_inputs)
 
 from rich.console import Console
 
-from keima.base.system.threads import in_parallel
-from keima.cluster.connector import Checked, NotDone, Outcome, Progress, SSHConnector, result_of
+from keima.base.system.threads import run_in_parallel
+from keima.cluster.connector import CheckedMachine, NotDone, Outcome, Progress, SSHConnector, combine_results
 from keima.config.commands import cluster
 
 
-def _quiet(config: Path | None) -> SSHConnector:
+def _quiet_connector(config: Path | None) -> SSHConnector:
     """Return a connector that logs nothing, since the caller shows its texts."""
     return SSHConnector(config, log_event=lambda text: None)
 
 
-@interruptible
-def main(argv: Sequence[str] | None = None, *, make: Callable[[Path | None], SSHConnector] = _quiet) -> int:
+@handle_interrupts
+def main(argv: Sequence[str] | None = None, *, make: Callable[[Path | None], SSHConnector] = _quiet_connector) -> int:
     """Run the program; return 0, 1 if the request failed or a machine is not ready, or 130 after Ctrl-C."""
     arguments = parse(argv)
     console = Console(highlight=False, emoji=False)
@@ -154,7 +154,7 @@ def run_command(machines: SSHConnector, arguments: argparse.Namespace, show: Cal
     match arguments.command:
         case "check":
             machines.chosen(names)  # which refuses unknown ones
-            say_on_stderr(f"checking the machines of {machines.config}")
+            print_status(f"checking the machines of {machines.config}")
             return show_findings(machines, show, names, at_once=at_once)
         case "status":
             return show_status(machines, show, names, at_once=at_once)
@@ -197,7 +197,7 @@ def change_each(
 
     together = 1 if command == "remove" else at_once  # which rewrites one file
     succeeded: dict[str, bool] = {}
-    for name, outcome in in_parallel(attempt, meant, at_once=together):
+    for name, outcome in run_in_parallel(attempt, meant, at_once=together):
         succeeded[name] = outcome.ok
         show(f"{'✓' if outcome.ok else '✗'} {outcome.text}")
     return show_summary(show, meant, succeeded, done=DONE[command], failed="failed")
@@ -227,7 +227,7 @@ def show_outcomes(
     if not order:
         raise NotDone(f"{machines.config} lists no workers: {cluster('add HOST USER', machines.config)} adds one")
     if len(order) == 1:
-        show(result_of(events, show))
+        show(combine_results(events, show))
         return 0
     succeeded: dict[str, bool] = {}
     for event in events:
@@ -283,7 +283,7 @@ def show_findings(
     return show_summary(show, order, ready, done="ready", failed="not ready")
 
 
-def show_checked(checked: Checked, show: Callable[[str], None], *, in_full: bool) -> None:
+def show_checked(checked: CheckedMachine, show: Callable[[str], None], *, in_full: bool) -> None:
     """Show the findings on one machine; unless ``in_full``, only those that are not as they should be."""
     heading = f"{checked.machine.name} ({checked.machine.host})"
     show(heading if in_full else f"{'✓' if checked.ready else '✗'} {heading}")

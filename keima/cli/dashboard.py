@@ -17,14 +17,14 @@ from functools import partial
 from pathlib import Path
 
 if __name__ == "__main__":
-    from keima.base.system.signals import ends_at_once
+    from keima.base.system.signals import exit_quietly_on_interrupt
 
-    ends_at_once()
+    exit_quietly_on_interrupt()
 
 from keima.base.run_folder import RUNS, all_runs, run_folder
-from keima.base.system.command_line import CommandLine, program
-from keima.base.system.signals import interruptible
-from keima.base.system.start import before_imports
+from keima.base.system.command_line import CommandLine, program_name
+from keima.base.system.signals import handle_interrupts
+from keima.base.system.start import parse_before_imports
 from keima.web.server import add_server_flags, serve
 
 
@@ -40,7 +40,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     return args
 
 
-def see(args: argparse.Namespace) -> None:
+def check_inputs(args: argparse.Namespace) -> None:
     """Check that there are runs.
 
     Raises:
@@ -54,20 +54,20 @@ def see(args: argparse.Namespace) -> None:
 
 
 if __name__ == "__main__":
-    before_imports(parse, see)
+    parse_before_imports(parse, check_inputs)
 
 from keima.web.app import application
 
 
-@interruptible
+@handle_interrupts
 def main(argv: Sequence[str] | None = None) -> int:
     """Serve until Ctrl-C; returns the exit code: 2 if there are no runs, or it cannot listen there."""
     args = parse(argv)
     try:
-        see(args)
+        check_inputs(args)
         serve(partial(application, args.folders), args, say=partial(print, flush=True))
     except (ValueError, OSError) as error:
-        print(f"{program()}: {error}", file=sys.stderr)
+        print(f"{program_name()}: {error}", file=sys.stderr)
         return 2
     return 0
 

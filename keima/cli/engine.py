@@ -16,16 +16,16 @@ from functools import partial
 from typing import TextIO
 
 if __name__ == "__main__":
-    from keima.base.system.signals import ends_at_once
+    from keima.base.system.signals import exit_quietly_on_interrupt
 
-    ends_at_once()
+    exit_quietly_on_interrupt()
 
 from keima import __version__
-from keima.base.disk_words import in_words
-from keima.base.named import as_flag, find_network
-from keima.base.system.command_line import CommandLine, program
-from keima.base.system.signals import interruptible
-from keima.base.system.start import before_imports, reports_compiling, see_file
+from keima.base.disk_words import error_text
+from keima.base.named import find_network, flag_type
+from keima.base.system.command_line import CommandLine, program_name
+from keima.base.system.signals import handle_interrupts
+from keima.base.system.start import check_file_is_readable, parse_before_imports, report_compiling_of
 from keima.config.flags import number, whole
 from keima.networks.files.model_heading import model_file, read_heading
 from keima.play.early import Early
@@ -47,7 +47,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     add = parser.add_argument
     add(
         "network",
-        type=as_flag(find_network),
+        type=flag_type(find_network),
         metavar="NETWORK",
         help="a run's folder or name, a model's file, or a shipped network",
     )
@@ -62,20 +62,20 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     return arguments
 
 
-def see(arguments: argparse.Namespace) -> None:
+def check_inputs(arguments: argparse.Namespace) -> None:
     """Check that the run or the model exists, and plays the protocol's game.
 
     Raises:
         ValueError: it does not.
     """
     path = model_file(arguments.network, arguments.version)
-    see_file(path)
+    check_file_is_readable(path)
     heading = read_heading(path)
     if heading:
-        see_game(arguments.protocol, heading.game)
+        check_protocol_game(arguments.protocol, heading.game)
 
 
-def see_game(protocol: str, game: str) -> None:
+def check_protocol_game(protocol: str, game: str) -> None:
     """Check that the protocol is of this game.
 
     Raises:
@@ -85,7 +85,7 @@ def see_game(protocol: str, game: str) -> None:
         raise ValueError(f"{NAMES[protocol]} is for {GAMES[protocol]}, and this model plays {game}")
 
 
-def greet(arguments: argparse.Namespace) -> Early | None:
+def preload_answers(arguments: argparse.Namespace) -> Early | None:
     """Start answering what needs no network; None if the model cannot be read."""
     heading = read_heading(model_file(arguments.network, arguments.version))
     if heading is None:
@@ -109,10 +109,10 @@ def gtp_version(model_version: int) -> str:
     return f"{__version__} model {model_version}"
 
 
-early: Early | None = None  # answers while this program loads
+preload: Early | None = None  # answers while this program loads
 
 if __name__ == "__main__":
-    early = greet(before_imports(parse, see, loading="PyTorch"))
+    preload = preload_answers(parse_before_imports(parse, check_inputs, loading="PyTorch"))
 
 from keima.config.sections.search import SearchSettings
 from keima.games import Game, load_game
@@ -126,21 +126,21 @@ MOST_LEAVES = 32  # evaluated at once
 PLIES_PER_POINT = 10  # plies for each point, after which a game of the Go engine ends; people end it earlier
 
 
-@interruptible
-@reports_compiling
+@handle_interrupts
+@report_compiling_of
 def main(argv: Sequence[str] | None = None) -> int:
     """Be the engine until the input ends; returns the exit code."""
     arguments = parse(argv)
     try:
         model = read_model(model_file(arguments.network, arguments.version))
-        see_game(arguments.protocol, model.description.game)
+        check_protocol_game(arguments.protocol, model.description.game)
         game = load_game(model.description.game, **model.description.options)
-        rules = rules_of(arguments.rules, game) if arguments.protocol == "gtp" else None
+        rules = starting_rules(arguments.rules, game) if arguments.protocol == "gtp" else None
         network = model.build(game)
         scoring, score_utility = scoring_network(network, game, SearchSettings().match_score_utility)
         evaluator = Evaluator(scoring, game, max_batch=MOST_LEAVES)
     except (ValueError, OSError) as error:
-        print(f"{program()}: {in_words(error)}", file=sys.stderr)
+        print(f"{program_name()}: {error_text(error)}", file=sys.stderr)
         return 2
     if arguments.protocol == "uci":
         from keima.play.uci.engine import UciEngine  # which compiles chess
@@ -163,7 +163,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     return run_engine(make, game, evaluator, arguments.simulations, score_utility)
 
 
-def rules_of(name: str | None, game: Game) -> GtpRules:
+def starting_rules(name: str | None, game: Game) -> GtpRules:
     """The rules that the Go engine starts with.
 
     Raises:
@@ -195,12 +195,12 @@ def run_engine(
     engine = make(think=think, write=write, simulations=simulations)
     with contextlib.redirect_stdout(sys.stderr):
         try:
-            converse(early.end() if early else LineReader(sys.stdin.fileno()), engine)
+            converse(preload.end() if preload else LineReader(sys.stdin.fileno()), engine)
             engine.close()
         except BrokenPipeError:
             return 0  # the terminal is closed
         except ValueError as error:  # of a network that gives no numbers
-            print(f"{program()}: {in_words(error)}", file=sys.stderr)
+            print(f"{program_name()}: {error_text(error)}", file=sys.stderr)
             return 2
     return 0
 

@@ -14,15 +14,15 @@ from collections.abc import Sequence
 from pathlib import Path
 
 if __name__ == "__main__":
-    from keima.base.system.signals import ends_at_once
+    from keima.base.system.signals import exit_quietly_on_interrupt
 
-    ends_at_once()
+    exit_quietly_on_interrupt()
 
-from keima.base.disk_words import in_words
+from keima.base.disk_words import error_text
 from keima.base.run_folder import run_folder, stats_path
-from keima.base.system.command_line import CommandLine, program
-from keima.base.system.signals import interruptible
-from keima.base.system.start import before_imports
+from keima.base.system.command_line import CommandLine, program_name
+from keima.base.system.signals import handle_interrupts
+from keima.base.system.start import parse_before_imports
 from keima.data.ledger import read_ledger
 
 
@@ -43,7 +43,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     return parser.parse_args(argv)
 
 
-def see(arguments: argparse.Namespace) -> None:
+def check_inputs(arguments: argparse.Namespace) -> None:
     """Check that there is such a run, and that no file would be lost.
 
     Raises:
@@ -56,23 +56,23 @@ def see(arguments: argparse.Namespace) -> None:
 
 
 if __name__ == "__main__":
-    before_imports(parse, see, loading="PyTorch")
+    parse_before_imports(parse, check_inputs, loading="PyTorch")
 
 from keima.config.commands import keima
 from keima.report.files.model_card import export_model
 from keima.report.files.run_files import read_stats
 
 
-@interruptible
+@handle_interrupts
 def main(argv: Sequence[str] | None = None) -> int:
     """Write both files; returns the exit code: 2 if that fails."""
     arguments = parse(argv)
     statistics = stats_path(arguments.run)
     try:
-        see(arguments)
+        check_inputs(arguments)
         card = export_model(statistics.parent, arguments.file, read_stats(statistics), arguments.benchmark)
     except (ValueError, OSError) as error:
-        print(f"{program()}: {in_words(error)}", file=sys.stderr)
+        print(f"{program_name()}: {error_text(error)}", file=sys.stderr)
         return 2
     play = keima(f"play {shlex.quote(str(arguments.file))}")
     print(f"{arguments.file}: the model, {arguments.file.stat().st_size:,} bytes; {play}")

@@ -14,9 +14,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from keima.base.disk_words import in_words
-from keima.base.system.command_line import CommandLine, program
-from keima.base.system.start import before_imports
+from keima.base.disk_words import error_text
+from keima.base.system.command_line import CommandLine, program_name
+from keima.base.system.start import parse_before_imports
 from keima.config.commands import keima
 from keima.config.own_modules import hides_package
 from keima.paths import PACKAGE
@@ -25,7 +25,7 @@ TEMPLATES = PACKAGE / "games" / "authoring" / "templates"
 NAME = re.compile(r"[a-z][a-z0-9_]{0,39}")
 
 
-def game_name(text: str) -> str:
+def parse_game_name(text: str) -> str:
     """The type of NAME.
 
     Raises:
@@ -39,12 +39,12 @@ def game_name(text: str) -> str:
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     """The command line."""
     parser = CommandLine(__doc__)
-    parser.add_argument("name", metavar="NAME", type=game_name, help="of the game, such as othello")
+    parser.add_argument("name", metavar="NAME", type=parse_game_name, help="of the game, such as othello")
     parser.add_argument("--kernels", action="store_true", help="write kernels instead of plain functions")
     return parser.parse_args(argv)
 
 
-def see(arguments: argparse.Namespace) -> None:
+def check_inputs(arguments: argparse.Namespace) -> None:
     """Check that nothing would be overwritten.
 
     Raises:
@@ -55,12 +55,12 @@ def see(arguments: argparse.Namespace) -> None:
             f"{arguments.name}.py would hide the package {arguments.name} from every program in this folder: "
             f"call the game my_{arguments.name}, for example"
         )
-    there = [path.name for path in files_of(arguments) if path.exists()]
+    there = [path.name for path in files_to_copy(arguments) if path.exists()]
     if there:
         raise ValueError(f"already here: {', '.join(there)}; choose another name, or remove what is here")
 
 
-def files_of(arguments: argparse.Namespace) -> dict[Path, Path]:
+def files_to_copy(arguments: argparse.Namespace) -> dict[Path, Path]:
     """The files to write, and what each is a copy of."""
     name, kind = arguments.name, "kernels" if arguments.kernels else "plain"
     return {
@@ -74,13 +74,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Write the files and say what comes next; returns the exit code: 2 if they cannot be written."""
     arguments = parse(argv)
     try:
-        for path, template in files_of(arguments).items():
+        for path, template in files_to_copy(arguments).items():
             text = template.read_text(encoding="utf-8").replace("NAME", arguments.name)
             with path.open("x", encoding="utf-8") as file:
                 file.write(text)
             print(f"wrote {path}")
     except OSError as error:
-        print(f"{program()}: {in_words(error)}", file=sys.stderr)
+        print(f"{program_name()}: {error_text(error)}", file=sys.stderr)
         return 2
     print(
         f"\nChange {arguments.name}.py into your game, then:\n"
@@ -91,5 +91,5 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    before_imports(parse, see)
+    parse_before_imports(parse, check_inputs)
     sys.exit(main())

@@ -19,15 +19,15 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 if __name__ == "__main__":
-    from keima.base.system.signals import ends_at_once
+    from keima.base.system.signals import exit_quietly_on_interrupt
 
-    ends_at_once()
+    exit_quietly_on_interrupt()
 
-from keima.base.disk_words import in_words
-from keima.base.named import as_flag, find_network
-from keima.base.system.command_line import CommandLine, program
-from keima.base.system.signals import interruptible
-from keima.base.system.start import before_imports, reports_compiling, see_file
+from keima.base.disk_words import error_text
+from keima.base.named import find_network, flag_type
+from keima.base.system.command_line import CommandLine, program_name
+from keima.base.system.signals import handle_interrupts
+from keima.base.system.start import check_file_is_readable, parse_before_imports, report_compiling_of
 from keima.config.flags import HIGHEST_SEED, number, whole
 from keima.networks.files.model_heading import model_file
 from keima.web.server import add_server_flags, serve
@@ -41,7 +41,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     add = parser.add_argument
     add(
         "network",
-        type=as_flag(find_network),
+        type=flag_type(find_network),
         metavar="NETWORK",
         help="a run's folder or name, a model's file, or a shipped network",
     )
@@ -60,16 +60,16 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     return arguments
 
 
-def see(arguments: argparse.Namespace) -> None:
+def check_inputs(arguments: argparse.Namespace) -> None:
     """Check that the run or the model exists.
 
     Raises:
         ValueError: it does not.
     """
-    see_file(model_file(arguments.network, arguments.version))
+    check_file_is_readable(model_file(arguments.network, arguments.version))
 
 
-@interruptible
+@handle_interrupts
 def serve_page(arguments: argparse.Namespace) -> int:
     """Let people play in a browser; returns the exit code."""
     from starlette.applications import Starlette
@@ -90,13 +90,13 @@ def serve_page(arguments: argparse.Namespace) -> int:
     try:
         serve(make, arguments, say=partial(print, flush=True), page="/play")
     except OSError as error:
-        print(f"{program()}: {error}", file=sys.stderr)
+        print(f"{program_name()}: {error}", file=sys.stderr)
         return 2
     return 0
 
 
 if __name__ == "__main__":
-    given = before_imports(parse, see, loading="" if "--web" in sys.argv else "PyTorch")
+    given = parse_before_imports(parse, check_inputs, loading="" if "--web" in sys.argv else "PyTorch")
     if given.web:
         sys.exit(serve_page(given))  # which does not load PyTorch
 
@@ -148,8 +148,8 @@ class Opponent:
         found = self._search.find(table.state[None])
         return int(found.actions[0]), float(found.values[0])
 
-    def answer(self, table: Table) -> str:
-        """Let it move or resign; returns the lines to print."""
+    def make_move(self, table: Table) -> str:
+        """Let the network move or resign; return the lines to print."""
         game, player = table.game, table.game.current_player(table.state)
         action, value = self.find_move(table)
         if game.num_players == 2 and self._resignation.wanted(value):
@@ -172,8 +172,8 @@ def painted_board(table: Table) -> Text:
     return painted(now, game.render(table.before)).append(f"\n\nLast move: {table.moves[-1]}, by {mover}")
 
 
-@interruptible
-@reports_compiling
+@handle_interrupts
+@report_compiling_of
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the program; returns its exit code."""
     arguments = parse(argv)
@@ -192,7 +192,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         scoring, score_utility = scoring_network(model.build(game), game, settings.match_score_utility)
         evaluator = Evaluator(scoring, game, max_batch=1)
     except (ValueError, OSError) as error:
-        print(f"{program()}: {in_words(error)}", file=sys.stderr)
+        print(f"{program_name()}: {error_text(error)}", file=sys.stderr)
         return 2
     search = Search(
         game,
@@ -227,7 +227,7 @@ def play_at_terminal(table: Table, opponent: Opponent, console: Console, *, watc
             shown = table.state
             print_board(table, console)
         if table.game.current_player(table.state) != table.person:
-            console.print(opponent.answer(table), markup=False)
+            console.print(opponent.make_move(table), markup=False)
             continue
         command = console.input("Your move: ").strip()
         match command.lower():
@@ -240,7 +240,7 @@ def play_at_terminal(table: Table, opponent: Opponent, console: Console, *, watc
             case "watch" if table.game.num_players == 1:
                 watch_game(table, opponent, console)
             case _:
-                for line in obey(table, opponent, command):
+                for line in handle_line(table, opponent, command):
                     console.print(line, markup=False)
     if table.state is not shown:
         print_board(table, console)
@@ -258,47 +258,51 @@ def watch_game(table: Table, opponent: Opponent, console: Console) -> None:
     while not table.game.terminal(table.state):
         print_board(table, console)
         action, value = opponent.find_move(table)
-        console.print(f"It plays {table.game.action_name(action)}, {hope(table.game, value)}.", markup=False)
+        console.print(
+            f"It plays {table.game.action_name(action)}, {expectation_text(table.game, value)}.", markup=False
+        )
         table.play(action)
         time.sleep(WATCH_SECONDS if console.is_terminal else 0.0)
 
 
-def hope(game: Game, value: float) -> str:
-    """The network's expectation, in words."""
+def expectation_text(game: Game, value: float) -> str:
+    """The result that the network expects, as text."""
     if game.num_players == 1:
         return f"and expects {value:,.0f} points more"
     return f"and expects you to win {(1 + value) / 2:.0%}" if game.num_players == 2 else f"and expects {value:+.2f}"
 
 
-def obey(table: Table, opponent: Opponent, command: str) -> Iterator[str]:
-    """Execute a typed line; yields the lines to print."""
+def handle_line(table: Table, opponent: Opponent, command: str) -> Iterator[str]:
+    """Execute a typed line; yield the lines to print."""
     game = table.game
     match command.lower():
         case "help" | "?":
             yield from HELP[min(game.num_players, 2)]
-            yield f"Here, for example, you may play {examples(table)}."
+            yield f"Here, for example, you may play {example_moves(table)}."
         case "undo":
             table.undo()
         case "hint":
             action, value = opponent.find_move(table)
-            yield f"It would play {move_name(game, table.state, action)}, {hope(game, value)}."
+            yield f"It would play {move_name(game, table.state, action)}, {expectation_text(game, value)}."
         case "go" if game.num_players == 1:
             action, value = opponent.find_move(table)
             table.play(action)
-            yield f"It plays {game.action_name(action)}, {hope(game, value)}."
+            yield f"It plays {game.action_name(action)}, {expectation_text(game, value)}."
         case _:
             try:
                 action = parse_move(game, table.state, command)
             except ValueError as error:
                 illegal = isinstance(error, IllegalAction)
                 yield (
-                    f"{command} is not legal here; {examples(table)} would be." if illegal else f"{error}; or type help"
+                    f"{command} is not legal here; {example_moves(table)} would be."
+                    if illegal
+                    else f"{error}; or type help"
                 )
                 return
             table.play(action)
 
 
-def examples(table: Table) -> str:
+def example_moves(table: Table) -> str:
     """Some legal moves."""
     legal = np.random.default_rng(0).permutation(table.game.legal_actions(table.state))[:EXAMPLES]
     return ", ".join(move_name(table.game, table.state, int(action)) for action in legal)

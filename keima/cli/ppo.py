@@ -33,9 +33,9 @@ NCCL_TIMEOUT is how many seconds ranks wait for each other, with or without GPUs
 """
 
 if __name__ == "__main__":
-    from keima.base.system.signals import ends_at_once
+    from keima.base.system.signals import exit_quietly_on_interrupt
 
-    ends_at_once()  # before the imports, which take seconds
+    exit_quietly_on_interrupt()  # before the imports, which take seconds
 
 import argparse
 import logging
@@ -45,11 +45,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from keima.base.disk_words import in_words
-from keima.base.named import as_flag, find_experiment
-from keima.base.system.command_line import CommandLine, program, same_program
-from keima.base.system.signals import INTERRUPTED, interruptible, leave_lost_terminal, stop_on_signals
-from keima.base.system.start import before_imports, reports_compiling, see_file
+from keima.base.disk_words import error_text
+from keima.base.named import find_experiment, flag_type
+from keima.base.system.command_line import CommandLine, program_name, relaunch_command
+from keima.base.system.signals import INTERRUPTED, discard_output_of_lost_terminal, handle_interrupts, stop_on_signals
+from keima.base.system.start import check_file_is_readable, parse_before_imports, report_compiling_of
 from keima.config.flags import HIGHEST_PORT, HIGHEST_SEED, number, whole
 from keima.learning.ranks.meeting import DEFAULT_PORT
 
@@ -60,12 +60,12 @@ CHECKPOINTS, LOG = Path("checkpoints_ppo"), Path("training.log")
 PLACE_FLAGS = ("rank", "world_size", "local_rank", "master_addr")  # given where ranks are started one by one
 
 
-@interruptible
-@reports_compiling
+@handle_interrupts
+@report_compiling_of
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the program; returns its exit code: 0, 130 after Ctrl-C, or 2 after an error that the user can correct."""
     words = list(sys.argv[1:] if argv is None else argv)
-    arguments = parser().parse_args(words)
+    arguments = make_parser().parse_args(words)
     errors = Console(stderr=True, highlight=False)
     try:
         if arguments.distributed:
@@ -76,15 +76,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         with joined(
             place, device=arguments.device, room=lambda asked: room_for_ranks(asked, arguments.device)[0]
         ) as ranks:
-            return begin(arguments, ranks)
+            return begin_training(arguments, ranks)
     except NotNeeded:
         return 0
     except (TrainingDiverged, ValueError, OSError, RuntimeError) as error:  # a lost rank is a RuntimeError
-        errors.print(f"{program()}: {in_words(error)}", style="red", markup=False, soft_wrap=True)
+        errors.print(f"{program_name()}: {error_text(error)}", style="red", markup=False, soft_wrap=True)
         return 2
 
 
-def parser() -> argparse.ArgumentParser:
+def make_parser() -> argparse.ArgumentParser:
     """The command line; a flag that is not given is None.
 
     Ranges and defaults of settings are those of ``keima.ppo.settings``, which takes too long to import for --help.
@@ -95,7 +95,7 @@ def parser() -> argparse.ArgumentParser:
     )
 
     run = parser.add_argument_group("the run").add_argument
-    run("--config", type=as_flag(find_experiment), help="settings; flags override them")
+    run("--config", type=flag_type(find_experiment), help="settings; flags override them")
     run("--episodes", type=whole(), help="end after this many in total, over all ranks (default: 1000)")
     run(
         "--checkpoint-dir",
@@ -159,7 +159,7 @@ def parser() -> argparse.ArgumentParser:
     return parser
 
 
-def see(arguments: argparse.Namespace) -> None:
+def check_inputs(arguments: argparse.Namespace) -> None:
     """Check that what the command line names exists. A checkpoint may be on the machine of another rank.
 
     Raises:
@@ -167,19 +167,19 @@ def see(arguments: argparse.Namespace) -> None:
     """
     for path in (arguments.config, arguments.data):
         if path:
-            see_file(path)
+            check_file_is_readable(path)
     folder = arguments.checkpoint_dir
     if arguments.resume and folder and arguments.rank is None and not any(folder.glob("*.pt")):
         raise ValueError(f"no checkpoint in {folder} to resume from: start without --resume")
 
 
 if __name__ == "__main__":
-    before_imports(lambda argv: parser().parse_args(argv), see, loading="PyTorch")
+    parse_before_imports(lambda argv: make_parser().parse_args(argv), check_inputs, loading="PyTorch")
 
 from rich.console import Console
 
 from keima.base.random import seed_stream
-from keima.base.system.logs import log_also_to, package_logger
+from keima.base.system.logs import add_log_handler, package_logger
 from keima.config.commands import keima
 from keima.config.load import load_section
 from keima.learning.ranks.process_group import ALONE, NotNeeded, Place, Ranks, idle_variables, joined
@@ -211,8 +211,8 @@ def start_ranks(arguments: argparse.Namespace, words: Sequence[str]) -> int:
     count, fewer = room_for_ranks(arguments.num_gpus, arguments.device, usual=2)
     start = Start(ranks=count, master_port=arguments.master_port, restarts=arguments.max_restarts)
     check_machines_can_meet(start)
-    settings, saved = prepared(arguments, ALONE)
-    if saved and (reached := nothing_left(settings, saved, arguments.checkpoint_dir)):
+    settings, saved = prepare_run(arguments, ALONE)
+    if saved and (reached := nothing_left_text(settings, saved, arguments.checkpoint_dir)):
         print(reached)
         return 0
     build_worlds(settings, ALONE)
@@ -220,39 +220,39 @@ def start_ranks(arguments: argparse.Namespace, words: Sequence[str]) -> int:
         print(fewer, flush=True)
     found = ["--checkpoint-dir", str(arguments.checkpoint_dir), "--num-gpus", str(count)]  # the last one counts
     own = [*(word for word in words if word != "--distributed"), *found]
-    return run_ranks(same_program("ppo"), own, start)
+    return run_ranks(relaunch_command("ppo"), own, start)
 
 
-def begin(arguments: argparse.Namespace, ranks: Ranks) -> int:
+def begin_training(arguments: argparse.Namespace, ranks: Ranks) -> int:
     """Train, from the beginning or from a checkpoint; returns the exit code."""
     use_threads(arguments.threads)
     if ranks.alone and ranks.started == 1 and (arguments.num_gpus or 1) > 1:
         raise ValueError(f"--num-gpus {arguments.num_gpus}: only --distributed starts several ranks")
-    settings, saved = prepared(arguments, ranks)
+    settings, saved = prepare_run(arguments, ranks)
     if ranks.is_main:
         arguments.checkpoint_dir.mkdir(parents=True, exist_ok=True)
     console = TerminalConsole(highlight=False)
-    with logged(ranks):
-        if saved and (reached := nothing_left(settings, saved, arguments.checkpoint_dir)):
-            say(reached, console, ranks)
+    with log_to_folder(ranks):
+        if saved and (reached := nothing_left_text(settings, saved, arguments.checkpoint_dir)):
+            print_and_log(reached, console, ranks)
             return 0
-        rounds_over, threads = saved.state.counters["round"] if saved else 0, world_threads(arguments, ranks)
+        rounds_over, threads = saved.state.counters["round"] if saved else 0, count_world_threads(arguments, ranks)
         worlds = build_worlds(settings, ranks, rounds_over=rounds_over, threads=threads)
         trainer = build_trainer(settings, worlds, arguments, ranks)
         if saved:
             trainer.restore(saved.state)
         resumed_from = saved.state.counters["world_size"] if saved else None
-        introduce(trainer, settings, arguments, console, resumed_from=resumed_from)
+        print_introduction(trainer, settings, arguments, console, resumed_from=resumed_from)
         if ranks.is_main:
             device = "GPUs" if trainer.network.seen_returns.device.type == "cuda" else "Ranks"
             trainer.observers = ppo_observers(
                 arguments.checkpoint_dir, console, worlds, every=arguments.log_interval, device=device
             )
-        return run(trainer, arguments.checkpoint_dir, console)
+        return run_training(trainer, arguments.checkpoint_dir, console)
 
 
 @contextmanager
-def logged(ranks: Ranks) -> Iterator[None]:
+def log_to_folder(ranks: Ranks) -> Iterator[None]:
     """Within the block, print the library's warnings, and on rank 0 write all its messages to training.log."""
     logger = package_logger()
     warnings = logging.StreamHandler()
@@ -263,7 +263,7 @@ def logged(ranks: Ranks) -> Iterator[None]:
     if ranks.is_main:
         try:
             handlers.append(logging.FileHandler(LOG, encoding="utf-8"))
-            log_also_to(logger, handlers[-1])
+            add_log_handler(logger, handlers[-1])
         except OSError as error:
             log.warning("cannot write %s: %s", LOG, error.strerror)
     try:
@@ -274,14 +274,14 @@ def logged(ranks: Ranks) -> Iterator[None]:
             handler.close()
 
 
-def say(text: str, console: Console, ranks: Ranks) -> None:
+def print_and_log(text: str, console: Console, ranks: Ranks) -> None:
     """Print and log a line, on rank 0."""
     if ranks.is_main:
         log.info(text)
         console.print(text, markup=False, soft_wrap=True)
 
 
-def introduce(
+def print_introduction(
     trainer: PPOTrainer,
     settings: TraderSettings,
     arguments: argparse.Namespace,
@@ -292,19 +292,19 @@ def introduce(
     """Print what is about to happen; ``resumed_from`` is the number of ranks that wrote the checkpoint."""
     ranks, now = trainer.ranks, trainer.ranks.world_size
     if ranks.started > now:
-        say(room_for_ranks(ranks.started, arguments.device)[1], console, ranks)
+        print_and_log(room_for_ranks(ranks.started, arguments.device)[1], console, ranks)
     if ranks.restarts:
-        say("A rank has died: all ranks restart from the last checkpoint", console, ranks)
+        print_and_log("A rank has died: all ranks restart from the last checkpoint", console, ranks)
     if idle := idle_variables(ranks):
-        say(idle, console, ranks)
-    say(what_is_trained_on(settings, arguments.checkpoint_dir, ranks), console, ranks)
+        print_and_log(idle, console, ranks)
+    print_and_log(environments_text(settings, arguments.checkpoint_dir, ranks), console, ranks)
     if resumed_from:
         ranks_then = f"{resumed_from} rank{'s' if resumed_from > 1 else ''}"
         then = f", by {ranks_then} then and {now} now" if resumed_from != now else ""
-        say(f"Resuming after {trainer.episodes_over:,} episodes{then}", console, ranks)
+        print_and_log(f"Resuming after {trainer.episodes_over:,} episodes{then}", console, ranks)
 
 
-def prepared(arguments: argparse.Namespace, ranks: Ranks) -> tuple[TraderSettings, PPOCheckpoint | None]:
+def prepare_run(arguments: argparse.Namespace, ranks: Ranks) -> tuple[TraderSettings, PPOCheckpoint | None]:
     """The settings of the run, and the checkpoint to resume from; sets ``arguments.checkpoint_dir``.
 
     Raises:
@@ -350,7 +350,7 @@ def settings_of(arguments: argparse.Namespace, saved: PPOCheckpoint | None) -> T
     return TraderSettings.from_flat(values)
 
 
-def nothing_left(settings: TraderSettings, saved: PPOCheckpoint, folder: Path) -> str:
+def nothing_left_text(settings: TraderSettings, saved: PPOCheckpoint, folder: Path) -> str:
     """A sentence if the resumed run has already finished all of its episodes; otherwise empty."""
     over, wanted = saved.state.counters["episodes_over"], settings.run.episodes
     if over < wanted:
@@ -386,7 +386,7 @@ def build_trainer(
     )
 
 
-def world_threads(arguments: argparse.Namespace, ranks: Ranks) -> int:
+def count_world_threads(arguments: argparse.Namespace, ranks: Ranks) -> int:
     """How many threads step this rank's worlds: with a GPU its share of the cores, which do nothing else."""
     if pick_device(arguments.device).type == "cpu":
         return int(arguments.threads)
@@ -411,7 +411,7 @@ def build_worlds(settings: TraderSettings, ranks: Ranks, *, rounds_over: int = 0
     return TradingMarkets(seeds, settings.trading, history=history, threads=threads)
 
 
-def what_is_trained_on(settings: TraderSettings, folder: Path, ranks: Ranks) -> str:
+def environments_text(settings: TraderSettings, folder: Path, ranks: Ranks) -> str:
     """The environments of all ranks, for people."""
     each, data = settings.training.num_envs, settings.history.data
     others = (ranks.world_size - 1) * each
@@ -420,7 +420,7 @@ def what_is_trained_on(settings: TraderSettings, folder: Path, ranks: Ranks) -> 
     return f"{each} environments on {data}{f', {others} on simulated markets' if others else ''}; output in {folder}/"
 
 
-def run(trainer: PPOTrainer, folder: Path, console: Console) -> int:
+def run_training(trainer: PPOTrainer, folder: Path, console: Console) -> int:
     """Train to the end or to Ctrl-C, and print where the output is."""
     try:
         with stop_on_signals(trainer):
@@ -428,7 +428,7 @@ def run(trainer: PPOTrainer, folder: Path, console: Console) -> int:
     finally:
         for observer in trainer.observers:
             observer.close()
-        leave_lost_terminal()
+        discard_output_of_lost_terminal()
     ended = trainer.episodes_over >= trainer.episodes
     if trainer.ranks.is_main and (kept := checkpoints(folder)):
         done = f"{trainer.episodes_over:,} episodes, {trainer.total_steps:,} steps. The network is {kept[-1]}"

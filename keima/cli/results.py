@@ -27,15 +27,15 @@ from operator import itemgetter
 from pathlib import Path
 
 if __name__ == "__main__":
-    from keima.base.system.signals import ends_at_once
+    from keima.base.system.signals import exit_quietly_on_interrupt
 
-    ends_at_once()
+    exit_quietly_on_interrupt()
 
-from keima.base.disk_words import in_words
-from keima.base.run_folder import STATS_NAME, runs_here, stats_path
-from keima.base.system.command_line import CommandLine, program
-from keima.base.system.signals import interruptible
-from keima.base.system.start import before_imports, reports_compiling
+from keima.base.disk_words import error_text
+from keima.base.run_folder import STATS_NAME, list_run_names, stats_path
+from keima.base.system.command_line import CommandLine, program_name
+from keima.base.system.signals import handle_interrupts
+from keima.base.system.start import parse_before_imports, report_compiling_of
 from keima.config.flags import whole
 from keima.data.ledger import read_ledger
 
@@ -87,7 +87,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     return args
 
 
-def see(args: argparse.Namespace) -> None:
+def check_inputs(args: argparse.Namespace) -> None:
     """Check that the statistics files, or the run with games, exist.
 
     Raises:
@@ -99,12 +99,12 @@ def see(args: argparse.Namespace) -> None:
         return
     for path in args.paths:
         if not path.exists():
-            remedy = f"name a run that has finished an iteration; runs here: {runs_here()}"
+            remedy = f"name a run that has finished an iteration; runs here: {list_run_names()}"
             raise ValueError(f"{path} is not there: {remedy}")
 
 
 if __name__ == "__main__":
-    before_imports(parse, see, loading="PyTorch")
+    parse_before_imports(parse, check_inputs, loading="PyTorch")
 
 from rich.console import Console
 from rich.text import Text
@@ -114,14 +114,14 @@ from keima.base.formats import (
     FAINT,
     FILE_WIDTH,
     TITLE,
-    count,
-    duration,
-    mean_return,
-    percent,
-    points,
-    rate,
-    rating,
-    table,
+    format_count,
+    format_duration,
+    format_elo,
+    format_percent,
+    format_rate,
+    format_return,
+    format_score,
+    table_lines,
 )
 from keima.networks.architectures.auxiliary_heads import predictions_of
 from keima.networks.predictions import Predict
@@ -142,25 +142,25 @@ from keima.report.terminal.steps import keyboard, print_game, step_through
 PAGE_NOTE, PICTURE_NOTE, TERMINAL_NOTE = "open it in a browser", "the run's curves", "this output as a picture"
 
 
-def summary(rows: Sequence[StatsRow], run_dir: Path) -> list[tuple[str, str]]:
+def summary_lines(rows: Sequence[StatsRow], run_dir: Path) -> list[tuple[str, str]]:
     """The results of the run, as titles and texts."""
     last = rows[-1]
     planned = f" of {last.iterations:,}" if last.iterations else ""
-    speed = f", {rate(last.total_games / last.seconds)} a second over the whole time" if last.seconds > 0 else ""
+    speed = f", {format_rate(last.total_games / last.seconds)} a second over the whole time" if last.seconds > 0 else ""
     lines = [
         ("Run", str(run_dir)),
-        ("Iterations", f"{last.iteration:,}{planned} in {duration(last.seconds)}"),
+        ("Iterations", f"{last.iteration:,}{planned} in {format_duration(last.seconds)}"),
         ("Games", f"{last.total_games:,}{speed}"),
-        ("Positions", f"{last.total_positions:,}, of which {count(last.window_positions)} in the window"),
+        ("Positions", f"{last.total_positions:,}, of which {format_count(last.window_positions)} in the window"),
     ]
-    bests = best_figures(rows)
+    bests = best_metrics(rows)
     lines += [(title, f"{figure}, by model {version:,}") for title, figure, version in bests]
     if bests:
-        lines.append(("Best model", model_place(run_dir, bests[0][2])))
+        lines.append(("Best model", model_path_text(run_dir, bests[0][2])))
     return lines
 
 
-def best_figures(rows: Sequence[StatsRow]) -> list[tuple[str, str, int]]:
+def best_metrics(rows: Sequence[StatsRow]) -> list[tuple[str, str, int]]:
     """The best result of each measurement: its title, text, and model version."""
     evaluations = [row.evaluation for row in rows if row.evaluation]
     search = [
@@ -178,41 +178,41 @@ def best_figures(rows: Sequence[StatsRow]) -> list[tuple[str, str, int]]:
     if score:
         mean, best = max(score, key=itemgetter(0))
         bests.append(
-            ("Highest mean score", points(mean, best.score.margin if best.score else None), best.model_version)
+            ("Highest mean score", format_score(mean, best.score.margin if best.score else None), best.model_version)
         )
     if search:
         error, best = min(search, key=itemgetter(0))
-        bests.append(("Least search error", percent(error, best.search_error_margin), best.model_version))
+        bests.append(("Least search error", format_percent(error, best.search_error_margin), best.model_version))
     if policy:
         error, best = min(policy, key=itemgetter(0))
-        bests.append(("Least policy error", percent(error), best.model_version))
+        bests.append(("Least policy error", format_percent(error), best.model_version))
     if elo:
         highest, best = max(elo, key=itemgetter(0))
-        bests.append(("Highest Elo", rating(highest, best.elo_margin), best.model_version))
+        bests.append(("Highest Elo", format_elo(highest, best.elo_margin), best.model_version))
     if returns:
         highest, best = max(returns, key=itemgetter(0))
-        figure = mean_return(highest, best.random_return_margin)
+        figure = format_return(highest, best.random_return_margin)
         bests.append(("Highest mean return", f"{figure} against random players", best.model_version))
     return bests
 
 
-def model_place(run_dir: Path, version: int) -> str:
+def model_path_text(run_dir: Path, version: int) -> str:
     """The path of a model of the run, or a note that it is gone."""
     path = run_dir / "models" / f"model-{version:06d}.model"
     return str(path) if path.exists() else f"model {version:,}, whose file is no longer in {path.parent}"
 
 
-def report(rows: Sequence[StatsRow], run_dir: Path, *, last: int, width: int) -> list[Text]:
+def report_lines(rows: Sequence[StatsRow], run_dir: Path, *, last: int, width: int) -> list[Text]:
     """The table of the ``last`` iterations, sparklines over all of them, and the summary."""
-    titles = summary(rows, run_dir)
-    lines = [*table(history(rows), rows[-last:], width), Text(), *trends(TRENDS, METRICS, rows, width), Text()]
+    titles = summary_lines(rows, run_dir)
+    lines = [*table_lines(history(rows), rows[-last:], width), Text(), *trends(TRENDS, METRICS, rows, width), Text()]
     if len(rows) > last:
         lines.insert(0, Text(f"The last {last} of {len(rows):,} iterations:", FAINT))
     return [*lines, *(Text.assemble((f"{title:<20}", FAINT), (text, TITLE)) for title, text in titles)]
 
 
-@interruptible
-@reports_compiling
+@handle_interrupts
+@report_compiling_of
 def main(argv: Sequence[str] | None = None) -> int:
     """Print the results; returns the exit code: 2 if there are none."""
     args = parse(argv)
@@ -221,34 +221,34 @@ def main(argv: Sequence[str] | None = None) -> int:
     if args.pgn or args.sgf:
         return export_games(args.path.parent, pgn=args.pgn, sgf=args.sgf)
     try:
-        see(args)
+        check_inputs(args)
         if len(args.paths) > 1:
-            return compare(args)
-        rounds, rows = read(args.path)
+            return compare_runs(args)
+        rounds, rows = read_results(args.path)
     except (OSError, ValueError) as error:
-        print(f"{program()}: {in_words(error)}", file=sys.stderr)
+        print(f"{program_name()}: {error_text(error)}", file=sys.stderr)
         return 2
     if rounds:
         return print_rounds(args, rounds)
     files = ((args.html, write_page), (args.png, write_picture))
     if args.html or args.png:
-        bins = calibration(args.path.parent)
+        bins = measure_calibration(args.path.parent)
         return max(make(path, rows, args.path.parent, bins) for path, make in files if path)
     if args.svg:
-        return write(
+        return write_file(
             args.svg,
-            lambda: terminal_picture(report(rows, args.path.parent, last=args.last, width=FILE_WIDTH)),
+            lambda: terminal_svg(report_lines(rows, args.path.parent, last=args.last, width=FILE_WIDTH)),
             TERMINAL_NOTE,
         )
-    print_lines(lambda width: report(rows, args.path.parent, last=args.last, width=width))
+    print_lines(lambda width: report_lines(rows, args.path.parent, last=args.last, width=width))
     return 0
 
 
-def read(path: Path) -> tuple[list[Round], list[StatsRow]]:
+def read_results(path: Path) -> tuple[list[Round], list[StatsRow]]:
     """The rounds of a PPO run, or the iterations of any other; one of both is empty.
 
     Raises:
-        ValueError: both are, or it is no statistics file.
+        ValueError: both are, or it is not a statistics file.
         OSError: it is missing or may not be read.
     """
     rounds = read_rounds(path)
@@ -258,14 +258,14 @@ def read(path: Path) -> tuple[list[Round], list[StatsRow]]:
     return rounds or [], rows
 
 
-def compare(args: argparse.Namespace) -> int:
+def compare_runs(args: argparse.Namespace) -> int:
     """Write several runs, whose curves lie over each other, to files; returns the exit code: 2 if that fails.
 
     Raises:
         ValueError: some run has no iterations, or only some are PPO runs.
         OSError: a file is missing or may not be read.
     """
-    found = [read(path) for path in args.paths]
+    found = [read_results(path) for path in args.paths]
     of_ppo = [bool(rounds) for rounds, _ in found]
     if any(of_ppo) and not all(of_ppo):
         raise ValueError(f"{args.paths[of_ppo.index(True)]} is of a PPO run: compare it with others of its kind")
@@ -274,16 +274,16 @@ def compare(args: argparse.Namespace) -> int:
     names = names if len(set(names)) == len(names) else list(map(str, folders))
     runs, summaries = [], []
     for (rounds, rows), name, folder in zip(found, names, folders, strict=True):
-        drawn = ppo_results.charts(rounds, folder) if rounds else report_charts(name, rows, calibration(folder))
+        drawn = ppo_results.charts(rounds, folder) if rounds else report_charts(name, rows, measure_calibration(folder))
         runs.append(replace(drawn, name=name))
-        summaries.append(ppo_results.summary(rounds, folder) if rounds else summary(rows, folder))
+        summaries.append(ppo_results.summary(rounds, folder) if rounds else summary_lines(rows, folder))
     axes = ppo_results.AXES if all(of_ppo) else AXES
     codes = []
     if args.html:
-        codes.append(write(args.html, lambda: compared(runs, summaries, axes).encode(), PAGE_NOTE))
+        codes.append(write_file(args.html, lambda: compared(runs, summaries, axes).encode(), PAGE_NOTE))
     if args.png:
         codes.append(
-            write(args.png, lambda: picture(" and ".join(names), runs, next(iter(axes.items()))), PICTURE_NOTE)
+            write_file(args.png, lambda: picture(" and ".join(names), runs, next(iter(axes.items()))), PICTURE_NOTE)
         )
     return max(codes)
 
@@ -293,15 +293,15 @@ def print_rounds(args: argparse.Namespace, rounds: Sequence[Round]) -> int:
     folder = args.path.parent
     if args.html or args.png:
         page_written = (
-            write(args.html, lambda: ppo_results.page(rounds, folder).encode(), PAGE_NOTE) if args.html else 0
+            write_file(args.html, lambda: ppo_results.page(rounds, folder).encode(), PAGE_NOTE) if args.html else 0
         )
-        drawn = write(args.png, lambda: ppo_results.drawn(rounds, folder), PICTURE_NOTE) if args.png else 0
+        drawn = write_file(args.png, lambda: ppo_results.drawn(rounds, folder), PICTURE_NOTE) if args.png else 0
         return max(page_written, drawn)
     print_lines(lambda width: ppo_results.report(rounds, folder, last=args.last, width=width))
     return 0
 
 
-def terminal_picture(lines: Sequence[Text]) -> bytes:
+def terminal_svg(lines: Sequence[Text]) -> bytes:
     """A terminal with these lines, as a self-contained SVG file."""
     console = Console(record=True, width=FILE_WIDTH, file=io.StringIO(), highlight=False, force_terminal=True)
     for line in lines:
@@ -317,12 +317,12 @@ def print_lines(lines: Callable[[int], Sequence[Text]]) -> None:
         console.print(line, soft_wrap=True)
 
 
-def write(path: Path, make: Callable[[], bytes], what: str) -> int:
+def write_file(path: Path, make: Callable[[], bytes], what: str) -> int:
     """Write a file and print what it is; returns the exit code: 2 if that fails."""
     try:
         write_atomically(path, make(), mode=0o644)
     except (ValueError, OSError) as error:
-        print(f"{program()}: {in_words(error)}", file=sys.stderr)
+        print(f"{program_name()}: {error_text(error)}", file=sys.stderr)
         return 2
     print(f"{path}: {what}")
     return 0
@@ -334,7 +334,7 @@ def browse_game(run_dir: Path, number: int) -> int:
     try:
         view = recorded_game(run_dir, number)
     except (ValueError, OSError) as error:
-        print(f"{program()}: {in_words(error)}", file=sys.stderr)
+        print(f"{program_name()}: {error_text(error)}", file=sys.stderr)
         return 2
     if console.is_terminal and sys.stdin.isatty():
         with keyboard() as read_key, suppress(KeyboardInterrupt):
@@ -347,16 +347,16 @@ def browse_game(run_dir: Path, number: int) -> int:
 def write_page(path: Path, rows: Sequence[StatsRow], run_dir: Path, bins: Sequence[Bin]) -> int:
     """Write the run's page, without games if they cannot be read; returns the exit code: 2 if that fails."""
     try:
-        games = sample_games(run_dir, predictor(run_dir))
+        games = sample_games(run_dir, load_predictor(run_dir))
     except (ValueError, OSError) as error:
-        print(f"{program()}: the page has no games: {in_words(error)}", file=sys.stderr)
+        print(f"{program_name()}: the page has no games: {error_text(error)}", file=sys.stderr)
         games = []
-    return write(
-        path, lambda: page(run_dir.resolve().name, summary(rows, run_dir), rows, games, bins).encode(), PAGE_NOTE
+    return write_file(
+        path, lambda: page(run_dir.resolve().name, summary_lines(rows, run_dir), rows, games, bins).encode(), PAGE_NOTE
     )
 
 
-def predictor(run_dir: Path) -> Predict | None:
+def load_predictor(run_dir: Path) -> Predict | None:
     """The predictions of a run's newest network, if it has learned any.
 
     Raises:
@@ -369,14 +369,14 @@ def predictor(run_dir: Path) -> Predict | None:
         playable = network_from_run(run_dir)
         return predictions_of(playable.model.build(playable.game))
     except (ValueError, OSError) as error:
-        print(f"{program()}: the network's predictions are not drawn: {in_words(error)}", file=sys.stderr)
+        print(f"{program_name()}: the network's predictions are not drawn: {error_text(error)}", file=sys.stderr)
         return None
 
 
-def calibration(run_dir: Path) -> list[Bin]:
+def measure_calibration(run_dir: Path) -> list[Bin]:
     """The calibration of search in the newest games; empty if they cannot be read."""
     try:
-        return calibration_of(run_dir, log_event=lambda text: print(f"{program()}: {text}", file=sys.stderr))
+        return calibration_of(run_dir, log_event=lambda text: print(f"{program_name()}: {text}", file=sys.stderr))
     except ValueError:
         return []
 
@@ -388,7 +388,7 @@ def export_games(run_dir: Path, *, pgn: Path | None, sgf: Path | None) -> int:
             try:
                 print(f"{path}: {write_games(path, games):,} games")
             except (ValueError, OSError) as error:
-                print(f"{program()}: {in_words(error)}", file=sys.stderr)
+                print(f"{program_name()}: {error_text(error)}", file=sys.stderr)
                 return 2
     return 0
 
@@ -396,7 +396,7 @@ def export_games(run_dir: Path, *, pgn: Path | None, sgf: Path | None) -> int:
 def write_picture(path: Path, rows: Sequence[StatsRow], run_dir: Path, bins: Sequence[Bin]) -> int:
     """Write the run's curves as a PNG file; returns the exit code: 2 if that fails."""
     name, over = run_dir.resolve().name, next(iter(AXES.items()))
-    return write(path, lambda: picture(name, [report_charts(name, rows, bins)], over), PICTURE_NOTE)
+    return write_file(path, lambda: picture(name, [report_charts(name, rows, bins)], over), PICTURE_NOTE)
 
 
 if __name__ == "__main__":

@@ -20,9 +20,9 @@ Distributed runs: watch -n 1 cat distributed/status.txt; tail -f logs/distribute
 """
 
 if __name__ == "__main__":
-    from keima.base.system.signals import ends_at_once
+    from keima.base.system.signals import exit_quietly_on_interrupt
 
-    ends_at_once()  # before the imports, which take seconds
+    exit_quietly_on_interrupt()  # before the imports, which take seconds
 
 import argparse
 import shutil
@@ -30,11 +30,11 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from keima.base.named import as_flag, completes, experiment_names, find_experiment, run_names
-from keima.base.run_folder import LEDGER_NAME, run_folder, runs_here
-from keima.base.system.command_line import CommandLine, program
-from keima.base.system.signals import INTERRUPTED, interruptible
-from keima.base.system.start import before_imports, reports_compiling, see_file, see_inputs
+from keima.base.named import experiment_names, find_experiment, flag_type, run_names, word_completer
+from keima.base.run_folder import LEDGER_NAME, list_run_names, run_folder
+from keima.base.system.command_line import CommandLine, program_name
+from keima.base.system.signals import INTERRUPTED, handle_interrupts
+from keima.base.system.start import check_file_is_readable, check_paths_exist, parse_before_imports, report_compiling_of
 from keima.config.commands import cluster, keima
 from keima.config.flags import add_set, add_setting, given_settings
 from keima.config.own_modules import keep_module
@@ -54,24 +54,24 @@ QUICKSTART = Path("configs/quickstart.yaml")
 CLUSTER = Path("configs/config.yaml")
 
 
-@interruptible
-@reports_compiling
+@handle_interrupts
+@report_compiling_of
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the program; returns its exit code: 0, 130 after Ctrl-C, or 2 after an error that the user can correct."""
     arguments = parse(argv)
-    return exit_code(lambda: begin(arguments))
+    return exit_code(lambda: begin_training(arguments))
 
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     """Parse the command line; ``what`` becomes ``config``, ``game`` or ``run_dir``."""
-    parser = CommandLine(RESUMING if program() == RESUME else __doc__)
+    parser = CommandLine(RESUMING if program_name() == RESUME else __doc__)
     add = parser.add_argument
     resumes = parser.prog == RESUME
     what = "the run to continue" if resumes else "an experiment; a game of your own; or a run to resume"
     word = add("what", nargs="?", metavar="RUN" if resumes else "CONFIG|GAME.py|RUN", help=what)
-    word.completer = completes(run_names if resumes else experiment_names)  # type: ignore[attr-defined]
+    word.completer = word_completer(run_names if resumes else experiment_names)  # type: ignore[attr-defined]
     default = f"those of the resumed run, else {QUICKSTART}, or {CLUSTER} with --distributed"
-    add("--config", type=as_flag(find_experiment), help=f"the experiment's settings (default: {default})")
+    add("--config", type=flag_type(find_experiment), help=f"the experiment's settings (default: {default})")
     add("--distributed", action="store_true", help="play on the config's distributed.workers, not on this machine")
     takeover = "with --distributed: take over workers of another Coach; its games are set aside"
     add("--takeover", action="store_true", help=takeover)
@@ -88,7 +88,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
         parser.error("--takeover goes with --distributed")
     arguments.game = None
     if resumes and not (arguments.what or arguments.config or arguments.run_dir):
-        parser.error(f"name the run to continue; runs here: {runs_here()}")
+        parser.error(f"name the run to continue; runs here: {list_run_names()}")
     if arguments.what and arguments.resume and Path(arguments.what).suffix not in (".py", ".yaml", ".yml"):
         arguments.run_dir = arguments.run_dir or run_folder(Path(arguments.what))
     elif arguments.what and arguments.config:
@@ -104,43 +104,43 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     return arguments
 
 
-def see(arguments: argparse.Namespace) -> None:
+def check_inputs(arguments: argparse.Namespace) -> None:
     """Check that what the command line names exists.
 
     Raises:
         ValueError: it does not.
     """
     if arguments.game:
-        see_file(arguments.game)
+        check_file_is_readable(arguments.game)
         keep_module(arguments.game)
         if not arguments.config.exists():
             return
-    if program() == RESUME and arguments.run_dir and not (arguments.run_dir / LEDGER_NAME).exists():
-        raise ValueError(f"there is no run in {arguments.run_dir} to continue; runs here: {runs_here()}")
-    see_inputs(arguments.run_dir if arguments.resume else None, config_of(arguments))
+    if program_name() == RESUME and arguments.run_dir and not (arguments.run_dir / LEDGER_NAME).exists():
+        raise ValueError(f"there is no run in {arguments.run_dir} to continue; runs here: {list_run_names()}")
+    check_paths_exist(arguments.run_dir if arguments.resume else None, config_path(arguments))
 
 
-def config_of(arguments: argparse.Namespace) -> Path:
+def config_path(arguments: argparse.Namespace) -> Path:
     """Return the file with the settings."""
-    resumed = resumed_config(arguments)
+    resumed = resumed_config_path(arguments)
     default = find_file(CLUSTER if arguments.distributed else QUICKSTART)
     return arguments.config or (resumed if resumed and resumed.exists() else default)
 
 
-def resumed_config(arguments: argparse.Namespace) -> Path | None:
+def resumed_config_path(arguments: argparse.Namespace) -> Path | None:
     """Return where the resumed run keeps its own settings."""
     return arguments.run_dir / "config.yaml" if arguments.resume and arguments.run_dir else None
 
 
 if __name__ == "__main__":
-    if not before_imports(parse, see, loading="PyTorch").distributed:
-        from keima.base.system.processes import prepare  # only now: --help needs nothing of it
+    if not parse_before_imports(parse, check_inputs, loading="PyTorch").distributed:
+        from keima.base.system.processes import prepare_fork_server  # only now: --help needs nothing of it
 
-        prepare("keima.cluster.local.preloaded")  # they load it at the same time as this one does
+        prepare_fork_server("keima.cluster.local.preload")  # they load it at the same time as this one does
 
 from rich.console import Console
 
-from keima.base.system.start import say_on_stderr
+from keima.base.system.start import print_status
 from keima.coach.proposal import write_proposal
 from keima.coach.ranks.following import follow_rank_zero
 from keima.coach.session import exit_code
@@ -152,21 +152,21 @@ from keima.report.terminal.next_steps import next_steps
 from keima.trainers.run import FOLLOWED, RunEnd, cluster_backend, local_backend, train_run
 
 
-def begin(arguments: argparse.Namespace) -> int:
+def begin_training(arguments: argparse.Namespace) -> int:
     """Start or resume the run."""
     if arguments.game and not arguments.config.exists():
-        say_on_stderr(f"{arguments.game} has no settings yet: checking it, and measuring how fast it is played here")
+        print_status(f"{arguments.game} has no settings yet: checking it, and measuring how fast it is played here")
         write_proposal(arguments.game, arguments.config)
-        say_on_stderr(f"wrote {arguments.config}: settings to begin with")
+        print_status(f"wrote {arguments.config}: settings to begin with")
     path, settings = read_settings(arguments)
     with joined(Place(), device=settings.training.device) as ranks:  # the ranks of torchrun, if there are any
         if ranks.is_main:
-            return lead(arguments, path, settings, ranks)
+            return lead_training(arguments, path, settings, ranks)
         follow_rank_zero(ranks)
         return 0
 
 
-def lead(arguments: argparse.Namespace, path: Path, settings: Settings, ranks: Ranks) -> int:
+def lead_training(arguments: argparse.Namespace, path: Path, settings: Settings, ranks: Ranks) -> int:
     """Run as rank 0 of the learner; after torchrun has restarted the ranks, resume."""
     run_dir = arguments.run_dir or Path(settings.run.directory) / settings.run.name
     restarted = ranks.restarts > 0 and (run_dir / "run.db").exists()
@@ -189,19 +189,19 @@ def lead(arguments: argparse.Namespace, path: Path, settings: Settings, ranks: R
 def read_settings(arguments: argparse.Namespace) -> tuple[Path, Settings]:
     """Return the config file, and its settings with the command line's changes."""
     overrides = given_settings(arguments)
-    path, resumed = config_of(arguments), resumed_config(arguments)
+    path, resumed = config_path(arguments), resumed_config_path(arguments)
     if arguments.distributed and path != resumed:
         overrides["distributed.enabled"] = True
     settings = load_settings(path, overrides=overrides)
     if path == resumed and (arguments.distributed or settings.distributed.enabled):
-        path, settings = with_present_workers(path, settings)
+        path, settings = use_current_workers(path, settings)
     if arguments.smoke:
         bounds = {key: overrides.get(f"run.{key}") for key in ("iterations", "minutes")}
         settings = shrink(settings, **bounds)
     return path, settings
 
 
-def with_present_workers(path: Path, settings: Settings) -> tuple[Path, Settings]:
+def use_current_workers(path: Path, settings: Settings) -> tuple[Path, Settings]:
     """Return the settings of a resumed run with the cluster section as its file has it now, and that file.
 
     The file is the one that the run was started with or has followed since, or the run's own copy if it is gone. A run

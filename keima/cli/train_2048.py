@@ -25,9 +25,9 @@ GPU), start fewer per GPU (--workers-per-gpu 2), or use only some GPUs:
 """
 
 if __name__ == "__main__":
-    from keima.base.system.signals import ends_at_once
+    from keima.base.system.signals import exit_quietly_on_interrupt
 
-    ends_at_once()  # before the imports, which take seconds
+    exit_quietly_on_interrupt()  # before the imports, which take seconds
 
 import argparse
 import re
@@ -37,8 +37,8 @@ from pathlib import Path
 from typing import Any
 
 from keima.base.system.command_line import CommandLine
-from keima.base.system.signals import INTERRUPTED, interruptible
-from keima.base.system.start import before_imports, reports_compiling, see_inputs
+from keima.base.system.signals import INTERRUPTED, handle_interrupts
+from keima.base.system.start import check_paths_exist, parse_before_imports, report_compiling_of
 from keima.config.flags import add_set, add_setting, given_settings, whole
 
 CHECKPOINTS = Path("checkpoints")
@@ -66,11 +66,11 @@ SETTINGS = {
 SMOKE_WORKERS = 2
 
 
-@interruptible
-@reports_compiling
+@handle_interrupts
+@report_compiling_of
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the program; returns its exit code: 0, 130 after Ctrl-C, or 2 after an error that the user can correct."""
-    return exit_code(lambda: train(parse(argv)))
+    return exit_code(lambda: run_training(parse(argv)))
 
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
@@ -106,15 +106,15 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
 
 
 if __name__ == "__main__":
-    before_imports(
+    parse_before_imports(
         parse,
-        lambda arguments: see_inputs(arguments.run_dir if arguments.resume else None, arguments.checkpoint),
+        lambda arguments: check_paths_exist(arguments.run_dir if arguments.resume else None, arguments.checkpoint),
         loading="PyTorch",
     )
 
-    from keima.base.system.processes import prepare  # only now: --help needs nothing of it
+    from keima.base.system.processes import prepare_fork_server  # only now: --help needs nothing of it
 
-    prepare("keima.cluster.local.preloaded")  # they load it at the same time as this one does
+    prepare_fork_server("keima.cluster.local.preload")  # they load it at the same time as this one does
 
 from rich.console import Console
 
@@ -157,7 +157,7 @@ def settings_of(arguments: argparse.Namespace) -> Settings:
     return validated(with_given(document, given, smoke=arguments.smoke))
 
 
-def train(arguments: argparse.Namespace) -> int:
+def run_training(arguments: argparse.Namespace) -> int:
     """Train, and print where the output is."""
     settings = settings_of(arguments)
     rules = load_game("twenty48", **settings.game.options)
@@ -165,7 +165,7 @@ def train(arguments: argparse.Namespace) -> int:
     filters, blocks = settings.network.channels, settings.network.blocks
     model = ZeroNetwork(rules.height, rules.width, 16, filters=filters, blocks=blocks)
     if arguments.checkpoint:
-        begin_with(model, arguments.checkpoint)
+        load_initial_weights(model, arguments.checkpoint)
     workers = settings.self_play.workers
     trainer = ParallelZeroTrainer(
         model=model,
@@ -175,7 +175,7 @@ def train(arguments: argparse.Namespace) -> int:
         settings=settings,
         resume=arguments.resume,
         checkpoint_dir=CHECKPOINTS,
-        epochs_before=epochs_of(arguments.checkpoint),
+        epochs_before=epochs_in_name(arguments.checkpoint),
     )
     report = trainer.train(
         epochs=settings.run.iterations,
@@ -188,7 +188,7 @@ def train(arguments: argparse.Namespace) -> int:
     return INTERRUPTED if trainer.stopped else 0
 
 
-def begin_with(model: Any, path: Path) -> None:
+def load_initial_weights(model: Any, path: Path) -> None:
     """Load the weights in a file into ``model``.
 
     Raises:
@@ -205,7 +205,7 @@ def begin_with(model: Any, path: Path) -> None:
         ) from error
 
 
-def epochs_of(path: Path | None) -> int:
+def epochs_in_name(path: Path | None) -> int:
     """The number in a file name such as model_epoch_50.pth; 0 if there is none."""
     match = re.fullmatch(r"model_epoch_([0-9]{1,9})\.pth", path.name) if path else None
     return int(match[1]) if match else 0

@@ -31,14 +31,14 @@ from pathlib import Path
 from typing import Any
 
 if __name__ == "__main__":
-    from keima.base.system.signals import ends_at_once
+    from keima.base.system.signals import exit_quietly_on_interrupt
 
-    ends_at_once()
+    exit_quietly_on_interrupt()
 
-from keima.base.named import as_flag, find_experiment
+from keima.base.named import find_experiment, flag_type
 from keima.base.system.command_line import CommandLine
-from keima.base.system.signals import INTERRUPTED, interruptible
-from keima.base.system.start import before_imports, reports_compiling, see_inputs
+from keima.base.system.signals import INTERRUPTED, handle_interrupts
+from keima.base.system.start import check_paths_exist, parse_before_imports, report_compiling_of
 from keima.config.flags import add_set, add_setting, game_among, given_settings, whole
 from keima.games import GAMES
 
@@ -63,14 +63,14 @@ SETTINGS = {  # flags of settings whose default is the experiment's
 SAVED_GPUS = "gpus"  # in a run's folder: the devices that it last played on
 
 
-@interruptible
-@reports_compiling
+@handle_interrupts
+@report_compiling_of
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the program; returns its exit code: 0, 130 after Ctrl-C, or 2 after an error that the user can correct."""
-    return exit_code(lambda: begin(read_arguments(argv)))
+    return exit_code(lambda: begin_training(read_arguments(argv)))
 
 
-def parser() -> argparse.ArgumentParser:
+def make_parser() -> argparse.ArgumentParser:
     """The command line; a flag that is not given is None."""
     parser = CommandLine(__doc__)
     add = parser.add_argument
@@ -85,7 +85,7 @@ def parser() -> argparse.ArgumentParser:
     what = parser.add_mutually_exclusive_group()
     which = f"{', '.join(sorted(GAMES))}, or a file of your own such as my_game.py (default: chess)"
     what.add_argument("--game", type=game_among(GAMES), metavar="GAME", help=which)
-    what.add_argument("--config", type=as_flag(find_experiment), help="an experiment's settings; flags override them")
+    what.add_argument("--config", type=flag_type(find_experiment), help="an experiment's settings; flags override them")
     add_setting(add, "--simulations", "search.num_simulations")
     add_setting(add, "--parallel-games", "self_play.parallel_games")
     kind = "type of network (default: spiking, or as in --config)"
@@ -101,7 +101,7 @@ def parser() -> argparse.ArgumentParser:
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     """The arguments on the command line."""
-    line = parser()
+    line = make_parser()
     arguments = line.parse_args(argv)
     if arguments.resume and arguments.save_dir is None:
         line.error("--resume needs the --save-dir to continue")
@@ -111,20 +111,20 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
 
 
 if __name__ == "__main__":
-    before_imports(
+    parse_before_imports(
         parse,
-        lambda arguments: see_inputs(arguments.save_dir if arguments.resume else None, arguments.config),
+        lambda arguments: check_paths_exist(arguments.save_dir if arguments.resume else None, arguments.config),
         loading="PyTorch",
     )
 
-    from keima.base.system.processes import prepare  # only now: --help needs nothing of it
+    from keima.base.system.processes import prepare_fork_server  # only now: --help needs nothing of it
 
-    prepare("keima.cluster.local.preloaded")  # they load it at the same time as this one does
+    prepare_fork_server("keima.cluster.local.preload")  # they load it at the same time as this one does
 
 from rich.console import Console
 
 from keima.base.files import write_atomically
-from keima.cluster.local.worker_devices import DeviceSlot, device_slots, gpus_here, see_only
+from keima.cluster.local.worker_devices import DeviceSlot, device_slots, local_gpus, restrict_to_gpus
 from keima.coach.session import exit_code, make_run_folder
 from keima.config.load import load_settings
 from keima.config.own_modules import stem_of
@@ -147,21 +147,21 @@ def read_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     if arguments.resume:
         make_run_folder(arguments.save_dir, resume=True)
         arguments.document = load_settings(arguments.save_dir / "config.yaml").model_dump()
-        arguments.gpus = arguments.gpus or saved_gpus(arguments.save_dir)
+        arguments.gpus = arguments.gpus or read_saved_gpus(arguments.save_dir)
     elif arguments.config:
         arguments.document = load_settings(arguments.config).model_dump()
     else:
-        arguments.document = experiment(arguments.game or "chess")
+        arguments.document = new_experiment(arguments.game or "chess")
     return arguments
 
 
-def saved_gpus(save_dir: Path) -> str | None:
+def read_saved_gpus(save_dir: Path) -> str | None:
     """The devices that the run last played on."""
     mark = save_dir / SAVED_GPUS
     return mark.read_text(encoding="utf-8") if mark.exists() else None
 
 
-def experiment(game: str) -> dict[str, Any]:
+def new_experiment(game: str) -> dict[str, Any]:
     """The sections of a new run of ``game``.
 
     Strength is not measured during the run: use scripts/benchmark.py.
@@ -200,10 +200,10 @@ def settings_of(arguments: argparse.Namespace, slots: Sequence[DeviceSlot]) -> S
     return synchronous(document, slots, given=given)
 
 
-def begin(arguments: argparse.Namespace) -> int:
+def begin_training(arguments: argparse.Namespace) -> int:
     """Train, and print where the output is."""
     slots = device_slots(
-        arguments.gpus, gpus_here(), cores=len(os.sched_getaffinity(0)), per_device=arguments.workers_per_gpu
+        arguments.gpus, local_gpus(), cores=len(os.sched_getaffinity(0)), per_device=arguments.workers_per_gpu
     )
     if arguments.save_dir is None:
         arguments.save_dir = Path("runs") / f"{arguments.document['game']['name']}-{time.strftime('%Y%m%d-%H%M%S')}"
@@ -212,7 +212,7 @@ def begin(arguments: argparse.Namespace) -> int:
     make_run_folder(arguments.save_dir, resume=arguments.resume, option="--save-dir")
     if arguments.gpus:
         write_atomically(arguments.save_dir / SAVED_GPUS, arguments.gpus.encode())
-    see_only(slots)
+    restrict_to_gpus(slots)
     console = TerminalConsole(highlight=False)
 
     def say(line: str) -> None:

@@ -21,14 +21,14 @@ from datetime import datetime
 from pathlib import Path
 
 if __name__ == "__main__":
-    from keima.base.system.signals import ends_at_once
+    from keima.base.system.signals import exit_quietly_on_interrupt
 
-    ends_at_once()
+    exit_quietly_on_interrupt()
 
 from keima.base.run_folder import STATS_NAME, stats_path
-from keima.base.system.command_line import CommandLine, program
-from keima.base.system.signals import interruptible
-from keima.base.system.start import before_imports
+from keima.base.system.command_line import CommandLine, program_name
+from keima.base.system.signals import handle_interrupts
+from keima.base.system.start import parse_before_imports
 
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
@@ -46,18 +46,18 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     return args
 
 
-def see(args: argparse.Namespace) -> None:
+def check_inputs(args: argparse.Namespace) -> None:
     """Check that there is something to watch.
 
     Raises:
         ValueError: there is nothing.
     """
     with suppress(PermissionError):  # reported later, with a remedy
-        if problem := missing(args.path):
+        if problem := missing_text(args.path):
             raise ValueError(problem)
 
 
-def missing(path: Path) -> str:
+def missing_text(path: Path) -> str:
     """What is missing, or nothing; a run's file may appear later, but not its folder."""
     if not path.parent.is_dir() or (not path.exists() and path.name != STATS_NAME):
         return f"there is no {path}: name a run's folder, such as runs/connect_four, or the {STATS_NAME} in it"
@@ -65,13 +65,13 @@ def missing(path: Path) -> str:
 
 
 if __name__ == "__main__":
-    before_imports(parse, see)
+    parse_before_imports(parse, check_inputs)
 
 from rich.console import Console
 from rich.live import Live
 
 from keima.base.file_stamp import FileStamp
-from keima.base.formats import duration
+from keima.base.formats import format_duration
 from keima.base.reports import ProgressReport
 from keima.base.run_lock import LOCK, is_held
 from keima.report.files.run_files import StatsRow, UnreadableStats, read_stats
@@ -84,7 +84,7 @@ RECENT = 8  # iterations over which their duration is averaged
 STALL_FACTOR, STALL_SECONDS = 3, 60  # an iteration is late after three usual durations, but not before a minute
 
 
-class Output(Console):
+class WatchConsole(Console):
     """A console that leaves a broken pipe to us."""
 
     def on_broken_pipe(self) -> None:
@@ -96,7 +96,7 @@ class Output(Console):
         raise BrokenPipeError
 
 
-class Stats:
+class WatchedStats:
     """A statistics file, read again whenever it changes; while it cannot be read, its last rows stay."""
 
     def __init__(self, path: Path) -> None:
@@ -118,24 +118,24 @@ class Stats:
         except FileNotFoundError:
             self._seen, self.problem = None, f"{self.path} is not there yet: it appears after the first iteration"
         except PermissionError:
-            self.problem = self.unreadable = may_not_read(self.path)
+            self.problem = self.unreadable = unreadable_text(self.path)
         except (OSError, UnreadableStats) as error:
             self.problem = str(error)
 
-    def age(self) -> float:
+    def seconds_since_iteration(self) -> float:
         """Seconds since the last iteration ended."""
         return max(time.time() - self.written, 0.0)
 
-    def finished(self) -> bool:
+    def has_finished(self) -> bool:
         """Whether the run has reached its planned end."""
         last = self.rows[-1]
         return last.iteration == last.iterations or (
             last.seconds_left is not None and last.seconds_left <= POLL_SECONDS
         )
 
-    def note(self) -> str:
+    def notice_text(self) -> str:
         """What the reader should know about the metrics, or nothing."""
-        if self.problem or not self.rows or self.finished():
+        if self.problem or not self.rows or self.has_finished():
             return self.problem
         folder, when = self.path.parent, f"{datetime.fromtimestamp(self.written):%Y-%m-%d %H:%M:%S}"
         if (folder / LOCK).exists() and not is_held(folder):
@@ -144,23 +144,26 @@ class Stats:
             return ""
         recent = self.rows[-RECENT:]
         usual = (recent[-1].seconds - recent[0].seconds) / (len(recent) - 1)
-        if self.age() < max(STALL_FACTOR * usual, STALL_SECONDS):
+        if self.seconds_since_iteration() < max(STALL_FACTOR * usual, STALL_SECONDS):
             return ""
-        return f"No new iteration since {when}; the last ones took {duration(usual)} each."
+        return f"No new iteration since {when}; the last ones took {format_duration(usual)} each."
 
 
-def screen(stats: Stats) -> Frame:
+def make_screen(stats: WatchedStats) -> Frame:
     """The screen of a terminal."""
     name = stats.path.resolve().parent.name
     if not stats.rows:
-        return Frame(name=name, game="", note=stats.note())
+        return Frame(name=name, game="", note=stats.notice_text())
     last = stats.rows[-1]
+    done = "finished" if stats.has_finished() else "done"
     now = ProgressReport(
-        phase=f"{'finished' if stats.finished() else 'done'} {duration(stats.age())} ago",
+        phase=f"{done} {format_duration(stats.seconds_since_iteration())} ago",
         iteration=last.iteration,
         iterations=last.iterations,
         seconds=last.seconds,
-        seconds_left=None if last.seconds_left is None else max(last.seconds_left - stats.age(), 0.0),
+        seconds_left=None
+        if last.seconds_left is None
+        else max(last.seconds_left - stats.seconds_since_iteration(), 0.0),
         total_games=last.total_games,
         games_wanted=0,
         games_here=0,
@@ -170,23 +173,23 @@ def screen(stats: Stats) -> Frame:
         model_version=last.model_version,
         workers=last.workers,
     )
-    return Frame(name=name, game="", now=now, rows=stats.rows, note=stats.note())
+    return Frame(name=name, game="", now=now, rows=stats.rows, note=stats.notice_text())
 
 
-def watch_screen(stats: Stats, console: Console) -> None:
+def watch_screen(stats: WatchedStats, console: Console) -> None:
     """Redraw the screen until the terminal is closed."""
-    with Live(get_renderable=lambda: screen(stats), console=console, screen=True, auto_refresh=False) as live:
+    with Live(get_renderable=lambda: make_screen(stats), console=console, screen=True, auto_refresh=False) as live:
         while not reader_is_gone(console):
             live.refresh()
             time.sleep(POLL_SECONDS)
             stats.poll()
 
 
-def watch_lines(stats: Stats, console: Console) -> None:
+def watch_lines(stats: WatchedStats, console: Console) -> None:
     """Write a line for each new iteration and each new note, until the reader is gone."""
     shown, noted = write_lines(stats.rows[-LINES_AT_FIRST:], console), ""
     while not reader_is_gone(console):
-        note = stats.note()
+        note = stats.notice_text()
         if note and note != noted:
             console.out(note, highlight=False)
         noted = note
@@ -208,7 +211,7 @@ def reader_is_gone(console: Console) -> bool:
     return any(event & (select.POLLERR | select.POLLHUP | select.POLLNVAL) for _, event in watcher.poll(0))
 
 
-def may_not_read(path: Path) -> str:
+def unreadable_text(path: Path) -> str:
     """The message about a file that this user may not read."""
     user = pwd.getpwuid(os.geteuid()).pw_name
     remedy = f"start this program as the user who trains, or have them allow it (chmod o+rX {path.parent})"
@@ -222,33 +225,33 @@ def write_lines(rows: Sequence[StatsRow], console: Console) -> int:
     return rows[-1].iteration if rows else 0
 
 
-@interruptible
+@handle_interrupts
 def main(argv: Sequence[str] | None = None) -> int:
     """Watch until Ctrl-C; returns the exit code: 2 if there is nothing to watch."""
     args = parse(argv)
-    console, stats = Output(highlight=False), Stats(args.path)
+    console, stats = WatchConsole(highlight=False), WatchedStats(args.path)
     stats.poll()
-    problem = stats.unreadable or missing(stats.path) or unwatchable(stats, once=args.once)
+    problem = stats.unreadable or missing_text(stats.path) or unwatchable_reason(stats, once=args.once)
     if problem:
-        print(f"{program()}: {problem}", file=sys.stderr)
+        print(f"{program_name()}: {problem}", file=sys.stderr)
         return 2
     if args.once and args.simple:
         write_lines(stats.rows[-LINES_AT_FIRST:], console)
     elif args.once:
-        console.print(screen(stats))
+        console.print(make_screen(stats))
     else:
-        follow(stats, console, lines=args.simple or not console.is_terminal)
+        follow_run(stats, console, lines=args.simple or not console.is_terminal)
     return 0
 
 
-def unwatchable(stats: Stats, *, once: bool) -> str:
+def unwatchable_reason(stats: WatchedStats, *, once: bool) -> str:
     """Why there is nothing to watch yet, or nothing."""
     if once and not stats.rows:
         return stats.problem or f"{stats.path} holds no iterations yet"
     return ""
 
 
-def follow(stats: Stats, console: Console, *, lines: bool) -> None:
+def follow_run(stats: WatchedStats, console: Console, *, lines: bool) -> None:
     """Watch until Ctrl-C, or until the reader is gone."""
     try:
         (watch_lines if lines else watch_screen)(stats, console)

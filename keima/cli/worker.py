@@ -11,9 +11,9 @@ has asked for games for a while. On Ctrl-C or kill it hands over its finished ga
 """
 
 if __name__ == "__main__":
-    from keima.base.system.signals import ends_at_once
+    from keima.base.system.signals import exit_quietly_on_interrupt
 
-    ends_at_once()  # before the imports, which take seconds
+    exit_quietly_on_interrupt()  # before the imports, which take seconds
 
 import argparse
 import io
@@ -28,9 +28,9 @@ from pathlib import Path
 from types import FrameType
 
 from keima.base.system.command_line import CommandLine
-from keima.base.system.logs import log_to
-from keima.base.system.signals import heeds_hangup, leave_lost_terminal
-from keima.cluster.agent.process import CommandFailed, claim, let_go, locked
+from keima.base.system.logs import set_log_handler
+from keima.base.system.signals import discard_output_of_lost_terminal, ends_with_terminal
+from keima.cluster.agent.process import CommandFailed, claim_place, hold_lock, release_place
 from keima.config.flags import whole
 from keima.games import GAMES
 from keima.worker import WORKER_CLASS
@@ -52,10 +52,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     folder = arguments.folder
     start_log(arguments.log)
     if arguments.rehearse:
-        use_device(arguments.gpu)
+        restrict_to_device(arguments.gpu)
         log.info("rehearsal: loading PyTorch, and compiling what is not compiled yet")
         try:
-            rehearse(arguments.rehearse, device=device_of(arguments.gpu))
+            play_test_games(arguments.rehearse, device=device_name(arguments.gpu))
         except ValueError as error:
             log.error("the rehearsal has failed: %s", error)
             return 2
@@ -63,8 +63,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         if arguments.scheduled:
-            forget_ended(folder)
-        other = claim(folder, sys.orig_argv)
+            forget_ended_process(folder)
+        other = claim_place(folder, sys.orig_argv)
     except (OSError, CommandFailed) as error:
         log.error("the worker cannot start: %s", error)
         return 2
@@ -73,7 +73,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return ALREADY_RUNNING
     assigned = arguments.scheduled and bool(os.environ.get("CUDA_VISIBLE_DEVICES"))
     if not assigned:
-        use_device(arguments.gpu)
+        restrict_to_device(arguments.gpu)
     log.info(
         "worker %s: process %d, Python %s, %s",
         folder.name,
@@ -82,12 +82,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         "on the GPU that the scheduler has assigned" if assigned else device_text(arguments.gpu),
     )
     try:
-        play(folder, arguments.worker_class, device="cuda" if assigned else device_of(arguments.gpu))
+        play_in_worker_folder(folder, arguments.worker_class, device="cuda" if assigned else device_name(arguments.gpu))
     except Exception:
         log.exception("worker %s ends", folder.name)
         return 1
     finally:
-        let_go(folder)
+        release_place(folder)
     log.info("worker %s has handed over its games and ends", folder.name)
     return 0
 
@@ -118,14 +118,14 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     return parser.parse_args(argv)
 
 
-def forget_ended(folder: Path) -> None:
+def forget_ended_process(folder: Path) -> None:
     """Remove the record of the folder's last process: the scheduler has ended it, on whatever machine it ran.
 
     Raises:
         CommandFailed: it has not ended, as it holds the worker's lock.
     """
     try:
-        with locked(folder / "worker.lock", ENDED_SECONDS):
+        with hold_lock(folder / "worker.lock", ENDED_SECONDS):
             (folder / "process.json").unlink(missing_ok=True)
     except CommandFailed as error:
         text = (
@@ -134,7 +134,7 @@ def forget_ended(folder: Path) -> None:
         raise CommandFailed(text, "busy") from error
 
 
-def use_device(gpu: int | None) -> None:
+def restrict_to_device(gpu: int | None) -> None:
     """Show this process its GPU alone, or none; torch, which is imported later, reads this once."""
     if gpu is None:
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
@@ -149,20 +149,20 @@ def device_text(gpu: int | None) -> str:
     return "on one core" if gpu is None else f"on GPU {gpu}"
 
 
-def device_of(gpu: int | None) -> str:
+def device_name(gpu: int | None) -> str:
     """Return the device of the networks, as ``Evaluator`` has it."""
     return "cpu" if gpu is None else "cuda"
 
 
-def play(folder: Path, worker_class: str, *, device: str) -> None:
+def play_in_worker_folder(folder: Path, worker_class: str, *, device: str) -> None:
     """Be the folder's worker until it ends; without its device it plays nothing, and says in its heartbeat why.
 
     Raises:
         RuntimeError: the folder was deleted while this process started, and has another worker now.
     """
-    signal.signal(signal.SIGINT, hand_over)
-    if heeds_hangup():
-        signal.signal(signal.SIGHUP, hand_over)
+    signal.signal(signal.SIGINT, end_gracefully)
+    if ends_with_terminal():
+        signal.signal(signal.SIGHUP, end_gracefully)
     # Torch reads the environment now.
     from keima.networks.inference.evaluator import use_threads
     from keima.worker.worker_class import load_worker_class
@@ -171,7 +171,7 @@ def play(folder: Path, worker_class: str, *, device: str) -> None:
         use_threads(1)  # one thread per process scales better than several threads in one
     kind = load_worker_class(worker_class)
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    other = claim(folder, sys.orig_argv)  # again: the imports take seconds, in which the folder may be deleted
+    other = claim_place(folder, sys.orig_argv)  # again: the imports take seconds, in which the folder may be deleted
     if other is not None:
         raise RuntimeError(f"{folder} was deleted and created again, and has another worker: process {other}")
     worker = kind(folder)
@@ -179,7 +179,7 @@ def play(folder: Path, worker_class: str, *, device: str) -> None:
     worker.run()
 
 
-def rehearse(name: str, *, device: str) -> None:
+def play_test_games(name: str, *, device: str) -> None:
     """Play with an untrained network, with itself and against a random player: that uses and compiles everything that a
     worker needs.
 
@@ -209,22 +209,22 @@ def rehearse(name: str, *, device: str) -> None:
     log.info("rehearsal: games of %s have been played with %s", name, evaluator.describe())
 
 
-def hand_over(number: int, frame: FrameType | None) -> None:
+def end_gracefully(number: int, frame: FrameType | None) -> None:
     """End as on SIGTERM, whose handler the worker sets; the second time at once, except for a closed terminal."""
     signal.signal(number, signal.SIG_IGN if number == signal.SIGHUP else signal.SIG_DFL)
-    leave_lost_terminal()
+    discard_output_of_lost_terminal()
     signal.raise_signal(signal.SIGTERM)
 
 
 def start_log(path: Path | None) -> None:
     """Send log lines and printed text to ``path``, at most twice ``LOG_BYTES``; or to the terminal."""
     if path is None:
-        log_to(logging.StreamHandler())
+        set_log_handler(logging.StreamHandler())
         return
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    log_to(LogFile(path, maxBytes=LOG_BYTES, backupCount=1, encoding="utf-8"))
+    set_log_handler(LogFile(path, maxBytes=LOG_BYTES, backupCount=1, encoding="utf-8"))
     logging.captureWarnings(True)
-    sys.stdout, sys.stderr = Printed(logging.INFO), Printed(logging.WARNING)
+    sys.stdout, sys.stderr = LoggedOutput(logging.INFO), LoggedOutput(logging.WARNING)
 
 
 class LogFile(RotatingFileHandler):
@@ -239,7 +239,7 @@ class LogFile(RotatingFileHandler):
             os.dup2(self.stream.fileno(), descriptor)
 
 
-class Printed(io.TextIOBase):
+class LoggedOutput(io.TextIOBase):
     """A stream whose lines become log lines."""
 
     def __init__(self, level: int) -> None:

@@ -20,15 +20,15 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from keima.base.disk_words import in_words
-from keima.base.system.threads import in_parallel
+from keima.base.disk_words import error_text
+from keima.base.system.threads import run_in_parallel
 from keima.cluster.control import requests as control
 from keima.cluster.control import status
 from keima.cluster.limits import AT_ONCE, LOG_LINES, LOG_MEGABYTES
 from keima.cluster.machines import machine as remote
 from keima.cluster.machines.bootstrap import POLL_SECONDS, bootstrap_steps
-from keima.cluster.machines.check import Finding, findings, in_the_way, worker_slots
-from keima.cluster.machines.logs import gather_logs
+from keima.cluster.machines.check import Finding, fatal_findings, run_checks, worker_slots
+from keima.cluster.machines.logs import copy_logs
 from keima.cluster.machines.release import WorkerRequirements, pack_code, wheel_name, worker_requirements
 from keima.cluster.machines.worker_list import add_worker, remove_worker
 from keima.cluster.ssh import ssh_transport as ssh
@@ -52,7 +52,7 @@ class NotDone(Exception):
 
 
 @dataclass(frozen=True)
-class Checked:
+class CheckedMachine:
     """The findings on one machine."""
 
     machine: WorkerSettings
@@ -61,7 +61,7 @@ class Checked:
     @property
     def ready(self) -> bool:
         """Whether it can play."""
-        return not in_the_way(self.findings)
+        return not fatal_findings(self.findings)
 
 
 @dataclass(frozen=True)
@@ -83,13 +83,13 @@ class Outcome:
 
 
 @dataclass(frozen=True)
-class Chosen:
+class ChosenMachine:
     """A machine that a command is about, and which of its workers are meant: ``names``, or all if that is empty."""
 
     machine: WorkerSettings
     names: frozenset[str]
 
-    def slots_of(self, every: Sequence[remote.WorkerSlot]) -> tuple[remote.WorkerSlot, ...]:
+    def selected_slots(self, every: Sequence[remote.WorkerSlot]) -> tuple[remote.WorkerSlot, ...]:
         """The slots that are meant.
 
         Raises:
@@ -102,14 +102,14 @@ class Chosen:
         return tuple(slot for slot in every if not self.names or slot.name in self.names)
 
     @property
-    def pattern(self) -> str:
+    def name_pattern(self) -> str:
         """A pattern of the names of the workers that are meant."""
         names = "|".join(map(re.escape, sorted(self.names)))
         return names or rf"{re.escape(self.machine.name)}(?:-[1-9][0-9]{{0,3}})?"
 
 
 @dataclass(frozen=True)
-class _There:
+class _ConnectedMachine:
     """A connected machine, and the slots that are meant."""
 
     machine: WorkerSettings
@@ -156,7 +156,7 @@ class SSHConnector:
             root,
             log_event,
         )
-        facts = control.coach_facts(control_folder)
+        facts = control.read_coach_facts(control_folder)
         self.config = config or (Path(facts.config) if facts else CONFIG)
         self._foreign = facts is not None and config is not None and config.resolve() != Path(facts.config).resolve()
         self._followed = facts.config if facts else ""
@@ -169,16 +169,16 @@ class SSHConnector:
         try:
             new = WorkerSettings.model_validate({key: value for key, value in given.items() if value is not None})
         except ValidationError as error:
-            raise NotDone(f"{host} cannot be added: {control.complaint(error)}") from None
-        answer = self._asked(control.Request(command="add", machine=new))
+            raise NotDone(f"{host} cannot be added: {control.validation_text(error)}") from None
+        answer = self._ask_coach(control.Request(command="add", machine=new))
         if answer is not None:
-            return self._reported(answer)
-        with _said():
+            return self._answer_text(answer)
+        with _errors_as_not_done():
             if self.config == CONFIG and not self.config.exists():  # the first machine of an installed Keima
                 self.config.parent.mkdir(parents=True, exist_ok=True)
                 shutil.copyfile(SHIPPED / "configs" / "config.yaml", self.config)
             add_worker(self.config, new)
-        return self._reported(
+        return self._answer_text(
             f"{new.name} is in {self.config}. No Coach is running: it plays from the next start on. "
             "If it is bare, prepare it with\n"
             f"  {cluster(f'bootstrap {new.name}', self.config)}"
@@ -186,51 +186,53 @@ class SSHConnector:
 
     def remove_worker(self, name: str) -> str:
         """Remove a machine; a running Coach first fetches its finished games."""
-        answer = self._asked(control.Request(command="remove", worker=name))
+        answer = self._ask_coach(control.Request(command="remove", worker=name))
         if answer is not None:
-            return self._reported(answer)
-        self._loaded()  # which says what to do if there is no file
-        with _said():
+            return self._answer_text(answer)
+        self._load_settings()  # which says what to do if there is no file
+        with _errors_as_not_done():
             remove_worker(self.config, name)
-        return self._reported(
+        return self._answer_text(
             f"{name} is no longer in {self.config}. No Coach is running; what {name} has finished stays there."
         )
 
     def restart_worker(self, name: str) -> str:
         """End and restart a worker, or all workers of a machine."""
-        answer = self._asked(control.Request(command="restart", worker=name))
+        answer = self._ask_coach(control.Request(command="restart", worker=name))
         if answer is not None:
-            return self._reported(answer)
+            return self._answer_text(answer)
         lines = []
-        with self._at_worker(name) as there:
+        with self._connect_to_worker(name) as there:
             for slot in there.slots:
-                remote.stop(there.transport, slot.name, python=there.machine.python)
-                started = remote.start(
+                remote.stop_worker(there.transport, slot.name, python=there.machine.python)
+                started = remote.start_worker(
                     there.transport, slot, machine=there.machine, probe=there.probe, required=there.required
                 )
                 lines.append(f"{slot.name} runs there again, as process {started.pid}")
-        return self._reported("\n".join([*lines, "No Coach is running: it plays what it has been granted, and waits."]))
+        return self._answer_text(
+            "\n".join([*lines, "No Coach is running: it plays what it has been granted, and waits."])
+        )
 
     def stop_worker(self, name: str) -> str:
         """End a worker, or all workers of a machine; a running Coach does not start them until a restart."""
-        answer = self._asked(control.Request(command="stop", worker=name))
+        answer = self._ask_coach(control.Request(command="stop", worker=name))
         if answer is not None:
-            return self._reported(answer)
+            return self._answer_text(answer)
         lines = []
-        with self._at_worker(name) as there:
+        with self._connect_to_worker(name) as there:
             for slot in there.slots:
-                stopped = remote.stop(there.transport, slot.name, python=there.machine.python)
+                stopped = remote.stop_worker(there.transport, slot.name, python=there.machine.python)
                 ended = "had to be killed" if stopped.killed else "has handed over and ended"
                 lines.append(f"{slot.name} {ended if stopped.found else 'was not running'}")
-        return self._reported("\n".join(lines))
+        return self._answer_text("\n".join(lines))
 
     def take_over_worker(self, name: str) -> str:
         """Have the running Coach take over a worker, or all of a machine; the other run's games are set aside."""
-        answer = self._asked(control.Request(command="takeover", worker=name))
+        answer = self._ask_coach(control.Request(command="takeover", worker=name))
         if answer is None:
             start = keima("train --distributed --takeover")
             raise NotDone(f"no Coach is running that could take it over; start one with: {start}")
-        return self._reported(answer)
+        return self._answer_text(answer)
 
     def status(self, names: Sequence[str] = ()) -> str:
         """Return the state of workers, from the running Coach, or else from the machines themselves; see ``chosen``."""
@@ -238,29 +240,29 @@ class SSHConnector:
         if answer is not None:
             return answer
         return "\n".join(
-            [self.about_status(), *(found.text for found in self._in_order(names, self.status_of_machines(names)))]
+            [self.about_status(), *(found.text for found in self._sort_outcomes(names, self.status_of_machines(names)))]
         )
 
     def status_of_coach(self, names: Sequence[str] = ()) -> str | None:
         """Return the state of workers from the running Coach; None if none is running."""
         about = {"workers": tuple(names)} if names else {}
-        return self._asked(control.Request.model_validate({"command": "status", **about}), any_config=True)
+        return self._ask_coach(control.Request.model_validate({"command": "status", **about}), any_config=True)
 
     def status_of_machines(self, names: Sequence[str] = (), *, at_once: int = AT_ONCE) -> Iterator[Outcome]:
         """Yield each machine's own word about its workers, as it comes."""
-        required, connect = self._required(), self._way()
+        required, connect = self._worker_requirements(), self._connect_function()
 
-        def ask(chosen: Chosen) -> Steps:
+        def ask(chosen: ChosenMachine) -> Steps:
             yield from ()
-            with _at(chosen, required, connect) as there:
+            with _connect_to(chosen, required, connect) as there:
                 return "\n".join(self._state_line(there, slot) for slot in there.slots)
 
-        for event in self._on_each(names, ask, at_once):
+        for event in self._run_on_each(names, ask, at_once):
             if isinstance(event, Outcome):
                 yield event if event.ok else Outcome(event.machine, False, f"  {event.text}")
 
-    def _state_line(self, there: _There, slot: remote.WorkerSlot) -> str:
-        alive = remote.alive(there.transport, slot.name, python=there.machine.python)
+    def _state_line(self, there: _ConnectedMachine, slot: remote.WorkerSlot) -> str:
+        alive = remote.ask_if_alive(there.transport, slot.name, python=there.machine.python)
         return f"  {slot.name}: {f'runs, as process {alive.pid}' if alive.running else 'does not run'}"
 
     def about_status(self) -> str:
@@ -272,15 +274,15 @@ class SSHConnector:
             ]
         return "\n".join(
             lines
-            if self._settings().workers
+            if self._distributed_settings().workers
             else [*lines, f"  there are none: {cluster('add HOST USER', self.config)} adds one"]
         )
 
-    def _reported(self, text: str) -> str:
+    def _answer_text(self, text: str) -> str:
         self._log_event(text)
         return text
 
-    def _asked(self, request: control.Request, *, any_config: bool = False) -> str | None:
+    def _ask_coach(self, request: control.Request, *, any_config: bool = False) -> str | None:
         """Return the Coach's answer; None if none is running."""
         if self._foreign and not any_config:
             raise NotDone(
@@ -298,7 +300,7 @@ class SSHConnector:
 
     # Commands that act on the machines, whether a Coach runs or not.
 
-    def chosen(self, names: Sequence[str] = ()) -> list[Chosen]:
+    def chosen(self, names: Sequence[str] = ()) -> list[ChosenMachine]:
         """Return the machines that names mean, in the order of the settings.
 
         Args:
@@ -307,7 +309,7 @@ class SSHConnector:
         Raises:
             NotDone: there is no worker and no group of a name.
         """
-        machines = self._settings().workers
+        machines = self._distributed_settings().workers
         meant: dict[str, set[str] | None] = {} if names else {machine.name: None for machine in machines}
         for name in names:
             whole = [machine.name for machine in machines if name in (machine.group, machine.name)]
@@ -323,26 +325,30 @@ class SSHConnector:
                 some = meant.setdefault(machine, set())
                 if some is not None:
                     some.add(name)
-        return [Chosen(machine, frozenset(meant[machine.name] or ())) for machine in machines if machine.name in meant]
+        return [
+            ChosenMachine(machine, frozenset(meant[machine.name] or ()))
+            for machine in machines
+            if machine.name in meant
+        ]
 
     def members(self, name: str) -> list[str]:
-        """Return the names of the machines of a group; or the name itself, if it is no group's."""
+        """Return the names of the machines of a group; or the name itself, if it is not a group's."""
         try:
-            machines = self._settings().workers
+            machines = self._distributed_settings().workers
         except NotDone:
             return [name]  # a running Coach may know it
         if any(machine.name == name for machine in machines):
             return [name]
         return [machine.name for machine in machines if machine.group == name] or [name]
 
-    def check(self, names: Sequence[str] = (), *, at_once: int = AT_ONCE) -> Iterator[Checked]:
+    def check(self, names: Sequence[str] = (), *, at_once: int = AT_ONCE) -> Iterator[CheckedMachine]:
         """Check machines, several at once; yield each when it is done. See ``chosen``."""
-        required, connect = self._required(), self._way()
+        required, connect = self._worker_requirements(), self._connect_function()
 
-        def look(chosen: Chosen) -> Iterator[Checked]:
-            yield _checked(chosen.machine, required, connect)
+        def look(chosen: ChosenMachine) -> Iterator[CheckedMachine]:
+            yield _check_machine(chosen.machine, required, connect)
 
-        for _, checked in in_parallel(look, self.chosen(names), at_once=at_once):
+        for _, checked in run_in_parallel(look, self.chosen(names), at_once=at_once):
             yield checked
 
     def bootstrap_all(
@@ -355,12 +361,12 @@ class SSHConnector:
             wheels: a folder of packages to send, instead of what the settings say.
             at_once: the most machines in work at a time.
         """
-        required, pip, connect = self._required(), self._settings().pip, self._way()
+        required, pip, connect = self._worker_requirements(), self._distributed_settings().pip, self._connect_function()
         pip = pip.model_copy(update={"wheels": str(wheels)}) if wheels else pip
 
-        def install(chosen: Chosen) -> Steps:
+        def install(chosen: ChosenMachine) -> Steps:
             found = chosen.machine
-            with _said(), closing(connect(found)) as transport:
+            with _errors_as_not_done(), closing(connect(found)) as transport:
                 for line in bootstrap_steps(transport, found, required=required, pip=pip, root=self._root):
                     if line:
                         yield line
@@ -370,7 +376,7 @@ class SSHConnector:
 
         # Machines that share a home disturb each other: those that then fail find the work done in another attempt.
         disturbed, succeeded = list[Outcome](), False
-        for event in self._on_each(names, install, at_once):
+        for event in self._run_on_each(names, install, at_once):
             if isinstance(event, Outcome) and event.may_pass:
                 disturbed.append(event)
             else:
@@ -378,7 +384,7 @@ class SSHConnector:
                 yield event
         if succeeded and disturbed:
             yield from (Progress(each.machine, f"is tried once more: {each.text}") for each in disturbed)
-            yield from self._on_each([each.machine for each in disturbed], install, at_once)
+            yield from self._run_on_each([each.machine for each in disturbed], install, at_once)
         else:
             yield from disturbed
 
@@ -390,27 +396,27 @@ class SSHConnector:
             report: called with each line about the progress.
             wheels: a folder of packages to send, instead of what the settings say.
         """
-        return result_of(self.bootstrap_all([name], wheels=wheels), report)
+        return combine_results(self.bootstrap_all([name], wheels=wheels), report)
 
     def logs_of(
         self, names: Sequence[str] = (), *, lines: int = LOG_LINES, at_once: int = AT_ONCE
     ) -> Iterator[Progress | Outcome]:
         """Read the last lines of workers' logs, on several machines at once; see ``chosen``."""
-        required, connect = self._required(), self._way()
+        required, connect = self._worker_requirements(), self._connect_function()
 
-        def read(chosen: Chosen) -> Steps:
+        def read(chosen: ChosenMachine) -> Steps:
             yield from ()
-            with _at(chosen, required, connect) as there:
-                return "\n\n".join(self._log_end(there, slot, lines) for slot in there.slots)
+            with _connect_to(chosen, required, connect) as there:
+                return "\n\n".join(self._log_end_text(there, slot, lines) for slot in there.slots)
 
-        return self._on_each(names, read, at_once)
+        return self._run_on_each(names, read, at_once)
 
     def logs(self, name: str, *, lines: int = LOG_LINES) -> str:
         """Return the last lines of a worker's log, or of the logs of all workers of a machine."""
-        return result_of(self.logs_of([name], lines=lines), lambda line: None)
+        return combine_results(self.logs_of([name], lines=lines), lambda line: None)
 
-    def _log_end(self, there: _There, slot: remote.WorkerSlot, lines: int) -> str:
-        text = remote.tail(there.transport, slot.name, lines=lines, python=there.machine.python)
+    def _log_end_text(self, there: _ConnectedMachine, slot: remote.WorkerSlot, lines: int) -> str:
+        text = remote.read_log_end(there.transport, slot.name, lines=lines, python=there.machine.python)
         return f"==> {there.machine.directory}/{remote.log_name(slot.name)} <==\n{text or '(nothing yet)'}"
 
     def gather_logs(
@@ -429,25 +435,27 @@ class SSHConnector:
             megabytes: of a log that has more, the end is copied.
             at_once: the most machines in work at a time.
         """
-        connect, most = self._way(), megabytes * 10**6
+        connect, most = self._connect_function(), megabytes * 10**6
 
-        def copy(chosen: Chosen) -> Steps:
+        def copy(chosen: ChosenMachine) -> Steps:
             yield from ()
             found = chosen.machine
-            with _said(), closing(connect(found)) as transport:
-                got = gather_logs(transport, found.name, folder, most=most, processes=chosen.pattern)
+            with _errors_as_not_done(), closing(connect(found)) as transport:
+                got = copy_logs(transport, found.name, folder, most=most, processes=chosen.name_pattern)
             cut = f"; only the ends of {listed(got.cut)}" if got.cut else ""
             files = f"{got.files} {'file' if got.files == 1 else 'files'}"
             return f"{found.name}: {files}, {got.size / 1000:.0f} kB, in {folder / found.name}{cut}"
 
-        return self._on_each(names, copy, at_once)
+        return self._run_on_each(names, copy, at_once)
 
-    def _on_each(
-        self, names: Sequence[str], act: Callable[[Chosen], Steps], at_once: int
+    def _run_on_each(
+        self, names: Sequence[str], act: Callable[[ChosenMachine], Steps], at_once: int
     ) -> Iterator[Progress | Outcome]:
-        """Do something on several machines at once, and yield what is said as it is said; each ends with an Outcome."""
+        """Run ``act`` on several machines at once and yield its messages as they come; each machine ends with an
+        Outcome.
+        """
 
-        def attempt(chosen: Chosen) -> Iterator[Progress | Outcome]:
+        def attempt(chosen: ChosenMachine) -> Iterator[Progress | Outcome]:
             name, steps = chosen.machine.name, act(chosen)
             while True:
                 try:
@@ -458,83 +466,85 @@ class SSHConnector:
                     may_pass = type(error.__cause__) is RemoteFailure
                     return (yield Outcome(name, False, str(error), may_pass))
 
-        for _, event in in_parallel(attempt, self.chosen(names), at_once=at_once):
+        for _, event in run_in_parallel(attempt, self.chosen(names), at_once=at_once):
             yield event
 
-    def _in_order(self, names: Sequence[str], outcomes: Iterator[Outcome]) -> list[Outcome]:
+    def _sort_outcomes(self, names: Sequence[str], outcomes: Iterator[Outcome]) -> list[Outcome]:
         """Return outcomes in the order of the settings."""
         found = {outcome.machine: outcome for outcome in outcomes}
         return [found[chosen.machine.name] for chosen in self.chosen(names)]
 
     def write_wheel(self, folder: Path) -> str:
         """Write what a worker runs as a wheel into ``folder``, which is created if missing; see ``release``."""
-        required = self._required()
+        required = self._worker_requirements()
         path = folder / wheel_name(required.code_hash)
-        with _said():
+        with _errors_as_not_done():
             folder.mkdir(parents=True, exist_ok=True)
             path.write_bytes(pack_code(required, self._root))
         return f"{path}: what a worker runs; pip install brings the packages that it needs"
 
-    def _settings(self) -> DistributedSettings:
-        return self._loaded().distributed
+    def _distributed_settings(self) -> DistributedSettings:
+        return self._load_settings().distributed
 
-    def _loaded(self) -> Settings:
+    def _load_settings(self) -> Settings:
         if self.config == CONFIG and not CONFIG.exists():
             begin = f"or begin one by {keima('cluster add HOST USER')}"
             raise NotDone(f"there is no {CONFIG}: go to the folder of your run, name a file with --config, {begin}")
-        with _said():
+        with _errors_as_not_done():
             return load_settings(self.config)
 
-    def _required(self) -> WorkerRequirements:
-        settings = self._loaded()
-        with _said():
+    def _worker_requirements(self) -> WorkerRequirements:
+        settings = self._load_settings()
+        with _errors_as_not_done():
             worker_class, game = settings.distributed.worker_class, settings.game.name
             return worker_requirements(worker_class, game=game, root=self._root, config=self.config)
 
-    def _way(self) -> Connect:
-        """Return what opens a transport to a machine as the settings have it, and raises ClusterError."""
-        settings = self._settings()
+    def _connect_function(self) -> Connect:
+        """Return a function that connects to a machine by the settings; it raises ClusterError."""
+        settings = self._distributed_settings()
         return self._connect or partial(
             ssh.connect, host_key_policy=settings.host_key_policy, login_seconds=settings.login_seconds
         )
 
     @contextmanager
-    def _at_worker(self, name: str) -> Iterator[_There]:
+    def _connect_to_worker(self, name: str) -> Iterator[_ConnectedMachine]:
         """Connect to the one machine that ``name`` means."""
         (chosen, *more) = self.chosen([name])
         if more:
-            raise NotDone(f"{name} is a group; name one of its workers: {listed([chosen.machine.name, *_names(more)])}")
-        with _at(chosen, self._required(), self._way()) as there:
+            raise NotDone(
+                f"{name} is a group; name one of its workers: {listed([chosen.machine.name, *_machine_names(more)])}"
+            )
+        with _connect_to(chosen, self._worker_requirements(), self._connect_function()) as there:
             yield there
 
 
 @contextmanager
-def _at(chosen: Chosen, required: WorkerRequirements, connect: Connect) -> Iterator[_There]:
+def _connect_to(chosen: ChosenMachine, required: WorkerRequirements, connect: Connect) -> Iterator[_ConnectedMachine]:
     """Connect to a machine and yield it with the slots that are meant."""
-    with _said(), closing(connect(chosen.machine)) as transport:
-        probed = remote.probe(transport, chosen.machine, required)
-        slots = chosen.slots_of(worker_slots(probed, chosen.machine))
-        yield _There(chosen.machine, transport, probed, required, slots)
+    with _errors_as_not_done(), closing(connect(chosen.machine)) as transport:
+        probed = remote.probe_machine(transport, chosen.machine, required)
+        slots = chosen.selected_slots(worker_slots(probed, chosen.machine))
+        yield _ConnectedMachine(chosen.machine, transport, probed, required, slots)
 
 
-def _checked(found: WorkerSettings, required: WorkerRequirements, connect: Connect) -> Checked:
+def _check_machine(found: WorkerSettings, required: WorkerRequirements, connect: Connect) -> CheckedMachine:
     connected: tuple[Finding, ...] = ()
     try:
         with closing(connect(found)) as transport:
             connected = tuple(connection_findings(None))
-            probed = remote.probe(transport, found, required)
-            return Checked(found, (*connected, *findings(probed, found, required)))
+            probed = remote.probe_machine(transport, found, required)
+            return CheckedMachine(found, (*connected, *run_checks(probed, found, required)))
     except ClusterError as error:
         if connected:
-            return Checked(found, (*connected, Finding("machine", False, True, error.what, error.remedy)))
-        return Checked(found, tuple(connection_findings(error)))
+            return CheckedMachine(found, (*connected, Finding("machine", False, True, error.what, error.remedy)))
+        return CheckedMachine(found, tuple(connection_findings(error)))
 
 
-def _names(several: Sequence[Chosen]) -> list[str]:
+def _machine_names(several: Sequence[ChosenMachine]) -> list[str]:
     return [chosen.machine.name for chosen in several]
 
 
-def result_of(events: Iterator[Progress | Outcome], report: Callable[[str], None]) -> str:
+def combine_results(events: Iterator[Progress | Outcome], report: Callable[[str], None]) -> str:
     """Return the results on the machines as one text.
 
     Raises:
@@ -552,12 +562,12 @@ def result_of(events: Iterator[Progress | Outcome], report: Callable[[str], None
 
 
 @contextmanager
-def _said() -> Iterator[None]:
+def _errors_as_not_done() -> Iterator[None]:
     """Turn every expected error within the block into NotDone."""
     try:
         yield
     except (ClusterError, ConfigError, ValueError, OSError) as error:
-        raise NotDone(in_words(error)) from error
+        raise NotDone(error_text(error)) from error
 
 
 def connection_findings(error: ClusterError | None) -> Iterator[Finding]:

@@ -26,7 +26,7 @@ from keima.base.reports import (
     report_progress,
 )
 from keima.base.retry_log import RetryLog
-from keima.base.steps import Steps, Turns, complete
+from keima.base.steps import Steps, Turns, run_steps
 from keima.base.worker_status import ClusterStatus, WorkerStatus
 from keima.coach.backends.backend import SelfPlayBackend
 from keima.coach.backends.pending_batch import PendingBatch
@@ -53,7 +53,7 @@ from keima.networks.files.model_file import (
     encode_model,
 )
 from keima.replay.window import ReplayWindow
-from keima.worker.worker_folder import last_ends
+from keima.worker.worker_folder import last_batch_ends
 
 log = logging.getLogger(__name__)
 
@@ -212,8 +212,8 @@ class Coach:
             self.receiving.tally.since = self.clock()  # no games were played since the last iteration's were complete
         while self.receiving.tally.games < wanted and not self._bounds.is_time_up():
             began, taken = self.clock(), self.poll_workers(ingest=True)
-            self._turns.count_main(self.clock() - began, idle=not taken)
-            busy = self._measuring.take_step() if self._turns.beside_is_next() else False
+            self._turns.count_main_work(self.clock() - began, idle=not taken)
+            busy = self._measuring.take_step() if self._turns.is_side_work_next() else False
             if not taken and not busy:
                 self.sleep(WAIT_SECONDS)
         self._gathered = self.state.window_sequence
@@ -241,8 +241,8 @@ class Coach:
             self.state.owed_samples -= reports[-1].samples
             steps, fresh = steps - reports[-1].steps, fresh + reports[-1].steps
             self.poll()
-            self._turns.count_main(reports[-1].seconds)
-            if self._turns.beside_is_next():
+            self._turns.count_main_work(reports[-1].seconds)
+            if self._turns.is_side_work_next():
                 self._measuring.take_step()
             if fresh >= every and steps > 0:
                 self.publish()
@@ -304,7 +304,7 @@ class Coach:
 
     def complete_steps(self, steps: Steps[T]) -> T:
         """Do all steps, with polls between them, and wait for the workers' part."""
-        return complete(steps, poll=self.poll, wait=lambda: self.sleep(WAIT_SECONDS))
+        return run_steps(steps, poll=self.poll, wait=lambda: self.sleep(WAIT_SECONDS))
 
     def conclude(
         self, games: SelfPlayReport, learned: LearnerReport | None, evaluated: EvaluationReport | None
@@ -354,7 +354,7 @@ class Coach:
             self.poll_workers(ingest=False)
             self.sleep(WAIT_SECONDS)
 
-        return self._retries.insist(what, f"{what} cannot be stored now, and the run waits", action, wait=wait)
+        return self._retries.retry_until_done(what, f"{what} cannot be stored now, and the run waits", action, wait=wait)
 
     # Games.
 
@@ -377,7 +377,7 @@ class Coach:
         if self.stop_requested:
             raise StopRequested
         waiting = self.backend.collect()
-        self._ends = last_ends((batch.worker, batch.batch_id) for batch in waiting)
+        self._ends = last_batch_ends((batch.worker, batch.batch_id) for batch in waiting)
         taken = 0
         if ingest:
             taken = self.receiving.receive(self._granting.in_turn(waiting))
@@ -387,7 +387,7 @@ class Coach:
 
     def grant(self, waiting: Sequence[PendingBatch]) -> None:
         """Grant games to the workers; ``waiting`` are all batches in their outboxes."""
-        with self._retries.about("grants", "games cannot be granted now"):
+        with self._retries.log_failures("grants", "games cannot be granted now"):
             self._granting.give_up_lost(waiting)
             self._granting.grant(self.receiving.tally.games)
 

@@ -115,7 +115,7 @@ class Measuring:
                 has_ended = False
             except StopIteration as end:
                 self._measured = end.value
-        self._turns.count_beside(self._clock() - began)
+        self._turns.count_side_work(self._clock() - began)
         if has_ended:
             self._steps, self._state.measuring = None, 0
         return is_busy
@@ -128,4 +128,4 @@ class Measuring:
 
     def logging_failures(self) -> AbstractContextManager[Any]:
         """Log results that cannot be stored within the block, once."""
-        return self._retries.about("evaluation", "results of matches cannot be stored")
+        return self._retries.log_failures("evaluation", "results of matches cannot be stored")

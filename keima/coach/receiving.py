@@ -91,7 +91,7 @@ class Receiving:
             except (OSError, sqlite3.OperationalError):  # each for itself, to store the others and to name this one
                 for batch in group:
                     complaint = f"batch {batch.batch_id} of {batch.worker} cannot be stored now"
-                    with self._retries.about(batch.batch_id, complaint):
+                    with self._retries.log_failures(batch.batch_id, complaint):
                         self._receive_together([batch])
                         taken += 1
         return taken

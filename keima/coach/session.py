@@ -12,14 +12,14 @@ from typing import Any
 
 from rich.console import Console
 
-from keima.base.disk_words import in_words
+from keima.base.disk_words import error_text
 from keima.base.files import write_atomically
 from keima.base.reports import Observer, report_event
-from keima.base.run_folder import see_run_folder
+from keima.base.run_folder import check_run_folder
 from keima.base.run_lock import RunLocked
-from keima.base.system.command_line import program
-from keima.base.system.signals import INTERRUPTED, leave_lost_terminal, stop_on_signals
-from keima.base.system.start import say_on_stderr
+from keima.base.system.command_line import program_name
+from keima.base.system.signals import INTERRUPTED, discard_output_of_lost_terminal, stop_on_signals
+from keima.base.system.start import print_status
 from keima.coach.granting import NobodyPlays
 from keima.coach.loop import Coach
 from keima.coach.opening import MakeBackend, open_coach
@@ -60,7 +60,7 @@ def exit_code(train: Callable[[], int]) -> int:
         return INTERRUPTED
     except FIXABLE as error:
         log.info("the run ends", exc_info=True)
-        console.print(f"{program()}: {in_words(error)}", style="red", markup=False, soft_wrap=True)
+        console.print(f"{program_name()}: {error_text(error)}", style="red", markup=False, soft_wrap=True)
         return 2
 
 
@@ -73,7 +73,7 @@ def require_sound_game(settings: Settings) -> None:
     if is_own(settings.game.name):
         from keima.games.authoring.check import require_checked  # only now: it takes a tenth of a second
 
-        require_checked(settings.game.name, settings.game.options, say=say_on_stderr)
+        require_checked(settings.game.name, settings.game.options, say=print_status)
 
 
 def configured_game(settings: Settings, config: Path) -> Game:
@@ -100,7 +100,7 @@ def make_run_folder(run_dir: Path, *, resume: bool, option: str = "--run-dir") -
     Raises:
         ValueError: it holds a run and ``resume`` is false, or it holds none and ``resume`` is true.
     """
-    see_run_folder(run_dir, resume=resume, option=option)
+    check_run_folder(run_dir, resume=resume, option=option)
     run_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
 
 
@@ -131,7 +131,7 @@ def session(
     finally:
         for observer in observers:
             observer.close()
-        leave_lost_terminal()
+        discard_output_of_lost_terminal()
 
 
 def with_all_options(settings: Settings, game: Game) -> Settings:

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from keima.base.intervals import mean_margin, wilson
+from keima.base.intervals import mean_margin, wilson_interval
 from keima.base.reports import MilestoneReport, ScoreReport
 from keima.compilation.decorators import compiled
 from keima.data.records import GameBatch
@@ -32,7 +32,7 @@ def score_report(game: Game, scores: Sequence[float], reached: Sequence[int]) ->
 
 
 def _milestone(milestone: int, hits: int, games: int) -> MilestoneReport:
-    low, high = wilson(hits, games)
+    low, high = wilson_interval(hits, games)
     return MilestoneReport(milestone=milestone, share=hits / games, low=low, high=high)
 
 

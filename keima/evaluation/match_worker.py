@@ -6,7 +6,7 @@ import numpy as np
 
 from keima.base.files import sha256_hex
 from keima.base.random import Streams, seed_stream
-from keima.base.steps import Steps, complete
+from keima.base.steps import Steps, run_steps
 from keima.compilation.decorators import compiled
 from keima.config.sections.search import SearchSettings
 from keima.data.verify import FAULTS, FINE, ILLEGAL_MOVE, IMPOSSIBLE_OUTCOME, is_subset
@@ -113,7 +113,7 @@ def play_order(game: Game, order: MatchOrder, players: Players) -> tuple[States,
         players: make a player from a model.
     """
     fixture = order_fixture(game, order, players)
-    (result,) = complete(fixture_steps(game, [fixture]))
+    (result,) = run_steps(fixture_steps(game, [fixture]))
     return fixture.starts, result
 
 

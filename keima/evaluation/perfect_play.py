@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from keima.base.files import read_limited
-from keima.base.intervals import wilson
+from keima.base.intervals import wilson_interval
 from keima.compilation.decorators import compiled
 from keima.games import Game, IllegalAction
 from keima.games.exact import ILLEGAL, solve_all
@@ -67,7 +67,7 @@ class PlayErrors:
     @property
     def interval(self) -> tuple[float, float]:
         """The 95 % interval of ``share``."""
-        return wilson(self.errors, self.positions)
+        return wilson_interval(self.errors, self.positions)
 
     @property
     def margin(self) -> float:

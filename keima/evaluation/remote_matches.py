@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import ValidationError
 
-from keima.base.steps import Steps, complete
+from keima.base.steps import Steps, run_steps
 from keima.evaluation.match import MatchResult
 from keima.evaluation.match_worker import (
     Players,
@@ -155,7 +155,7 @@ class RemoteMatches:
             players: make a player from a model, for what is played here.
             poll: called regularly; an exception from it ends the matches.
         """
-        return complete(self.steps(specs, players), poll=poll, wait=lambda: self._sleep(WAIT_SECONDS))
+        return run_steps(self.steps(specs, players), poll=poll, wait=lambda: self._sleep(WAIT_SECONDS))
 
     def steps(self, specs: Sequence[MatchSpec], players: Players) -> Steps[list[MatchResult]]:
         """Play all these matches in parallel; see ``play``. Matches that are not played to their end are withdrawn."""

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from keima.base.random import Streams, seed_stream
 from keima.base.reports import ScoreReport
-from keima.base.steps import Steps, complete
+from keima.base.steps import Steps, run_steps
 from keima.compilation.decorators import compiled
 from keima.data.scores import score_report
 from keima.evaluation.match import Player
@@ -45,7 +45,7 @@ def play_for_score(
     Args:
         watch: called before each round of moves with the progress; an exception from it ends the games.
     """
-    return complete(
+    return run_steps(
         score_steps(game, player, games=games, seed=seed, first=first, side_by_side=side_by_side, watch=watch)
     )
 

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
-from keima.base.system.processes import hidden_program
-from keima.base.system.signals import leave_to_parent
+from keima.base.system.processes import hide_main_program
+from keima.base.system.signals import ignore_terminal_signals
 from keima.replay.epochs import Epochs
 from keima.replay.window import WHOLE, Batch
 
@@ -48,7 +48,7 @@ class EpochFeed:
         loader = DataLoader(
             source, batch_size=None, num_workers=self.num_workers, collate_fn=_as_it_is, worker_init_fn=_of_this_rank
         )
-        with hidden_program():
+        with hide_main_program():
             made = iter(loader)
         for ready in made:
             self._ready = ready
@@ -82,4 +82,4 @@ def _as_it_is(ready: Any) -> Any:
 
 
 def _of_this_rank(number: int) -> None:
-    leave_to_parent()
+    ignore_terminal_signals()

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from keima.base.random import seed_stream
 from keima.base.reports import MEANS, LearnerReport, SpikeReport
-from keima.base.system.threads import made_ahead
+from keima.base.system.threads import prefetch
 from keima.config.sections.training import TrainingSettings
 from keima.learning.captured import CapturedGradients, can_be_captured
 from keima.learning.optimizer_state import optimizer_tensors, own_part, restore_optimizer
@@ -210,7 +210,7 @@ class Learner:
             return in_pinned_memory(batch) if on_gpu else batch
 
         numbers, on_gpu = range(self.step, self.step + steps), self.device.type == "cuda"
-        yield from made_ahead(draw, numbers) if on_gpu else map(draw, numbers)
+        yield from prefetch(draw, numbers) if on_gpu else map(draw, numbers)
 
     def spikes(self, batch: Batch) -> SpikeReport | None:
         """The statistics of the averaged network's spikes on this batch, if it has any."""

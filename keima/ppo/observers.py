@@ -9,7 +9,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from keima.base.formats import bar, duration, rate
+from keima.base.formats import format_duration, format_rate, progress_bar
 from keima.base.run_folder import STATS_NAME
 from keima.ppo.files import EPISODE_NAME, EpisodeFile, PPOEvents, PPOStats
 from keima.ppo.reports import EpisodesReport, PPOObserver, RoundReport
@@ -78,10 +78,11 @@ def standing(report: RoundReport) -> Table:
     left = report.seconds * (1 - share) / share if share else math.inf
     learning = report.learning
     view = Table.grid(padding=(0, 2))
-    view.add_row("run", bar(share, 1.0, 30) + Text(f" {share:.0%}, about {duration(left)} left"))
+    view.add_row("run", progress_bar(share, 1.0, 30) + Text(f" {share:.0%}, about {format_duration(left)} left"))
     view.add_row(
         "speed",
-        f"{rate(report.steps_per_second)} steps/s, {report.total_steps:,} steps, {report.acting_share:.0%} acting",
+        f"{format_rate(report.steps_per_second)} steps/s, {report.total_steps:,} steps, "
+        f"{report.acting_share:.0%} acting",
     )
     losses = (
         f"policy {learning['policy_loss']:.4f}, value {learning['value_loss']:.4f}, entropy {learning['entropy']:.3f}"

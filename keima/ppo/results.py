@@ -6,7 +6,7 @@ from pathlib import Path
 
 from rich.text import Text
 
-from keima.base.formats import FAINT, TITLE, duration, table
+from keima.base.formats import FAINT, TITLE, format_duration, table_lines
 from keima.ppo.files import LastEpisode, read_episode
 from keima.ppo.rounds import Round
 from keima.ppo.worlds.trading_kernels import LONG_CLOSED, LONG_OPENED, SHORT_CLOSED, SHORT_OPENED, TRADES
@@ -46,7 +46,10 @@ def mean_at_end(rounds: Rounds, name: str) -> float | None:
 def summary(rounds: Rounds, folder: Path) -> list[tuple[str, str]]:
     """The results of the run, as titles and texts."""
     last, episode = rounds[-1], read_episode(folder)
-    lines = [("Run", str(folder)), ("Episodes", f"{last['run/episodes_over']:,.0f} in {duration(last['run/seconds'])}")]
+    lines = [
+        ("Run", str(folder)),
+        ("Episodes", f"{last['run/episodes_over']:,.0f} in {format_duration(last['run/seconds'])}"),
+    ]
     lines.append(("Steps", f"{last['run/total_steps']:,.0f} of all worlds"))
     for metric in (metric for metric in PPO_METRICS if metric.name in SUMMARY_MEANS):
         mean = mean_at_end(rounds, metric.name)
@@ -108,7 +111,7 @@ def drawn(rounds: Rounds, folder: Path) -> bytes:
 def report(rounds: Rounds, folder: Path, *, last: int, width: int) -> list[Text]:
     """The table of the ``last`` rounds, sparklines over all of them, and the summary."""
     lines = [Text(f"The last {last} of {len(rounds):,} rounds:", FAINT)] if len(rounds) > last else []
-    lines += [*table(PPO_COLUMNS, rounds[-last:], width), Text()]
+    lines += [*table_lines(PPO_COLUMNS, rounds[-last:], width), Text()]
     lines += trends(TRENDS, PPO_METRICS, rounds, width)
     titles = summary(rounds, folder)
     return [*lines, Text(), *(Text.assemble((f"{title:<20}", FAINT), (text, TITLE)) for title, text in titles)]

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from keima.base.formats import count, duration, percent
+from keima.base.formats import format_count, format_duration, format_percent
 from keima.base.reports import ProgressReport
 from keima.base.worker_status import ClusterStatus, WorkerStatus
 
@@ -79,7 +79,7 @@ def _disk(now: ProgressReport, disk_free: int | None) -> list[Limit]:
     if now.phase == DISK_PHASE:
         return [Limit(who="disk", what="the run waits, because the main node's disk is full", remedy=remedy)]
     if disk_free is not None and disk_free < LEAST_DISK:
-        what = f"only {count(disk_free / 1e6)} MB are free on the main node's disk"
+        what = f"only {format_count(disk_free / 1e6)} MB are free on the main node's disk"
         return [Limit(who="disk", what=what, remedy="free space there, before the run has to wait")]
     return []
 
@@ -88,7 +88,7 @@ def _worker_disks(workers: Sequence[WorkerStatus]) -> list[Limit]:
     full = [each.name for each in workers if each.disk_free is not None and each.disk_free < LEAST_DISK]
     if not full:
         return []
-    what = f"less than {count(LEAST_DISK / 1e6)} MB are free where these workers play: {', '.join(full)}"
+    what = f"less than {format_count(LEAST_DISK / 1e6)} MB are free where these workers play: {', '.join(full)}"
     return [Limit(who="disk", what=what, remedy="free space there; finished games wait meanwhile")]
 
 
@@ -108,8 +108,8 @@ def _network(now: ProgressReport, cluster: ClusterStatus, shares: TimeShares | N
         remedy = "look at the network between the main node and the workers, and at the main node's load"
         found.append(Limit(who="network", what=what, remedy=remedy))
     if shares and cluster.sync_seconds is not None and cluster.sync_seconds > shares.seconds:
-        took = f"a new model takes {duration(cluster.sync_seconds)} to reach all workers"
-        what = f"{took}, longer than an iteration ({duration(shares.seconds)})"
+        took = f"a new model takes {format_duration(cluster.sync_seconds)} to reach all workers"
+        what = f"{took}, longer than an iteration ({format_duration(shares.seconds)})"
         remedy = "raise training.games_per_iteration, which makes models rarer, or lower distributed.sync_interval"
         found.append(Limit(who="network", what=what, remedy=remedy))
     return found
@@ -122,19 +122,19 @@ def _largest(now: ProgressReport, shares: TimeShares) -> Limit:
         meanwhile = f", and {idle} of {len(now.workers)} workers wait for it" if _many(idle, now) else ""
         return Limit(
             who="learner",
-            what=f"learning takes {percent(shares.learning)} of the time{meanwhile}",
+            what=f"learning takes {format_percent(shares.learning)} of the time{meanwhile}",
             remedy="lower training.samples_per_position, train on a GPU (training.device), or make the network smaller",
         )
     if shares.evaluating >= shares.games:
         return Limit(
             who="evaluation",
-            what=f"measuring strength takes {percent(shares.evaluating)} of the time",
+            what=f"measuring strength takes {format_percent(shares.evaluating)} of the time",
             remedy="raise evaluation.every, or lower evaluation.rating_games, score_games or num_simulations",
         )
     faster = "add workers" if now.cluster else "use more machines (--distributed)"
     return Limit(
         who="workers",
-        what=f"the learner waits for games {percent(shares.games)} of the time",
+        what=f"the learner waits for games {format_percent(shares.games)} of the time",
         remedy=f"{faster}, lower search.num_simulations or full_search_probability, or learn more from each position "
         "(training.samples_per_position) as long as it does not overfit",
     )

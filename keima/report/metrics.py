@@ -8,7 +8,18 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from keima.base.formats import BAD, GOOD, Column, count, duration, mean_return, percent, points, rate, rating
+from keima.base.formats import (
+    BAD,
+    GOOD,
+    Column,
+    format_count,
+    format_duration,
+    format_elo,
+    format_percent,
+    format_rate,
+    format_return,
+    format_score,
+)
 from keima.base.reports import IterationReport
 
 Format = Callable[..., str]  # of a value, and of its margin if the metric has one
@@ -101,7 +112,7 @@ def money(amount: float) -> str:
 
 def _score(mean: float, margin: float | None = None) -> str:
     """A mean without its margin, which a table has no room for."""
-    return points(mean)
+    return format_score(mean)
 
 
 def _verdict(accepted: float) -> str:
@@ -115,13 +126,13 @@ def _verdict_style(accepted: float) -> str:
 METRICS: tuple[Metric, ...] = (
     # The run.
     Metric(name="run/iteration", title="Iter.", format="{:,}".format, help="iteration of the Coach", rank=0),
-    Metric(name="run/seconds", title="Time", format=duration, help="time since the run began", rank=4),
+    Metric(name="run/seconds", title="Time", format=format_duration, help="time since the run began", rank=4),
     # Self-play.
-    Metric(name="self_play/games", title="Games", format=count, help="games of the iteration", rank=3),
+    Metric(name="self_play/games", title="Games", format=format_count, help="games of the iteration", rank=3),
     Metric(
         name="self_play/games_per_second",
         title="Games/s",
-        format=rate,
+        format=format_rate,
         help="games per second, of all workers",
         rank=6,
     ),
@@ -129,11 +140,11 @@ METRICS: tuple[Metric, ...] = (
     Metric(
         name="self_play/first_player_wins",
         title="1st wins",
-        format=percent,
+        format=format_percent,
         help="share of games that the first player won",
         rank=9,
     ),
-    Metric(name="self_play/draws", title="Draws", format=percent, help="share of games drawn", rank=9),
+    Metric(name="self_play/draws", title="Draws", format=format_percent, help="share of games drawn", rank=9),
     Metric(
         name="self_play/score_mean",
         title="Score",
@@ -142,8 +153,10 @@ METRICS: tuple[Metric, ...] = (
         margin="self_play/score_margin",
         rank=0,
     ),
-    Metric(name="self_play/score_median", title="Median", format=points, help="median score in self-play", rank=5),
-    Metric(name="self_play/score_best", title="Best", format=points, help="best score in self-play", rank=2),
+    Metric(
+        name="self_play/score_median", title="Median", format=format_score, help="median score in self-play", rank=5
+    ),
+    Metric(name="self_play/score_best", title="Best", format=format_score, help="best score in self-play", rank=2),
     # Learning.
     Metric(name="learner/loss", title="Loss", format="{:.3f}".format, help="total loss", rank=0),
     Metric(
@@ -182,26 +195,26 @@ METRICS: tuple[Metric, ...] = (
     Metric(
         name="learner/generalization_value_new",
         title="Value on new games",
-        format=percent,
+        format=format_percent,
         help="unexplained variance of the value on positions not learned from yet",
     ),
     Metric(
         name="learner/generalization_value_learned",
         title="Value on learned games",
-        format=percent,
+        format=format_percent,
         help="unexplained variance of the value on learned positions",
     ),
     Metric(
         name="learner/firing_rate",
         title="Firing",
-        format=percent,
+        format=format_percent,
         help="spikes per neuron and time step",
         rank=3,
     ),
     Metric(
         name="learner/synaptic_operations",
         title="Syn. ops",
-        format=count,
+        format=format_count,
         help="additions per position: a spike counts once per synapse",
         rank=5,
     ),
@@ -214,21 +227,26 @@ METRICS: tuple[Metric, ...] = (
     ),
     # Who waits for whom.
     Metric(
-        name="waits/games", title="Waited for games", format=duration, help="time that the learner waited for games"
+        name="waits/games",
+        title="Waited for games",
+        format=format_duration,
+        help="time that the learner waited for games",
     ),
     Metric(
         name="waits/learner",
         title="Waited for learner",
-        format=duration,
+        format=format_duration,
         help="time that the mean worker had no games to play, because the learner is behind",
     ),
     Metric(
         name="waits/evaluation",
         title="Waited for strength",
-        format=duration,
+        format=format_duration,
         help="time that the learner waited for a measurement of strength",
     ),
-    Metric(name="run/window_positions", title="Window", format=count, help="positions in the replay window", rank=2),
+    Metric(
+        name="run/window_positions", title="Window", format=format_count, help="positions in the replay window", rank=2
+    ),
     # Strength.
     Metric(
         name="evaluation/accepted",
@@ -241,14 +259,14 @@ METRICS: tuple[Metric, ...] = (
     Metric(
         name="evaluation/random_not_lost",
         title="vs random",
-        format=percent,
+        format=format_percent,
         help="share of games against a random player that were not lost",
         rank=7,
     ),
     Metric(
         name="evaluation/elo",
         title="Elo",
-        format=rating,
+        format=format_elo,
         help="Elo; a random player stands at 0",
         margin="evaluation/elo_margin",
         rank=0,
@@ -256,7 +274,7 @@ METRICS: tuple[Metric, ...] = (
     Metric(
         name="evaluation/random_return",
         title="Return",
-        format=mean_return,
+        format=format_return,
         help="mean return against random players in all other seats, with three and more players",
         margin="evaluation/random_return_margin",
         rank=0,
@@ -264,7 +282,7 @@ METRICS: tuple[Metric, ...] = (
     Metric(
         name="evaluation/earlier_return",
         title="vs earlier",
-        format=mean_return,
+        format=format_return,
         help="mean return against earlier versions in all other seats, with three and more players",
         margin="evaluation/earlier_return_margin",
         rank=1,
@@ -272,7 +290,7 @@ METRICS: tuple[Metric, ...] = (
     Metric(
         name="evaluation/search_error",
         title="Search err",
-        format=percent,
+        format=format_percent,
         help="share of solved positions in which search's move throws away game value",
         margin="evaluation/search_error_margin",
         rank=0,
@@ -280,14 +298,14 @@ METRICS: tuple[Metric, ...] = (
     Metric(
         name="evaluation/policy_error",
         title="Policy err",
-        format=percent,
+        format=format_percent,
         help="share of solved positions in which the policy's first choice throws away game value",
         rank=1,
     ),
     Metric(
         name="evaluation/score_mean",
         title="Measured",
-        format=points,
+        format=format_score,
         help="mean score of one-player games played to measure it",
         margin="evaluation/score_margin",
         rank=0,
@@ -325,14 +343,14 @@ CHARTS = (
         curves=(("search", "evaluation/search_error"), ("policy", "evaluation/policy_error")),
     ),
     Chart(title="Games per second", curves=(("", "self_play/games_per_second"),)),
-    Chart(title="Plies per game", curves=(("", "self_play/mean_plies"),), format=count),
+    Chart(title="Plies per game", curves=(("", "self_play/mean_plies"),), format=format_count),
     Chart(title="Positions in the window", curves=(("", "run/window_positions"),)),
 )
 
 PPO_METRICS: tuple[Metric, ...] = (
     Metric(name="round", title="Round", format=str, help="round of acting and learning", rank=0),
     Metric(name="run/episodes_over", title="Episodes", format="{:,.0f}".format, help="episodes so far", rank=0),
-    Metric(name="run/total_steps", title="Steps", format=count, help="steps of all environments so far", rank=0),
+    Metric(name="run/total_steps", title="Steps", format=format_count, help="steps of all environments so far", rank=0),
     Metric(
         name="episodes/reward",
         title="Reward",
@@ -344,11 +362,11 @@ PPO_METRICS: tuple[Metric, ...] = (
     Metric(
         name="episodes/win_rate",
         title="Win rate",
-        format=percent,
+        format=format_percent,
         help="share of closed positions that made a profit",
         rank=0,
     ),
-    Metric(name="episodes/closed", title="Closed", format=rate, help="positions closed per episode", rank=2),
+    Metric(name="episodes/closed", title="Closed", format=format_rate, help="positions closed per episode", rank=2),
     Metric(name="episodes/fees", title="Fees", format=money, help="fees paid per episode", rank=3),
     Metric(
         name="learning/entropy",
@@ -380,21 +398,21 @@ PPO_METRICS: tuple[Metric, ...] = (
     Metric(
         name="learning/explained_variance",
         title="Explained",
-        format=percent,
+        format=format_percent,
         help="share of the returns' variance that the values predict",
         rank=2,
     ),
     Metric(
         name="run/steps_per_second",
         title="steps/s",
-        format=count,
+        format=format_count,
         help="steps per second, of all environments",
         rank=0,
     ),
 )
 
 PPO_CHARTS = (
-    Chart(title="Reward per episode", curves=(("", "episodes/reward"),), format=rate),
+    Chart(title="Reward per episode", curves=(("", "episodes/reward"),), format=format_rate),
     Chart(title="Return per episode", curves=(("", "episodes/profit"),)),
     Chart(title="Win rate", curves=(("", "episodes/win_rate"),)),
     Chart(title="Trades closed per episode", curves=(("", "episodes/closed"),)),

@@ -2,7 +2,7 @@
 measured are left out.
 """
 
-from keima.base.formats import mean_return, percent, points, rating
+from keima.base.formats import format_elo, format_percent, format_return, format_score
 from keima.base.reports import EvaluationReport, ScoreReport
 
 
@@ -10,17 +10,17 @@ def strength_fields(evaluation: EvaluationReport) -> list[str]:
     """The figures as short fields: "elo 812 ± 40", "search error 4.1 ± 0.8 %"."""
     fields = []
     if evaluation.elo is not None:
-        fields.append(f"elo {rating(evaluation.elo, evaluation.elo_margin)}")
+        fields.append(f"elo {format_elo(evaluation.elo, evaluation.elo_margin)}")
     if evaluation.search_error is not None:
-        fields.append(f"search error {percent(evaluation.search_error, evaluation.search_error_margin)}")
+        fields.append(f"search error {format_percent(evaluation.search_error, evaluation.search_error_margin)}")
     if evaluation.policy_error is not None:
-        fields.append(f"policy error {percent(evaluation.policy_error)}")
+        fields.append(f"policy error {format_percent(evaluation.policy_error)}")
     if evaluation.random_return is not None:
-        fields.append(f"return vs random {mean_return(evaluation.random_return, evaluation.random_return_margin)}")
+        fields.append(f"return vs random {format_return(evaluation.random_return, evaluation.random_return_margin)}")
     if evaluation.earlier_return is not None:
-        fields.append(f"vs earlier {mean_return(evaluation.earlier_return, evaluation.earlier_return_margin)}")
+        fields.append(f"vs earlier {format_return(evaluation.earlier_return, evaluation.earlier_return_margin)}")
     if evaluation.random_not_lost is not None and evaluation.elo is None:
-        fields.append(f"not lost to random {percent(evaluation.random_not_lost)}")
+        fields.append(f"not lost to random {format_percent(evaluation.random_not_lost)}")
     if evaluation.score is not None:
         fields.append(f"measured score {score_report_text(evaluation.score)}")
     if evaluation.accepted is not None:
@@ -32,7 +32,7 @@ def strength_pairs(evaluation: EvaluationReport) -> list[str]:
     """The ratings as keys with values: "elo=812 ± 40", "not_lost_to_random=0.990"."""
     pairs = []
     if evaluation.elo is not None:
-        pairs.append(f"elo={rating(evaluation.elo, evaluation.elo_margin)}")
+        pairs.append(f"elo={format_elo(evaluation.elo, evaluation.elo_margin)}")
     if evaluation.random_not_lost is not None:
         pairs.append(f"not_lost_to_random={evaluation.random_not_lost:.3f}")
     return pairs
@@ -42,18 +42,20 @@ def strength_sentences(evaluation: EvaluationReport) -> list[str]:
     """The figures as sentences without a full stop, so that the model or its simulations may follow in brackets."""
     sentences = []
     if evaluation.elo is not None:
-        sentences.append(f"Elo {rating(evaluation.elo, evaluation.elo_margin)}, where a random player is 0")
+        sentences.append(f"Elo {format_elo(evaluation.elo, evaluation.elo_margin)}, where a random player is 0")
     if evaluation.random_return is not None:
-        mean = mean_return(evaluation.random_return, evaluation.random_return_margin)
+        mean = format_return(evaluation.random_return, evaluation.random_return_margin)
         sentences.append(f"Mean return {mean} against random players in all other seats")
     if evaluation.earlier_return is not None:
-        mean = mean_return(evaluation.earlier_return, evaluation.earlier_return_margin)
+        mean = format_return(evaluation.earlier_return, evaluation.earlier_return_margin)
         sentences.append(f"Mean return {mean} against earlier versions in all other seats")
     if evaluation.random_not_lost is not None:
-        sentences.append(f"{percent(evaluation.random_not_lost)} of its games with a random player were not lost")
+        sentences.append(
+            f"{format_percent(evaluation.random_not_lost)} of its games with a random player were not lost"
+        )
     if evaluation.search_error is not None:
-        error = percent(evaluation.search_error, evaluation.search_error_margin)
-        bare = "" if evaluation.policy_error is None else f", {percent(evaluation.policy_error)} without search"
+        error = format_percent(evaluation.search_error, evaluation.search_error_margin)
+        bare = "" if evaluation.policy_error is None else f", {format_percent(evaluation.policy_error)} without search"
         sentences.append(f"It throws away game value in {error} of solved positions{bare}")
     if evaluation.score is not None:
         sentences.append(f"Mean score of {evaluation.score.games:,} games: {score_report_text(evaluation.score)}")
@@ -64,5 +66,8 @@ def score_report_text(score: ScoreReport) -> str:
     """Scores in one line: 12,345 ± 678 (median 11,000, best 36,000; 2048: 41.0 %). Milestones that no game has reached
     are left out.
     """
-    reached = "".join(f"; {part.milestone}: {percent(part.share)}" for part in score.milestones if part.share > 0)
-    return f"{points(score.mean, score.margin)} (median {points(score.median)}, best {points(score.best)}{reached})"
+    reached = "".join(
+        f"; {part.milestone}: {format_percent(part.share)}" for part in score.milestones if part.share > 0
+    )
+    median, best = format_score(score.median), format_score(score.best)
+    return f"{format_score(score.mean, score.margin)} (median {median}, best {best}{reached})"

@@ -14,19 +14,19 @@ from keima.base.formats import (
     GOOD,
     TITLE,
     Column,
-    bar,
-    count,
-    duration,
+    format_count,
+    format_duration,
+    format_percent,
+    format_rate,
+    format_time_left,
     games_so_far,
-    percent,
-    rate,
+    progress_bar,
     sparkline,
-    spread,
-    table,
-    time_left,
+    spread_line,
+    table_lines,
 )
 from keima.base.reports import IterationReport, ProgressReport, ScoreReport
-from keima.base.text import printable
+from keima.base.text import printable_line
 from keima.base.worker_columns import WORKER_COLUMNS
 from keima.base.worker_status import WorkerStatus
 from keima.report.metrics import METRICS, Figures, Metric, columns, figure
@@ -65,7 +65,7 @@ def _reached(milestone: int) -> Callable[[IterationReport], str]:
     def cell(row: IterationReport) -> str:
         section = "evaluation" if measured_score(row) else "self_play"
         share = figure(row, f"{section}/reached_{milestone}")
-        return "" if share is None else percent(share)
+        return "" if share is None else format_percent(share)
 
     return cell
 
@@ -110,9 +110,9 @@ class Frame:
         shown, played, logged = _allot(height - len(header) - len(sparks) - titles_and_blanks, wants)
         sections = [
             header,
-            (table(history(self.rows), self.rows[-shown:], width) if shown else []) + sparks,
+            (table_lines(history(self.rows), self.rows[-shown:], width) if shown else []) + sparks,
             _worker_lines(workers, played, width) if played else [],
-            [Text(printable(event)) for event in self.events[-logged:]] if logged else [],
+            [Text(printable_line(event)) for event in self.events[-logged:]] if logged else [],
         ]
         lines = [line for section in sections if section for line in [*section, Text()]]
         for line in lines:
@@ -121,15 +121,15 @@ class Frame:
         return lines[:-1][:height]
 
     def _header(self, width: int) -> list[Text]:
-        game = "" if self.game in ("", self.name) else f" · {printable(self.game)}"
-        title = Text.assemble(("Keima  ", FAINT), (printable(self.name), TITLE), game)
-        notes = [Text(printable(self.note), BAD)] if self.note else []
+        game = "" if self.game in ("", self.name) else f" · {printable_line(self.game)}"
+        title = Text.assemble(("Keima  ", FAINT), (printable_line(self.name), TITLE), game)
+        notes = [Text(printable_line(self.note), BAD)] if self.note else []
         now = self.now
         if now is None:
             return [title, *notes]
-        left = "" if now.seconds_left is None else f" · {time_left(now.seconds_left)}"
+        left = "" if now.seconds_left is None else f" · {format_time_left(now.seconds_left)}"
         return [
-            spread(title, Text(duration(now.seconds) + left), width),
+            spread_line(title, Text(format_duration(now.seconds) + left), width),
             _progress(now, width),
             _rates(now),
             *_together(now),
@@ -139,10 +139,10 @@ class Frame:
 
 def _rates(now: ProgressReport) -> Text:
     figures = (
-        (rate(now.games_per_second), " games/s  "),
-        (count(now.evaluations_per_second), " evals/s  "),
+        (format_rate(now.games_per_second), " games/s  "),
+        (format_count(now.evaluations_per_second), " evals/s  "),
         (f"{now.total_games:,}", " games  window "),
-        (count(now.window_positions), " positions  model "),
+        (format_count(now.window_positions), " positions  model "),
         (f"{now.model_version:,}", ""),
     )
     return Text.assemble(*(part for figure, unit in figures for part in ((figure, TITLE), unit)))
@@ -160,12 +160,14 @@ def _together(now: ProgressReport) -> list[Text]:
 
 def _progress(now: ProgressReport, width: int) -> Text:
     planned = "" if now.iterations is None else f" of {now.iterations:,}"
-    phase = Text(f"Iteration {now.iteration:,}{planned} · {printable(now.phase)}")
+    phase = Text(f"Iteration {now.iteration:,}{planned} · {printable_line(now.phase)}")
     if now.games_wanted <= 0:
         return phase
     games = Text(f" {games_so_far(now.games_here, now.games_wanted)}")
     room = min(width - phase.cell_len - games.cell_len - 2, 40)
-    return spread(phase, bar(now.games_here, now.games_wanted, room) + games if room >= 6 else games, width)
+    return spread_line(
+        phase, progress_bar(now.games_here, now.games_wanted, room) + games if room >= 6 else games, width
+    )
 
 
 def _allot(room: int, wants: tuple[int, int, int]) -> list[int]:
@@ -181,10 +183,10 @@ def _worker_lines(workers: Sequence[WorkerStatus], room: int, width: int) -> lis
     """The workers, those with errors first; if there are too many, the last line counts the rest by state."""
     columns = [column for column in WORKER_COLUMNS if column.in_terminal]
     if len(workers) <= room:
-        return table(columns, workers, width)
+        return table_lines(columns, workers, width)
     ordered = sorted(workers, key=lambda worker: worker.activity != "error" and not worker.error)
     shown, hidden = ordered[: room - 1], ordered[room - 1 :]
     states = ", ".join(
-        f"{number} {printable(state)}" for state, number in Counter(worker.activity for worker in hidden).items()
+        f"{number} {printable_line(state)}" for state, number in Counter(worker.activity for worker in hidden).items()
     )
-    return [*(table(columns, shown, width) if shown else []), Text(f"{len(hidden)} more: {states}", FAINT)]
+    return [*(table_lines(columns, shown, width) if shown else []), Text(f"{len(hidden)} more: {states}", FAINT)]

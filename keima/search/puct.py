@@ -22,7 +22,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from keima.base.random import Streams, gamma
+from keima.base.random import Streams, draw_gamma
 from keima.compilation.decorators import inlined, lean
 from keima.config.sections.search import SearchSettings
 from keima.games.game import Actions, Game, Planes, States, final_score_kernel
@@ -299,7 +299,7 @@ def draw_dirichlet(params: SearchParams, root_priors: Floats, noise: Floats, str
     alpha = params.dirichlet_alpha if params.dirichlet_alpha > 0 else TOTAL_ALPHA / count
     total = 0.0
     for action in range(len(root_priors)):
-        noise[action] = gamma(streams, b, alpha) if root_priors[action] > 0 else 0.0
+        noise[action] = draw_gamma(streams, b, alpha) if root_priors[action] > 0 else 0.0
         total += noise[action]
     for action in range(len(root_priors)):
         noise[action] /= max(total, 1e-30)

@@ -109,7 +109,7 @@ class GroupedSelfPlay:
         """
         for number, group in enumerate(self._groups):
             if number not in self._threads.busy and group.num_playing:
-                self._threads.begin(number)
+                self._threads.begin_step(number)
         self._take()
         records, self._finished = self._finished, []
         self.num_playing -= len(records)
@@ -123,7 +123,7 @@ class GroupedSelfPlay:
             group.change_model(model_version)
 
     def _take(self) -> None:
-        for records in self._threads.take():
+        for records in self._threads.take_results():
             self._finished += records
 
     def _resting(self) -> list[SelfPlay]:

@@ -15,7 +15,7 @@ from keima.base.files import write_atomically
 from keima.base.formats import game_title
 from keima.base.reports import IterationReport, Observer
 from keima.base.run_lock import RunLock
-from keima.base.system.logs import log_also_to, package_logger
+from keima.base.system.logs import add_log_handler, package_logger
 from keima.cluster.control.cluster_client import open_cluster_client
 from keima.cluster.local.learner_ranks import learner_ranks
 from keima.cluster.local.processes import spread_processes
@@ -149,7 +149,7 @@ def cluster_backend(run_dir: Path, *, config: Path, takeover: bool = False) -> M
     def make(game: Game, settings: Settings, run_id: str, log_event: LogEvent) -> SelfPlayBackend:
         CLUSTER_LOG.parent.mkdir(exist_ok=True)
         handler = RotatingFileHandler(CLUSTER_LOG, maxBytes=LOG_BYTES, backupCount=3, encoding="utf-8")
-        log_also_to(package_logger(), handler)  # where users of a cluster expect it
+        add_log_handler(package_logger(), handler)  # where users of a cluster expect it
         return open_cluster_client(
             run_dir / "workers",
             config=config,
@@ -172,7 +172,7 @@ def logged_to(path: Path) -> Iterator[None]:
     logging.raiseExceptions = False  # a full disk would print a traceback per line
     logger = package_logger()
     level, handlers = logger.level, list(logger.handlers)
-    log_also_to(logger, logging.FileHandler(path, encoding="utf-8"))
+    add_log_handler(logger, logging.FileHandler(path, encoding="utf-8"))
     logger.setLevel(logging.INFO)
     try:
         yield

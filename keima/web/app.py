@@ -23,7 +23,7 @@ from starlette.responses import (
 )
 from starlette.routing import Route
 
-from keima.base.disk_words import in_words
+from keima.base.disk_words import error_text
 from keima.report.charts.run_charts import AXES
 from keima.report.charts.viewer import BOARDS, CHARTS, VIEWER, shown_game
 from keima.web.models import Models, shipped_models
@@ -120,7 +120,7 @@ def game_of(runs: Sequence[RunReader]) -> Callable[[Request], Response]:
         try:
             return JSONResponse(shown_game(recorded_game(runs[number].folder, int(game))))
         except UNREADABLE as error:
-            return PlainTextResponse(f"{in_words(error)}\n", HTTPStatus.NOT_FOUND)
+            return PlainTextResponse(f"{error_text(error)}\n", HTTPStatus.NOT_FOUND)
 
     return endpoint
 
@@ -155,7 +155,7 @@ class Calibrations:
                 try:
                     found = await run_in_threadpool(self._runs[number].calibration)
                 except UNREADABLE as error:
-                    return PlainTextResponse(f"{in_words(error)}\n", HTTPStatus.NOT_FOUND)
+                    return PlainTextResponse(f"{error_text(error)}\n", HTTPStatus.NOT_FOUND)
                 self._known[number] = anyio.current_time(), found
         return JSONResponse(found)
 

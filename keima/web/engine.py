@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from keima.base.disk_words import in_words
+from keima.base.disk_words import error_text
 from keima.base.formats import game_title
 from keima.base.system.priority import begin_session
 from keima.config.sections.search import SearchSettings
@@ -234,7 +234,7 @@ def answered(thinking: Thinking, question: Answer) -> Answer:
     try:
         return after(thinking, question)
     except (ValueError, OSError) as error:
-        return {"error": in_words(error)}
+        return {"error": error_text(error)}
 
 
 def after(thinking: Thinking, question: Answer) -> Answer:
@@ -285,7 +285,7 @@ def converse(path: Path) -> None:
             thinking = Thinking(path)
             thinking.rehearse()
         except (ValueError, OSError) as error:
-            say({"error": in_words(error)})
+            say({"error": error_text(error)})
             return
         say({})
         begin_session()  # only now: people wait for the network, once

@@ -10,11 +10,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from keima.base.disk_words import in_words
+from keima.base.disk_words import error_text
 from keima.base.file_stamp import FileStamp, stamp_of
 from keima.base.run_folder import LEDGER_NAME, STATS_NAME
 from keima.base.run_lock import LOCK, is_held
-from keima.base.system.disk_space import disk_free
+from keima.base.system.disk_space import free_disk_bytes
 from keima.data.ledger import read_ledger
 from keima.ppo.rounds import Round, read_rounds
 from keima.report.charts.run_charts import Figures, calibration_charts, ppo_charts, run_charts
@@ -83,10 +83,12 @@ class RunReader:
             with read_ledger(self.folder) as ledger, ledger.one_moment():
                 found |= ledger_state(ledger)
         except UNREADABLE as error:
-            problems.append(in_words(error))
+            problems.append(error_text(error))
         rows, cost = self._iterations()
         if live:
-            found |= live_state(live.report, rows, cost, running=found["running"], disk_free=disk_free(self.folder))
+            found |= live_state(
+                live.report, rows, cost, running=found["running"], disk_free=free_disk_bytes(self.folder)
+            )
             found["events"] = newest_events(found["events"], live.events)
         elif rows:
             found["figures"] = last_figures(rows[-1])
@@ -103,7 +105,7 @@ class RunReader:
         except FileNotFoundError:  # a run of an earlier version, or one that is about to begin
             return None, []
         except (UnreadableProgress, OSError) as error:
-            return None, [in_words(error)]
+            return None, [error_text(error)]
 
     def _iterations(self) -> tuple[list[Figures], Cost]:
         path = self.folder / METRICS_NAME

@@ -5,10 +5,19 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from keima.base.file_stamp import FileStamp
-from keima.base.formats import count, duration, game_title, games_so_far, percent, rate, size, time_left
+from keima.base.formats import (
+    format_count,
+    format_duration,
+    format_percent,
+    format_rate,
+    format_size,
+    format_time_left,
+    game_title,
+    games_so_far,
+)
 from keima.base.reports import ProgressReport
-from keima.base.worker_columns import WORKER_COLUMNS, shown_state
-from keima.base.worker_status import State, WorkerStatus
+from keima.base.worker_columns import WORKER_COLUMNS, displayed_state
+from keima.base.worker_status import WorkerState, WorkerStatus
 from keima.data.ledger import Ledger
 from keima.data.ledger_rows import WorkerAccount
 from keima.report.charts.run_charts import Figures
@@ -19,9 +28,9 @@ from keima.report.terminal.plain import figures_of
 EVENTS_SHOWN = 50
 SAME_MOMENT = 2.0  # seconds between two records of one event
 REMEDIES = {  # of states whose reason names none
-    State.ERROR: "read its log (keima cluster logs {0}), fix the cause, then keima cluster restart {0}",
-    State.OFFLINE: "it is tried again by itself; keima cluster check says what is wrong",
-    State.SYNCING: "nothing: it plays as soon as this is done",
+    WorkerState.ERROR: "read its log (keima cluster logs {0}), fix the cause, then keima cluster restart {0}",
+    WorkerState.OFFLINE: "it is tried again by itself; keima cluster check says what is wrong",
+    WorkerState.SYNCING: "nothing: it plays as soon as this is done",
 }
 
 Event = tuple[float, str]  # seconds since 1970, and what happened
@@ -81,11 +90,11 @@ def live_state(
     figures = [
         ("Iteration", f"{report.iteration:,}{planned}"),
         ("Games", f"{report.total_games:,}"),
-        ("Games/s", rate(report.games_per_second) if running else ""),
-        ("Evaluations/s", count(report.evaluations_per_second) if running else ""),
-        ("Window", f"{count(report.window_positions)} positions"),
+        ("Games/s", format_rate(report.games_per_second) if running else ""),
+        ("Evaluations/s", format_count(report.evaluations_per_second) if running else ""),
+        ("Window", f"{format_count(report.window_positions)} positions"),
         ("Model", f"{report.model_version:,}{models_in_flight(report) if running else ''}"),
-        ("Disk free", size(disk_free) if disk_free is not None else ""),
+        ("Disk free", format_size(disk_free) if disk_free is not None else ""),
     ]
     return {
         "phase": report.phase if running else "ended",
@@ -111,11 +120,15 @@ def time_and_cost(report: ProgressReport, rows: Sequence[Figures], cost: Cost, *
     working = sum(worker.activity not in NO_LONGER_PLAYS for worker in report.workers)
     used = sum(worker.core_hours for worker in report.workers)
     hours = cost.hours + max(0.0, used - (rows[-1].get(CORE_HOURS, 0.0) if rows else 0.0))
-    left = time_left(report.seconds_left).removesuffix(" left") if running and report.seconds_left is not None else ""
+    left = (
+        format_time_left(report.seconds_left).removesuffix(" left")
+        if running and report.seconds_left is not None
+        else ""
+    )
     found = [
-        ("Elapsed", duration(report.seconds)),
+        ("Elapsed", format_duration(report.seconds)),
         ("Left", left),
-        ("Core hours of workers", f"{rate(hours)} ({working} now)" if running else rate(hours)),
+        ("Core hours of workers", f"{format_rate(hours)} ({working} now)" if running else format_rate(hours)),
         ("Core hours for 100 Elo", cost_of_elo(cost)),
     ]
     return [[title, text] for title, text in found if text]
@@ -125,8 +138,8 @@ def cost_of_elo(cost: Cost) -> str:
     """What 100 Elo points took in the whole run, and lately; empty if nothing was gained."""
     if cost.per_100_elo is None:
         return ""
-    lately = "" if cost.lately is None else f", {rate(cost.lately)} in the second half of the evaluations"
-    return f"{rate(cost.per_100_elo)}{lately}"
+    lately = "" if cost.lately is None else f", {format_rate(cost.lately)} in the second half of the evaluations"
+    return f"{format_rate(cost.per_100_elo)}{lately}"
 
 
 def shares_of_time(rows: Sequence[Figures]) -> str:
@@ -135,11 +148,11 @@ def shares_of_time(rows: Sequence[Figures]) -> str:
     if shares is None:
         return ""
     parts = (
-        f"waited for games {percent(shares.games)}",
-        f"learned {percent(shares.learning)}",
-        f"measured strength {percent(shares.evaluating)} of the time",
+        f"waited for games {format_percent(shares.games)}",
+        f"learned {format_percent(shares.learning)}",
+        f"measured strength {format_percent(shares.evaluating)} of the time",
     )
-    return f"The main node {', '.join(parts)}, in iterations of {duration(shares.seconds)}."
+    return f"The main node {', '.join(parts)}, in iterations of {format_duration(shares.seconds)}."
 
 
 def card_of(worker: WorkerStatus) -> dict[str, Any]:
@@ -149,8 +162,8 @@ def card_of(worker: WorkerStatus) -> dict[str, Any]:
     return {
         "name": worker.name,
         "machine": worker.machine if worker.machine != worker.name else "",
-        "state": shown_state(worker),
-        "since": duration(worker.since) if worker.state and reason else "",
+        "state": displayed_state(worker),
+        "since": format_duration(worker.since) if worker.state and reason else "",
         "figures": [[title, text] for title, text in figures if text],
         "reason": reason,
         "remedy": remedy,
@@ -171,9 +184,9 @@ def reason_and_remedy(worker: WorkerStatus) -> tuple[str, str]:
 def last_figures(row: Figures) -> Pairs:
     """What the last iteration says of a run that has left no progress file."""
     shown = (
-        ("Iteration", "iteration", count),
-        ("Elapsed", "run/seconds", duration),
-        ("Games", "run/total_games", count),
+        ("Iteration", "iteration", format_count),
+        ("Elapsed", "run/seconds", format_duration),
+        ("Games", "run/total_games", format_count),
     )
     return [[title, show(row[name])] for title, name, show in shown if name in row]
 
@@ -188,11 +201,11 @@ def ppo_state(name: str, rounds: Sequence[Mapping[str, Any]], stamp: FileStamp |
     """
     last = rounds[-1]
     shown = (
-        ("Round", "round", count),
-        ("Episodes", "run/episodes_over", count),
-        ("Steps", "run/total_steps", count),
-        ("Steps/s", "run/steps_per_second", count),
-        ("Elapsed", "run/seconds", duration),
+        ("Round", "round", format_count),
+        ("Episodes", "run/episodes_over", format_count),
+        ("Steps", "run/total_steps", format_count),
+        ("Steps/s", "run/steps_per_second", format_count),
+        ("Elapsed", "run/seconds", format_duration),
     )
     ended = f"last round: {time.strftime('%Y-%m-%d %H:%M:%S', time.localtime(stamp.written))}" if stamp else ""
     return {

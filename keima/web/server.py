@@ -9,7 +9,7 @@ from collections.abc import Callable
 from ipaddress import ip_address
 from typing import TYPE_CHECKING
 
-from keima.base.system.priority import give_way
+from keima.base.system.priority import run_at_low_priority
 from keima.config.flags import HIGHEST_PORT, whole
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ def serve(
         opened = listener(args.listen, args.port)
     except OSError as error:
         raise OSError(f"cannot listen at {args.listen}, port {args.port}: {error.strerror}") from error
-    give_way(PRIORITY)  # training goes first; only now, for the program that was started goes on in a child
+    run_at_low_priority(PRIORITY)  # training goes first; only now, for the program that was started goes on in a child
     token, chosen = secrets.token_urlsafe(TOKEN_BYTES), opened.getsockname()[1]
     names = hosts(args.listen, chosen)
     link = f"http://{names[0]}{page}?token={token}"

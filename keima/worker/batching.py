@@ -13,7 +13,7 @@ from keima.worker.worker_folder import batch_name
 MOST_POSITIONS = 500_000  # in a batch; well below the limit of its readers
 
 
-def fitting(records: list[GameRecord]) -> list[GameRecord]:
+def records_that_fit(records: list[GameRecord]) -> list[GameRecord]:
     """The first ``records`` that fit into a batch, at least one; some games have thousands of moves."""
     positions = np.cumsum([len(record.actions) for record in records])
     return records[: max(1, int(np.searchsorted(positions, MOST_POSITIONS, side="right")))]
@@ -30,7 +30,7 @@ def make_batch(
     first_game: int,
 ) -> GameBatch:
     """A batch of these games with its id; ``first_game`` is the number of the first among all games of the worker."""
-    columns = gather(records)
+    columns = gather_columns(records)
     content = sha256_hex(columns["seeds"].tobytes() + columns["actions"].tobytes())
     return GameBatch(
         batch_id=batch_name(run_id, worker, first_game, len(records), content),
@@ -44,7 +44,7 @@ def make_batch(
     )
 
 
-def gather(records: Sequence[GameRecord]) -> dict[str, NDArray[Any]]:
+def gather_columns(records: Sequence[GameRecord]) -> dict[str, NDArray[Any]]:
     """The columns of a ``GameBatch`` of these games."""
     joined = ("actions", "root_values", "flags", "surprise", "policy_sizes", "policy_actions", "policy_weights")
     return {

@@ -17,7 +17,7 @@ from typing import Any
 
 from keima.base.files import remove_stale_parts
 from keima.base.steps import Turns
-from keima.base.system.disk_space import disk_free
+from keima.base.system.disk_space import free_disk_bytes
 from keima.compilation.progress import report_compiling
 from keima.config.own_modules import is_own, keep_module
 from keima.data.records import GameRecord
@@ -37,14 +37,14 @@ from keima.self_play.tuning import (
 )
 from keima.worker.model_inbox import ModelInbox
 from keima.worker.playing import Playing, games_handed_over
-from keima.worker.spool import salvage
+from keima.worker.spool import salvage_games
 from keima.worker.worker_folder import (
     Assignment,
     BrokenMessage,
     Heartbeat,
     WorkerFolder,
-    end_of_batch,
-    is_of_run,
+    batch_end,
+    is_batch_of_run,
 )
 from keima.worker.worker_match import OrderPlayer
 
@@ -73,7 +73,7 @@ class Worker:
     threads = 1  # that search, once the first model is there
 
     def __init__(self, root: Path, *, clock: Callable[[], float] = time.monotonic) -> None:
-        self.folder = WorkerFolder(root).make()
+        self.folder = WorkerFolder(root).create_folders()
         self.clock = clock
         self.most_threads = len(os.sched_getaffinity(0))
         self.assignment: Assignment | None = None
@@ -110,7 +110,7 @@ class Worker:
         """
         with self.folder.lock() as check_folder:
             remove_stale_parts(self.folder.outbox)
-            salvage(self.folder)
+            salvage_games(self.folder)
             signal.signal(signal.SIGTERM, self._on_signal)
             with report_compiling(self._report_compiling):
                 while not self.stopping:
@@ -126,7 +126,7 @@ class Worker:
         self._poll_when_due(now, POLL_SECONDS if self._played else IDLE_SECONDS)
         self._played = False
         if self.playing and not self.stopping:
-            self._played = self._take_turn(self.playing)
+            self._played = self._advance_games(self.playing)
         self._report_when_due(now, played=self._played)
         return self._played
 
@@ -148,32 +148,32 @@ class Worker:
         if now - self._beaten >= BEAT_SECONDS:
             self.beat("error" if self.error else "playing" if played else "waiting" if self.playing else "starting")
 
-    def _take_turn(self, playing: Playing) -> bool:
+    def _advance_games(self, playing: Playing) -> bool:
         """Advance evaluation games, at once if the Coach waits for them, or self-play; False if there are none."""
-        orders, began = self._orders.wanted(playing.assignment), self.clock()
-        if orders and (self._turns.beside_is_next() or not all(order.beside for order in orders)):
+        orders, began = self._orders.unfinished_orders(playing.assignment), self.clock()
+        if orders and (self._turns.is_side_work_next() or not all(order.beside for order in orders)):
             self._play_matches(playing, orders)
-            self._turns.count_beside(self.clock() - began)
+            self._turns.count_side_work(self.clock() - began)
             return True
         played = self._play_games(playing)
-        self._turns.count_main(self.clock() - began, idle=not played)
+        self._turns.count_main_work(self.clock() - began, idle=not played)
         return played
 
     def _play_matches(self, playing: Playing, orders: Sequence[MatchOrder]) -> None:
         try:
-            self._orders.advance(orders, playing.assignment, playing.game, device=self.device)
+            self._orders.advance_orders(orders, playing.assignment, playing.game, device=self.device)
         except OSError as error:
             log.warning("results of evaluation games cannot be handed over: %s", error)
-        playing.skip_time()
+        playing.skip_elapsed_time()
 
     def _play_games(self, playing: Playing) -> bool:
-        played = playing.measured(lambda: self.play(playing))
+        played = playing.measure_step(lambda: self.play(playing))
         playing.spool_games()
         return played
 
     def play(self, playing: Playing) -> bool:
         """Begin the granted games and advance all games by one evaluation; False when none is in progress."""
-        playing.begin()
+        playing.begin_games()
         if playing.self_play.num_playing == 0:
             return False
         for record in playing.self_play.advance():
@@ -182,7 +182,7 @@ class Worker:
 
     def store(self, playing: Playing, record: GameRecord) -> None:
         """Keep a finished game for the next batch."""
-        playing.store(record)
+        playing.store_game(record)
 
     def make_self_play(self, game: Game, evaluate: Evaluate, assignment: Assignment) -> ParallelGames:
         """The games that this worker plays; ``assignment.parallel_games`` says how many side by side."""
@@ -199,7 +199,7 @@ class Worker:
 
     def poll(self) -> None:
         """Read the assignment and act on what has changed."""
-        in_outbox = self.folder.batches()  # first: a batch leaves only after "delivered" has been raised
+        in_outbox = self.folder.batch_files()  # first: a batch leaves only after "delivered" has been raised
         try:
             assignment = self.folder.read_assignment()
             self._set_error("assignment", "")
@@ -207,7 +207,7 @@ class Worker:
             assignment = None
             self._set_error("assignment", str(error))
         if assignment is not None and self._is_ours(assignment):
-            self._accept(assignment, in_outbox)
+            self._accept_assignment(assignment, in_outbox)
         self._check_lease()
 
     def _is_ours(self, assignment: Assignment) -> bool:
@@ -224,7 +224,7 @@ class Worker:
         self._set_error("run", "" if ours else refusal)
         return ours
 
-    def _accept(self, assignment: Assignment, in_outbox: list[Path]) -> None:
+    def _accept_assignment(self, assignment: Assignment, in_outbox: list[Path]) -> None:
         first = self.assignment is None
         self.assignment = assignment
         if self.playing:
@@ -232,10 +232,10 @@ class Worker:
         if assignment.lease != self._lease:
             self._lease, self._lease_seen = assignment.lease, self.clock()
         if first:
-            ends = [end_of_batch(path.stem) for path in in_outbox if is_of_run(path.name, assignment.run_id)]
+            ends = [batch_end(path.stem) for path in in_outbox if is_batch_of_run(path.name, assignment.run_id)]
             self._first_game = games_handed_over(assignment, ends)
             self.beat("starting" if search_is_compiled() else "compiling")  # the next heartbeat takes a while
-        self._orders.take(assignment)
+        self._orders.update_orders(assignment)
         if assignment.stop:
             self.stopping = True
         elif assignment.model_sha256 != self._model_sha256 or self.playing is None:
@@ -255,9 +255,9 @@ class Worker:
             return
         self._set_error("device", "")
         try:
-            self._keep_modules(assignment)
+            self._install_modules(assignment)
             game = load_game(assignment.game, **assignment.options)
-            model = self._models.receive(assignment.model_version, assignment.model_sha256)
+            model = self._models.receive_model(assignment.model_version, assignment.model_sha256)
             check_canary(
                 model, game, Evaluator(model.build(game), game, device=self.device, max_batch=CANARY_POSITIONS)
             )
@@ -271,11 +271,11 @@ class Worker:
         self._set_error("model", "")
         self.model_version, self._model_sha256 = assignment.model_version, assignment.model_sha256
         try:
-            self._models.tidy(self.model_version)
+            self._models.remove_other_models(self.model_version)
         except OSError as error:
             log.warning("model %d is in use, but cannot be kept for a restart: %s", self.model_version, error)
 
-    def _keep_modules(self, assignment: Assignment) -> None:
+    def _install_modules(self, assignment: Assignment) -> None:
         """Put the users' own files that came with the assignment where every process of this machine finds them.
 
         Raises:
@@ -333,7 +333,7 @@ class Worker:
             OSError: the disk does not take them; they are kept.
         """
         if self.playing:
-            self.playing.flush(rest=rest)
+            self.playing.flush_games(rest=rest)
 
     def _try_to_flush(self, playing: Playing, now: float) -> None:
         try:
@@ -363,12 +363,12 @@ class Worker:
                 "granted": self.assignment.granted if self.assignment else 0,
                 "begun": self._first_game,
                 "finished": self._first_game,
-                "order": self._orders.current.id if self._orders.current else "",
+                "order": self._orders.current_order.id if self._orders.current_order else "",
                 "note": (self._compiling or self.note)[:1000],
-                "disk_free": disk_free(self.folder.root),
+                "disk_free": free_disk_bytes(self.folder.root),
                 "processor_seconds": self._earlier_seconds + time.process_time(),
             }
-            | (_progress(self.playing, now) if self.playing else {})
+            | (_progress_fields(self.playing, now) if self.playing else {})
         )
         try:
             self.folder.write_heartbeat(heartbeat)
@@ -397,15 +397,15 @@ class Worker:
             self._errors[what] = text
 
 
-def _progress(playing: Playing, now: float) -> dict[str, Any]:
+def _progress_fields(playing: Playing, now: float) -> dict[str, Any]:
     """What a heartbeat says of a worker's games."""
-    games_per_second, evaluations_per_second = playing.rates(now)
+    games_per_second, evaluations_per_second = playing.measure_rates(now)
     return {
         "begun": playing.begun,
         "finished": playing.finished,
         "parallel_games": playing.parallel_games,
         "evaluations": playing.self_play.evaluations,
         "games_per_second": games_per_second,
-        "speed": playing.speed(),
+        "speed": playing.full_load_speed(),
         "evaluations_per_second": evaluations_per_second,
     }

@@ -27,19 +27,19 @@ class ModelInbox:
         self._last: Content | None = None
         self._last_version = 0
 
-    def receive(self, version: int, sha256: str) -> Model:
+    def receive_model(self, version: int, sha256: str) -> Model:
         """Read the model that the assignment names, from its file or from a delta.
 
         Raises:
             WholeModelNeeded: there is neither, or none with this SHA-256.
-            CorruptModel: the file has this SHA-256, but is no valid model.
+            CorruptModel: the file has this SHA-256, but is not a valid model.
         """
-        content = self._whole(version, sha256)
+        content = self._read_whole_model(version, sha256)
         model = model_in(content)
         self._last, self._last_version = content, version
         return model
 
-    def tidy(self, version: int) -> None:
+    def remove_other_models(self, version: int) -> None:
         """Keep model ``version``, the last one received, as a whole file, and remove older ones. Newer ones stay.
 
         Raises:
@@ -53,7 +53,7 @@ class ModelInbox:
             if found and (int(found[1]) < version or (int(found[1]) == version and found[2] != "model")):
                 path.unlink(missing_ok=True)
 
-    def _whole(self, version: int, sha256: str) -> Content:
+    def _read_whole_model(self, version: int, sha256: str) -> Content:
         path = self._folder.model_path(version)
         if self._last is not None and self._last.sha256 == sha256:
             return self._last
@@ -64,9 +64,9 @@ class ModelInbox:
             why = f"{path} does not have the SHA-256 in the assignment"
         except (OSError, ValueError) as error:
             why = f"{path.name}: {error}"
-        for delta, base in _deltas(self._folder, version):
+        for delta, base in _find_deltas(self._folder, version):
             try:
-                content = expand_delta(read_limited(delta, MAX_MODEL_BYTES), self._base(base))
+                content = expand_delta(read_limited(delta, MAX_MODEL_BYTES), self._read_base(base))
                 if content.sha256 == sha256:
                     path.unlink(missing_ok=True)  # it is wrong
                     return content
@@ -75,7 +75,7 @@ class ModelInbox:
                 why = f"{delta.name}: {error}"
         raise WholeModelNeeded(version, why)
 
-    def _base(self, version: int) -> Content:
+    def _read_base(self, version: int) -> Content:
         """The base of a delta, from memory if it was the last model.
 
         Raises:
@@ -86,7 +86,7 @@ class ModelInbox:
         return open_model(read_limited(self._folder.model_path(version), MAX_MODEL_BYTES))
 
 
-def _deltas(folder: WorkerFolder, version: int) -> list[tuple[Path, int]]:
+def _find_deltas(folder: WorkerFolder, version: int) -> list[tuple[Path, int]]:
     """The deltas to ``version`` in the inbox, newest base first, with the versions of their bases."""
     found = ((path, DELTA_NAME.fullmatch(path.name)) for path in folder.inbox.iterdir())
     return sorted(

@@ -1,7 +1,7 @@
 """Send new models to workers: as a delta to the model that a worker has, if that is smaller, else as the whole file.
 
 The assignment has the SHA-256 of a model's content, and the worker uses no file, whole or restored from a delta, with
-another hash. If it has none, its heartbeat asks for the whole file (``asks_for_whole``).
+another hash. If it has none, its heartbeat asks for the whole file (``asks_for_whole_model``).
 """
 
 import re
@@ -26,7 +26,7 @@ class WholeModelNeeded(ValueError):
     """A model is missing in the inbox, damaged, or a delta without its base."""
 
     def __init__(self, version: int, why: str) -> None:
-        super().__init__(f"{_asking(version)}: {why}")
+        super().__init__(f"{_whole_model_request(version)}: {why}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,23 +64,23 @@ class ModelPush:
         """The file that brings ``model`` to a worker with ``base``; None: it has none, or asks for the whole file."""
         if self._makes_deltas and base is not None and base.version < model.version:
             with self._guard:
-                delta = self._delta(model, base)
+                delta = self._make_delta(model, base)
             if delta is not None:
                 return InboxFile(delta_name(model.version, base.version), delta)
         return InboxFile(WorkerFolder(Path()).model_path(model.version).name, model.data)
 
-    def _delta(self, model: PublishedModel, base: PublishedModel) -> bytes | None:
+    def _make_delta(self, model: PublishedModel, base: PublishedModel) -> bytes | None:
         key = (model.sha256, base.sha256)
         if key not in self._deltas:
             from keima.networks.files.model_delta import encode_delta  # only now: it imports numba
 
-            delta = encode_delta(self._content(model), self._content(base))
+            delta = encode_delta(self._read_content(model), self._read_content(base))
             self._deltas[key] = delta if delta and len(delta) <= MOST_OF_WHOLE * len(model.data) else None
             if len(self._deltas) > KEPT_DELTAS:
                 self._deltas.popitem(last=False)
         return self._deltas[key]
 
-    def _content(self, model: PublishedModel) -> "Content":
+    def _read_content(self, model: PublishedModel) -> "Content":
         if model.sha256 not in self._opened:
             from keima.networks.files.model_content import open_model  # only now, likewise
 
@@ -96,10 +96,10 @@ def delta_name(version: int, base_version: int) -> str:
     return f"model-{version:06d}.from-{base_version:06d}.delta"
 
 
-def asks_for_whole(error: str, version: int) -> bool:
+def asks_for_whole_model(error: str, version: int) -> bool:
     """Whether the ``error`` in a heartbeat asks for the whole file of model ``version``."""
-    return f"{_asking(version)}:" in error
+    return f"{_whole_model_request(version)}:" in error
 
 
-def _asking(version: int) -> str:
+def _whole_model_request(version: int) -> str:
     return f"the whole file of model {version} is needed"

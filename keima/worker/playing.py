@@ -13,7 +13,7 @@ from keima.games import Game
 from keima.networks.files.model_file import Model
 from keima.networks.inference.evaluator import Evaluator
 from keima.self_play.groups import ParallelGames
-from keima.worker.batching import fitting, make_batch
+from keima.worker.batching import make_batch, records_that_fit
 from keima.worker.rates import FullLoadSpeed, Rates
 from keima.worker.spool import Spool
 from keima.worker.worker_folder import Assignment, WorkerFolder
@@ -75,14 +75,14 @@ class Playing:
 
     # Games.
 
-    def begin(self) -> None:
+    def begin_games(self) -> None:
         """Begin as many games as are granted and have a free slot."""
         count = min(self.assignment.granted - self.begun, self.self_play.num_idle())
         if count > 0:
-            self.self_play.begin([self._seed(self.begun + i) for i in range(count)])
+            self.self_play.begin([self._game_seed(self.begun + i) for i in range(count)])
             self.begun += count
 
-    def store(self, record: GameRecord) -> None:
+    def store_game(self, record: GameRecord) -> None:
         """Keep a finished game for the next batch."""
         if not self.waiting:
             self._waiting_since = self.clock()
@@ -90,8 +90,8 @@ class Playing:
         self._waiting_moves += len(record.actions)
         self._rates.games += 1
 
-    def measured(self, play: Callable[[], bool]) -> bool:
-        """What ``play``, a step of all games, returns; how fast it was counts for ``speed``."""
+    def measure_step(self, play: Callable[[], bool]) -> bool:
+        """What ``play``, a step of all games, returns; how fast it was counts for ``full_load_speed``."""
         games, evaluations = self._rates.games, self.self_play.evaluations
         played = play()
         finished, in_progress = self._rates.games - games, self.self_play.num_playing
@@ -102,19 +102,19 @@ class Playing:
         self._speed.add(self.clock(), progress=progress, evaluations=evaluated, full=full and played)
         return played
 
-    def skip_time(self) -> None:
+    def skip_elapsed_time(self) -> None:
         """Leave the time since the last step out of the speed: the worker did something else."""
         self._speed.skip(self.clock())
 
-    def speed(self) -> float:
+    def full_load_speed(self) -> float:
         """Games a second at full load; 0 while there has been too little to measure."""
         return self._speed.games_per_second()
 
-    def rates(self, now: float) -> tuple[float, float]:
+    def measure_rates(self, now: float) -> tuple[float, float]:
         """Games and evaluations a second; call it about once a second."""
         return self._rates.measure(now, self.self_play.evaluations)
 
-    def _seed(self, number: int) -> int:
+    def _game_seed(self, number: int) -> int:
         """Where a game's random numbers start.
 
         A process that takes over draws new seeds: it cannot know which games of the last one were handed over.
@@ -129,7 +129,7 @@ class Playing:
             return
         unspooled = range(self._spooled, len(self.waiting))
         try:
-            self._spool.add([self._batch(self.waiting[i : i + 1], self._next_game + i) for i in unspooled])
+            self._spool.add([self._make_batch(self.waiting[i : i + 1], self._next_game + i) for i in unspooled])
         except OSError as error:
             log.warning("finished games are in memory only: %s", error)
             return
@@ -141,15 +141,15 @@ class Playing:
         most = self.assignment.flush_seconds
         return complete or (most is not None and self.clock() - self._waiting_since >= most)
 
-    def flush(self, *, rest: bool) -> None:
+    def flush_games(self, *, rest: bool) -> None:
         """Write the finished games to the outbox, batch by batch, and with ``rest`` also those that fill none.
 
         Raises:
             OSError: the disk does not take them; they stay here.
         """
-        while self.waiting and (rest or self._fills_a_batch()):
-            records = fitting(self.waiting[: self.assignment.batch_games])
-            batch = self._batch(records, self._next_game)
+        while self.waiting and (rest or self._has_full_batch()):
+            records = records_that_fit(self.waiting[: self.assignment.batch_games])
+            batch = self._make_batch(records, self._next_game)
             write_atomically(self.folder.outbox / f"{batch.batch_id}.games", encode(batch))
             self._next_game += len(records)
             self._waiting_moves -= batch.num_positions
@@ -158,10 +158,10 @@ class Playing:
             if not self.waiting:
                 self._spool.clear()
 
-    def _fills_a_batch(self) -> bool:
+    def _has_full_batch(self) -> bool:
         return len(self.waiting) >= self.assignment.batch_games or self._waiting_moves > batching.MOST_POSITIONS
 
-    def _batch(self, records: list[GameRecord], first_game: int) -> GameBatch:
+    def _make_batch(self, records: list[GameRecord], first_game: int) -> GameBatch:
         return make_batch(
             records,
             run_id=self.assignment.run_id,

@@ -15,8 +15,8 @@ from pathlib import Path
 
 from keima.base.files import write_atomically
 from keima.data.records import BatchLimits, CorruptBatch, GameBatch, decode, encode
-from keima.worker.batching import fitting, make_batch
-from keima.worker.worker_folder import AlreadyRunning, BrokenMessage, WorkerFolder, end_of_batch, is_of_run
+from keima.worker.batching import make_batch, records_that_fit
+from keima.worker.worker_folder import AlreadyRunning, BrokenMessage, WorkerFolder, batch_end, is_batch_of_run
 
 log = logging.getLogger(__name__)
 
@@ -55,7 +55,7 @@ class Spool:
         self._path.unlink(missing_ok=True)
 
 
-def salvage(folder: WorkerFolder) -> None:
+def salvage_games(folder: WorkerFolder) -> None:
     """Make batches of the games that a killed worker left; call it only while no process plays in the folder.
 
     If the disk does not take them, they are dropped and played again: they must not turn up after their replacements.
@@ -64,12 +64,12 @@ def salvage(folder: WorkerFolder) -> None:
     if not path.exists():
         return
     games = list[GameBatch]()
-    for game in spooled(path):
+    for game in read_spool(path):
         if game.first_game == games[-1].first_game + 1 if games else game.first_game >= _next_game(folder, game.run_id):
             games.append(game)
     try:
         while games:
-            some = fitting([game.game_record(0) for game in games[:BATCH_GAMES]])
+            some = records_that_fit([game.game_record(0) for game in games[:BATCH_GAMES]])
             named = {
                 name: getattr(games[0], name)
                 for name in ("run_id", "worker", "game", "options", "rules_version", "first_game")
@@ -87,13 +87,13 @@ def salvage(folder: WorkerFolder) -> None:
     path.unlink()
 
 
-def salvage_if_left(folder: WorkerFolder) -> None:
-    """Like ``salvage``, but does nothing while a process plays in the folder, which hands its games over itself."""
+def salvage_games_if_idle(folder: WorkerFolder) -> None:
+    """Like ``salvage_games``, but do nothing while a process plays in the folder: it hands its games over itself."""
     if not (folder.root / FILE).exists():
         return
     try:
         with folder.lock(seconds=0):
-            salvage(folder)
+            salvage_games(folder)
     except AlreadyRunning:
         return
 
@@ -101,7 +101,7 @@ def salvage_if_left(folder: WorkerFolder) -> None:
 def _next_game(folder: WorkerFolder, run_id: str) -> int:
     """The number after all games that were handed over to a run."""
     ends = [
-        end_of_batch(path.stem) for path in folder.batches() if is_of_run(path.name, run_id)
+        batch_end(path.stem) for path in folder.batch_files() if is_batch_of_run(path.name, run_id)
     ]  # before the assignment
     try:
         assignment = folder.read_assignment()
@@ -110,7 +110,7 @@ def _next_game(folder: WorkerFolder, run_id: str) -> int:
     return max(assignment.delivered if assignment and assignment.run_id == run_id else 0, *ends, 0)
 
 
-def spooled(path: Path) -> Iterator[GameBatch]:
+def read_spool(path: Path) -> Iterator[GameBatch]:
     """The games in a journal, each as a batch of one, up to an incomplete entry of a killed process."""
     with path.open("rb") as file:
         while len(head := file.read(LENGTH.size)) == LENGTH.size:

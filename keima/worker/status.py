@@ -20,10 +20,10 @@ def worker_status(name: str, heartbeat: Heartbeat | None, **known: Any) -> Worke
     """
     if heartbeat is None:
         return WorkerStatus(name=name, **known)
-    said = {"activity": activity_of(heartbeat), **{figure: getattr(heartbeat, figure) for figure in SAME}}
+    said = {"activity": activity_text(heartbeat), **{figure: getattr(heartbeat, figure) for figure in SAME}}
     return WorkerStatus(name=name, **{**said, **known})
 
 
-def activity_of(heartbeat: Heartbeat) -> str:
+def activity_text(heartbeat: Heartbeat) -> str:
     """Return what a worker does; a match is called so although its process plays."""
     return "evaluating" if heartbeat.state == "playing" and heartbeat.order else heartbeat.state

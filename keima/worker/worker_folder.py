@@ -151,7 +151,7 @@ class WorkerFolder:
         self.inbox = root / "inbox"
         self.outbox = root / "outbox"
 
-    def make(self) -> Self:
+    def create_folders(self) -> Self:
         """Create missing folders."""
         for folder in (self.inbox, self.outbox, self.root / "logs"):
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -175,7 +175,7 @@ class WorkerFolder:
         Raises:
             BrokenMessage: it cannot be read or is invalid.
         """
-        return _read(self.inbox / "assignment.json", Assignment)
+        return _read_message(self.inbox / "assignment.json", Assignment)
 
     def write_heartbeat(self, heartbeat: Heartbeat) -> None:
         """Replace the heartbeat."""
@@ -187,7 +187,7 @@ class WorkerFolder:
         Raises:
             BrokenMessage: it cannot be read or is invalid.
         """
-        return _read(self.root / "worker.json", Heartbeat)
+        return _read_message(self.root / "worker.json", Heartbeat)
 
     def forget_heartbeat(self) -> None:
         """Remove the heartbeat of an earlier process."""
@@ -201,17 +201,17 @@ class WorkerFolder:
     def read_processor_seconds(self, run_id: str) -> float:
         """The processor time that earlier processes have used for a run; 0 if that is unknown."""
         with suppress(BrokenMessage):
-            used = _read(self.root / "processor_time.json", ProcessorTime)
+            used = _read_message(self.root / "processor_time.json", ProcessorTime)
             return used.seconds if used and used.run_id == run_id else 0.0
         return 0.0
 
-    def batches(self) -> list[Path]:
+    def batch_files(self) -> list[Path]:
         """The batches in the outbox, oldest first."""
         return sorted(path for path in self.outbox.iterdir() if BATCH_NAME.fullmatch(path.name))
 
-    def ends_of_batches(self) -> list[int]:
+    def batch_ends(self) -> list[int]:
         """For each batch in the outbox, the number after its last game, from its name."""
-        return [end_of_batch(path.stem) for path in self.batches()]
+        return [batch_end(path.stem) for path in self.batch_files()]
 
     def owner_run(self) -> str:
         """The id of the run that owns the folder; empty if none has entered itself."""
@@ -220,7 +220,7 @@ class WorkerFolder:
                 return str(json.loads(read_limited(path, MAX_JSON_BYTES))["run_id"])
         return ""
 
-    def results(self) -> list[Path]:
+    def result_files(self) -> list[Path]:
         """The results of evaluation games in the outbox, sorted."""
         return sorted(path for path in self.outbox.iterdir() if RESULT_NAME.fullmatch(path.name))
 
@@ -246,12 +246,12 @@ class WorkerFolder:
                 raise FolderGone(f"{self.root} was deleted or moved: this process cannot reach its files, and exits")
 
         try:
-            self._wait_for(descriptor, time.monotonic() + seconds)
+            self._wait_for_lock(descriptor, time.monotonic() + seconds)
             yield check
         finally:
             os.close(descriptor)
 
-    def _wait_for(self, descriptor: int, deadline: float) -> None:
+    def _wait_for_lock(self, descriptor: int, deadline: float) -> None:
         while True:
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -273,27 +273,27 @@ def batch_name(run_id: str, worker: str, first_game: int, games: int, digest: st
     return f"{first_game:09d}-{games}-{player}--{run_tag(run_id)}-{digest[:16]}"
 
 
-def is_of_run(name: str, run_id: str) -> bool:
+def is_batch_of_run(name: str, run_id: str) -> bool:
     """Whether a batch can be of this run, by its file name; names of earlier versions lack the run."""
     found = TAGGED.search(name)
     return found is None or found[1] == run_tag(run_id)
 
 
-def end_of_batch(batch_id: str) -> int:
+def batch_end(batch_id: str) -> int:
     """The number after a batch's last game, from its id; 0 if the id has none."""
     match = BATCH_NAME.fullmatch(f"{batch_id}.games")
     return int(match[1]) + int(match[2]) if match else 0
 
 
-def last_ends(batches: Iterable[tuple[str, str]]) -> dict[str, int]:
+def last_batch_ends(batches: Iterable[tuple[str, str]]) -> dict[str, int]:
     """For each worker of the (worker, batch id) pairs, the number after its last game."""
     ends: dict[str, int] = {}
     for worker, batch_id in batches:
-        ends[worker] = max(ends.get(worker, 0), end_of_batch(batch_id))
+        ends[worker] = max(ends.get(worker, 0), batch_end(batch_id))
     return ends
 
 
-def _read(path: Path, kind: type[M]) -> M | None:
+def _read_message(path: Path, kind: type[M]) -> M | None:
     try:
         text = read_limited(path, MAX_JSON_BYTES)
     except FileNotFoundError:

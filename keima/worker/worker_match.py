@@ -41,11 +41,11 @@ class OrderPlayer:
         self._known: set[str] | None = None  # files of players that assignments have named
 
     @property
-    def current(self) -> MatchOrder | None:
+    def current_order(self) -> MatchOrder | None:
         """An order in progress."""
         return next(iter(self._playing.values()), None)
 
-    def wanted(self, assignment: Assignment) -> list[MatchOrder]:
+    def unfinished_orders(self, assignment: Assignment) -> list[MatchOrder]:
         """The orders that have not been played to their end."""
         return [
             order
@@ -54,7 +54,7 @@ class OrderPlayer:
             and (order.id in self._playing or not (self._folder.outbox / order.file_name).exists())
         ]
 
-    def take(self, assignment: Assignment) -> None:
+    def update_orders(self, assignment: Assignment) -> None:
         """Forget orders and players that the assignment no longer names, and remove their files.
 
         A player's file arrives before the assignment that names it. So only files that were named before, or that an
@@ -63,20 +63,20 @@ class OrderPlayer:
         named = {player.file_name for player in assignment.players}
         if self._known is None:
             self._known = {path.name for path in self._folder.inbox.glob("player-*.model")}
-        self._known = named | {name for name in self._known - named if not self._removed(name)}
+        self._known = named | {name for name in self._known - named if not self._remove_player_file(name)}
         kept = {player.sha256 for player in assignment.players}
         self._searches = {key: search for key, search in self._searches.items() if key[0] in kept}
         orders = {order.file_name for order in assignment.matches}
-        for path in self._folder.results():
+        for path in self._folder.result_files():
             if path.name not in orders:
                 path.unlink(missing_ok=True)
         named_orders = {order.id for order in assignment.matches}
         self._done &= named_orders
         for order_id in self._playing.keys() - named_orders:
             log.info("order %s is not played to its end", order_id)
-            self._drop(order_id)
+            self._drop_order(order_id)
 
-    def _removed(self, name: str) -> bool:
+    def _remove_player_file(self, name: str) -> bool:
         """Remove the file of a player that is no longer named, unless it has just arrived."""
         path = self._folder.inbox / name
         try:
@@ -87,7 +87,7 @@ class OrderPlayer:
             pass
         return True
 
-    def advance(
+    def advance_orders(
         self, orders: Sequence[MatchOrder], assignment: Assignment, game: Game, *, device: str = "auto"
     ) -> None:
         """Make one network call of each model, on a device, for all these orders, and write the results of those that
@@ -102,36 +102,38 @@ class OrderPlayer:
             self._table = MatchTable(game)
         for order in orders:
             if order.id not in self._playing:
-                self._begin(self._table, order, assignment, game, device)
+                self._begin_match(self._table, order, assignment, game, device)
         try:
             self._table.advance()
         except ValueError as error:
             for order in list(self._playing.values()):
-                self._drop(order.id)
-                self._refuse(order, assignment, error)
+                self._drop_order(order.id)
+                self._refuse_order(order, assignment, error)
             return
         for order_id, result in self._table.results().items():
             order = self._playing.pop(order_id)
-            self._hand_over(played_order(assignment.worker, order, starts_of(game, order), result))
+            self._write_result(played_order(assignment.worker, order, starts_of(game, order), result))
 
-    def _begin(self, table: MatchTable, order: MatchOrder, assignment: Assignment, game: Game, device: str) -> None:
+    def _begin_match(
+        self, table: MatchTable, order: MatchOrder, assignment: Assignment, game: Game, device: str
+    ) -> None:
         try:
-            fixture = order_fixture(game, order, lambda who: self._player(who, order, assignment, game, device))
+            fixture = order_fixture(game, order, lambda who: self._make_player(who, order, assignment, game, device))
         except (ValueError, OSError) as error:
-            self._refuse(order, assignment, error)
+            self._refuse_order(order, assignment, error)
             return
         self._playing[order.id] = order
         table.begin(order.id, fixture)
 
-    def _refuse(self, order: MatchOrder, assignment: Assignment, error: Exception) -> None:
+    def _refuse_order(self, order: MatchOrder, assignment: Assignment, error: Exception) -> None:
         log.warning("order %s cannot be played: %s", order.id, error)
-        self._hand_over(PlayedOrder(worker=assignment.worker, order=order, refused=str(error)[:1000]))
+        self._write_result(PlayedOrder(worker=assignment.worker, order=order, refused=str(error)[:1000]))
 
-    def _hand_over(self, result: PlayedOrder) -> None:
+    def _write_result(self, result: PlayedOrder) -> None:
         write_atomically(self._folder.outbox / result.order.file_name, result.model_dump_json().encode())
         self._done.add(result.order.id)
 
-    def _drop(self, order_id: str) -> None:
+    def _drop_order(self, order_id: str) -> None:
         """End an order without a result; with the last one, forget what its searches were in the middle of."""
         if self._playing.pop(order_id, None) and self._table:
             self._table.drop(order_id)
@@ -139,14 +141,14 @@ class OrderPlayer:
             self._table = None
             self._searches.clear()
 
-    def _player(
+    def _make_player(
         self, who: Contestant, order: MatchOrder, assignment: Assignment, game: Game, device: str
     ) -> SearchPlayer:
         key = (who.sha256, order.num_simulations)
         if key not in self._searches:
             search = search_for_strength(
                 game,
-                self._model(who, game, device),
+                self._load_model(who, game, device),
                 assignment.search,
                 num_simulations=order.num_simulations,
                 max_positions=assignment.max_positions,
@@ -156,7 +158,7 @@ class OrderPlayer:
             self._searches[key] = SearchPlayer(search)
         return self._searches[key]
 
-    def _model(self, who: Contestant, game: Game, device: str) -> Model:
+    def _load_model(self, who: Contestant, game: Game, device: str) -> Model:
         path = self._folder.inbox / who.file_name
         data = read_limited(path, MAX_MODEL_BYTES)
         if content_sha256(data) != who.sha256:

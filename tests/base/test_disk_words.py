@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from keima.base.disk_words import DISK_ERRORS, in_words
+from keima.base.disk_words import DISK_ERRORS, error_text
 from keima.base.files import write_atomically
 
 
@@ -18,18 +18,18 @@ def test_a_file_that_cannot_be_written_is_named_with_a_remedy(tmp_path: Path) ->
     ):
         with pytest.raises(OSError, match="Errno") as caught:
             write_atomically(path, b"page")
-        said = in_words(caught.value)
+        said = error_text(caught.value)
         assert said.startswith(f"{path}: ") and reason in said
         assert "Errno" not in said and ".part" not in said
 
 
 @pytest.mark.parametrize("number", [*DISK_ERRORS, errno.EIO])
 def test_messages_have_no_error_number(number: int) -> None:
-    said = in_words(OSError(number, os.strerror(number), "a name"))
+    said = error_text(OSError(number, os.strerror(number), "a name"))
     assert said.startswith("a name: ") and "Errno" not in said
-    assert not in_words(OSError(number, os.strerror(number))).startswith("a name")
+    assert not error_text(OSError(number, os.strerror(number))).startswith("a name")
 
 
 def test_other_errors_keep_their_message() -> None:
     for error in (ValueError("no such thing"), OSError("no network, and no number")):
-        assert in_words(error) == str(error)
+        assert error_text(error) == str(error)

@@ -7,7 +7,7 @@ import pytest
 
 from keima.base.file_stamp import FileStamp, stamp_of
 from keima.base.files import write_atomically
-from keima.base.system.disk_space import disk_free
+from keima.base.system.disk_space import free_disk_bytes
 
 
 def test_a_stamp_changes_when_a_file_is_written_or_replaced(tmp_path: Path) -> None:
@@ -28,6 +28,6 @@ def test_a_stamp_changes_when_a_file_is_written_or_replaced(tmp_path: Path) -> N
 
 
 def test_the_space_on_a_disk_is_known_unless_the_folder_is_gone(tmp_path: Path) -> None:
-    found = disk_free(tmp_path)
+    found = free_disk_bytes(tmp_path)
     assert found is not None and found > 0
-    assert disk_free(tmp_path / "gone") is None
+    assert free_disk_bytes(tmp_path / "gone") is None

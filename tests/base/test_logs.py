@@ -11,9 +11,9 @@ from tests.sources import ROOT
 FULL = Path("/dev/full")  # where writing finds no space
 PROGRAM = """
 import logging
-from keima.base.system.logs import log_to
+from keima.base.system.logs import set_log_handler
 
-log_to(logging.FileHandler("/dev/full"))
+set_log_handler(logging.FileHandler("/dev/full"))
 logging.error("lost")
 print("goes on")
 """

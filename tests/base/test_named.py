@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from keima.base.named import CONFIGS, MODELS, as_flag, find_experiment, find_network
+from keima.base.named import CONFIGS, MODELS, find_experiment, find_network, flag_type
 from keima.data.ledger import open_ledger
 from tests.small_run import GAME
 
@@ -58,4 +58,4 @@ def test_what_is_nowhere_is_named_with_what_was_meant() -> None:
     with pytest.raises(ValueError, match=r"there is no network called mine; shipped are go7, go9; or name a file"):
         find_network("mine")
     with pytest.raises(ArgumentTypeError, match="there is no experiment called nothing"):
-        as_flag(find_experiment)("nothing")
+        flag_type(find_experiment)("nothing")

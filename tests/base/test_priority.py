@@ -20,8 +20,8 @@ SECONDS = 2.0  # that two processes compete for a core
 PATIENCE = 120.0
 PROGRAM = """
 import os, signal, sys, time
-from keima.base.system.priority import give_way
-give_way()
+from keima.base.system.priority import run_at_low_priority
+run_at_low_priority()
 print(os.getpid(), flush=True)
 {}
 """

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from keima.base.system.processes import start_process
-from keima.cluster.local.processes import PRELOADED
+from keima.cluster.local.processes import PRELOAD
 from tests.cluster.local.short_lived import PATIENCE, idle, write_device
 from tests.lab.processes import parent, state, wait_until
 
@@ -22,7 +22,7 @@ from tests.lab.processes import parent, state, wait_until
 from tests.cluster.local.short_lived import idle
 
 folder = Path(sys.argv[1])
-process = processes.start_process(idle, (folder,), preloaded="signal", name="idle", by=signal.Signals(int(sys.argv[2])))
+process = processes.start_process(idle, (folder,), preload="signal", name="idle", by=signal.Signals(int(sys.argv[2])))
 while not (folder / "begun").exists():
     time.sleep(0.01)
 print(process.pid, flush=True)
@@ -59,9 +59,9 @@ def test_processes_have_the_current_environment_and_end_by_termination(
     for listed in ("first", "second"):
         (tmp_path / listed).mkdir()
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", listed)
-        start_process(write_device, (tmp_path / listed,), preloaded=PRELOADED, name=listed).join(PATIENCE)
+        start_process(write_device, (tmp_path / listed,), preload=PRELOAD, name=listed).join(PATIENCE)
         assert (tmp_path / listed / "device").read_text() == listed
-    process = start_process(idle, (tmp_path,), preloaded=PRELOADED, name="idle")
+    process = start_process(idle, (tmp_path,), preload=PRELOAD, name="idle")
     wait_until((tmp_path / "begun").exists, "the process", seconds=PATIENCE)
     os.kill(parent(process.pid or 0), signal.SIGTERM)  # as a service manager ends all processes at once
     os.kill(parent(process.pid or 0), signal.SIGHUP)

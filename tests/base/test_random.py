@@ -44,7 +44,7 @@ def draw_exponential(streams: random.Streams, out: NDArray[np.float64]) -> None:
 @compiled
 def draw_gumbel(streams: random.Streams, out: NDArray[np.float64]) -> None:
     for n in range(out.size):
-        out[n] = random.gumbel(streams, 0)
+        out[n] = random.draw_gumbel(streams, 0)
 
 
 @compiled
@@ -56,7 +56,7 @@ def draw_normal(streams: random.Streams, out: NDArray[np.float64]) -> None:
 @compiled
 def draw_gamma(streams: random.Streams, out: NDArray[np.float64], alpha: float) -> None:
     for n in range(out.size):
-        out[n] = random.gamma(streams, 0, alpha)
+        out[n] = random.draw_gamma(streams, 0, alpha)
 
 
 def drawn(draw: Callable[..., None], *arguments: Any, seed: int = 1) -> NDArray[np.float64]:

@@ -1,6 +1,6 @@
 import pytest
 
-from keima.base.steps import Steps, Turns, complete
+from keima.base.steps import Steps, Turns, run_steps
 
 
 def counting(count: int, closed: list[bool]) -> Steps[str]:
@@ -14,7 +14,7 @@ def counting(count: int, closed: list[bool]) -> Steps[str]:
 
 def test_all_steps_are_done_with_a_poll_before_each_and_a_wait_where_others_are_waited_for() -> None:
     calls: list[str] = []
-    result = complete(counting(3, []), poll=lambda: calls.append("poll"), wait=lambda: calls.append("wait"))
+    result = run_steps(counting(3, []), poll=lambda: calls.append("poll"), wait=lambda: calls.append("wait"))
     assert result == "done"
     assert calls == ["poll", "poll", "wait", "poll", "poll"]
 
@@ -28,25 +28,25 @@ def test_an_exception_from_a_poll_ends_the_work() -> None:
             raise error
 
     with pytest.raises(InterruptedError):
-        complete(counting(3, closed), poll=poll)
+        run_steps(counting(3, closed), poll=poll)
     assert closed == [True]
 
 
 def test_work_beside_gets_its_share_of_the_time() -> None:
     turns, taken = Turns(0.25), {"beside": 0.0, "main": 0.0}
     for _ in range(1000):
-        if turns.beside_is_next():
-            turns.count_beside(2.0)
+        if turns.is_side_work_next():
+            turns.count_side_work(2.0)
             taken["beside"] += 2.0
         else:
-            turns.count_main(0.5)
+            turns.count_main_work(0.5)
             taken["main"] += 0.5
     assert taken["beside"] / sum(taken.values()) == pytest.approx(0.25, abs=0.01)
 
 
 def test_work_beside_gets_all_the_time_while_there_is_nothing_else_to_do() -> None:
     turns = Turns(0.25)
-    turns.count_beside(100.0)
-    assert not turns.beside_is_next()
-    turns.count_main(0.0, idle=True)
-    assert turns.beside_is_next()
+    turns.count_side_work(100.0)
+    assert not turns.is_side_work_next()
+    turns.count_main_work(0.0, idle=True)
+    assert turns.is_side_work_next()

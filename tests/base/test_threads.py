@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from keima.base.system.threads import StepThreads, in_parallel, made_ahead, turn
+from keima.base.system.threads import StepThreads, prefetch, run_in_parallel, wait_for_turn
 
 
 def test_each_item_is_worked_on_once_and_everything_that_is_yielded_arrives_in_its_order() -> None:
@@ -13,7 +13,7 @@ def test_each_item_is_worked_on_once_and_everything_that_is_yielded_arrives_in_i
         yield f"{item} begins"
         yield f"{item} ends"
 
-    said = list(in_parallel(work, range(20), at_once=4))
+    said = list(run_in_parallel(work, range(20), at_once=4))
     assert len(said) == 40
     for item in range(20):
         assert [text for of, text in said if of == item] == [f"{item} begins", f"{item} ends"]
@@ -31,12 +31,12 @@ def test_as_many_are_in_work_at_once_as_is_allowed_and_no_more() -> None:
             at_work.remove(item)
         yield item
 
-    assert sorted(item for item, _ in in_parallel(work, range(12), at_once=3)) == list(range(12))
+    assert sorted(item for item, _ in run_in_parallel(work, range(12), at_once=3)) == list(range(12))
     assert max(most) == 3
 
 
 def test_nothing_is_begun_for_nothing() -> None:
-    assert list(in_parallel(lambda item: iter([item]), [], at_once=3)) == []
+    assert list(run_in_parallel(lambda item: iter([item]), [], at_once=3)) == []
 
 
 def test_an_error_reaches_the_caller_and_ends_the_work() -> None:
@@ -48,7 +48,7 @@ def test_an_error_reaches_the_caller_and_ends_the_work() -> None:
         yield item
 
     with pytest.raises(ValueError, match="item 0 is bad"):
-        list(in_parallel(work, range(5), at_once=1))
+        list(run_in_parallel(work, range(5), at_once=1))
     assert begun == [0]
 
 
@@ -60,7 +60,7 @@ def test_if_the_caller_stops_listening_no_further_item_is_begun() -> None:
         yield item
         go_on.wait(20)
 
-    results = in_parallel(work, range(5), at_once=1)
+    results = run_in_parallel(work, range(5), at_once=1)
     assert next(results) == (0, 0)
     before = threading.active_count()
     results.close()  # type: ignore[attr-defined]
@@ -71,11 +71,15 @@ def test_if_the_caller_stops_listening_no_further_item_is_begun() -> None:
 
 
 def test_at_most_so_many_threads_have_their_turn_under_one_name() -> None:
-    with turn("one", 2, 0.0) as first, turn("one", 2, 0.0) as second, turn("another", 2, 0.0) as other:
+    with (
+        wait_for_turn("one", 2, 0.0) as first,
+        wait_for_turn("one", 2, 0.0) as second,
+        wait_for_turn("another", 2, 0.0) as other,
+    ):
         assert first and second and other
-        with turn("one", 2, 0.01) as third:
+        with wait_for_turn("one", 2, 0.01) as third:
             assert not third
-    with turn("one", 2, 0.0) as again, turn("one", 2, 0.0) as and_again:
+    with wait_for_turn("one", 2, 0.0) as again, wait_for_turn("one", 2, 0.0) as and_again:
         assert again and and_again
 
 
@@ -90,12 +94,12 @@ def test_threads_take_steps_at_the_same_time_when_they_are_told_to() -> None:
     threads = StepThreads([lambda: step(0), lambda: step(1), lambda: step(2)], name="test")
     for pair in ((0, 1), (1, 2)):
         for number in pair:
-            threads.begin(number)
+            threads.begin_step(number)
         taken: list[int] = []
         while threads.busy:
-            taken += threads.take()
+            taken += threads.take_results()
         assert sorted(taken) == list(pair)
-    assert steps == [1, 2, 1] and threads.take() == []
+    assert steps == [1, 2, 1] and threads.take_results() == []
 
 
 def test_the_error_of_a_step_reaches_whoever_takes_its_result_and_the_thread_goes_on() -> None:
@@ -108,17 +112,17 @@ def test_the_error_of_a_step_reaches_whoever_takes_its_result_and_the_thread_goe
         return result
 
     threads = StepThreads([step], name="test")
-    threads.begin(0)
+    threads.begin_step(0)
     with pytest.raises(ValueError, match="bad"):
-        threads.take()
-    threads.begin(0)
-    assert threads.take() == [5]
+        threads.take_results()
+    threads.begin_step(0)
+    assert threads.take_results() == [5]
 
 
 def test_threads_end_with_what_they_belong_to() -> None:
     threads = StepThreads([lambda: 1], name="short-lived")
-    threads.begin(0)
-    assert threads.take() == [1]
+    threads.begin_step(0)
+    assert threads.take_results() == [1]
     del threads
     while any(thread.name.startswith("short-lived") for thread in threading.enumerate()):
         pass
@@ -132,12 +136,12 @@ def test_the_next_item_is_made_while_the_caller_works_with_the_last() -> None:
         made.append(number)
         return 10 * number
 
-    items = made_ahead(make, range(3, 6))
+    items = prefetch(make, range(3, 6))
     assert next(items) == 30
     for _ in range(2):
         assert begun.acquire(timeout=240)  # 4 is made before it is asked for
     assert list(items) == [40, 50]
-    assert made == [3, 4, 5] and list(made_ahead(make, range(0))) == []
+    assert made == [3, 4, 5] and list(prefetch(make, range(0))) == []
 
 
 def test_nothing_is_being_made_once_the_caller_has_stopped_early() -> None:
@@ -149,7 +153,7 @@ def test_nothing_is_being_made_once_the_caller_has_stopped_early() -> None:
         ended.append(number)
         return number
 
-    items = made_ahead(make, range(9))
+    items = prefetch(make, range(9))
     next(items)
     assert going.wait(240)
     items.close()  # type: ignore[attr-defined]

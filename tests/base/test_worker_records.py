@@ -3,7 +3,7 @@
 from pydantic import TypeAdapter
 
 from keima.base.worker_records import RecordedWorker, worker_record
-from keima.base.worker_status import State, WorkerStatus
+from keima.base.worker_status import WorkerState, WorkerStatus
 
 RECORDED = TypeAdapter(RecordedWorker)
 AS_EVER = {  # what versions before this one have written
@@ -23,7 +23,12 @@ AS_EVER = {  # what versions before this one have written
 
 def test_a_record_has_the_keys_that_records_have_always_had() -> None:
     worker = RECORDED.validate_python(AS_EVER)
-    assert (worker.activity, worker.state, worker.share, worker.last_batch) == ("playing", State.OFFLINE, 0.25, 90.0)
+    assert (worker.activity, worker.state, worker.share, worker.last_batch) == (
+        "playing",
+        WorkerState.OFFLINE,
+        0.25,
+        90.0,
+    )
     assert worker_record(worker) == AS_EVER
 
 

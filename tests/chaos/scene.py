@@ -12,7 +12,7 @@ from typing import Any
 from keima.cli.audit import audit
 from keima.data.ledger import read_ledger
 from keima.data.receive import games_path
-from keima.worker.worker_folder import is_of_run
+from keima.worker.worker_folder import is_batch_of_run
 from tests.lab.driver import ACTIVE, PAUSE_SECONDS, Driver, driven
 from tests.lab.hosts import Host, Hosts, running_hosts
 from tests.lab.network import mount_disk, unmount_disk
@@ -89,7 +89,7 @@ class Scene:
         """Return the batches of a driver's run that were ever complete on some machine."""
         with read_ledger(driver.run_dir) as ledger:
             run = ledger.run_id
-        return {batch for batch in self.driver.seen if is_of_run(f"{batch}.games", run)}
+        return {batch for batch in self.driver.seen if is_batch_of_run(f"{batch}.games", run)}
 
     def mark(self, host: Host) -> str:
         return self.marks.get(host.name, "unknown")

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from keima.base.files import sha256_hex
-from keima.base.system.command_line import program
+from keima.base.system.command_line import program_name
 from keima.cli import audit
 from keima.data.ledger import Ledger, open_ledger
 from keima.data.ledger_rows import ModelRow
@@ -271,8 +271,8 @@ def test_a_folder_without_a_run_is_reported_as_such(tmp_path: Path, capsys: pyte
     assert audit.main([str(tmp_path)]) == 2
     assert audit.main(["no-such-run"]) == 2
     errors = capsys.readouterr().err
-    assert f"{program()}: {tmp_path} is not the folder of a run" in errors
-    assert f"{program()}: runs/no-such-run is not the folder of a run" in errors
+    assert f"{program_name()}: {tmp_path} is not the folder of a run" in errors
+    assert f"{program_name()}: runs/no-such-run is not the folder of a run" in errors
 
 
 def test_changed_rules_are_reported_as_such(run: Path, capsys: pytest.CaptureFixture[str]) -> None:

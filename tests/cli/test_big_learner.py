@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from keima.base.files import write_atomically
-from keima.base.system.command_line import program
+from keima.base.system.command_line import program_name
 from keima.cli import big_learner
 from keima.config.load import number_schema
 from keima.data.records import encode
@@ -151,13 +151,13 @@ def test_the_learning_rate_is_scaled_by_the_total_batch(data: Path, scale: str, 
         "--scale-learning-rate",
         scale,
     ]
-    experiment = big_learner.experiment_of(big_learner.parser().parse_args(words), {}, world_size=1)
+    experiment = big_learner.experiment_of(big_learner.make_parser().parse_args(words), {}, world_size=1)
     assert big_learner.learner_settings(experiment, "cpu").training.learning_rate == pytest.approx(rate)
 
 
 def given(data: Path, *words: object, saved: dict[str, Any] | None = None) -> BigExperiment:
     """Return the settings of a training with this command line."""
-    arguments = big_learner.parser().parse_args(["--data", str(data), *map(str, words)])
+    arguments = big_learner.make_parser().parse_args(["--data", str(data), *map(str, words)])
     return big_learner.experiment_of(arguments, saved or {}, world_size=1)
 
 
@@ -185,7 +185,7 @@ def test_an_invalid_config_file_is_refused_with_its_line(
     path = tmp_path / "mine.yaml"
     path.write_text("run: {name: mine}\ngame: {name: connect_four}\nbig_learner:\n  epoch: 3\n  batch_size: 1\n")
     assert refusal(capsys, data, tmp_path / "saved", "--config", str(path)).splitlines() == [
-        f"{program()}: {path}: 2 problems",
+        f"{program_name()}: {path}: 2 problems",
         "  line 5: big_learner.batch_size: expected at least 2, found 1",
         "  line 4: big_learner.epoch is not a setting; did you mean big_learner.epochs?",
     ]
@@ -195,7 +195,7 @@ def test_an_invalid_config_file_is_refused_with_its_line(
 def test_the_help_states_the_defaults_of_the_settings() -> None:
     """The settings cannot be imported before --help is answered."""
     defaults = BigLearnerSettings().model_dump()
-    flags = {action.dest: action for action in big_learner.parser()._actions if action.dest in defaults}
+    flags = {action.dest: action for action in big_learner.make_parser()._actions if action.dest in defaults}
     assert flags.keys() == defaults.keys()
     for name, action in flags.items():
         value = defaults[name]

@@ -68,9 +68,9 @@ def test_the_proposed_settings_are_a_config(tmp_path: Path, capsys: pytest.Captu
 
 def test_a_game_that_does_not_exist_is_refused() -> None:
     with pytest.raises(ValueError, match=r"expected one of chess, .* or a file such as my_game.py, found othelo"):
-        check_game.see(check_game.parse(["othelo"]))
+        check_game.check_inputs(check_game.parse(["othelo"]))
     with pytest.raises(ValueError, match="no_such_game"):
-        check_game.see(check_game.parse(["no_such_game.py"]))
+        check_game.check_inputs(check_game.parse(["no_such_game.py"]))
 
 
 @pytest.mark.parametrize("options", ["size=6", "[6]"])

@@ -38,7 +38,7 @@ def test_its_config_is_valid(folder: Path) -> None:
 def test_no_file_is_overwritten(folder: Path) -> None:
     (folder / "othello.yaml").write_text("mine")
     with pytest.raises(ValueError, match=r"^already here: othello.yaml; choose another name"):
-        new_game.see(new_game.parse(["othello"]))
+        new_game.check_inputs(new_game.parse(["othello"]))
     assert new_game.main(["othello"]) == 2
     assert (folder / "othello.yaml").read_text() == "mine"
 
@@ -46,7 +46,7 @@ def test_no_file_is_overwritten(folder: Path) -> None:
 @pytest.mark.parametrize("name", ["keima", "numpy", "random"])
 def test_the_name_of_a_package_is_refused(folder: Path, name: str) -> None:
     with pytest.raises(ValueError, match=f"{name}.py would hide the package {name} from every program in this folder"):
-        new_game.see(new_game.parse([name]))
+        new_game.check_inputs(new_game.parse([name]))
 
 
 @pytest.mark.parametrize("name", ["Othello", "4x4", "class", "my game", "../up"])

@@ -10,7 +10,7 @@ import torch
 from rich.console import Console
 
 from keima.base.files import sha256_hex
-from keima.base.system.command_line import program
+from keima.base.system.command_line import program_name
 from keima.cli import engine, play
 from keima.data.ledger import open_ledger
 from keima.data.ledger_rows import ModelRow
@@ -189,10 +189,10 @@ def test_chess_moves_are_typed_and_named_by_the_board_s_squares() -> None:
     chess = load_game("chess")
     table, opponent = play.Table(chess, person=1), cast(play.Opponent, None)
     table.play(play.parse_move(chess, table.state, "e2e4"))
-    assert list(play.obey(table, opponent, "E7E5")) == []
+    assert list(play.handle_line(table, opponent, "E7E5")) == []
     assert table.moves == ["e2e4", "e7e5"] and "Last move: e7e5, by you" in play.painted_board(table).plain
-    assert "e9e5' is not a move" in next(iter(play.obey(table, opponent, "e9e5")))
-    assert "e2e4 is not legal here; " in next(iter(play.obey(table, opponent, "e2e4")))
+    assert "e9e5' is not a move" in next(iter(play.handle_line(table, opponent, "e9e5")))
+    assert "e2e4 is not legal here; " in next(iter(play.handle_line(table, opponent, "e2e4")))
 
 
 def test_the_end_of_the_input_ends_the_program(
@@ -218,7 +218,7 @@ def test_unplayable_models_and_runs_are_refused_with_a_reason(
     ):
         assert play.main(arguments) == 2
         said = capsys.readouterr().err
-        assert said.startswith(f"{program()}: ")
+        assert said.startswith(f"{program_name()}: ")
         assert reason in said
 
 

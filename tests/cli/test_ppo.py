@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 
-from keima.base.system.command_line import program
+from keima.base.system.command_line import program_name
 from keima.cli import ppo
 from keima.config.load import known_keys, number_schema
 from keima.learning.learner import LearnerState
@@ -123,12 +123,12 @@ def test_numbers_out_of_range_are_refused_with_their_flag_and_range(
 
 def given(*words: object) -> TraderSettings:
     """Return the settings of a new run with this command line."""
-    return ppo.settings_of(ppo.parser().parse_args([*map(str, words)]), None)
+    return ppo.settings_of(ppo.make_parser().parse_args([*map(str, words)]), None)
 
 
 def flags_of_settings() -> list[argparse.Action]:
     settings = TraderSettings().flat()
-    return [action for action in ppo.parser()._actions if action.dest in settings]
+    return [action for action in ppo.make_parser()._actions if action.dest in settings]
 
 
 def test_the_help_states_the_defaults_of_the_settings() -> None:
@@ -157,7 +157,7 @@ def test_flags_accept_the_values_that_the_settings_accept() -> None:
             for value in () if bound is None else (bound - 1, bound, bound + 1):
                 words = [action.option_strings[0], str(value)]
                 try:
-                    ppo.parser().parse_args(words)
+                    ppo.make_parser().parse_args(words)
                 except SystemExit:
                     with pytest.raises(ValueError, match=action.dest):
                         TraderSettings.from_flat({action.dest: value})
@@ -172,7 +172,7 @@ def test_flags_override_a_config_file_which_overrides_the_settings_of_a_resumed_
     assert (settings.training.gamma, settings.training.num_envs, settings.trading.ruin) == (0.9, 3, 0.25)
     assert (settings.trading.short, settings.history.data) == (False, "prices.csv")
     before = PPOCheckpoint(LearnerState({}, {}), {**TraderSettings().flat(), "gamma": 0.5, "epochs": 7, "seed": 3})
-    arguments = ppo.parser().parse_args(["--config", str(path), "--seed", "4", "--resume"])
+    arguments = ppo.make_parser().parse_args(["--config", str(path), "--seed", "4", "--resume"])
     resumed = ppo.settings_of(arguments, before)
     assert (resumed.training.gamma, resumed.training.epochs, resumed.run.seed) == (0.9, 7, 4)
 
@@ -191,7 +191,7 @@ def test_an_invalid_config_file_is_refused_with_its_line(
     path = tmp_path / "mine.yaml"
     path.write_text(text)
     assert ppo.main(["--config", str(path), "--checkpoint-dir", str(tmp_path / "run")]) == 2
-    assert capsys.readouterr().err == f"{program()}: {path}: {complaint}\n"
+    assert capsys.readouterr().err == f"{program_name()}: {path}: {complaint}\n"
     assert not (tmp_path / "run").exists()
 
 
@@ -220,7 +220,7 @@ def test_a_second_run_does_not_overwrite_the_first(tmp_path: Path, capsys: pytes
 def test_flags_cannot_be_abbreviated() -> None:
     """An abbreviated --distributed would be passed on to the ranks, each of which would start ranks."""
     with pytest.raises(SystemExit):
-        ppo.parser().parse_args(["--distrib"])
+        ppo.make_parser().parse_args(["--distrib"])
 
 
 def wait_for_checkpoint(folder: Path, process: Any, *, seconds: float = SECONDS) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from keima.base.reports import EvaluationReport
 from keima.base.run_folder import STATS_NAME
-from keima.base.system.command_line import program
+from keima.base.system.command_line import program_name
 from keima.cli.results import main
 from keima.report.charts.png import COLOURS
 from keima.report.files.run_files import StatsFile
@@ -109,7 +109,7 @@ def test_unusable_input_is_refused_with_its_name(
         (tmp_path / STATS_NAME).write_text(content)
     assert main([str(tmp_path)]) == 2
     captured = capsys.readouterr()
-    assert captured.err.startswith(f"{program()}: {tmp_path / STATS_NAME}") and complaint in captured.err
+    assert captured.err.startswith(f"{program_name()}: {tmp_path / STATS_NAME}") and complaint in captured.err
     assert not captured.out
 
 

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from keima.base.run_lock import RunLock
-from keima.base.system.command_line import program
+from keima.base.system.command_line import program_name
 from keima.cli import train
 from keima.coach.session import configured_game
 from keima.config.commands import cluster, keima
@@ -33,7 +33,7 @@ def refusal(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
     assert train.main([str(argument) for argument in arguments]) == 2
     said = capsys.readouterr()
     assert said.out == ""
-    assert said.err.startswith(f"{program()}: ")
+    assert said.err.startswith(f"{program_name()}: ")
     return said.err
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from keima.base.system.command_line import program
+from keima.base.system.command_line import program_name
 from keima.cli import train_2048
 from keima.config.commands import keima
 from keima.config.load import save_resolved
@@ -56,7 +56,7 @@ def refusal(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
     assert train_2048.main([str(argument) for argument in arguments]) == 2
     said = capsys.readouterr()
     assert said.out == ""
-    assert said.err.startswith(f"{program()}: ")
+    assert said.err.startswith(f"{program_name()}: ")
     return said.err
 
 
@@ -150,8 +150,8 @@ def test_a_checkpoint_of_another_network_is_named_with_the_possible_cause(
 
 
 def test_the_name_of_a_file_contains_its_epochs() -> None:
-    assert train_2048.epochs_of(Path("checkpoints/model_epoch_50.pth")) == 50
-    assert train_2048.epochs_of(Path("checkpoints/best.pth")) == train_2048.epochs_of(None) == 0
+    assert train_2048.epochs_in_name(Path("checkpoints/model_epoch_50.pth")) == 50
+    assert train_2048.epochs_in_name(Path("checkpoints/best.pth")) == train_2048.epochs_in_name(None) == 0
 
 
 def test_only_an_existing_run_can_be_resumed(here: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from keima.base.run_folder import STATS_NAME
-from keima.base.system.command_line import program
+from keima.base.system.command_line import program_name
 from keima.cli import train_multi_gpu
 from keima.cli.train_multi_gpu import read_arguments, settings_of
 from keima.cluster.local.worker_devices import device_slots
@@ -27,7 +27,7 @@ GO = ROOT / "configs" / "go9.yaml"
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty folder in which the program runs, on a machine without GPUs."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(train_multi_gpu, "gpus_here", lambda: ())
+    monkeypatch.setattr(train_multi_gpu, "local_gpus", lambda: ())
     return tmp_path
 
 
@@ -42,7 +42,7 @@ def refusal(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
     assert train_multi_gpu.main([str(argument) for argument in arguments]) == 2
     said = capsys.readouterr()
     assert said.out == ""
-    assert said.err.startswith(f"{program()}: ")
+    assert said.err.startswith(f"{program_name()}: ")
     return said.err
 
 
@@ -166,7 +166,7 @@ def test_invalid_numbers_are_refused(here: Path, capsys: pytest.CaptureFixture[s
 def test_a_missing_gpu_is_named_with_the_existing_ones(
     here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(train_multi_gpu, "gpus_here", lambda: ("0", "1"))
+    monkeypatch.setattr(train_multi_gpu, "local_gpus", lambda: ("0", "1"))
     assert "there is no GPU 2 here: there are 2: 0, 1" in refusal(capsys, "--game", "tic_tac_toe", "--gpus", "0,2")
     assert not list(here.iterdir())
 

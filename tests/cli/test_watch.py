@@ -16,7 +16,7 @@ from rich.console import Console
 
 from keima.base.run_folder import STATS_NAME
 from keima.base.run_lock import RunLock
-from keima.cli.watch import Stats, follow, main, screen
+from keima.cli.watch import WatchedStats, follow_run, main, make_screen
 from keima.report.files.run_files import StatsFile, StatsRow, read_stats
 from tests.example_reports import evaluation, iteration, progress, worker
 from tests.programs import command, heed_ctrl_c
@@ -37,28 +37,28 @@ def write(
 
 
 @pytest.fixture
-def stats(tmp_path: Path) -> Stats:
+def stats(tmp_path: Path) -> WatchedStats:
     """Return the statistics of a run of three iterations, read once."""
     write(tmp_path / STATS_NAME, [1, 2, 3])
-    stats = Stats(tmp_path / STATS_NAME)
+    stats = WatchedStats(tmp_path / STATS_NAME)
     stats.poll()
     return stats
 
 
-def numbers(stats: Stats) -> list[int]:
+def numbers(stats: WatchedStats) -> list[int]:
     return [row.iteration for row in stats.rows]
 
 
-def text(stats: Stats, width: int = 80, height: int = 24) -> str:
-    return "\n".join(line.plain for line in screen(stats).lines(width, height))
+def text(stats: WatchedStats, width: int = 80, height: int = 24) -> str:
+    return "\n".join(line.plain for line in make_screen(stats).lines(width, height))
 
 
-def at_age(monkeypatch: pytest.MonkeyPatch, stats: Stats, seconds: float) -> None:
+def at_age(monkeypatch: pytest.MonkeyPatch, stats: WatchedStats, seconds: float) -> None:
     """Let this many seconds have passed since the file was written."""
     monkeypatch.setattr(time, "time", lambda: stats.written + seconds)
 
 
-def test_the_screen_shows_progress_and_remaining_time(stats: Stats, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_screen_shows_progress_and_remaining_time(stats: WatchedStats, monkeypatch: pytest.MonkeyPatch) -> None:
     at_age(monkeypatch, stats, 60.0)
     shown = text(stats)
     assert "Iteration 3 of 200 · done 1 min 00 s ago" in shown
@@ -71,21 +71,21 @@ def test_a_run_that_has_reached_its_end_is_finished_and_not_late(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write(tmp_path / STATS_NAME, [1, 2, 3], iterations=3, seconds_left=0.0)
-    stats = Stats(tmp_path / STATS_NAME)
+    stats = WatchedStats(tmp_path / STATS_NAME)
     stats.poll()
     at_age(monkeypatch, stats, 86400.0)
     assert "finished 1 d 00 h ago" in text(stats)
     assert "No new iteration" not in text(stats)
 
 
-def test_a_stalled_run_is_noticed(stats: Stats, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stalled_run_is_noticed(stats: WatchedStats, monkeypatch: pytest.MonkeyPatch) -> None:
     at_age(monkeypatch, stats, 170.0)
     assert "No new iteration" not in text(stats)
     at_age(monkeypatch, stats, 190.0)
     assert "No new iteration since" in text(stats) and "took 1 min 00 s each" in text(stats)
 
 
-def test_a_run_with_a_killed_coach_is_noticed_at_once(stats: Stats) -> None:
+def test_a_run_with_a_killed_coach_is_noticed_at_once(stats: WatchedStats) -> None:
     with RunLock(stats.path.parent):
         assert "The run has stopped" not in text(stats, width=200)
     assert "The run has stopped before its end" in text(stats, width=200) and "--resume continues it" in text(
@@ -93,12 +93,12 @@ def test_a_run_with_a_killed_coach_is_noticed_at_once(stats: Stats) -> None:
     )
 
 
-def test_a_clock_that_is_set_back_shows_no_negative_times(stats: Stats, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_clock_that_is_set_back_shows_no_negative_times(stats: WatchedStats, monkeypatch: pytest.MonkeyPatch) -> None:
     at_age(monkeypatch, stats, -500.0)
     assert "done 0 s ago" in text(stats) and "1 h 00 min left" in text(stats)
 
 
-def test_the_file_is_read_again_only_after_a_change(stats: Stats, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_file_is_read_again_only_after_a_change(stats: WatchedStats, monkeypatch: pytest.MonkeyPatch) -> None:
     reads = []
 
     def counted(path: Path) -> list[StatsRow]:
@@ -118,7 +118,7 @@ def test_the_file_is_read_again_only_after_a_change(stats: Stats, monkeypatch: p
     "damage", [lambda data: data[: len(data) // 2], lambda data: b"", lambda data: b'{"iteration": 1}']
 )
 def test_while_the_file_is_half_written_the_last_good_figures_remain(
-    stats: Stats, damage: Callable[[bytes], bytes]
+    stats: WatchedStats, damage: Callable[[bytes], bytes]
 ) -> None:
     whole = stats.path.read_bytes()
     stats.path.write_bytes(damage(whole))
@@ -130,7 +130,7 @@ def test_while_the_file_is_half_written_the_last_good_figures_remain(
     assert numbers(stats) == [1, 2, 3] and not stats.problem
 
 
-def test_a_file_that_disappears_and_comes_back_is_shown_again(stats: Stats) -> None:
+def test_a_file_that_disappears_and_comes_back_is_shown_again(stats: WatchedStats) -> None:
     stats.path.unlink()
     stats.poll()
     assert numbers(stats) == [1, 2, 3] and "is not there" in text(stats, width=300)
@@ -140,13 +140,13 @@ def test_a_file_that_disappears_and_comes_back_is_shown_again(stats: Stats) -> N
 
 
 def test_before_the_first_iteration_the_screen_says_what_it_waits_for(tmp_path: Path) -> None:
-    stats = Stats(tmp_path / STATS_NAME)
+    stats = WatchedStats(tmp_path / STATS_NAME)
     stats.poll()
     assert "after the first iteration" in text(stats, width=300)
 
 
 def followed(
-    monkeypatch: pytest.MonkeyPatch, stats: Stats, steps: Sequence[Callable[[], object]], *, lines: bool
+    monkeypatch: pytest.MonkeyPatch, stats: WatchedStats, steps: Sequence[Callable[[], object]], *, lines: bool
 ) -> str:
     """Return the output if one step is done between two polls, and Ctrl-C is pressed after the last."""
     left = list(steps)
@@ -158,12 +158,12 @@ def followed(
 
     monkeypatch.setattr(time, "sleep", sleep)
     out = io.StringIO()
-    follow(stats, Console(file=out, width=80, height=24, force_terminal=not lines, color_system=None), lines=lines)
+    follow_run(stats, Console(file=out, width=80, height=24, force_terminal=not lines, color_system=None), lines=lines)
     return out.getvalue()
 
 
 def test_plain_lines_follow_the_run_through_damage_and_a_return_to_its_checkpoint(
-    stats: Stats, monkeypatch: pytest.MonkeyPatch
+    stats: WatchedStats, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     steps = [
         lambda: write(stats.path, [1, 2, 3, 4]),
@@ -180,7 +180,7 @@ def test_plain_lines_follow_the_run_through_damage_and_a_return_to_its_checkpoin
     assert len([line for line in lines if "is not a list" in line]) == 1
 
 
-def test_the_screen_follows_the_run_and_is_restored(stats: Stats, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_screen_follows_the_run_and_is_restored(stats: WatchedStats, monkeypatch: pytest.MonkeyPatch) -> None:
     shown = followed(monkeypatch, stats, [lambda: write(stats.path, [1, 2, 3, 4])], lines=False)
     assert "Iteration 3 of 200" in shown and "Iteration 4 of 200" in shown
     assert shown.rindex("\x1b[?1049h") < shown.rindex("\x1b[?1049l")
@@ -188,7 +188,7 @@ def test_the_screen_follows_the_run_and_is_restored(stats: Stats, monkeypatch: p
 
 @pytest.mark.parametrize("options", [["{run}"], ["--file", "{run}"], ["--file", "{run}/training_stats.json"]])
 def test_a_run_is_named_by_its_folder_or_its_file(
-    stats: Stats, options: list[str], capsys: pytest.CaptureFixture[str]
+    stats: WatchedStats, options: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main([option.format(run=stats.path.parent) for option in options] + ["--once"]) == 0
     assert "Iteration 3 of 200" in capsys.readouterr().out
@@ -267,7 +267,7 @@ def test_an_unreadable_file_of_another_user_is_named_with_the_remedy(
 
 @pytest.mark.medium
 @pytest.mark.parametrize("connected", ["pipe", "socket"])  # sshd uses the one or the other
-def test_a_remote_viewer_leaves_no_process_behind(stats: Stats, connected: str) -> None:
+def test_a_remote_viewer_leaves_no_process_behind(stats: WatchedStats, connected: str) -> None:
     if connected == "pipe":
         reads, writes = os.pipe()
     else:
@@ -284,7 +284,7 @@ def test_a_remote_viewer_leaves_no_process_behind(stats: Stats, connected: str) 
     assert (child.returncode, errors) == (0, b"")
 
 
-def test_ctrl_c_ends_the_program_cleanly_wherever_it_is_started(stats: Stats, tmp_path: Path) -> None:
+def test_ctrl_c_ends_the_program_cleanly_wherever_it_is_started(stats: WatchedStats, tmp_path: Path) -> None:
     main_end, child_end = pty.openpty()
     child = subprocess.Popen(
         command("scripts/watch_training.py", stats.path),

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from keima.cli import worker
-from keima.cluster.agent.process import CommandFailed, boot_id, locked, process_stat, running
+from keima.cluster.agent.process import CommandFailed, boot_id, find_running, hold_lock, read_process_stat
 from tests import programs
 from tests.sources import ROOT
 from tests.worker.test_worker import Main
@@ -67,7 +67,7 @@ def test_a_worker_plays_and_hands_over_its_games_when_asked_to_end(
 def test_a_folder_has_one_worker(tmp_path: Path, begin: Open) -> None:
     main = Main(tmp_path / "w", granted=1)
     first = begin(tmp_path / "w")
-    wait_until(lambda: running(main.folder.root), first)
+    wait_until(lambda: find_running(main.folder.root), first)
     second = begin(tmp_path / "w")
     output, _ = second.communicate(timeout=PATIENCE)
     assert second.returncode == worker.ALREADY_RUNNING
@@ -82,7 +82,7 @@ def test_a_worker_whose_folder_was_recreated_while_it_started_leaves_it_to_the_o
     other = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
 
     def replaced(name: str) -> object:
-        record_of = json.dumps({"pid": other.pid, "start_ticks": process_stat(other.pid)[2], "boot_id": boot_id()})  # type: ignore[index]
+        record_of = json.dumps({"pid": other.pid, "start_ticks": read_process_stat(other.pid)[2], "boot_id": boot_id()})  # type: ignore[index]
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir()
         (folder / "process.json").write_text(record_of)
@@ -91,7 +91,7 @@ def test_a_worker_whose_folder_was_recreated_while_it_started_leaves_it_to_the_o
     monkeypatch.setattr("keima.worker.worker_class.load_worker_class", replaced)
     try:
         with pytest.raises(RuntimeError, match=f"process {other.pid}"):
-            worker.play(folder, "x.Y", device="cuda")
+            worker.play_in_worker_folder(folder, "x.Y", device="cuda")
     finally:
         other.kill()
         other.wait()
@@ -123,10 +123,13 @@ def test_a_job_whose_earlier_worker_still_holds_the_lock_does_not_start(
 ) -> None:
     record = recorded_elsewhere(tmp_path / "w")
     monkeypatch.setattr(worker, "ENDED_SECONDS", 0.1)
-    with locked(tmp_path / "w" / "worker.lock", 1.0), pytest.raises(CommandFailed, match="another worker still holds"):
-        worker.forget_ended(tmp_path / "w")
+    with (
+        hold_lock(tmp_path / "w" / "worker.lock", 1.0),
+        pytest.raises(CommandFailed, match="another worker still holds"),
+    ):
+        worker.forget_ended_process(tmp_path / "w")
     assert record.exists()
-    worker.forget_ended(tmp_path / "w")
+    worker.forget_ended_process(tmp_path / "w")
     assert not record.exists()
 
 
@@ -171,7 +174,7 @@ def test_its_help_explains_its_use(begin: Open, tmp_path: Path) -> None:
 @pytest.mark.parametrize(("gpu", "visible"), [(None, ""), (3, "3")])
 def test_torch_sees_one_gpu_or_none(monkeypatch: pytest.MonkeyPatch, gpu: int | None, visible: str) -> None:
     monkeypatch.setattr(os, "environ", {})
-    worker.use_device(gpu)
+    worker.restrict_to_device(gpu)
     assert os.environ["CUDA_VISIBLE_DEVICES"] == visible
 
 
@@ -227,7 +230,7 @@ def test_a_rehearsal_on_a_gpu_fails_without_one_and_says_what_is_missing(
 ) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     monkeypatch.setattr(worker, "start_log", lambda path: None)
-    monkeypatch.setattr(worker, "use_device", lambda gpu: None)  # torch has read the environment already
+    monkeypatch.setattr(worker, "restrict_to_device", lambda gpu: None)  # torch has read the environment already
     assert worker.main(["--rehearse", "tic_tac_toe", "--gpu", "0"]) == 2
     assert "the rehearsal has failed: there is no device 'cuda' here" in caplog.text
 
@@ -247,7 +250,7 @@ def test_a_worker_with_a_gpu_may_not_play_on_the_cpu_instead(
         def run(self) -> None:
             pass
 
-    for name in ("start_log", "use_device"):
+    for name in ("start_log", "restrict_to_device"):
         monkeypatch.setattr(worker, name, lambda given: None)
     monkeypatch.setattr(worker.signal, "signal", lambda number, handler: None)
     monkeypatch.setattr("keima.networks.inference.evaluator.use_threads", lambda count: None)

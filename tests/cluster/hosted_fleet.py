@@ -7,7 +7,7 @@ from typing import Any
 
 from keima.base.run_lock import RunLock
 from keima.cluster.fleet.backend import Fleet
-from keima.cluster.fleet.ownership import Claimant, owner_here
+from keima.cluster.fleet.ownership import Claimant, make_owner
 from keima.cluster.fleet.process.client import FleetClient
 from keima.cluster.fleet.process.messages import Opening
 from tests.cluster.local_fleet import ForkedWorkers, Network
@@ -63,7 +63,7 @@ def open_client(
         game=GAME,
         settings=settings or small_settings(folder),
         run_id="run",
-        owner=owner_here("run", lease_seconds=900.0),
+        owner=make_owner("run", lease_seconds=900.0),
         lock=lock,
         **options,
     )

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 from keima.base.system.processes import Process, start_process
 from keima.cluster.fleet.backend import Fleet
-from keima.cluster.local.processes import PRELOADED, play_in_folder
+from keima.cluster.local.processes import PRELOAD, play_in_folder
 from keima.cluster.machines.machine import WorkerSlot, worker_place
 from keima.cluster.machines.process_manager import ProcessManager, ProcessStatus, RemoteProcessManager
 from keima.cluster.machines.release import worker_requirements
@@ -65,8 +65,8 @@ class Network:
             cable.close()
 
     @property
-    def looks(self) -> list[str]:
-        """The folders of the workers that were looked at, a line for each look."""
+    def polls(self) -> list[str]:
+        """The folders of the workers that were polled, a line for each poll."""
         return [file for _, what, file in self.done if what == "look"]
 
     def check(self, machine: str, what: str, file: str) -> None:
@@ -92,9 +92,9 @@ class Cable(LocalTransport):
         self._network.check(self.worker, "get", name)
         return super().get(name, limit)
 
-    def names(self, folder: str) -> list[Entry]:
+    def list_files(self, folder: str) -> list[Entry]:
         self._network.check(self.worker, "names", folder)
-        return super().names(folder)
+        return super().list_files(folder)
 
     def remove(self, name: str) -> None:
         self._network.check(self.worker, "remove", name)
@@ -110,7 +110,7 @@ class Cable(LocalTransport):
 
 
 class Wire:
-    """What goes to an agent; what its looks put and remove is recorded like the files of the cable."""
+    """What goes to an agent; what its polls put and remove is recorded like the files of the cable."""
 
     def __init__(self, network: Network, worker: str, inner: Stream) -> None:
         self._network, self._worker, self._inner = network, worker, inner
@@ -143,24 +143,24 @@ class ForkedWorkers:
         self._processes: dict[str, Process] = {}
 
     def prepare(
-        self, transport: Transport, report: Callable[[str], None], go_on: Callable[[], bool]
+        self, transport: Transport, report: Callable[[str], None], should_continue: Callable[[], bool]
     ) -> tuple[WorkerSlot, ...]:
         return (WorkerSlot(transport.worker),)
 
     def start(self, transport: Transport, slot: WorkerSlot) -> None:
-        folder = WorkerFolder(self._root / transport.worker / worker_place(slot.name)).make()
+        folder = WorkerFolder(self._root / transport.worker / worker_place(slot.name)).create_folders()
         play = partial(play_in_folder, worker_class=WORKER_CLASS, device="auto", workers=1)
-        self._processes[slot.name] = start_process(play, (folder.root,), preloaded=PRELOADED, name=slot.name)
+        self._processes[slot.name] = start_process(play, (folder.root,), preload=PRELOAD, name=slot.name)
 
     def stop(self, transport: Transport, worker: str, *, seconds: float = 10.0) -> None:
         if worker in self._processes:
             self._processes[worker].terminate()
             self._processes[worker].join(seconds)
 
-    def alive(self, transport: Transport, worker: str) -> ProcessStatus:
+    def process_status(self, transport: Transport, worker: str) -> ProcessStatus:
         return ProcessStatus(running=worker in self._processes and self._processes[worker].is_alive())
 
-    def tail(self, transport: Transport, worker: str) -> str:
+    def read_log_end(self, transport: Transport, worker: str) -> str:
         return ""
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from keima.base.run_lock import RunLocked
-from keima.base.worker_status import ClusterStatus, State, WorkerStatus
+from keima.base.worker_status import ClusterStatus, WorkerState, WorkerStatus
 from keima.cluster.fleet.process.messages import MachineInFleet, Opening
 from keima.coach.backends.pending_batch import PendingBatch
 from keima.config.sections.workers import WorkerSettings
@@ -43,7 +43,7 @@ class ScriptedFleet:
         self.root, self._folder = opening.root, opening.root.parent
         self._log_event, self._arrived = log_event, arrived
         self._granted: dict[str, int] = {}
-        self.states = {"a": State.ACTIVE, "b": State.ACTIVE}
+        self.states = {"a": WorkerState.ACTIVE, "b": WorkerState.ACTIVE}
         self._machines = opening.machines or tuple(
             MachineInFleet(machine=WorkerSettings(host=name)) for name in self.workers
         )
@@ -86,14 +86,14 @@ class ScriptedFleet:
         beat = Heartbeat(run_id="run", worker="a", beat=7, pid=1, state="playing")
         return {"a": beat, "b": None}
 
-    def able(self) -> list[str]:
+    def ready_workers(self) -> list[str]:
         return ["a"]
 
     def cluster(self) -> ClusterStatus:
-        workers = tuple(WorkerStatus(name=name, state=State.ACTIVE) for name in self.workers)
+        workers = tuple(WorkerStatus(name=name, state=WorkerState.ACTIVE) for name in self.workers)
         return ClusterStatus(workers=workers, model_version=1, sync_seconds=None, network_mb_per_minute=0.0)
 
-    def machines_now(self) -> tuple[MachineInFleet, ...]:
+    def export_machines(self) -> tuple[MachineInFleet, ...]:
         return self._machines
 
     def match_executors(self) -> Matches:

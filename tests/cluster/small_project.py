@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from keima.cluster.agent.process import running, stop
+from keima.cluster.agent.process import find_running, stop_process_group
 from keima.config.sections.workers import WorkerSettings
 from keima.paths import CACHE
 
@@ -79,9 +79,9 @@ def wait_until(done: Callable[[], object]) -> None:
 def end_all(root: Path) -> None:
     """End everything that was started in the folders below ``root``."""
     for record in root.rglob("process.json"):
-        found = running(record.parent)
+        found = find_running(record.parent)
         if found and found["pid"] not in (os.getpid(), os.getppid()):
-            stop({"place": str(record.parent), "seconds": 0.0})
+            stop_process_group({"place": str(record.parent), "seconds": 0.0})
 
 
 @pytest.fixture

@@ -19,9 +19,9 @@ import yaml
 
 from keima.base.worker_status import ClusterStatus
 from keima.cli.cluster import COMMANDS, main
-from keima.cluster.agent.process import running
+from keima.cluster.agent.process import find_running
 from keima.cluster.connector import NotDone, SSHConnector
-from keima.cluster.control.requests import coach_runs
+from keima.cluster.control.requests import is_coach_running
 from keima.cluster.control.status import StatusFile
 from keima.cluster.machines.machine import worker_place
 from keima.config.commands import cluster
@@ -155,7 +155,7 @@ def test_an_unknown_host_key_is_a_finding_with_the_command_that_fixes_it(
 
 def test_the_status_of_a_killed_coach_is_called_stale(desktop: Desktop) -> None:
     nobody = ClusterStatus(workers=(), model_version=0, sync_seconds=None, network_mb_per_minute=0.0)
-    StatusFile(desktop.folder, title="go", wall=lambda: 1.7e9).show(lambda: nobody)
+    StatusFile(desktop.folder, title="go", wall=lambda: 1.7e9).write_if_due(lambda: nobody)
     since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(1.7e9))
     assert f"status.txt is stale: the Coach that wrote it was killed after {since}" in desktop.connector().status()
 
@@ -171,17 +171,17 @@ def test_without_a_coach_a_worker_can_be_restarted_seen_read_and_stopped(
     assert "worker1: does not run" in connector.status()
 
     assert "worker1 runs there again" in connector.restart_worker("worker1")
-    first = running(there / worker_place("worker1"))
+    first = find_running(there / worker_place("worker1"))
     assert first and f"worker1: runs, as process {first['pid']}" in connector.status()
     wait_until(lambda: "the worker begins" in connector.logs("worker1"))
 
     connector.restart_worker("worker1")
-    second = running(there / worker_place("worker1"))
+    second = find_running(there / worker_place("worker1"))
     assert second and second["pid"] != first["pid"]
     wait_until(lambda: (there / worker_place("worker1") / "begun").read_text().count("\n") == 2)
 
     assert connector.stop_worker("worker1") == "worker1 has handed over and ended"
-    assert running(there / worker_place("worker1")) is None
+    assert find_running(there / worker_place("worker1")) is None
     assert connector.stop_worker("worker1") == "worker1 was not running"
 
 
@@ -193,7 +193,7 @@ def test_one_of_several_workers_is_addressed_by_its_own_name(desktop: Desktop, s
     connector = desktop.connector()
     connector.bootstrap_worker("worker1", report=lambda line: None)
     assert connector.restart_worker("worker1-2").splitlines()[0].startswith("worker1-2 runs")
-    assert running(there / worker_place("worker1-1")) is None
+    assert find_running(there / worker_place("worker1-1")) is None
     assert connector.restart_worker("worker1").count("runs there again") == 2
     assert connector.logs("worker1").count("==> ") == 2
     assert connector.logs("worker1-1").count("==> ") == 1
@@ -452,7 +452,7 @@ def carry_out(request):
 desk = RequestInbox(Path(sys.argv[1]), run=Path("run"), config=Path(sys.argv[2]))
 print("open", flush=True)
 while True:
-    desk.serve(carry_out)
+    desk.answer_requests(carry_out)
     time.sleep(0.01)
 """
 
@@ -519,7 +519,7 @@ def test_commands_use_the_settings_that_the_coach_follows_unless_others_are_name
 def test_after_the_coach_was_killed_commands_act_directly(desktop: Desktop, coach: subprocess.Popen[str]) -> None:
     coach.kill()
     coach.wait()
-    assert not coach_runs(desktop.control)
+    assert not is_coach_running(desktop.control)
     desktop.connector().add_worker("new.example.com")
     assert desktop.names() == ["new"]
 

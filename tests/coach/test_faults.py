@@ -21,7 +21,7 @@ pytestmark = pytest.mark.medium
 
 
 def place(coach: Coach, name: str, data: bytes, worker: str = "inline") -> Path:
-    path = WorkerFolder(coach.run_dir / "workers" / worker).make().outbox / f"{name}.games"
+    path = WorkerFolder(coach.run_dir / "workers" / worker).create_folders().outbox / f"{name}.games"
     path.write_bytes(data)
     return path
 
@@ -125,7 +125,7 @@ def test_a_full_disk_is_reported_once_and_the_batch_is_received_when_there_is_ro
 def test_an_unreadable_batch_delays_no_other(tmp_path: Path) -> None:
     listener = Listener()
     with coaching(tmp_path, small_settings(tmp_path), listeners=[listener]) as coach:
-        (WorkerFolder(tmp_path / "workers" / "inline").make().outbox / "000000000-1-folder-0.games").mkdir()
+        (WorkerFolder(tmp_path / "workers" / "inline").create_folders().outbox / "000000000-1-folder-0.games").mkdir()
         coach.run()
         assert coach.state.iteration == 2
     assert sum("cannot be stored now" in text for text in listener.events) == 1

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from keima.base.intervals import mean_margin, wilson
+from keima.base.intervals import mean_margin, wilson_interval
 from keima.data.scores import reached_in, score_report
 from keima.data.verify import verify
 from keima.games import load_game
@@ -29,7 +29,7 @@ def test_each_share_is_within_its_interval() -> None:
     report = score_report(FULL, [1000.0] * 200, [2048] * 120 + [64] * 80)
     assert report is not None
     part = next(part for part in report.milestones if part.milestone == 2048)
-    assert (part.low, part.high) == pytest.approx(wilson(120, 200))
+    assert (part.low, part.high) == pytest.approx(wilson_interval(120, 200))
     assert part.low < part.share == 0.6 < part.high
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from keima.base.intervals import wilson
+from keima.base.intervals import wilson_interval
 from keima.evaluation.perfect_play import (
     POSITIONS_FILE,
     PlayErrors,
@@ -175,8 +175,8 @@ def test_each_kind_of_error_is_counted_where_it_belongs() -> None:
     found = errors(positions, np.array([1, 2, 2, 1, 0], np.int32))
     assert found == PlayErrors(positions=5, win_to_draw=1, win_to_loss=1, draw_to_loss=1)
     assert (found.errors, found.share) == (3, 0.6)
-    assert found.interval == wilson(3, 5)
-    assert found.margin == pytest.approx((wilson(3, 5)[1] - wilson(3, 5)[0]) / 2)
+    assert found.interval == wilson_interval(3, 5)
+    assert found.margin == pytest.approx((wilson_interval(3, 5)[1] - wilson_interval(3, 5)[0]) / 2)
 
 
 def test_an_illegal_choice_is_refused_with_its_position() -> None:
@@ -185,10 +185,10 @@ def test_an_illegal_choice_is_refused_with_its_position() -> None:
 
 
 def test_intervals_are_wilson_s() -> None:
-    assert wilson(0, 0) == (0, 1)
-    assert wilson(0, 10) == pytest.approx((0, 0.2775), abs=1e-4)
-    assert wilson(10, 10) == pytest.approx((0.7225, 1), abs=1e-4)
-    assert wilson(81, 263) == pytest.approx(
+    assert wilson_interval(0, 0) == (0, 1)
+    assert wilson_interval(0, 10) == pytest.approx((0, 0.2775), abs=1e-4)
+    assert wilson_interval(10, 10) == pytest.approx((0.7225, 1), abs=1e-4)
+    assert wilson_interval(81, 263) == pytest.approx(
         (0.2553, 0.3662), abs=1e-4
     )  # R. G. Newcombe, Statistics in Medicine 17 (1998)
 

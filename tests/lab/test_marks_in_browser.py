@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from keima.base.formats import percent
+from keima.base.formats import format_percent
 from keima.cluster.control.status import SYMBOLS
 from tests.lab.driver import Driver, driven
 from tests.lab.hosts import running_hosts
@@ -88,7 +88,7 @@ def wanted(cluster: Driver) -> dict[str, Any]:
         name: {
             "mark": each["mark"],
             "reason": each["reason"],
-            "share": percent(each["share"]),
+            "share": format_percent(each["share"]),
             "model": str(each["model_version"]),
             "grant": str(each["outstanding"]),
         }

@@ -25,7 +25,7 @@ from rich.console import Console
 
 from keima.data.ledger import read_ledger
 from keima.data.ledger_rows import QUARANTINED, RECEIVED
-from keima.worker.worker_folder import is_of_run
+from keima.worker.worker_folder import is_batch_of_run
 from tests.lab.driver import ACTIVE, Driver, driven
 from tests.lab.hosts import Host, Hosts, running_hosts, why_not
 
@@ -99,8 +99,8 @@ class Pair:
                 rows = ledger.batches()
             received = {row.id for row in rows if row.state == RECEIVED}
             meeting.games[run] = sum(row.games for row in rows if row.state == RECEIVED)
-            meeting.lost += sorted(batch for batch in seen - received if is_of_run(f"{batch}.games", run))
-            meeting.foreign += sorted(batch for batch in received if not is_of_run(f"{batch}.games", run))
+            meeting.lost += sorted(batch for batch in seen - received if is_batch_of_run(f"{batch}.games", run))
+            meeting.foreign += sorted(batch for batch in received if not is_batch_of_run(f"{batch}.games", run))
             meeting.foreign += [f"{row.id}, refused: {row.reason}" for row in rows if row.state == QUARANTINED]
             meeting.problems += [f"audit of run {run}: {problem}" for problem in driver.audit().problems]
         return meeting

@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 from keima.base.files import write_atomically
-from keima.base.system.processes import prepare
+from keima.base.system.processes import prepare_fork_server
 from keima.data.records import encode
 from keima.learning.big_learner import BigLearner, Epoch, Step, newest_checkpoint
 from keima.learning.dataset_settings import BigExperiment
@@ -283,7 +283,7 @@ def test_processes_that_make_batches_can_be_started_in_either_way(
     data: Path, method: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Python forks them up to 3.13; from 3.14 on a server does, to which a data set has to be sent."""
-    prepare("keima.cluster.local.preloaded")  # the server that other tests of this process expect
+    prepare_fork_server("keima.cluster.local.preload")  # the server that other tests of this process expect
     files = [(path, path.stat().st_size) for path in sorted(data.glob("*.games"))]
     epochs = Epochs(game=CONNECT_FOUR, files=files, batch_size=128, seed=5, shuffle_positions=400)
     wanted = [ready.batch().observations for ready in EpochFeed(epochs).batches(0)]

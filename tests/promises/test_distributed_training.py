@@ -228,17 +228,17 @@ def test_the_guide_s_network_trains_on_a_machine_without_a_gpu(folder: Path, lin
 
 def test_the_options_and_defaults_are_the_guide_s(monkeypatch: pytest.MonkeyPatch) -> None:
     shown = typed("./launch_distributed_training.sh --help", folder=ROOT).stdout
-    help_text = big_learner.parser().format_help()
+    help_text = big_learner.make_parser().format_help()
     for text, said in ((LAUNCHER_OPTIONS, shown), (PYTHON_OPTIONS, help_text)):
         assert set(re.findall(r"--[a-z-]+", text)) <= set(re.findall(r"--[a-z-]+", said))
-    given = big_learner.parser().parse_args([])
+    given = big_learner.make_parser().parse_args([])
     assert (given.nodes, given.node_rank, DEFAULT_PORT, BigLearnerSettings().batch_size) == (1, 0, 12355, 1024)
     assert "(default: 12355)" in shown and "(default: 1024)" in shown
     monkeypatch.chdir(SHIPPED / "samples")  # without runs
     experiment = big_learner.experiment_of(given, {}, world_size=1)
     settings = big_learner.learner_settings(experiment, "cpu")
     assert settings.training.learning_rate == 0.001
-    assert big_learner.name_of(settings) + ".pt" == CHECKPOINT
+    assert big_learner.network_name(settings) + ".pt" == CHECKPOINT
 
 
 def test_the_sample_has_a_few_hundred_complete_games_of_ours(tmp_path: Path) -> None:

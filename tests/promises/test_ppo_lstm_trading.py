@@ -220,7 +220,7 @@ def test_every_command_works_in_the_guide_s_order(folder: Path) -> None:
 
 def test_the_options_and_defaults_are_the_guide_s() -> None:
     texts = QUICK_START + EXAMPLES + RESUME + PORT + CUSTOM
-    assert set(re.findall(r"--[a-z-]+", texts)) <= set(re.findall(r"--[a-z-]+", ppo.parser().format_help()))
+    assert set(re.findall(r"--[a-z-]+", texts)) <= set(re.findall(r"--[a-z-]+", ppo.make_parser().format_help()))
     settings = TraderSettings()
     assert (settings.training.update_interval, settings.run.episodes, DEFAULT_PORT) == (128, 1000, 12355)
 
@@ -242,6 +242,6 @@ def test_rank_0_trades_on_the_history_and_the_others_on_simulated_markets(tmp_pa
     settings = TraderSettings.from_flat({"data": str(path)})
     first, second = (ppo.build_worlds(settings, Ranks(rank=rank, world_size=2)) for rank in (0, 1))
     assert set(np.asarray(first.close)) <= set(closes) and not set(np.asarray(second.close)) & set(closes)
-    assert ppo.what_is_trained_on(settings, Path("saved"), Ranks(world_size=2)).startswith(
+    assert ppo.environments_text(settings, Path("saved"), Ranks(world_size=2)).startswith(
         f"8 environments on {path}, 8 on simulated markets"
     )

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from keima.base.reports import ProgressReport
-from keima.base.worker_status import ClusterStatus, State
+from keima.base.worker_status import ClusterStatus, WorkerState
 from keima.report.cost import core_hours, cost_of, hours_of_workers
 from keima.report.limits import Limit, limits, time_shares
 from tests.example_reports import progress, worker
@@ -22,7 +22,7 @@ def rows(*, learning: float, evaluating: float = 0.0, count: int = 10) -> Rows:
 
 
 def clustered(*, disk_free: int = 10**12, **changes: object) -> ProgressReport:
-    workers = (replace(worker(0), name="a", state=State.ACTIVE, disk_free=disk_free),)
+    workers = (replace(worker(0), name="a", state=WorkerState.ACTIVE, disk_free=disk_free),)
     cluster = ClusterStatus(workers=workers, model_version=12, sync_seconds=3.0, network_mb_per_minute=1.0)
     return replace(progress(5, workers=workers), cluster=replace(cluster, **changes))  # type: ignore[arg-type]
 

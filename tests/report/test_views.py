@@ -22,20 +22,20 @@ from rich.text import Text
 from keima.base.formats import (
     BLOCKS,
     Column,
-    bar,
-    count,
-    duration,
+    format_count,
+    format_duration,
+    format_elo,
+    format_percent,
+    format_rate,
     games_so_far,
-    percent,
-    rate,
-    rating,
+    progress_bar,
     sparkline,
-    spread,
-    table,
+    spread_line,
+    table_lines,
 )
 from keima.base.run_folder import STATS_NAME
-from keima.base.text import printable
-from keima.base.worker_status import ClusterStatus, State
+from keima.base.text import printable_line
+from keima.base.worker_status import ClusterStatus, WorkerState
 from keima.report.files.run_files import read_stats
 from keima.report.tables import Frame
 from keima.report.terminal.plain import heartbeat_line
@@ -57,7 +57,7 @@ from tests.sources import ROOT
     ],
 )
 def test_counts_are_short(number: float, text: str) -> None:
-    assert count(number) == text
+    assert format_count(number) == text
     assert len(text) <= 6
 
 
@@ -65,7 +65,7 @@ def test_counts_are_short(number: float, text: str) -> None:
     ("number", "text"), [(0.046, "0.05"), (9.999, "10.0"), (12.34, "12.3"), (99.97, "100"), (12_345, "12.3k")]
 )
 def test_rates_have_three_digits(number: float, text: str) -> None:
-    assert rate(number) == text
+    assert format_rate(number) == text
 
 
 @pytest.mark.parametrize(
@@ -82,16 +82,16 @@ def test_rates_have_three_digits(number: float, text: str) -> None:
     ],
 )
 def test_durations_have_their_two_largest_units(seconds: float, text: str) -> None:
-    assert duration(seconds) == text
+    assert format_duration(seconds) == text
 
 
 def test_figures_carry_their_margins() -> None:
-    assert percent(0.041, 0.008) == "4.1 ± 0.8 %"
-    assert percent(0.041) == "4.1 %"
-    assert rating(1031.4, 40.2) == "1,031 ± 40"
+    assert format_percent(0.041, 0.008) == "4.1 ± 0.8 %"
+    assert format_percent(0.041) == "4.1 %"
+    assert format_elo(1031.4, 40.2) == "1,031 ± 40"
 
 
-@pytest.mark.parametrize("show", [count, rate, percent, rating])
+@pytest.mark.parametrize("show", [format_count, format_rate, format_percent, format_elo])
 def test_nan_and_infinity_can_be_shown(show: Any) -> None:
     assert "nan" in show(math.nan) and "inf" in show(math.inf)
 
@@ -116,20 +116,20 @@ def test_a_sparkline_of_equal_values_is_level() -> None:
 
 
 def test_external_text_becomes_one_harmless_line() -> None:
-    assert printable(" a\nb\x1b[31m\x9b2J\u202e c\t\x00") == "a b [31m 2J c"
+    assert printable_line(" a\nb\x1b[31m\x9b2J\u202e c\t\x00") == "a b [31m 2J c"
 
 
 @pytest.mark.parametrize(
     ("done", "wanted", "filled"), [(0, 10, 0), (5, 10, 5), (10, 10, 10), (25, 10, 10), (-1, 10, 0), (1, 0, 0)]
 )
 def test_a_bar_is_filled_in_proportion_to_the_finished_work(done: float, wanted: float, filled: int) -> None:
-    assert bar(done, wanted, 10).plain == "█" * filled + "░" * (10 - filled)
+    assert progress_bar(done, wanted, 10).plain == "█" * filled + "░" * (10 - filled)
 
 
 def test_the_right_end_of_a_line_stays_and_the_left_one_is_cut() -> None:
-    assert spread(Text("left"), Text("right"), 14).plain == "left     right"
-    assert spread(Text("a long left"), Text("right"), 12).plain == "a lon… right"
-    assert spread(Text("left"), Text("right"), 3).plain == "left"
+    assert spread_line(Text("left"), Text("right"), 14).plain == "left     right"
+    assert spread_line(Text("a long left"), Text("right"), 12).plain == "a lon… right"
+    assert spread_line(Text("left"), Text("right"), 3).plain == "left"
 
 
 COLUMNS: list[Column[dict[str, str]]] = [
@@ -141,7 +141,7 @@ COLUMNS: list[Column[dict[str, str]]] = [
 
 
 def shown(rows: list[dict[str, str]], width: int) -> list[str]:
-    return [line.plain for line in table(COLUMNS, rows, width)]
+    return [line.plain for line in table_lines(COLUMNS, rows, width)]
 
 
 def test_an_empty_column_is_not_shown() -> None:
@@ -392,8 +392,8 @@ def test_a_limited_terminal_gets_lines(tmp_path: Path) -> None:
 def test_a_cluster_is_shown_as_in_its_status_file() -> None:
     """Workers active n/N, Model sync time, Network usage, and each worker's state, share and last batch."""
     workers = (
-        replace(worker(0), state=State.ACTIVE, share=0.625, last_batch=7.0),
-        replace(worker(1), state=State.OFFLINE, share=0.0),
+        replace(worker(0), state=WorkerState.ACTIVE, share=0.625, last_batch=7.0),
+        replace(worker(1), state=WorkerState.OFFLINE, share=0.0),
     )
     together = ClusterStatus(workers=workers, model_version=3, sync_seconds=3.21, network_mb_per_minute=12.34)
     now = replace(progress(3, workers=workers), cluster=together)

@@ -6,7 +6,7 @@ from itertools import groupby
 import pytest
 
 from keima.base.reports import IterationReport
-from keima.base.worker_status import State, WorkerStatus
+from keima.base.worker_status import WorkerState, WorkerStatus
 from keima.report.charts.page import page, report_charts
 from keima.report.charts.png import COLOURS, picture
 from keima.report.charts.run_charts import RowsChart, RowsPart
@@ -50,7 +50,7 @@ def test_a_state_is_drawn_for_the_time_when_a_worker_had_it() -> None:
 
 
 def test_a_worker_on_another_machine_is_shown_with_its_state() -> None:
-    gone = replace(worker(0), state=State.OFFLINE)
+    gone = replace(worker(0), state=WorkerState.OFFLINE)
     states, _ = worker_charts(run((worker(0),), (gone,)))
     assert stretches(states) == {"playing": [(0, 0.5)], "Offline": [(0.5, 1)]}
 

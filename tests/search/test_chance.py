@@ -19,7 +19,7 @@ from keima.networks.network import build_network
 from keima.networks.value_heads import PointsHead
 from keima.replay.window import Batch, ReplayWindow
 from keima.search.chance import draw_outcome
-from keima.worker.batching import MOST_POSITIONS, fitting, gather
+from keima.worker.batching import MOST_POSITIONS, gather_columns, records_that_fit
 from tests.search.forest import Forest, random_states
 from tests.search.naive_search import StubEvaluator
 from tests.self_play.test_self_play import play, same
@@ -37,7 +37,7 @@ def batch_of(variant: str, games: int = 8) -> GameBatch:
     """Return self-play games by an untrained network."""
     texts = {"batch_id": "b", "run_id": "r", "worker": "w", "game": SMALL.name, "options": SMALL.options}
     numbers = {"rules_version": SMALL.rules_version, "first_game": 0}
-    return GameBatch(**texts, **numbers, **gather(play(SMALL, VARIANTS[variant], games, evaluate=STUB)))
+    return GameBatch(**texts, **numbers, **gather_columns(play(SMALL, VARIANTS[variant], games, evaluate=STUB)))
 
 
 @pytest.fixture(scope="module")
@@ -239,7 +239,7 @@ def test_games_for_points_are_never_resigned() -> None:
 def test_a_batch_of_long_games_contains_fewer_of_them(plies: list[int], fit: int) -> None:
     record = play(SMALL, VARIANTS["gumbel"], 1, evaluate=STUB)[0]
     records = [replace(record, actions=np.zeros(count, np.int32)) for count in plies]
-    assert len(fitting(records)) == fit
+    assert len(records_that_fit(records)) == fit
 
 
 def test_nature_begins_the_game() -> None:

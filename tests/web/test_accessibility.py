@@ -11,7 +11,7 @@ import pytest
 
 from keima.base.reports import ProgressReport
 from keima.base.run_lock import RunLock
-from keima.base.worker_status import ClusterStatus, State
+from keima.base.worker_status import ClusterStatus, WorkerState
 from keima.data.ledger import open_ledger
 from keima.games import load_game
 from keima.report import make_observers
@@ -100,11 +100,11 @@ def report(number: int) -> ProgressReport:
             last_batch=9.0,
             since=5.0,
             reason=""
-            if state is State.ACTIVE
+            if state is WorkerState.ACTIVE
             else f"writing ~/{'long-folder/' * 20}: it went wrong; free space on its disk",
             note="plays in its own way",
         )
-        for i, state in enumerate(State)
+        for i, state in enumerate(WorkerState)
     )
     cluster = ClusterStatus(workers=workers, model_version=1, sync_seconds=500.0, network_mb_per_minute=1.0)
     return replace(progress(number, workers=workers), cluster=cluster)
@@ -142,7 +142,7 @@ def page(browser: Browser, served: Dashboard) -> Browser:
     """The page, with all charts and cards."""
     visit(browser, served)
     until(lambda: browser.found("return document.querySelectorAll('figure').length") >= 6)
-    until(lambda: browser.found("return document.querySelectorAll('.card').length") == len(State))
+    until(lambda: browser.found("return document.querySelectorAll('.card').length") == len(WorkerState))
     until(lambda: "Every game is accounted for" in browser.found("return document.body.innerText"))
     return browser
 

@@ -13,7 +13,7 @@ import pytest
 from keima.base.reports import IterationReport
 from keima.base.run_folder import STATS_NAME
 from keima.base.run_lock import RunLock
-from keima.base.worker_status import ClusterStatus, State, WorkerStatus
+from keima.base.worker_status import ClusterStatus, WorkerState, WorkerStatus
 from keima.data.ledger import open_ledger
 from keima.games import load_game
 from keima.ppo.files import PPOStats
@@ -110,7 +110,7 @@ def test_a_worker_on_another_machine_has_its_state_share_reason_and_traffic(tmp_
     far = replace(
         worker(3),
         name="far-2",
-        state=State.ERROR,
+        state=WorkerState.ERROR,
         share=0.25,
         last_batch=90.0,
         machine="far",
@@ -140,14 +140,16 @@ def test_a_worker_on_another_machine_has_its_state_share_reason_and_traffic(tmp_
 @pytest.mark.parametrize(
     ("state", "remedy"),
     [
-        (State.SYNCING, "it plays as soon as this is done"),
-        (State.OFFLINE, "keima cluster check"),
-        (State.ERROR, "keima cluster logs far"),
-        (State.ACTIVE, ""),
+        (WorkerState.SYNCING, "it plays as soon as this is done"),
+        (WorkerState.OFFLINE, "keima cluster check"),
+        (WorkerState.ERROR, "keima cluster logs far"),
+        (WorkerState.ACTIVE, ""),
     ],
 )
-def test_every_state_has_a_remedy_even_where_its_reason_names_none(tmp_path: Path, state: State, remedy: str) -> None:
-    reason = "" if state is State.ACTIVE else "something happened"
+def test_every_state_has_a_remedy_even_where_its_reason_names_none(
+    tmp_path: Path, state: WorkerState, remedy: str
+) -> None:
+    reason = "" if state is WorkerState.ACTIVE else "something happened"
     far = replace(worker(3), state=state, machine="far", since=1.0, reason=reason)
     (card,) = cluster_state(tmp_path, far)["workers"]
     assert card["reason"] == reason and remedy in card["remedy"] and bool(card["remedy"]) == bool(reason)

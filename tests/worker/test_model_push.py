@@ -31,7 +31,7 @@ from keima.networks.files.model_file import (
 from keima.networks.files.model_heading import MODEL_MAGIC, MODEL_PREFIX
 from keima.networks.network import build_network
 from keima.worker.model_inbox import ModelInbox
-from keima.worker.model_push import ModelPush, PublishedModel, WholeModelNeeded, asks_for_whole
+from keima.worker.model_push import ModelPush, PublishedModel, WholeModelNeeded, asks_for_whole_model
 from keima.worker.worker_folder import WorkerFolder
 from tests.small_run import GAME, NETWORK
 from tests.worker.test_worker import Main
@@ -59,7 +59,7 @@ SEVEN, EIGHT, NINE = network_file(7), network_file(8), network_file(9)
 
 @pytest.fixture
 def folder(tmp_path: Path) -> WorkerFolder:
-    return WorkerFolder(tmp_path).make()
+    return WorkerFolder(tmp_path).create_folders()
 
 
 def put(folder: WorkerFolder, *files: tuple[str, bytes]) -> None:
@@ -162,21 +162,21 @@ def test_without_deltas_every_worker_is_sent_the_whole_file() -> None:
 def test_a_received_delta_becomes_the_model_and_a_whole_file_in_the_inbox(folder: WorkerFolder) -> None:
     put(folder, pushed(SEVEN, None), pushed(EIGHT, SEVEN))
     inbox = ModelInbox(folder)
-    assert holds(inbox.receive(8, EIGHT.sha256), EIGHT)
-    inbox.tidy(8)
+    assert holds(inbox.receive_model(8, EIGHT.sha256), EIGHT)
+    inbox.remove_other_models(8)
     assert in_inbox(folder) == ["model-000008.model"]
     assert open_model(folder.model_path(8).read_bytes()).sha256 == EIGHT.sha256
-    assert holds(ModelInbox(folder).receive(8, EIGHT.sha256), EIGHT)
+    assert holds(ModelInbox(folder).receive_model(8, EIGHT.sha256), EIGHT)
 
 
 def test_deltas_follow_one_another_even_if_the_worker_is_restarted(folder: WorkerFolder) -> None:
     put(folder, pushed(SEVEN, None))
     inbox = ModelInbox(folder)
-    inbox.receive(7, SEVEN.sha256)
+    inbox.receive_model(7, SEVEN.sha256)
     for model, base in ((EIGHT, SEVEN), (NINE, EIGHT)):
         put(folder, pushed(model, base))
-        assert holds(inbox.receive(model.version, model.sha256), model)
-        inbox.tidy(model.version)
+        assert holds(inbox.receive_model(model.version, model.sha256), model)
+        inbox.remove_other_models(model.version)
         assert in_inbox(folder) == [f"model-{model.version:06d}.model"]
         inbox = ModelInbox(folder) if model is EIGHT else inbox
 
@@ -184,27 +184,27 @@ def test_deltas_follow_one_another_even_if_the_worker_is_restarted(folder: Worke
 def test_a_delta_needs_no_file_of_a_model_in_memory(folder: WorkerFolder) -> None:
     put(folder, pushed(SEVEN, None))
     inbox = ModelInbox(folder)
-    inbox.receive(7, SEVEN.sha256)
+    inbox.receive_model(7, SEVEN.sha256)
     folder.model_path(7).unlink()
     put(folder, pushed(EIGHT, SEVEN))
-    assert holds(inbox.receive(8, EIGHT.sha256), EIGHT)
+    assert holds(inbox.receive_model(8, EIGHT.sha256), EIGHT)
 
 
 def test_a_damaged_file_does_not_block_a_delta(folder: WorkerFolder) -> None:
     put(folder, pushed(SEVEN, None), ("model-000008.model", damaged(EIGHT.data)), pushed(EIGHT, SEVEN))
     inbox = ModelInbox(folder)
-    inbox.receive(8, EIGHT.sha256)
-    inbox.tidy(8)
-    assert holds(ModelInbox(folder).receive(8, EIGHT.sha256), EIGHT)
+    inbox.receive_model(8, EIGHT.sha256)
+    inbox.remove_other_models(8)
+    assert holds(ModelInbox(folder).receive_model(8, EIGHT.sha256), EIGHT)
 
 
 def test_another_model_of_the_same_version_replaces_the_first(folder: WorkerFolder) -> None:
     other = network_file(7, seed=5)
     put(folder, pushed(SEVEN, None))
     inbox = ModelInbox(folder)
-    inbox.receive(7, SEVEN.sha256)
+    inbox.receive_model(7, SEVEN.sha256)
     put(folder, pushed(other, None))
-    assert holds(inbox.receive(7, other.sha256), other)
+    assert holds(inbox.receive_model(7, other.sha256), other)
 
 
 def damaged(data: bytes) -> bytes:
@@ -240,11 +240,11 @@ def test_a_delta_that_does_not_make_the_model_is_refused_and_the_whole_file_is_r
 ) -> None:
     put(folder, *INBOXES[inbox]())
     with pytest.raises(WholeModelNeeded) as error:
-        ModelInbox(folder).receive(8, EIGHT.sha256)
-    assert asks_for_whole(str(error.value), 8)
-    assert not asks_for_whole(str(error.value), 80) and not asks_for_whole(str(error.value), 7)
+        ModelInbox(folder).receive_model(8, EIGHT.sha256)
+    assert asks_for_whole_model(str(error.value), 8)
+    assert not asks_for_whole_model(str(error.value), 80) and not asks_for_whole_model(str(error.value), 7)
     put(folder, pushed(EIGHT, None))
-    assert holds(ModelInbox(folder).receive(8, EIGHT.sha256), EIGHT)
+    assert holds(ModelInbox(folder).receive_model(8, EIGHT.sha256), EIGHT)
 
 
 DELTA = pushed(EIGHT, SEVEN)[1]
@@ -270,7 +270,7 @@ def test_a_truncated_delta_is_detected(length: int) -> None:
 
 def test_newer_models_in_the_inbox_are_kept(folder: WorkerFolder) -> None:
     put(folder, pushed(SEVEN, None), pushed(EIGHT, SEVEN), pushed(EIGHT, None), pushed(NINE, EIGHT), ("note", b""))
-    ModelInbox(folder).tidy(8)
+    ModelInbox(folder).remove_other_models(8)
     assert in_inbox(folder) == ["model-000008.model", "model-000009.from-000008.delta"]
 
 
@@ -301,7 +301,7 @@ def test_a_worker_that_cannot_use_a_delta_reports_it_continues_and_takes_the_who
     main.play(worker)
     worker.beat("error")
     heartbeat = main.folder.read_heartbeat()
-    assert heartbeat and asks_for_whole(heartbeat.error, 9)
+    assert heartbeat and asks_for_whole_model(heartbeat.error, 9)
     assert heartbeat.model_version == 7 and heartbeat.finished == 4
     put(main.folder, pushed(NINE, None))
     main.play(worker)

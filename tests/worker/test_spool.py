@@ -9,7 +9,7 @@ import pytest
 from keima.data.records import GameBatch
 from keima.data.verify import verify
 from keima.worker.loop import Worker
-from keima.worker.spool import FILE, LENGTH, Spool, salvage, salvage_if_left
+from keima.worker.spool import FILE, LENGTH, Spool, salvage_games, salvage_games_if_idle
 from tests.small_run import GAME
 from tests.worker.test_worker import Main, numbers, waiting
 
@@ -34,7 +34,7 @@ def test_finished_games_of_a_killed_worker_are_handed_over_and_the_others_played
     main = Main(tmp_path, granted=GRANTED, batch_games=100)
     lost = killed(main, finished=5)
     assert main.batches() == []
-    salvage_if_left(main.folder)
+    salvage_games_if_idle(main.folder)
     assert seeds(main.batches()) == lost and not (tmp_path / FILE).exists()
     assert main.deliver() == len(lost)
     main.play(main.worker())
@@ -60,7 +60,7 @@ def test_a_kill_between_a_batch_and_the_end_of_its_spool_hands_over_nothing_twic
         (tmp_path / FILE).write_bytes(spool)
         if poll == 2:
             main.deliver()  # the ledger has them
-        salvage(main.folder)
+        salvage_games(main.folder)
         assert seeds(main.batches()) == ([] if poll == 2 else lost)
 
 
@@ -70,9 +70,9 @@ def test_half_written_games_are_left_out(tmp_path: Path) -> None:
     whole = (tmp_path / FILE).read_bytes()
     for torn in (whole[:-1], whole[:-40], whole + LENGTH.pack(2**31), whole + b"\x01"):
         (tmp_path / FILE).write_bytes(torn)
-        salvage(main.folder)
+        salvage_games(main.folder)
         assert seeds(main.batches()) == (lost[:-1] if len(torn) < len(whole) else lost)
-        for path in main.folder.batches():
+        for path in main.folder.batch_files():
             path.unlink()
 
 
@@ -80,7 +80,7 @@ def test_a_living_worker_is_left_alone(tmp_path: Path) -> None:
     main = Main(tmp_path, granted=GRANTED, batch_games=100)
     killed(main, finished=5)
     with main.folder.lock():
-        salvage_if_left(main.folder)
+        salvage_games_if_idle(main.folder)
     assert main.batches() == [] and (tmp_path / FILE).exists()
 
 
@@ -109,7 +109,7 @@ def test_half_a_write_leaves_the_spool_unchanged(tmp_path: Path) -> None:
     main = Main(tmp_path, granted=GRANTED, batch_games=100)
     killed(main, finished=5)
     before = (tmp_path / FILE).read_bytes()
-    salvage(main.folder)
+    salvage_games(main.folder)
     (tmp_path / FILE).write_bytes(before)
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)

@@ -162,9 +162,9 @@ def test_an_old_answer_is_not_mistaken_for_a_new_one(desk: Desk) -> None:
 @pytest.mark.medium
 def test_a_killed_and_restarted_worker_continues_counting_from_its_outbox(desk: Desk) -> None:
     worker = begin(desk)
-    while not desk.backend.folders["a"].batches():
+    while not desk.backend.folders["a"].batch_files():
         worker.cycle()
-    handed_over = desk.backend.folders["a"].ends_of_batches()[-1]
+    handed_over = desk.backend.folders["a"].batch_ends()[-1]
     desk.backend.lower("a", 1)
     successor = desk.worker()
     desk.poll(successor)

@@ -27,7 +27,7 @@ class Main:
     """The main node, as far as a worker sees it, and the clock."""
 
     def __init__(self, root: Path, **assignment: Any) -> None:
-        self.folder = WorkerFolder(root).make()
+        self.folder = WorkerFolder(root).create_folders()
         self.now = 0.0
         self.leases = 0
         self.values: dict[str, Any] = {
@@ -70,11 +70,11 @@ class Main:
         worker.cycle()
 
     def batches(self) -> list[GameBatch]:
-        return [decode(path.read_bytes()) for path in self.folder.batches()]
+        return [decode(path.read_bytes()) for path in self.folder.batch_files()]
 
     def deliver(self) -> int:
         """Receive everything in the outbox; return how many games are safe now."""
-        for path, batch in zip(self.folder.batches(), self.batches(), strict=True):
+        for path, batch in zip(self.folder.batch_files(), self.batches(), strict=True):
             self.assign(delivered=batch.first_game + batch.num_games)
             path.unlink()
         return int(self.values["delivered"])
@@ -247,7 +247,7 @@ def test_the_assignment_of_another_run_is_refused_and_both_runs_are_named(tmp_pa
 
 def test_from_its_first_assignment_on_a_worker_plays_for_the_run_that_owns_its_folder(tmp_path: Path) -> None:
     main = Main(tmp_path, granted=2)
-    (main.folder.make().outbox / "0123456789abcdef.owner").write_text('{"run_id": "owner"}')
+    (main.folder.create_folders().outbox / "0123456789abcdef.owner").write_text('{"run_id": "owner"}')
     worker = main.worker()
     main.play(worker, seconds=2.0)
     assert main.batches() == [] and worker.assignment is None
@@ -261,7 +261,7 @@ def test_from_its_first_assignment_on_a_worker_plays_for_the_run_that_owns_its_f
 def test_batches_of_another_run_in_the_outbox_do_not_change_the_count(tmp_path: Path) -> None:
     main = Main(tmp_path, granted=2)
     foreign = f"{batch_name('another', 'w', 0, 1, '0' * 16)}.games"
-    (main.folder.make().outbox / foreign).write_bytes(b"")
+    (main.folder.create_folders().outbox / foreign).write_bytes(b"")
     worker = main.worker()
     main.play(worker)
     (main.folder.outbox / foreign).unlink()
@@ -303,7 +303,7 @@ def test_a_worker_whose_folder_was_deleted_ends_and_puts_nothing_into_the_new_on
 
     def delete() -> None:
         shutil.rmtree(main.folder.root)
-        main.folder.make()
+        main.folder.create_folders()
         main.assign()
 
     cycle, cycles = worker.cycle, list[int]()
@@ -346,7 +346,7 @@ def test_a_worker_that_takes_over_continues_the_count_and_repeats_no_game(tmp_pa
     if killed_after != "flush":
         main.assign(delivered=6)
     if killed_after == "removal":
-        main.folder.batches()[0].unlink()
+        main.folder.batch_files()[0].unlink()
     main.assign(granted=12)
     main.play(main.worker())
     new = [batch for batch in main.batches() if batch.first_game >= 6]
@@ -381,7 +381,7 @@ def test_a_file_that_no_worker_wrote_does_not_change_its_count(tmp_path: Path) -
     (main.folder.outbox / "000900000-50-stranger.games").write_bytes(b"?")
     (main.folder.outbox / "notes.txt").write_bytes(b"?")
     main.play(main.worker())
-    assert sorted(path.name[:11] for path in main.folder.batches()) == ["000000000-2", "000900000-5"]
+    assert sorted(path.name[:11] for path in main.folder.batch_files()) == ["000000000-2", "000900000-5"]
 
 
 def test_limiting_the_positions_per_network_call_does_not_change_the_games(tmp_path: Path) -> None:
@@ -389,8 +389,8 @@ def test_limiting_the_positions_per_network_call_does_not_change_the_games(tmp_p
     main.play(main.worker())
     parts = Main(tmp_path / "parts", granted=9, parallel_games=9, max_positions=2)
     parts.play(parts.worker())
-    assert [path.read_bytes() for path in main.folder.batches()] == [
-        path.read_bytes() for path in parts.folder.batches()
+    assert [path.read_bytes() for path in main.folder.batch_files()] == [
+        path.read_bytes() for path in parts.folder.batch_files()
     ]
 
 

@@ -63,7 +63,7 @@ def test_a_class_in_the_user_s_package_is_found(beside: Path) -> None:
         ("broken.Mine", "its module cannot be imported: ZeroDivisionError"),
         ("broken.poor.Mine", "its module needs no_such_package, which is not installed"),
         ("keima.worker.loop.NoSuchClass", "the module keima.worker.loop has no NoSuchClass"),
-        ("keima.worker.loop.salvage", "salvage must be a class derived from keima.worker.Worker"),
+        ("keima.worker.loop.salvage_games", "salvage_games must be a class derived from keima.worker.Worker"),
         ("keima.self_play.parallel_games.SelfPlay", "SelfPlay must be a class derived from keima.worker.Worker"),
     ],
 )

@@ -20,7 +20,7 @@ from keima.worker.worker_folder import (
     Heartbeat,
     WorkerFolder,
     batch_name,
-    is_of_run,
+    is_batch_of_run,
 )
 
 GOOD = {"run_id": "run", "worker": "w", "beat": 3, "pid": 7, "state": "playing"}
@@ -45,7 +45,7 @@ GOOD = {"run_id": "run", "worker": "w", "beat": 3, "pid": 7, "state": "playing"}
     ],
 )
 def test_an_invalid_heartbeat_is_refused(tmp_path: Path, changes: dict[str, Any]) -> None:
-    folder = WorkerFolder(tmp_path).make()
+    folder = WorkerFolder(tmp_path).create_folders()
     (tmp_path / "worker.json").write_text(json.dumps(GOOD))
     assert folder.read_heartbeat() == Heartbeat.model_validate(GOOD)
     (tmp_path / "worker.json").write_text(json.dumps(GOOD | changes))
@@ -55,7 +55,7 @@ def test_an_invalid_heartbeat_is_refused(tmp_path: Path, changes: dict[str, Any]
 
 @pytest.mark.parametrize("text", [b"", b"{", b"[]", b"null", b"\xff\xfe", b"[" * 50_000, b" " * (MAX_JSON_BYTES + 1)])
 def test_a_message_that_is_no_object_or_too_long_is_refused(tmp_path: Path, text: bytes) -> None:
-    folder = WorkerFolder(tmp_path).make()
+    folder = WorkerFolder(tmp_path).create_folders()
     for path, read in (
         (tmp_path / "worker.json", folder.read_heartbeat),
         (folder.inbox / "assignment.json", folder.read_assignment),
@@ -66,7 +66,7 @@ def test_a_message_that_is_no_object_or_too_long_is_refused(tmp_path: Path, text
 
 
 def test_an_unreadable_message_is_refused_and_a_missing_one_is_none(tmp_path: Path) -> None:
-    folder = WorkerFolder(tmp_path).make()
+    folder = WorkerFolder(tmp_path).create_folders()
     assert folder.read_heartbeat() is None
     assert folder.read_assignment() is None
     (tmp_path / "worker.json").mkdir()
@@ -91,13 +91,13 @@ def test_the_name_of_a_batch_states_its_place_and_is_valid_for_both_sides(worker
 @pytest.mark.parametrize("worker", ["local-1", "w_", "_", "a__b", "x" * 64])
 def test_the_name_of_a_batch_states_its_run_except_for_older_names(run_id: str, worker: str) -> None:
     name = f"{batch_name(run_id, worker, 7, 10, '0123456789abcdef')}.games"
-    assert is_of_run(name, run_id) and not is_of_run(name, "another")
+    assert is_batch_of_run(name, run_id) and not is_batch_of_run(name, "another")
     player = re.sub("[^a-z0-9]+", "-", worker.lower())[:40]  # as earlier versions have it
-    assert is_of_run(f"000000007-10-{player}-0123456789abcdef.games", "another")
+    assert is_batch_of_run(f"000000007-10-{player}-0123456789abcdef.games", "another")
 
 
 def test_only_whole_batches_in_the_outbox_count_and_the_oldest_comes_first(tmp_path: Path) -> None:
-    folder = WorkerFolder(tmp_path).make()
+    folder = WorkerFolder(tmp_path).create_folders()
     for name in (
         "000000010-5-w-ab.games",
         "000000000-10-w-cd.games",
@@ -107,12 +107,12 @@ def test_only_whole_batches_in_the_outbox_count_and_the_oldest_comes_first(tmp_p
         "٠" * 9 + "-1-w.games",
     ):
         (folder.outbox / name).write_bytes(b"")
-    assert [path.name for path in folder.batches()] == ["000000000-10-w-cd.games", "000000010-5-w-ab.games"]
-    assert folder.ends_of_batches() == [10, 15]
+    assert [path.name for path in folder.batch_files()] == ["000000000-10-w-cd.games", "000000010-5-w-ab.games"]
+    assert folder.batch_ends() == [10, 15]
 
 
 def test_one_process_at_a_time_uses_a_folder(tmp_path: Path) -> None:
-    folder = WorkerFolder(tmp_path).make()
+    folder = WorkerFolder(tmp_path).create_folders()
     with folder.lock(), pytest.raises(AlreadyRunning, match="another worker"), folder.lock(seconds=0.0):
         pass
     with folder.lock(seconds=0.0):
@@ -120,13 +120,13 @@ def test_one_process_at_a_time_uses_a_folder(tmp_path: Path) -> None:
 
 
 def test_a_process_notices_that_its_folder_was_deleted_even_if_a_new_one_is_there(tmp_path: Path) -> None:
-    folder = WorkerFolder(tmp_path / "w").make()
+    folder = WorkerFolder(tmp_path / "w").create_folders()
     with folder.lock() as check:
         check()
         shutil.rmtree(folder.root)
         with pytest.raises(FolderGone, match="was deleted"):
             check()
-        with folder.make().lock(seconds=0.0) as check_other:
+        with folder.create_folders().lock(seconds=0.0) as check_other:
             check_other()
             with pytest.raises(FolderGone):
                 check()

@@ -46,7 +46,7 @@ class Organizer(Main):
         return PlayedOrder.model_validate(json.loads((self.folder.outbox / order.file_name).read_bytes()))
 
     def results(self) -> list[str]:
-        return [path.stem for path in self.folder.results()]
+        return [path.stem for path in self.folder.result_files()]
 
 
 @pytest.mark.medium
@@ -95,8 +95,8 @@ def test_games_in_progress_wait_for_an_urgent_match_and_are_then_finished(tmp_pa
     main.play(worker)
     undisturbed.play(undisturbed.worker())
     assert numbers(main.batches()) == list(range(9))
-    assert [path.read_bytes() for path in main.folder.batches()] == [
-        path.read_bytes() for path in undisturbed.folder.batches()
+    assert [path.read_bytes() for path in main.folder.batch_files()] == [
+        path.read_bytes() for path in undisturbed.folder.batch_files()
     ]
 
 
@@ -143,7 +143,7 @@ def test_a_withdrawn_order_or_a_stop_ends_a_match_in_the_middle(tmp_path: Path, 
     for _ in range(CYCLES // 10):
         worker.cycle()
     assert main.results() == []
-    assert worker._orders.current is None or stop
+    assert worker._orders.current_order is None or stop
     assert worker.stopping == stop
     if not stop:
         main.assign(matches=(main.order("b", 2, 3),), granted=4)
@@ -160,7 +160,7 @@ def test_a_match_interrupted_by_a_kill_is_played_by_the_successor(tmp_path: Path
     main.bring(2, 3, matches=(main.order("a", 2, 3), main.order("b", 2, None)))
     for _ in range(4):
         worker.cycle()
-    assert worker._orders.current is not None
+    assert worker._orders.current_order is not None
     assert main.results() == []
     main.play(main.worker())
     assert main.results() == ["a", "b"]
@@ -229,21 +229,21 @@ def test_matches_do_not_count_for_the_speed_of_self_play(tmp_path: Path) -> None
     for _ in range(CYCLES // 4):
         main.now += 0.01
         worker.cycle()
-    before = worker.playing.speed()
+    before = worker.playing.full_load_speed()
     assert before > 0
-    advance = worker._orders.advance
+    advance = worker._orders.advance_orders
 
     def advance_for_long(*arguments: object, device: str) -> None:
         advance(*arguments, device=device)  # type: ignore[arg-type]
         main.now += 5.0
 
-    worker._orders.advance = advance_for_long  # type: ignore[method-assign,assignment]
+    worker._orders.advance_orders = advance_for_long  # type: ignore[method-assign,assignment]
     main.bring(2, matches=(main.order("a", 2, None),))
     for _ in range(CYCLES):
         main.now += 0.01
         worker.cycle()
     assert main.results() == ["a"]
-    assert np.isclose(worker.playing.speed(), before, rtol=0.3)
+    assert np.isclose(worker.playing.full_load_speed(), before, rtol=0.3)
 
 
 @pytest.mark.medium
@@ -256,8 +256,8 @@ def test_a_match_beside_self_play_has_its_share_of_the_time_and_the_same_games(t
     beside.play(worker, seconds=1.0)
     beside.bring(2, 3, matches=(order.model_copy(update={"beside": True}),))
     turns = {"match": 0, "game": 0}
-    advance, play = worker._orders.advance, worker.play
-    worker._orders.advance = lambda *given, device: (  # type: ignore[method-assign]
+    advance, play = worker._orders.advance_orders, worker.play
+    worker._orders.advance_orders = lambda *given, device: (  # type: ignore[method-assign]
         turns.update(match=turns["match"] + 1),
         advance(*given, device=device),
     )[1]

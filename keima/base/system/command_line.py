@@ -18,12 +18,12 @@ CHOICES = re.compile(r"invalid choice: '([^']*)' \(choose from (.*)\)")  # argpa
 COMPLETING = "_ARGCOMPLETE"  # a shell that completes a word sets it to the number of words before the flags
 
 
-def program() -> str:
+def program_name() -> str:
     """Return the name by which the user has called this program: ``keima train``, or ``start_main.py``."""
     return Path(sys.argv[0]).name
 
 
-def same_program(verb: str) -> list[str]:
+def relaunch_command(verb: str) -> list[str]:
     """Return how torchrun starts this program again: by the checkout's file that was called, or by its verb."""
     called = Path(sys.argv[0]).resolve()
     by_file = called.suffix == ".py" and called.is_file() and called.parent == CHECKOUT
@@ -39,7 +39,7 @@ class CommandLine(argparse.ArgumentParser):
     """
 
     def __init__(self, description: str | None = None, **options: Any) -> None:
-        usual: dict[str, Any] = {"prog": program(), "formatter_class": argparse.RawDescriptionHelpFormatter}
+        usual: dict[str, Any] = {"prog": program_name(), "formatter_class": argparse.RawDescriptionHelpFormatter}
         super().__init__(**usual | {"description": description} | options)
 
     def parse_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> argparse.Namespace:  # type: ignore[override]

@@ -6,7 +6,7 @@ LOGGED_PACKAGE = "keima"  # whose modules log
 LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 
-def log_to(handler: logging.Handler) -> None:
+def set_log_handler(handler: logging.Handler) -> None:
     """Send the log of this process to ``handler``, unless logging is configured already."""
     if logging.getLogger().handlers:
         handler.close()
@@ -20,7 +20,7 @@ def package_logger() -> logging.Logger:
     return logging.getLogger(LOGGED_PACKAGE)
 
 
-def log_also_to(logger: logging.Logger, handler: logging.Handler) -> None:
+def add_log_handler(logger: logging.Logger, handler: logging.Handler) -> None:
     """Send ``logger`` to ``handler`` too, in the same format."""
     handler.setFormatter(logging.Formatter(LOG_FORMAT))
     logger.addHandler(handler)

@@ -1,4 +1,4 @@
-"""Programs that give way to others on their machine, so that they do not slow a training run.
+"""Programs that run at low priority, so that they do not slow a training run on the same machine.
 
 Linux shares the processor between sessions first, where autogroups are on, as on most desktops and servers (sched(7)):
 a process with the lowest priority in a terminal of its own still gets as much as a whole training run in another one. A
@@ -16,21 +16,21 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn
 
-from keima.base.system.processes import end_with_starter
+from keima.base.system.processes import die_with_starter
 
 LOWEST_PRIORITY = 19
 AUTOGROUPS, OWN_GROUP = Path("/proc/sys/kernel/sched_autogroup_enabled"), Path("/proc/self/autogroup")
 PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
-def give_way(level: int = LOWEST_PRIORITY) -> None:
-    """Go on with a lower priority, if need be in a child of this process. Call it before there are threads.
+def run_at_low_priority(level: int = LOWEST_PRIORITY) -> None:
+    """Continue at a lower priority, if necessary in a child of this process. Call it before there are threads.
 
     Args:
         level: from 1 to 19, the lowest. Against one other process that wants a core, 5 gets a quarter of it, 10 a
             tenth, and 19 a seventieth.
     """
-    if not shares_by_session():
+    if not has_session_scheduling():
         os.nice(level)
         return
     sys.stdout.flush()
@@ -38,8 +38,8 @@ def give_way(level: int = LOWEST_PRIORITY) -> None:
     starter = os.getpid()
     child = os.fork()
     if child:
-        _stand_in_for(child)
-    end_with_starter(signal.SIGTERM)
+        _relay_to_child(child)
+    die_with_starter(signal.SIGTERM)
     if os.getppid() != starter:  # it has ended meanwhile
         os._exit(1)
     begin_session(level)
@@ -48,10 +48,10 @@ def give_way(level: int = LOWEST_PRIORITY) -> None:
 def begin_session(level: int = LOWEST_PRIORITY) -> None:
     """Give this process, which is a child of the program's, a session of its own with a lower priority.
 
-    Ctrl-C and a closed terminal no longer reach it; see ``end_with_starter`` for its end.
+    Ctrl-C and a closed terminal no longer reach it; see ``die_with_starter`` for its end.
 
     Args:
-        level: see ``give_way``.
+        level: see ``run_at_low_priority``.
     """
     with suppress(PermissionError):  # it has one
         os.setsid()
@@ -60,7 +60,7 @@ def begin_session(level: int = LOWEST_PRIORITY) -> None:
         OWN_GROUP.write_text(f"{level}\n")
 
 
-def shares_by_session() -> bool:
+def has_session_scheduling() -> bool:
     """Whether the system shares the processor between sessions first."""
     try:
         return AUTOGROUPS.read_text().strip() == "1" and OWN_GROUP.exists()
@@ -68,7 +68,7 @@ def shares_by_session() -> bool:
         return False
 
 
-def _stand_in_for(child: int) -> NoReturn:
+def _relay_to_child(child: int) -> NoReturn:
     """Pass signals on to the child, and end as it ends."""
 
     def pass_on(number: int, frame: object) -> None:

@@ -1,9 +1,9 @@
 """Processes of this machine that begin with everything imported and end with the process that started them.
 
 A server that has imported what they need forks each of them: a process starts in milliseconds instead of seconds, and
-they share the memory of all code. The server imports in the background, so a program that calls ``prepare`` first loads
-PyTorch in the same time as the server does. A program has one server; what it imports is a module that begins with
-``serve`` (keima/cluster/local/preloaded.py, keima/play/arena/preloaded.py).
+they share the memory of all code. The server imports in the background, so a program that calls ``prepare_fork_server``
+first loads PyTorch in the same time as the server does. A program has one server; what it imports is a module that
+begins with ``shield_fork_server`` (keima/cluster/local/preload.py, keima/play/arena/preloaded.py).
 
 This file is imported before everything that takes long to import: it needs only Python's standard library.
 """
@@ -30,38 +30,39 @@ PR_SET_PDEATHSIG = 1
 BLOCKED = (signal.SIGHUP, signal.SIGTERM)  # by the server
 
 
-def prepare(preloaded: str) -> None:
+def prepare_fork_server(preload: str) -> None:
     """Start the server if it does not run, and return at once: it imports while the caller does something else.
 
     Args:
-        preloaded: the module that it imports.
+        preload: the module that it imports.
     """
-    multiprocessing.get_context("forkserver").set_forkserver_preload([preloaded])
+    multiprocessing.get_context("forkserver").set_forkserver_preload([preload])
     # One thread for numpy's OpenBLAS, because a process with several threads must not be forked.
-    with environment(with_code({**os.environ, "OPENBLAS_NUM_THREADS": "1"})):
+    with use_environment(with_code({**os.environ, "OPENBLAS_NUM_THREADS": "1"})):
         forkserver.ensure_running()
 
 
-def pipe() -> tuple[Connection, Connection]:
+def open_pipe() -> tuple[Connection, Connection]:
     """A pipe for objects: the end to read from, and the end to write to, which may be an argument of a process."""
     return multiprocessing.Pipe(duplex=False)
 
 
-def serve() -> None:
-    """Begin the server, in the module that it imports: it outlives what ends its processes, and ends with its parent.
+def shield_fork_server() -> None:
+    """Prepare the server, in the module that it imports: it survives what ends its processes, and exits with its
+    parent.
 
     A closed terminal and the end of a system service signal every process at once. The server must outlive its
     processes, whose exit codes it hands on.
     """
     signal.pthread_sigmask(signal.SIG_BLOCK, BLOCKED)
-    end_with_starter(signal.SIGKILL)
+    die_with_starter(signal.SIGKILL)
 
 
 def start_process(
     target: Callable[..., None],
     arguments: Sequence[Any],
     *,
-    preloaded: str,
+    preload: str,
     name: str,
     by: signal.Signals = signal.SIGTERM,
 ) -> Process:
@@ -70,22 +71,22 @@ def start_process(
     Args:
         target: what it calls.
         arguments: of the target.
-        preloaded: what the server imports if it does not run yet.
+        preload: what the server imports if it does not run yet.
         name: of the process.
         by: the signal that the system sends it when this process ends, however it does (Linux; elsewhere it must
             notice by itself).
     """
-    prepare(preloaded)
+    prepare_fork_server(preload)
     process = multiprocessing.get_context("forkserver").Process(
-        target=_begin, args=(dict(os.environ), by, target, tuple(arguments)), name=name, daemon=True
+        target=_run_child, args=(dict(os.environ), by, target, tuple(arguments)), name=name, daemon=True
     )
-    with hidden_program():
+    with hide_main_program():
         process.start()
     return process
 
 
 @contextmanager
-def hidden_program() -> Iterator[None]:
+def hide_main_program() -> Iterator[None]:
     """Within the block, new processes do not import the program that runs here, which they would by default.
 
     So they start sooner, and a program need not guard itself against being run again in each of its workers.
@@ -99,7 +100,7 @@ def hidden_program() -> Iterator[None]:
 
 
 @contextmanager
-def environment(variables: Mapping[str, str]) -> Iterator[None]:
+def use_environment(variables: Mapping[str, str]) -> Iterator[None]:
     """Within the block, the environment is ``variables``."""
     earlier = dict(os.environ)
     _set_environment(variables)
@@ -109,7 +110,7 @@ def environment(variables: Mapping[str, str]) -> Iterator[None]:
         _set_environment(earlier)
 
 
-def end_with_starter(by: signal.Signals) -> None:
+def die_with_starter(by: signal.Signals) -> None:
     """Have the system send this process a signal when the process that forked it dies (Linux)."""
     try:
         ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, by, 0, 0, 0)
@@ -123,20 +124,20 @@ def _set_environment(variables: Mapping[str, str]) -> None:
     os.environ.update(variables)
 
 
-def _begin(
+def _run_child(
     variables: Mapping[str, str], by: signal.Signals, target: Callable[..., None], arguments: Sequence[Any]
 ) -> None:
     _set_environment(variables)
-    _end_with_parent(by)
+    _die_with_parent(by)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, BLOCKED)  # which the server does: one that has come meanwhile counts
     target(*arguments)
 
 
-def _end_with_parent(by: signal.Signals) -> None:
+def _die_with_parent(by: signal.Signals) -> None:
     """Have the system send this process a signal when the server dies, or the process that asked the server for it."""
     parent = multiprocessing.parent_process()
     assert parent
-    end_with_starter(by)
+    die_with_starter(by)
     try:
         # The sentinel is a pipe whose other end that process holds open: its end makes the pipe readable.
         fcntl.fcntl(parent.sentinel, fcntl.F_SETOWN, os.getpid())

@@ -19,7 +19,7 @@ INTERRUPTED = 130  # exit code after Ctrl-C, as shells have it
 P = ParamSpec("P")
 
 
-def ends_at_once() -> None:
+def exit_quietly_on_interrupt() -> None:
     """Let Ctrl-C end this process silently while it imports, instead of with a traceback from inside torch.
 
     Where the signal is ignored, as in background jobs of scripts, it stays ignored.
@@ -28,12 +28,12 @@ def ends_at_once() -> None:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
-def interruptible(main: Callable[P, int]) -> Callable[P, int]:
+def handle_interrupts(main: Callable[P, int]) -> Callable[P, int]:
     """Decorate a ``main``: Ctrl-C or a closed terminal raises KeyboardInterrupt in it, and it returns 130."""
 
     @wraps(main)
     def run(*arguments: P.args, **options: P.kwargs) -> int:
-        asked = {signal.SIGINT: signal.default_int_handler, signal.SIGHUP: end_without_terminal}
+        asked = {signal.SIGINT: signal.default_int_handler, signal.SIGHUP: interrupt_on_hangup}
         at_once = [number for number in asked if signal.getsignal(number) == signal.SIG_DFL]
         try:
             for number in at_once:
@@ -60,12 +60,12 @@ def stop_on_signals(work: Stoppable) -> Iterator[None]:
 
     def stop(number: int, frame: FrameType | None) -> None:
         if number == signal.SIGHUP:  # comes twice, from the shell and from the system
-            leave_lost_terminal()
+            discard_output_of_lost_terminal()
         elif work.stop_requested:
             raise KeyboardInterrupt
         work.stop_requested = True
 
-    asked = [signal.SIGINT, signal.SIGTERM, *([signal.SIGHUP] if heeds_hangup() else [])]
+    asked = [signal.SIGINT, signal.SIGTERM, *([signal.SIGHUP] if ends_with_terminal() else [])]
     earlier = {number: signal.signal(number, stop) for number in asked}
     try:
         yield
@@ -74,25 +74,25 @@ def stop_on_signals(work: Stoppable) -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def leave_to_parent() -> None:
+def ignore_terminal_signals() -> None:
     """Ignore Ctrl-C and a closed terminal, which reach every process of a terminal: the parent handles them."""
     for number in (signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
 
 
-def heeds_hangup() -> bool:
+def ends_with_terminal() -> bool:
     """Whether this process ends with its terminal; false under nohup."""
     return signal.getsignal(signal.SIGHUP) != signal.SIG_IGN
 
 
-def end_without_terminal(number: int, frame: FrameType | None) -> None:
+def interrupt_on_hangup(number: int, frame: FrameType | None) -> None:
     """Handle a closed terminal: raise KeyboardInterrupt, once."""
     signal.signal(number, signal.SIG_IGN)
-    leave_lost_terminal()
+    discard_output_of_lost_terminal()
     raise KeyboardInterrupt
 
 
-def leave_lost_terminal() -> None:
+def discard_output_of_lost_terminal() -> None:
     """Redirect output to a closed terminal to the null device, where it would fail."""
     for output in OUTPUTS:
         watcher = select.poll()

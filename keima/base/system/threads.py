@@ -19,7 +19,7 @@ _turns_guard = threading.Lock()
 
 
 @contextmanager
-def turn(name: str, at_once: int, seconds: float) -> Iterator[bool]:
+def wait_for_turn(name: str, at_once: int, seconds: float) -> Iterator[bool]:
     """Let at most ``at_once`` threads in at a time, of those that come with the same name.
 
     Yields:
@@ -35,7 +35,7 @@ def turn(name: str, at_once: int, seconds: float) -> Iterator[bool]:
             turns.release()
 
 
-def guard() -> AbstractContextManager[object]:
+def new_lock() -> AbstractContextManager[object]:
     """A lock, to be held by one thread at a time."""
     return threading.Lock()
 
@@ -90,15 +90,15 @@ class StepThreads(Generic[R]):
         self.busy: set[int] = set()  # the numbers of the threads whose results have not been taken
         for number, step in enumerate(steps):
             arguments = (number, step, self._told[number], self._said)
-            threading.Thread(target=_step_when_told, args=arguments, name=f"{name}-{number}", daemon=True).start()
-        weakref.finalize(self, _end_all, self._told)
+            threading.Thread(target=_step_on_request, args=arguments, name=f"{name}-{number}", daemon=True).start()
+        weakref.finalize(self, _end_threads, self._told)
 
-    def begin(self, number: int) -> None:
+    def begin_step(self, number: int) -> None:
         """Have a thread that is not busy take its next step."""
         self.busy.add(number)
         self._told[number].put(True)
 
-    def take(self) -> list[R]:
+    def take_results(self) -> list[R]:
         """The results of the steps that have ended; if there are none yet, wait for one. Empty if no thread is busy.
 
         Raises:
@@ -117,7 +117,7 @@ class StepThreads(Generic[R]):
         return results
 
 
-def _step_when_told(
+def _step_on_request(
     number: int, step: Callable[[], R], told: SimpleQueue[bool], said: "SimpleQueue[tuple[int, R | BaseException]]"
 ) -> None:
     while told.get():
@@ -127,12 +127,12 @@ def _step_when_told(
             said.put((number, error))
 
 
-def _end_all(told: Sequence[SimpleQueue[bool]]) -> None:
+def _end_threads(told: Sequence[SimpleQueue[bool]]) -> None:
     for queue in told:
         queue.put(False)
 
 
-def made_ahead(make: Callable[[int], R], numbers: range) -> Iterator[R]:
+def prefetch(make: Callable[[int], R], numbers: range) -> Iterator[R]:
     """Yield ``make`` of each number, made on a thread while the caller works with the one before.
 
     Close the iterator if you stop early: then no call of ``make`` is under way any more.
@@ -142,17 +142,17 @@ def made_ahead(make: Callable[[int], R], numbers: range) -> Iterator[R]:
     try:
         for number in numbers:
             if number == numbers.start:
-                threads.begin(0)
-            (made,) = threads.take()
+                threads.begin_step(0)
+            (made,) = threads.take_results()
             if number != numbers[-1]:
-                threads.begin(0)
+                threads.begin_step(0)
             yield made
     finally:
         while threads.busy:
-            threads.take()
+            threads.take_results()
 
 
-def in_parallel(work: Callable[[T], Iterator[R]], items: Sequence[T], *, at_once: int) -> Iterator[tuple[T, R]]:
+def run_in_parallel(work: Callable[[T], Iterator[R]], items: Sequence[T], *, at_once: int) -> Iterator[tuple[T, R]]:
     """Yield what ``work`` yields for each item, with the item, as it comes.
 
     The threads end with the process, so that an interrupted caller need not wait for them. After an error, or if the

@@ -13,8 +13,8 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
-from keima.base.text import printable
-from keima.cluster.agent.packing import PYTHON, install_remote, launch_line, remote_program
+from keima.base.text import printable_line
+from keima.cluster.agent.packing import PYTHON, install_remote_program, launch_command, remote_program
 from keima.cluster.agent.serve import DIGITS
 from keima.cluster.ssh.errors import ClusterError, RemoteFailure, Unreachable
 from keima.cluster.ssh.transport import Completed, Entry, Stream, StreamEnded, Transport
@@ -32,7 +32,7 @@ LOG_IN = "log in there by ssh and check how its shell runs commands"
 Reply = tuple[dict[str, Any], bytes]  # an answer, and the bytes after it
 
 
-class Agent:
+class AgentConnection:
     """An agent's answers, as they come over its stream.
 
     Args:
@@ -43,47 +43,49 @@ class Agent:
 
     def __init__(self, stream: Stream, nonce: str, worker: str) -> None:
         self._stream, self._worker = stream, worker
-        self._mark = f"@@{nonce} ".encode()
-        self._head = len(self._mark) + 2 * DIGITS
-        self._came = bytearray()
+        self._frame_mark = f"@@{nonce} ".encode()
+        self._head = len(self._frame_mark) + 2 * DIGITS
+        self._buffer = bytearray()
         self._greeted = False
         self._waiting: set[int] = set()
         self._unwanted: set[int] = set()
         self._replies: dict[int, Reply] = {}
 
-    def greet(self, seconds: float) -> dict[str, Any]:
-        """Return what it says first, after whatever a shell prints: its ``program``, or why it did not begin.
+    def read_greeting(self, seconds: float) -> dict[str, Any]:
+        """Return its first message, after anything that a shell prints: its ``program``, or why it did not begin.
 
         Raises:
             StreamEnded: it ended without a word.
             Unreachable: it does not answer.
         """
         deadline = time.monotonic() + seconds
-        while (found := self._first()) is None:
+        while (found := self._parse_greeting()) is None:
             left = deadline - time.monotonic()
-            if left <= 0 or len(self._came) > MOST_NOISE:
-                raise Unreachable(self._worker, f"its agent has not answered after {seconds:g} s{self.noise}")
-            self._came += self._stream.receive(left)
+            if left <= 0 or len(self._buffer) > MOST_NOISE:
+                raise Unreachable(
+                    self._worker, f"its agent has not answered after {seconds:g} s{self.unexpected_output}"
+                )
+            self._buffer += self._stream.receive(left)
         self._greeted = True
         return found
 
     @property
-    def noise(self) -> str:
-        """What came in place of an answer, for a message."""
-        said = printable(self._came[-SAID:].decode("utf-8", "replace"))
+    def unexpected_output(self) -> str:
+        """The output that came instead of an answer, for an error message."""
+        said = printable_line(self._buffer[-SAID:].decode("utf-8", "replace"))
         return f", but its shell said: {said}" if said else ""
 
-    def ask(self, number: int, command: str, request: Any) -> None:
+    def send_request(self, number: int, command: str, request: Any) -> None:
         """Send a request, to be answered under this number.
 
         Raises:
             StreamEnded, Unreachable: it did not arrive.
         """
         text = json.dumps([number, command, request]).encode()
-        self._stream.send(self._mark + f"{len(text):08x}{0:08x}".encode() + text)
+        self._stream.send(self._frame_mark + f"{len(text):08x}{0:08x}".encode() + text)
         self._waiting.add(number)
 
-    def reply(self, number: int, seconds: float) -> Reply | None:
+    def wait_for_reply(self, number: int, seconds: float) -> Reply | None:
         """Return the answer to a request; None if it has not begun to come within ``seconds``.
 
         Raises:
@@ -94,85 +96,85 @@ class Agent:
             raise StreamEnded(self._worker, "the agent that was asked has ended")
         began = time.monotonic()
         deadline = began + seconds
-        self._take(b"")  # what came with the first frame
+        self._receive_chunk(b"")  # what came with the first frame
         while number not in self._replies:
             left = deadline - time.monotonic()
             if chunk := self._stream.receive(max(0.0, left)):
-                self._take(chunk)
-                if self._came and seconds:
+                self._receive_chunk(chunk)
+                if self._buffer and seconds:
                     deadline = min(max(deadline, time.monotonic() + PROGRESS_SECONDS), began + seconds + MOST_SECONDS)
             elif left <= 0:
                 return None
         return self._replies.pop(number)
 
-    def forget(self, number: int) -> None:
+    def discard_reply(self, number: int) -> None:
         """Drop the answer to a request, whenever it comes; it must not be asked for any more."""
         if self._replies.pop(number, None) is None:
             self._unwanted |= self._waiting & {number}
 
     def close(self) -> None:
-        """Let it end."""
+        """Close its input: it then exits."""
         self._stream.close()
 
-    def _first(self) -> dict[str, Any] | None:
+    def _parse_greeting(self) -> dict[str, Any] | None:
         """Return the first frame, or the line that the launching shell prints in its place."""
-        start = self._came.find(self._mark)
+        start = self._buffer.find(self._frame_mark)
         if start < 0:
             return None
-        del self._came[:start]
-        if self._came[len(self._mark) : len(self._mark) + 1] == b"{":
-            line, ended, _ = bytes(self._came).partition(b"\n")
-            found = self._parsed(line[len(self._mark) :]) if ended else None
+        del self._buffer[:start]
+        if self._buffer[len(self._frame_mark) : len(self._frame_mark) + 1] == b"{":
+            line, ended, _ = bytes(self._buffer).partition(b"\n")
+            found = self._parse_json(line[len(self._frame_mark) :]) if ended else None
         else:
-            frame = self._frame()
+            frame = self._next_frame()
             found = frame[0] if frame else None
         return self._checked_dict(found) if found is not None else None
 
-    def _take(self, chunk: bytes) -> None:
-        self._came += chunk
-        while (frame := self._frame()) is not None:
+    def _receive_chunk(self, chunk: bytes) -> None:
+        self._buffer += chunk
+        while (frame := self._next_frame()) is not None:
             text, data = frame
             if not (isinstance(text, list) and len(text) == 2 and text[0] in self._waiting):
-                raise self._nonsense("an answer to nothing that it was asked")
+                raise self._protocol_error("an answer to nothing that it was asked")
             self._waiting.discard(text[0])
             if text[0] in self._unwanted:
                 self._unwanted.discard(text[0])
             else:
                 self._replies[text[0]] = (self._checked_dict(text[1]), data)
 
-    def _frame(self) -> tuple[Any, bytes] | None:
+    def _next_frame(self) -> tuple[Any, bytes] | None:
         """Return text and bytes of the next frame; None if it is not complete."""
-        if not self._came.startswith(self._mark[: len(self._came)]):
-            raise self._nonsense("no frame")
-        if len(self._came) < self._head:
+        if not self._buffer.startswith(self._frame_mark[: len(self._buffer)]):
+            raise self._protocol_error("no frame")
+        if len(self._buffer) < self._head:
             return None
         try:
-            sizes = self._came[len(self._mark) : self._head]
+            sizes = self._buffer[len(self._frame_mark) : self._head]
             text, data = int(sizes[:DIGITS], 16), int(sizes[DIGITS:], 16)
         except ValueError:
-            raise self._nonsense("no frame") from None
+            raise self._protocol_error("no frame") from None
         if not (0 <= text <= MOST_TEXT and 0 <= data <= MOST_DATA):
-            raise self._nonsense(f"a frame of {text + data:,} bytes")
+            raise self._protocol_error(f"a frame of {text + data:,} bytes")
         end = self._head + text + data
-        if len(self._came) < end:
+        if len(self._buffer) < end:
             return None
-        parsed = self._parsed(bytes(self._came[self._head : self._head + text]))
-        content = bytes(self._came[self._head + text : end])
-        del self._came[:end]
+        parsed = self._parse_json(bytes(self._buffer[self._head : self._head + text]))
+        content = bytes(self._buffer[self._head + text : end])
+        del self._buffer[:end]
         return parsed, content
 
-    def _parsed(self, text: bytes) -> Any:
+    def _parse_json(self, text: bytes) -> Any:
         try:
             return json.loads(text)
         except (ValueError, RecursionError):
-            raise self._nonsense("no JSON") from None
+            raise self._protocol_error("no JSON") from None
 
     def _checked_dict(self, found: Any) -> dict[str, Any]:
         if not isinstance(found, dict):
-            raise self._nonsense("no answer")
+            raise self._protocol_error("no answer")
         return found
 
-    def _nonsense(self, what: str) -> Unreachable:
+    def _protocol_error(self, what: str) -> Unreachable:
         return Unreachable(self._worker, f"its agent answers what makes no sense: {what}")
 
 
@@ -184,7 +186,7 @@ class AgentTransport:
         python: the interpreter to try first.
 
     Attributes:
-        running: by the place of each worker, whether its recorded process runs, as the last look has shown; None: there
+        running: by the place of each worker, whether its recorded process runs, as the last poll has shown; None: there
             is no record.
     """
 
@@ -192,11 +194,11 @@ class AgentTransport:
         self.worker = inner.worker
         self.running: dict[str, bool | None] = {}
         self._inner, self._python = inner, python
-        self._agent: Agent | None = None
+        self._agent: AgentConnection | None = None
         self._numbers = itertools.count()
         self._sent = self._received = 0  # bytes of files, by the agent
 
-    def ask(self, command: str, request: Any, *, seconds: float) -> dict[str, Any]:
+    def ask_agent(self, command: str, request: Any, *, seconds: float) -> dict[str, Any]:
         """Return the answer to a command, as ``remote.py`` prints it.
 
         Meanwhile, ``meanwhile`` is called again and again.
@@ -204,107 +206,107 @@ class AgentTransport:
         Raises:
             ClusterError: there is none within ``seconds``.
         """
-        return self._retried(lambda: self._reply(command, request, seconds))[0]
+        return self._exchange_with_retry(lambda: self._exchange(command, request, seconds))[0]
 
-    def look(self, request: Any, *, seconds: float) -> Reply:
-        """Return the answer to a look, and the bytes of files.
+    def request_poll(self, request: Any, *, seconds: float) -> Reply:
+        """Return the answer to a poll, and the bytes of files.
 
         Raises:
             ClusterError: there is none within ``seconds``.
         """
-        return self._retried(lambda: self._reply("look", request, seconds))
+        return self._exchange_with_retry(lambda: self._exchange("look", request, seconds))
 
-    def post(self, command: str, request: Any) -> int:
+    def post_request(self, command: str, request: Any) -> int:
         """Ask without waiting; return the request's number.
 
         Raises:
             ClusterError: it could not be sent, or there is no agent at the moment.
         """
         number = next(self._numbers)
-        self._running().ask(number, command, request)
+        self._running_agent().send_request(number, command, request)
         return number
 
-    def posted(self, number: int) -> Reply | None:
+    def check_for_reply(self, number: int) -> Reply | None:
         """Return the answer to what was posted, if it has come.
 
         Raises:
             ClusterError: it will not come.
         """
-        return self._running().reply(number, 0.0)
+        return self._running_agent().wait_for_reply(number, 0.0)
 
-    def drop(self, number: int) -> None:
+    def discard_reply(self, number: int) -> None:
         """Forget what was posted."""
         if self._agent:
-            self._agent.forget(number)
+            self._agent.discard_reply(number)
 
-    def count(self, *, sent: int = 0, received: int = 0) -> None:
+    def count_bytes(self, *, sent: int = 0, received: int = 0) -> None:
         """Count bytes of files that the agent has carried."""
         self._sent += sent
         self._received += received
 
-    def _retried(self, exchange: Callable[[], Reply]) -> Reply:
+    def _exchange_with_retry(self, exchange: Callable[[], Reply]) -> Reply:
         try:
             try:
                 return exchange()
             except StreamEnded:
                 self._end_agent()
                 return exchange()
-        except _NotBegun as error:
+        except _AgentNotStarted as error:
             return error.answer, b""
 
-    def _reply(self, command: str, request: Any, seconds: float) -> Reply:
-        agent = self._opened()
-        number, deadline = self.post(command, request), time.monotonic() + seconds
-        is_look = command == "look"
-        while (reply := agent.reply(number, seconds if is_look else MEANWHILE_SECONDS)) is None:
+    def _exchange(self, command: str, request: Any, seconds: float) -> Reply:
+        agent = self._open_agent()
+        number, deadline = self.post_request(command, request), time.monotonic() + seconds
+        is_poll = command == "look"
+        while (reply := agent.wait_for_reply(number, seconds if is_poll else MEANWHILE_SECONDS)) is None:
             if time.monotonic() >= deadline:
                 self.close()
                 raise Unreachable(self.worker, f"{command} has not been answered after {seconds:g} s")
             self._inner.meanwhile()
         return reply
 
-    def _running(self) -> Agent:
+    def _running_agent(self) -> AgentConnection:
         if self._agent is None:
             raise StreamEnded(self.worker, "no agent runs")
         return self._agent
 
-    def _opened(self) -> Agent:
+    def _open_agent(self) -> AgentConnection:
         """Return the agent, which is begun if there is none; the program is put there first if it is missing.
 
         Raises:
             ClusterError: it cannot be begun.
         """
         if self._agent is None:
-            self._agent = self._begun() or self._begun(install=True)
+            self._agent = self._start_agent() or self._start_agent(install=True)
         assert self._agent is not None
         return self._agent
 
-    def _begun(self, *, install: bool = False) -> Agent | None:
+    def _start_agent(self, *, install: bool = False) -> AgentConnection | None:
         """Return a new agent; None if its program is not there."""
         if install:
-            install_remote(self._inner)
+            install_remote_program(self._inner)
         nonce = secrets.token_hex(8)
-        stream = self._inner.open(launch_line(nonce, "serve", "", python=self._python))
-        agent = Agent(stream, nonce, self.worker)
+        stream = self._inner.open(launch_command(nonce, "serve", "", python=self._python))
+        agent = AgentConnection(stream, nonce, self.worker)
         try:
-            found = agent.greet(OPEN_SECONDS)
+            found = agent.read_greeting(OPEN_SECONDS)
             if found.get("kind") == "absent" and not install:
                 agent.close()
                 return None
-            self._check(found)
+            self._check_version(found)
         except StreamEnded as error:
             agent.close()
             self._inner.run(["true"])  # says what is wrong with the folder, if that is it
-            raise RemoteFailure(self.worker, f"its agent has ended at once{agent.noise}", LOG_IN) from error
+            raise RemoteFailure(self.worker, f"its agent has ended at once{agent.unexpected_output}", LOG_IN) from error
         except BaseException:
             agent.close()
             raise
         return agent
 
-    def _check(self, found: dict[str, Any]) -> None:
+    def _check_version(self, found: dict[str, Any]) -> None:
         """Accept only the program that was meant."""
         if "program" not in found:
-            raise _NotBegun(self.worker, found)
+            raise _AgentNotStarted(self.worker, found)
         if found["program"] != remote_program()[1].rpartition("/")[2]:
             raise Unreachable(self.worker, "its agent is of another version")
 
@@ -343,9 +345,9 @@ class AgentTransport:
         """See ``Transport``."""
         return self._inner.get(name, limit)
 
-    def names(self, folder: str) -> list[Entry]:
+    def list_files(self, folder: str) -> list[Entry]:
         """See ``Transport``."""
-        return self._inner.names(folder)
+        return self._inner.list_files(folder)
 
     def remove(self, name: str) -> None:
         """See ``Transport``."""
@@ -365,7 +367,7 @@ class AgentTransport:
         self._inner.close()
 
 
-class _NotBegun(RemoteFailure):
+class _AgentNotStarted(RemoteFailure):
     """The agent could not be begun; ``answer`` says why, as ``remote.py`` prints it."""
 
     def __init__(self, worker: str, answer: dict[str, Any]) -> None:

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from keima.cluster.agent.process import CommandFailed, elsewhere, locked, running
+from keima.cluster.agent.process import CommandFailed, find_record_elsewhere, find_running, hold_lock
 
 # What a worker runs. A change of anything else leaves its releases as they are.
 ROOMS = (
@@ -40,7 +40,7 @@ MODULES = (
     "cli/worker",
     "cluster/__init__",
     "cluster/ray/__init__",
-    "cluster/ray/seat",
+    "cluster/ray/slot",
 )
 PROGRAM = "keima/__main__.py"  # ``PROGRAM worker`` plays
 SUFFIXES = (".py", ".npz", ".sh")
@@ -63,14 +63,14 @@ def code_files(root: Path, extra: str = "", own: Path | None = None) -> list[tup
     package = root / "keima"
     found = [path for room in ROOMS for path in (package / room).rglob("*")]
     found += [package / f"{module}.py" for module in MODULES]
-    files = dict(_named(found, root))
+    files = dict(_named_code_files(found, root))
     if extra:
         own = own or root
-        files.update(_named([own / f"{extra}.py", *(own / extra).rglob("*")], own))
+        files.update(_named_code_files([own / f"{extra}.py", *(own / extra).rglob("*")], own))
     return sorted(files.items())
 
 
-def _named(paths: list[Path], root: Path) -> Iterator[tuple[str, Path]]:
+def _named_code_files(paths: list[Path], root: Path) -> Iterator[tuple[str, Path]]:
     """Yield code among files, each with its name relative to ``root``."""
     for path in paths:
         parts = path.relative_to(root).parts
@@ -95,7 +95,7 @@ def unpack_release(request: dict[str, Any]) -> dict[str, Any]:
     releases = Path(RELEASES)
     releases.mkdir(exist_ok=True, mode=0o700)
     target, part, old = releases / name, releases / f"{name}.part", releases / f"{name}.old.part"
-    with locked(releases / ".lock", LOCK_SECONDS):
+    with hold_lock(releases / ".lock", LOCK_SECONDS):
         for left in releases.glob("*.part"):
             shutil.rmtree(left, ignore_errors=True)
         already = (target / COMPLETE_MARK).exists() and code_hash(target, extra) == name
@@ -111,7 +111,7 @@ def unpack_release(request: dict[str, Any]) -> dict[str, Any]:
             part.rename(target)
             shutil.rmtree(old, ignore_errors=True)
         archive.unlink()
-        forget_releases(releases, keep=target)
+        delete_old_releases(releases, keep=target)
     return {"already": already}
 
 
@@ -122,7 +122,7 @@ def unpack_cache(request: dict[str, Any]) -> dict[str, Any]:
     shutil.rmtree(part, ignore_errors=True)
     part.mkdir(parents=True, mode=0o700)
     try:
-        extract(archive, part)
+        extract_archive(archive, part)
         new = [each for each in sorted(part.iterdir()) if not (folder / each.name).exists()]
         for each in new:
             each.rename(folder / each.name)
@@ -145,7 +145,7 @@ def extract_wheel(archive: Path, folder: Path) -> None:
             (folder / name).write_bytes(wheel.read(member))
 
 
-def extract(archive: Path, folder: Path) -> None:
+def extract_archive(archive: Path, folder: Path) -> None:
     """Unpack regular files, none of them outside ``folder``."""
     left = MOST_UNPACKED
     with tarfile.open(archive, "r:gz") as tar:
@@ -161,12 +161,12 @@ def extract(archive: Path, folder: Path) -> None:
             (folder / name).write_bytes(source.read())
 
 
-def forget_releases(releases: Path, *, keep: Path) -> None:
+def delete_old_releases(releases: Path, *, keep: Path) -> None:
     """Delete all releases but the newest, ``keep``, and those that a worker runs, or may run on a machine that
     shares them.
     """
     whole = sorted(releases.glob(f"*/{COMPLETE_MARK}"), key=lambda path: path.stat().st_mtime, reverse=True)
-    records = [running(place) or elsewhere(place) for place in Path("workers").glob("*")]
+    records = [find_running(place) or find_record_elsewhere(place) for place in Path("workers").glob("*")]
     used = " ".join(argument for record in records if record for argument in record["argv"])
     others = [path.parent for path in whole if path.parent != keep]
     for folder in others[KEEP_RELEASES - 1 :]:

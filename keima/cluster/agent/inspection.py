@@ -25,7 +25,7 @@ MOST_CLONES = 4
 TOOL_SECONDS = 10.0  # a driver that hangs must not hang the probe
 
 
-def probe(request: dict[str, Any]) -> dict[str, Any]:
+def probe_this_machine(request: dict[str, Any]) -> dict[str, Any]:
     """Return all that the main node checks before it starts a worker."""
     root = Path.cwd()
     usage = shutil.disk_usage(root)
@@ -35,19 +35,19 @@ def probe(request: dict[str, Any]) -> dict[str, Any]:
     code = {folder: code_hash(root / folder, request["extra"]) for folder in [*request["code"], *map(str, clones)]}
     return {
         "root": str(root),
-        "writable": writable(root),
+        "writable": is_writable(root),
         "disk_free": usage.free,
-        "python": interpreter(
+        "python": choose_interpreter(
             request["own"], request["environments"], [*theirs, *request["python"]], request["packages"]
         ),
         "platform": platform.platform(),
         "machine": platform.machine(),
-        "processor": processor(),
+        "processor": processor_name(),
         "cpus": len(os.sched_getaffinity(0)),
-        "memory": memory(),
+        "memory": available_memory(),
         "gpus": gpus,
         "gpu_error": gpu_error,
-        "kills_processes": kills_processes(),
+        "kills_processes": kills_processes_at_logout(),
         "clock": time.time(),
         "boot_id": boot_id(),
         "code": code,
@@ -65,7 +65,7 @@ def find_clones(root: Path) -> list[Path]:
     return [path for path in clones if path.resolve() != root.resolve()][:MOST_CLONES]
 
 
-def interpreter(
+def choose_interpreter(
     own: str | None, environments: list[str], others: list[str], packages: dict[str, str]
 ) -> dict[str, Any] | None:
     """Return the best interpreter: one that has all packages, else one that is new enough; None if there is none.
@@ -84,18 +84,20 @@ def interpreter(
         if path is None:
             continue
         try:
-            found.append(inspected(str(Path(path).absolute()), packages))  # links stay: a virtual environment is one
+            found.append(
+                inspect_interpreter(str(Path(path).absolute()), packages)
+            )  # links stay: a virtual environment is one
         except CommandFailed:
             if candidate == own:
                 raise
             continue
-        if has_all(found[-1], packages):
+        if has_all_packages(found[-1], packages):
             return found[-1]
     new = [each for each in found if tuple(each["version"][:2]) >= OLDEST_PYTHON]
     return next(iter(new or found), None)
 
 
-def inspected(path: str, packages: dict[str, str]) -> dict[str, Any]:
+def inspect_interpreter(path: str, packages: dict[str, str]) -> dict[str, Any]:
     """Return what an interpreter reports about itself."""
     command = [path, sys.argv[0], "inspect", "inspect", json.dumps(list(packages))]
     try:
@@ -106,7 +108,7 @@ def inspected(path: str, packages: dict[str, str]) -> dict[str, Any]:
         raise CommandFailed(f"{path} is there but does not work as a Python interpreter", "python") from None
 
 
-def has_all(found: dict[str, Any], packages: dict[str, str]) -> bool:
+def has_all_packages(found: dict[str, Any], packages: dict[str, str]) -> bool:
     """Return whether an interpreter is new enough and has these versions; builds, such as +cpu, do not matter."""
     have = found["packages"]
     return tuple(found["version"][:2]) >= OLDEST_PYTHON and all(
@@ -114,7 +116,7 @@ def has_all(found: dict[str, Any], packages: dict[str, str]) -> bool:
     )
 
 
-def inspect(packages: list[str]) -> dict[str, Any]:
+def describe_this_interpreter(packages: list[str]) -> dict[str, Any]:
     """Return this interpreter's version, those of packages (None: missing), and whether it is a virtual environment."""
     made = sys.prefix != sys.base_prefix or Path(sys.prefix, "conda-meta").is_dir()
     result: dict[str, Any] = {"version": list(sys.version_info[:3]), "packages": {}, "environment": made}
@@ -130,7 +132,7 @@ def inspect(packages: list[str]) -> dict[str, Any]:
     return result
 
 
-def processor() -> str:
+def processor_name() -> str:
     """Return a name for the processor, equal only if each can run the other's machine code; empty if unknown."""
     text = read_text(PROC / "cpuinfo").partition("\n\n")[0]
     features = sorted(
@@ -164,7 +166,7 @@ def find_gpus() -> tuple[list[dict[str, Any]], str]:
     ], ""
 
 
-def writable(root: Path) -> bool:
+def is_writable(root: Path) -> bool:
     """Return whether files can be created in ``root``."""
     test = root / f".write-{os.getpid()}.part"
     try:
@@ -175,14 +177,14 @@ def writable(root: Path) -> bool:
     return True
 
 
-def memory() -> int:
+def available_memory() -> int:
     """Return the bytes of memory that we may use."""
     most = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     limit = read_text(Path("/sys/fs/cgroup/memory.max")).strip()
     return min(most, int(limit)) if limit.isdigit() else most
 
 
-def kills_processes() -> bool:
+def kills_processes_at_logout() -> bool:
     """Return whether systemd ends what this user leaves running at logout."""
     folders = [Path(folder) for folder in ("/etc/systemd", "/run/systemd", "/usr/lib/systemd")]
     files = [path for folder in folders for path in [folder / "logind.conf", *folder.glob("logind.conf.d/*.conf")]]

@@ -18,7 +18,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from keima.cluster.agent.process import LOCK_SECONDS, CommandFailed, elsewhere, locked, running, start, stop
+from keima.cluster.agent.process import (
+    LOCK_SECONDS,
+    CommandFailed,
+    find_record_elsewhere,
+    find_running,
+    hold_lock,
+    start_detached,
+    stop_process_group,
+)
 
 OWNER = ".owner"  # the suffix of a record
 GAMES_SUFFIX = ".games"
@@ -28,7 +36,7 @@ KEPT = ("outbox", "launch.lock")  # in a folder that passes to another run
 TOKEN_CHARACTERS = 100  # characters
 
 
-def own(request: dict[str, Any]) -> dict[str, Any]:
+def enter_owner(request: dict[str, Any]) -> dict[str, Any]:
     """Enter ``owner`` as the owner of the folder ``place`` if that is allowed; return the present owner otherwise.
 
     It is allowed if the folder has no owner, is already owned by it, belongs to its own run (``fresh``: it has not
@@ -36,26 +44,26 @@ def own(request: dict[str, Any]) -> dict[str, Any]:
     """
     place, mine = Path(request["place"]), request["owner"]
     (place / "outbox").mkdir(parents=True, exist_ok=True, mode=0o700)
-    with locked(lock_of(place), LOCK_SECONDS):
-        found, token = owner_of(place), token_of(place)
+    with hold_lock(owner_lock_path(place), LOCK_SECONDS):
+        found, token = read_owner(place), read_lease_token(place)
         if found and found["coach"] != mine["coach"]:
             same_run = request["fresh"] and found["run_id"] == mine["run_id"]
             expired = request["expired"] == {"coach": found["coach"], "token": token}
             if not (same_run or expired or request["force"]):
                 return {"mine": False, "owner": found, "token": token, "contents": "", "unsorted": False}
         others = [path for path in (place / "outbox").glob(f"*{OWNER}") if path.stem != mine["coach"]]
-        contents = contents_of(place) or (
+        contents = read_contents_label(place) or (
             found["label"] if found else STRANGER if any((place / "outbox").glob(f"*{GAMES_SUFFIX}")) else ""
         )
         write_owner(place, mine)
         for path in others:
             path.unlink()
-    aside = any(set_aside_of(place, label) for label in request["labels"])
-    strays = any(games_of_others(place / "outbox", contents, request["labels"], re.compile(request["tagged"])))
+    aside = any(set_aside_folders(place, label) for label in request["labels"])
+    strays = any(find_games_of_others(place / "outbox", contents, request["labels"], re.compile(request["tagged"])))
     return {"mine": True, "owner": found, "token": token, "contents": contents, "unsorted": aside or strays}
 
 
-def give_way(request: dict[str, Any]) -> dict[str, Any]:
+def set_aside_other_runs(request: dict[str, Any]) -> dict[str, Any]:
     """Move what is not of the run with these ``labels`` out of the folder ``place``, and bring back what is.
 
     No worker of another run may be running there. Games go to ``<place>.<label of their run>``, where that run finds
@@ -63,40 +71,40 @@ def give_way(request: dict[str, Any]) -> dict[str, Any]:
     ``contents``.
     """
     place, labels, coach = Path(request["place"]), request["labels"], request["coach"]
-    with locked(lock_of(place), LOCK_SECONDS):
+    with hold_lock(owner_lock_path(place), LOCK_SECONDS):
         check_owner(place, coach)
-        contents = contents_of(place) or request["contents"] or labels[0]
-        moved = move_games(place / "outbox", place, contents, labels, re.compile(request["tagged"]))
+        contents = read_contents_label(place) or request["contents"] or labels[0]
+        moved = set_aside_games(place / "outbox", place, contents, labels, re.compile(request["tagged"]))
         if contents not in labels:
             for path in (place / "outbox").iterdir():
                 if path.suffix not in (GAMES_SUFFIX, OWNER):
                     path.unlink()
             for path in place.iterdir():
                 if path.name not in KEPT:
-                    delete(path)
-        returned = bring_back(place, labels)
+                    delete_path(path)
+        returned = restore_games(place, labels)
     return {"moved": moved, "returned": returned}
 
 
-def start_owned(request: dict[str, Any]) -> dict[str, Any]:
-    """Do as ``start`` for the Coach ``coach``, which must own the folder; without one, for any caller."""
+def start_owned_worker(request: dict[str, Any]) -> dict[str, Any]:
+    """Do as ``start_detached`` for the Coach ``coach``, which must own the folder; without one, for any caller."""
     coach, place = request.get("coach", ""), Path(request["place"])
     if not coach:
-        return start(request)
-    with locked(lock_of(place), LOCK_SECONDS):
+        return start_detached(request)
+    with hold_lock(owner_lock_path(place), LOCK_SECONDS):
         check_owner(place, coach)
-        return start(request)
+        return start_detached(request)
 
 
-def stop_owned(request: dict[str, Any]) -> dict[str, Any]:
-    """Do as ``stop``, likewise."""
+def stop_owned_worker(request: dict[str, Any]) -> dict[str, Any]:
+    """Do as ``stop_process_group``, likewise."""
     check_owner(Path(request["place"]), request.get("coach", ""))
-    return stop(request)
+    return stop_process_group(request)
 
 
-def move_games(outbox: Path, place: Path, contents: str, labels: list[str], tagged: re.Pattern[str]) -> int:
+def set_aside_games(outbox: Path, place: Path, contents: str, labels: list[str], tagged: re.Pattern[str]) -> int:
     """Set the games of other runs aside, in a folder for each run; return how many."""
-    found = list(games_of_others(outbox, contents, labels, tagged))
+    found = list(find_games_of_others(outbox, contents, labels, tagged))
     for path, whose in found:
         folder = place.with_name(f"{place.name}.{whose}") / "outbox"
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -104,7 +112,7 @@ def move_games(outbox: Path, place: Path, contents: str, labels: list[str], tagg
     return len(found)
 
 
-def games_of_others(
+def find_games_of_others(
     outbox: Path, contents: str, labels: list[str], tagged: re.Pattern[str]
 ) -> Iterator[tuple[Path, str]]:
     """Yield the games of other runs with the label of each; those without a label are of the run ``contents``."""
@@ -115,19 +123,19 @@ def games_of_others(
             yield path, whose
 
 
-def bring_back(place: Path, labels: list[str]) -> int:
+def restore_games(place: Path, labels: list[str]) -> int:
     """Bring back the games that were set aside; return how many."""
     returned = 0
     for label in labels:
-        for folder in list(set_aside_of(place, label)):
+        for folder in list(set_aside_folders(place, label)):
             for path in sorted((folder / "outbox").glob(f"*{GAMES_SUFFIX}")):
                 path.rename(place / "outbox" / path.name)
                 returned += 1
-            delete(folder)
+            delete_path(folder)
     return returned
 
 
-def set_aside_of(place: Path, label: str) -> list[Path]:
+def set_aside_folders(place: Path, label: str) -> list[Path]:
     """Return the folders with this run's games; earlier versions added a number if there was one already."""
     found = [place.with_name(f"{place.name}.{label}"), *place.parent.glob(f"{place.name}.{label}.[0-9]*")]
     return [path for path in found if path.is_dir()]
@@ -139,12 +147,12 @@ def check_owner(place: Path, coach: str) -> None:
     Raises:
         Failed: it belongs to another Coach.
     """
-    found = owner_of(place) if coach else None
+    found = read_owner(place) if coach else None
     if found and found["coach"] not in ("", coach):
         raise CommandFailed(f"{place} is of run {found['run_id']} of {found['host']}", "owner")
 
 
-def owner_of(place: Path) -> dict[str, Any] | None:
+def read_owner(place: Path) -> dict[str, Any] | None:
     """Return the owner of a folder.
 
     An owner of an earlier version has no record: it is known by its assignment, if its worker runs.
@@ -154,13 +162,13 @@ def owner_of(place: Path) -> dict[str, Any] | None:
             found = json.loads(path.read_text())
             if isinstance(found, dict) and all(isinstance(found.get(key), str) for key in ("run_id", "host", "label")):
                 return dict(found, coach=path.stem)
-    said = assignment_of(place)
-    if said and not said.get("stop") and (running(place) or elsewhere(place)):
+    said = read_last_assignment(place)
+    if said and not said.get("stop") and (find_running(place) or find_record_elsewhere(place)):
         seconds = said.get("lease_seconds")
         patience = float(seconds) if isinstance(seconds, (int, float)) else 0.0
         return {
             "run_id": str(said.get("run_id")),
-            "label": contents_of(place),
+            "label": read_contents_label(place),
             "host": "",
             "coach": "",
             "lease_seconds": patience,
@@ -176,21 +184,21 @@ def write_owner(place: Path, owner: dict[str, Any]) -> None:
     part.replace(path)
 
 
-def contents_of(place: Path) -> str:
+def read_contents_label(place: Path) -> str:
     """Return the label of the run whose files fill the folder; empty if nothing there needs care."""
-    said = assignment_of(place)
+    said = read_last_assignment(place)
     if said is None:
         return STRANGER if (place / "inbox" / "assignment.json").exists() else ""
     run = said.get("run_id")
     return run if isinstance(run, str) and LABEL.fullmatch(run) else STRANGER
 
 
-def token_of(place: Path) -> str:
+def read_lease_token(place: Path) -> str:
     """Return the lease, which changes as long as it is renewed."""
-    return str((assignment_of(place) or {}).get("lease", ""))[:TOKEN_CHARACTERS]
+    return str((read_last_assignment(place) or {}).get("lease", ""))[:TOKEN_CHARACTERS]
 
 
-def assignment_of(place: Path) -> dict[str, Any] | None:
+def read_last_assignment(place: Path) -> dict[str, Any] | None:
     """Return the last assignment of the folder's worker, if it can be read."""
     try:
         found = json.loads((place / "inbox" / "assignment.json").read_text())
@@ -199,12 +207,12 @@ def assignment_of(place: Path) -> dict[str, Any] | None:
     return found if isinstance(found, dict) else None
 
 
-def lock_of(place: Path) -> Path:
+def owner_lock_path(place: Path) -> Path:
     """Return the lock for changes of a folder's owner; it is beside the folder, which may come and go."""
     return place.with_name(f".{place.name}.lock")
 
 
-def delete(path: Path) -> None:
+def delete_path(path: Path) -> None:
     """Delete a file or a folder."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path, ignore_errors=True)

@@ -11,7 +11,7 @@ from keima.paths import PACKAGE
 PYTHON = "python3"  # of a machine for which the config names none
 PYTHONS = (PYTHON, *(f"python3.{minor}" for minor in range(14, 10, -1)))  # as make_environment.sh looks for them
 VENV_PYTHON = ".venv/bin/python"  # of a clone, and of earlier versions
-MODULES = ("__init__", "program", "code", "inspection", "look", "owner", "process", "serve")
+MODULES = ("__init__", "program", "code", "inspection", "poll", "owner", "process", "serve")
 REMOTE_PROGRAM = tuple(f"cluster/agent/{name}.py" for name in MODULES)
 MAIN = "import sys\n\nfrom keima.cluster.agent.program import main\n\nsys.exit(main(sys.argv[1:]))\n"
 
@@ -28,11 +28,11 @@ LAUNCH = (
 )
 
 
-def install_remote(transport: Transport) -> str:
+def install_remote_program(transport: Transport) -> str:
     """Put our program on the machine unless it is there; return its name."""
     program, name = remote_program()
     folder, _, file = name.rpartition("/")
-    if file not in {entry.name for entry in transport.names(folder)}:
+    if file not in {entry.name for entry in transport.list_files(folder)}:
         transport.put(program, name)
     return name
 
@@ -51,7 +51,7 @@ def remote_program() -> tuple[bytes, str]:
     return content, f".remote/{hashlib.sha256(content).hexdigest()[:16]}.pyz"
 
 
-def launch_line(nonce: str, command: str, request: str, *, python: str) -> list[str]:
+def launch_command(nonce: str, command: str, request: str, *, python: str) -> list[str]:
     """Return the command line that carries out a command there, with the first interpreter that is new enough."""
     interpreters = dict.fromkeys([python, *PYTHONS, VENV_PYTHON])
     return ["sh", "-c", LAUNCH, "keima", remote_program()[1], nonce, command, request, *interpreters]

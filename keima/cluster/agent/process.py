@@ -51,20 +51,20 @@ def boot_id() -> str:
     return read_text(PROC / "sys/kernel/random/boot_id").strip()
 
 
-def host() -> str:
+def host_name() -> str:
     """Return a name for this machine that differs from others that share its homes."""
     return f"{platform.node()}-{hashlib.sha256(read_text(MACHINE_ID).strip().encode()).hexdigest()[:8]}"
 
 
-def world() -> str:
+def process_id_scope() -> str:
     """Return where a process id is unique: this machine since its last start, and its process namespace."""
     with contextlib.suppress(OSError):
-        return f"{host()}/{boot_id()}/{(PROC / 'self/ns/pid').stat().st_ino}"
-    return f"{host()}/{boot_id()}/"
+        return f"{host_name()}/{boot_id()}/{(PROC / 'self/ns/pid').stat().st_ino}"
+    return f"{host_name()}/{boot_id()}/"
 
 
 @contextlib.contextmanager
-def locked(path: Path, seconds: float) -> Iterator[None]:
+def hold_lock(path: Path, seconds: float) -> Iterator[None]:
     """Hold the lock at ``path``; a process forked within holds it until it runs another program."""
     descriptor = os.open(str(path), os.O_RDWR | os.O_CREAT, 0o600)
     deadline = time.monotonic() + seconds
@@ -82,49 +82,49 @@ def locked(path: Path, seconds: float) -> Iterator[None]:
         os.close(descriptor)
 
 
-def process_stat(pid: int | str) -> tuple[str, int, int] | None:
+def read_process_stat(pid: int | str) -> tuple[str, int, int] | None:
     """Return state, process group and start time (ticks since boot) of a process; None if there is none."""
     fields = read_text(PROC / str(pid) / "stat").rpartition(")")[2].split()
     return (fields[0], int(fields[2]), int(fields[19])) if len(fields) > 19 else None
 
 
-def record_at(place: Path) -> dict[str, Any]:
+def read_record(place: Path) -> dict[str, Any]:
     """Return the last record at ``place``; empty if there is none. One of an earlier version is of this machine."""
     try:
         record = json.loads((place / "process.json").read_text())
     except (OSError, ValueError):
         return {}
-    return {"host": host(), **record} if isinstance(record, dict) else {}
+    return {"host": host_name(), **record} if isinstance(record, dict) else {}
 
 
-def elsewhere(place: Path) -> dict[str, Any] | None:
+def find_record_elsewhere(place: Path) -> dict[str, Any] | None:
     """Return the record of a process at ``place`` that was started on another machine, so that its state is unknown
     here.
 
     A command that has left its exit code has ended, wherever it ran.
     """
-    record = record_at(place)
-    return record if record and record["host"] != host() and not (place / "exit").exists() else None
+    record = read_record(place)
+    return record if record and record["host"] != host_name() and not (place / "exit").exists() else None
 
 
-def refuse_elsewhere(place: Path) -> None:
+def check_not_elsewhere(place: Path) -> None:
     """Check that no process of another machine is recorded at ``place``.
 
     Raises:
         Failed: one is.
     """
-    if found := elsewhere(place):
+    if found := find_record_elsewhere(place):
         there, here = str(found["host"]).rpartition("-")[0], platform.node()
         unknown = f"and from {here} it cannot be seen whether it runs"
         text = f"process {found.get('pid')} of {there} is recorded at {place}, {unknown}"
         raise CommandFailed(f"{text}: these machines share their home", "elsewhere")
 
 
-def running(place: Path) -> dict[str, Any] | None:
+def find_running(place: Path) -> dict[str, Any] | None:
     """Return the record of the process that runs at ``place`` on this machine; None if none does."""
-    record = record_at(place)
+    record = read_record(place)
     try:
-        found = process_stat(int(record["pid"])) if record["host"] == host() else None
+        found = read_process_stat(int(record["pid"])) if record["host"] == host_name() else None
         same = (
             found is not None
             and found[0] not in "ZX"
@@ -136,41 +136,41 @@ def running(place: Path) -> dict[str, Any] | None:
     return record if same else None
 
 
-def record_myself(place: Path, argv: list[str]) -> None:
+def record_this_process(place: Path, argv: list[str]) -> None:
     """Record this process as the one at ``place``."""
-    found = process_stat(os.getpid())
+    found = read_process_stat(os.getpid())
     assert found is not None
-    record = {"pid": os.getpid(), "start_ticks": found[2], "boot_id": boot_id(), "host": host(), "argv": argv}
+    record = {"pid": os.getpid(), "start_ticks": found[2], "boot_id": boot_id(), "host": host_name(), "argv": argv}
     part = place / "process.json.part"
     part.write_text(json.dumps(record))
     part.replace(place / "process.json")
 
 
-def claim(place: Path, argv: list[str], *, seconds: float = LOCK_SECONDS) -> int | None:
+def claim_place(place: Path, argv: list[str], *, seconds: float = LOCK_SECONDS) -> int | None:
     """Make this process the one at ``place``; return the id of another one that runs there.
 
     Raises:
         Failed: others hold the place's lock for longer than ``seconds``.
     """
-    with locked(place / "launch.lock", seconds):
-        refuse_elsewhere(place)
-        other = running(place)
+    with hold_lock(place / "launch.lock", seconds):
+        check_not_elsewhere(place)
+        other = find_running(place)
         if other and other["pid"] != os.getpid():
             return int(other["pid"])
-        record_myself(place, argv)
+        record_this_process(place, argv)
     return None
 
 
-def let_go(place: Path) -> None:
+def release_place(place: Path) -> None:
     """Remove the record of this process at ``place`` before it ends: other machines that share the folder could not
     tell.
     """
     with contextlib.suppress(OSError):
-        if (running(place) or {}).get("pid") == os.getpid():
+        if (find_running(place) or {}).get("pid") == os.getpid():
             (place / "process.json").unlink()
 
 
-def start(request: dict[str, Any]) -> dict[str, Any]:
+def start_detached(request: dict[str, Any]) -> dict[str, Any]:
     """Start a process at ``place`` that outlives this session, unless one runs there.
 
     With ``shared``, one serves all machines that share the folder.
@@ -181,11 +181,11 @@ def start(request: dict[str, Any]) -> dict[str, Any]:
     log.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     if request.get("logs"):
         link_log(log, Path(request["logs"]))
-    with locked(place / "launch.lock", LOCK_SECONDS):
-        found = running(place) or (elsewhere(place) if request.get("shared") else None)
+    with hold_lock(place / "launch.lock", LOCK_SECONDS):
+        found = find_running(place) or (find_record_elsewhere(place) if request.get("shared") else None)
         if found:
             return dict(found, already=True)
-        refuse_elsewhere(place)
+        check_not_elsewhere(place)
         (place / "exit").unlink(missing_ok=True)
         if log.exists() and log.stat().st_size > LOG_BYTES:
             log.replace(log.with_name(f"{log.name}.1"))
@@ -193,7 +193,7 @@ def start(request: dict[str, Any]) -> dict[str, Any]:
         child = os.fork()
         if child == 0:
             if os.fork() == 0:
-                become(request, place, log, theirs)
+                run_detached(request, place, log, theirs)
             os._exit(0)
         os.close(theirs)
         os.waitpid(child, 0)
@@ -213,11 +213,11 @@ def link_log(log: Path, folder: Path) -> None:
             (folder / log.name).symlink_to(log.absolute())
 
 
-def become(request: dict[str, Any], place: Path, log: Path, pipe: int) -> None:
+def run_detached(request: dict[str, Any], place: Path, log: Path, pipe: int) -> None:
     """Run the program in this process, detached from the session; never returns."""
     try:
         os.setsid()
-        record_myself(place, request["argv"])
+        record_this_process(place, request["argv"])
         nothing = os.open(os.devnull, os.O_RDONLY)
         output = os.open(str(log), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         for source, target in ((nothing, 0), (output, 1), (output, 2)):
@@ -235,21 +235,21 @@ def become(request: dict[str, Any], place: Path, log: Path, pipe: int) -> None:
     os._exit(127)
 
 
-def stop(request: dict[str, Any]) -> dict[str, Any]:
+def stop_process_group(request: dict[str, Any]) -> dict[str, Any]:
     """End the process at ``place`` and its process group: first by SIGTERM, after ``seconds`` by SIGKILL."""
     place, seconds = Path(request["place"]), float(request["seconds"])
     if not place.is_dir():
         return {"found": False, "killed": False}
-    with locked(place / "launch.lock", LOCK_SECONDS):
-        refuse_elsewhere(place)
-        found = running(place)
+    with hold_lock(place / "launch.lock", LOCK_SECONDS):
+        check_not_elsewhere(place)
+        found = find_running(place)
         if found is None:
             return {"found": False, "killed": False}
         for number, patience in ((signal.SIGTERM, seconds), (signal.SIGKILL, LOCK_SECONDS)):
             signal_process(found["pid"], number)
             deadline = time.monotonic() + patience
             while time.monotonic() < deadline:
-                if not (running(place) or members(found["pid"])):
+                if not (find_running(place) or group_members(found["pid"])):
                     (place / "process.json").unlink(missing_ok=True)
                     return {"found": True, "killed": number == signal.SIGKILL}
                 time.sleep(0.05)
@@ -259,23 +259,23 @@ def stop(request: dict[str, Any]) -> dict[str, Any]:
 def signal_process(pid: int, number: int) -> None:
     """Signal the process, and its group if it leads one."""
     with contextlib.suppress(ProcessLookupError):
-        os.kill(pid, number) if not members(pid) else os.killpg(pid, number)
+        os.kill(pid, number) if not group_members(pid) else os.killpg(pid, number)
 
 
-def members(group: int) -> list[int]:
+def group_members(group: int) -> list[int]:
     """Return the running processes of a group."""
     pids = [int(path.name) for path in PROC.iterdir() if path.name.isdigit()]
-    found = ((pid, process_stat(pid)) for pid in pids)
+    found = ((pid, read_process_stat(pid)) for pid in pids)
     return [pid for pid, stat in found if stat and stat[1] == group and stat[0] not in "ZX"]
 
 
-def alive(request: dict[str, Any]) -> dict[str, Any]:
+def report_alive(request: dict[str, Any]) -> dict[str, Any]:
     """Return whether a process runs at ``place``, and the exit code of the last command there if it left one.
 
     One of another machine counts as running, since it may be.
     """
     place = Path(request["place"])
-    found = running(place) or elsewhere(place)
+    found = find_running(place) or find_record_elsewhere(place)
     code = read_text(place / "exit").strip()
     return {
         "running": found is not None,
@@ -284,7 +284,7 @@ def alive(request: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def tail(request: dict[str, Any]) -> dict[str, Any]:
+def read_log_tail(request: dict[str, Any]) -> dict[str, Any]:
     """Return the last ``lines`` of a log, and its size; with ``offset``, what has been added since."""
     log, offset = Path(request["log"]), request.get("offset")
     if not log.is_file():

@@ -4,8 +4,8 @@
 
 ``keima/cluster/machines/machine.py`` packs these files into one program and puts it there. The answer is one line on
 standard output, ``@@NONCE {"ok": ...}`` or ``@@NONCE {"failed": text, "kind": ...}``, whatever else a shell prints. It
-runs on Python 3.9 and newer, so that an old Python can report its version. The command ``serve`` answers any number of
-commands (``serve.py``).
+runs on Python 3.9 and newer, so that an old Python can report its version. The command ``serve`` answers any number
+of commands (``serve.py``).
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ from pathlib import Path
 from typing import Any
 
 from keima.cluster.agent.code import unpack_cache, unpack_release
-from keima.cluster.agent.inspection import inspect, probe
-from keima.cluster.agent.look import link
-from keima.cluster.agent.owner import give_way, own, start_owned, stop_owned
-from keima.cluster.agent.process import CommandFailed, alive, tail
-from keima.cluster.agent.serve import serve
+from keima.cluster.agent.inspection import describe_this_interpreter, probe_this_machine
+from keima.cluster.agent.owner import enter_owner, set_aside_other_runs, start_owned_worker, stop_owned_worker
+from keima.cluster.agent.poll import link_file
+from keima.cluster.agent.process import CommandFailed, read_log_tail, report_alive
+from keima.cluster.agent.serve import serve_requests
 
 COMMANDS: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
-    "probe": probe,
-    "start": start_owned,
-    "stop": stop_owned,
-    "alive": alive,
-    "own": own,
-    "give_way": give_way,
-    "tail": tail,
-    "link": link,
+    "probe": probe_this_machine,
+    "start": start_owned_worker,
+    "stop": stop_owned_worker,
+    "alive": report_alive,
+    "own": enter_owner,
+    "give_way": set_aside_other_runs,
+    "tail": read_log_tail,
+    "link": link_file,
     "unpack": unpack_release,
     "unpack_cache": unpack_cache,
 }
@@ -43,29 +43,29 @@ def main(argv: list[str]) -> int:
     nonce, command, text = argv
     os.umask(0o077)
     if command == "serve":
-        return serve(nonce, answer_to)
+        return serve_requests(nonce, answer_command)
     try:
         request = json.loads(text)
         if isinstance(request, dict) and "request" in request:  # a private request is in a file
             path = Path(request["request"])
             request = json.loads(path.read_text())
             path.unlink()
-        answer = answer_to(command, request)
+        answer = answer_command(command, request)
     except (OSError, ValueError) as error:
-        answer = failed(error)
+        answer = failure_answer(error)
     sys.stdout.write(f"\n@@{nonce} {json.dumps(answer)}\n")
     return 0
 
 
-def answer_to(command: str, request: Any) -> dict[str, Any]:
+def answer_command(command: str, request: Any) -> dict[str, Any]:
     """Carry out one command; return what is answered."""
     try:
-        return {"ok": inspect(request) if command == "inspect" else COMMANDS[command](request)}
+        return {"ok": describe_this_interpreter(request) if command == "inspect" else COMMANDS[command](request)}
     except Exception as error:
-        return failed(error)
+        return failure_answer(error)
 
 
-def failed(error: Exception) -> dict[str, Any]:
+def failure_answer(error: Exception) -> dict[str, Any]:
     """Return the answer that reports an error."""
     if isinstance(error, CommandFailed):
         return {"failed": str(error), "kind": error.kind}

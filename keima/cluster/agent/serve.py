@@ -5,7 +5,7 @@
 Requests come on standard input and answers go to standard output, both in frames: ``@@NONCE`` and a space, the length
 of a JSON text and of the bytes after it as eight hexadecimal digits each, the text, the bytes. The first frame says
 which program this is. A request is ``[number, command, arguments]`` and its answer ``[number, answer]``, with the
-answer that ``remote.py`` would print. Looks are answered at once. Every other command has a process of its own, so that
+answer that ``remote.py`` would print. Polls are answered at once. Every other command has a process of its own, so that
 a slow one delays nothing; its answer comes when it is done.
 
 The agent ends with its input; ``IDLE_SECONDS`` after the last request or answer, since a lost connection may not show;
@@ -25,7 +25,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from keima.cluster.agent.look import look
+from keima.cluster.agent.poll import answer_poll
 
 IDLE_SECONDS = 60
 MOST_TEXT = 16 * 2**20  # bytes of a request
@@ -35,81 +35,83 @@ DIGITS = 8
 Answer = Callable[[str, Any], dict[str, Any]]  # carries out a command
 
 
-def serve(nonce: str, answer: Answer) -> int:
+def serve_requests(nonce: str, answer: Answer) -> int:
     """Answer requests until the main node is gone; return the exit code."""
-    agent = Agent(nonce, answer)
-    agent.say({"program": Path(sys.argv[0]).name})
+    agent = AgentServer(nonce, answer)
+    agent.send_frame({"program": Path(sys.argv[0]).name})
     while agent.step():
         pass
     return 0
 
 
-class Agent:
-    """What has come in so far, and the commands that are being carried out."""
+class AgentServer:
+    """The input that is not processed yet, and the commands in progress."""
 
     def __init__(self, nonce: str, answer: Answer) -> None:
-        self._mark, self._answer = f"@@{nonce} ".encode(), answer
-        self._came = bytearray()
+        self._frame_mark, self._answer = f"@@{nonce} ".encode(), answer
+        self._buffer = bytearray()
         self._folder, self._opened = Path.cwd(), Path().stat()
-        self._said: dict[int, tuple[int, bytearray]] = {}  # pipe of a command's process -> its number, what it says
+        self._outputs: dict[
+            int, tuple[int, bytearray]
+        ] = {}  # pipe of a command's process -> its number, its output so far
         self._selector = selectors.DefaultSelector()
         self._selector.register(0, selectors.EVENT_READ)
         signal.alarm(IDLE_SECONDS)  # ends this process, even if it waits for a main node that reads nothing
 
     def step(self) -> bool:
-        """Wait for something to do, and do it; return whether to go on."""
+        """Wait for input and process it; return whether to continue."""
         for key, _ in self._selector.select():
             chunk = os.read(key.fd, CHUNK)
             if key.fd != 0:
-                self._hear(key.fd, chunk)
-            elif not chunk or not self._take(chunk):
+                self._read_pipe(key.fd, chunk)
+            elif not chunk or not self._handle_requests(chunk):
                 return False
         return True
 
-    def say(self, text: Any, data: bytes = b"") -> None:
+    def send_frame(self, text: Any, data: bytes = b"") -> None:
         """Send a frame."""
         encoded = json.dumps(text).encode()
-        left = memoryview(self._mark + f"{len(encoded):08x}{len(data):08x}".encode() + encoded + data)
+        left = memoryview(self._frame_mark + f"{len(encoded):08x}{len(data):08x}".encode() + encoded + data)
         while left:
             left = left[os.write(1, left) :]
 
-    def _take(self, chunk: bytes) -> bool:
-        """Carry out the requests that are complete; return False for what is none."""
-        self._came += chunk
-        head = len(self._mark) + 2 * DIGITS
-        while len(self._came) >= head:
-            size = int(self._came[len(self._mark) : len(self._mark) + DIGITS], 16)
-            if not self._came.startswith(self._mark) or size > MOST_TEXT:
+    def _handle_requests(self, chunk: bytes) -> bool:
+        """Carry out the requests that are complete; return False if the input is not a frame."""
+        self._buffer += chunk
+        head = len(self._frame_mark) + 2 * DIGITS
+        while len(self._buffer) >= head:
+            size = int(self._buffer[len(self._frame_mark) : len(self._frame_mark) + DIGITS], 16)
+            if not self._buffer.startswith(self._frame_mark) or size > MOST_TEXT:
                 return False
-            if len(self._came) < head + size:
+            if len(self._buffer) < head + size:
                 break
-            number, command, request = json.loads(bytes(self._came[head : head + size]))
-            del self._came[: head + size]
+            number, command, request = json.loads(bytes(self._buffer[head : head + size]))
+            del self._buffer[: head + size]
             signal.alarm(IDLE_SECONDS)
-            if not self._is_there():
+            if not self._is_folder_in_place():
                 return False
-            self._carry_out(number, command, request)
+            self._handle_request(number, command, request)
         return True
 
-    def _is_there(self) -> bool:
+    def _is_folder_in_place(self) -> bool:
         """Return whether the folder is the one that the main node means, and not one that was deleted or moved."""
         try:
             return os.path.samestat(self._folder.stat(), self._opened)
         except OSError:
             return False
 
-    def _carry_out(self, number: int, command: str, request: Any) -> None:
+    def _handle_request(self, number: int, command: str, request: Any) -> None:
         if command != "look":
-            self._begin(number, command, request)
+            self._start_command(number, command, request)
             return
         try:
-            answer, data = look(request)
+            answer, data = answer_poll(request)
         except Exception as error:
-            self.say([number, {"failed": f"{type(error).__name__}: {error}", "kind": "failed"}])
+            self.send_frame([number, {"failed": f"{type(error).__name__}: {error}", "kind": "failed"}])
         else:
-            self.say([number, {"ok": answer}], data)
+            self.send_frame([number, {"ok": answer}], data)
 
-    def _begin(self, number: int, command: str, request: Any) -> None:
+    def _start_command(self, number: int, command: str, request: Any) -> None:
         """Carry out a command in a process of its own, whose output is its answer."""
         ours, theirs = os.pipe()
         if os.fork() == 0:
@@ -123,22 +125,22 @@ class Agent:
             finally:
                 os._exit(0)
         os.close(theirs)
-        self._said[ours] = number, bytearray()
+        self._outputs[ours] = number, bytearray()
         self._selector.register(ours, selectors.EVENT_READ)
 
-    def _hear(self, pipe: int, chunk: bytes) -> None:
-        """Take what a command's process says, and pass it on at its end."""
-        number, said = self._said[pipe]
+    def _read_pipe(self, pipe: int, chunk: bytes) -> None:
+        """Collect the output of a command's process, and send the answer when the process has ended."""
+        number, said = self._outputs[pipe]
         said += chunk
         if chunk:
             return
         self._selector.unregister(pipe)
         os.close(pipe)
-        del self._said[pipe]
+        del self._outputs[pipe]
         os.wait()
         try:
             answer = json.loads(bytes(said))
         except ValueError:
             answer = {"failed": "the command's process was killed", "kind": "failed"}
-        self.say([number, answer])
+        self.send_frame([number, answer])
         signal.alarm(IDLE_SECONDS)

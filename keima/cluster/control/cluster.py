@@ -135,7 +135,7 @@ class Cluster(Fleet):
             log_event=log_event,
             arrived=arrived,
         )
-        self.take_up(machines or ())
+        self.import_machines(machines or ())
         self._commands = CommandHandler(
             self,
             config,
@@ -151,11 +151,11 @@ class Cluster(Fleet):
         super().step()
         if not self._ended:
             self._commands.step()
-            self._status.show(self.cluster)
+            self._status.write_if_due(self.cluster)
 
-    def machines_now(self) -> tuple[MachineInFleet, ...]:
+    def export_machines(self) -> tuple[MachineInFleet, ...]:
         """See ``Fleet``; without the machines of other sources, which list them again."""
-        return tuple(each for each in super().machines_now() if self._sources.lists(each.machine.name))
+        return tuple(each for each in super().export_machines() if self._sources.is_in_config(each.machine.name))
 
     def close(self) -> None:
         """See ``SelfPlayBackend``."""

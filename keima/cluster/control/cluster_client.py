@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from keima.cluster.control.requests import take_control
-from keima.cluster.fleet.ownership import owner_here
+from keima.cluster.control.requests import lock_control_folder
+from keima.cluster.fleet.ownership import make_owner
 from keima.cluster.fleet.process.client import FleetClient
 from keima.config.schema import Settings
 from keima.games import Game
@@ -38,8 +38,8 @@ def open_cluster_client(
         game=game,
         settings=settings,
         run_id=run_id,
-        owner=owner_here(run_id, lease_seconds=settings.distributed.lease_seconds),
+        owner=make_owner(run_id, lease_seconds=settings.distributed.lease_seconds),
         takeover=takeover,
-        lock=take_control(),
+        lock=lock_control_folder(),
         log_event=log_event,
     )

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Protocol
 
 from keima.base.file_stamp import stamp_of
-from keima.base.worker_status import ClusterStatus, State, WorkerStatus
+from keima.base.worker_status import ClusterStatus, WorkerState, WorkerStatus
 from keima.cluster.control.requests import Request, RequestInbox
 from keima.cluster.control.status import status_text
 from keima.cluster.fleet.tracked_worker import LOST_STATES
@@ -94,24 +94,24 @@ class CommandHandler:
 
     def step(self) -> None:
         """Carry out new requests, and follow the file if it has changed."""
-        self._requests.serve(self._carry_out)
+        self._requests.answer_requests(self._handle_request)
         if self._clock() < self._poll_at:
             return
         self._poll_at = self._clock() + POLL_SECONDS
         self._poll_config()
         if self._clock() >= self._retry_at:
-            self._follow()
+            self._move_to_target()
 
     def _poll_config(self) -> None:
         """Read the file if it has changed, and follow it once two reads agree: one may see half of a write."""
         stamp = stamp_of(self._config)
         if stamp == self._read and self._first is None:
             return
-        self._read, first, self._first = stamp, self._first, self._reading()
+        self._read, first, self._first = stamp, self._first, self._read_workers()
         if self._first == first:
-            self._take_up(self._first)
+            self._set_target(self._first)
 
-    def _carry_out(self, request: Request) -> str:
+    def _handle_request(self, request: Request) -> str:
         """Carry out a request; return the answer. ValueError and OSError say what is wrong with it."""
         match request.command:
             case "status":
@@ -132,17 +132,17 @@ class CommandHandler:
             case "add":
                 assert request.machine is not None
                 add_worker(self._config, request.machine)
-                self._follow_now()
+                self._follow_written_config()
                 added = f"{request.machine.name} is in {self._config}, and is being added"
-                return f"{added}; watch it in distributed/status.txt\n{self._if_bare(request.machine.name)}"
+                return f"{added}; watch it in distributed/status.txt\n{self._bootstrap_hint(request.machine.name)}"
         remove_worker(self._config, request.worker)
-        self._follow_now()
+        self._follow_written_config()
         leaves = "it finishes and delivers its current games, and is removed"
         return f"{request.worker} is no longer in {self._config}; {leaves}"
 
-    def _if_bare(self, name: str) -> str:
+    def _bootstrap_hint(self, name: str) -> str:
         """Return what to do about a machine on which nothing is installed."""
-        reading = self._reading()
+        reading = self._read_workers()
         if not isinstance(reading, str) and reading.bootstrap:
             return "If it is bare, it is set up first, which takes minutes (bootstrap: true)"
         command = cluster(f"bootstrap {name}", self._config)
@@ -151,20 +151,20 @@ class CommandHandler:
             "or set `bootstrap: true` below `distributed:` before the next start"
         )
 
-    def _follow_now(self) -> None:
+    def _follow_written_config(self) -> None:
         """Follow the file, which this process has just written."""
         self._read = stamp_of(self._config)
-        self._take_up(self._reading())
-        self._follow()
+        self._set_target(self._read_workers())
+        self._move_to_target()
 
-    def _reading(self) -> _Reading:
+    def _read_workers(self) -> _Reading:
         """Return the workers in the file now, or what is wrong with it."""
         try:
             return load_settings(self._config).distributed
         except ConfigError as error:
             return str(error)
 
-    def _take_up(self, reading: _Reading) -> None:
+    def _set_target(self, reading: _Reading) -> None:
         """Make a reading of the file the target; an invalid file is not followed."""
         self._first, self._retry_at = None, 0.0
         if isinstance(reading, str):
@@ -174,28 +174,28 @@ class CommandHandler:
         if reading.unused_weights:
             self._log_event(f"{self._config}: {reading.unused_weights}")
 
-    def _follow(self) -> None:
+    def _move_to_target(self) -> None:
         """Bring the fleet to the target. A machine with new settings goes and comes back, which takes several calls."""
         problems = []
         have = {machine.name: machine for machine in self._fleet.machines}
         wanted = {machine.name: machine for machine in self._wanted}
         if self._sources:
-            others, taken = self._sources.others(wanted)
+            others, taken = self._sources.other_machines(wanted)
             wanted.update({machine.name: machine for machine in others})
             problems += taken
-        going = self._may_go(have, wanted)
+        going = self._machines_free_to_leave(have, wanted)
         for name in have:
             if name in going or name not in wanted:
                 why = (
                     "its settings have changed: it leaves and comes back"
                     if name in wanted
-                    else f"it is no longer in {self._sources.title(name) if self._sources else self._config}"
+                    else f"it is no longer in {self._sources.source_title(name) if self._sources else self._config}"
                 )
                 self._log_event(f"{name}: {why}")
-                problems += _attempt(lambda name=name: self._fleet.remove(name))  # type: ignore[misc]
+                problems += _error_of(lambda name=name: self._fleet.remove(name))  # type: ignore[misc]
         for name, machine in wanted.items():
             if name not in have:
-                problems += _attempt(lambda machine=machine: self._fleet.add(machine))  # type: ignore[misc]
+                problems += _error_of(lambda machine=machine: self._fleet.add(machine))  # type: ignore[misc]
         self._retry_at = self._clock() + RETRY_SECONDS if problems else 0.0
         waiting = sum(name in wanted and wanted[name] != have[name] and name not in going for name in have)
         if waiting:
@@ -206,15 +206,17 @@ class CommandHandler:
             self._log_event(logged)
         self._logged_problems = logged
 
-    def _may_go(self, have: Mapping[str, WorkerSettings], wanted: Mapping[str, WorkerSettings]) -> set[str]:
+    def _machines_free_to_leave(
+        self, have: Mapping[str, WorkerSettings], wanted: Mapping[str, WorkerSettings]
+    ) -> set[str]:
         """Return the changed machines that may leave now: of those that play, only a part is away at a time."""
         changed = [name for name in have if name in wanted and wanted[name] != have[name]]
         if not changed and not self._returning:
             return set()
-        states: dict[str, set[State | None]] = {}
+        states: dict[str, set[WorkerState | None]] = {}
         for worker in self._fleet.cluster().workers:
             states.setdefault(worker.machine, set()).add(worker.state)
-        back = {name for name in have if wanted.get(name) == have[name] and states.get(name) == {State.ACTIVE}}
+        back = {name for name in have if wanted.get(name) == have[name] and states.get(name) == {WorkerState.ACTIVE}}
         self._returning = (self._returning - back) & wanted.keys()
         idle = {name for name in changed if name in self._returning or states.get(name, set()) <= LOST_STATES}
         room = max(1, int(len(wanted) * AWAY_AT_ONCE)) - len(self._returning)
@@ -244,7 +246,7 @@ def named_workers(
     return [worker for worker in workers if not names or known[worker.name] & set(names)]
 
 
-def _attempt(do: Callable[[], None]) -> list[str]:
+def _error_of(do: Callable[[], None]) -> list[str]:
     """Return what went wrong, if anything did."""
     try:
         do()

@@ -81,7 +81,7 @@ class CoachFacts(_Message):
 
 
 @dataclass(frozen=True)
-class Pending:
+class PendingRequest:
     """A request that has been taken and not yet answered."""
 
     id: str
@@ -104,17 +104,17 @@ class RequestInbox:
 
     def __init__(self, folder: Path = CONTROL_FOLDER, *, run: Path, config: Path, coach: int | None = None) -> None:
         self.folder, self._is_open = folder, True
-        self._lock = take_control(folder) if coach is None else None
+        self._lock = lock_control_folder(folder) if coach is None else None
         facts = CoachFacts(pid=coach or os.getpid(), run=str(run.absolute()), config=str(config.absolute()))
         try:
             write_atomically(folder / COACH, facts.model_dump_json().encode())
-            _sweep(folder)
+            _delete_stale_files(folder)
         except OSError:
             if self._lock:
                 self._lock.close()
             raise
 
-    def pending(self) -> list[Pending]:
+    def take_requests(self) -> list[PendingRequest]:
         """Take all new requests, in any order; unreadable ones are answered with an error."""
         found = []
         for path in sorted(self.folder.glob("*.request")):
@@ -122,18 +122,20 @@ class RequestInbox:
                 taken = path.with_suffix(".taken")
                 with suppress(OSError):  # withdrawn in this moment, or a full disk
                     path.rename(taken)
-                    found += [Pending(path.stem, request) for request in self._read(path.stem, taken)]
+                    found += [PendingRequest(path.stem, request) for request in self._read_request(path.stem, taken)]
         return found
 
-    def _read(self, name: str, path: Path) -> Iterator[Request]:
+    def _read_request(self, name: str, path: Path) -> Iterator[Request]:
         try:
             yield Request.model_validate_json(read_limited(path, MOST_FILE_BYTES))
         except (OSError, FileTooLarge) as error:
-            self.answer(name, RequestAnswer(ok=False, text=f"the request cannot be read: {error}"))
+            self.write_answer(name, RequestAnswer(ok=False, text=f"the request cannot be read: {error}"))
         except ValidationError as error:
-            self.answer(name, RequestAnswer(ok=False, text=f"the request cannot be understood: {complaint(error)}"))
+            self.write_answer(
+                name, RequestAnswer(ok=False, text=f"the request cannot be understood: {validation_text(error)}")
+            )
 
-    def answer(self, name: str, answer: RequestAnswer) -> None:
+    def write_answer(self, name: str, answer: RequestAnswer) -> None:
         """Answer a request; if the disk does not take the answer, that is logged."""
         try:
             write_atomically(self.folder / f"{name}.answer", answer.model_dump_json().encode())
@@ -141,9 +143,9 @@ class RequestInbox:
         except OSError as error:
             log.warning("a request cannot be answered: %s", error)
 
-    def serve(self, carry_out: Callable[[Request], str]) -> None:
+    def answer_requests(self, carry_out: Callable[[Request], str]) -> None:
         """Carry out all new requests, and answer each with its result or error."""
-        for pending in self.pending():
+        for pending in self.take_requests():
             try:
                 answer = RequestAnswer(ok=True, text=carry_out(pending.request))
             except Exception as error:  # no request may end a run
@@ -161,7 +163,7 @@ class RequestInbox:
                     else f"something unexpected went wrong, see the Coach's log: {type(error).__name__}: {error}"
                 )
                 answer = RequestAnswer(ok=False, text=text)
-            self.answer(pending.id, answer)
+            self.write_answer(pending.id, answer)
 
     def close(self) -> None:
         """Stop answering."""
@@ -188,14 +190,14 @@ def ask_coach(
         NotAnswered: it did not answer in time.
         OSError: the request cannot be written.
     """
-    if not coach_runs(folder):
+    if not is_coach_running(folder):
         raise NoCoach("no Coach is running")
     name = secrets.token_hex(8)
     path, answer = folder / f"{name}.request", folder / f"{name}.answer"
     write_atomically(path, request.model_dump_json(exclude_unset=True).encode())
     deadline = clock() + seconds
     while True:
-        runs = coach_runs(folder)  # checked before the answer is: a Coach that has ended answers no more
+        runs = is_coach_running(folder)  # checked before the answer is: a Coach that has ended answers no more
         with suppress(FileNotFoundError):
             found = RequestAnswer.model_validate_json(read_limited(answer, MOST_FILE_BYTES))
             answer.unlink()
@@ -218,14 +220,14 @@ def ask_coach(
     )
 
 
-def coach_runs(folder: Path = CONTROL_FOLDER) -> bool:
+def is_coach_running(folder: Path = CONTROL_FOLDER) -> bool:
     """Return whether a Coach is running that can answer."""
     return is_held(folder)
 
 
-def coach_facts(folder: Path = CONTROL_FOLDER) -> CoachFacts | None:
+def read_coach_facts(folder: Path = CONTROL_FOLDER) -> CoachFacts | None:
     """Return what the running Coach has published about itself; None if none is running."""
-    if not coach_runs(folder):
+    if not is_coach_running(folder):
         return None
     try:
         return CoachFacts.model_validate_json(read_limited(folder / COACH, MOST_FILE_BYTES))
@@ -233,7 +235,7 @@ def coach_facts(folder: Path = CONTROL_FOLDER) -> CoachFacts | None:
         return None  # it is just starting, or ending
 
 
-def complaint(error: ValidationError) -> str:
+def validation_text(error: ValidationError) -> str:
     """Return what is wrong with a message or a machine, in one line."""
     problems = []
     for details in error.errors(include_url=False, include_input=False, include_context=False):
@@ -242,7 +244,7 @@ def complaint(error: ValidationError) -> str:
     return "; ".join(problems).replace("Value error, ", "")
 
 
-def take_control(folder: Path = CONTROL_FOLDER) -> RunLock:
+def lock_control_folder(folder: Path = CONTROL_FOLDER) -> RunLock:
     """Take the lock that shows that a Coach runs.
 
     Raises:
@@ -256,13 +258,13 @@ def take_control(folder: Path = CONTROL_FOLDER) -> RunLock:
             return RunLock(folder)
         except RunLocked as error:
             if time.monotonic() >= deadline:
-                facts = coach_facts(folder)
+                facts = read_coach_facts(folder)
                 who = f"process {facts.pid}, for {facts.run}" if facts else str(error)
                 raise RunLocked(f"another Coach already uses this checkout's workers ({who}); stop it first") from None
         time.sleep(POLL_SECONDS)
 
 
-def _sweep(folder: Path) -> None:
+def _delete_stale_files(folder: Path) -> None:
     """Delete files that no client waits for any more."""
     for path in folder.iterdir():
         with suppress(FileNotFoundError):

@@ -12,10 +12,10 @@ from typing import Any
 from rich.cells import cell_len, chop_cells, set_cell_size
 
 from keima.base.files import read_limited, write_atomically
-from keima.base.formats import cluster_figures, rate, short_duration, short_rate
-from keima.base.text import printable
+from keima.base.formats import cluster_metrics, format_rate, format_short_duration, format_short_rate
+from keima.base.text import printable_line
 from keima.base.worker_columns import WORKER_COLUMNS
-from keima.base.worker_status import ClusterStatus, State, WorkerStatus
+from keima.base.worker_status import ClusterStatus, WorkerState, WorkerStatus
 from keima.paths import workspace
 
 log = logging.getLogger(__name__)
@@ -48,8 +48,8 @@ WORKER_KEYS = (  # of a worker in status.json
     "core_hours",
 )
 CELL = 26  # cells of an Active worker among many
-SYMBOLS = {State.ACTIVE: "🟢", State.SYNCING: "🟡", State.ERROR: "🔴", State.OFFLINE: "⚪"}
-WORST_FIRST = (State.ERROR, State.OFFLINE, State.SYNCING, State.ACTIVE)
+SYMBOLS = {WorkerState.ACTIVE: "🟢", WorkerState.SYNCING: "🟡", WorkerState.ERROR: "🔴", WorkerState.OFFLINE: "⚪"}
+WORST_FIRST = (WorkerState.ERROR, WorkerState.OFFLINE, WorkerState.SYNCING, WorkerState.ACTIVE)
 
 
 class StatusFile:
@@ -74,7 +74,7 @@ class StatusFile:
         self._due = clock()
         self._failing = False
 
-    def show(self, cluster: Callable[[], ClusterStatus]) -> None:
+    def write_if_due(self, cluster: Callable[[], ClusterStatus]) -> None:
         """Write the state of the cluster if a second has passed; a full disk is logged and stops nothing."""
         if self._clock() >= self._due:
             self._due = self._clock() + INTERVAL_SECONDS
@@ -86,7 +86,7 @@ class StatusFile:
 
     def _write(self, cluster: ClusterStatus, *, ended: bool) -> None:
         now = self._wall()
-        when = local_time(now)
+        when = format_local_time(now)
         said = f"ended {when}" if ended else f"as of {when}, every {INTERVAL_SECONDS:.0f} s"
         text = status_text(cluster, title=self._title, when=said)
         values = {
@@ -94,7 +94,7 @@ class StatusFile:
             "interval": INTERVAL_SECONDS,
             "title": self._title,
             "ended": ended,
-            **status_values(cluster),
+            **status_as_json(cluster),
         }
         try:
             for name, content in ((TEXT_NAME, text), (JSON_NAME, json.dumps(values, ensure_ascii=False) + "\n")):
@@ -111,23 +111,23 @@ def stale_since(folder: Path = STATUS_FOLDER) -> str | None:
     """Return when the status was last written if its Coach was killed; None if that ended cleanly or never ran."""
     try:
         values = json.loads(read_limited(folder / JSON_NAME, JSON_LIMIT))
-        return None if values["ended"] else local_time(float(values["time"]))
+        return None if values["ended"] else format_local_time(float(values["time"]))
     except (OSError, ValueError, KeyError, TypeError, OverflowError):
         return None
 
 
-def local_time(seconds: float) -> str:
+def format_local_time(seconds: float) -> str:
     """Return a moment, in seconds since 1970, as text in local time."""
     return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(seconds))
 
 
-def status_values(cluster: ClusterStatus) -> dict[str, Any]:
+def status_as_json(cluster: ClusterStatus) -> dict[str, Any]:
     """Return the cluster's state for JSON; times are in seconds, ``sync_seconds`` and ``last_batch`` may be null."""
     totals = ("games_per_second", "active", "total", "sync_seconds", "network_mb_per_minute", "model_version")
     return {
         **{name: getattr(cluster, name) for name in (*totals, "core_hours")},
         "workers": [
-            {**{name: getattr(worker, name) for name in WORKER_KEYS}, "mark": state_of(worker).value}
+            {**{name: getattr(worker, name) for name in WORKER_KEYS}, "mark": remote_state(worker).value}
             for worker in cluster.workers
         ],
     }
@@ -142,84 +142,93 @@ def status_text(cluster: ClusterStatus, shown: Sequence[WorkerStatus] | None = N
         title: the title, for people.
         when: the time, in words.
     """
-    lines = [*_header(cluster, title, when), "", *_workers(cluster.workers if shown is None else shown)]
+    lines = [*_header_lines(cluster, title, when), "", *_worker_lines(cluster.workers if shown is None else shown)]
     return "".join(f"{line.rstrip()}\n" for line in lines)
 
 
-def state_of(worker: WorkerStatus) -> State:
+def remote_state(worker: WorkerStatus) -> WorkerState:
     """Return the state of a worker of a cluster, which all are on other machines."""
     assert worker.state is not None
     return worker.state
 
 
-def _header(cluster: ClusterStatus, title: str, when: str) -> list[str]:
-    games, active, sync, network = cluster_figures(cluster)
+def _header_lines(cluster: ClusterStatus, title: str, when: str) -> list[str]:
+    games, active, sync, network = cluster_metrics(cluster)
     half = TEXT_WIDTH // 2
     return [
-        _left(_cut(f"Keima  {title}", TEXT_WIDTH - cell_len(when) - 2), TEXT_WIDTH - cell_len(when)) + when,
-        _left(games, half) + active,
-        _left(sync, half) + network,
-        f"Core hours: {rate(cluster.core_hours)}",
+        _align_left(_shorten_middle(f"Keima  {title}", TEXT_WIDTH - cell_len(when) - 2), TEXT_WIDTH - cell_len(when))
+        + when,
+        _align_left(games, half) + active,
+        _align_left(sync, half) + network,
+        f"Core hours: {format_rate(cluster.core_hours)}",
     ]
 
 
-def _workers(workers: Sequence[WorkerStatus]) -> list[str]:
+def _worker_lines(workers: Sequence[WorkerStatus]) -> list[str]:
     if not workers:
         return ["No workers: add one with keima cluster add HOST USER"]
-    ordered = sorted(workers, key=lambda worker: WORST_FIRST.index(state_of(worker)))  # otherwise in the config's order
+    ordered = sorted(
+        workers, key=lambda worker: WORST_FIRST.index(remote_state(worker))
+    )  # otherwise in the config's order
     if len(ordered) <= MOST_IN_FULL:
-        return [_titles(), *(line for worker in ordered for line in _in_full(worker, most=None))]
-    failing = [worker for worker in ordered if worker.state is not State.ACTIVE]
-    active = [worker for worker in ordered if worker.state is State.ACTIVE]
+        return [_title_line(), *(line for worker in ordered for line in _full_lines(worker, most=None))]
+    failing = [worker for worker in ordered if worker.state is not WorkerState.ACTIVE]
+    active = [worker for worker in ordered if worker.state is WorkerState.ACTIVE]
     if len(failing) > MOST_IN_FULL:
-        return [*(_in_one_line(worker) for worker in failing), *_in_short(active)]
+        return [*(_brief_line(worker) for worker in failing), *_active_lines(active)]
     lines = (
-        [_titles(), *(line for worker in failing for line in _in_full(worker, most=CROWDED_REASON))] if failing else []
+        [_title_line(), *(line for worker in failing for line in _full_lines(worker, most=CROWDED_REASON))]
+        if failing
+        else []
     )
-    return lines + _in_short(active)
+    return lines + _active_lines(active)
 
 
-def _titles() -> str:
-    figures = "".join(_right(column.title, column.width) for column in COLUMNS)
-    return f"{'':10} {_left('worker', NAME_WIDTH)}{figures}"
+def _title_line() -> str:
+    figures = "".join(_align_right(column.title, column.width) for column in COLUMNS)
+    return f"{'':10} {_align_left('worker', NAME_WIDTH)}{figures}"
 
 
-def _in_full(worker: WorkerStatus, *, most: int | None) -> list[str]:
+def _full_lines(worker: WorkerStatus, *, most: int | None) -> list[str]:
     """Return a line with all figures, and below it why the worker is not Active, or a note."""
-    line = f"{SYMBOLS[state_of(worker)]} {state_of(worker).value:7} {_left(_cut(worker.name, NAME_WIDTH), NAME_WIDTH)}"
-    line += "".join(_right(column.cell(worker), column.width) for column in COLUMNS)
-    below = [f"for {short_duration(worker.since)}"] if worker.state is not State.ACTIVE else []
-    below += [text for text in (printable(worker.reason), printable(worker.note)) if text]
-    wrapped = wrap(": ".join(below), TEXT_WIDTH - 3)
+    state, name = remote_state(worker), _align_left(_shorten_middle(worker.name, NAME_WIDTH), NAME_WIDTH)
+    line = f"{SYMBOLS[state]} {state.value:7} {name}"
+    line += "".join(_align_right(column.cell(worker), column.width) for column in COLUMNS)
+    below = [f"for {format_short_duration(worker.since)}"] if worker.state is not WorkerState.ACTIVE else []
+    below += [text for text in (printable_line(worker.reason), printable_line(worker.note)) if text]
+    wrapped = wrap_text(": ".join(below), TEXT_WIDTH - 3)
     if most is not None and len(wrapped) > most:
         wrapped = [*wrapped[: most - 1], set_cell_size(wrapped[most - 1], TEXT_WIDTH - 5).rstrip() + " …"]
     return [line, *(f"   {part}" for part in wrapped)]
 
 
-def _in_one_line(worker: WorkerStatus) -> str:
+def _brief_line(worker: WorkerStatus) -> str:
     """Return a line with the time since the worker is not Active, and the start of the reason."""
-    name, since = _cut(worker.name, NAME_WIDTH), short_duration(worker.since)
-    line = f"{SYMBOLS[state_of(worker)]} {state_of(worker).value:7} {name} for {since}: "
-    reason = printable(worker.reason)
+    name, since = _shorten_middle(worker.name, NAME_WIDTH), format_short_duration(worker.since)
+    line = f"{SYMBOLS[remote_state(worker)]} {remote_state(worker).value:7} {name} for {since}: "
+    reason = printable_line(worker.reason)
     room = TEXT_WIDTH - cell_len(line)
     return line + (reason if cell_len(reason) <= room else set_cell_size(reason, room - 1).rstrip() + "…")
 
 
-def _in_short(active: Sequence[WorkerStatus]) -> list[str]:
+def _active_lines(active: Sequence[WorkerStatus]) -> list[str]:
     """Return Active workers in columns; status.json has all their figures."""
     name_width = CELL - 3 - 15
     cells = []
     for each in active:
-        name = _left(_cut(each.name, name_width), name_width)
+        name = _align_left(_shorten_middle(each.name, name_width), name_width)
         cells.append(
-            _left(f"{SYMBOLS[state_of(each)]} {name}{each.share:6.1%}{short_rate(each.games_per_second):>6}/s", CELL)
+            _align_left(
+                f"{SYMBOLS[remote_state(each)]} {name}{each.share:6.1%}{format_short_rate(each.games_per_second):>6}/s",
+                CELL,
+            )
         )
     across = TEXT_WIDTH // CELL
     title = [f"Active: worker, share, games/s (all figures are in {JSON_NAME})"] if cells else []
     return title + ["".join(cells[start : start + across]) for start in range(0, len(cells), across)]
 
 
-def wrap(text: str, width: int) -> list[str]:
+def wrap_text(text: str, width: int) -> list[str]:
     """Return the text in lines of at most ``width`` cells, broken between words if possible."""
     lines: list[str] = []
     for word in text.split():
@@ -230,7 +239,7 @@ def wrap(text: str, width: int) -> list[str]:
     return lines
 
 
-def _cut(text: str, width: int) -> str:
+def _shorten_middle(text: str, width: int) -> str:
     """Return the text, with its middle left out if it is too wide: names differ at both ends."""
     if cell_len(text) <= width:
         return text
@@ -239,9 +248,9 @@ def _cut(text: str, width: int) -> str:
     return set_cell_size(text, width - 1 - cell_len(end)).rstrip() + "…" + end
 
 
-def _left(text: str, width: int) -> str:
+def _align_left(text: str, width: int) -> str:
     return text + " " * (width - cell_len(text))
 
 
-def _right(text: str, width: int) -> str:
+def _align_right(text: str, width: int) -> str:
     return " " * (width - cell_len(text)) + text

@@ -12,17 +12,17 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from keima.base.system.threads import SteppingThread, guard
-from keima.base.worker_status import ClusterStatus, State, WorkerStatus
+from keima.base.system.threads import SteppingThread, new_lock
+from keima.base.worker_status import ClusterStatus, WorkerState, WorkerStatus
 from keima.cluster.fleet.balancer import Balance, Decision, WorkerLoad, balance_games
 from keima.cluster.fleet.machine_connection import MachineConnection
-from keima.cluster.fleet.mirror import waiting_files
+from keima.cluster.fleet.mirror import find_waiting_files
 from keima.cluster.fleet.network_metrics import NetworkMetrics
-from keima.cluster.fleet.ownership import Claimant, owner_here
+from keima.cluster.fleet.ownership import Claimant, make_owner
 from keima.cluster.fleet.process.messages import MachineInFleet
 from keima.cluster.fleet.remote_status import remote_status
 from keima.cluster.fleet.remote_worker import STARTED_ACTIVITIES
-from keima.cluster.fleet.tracked_worker import LOST_STATES, Restart, Stop, TrackedWorker, seen_at
+from keima.cluster.fleet.tracked_worker import LOST_STATES, Restart, Stop, TrackedWorker, state_at
 from keima.cluster.machines.process_manager import ProcessManager
 from keima.cluster.ssh.transport import Transport
 from keima.coach.backends.assignments import AssignmentBook, GameChoice, GamesAccount
@@ -90,23 +90,23 @@ class Fleet:
     ) -> None:
         self.root = root
         self.workers: tuple[str, ...] = ()
-        self.states: dict[str, State] = {}
+        self.states: dict[str, WorkerState] = {}
         self._assignments = AssignmentBook(game=game, settings=settings, run_id=run_id, clock=clock)
         self._settings = settings
         self._connect, self._process_manager, self._log_event, self._clock = connect, process_manager, log_event, clock
         self._arrived = arrived
         self._claimant = claimant or Claimant(
-            owner=owner_here(run_id, lease_seconds=settings.distributed.lease_seconds)
+            owner=make_owner(run_id, lease_seconds=settings.distributed.lease_seconds)
         )
         self._threads: dict[str, _ConnectionThread] = {}  # by machine
         self._places: dict[str, _ConnectionThread] = {}  # by worker
         self._published: PublishedModel | None = None
-        self._push = ModelPush(deltas=settings.distributed.compression, guard=guard())
+        self._push = ModelPush(deltas=settings.distributed.compression, guard=new_lock())
         self._metrics, self._shares_logged = NetworkMetrics(clock()), clock()
         self._balance, self._decisions = Balance(), dict[str, Decision]()
         self._told: dict[str, GamesAccount] = {}  # the accounts that the Coach has set, also of workers that have left
         self._earlier_traffic = 0  # bytes, of machines that have left
-        self._waiting = waiting_files(root, run_id)  # worker -> files in its mirror's outbox
+        self._waiting = find_waiting_files(root, run_id)  # worker -> files in its mirror's outbox
         for machine in machines:
             self.add(machine)
         self._claimant = replace(self._claimant, takeover=False)  # applies only to the machines of the config
@@ -117,11 +117,11 @@ class Fleet:
         """See ``SelfPlayBackend``."""
         self._published = PublishedModel(version=version, data=model, sha256=content_sha256(model))
         self._assignments.set_model(version, self._published.sha256)
-        self._metrics.published(version, self._clock())
+        self._metrics.note_publication(version, self._clock())
         for worker in self._places:
             account = self._assignments.account(worker)
             self._assignments.set_account(worker, granted=account.granted, delivered=account.delivered)
-            self._assign(worker)
+            self._send_assignment(worker)
         for thread in self._threads.values():
             thread.connection.publish(self._published)
             thread.wake()
@@ -134,7 +134,7 @@ class Fleet:
         is_new = not self._assignments.has_account(worker)
         more = granted > self._assignments.account(worker).granted
         if self._assignments.set_account(worker, granted=granted, delivered=delivered):
-            self._assign(worker)
+            self._send_assignment(worker)
         heartbeat = self._last_heartbeat(worker)
         if is_new or (more and heartbeat and heartbeat.state == "waiting"):
             self._places[worker].wake()
@@ -144,7 +144,7 @@ class Fleet:
         distributed = self._settings.distributed
         self._balance, self._decisions = balance_games(
             self._balance,
-            self._loads(),
+            self._worker_loads(),
             self._clock(),
             ahead=ahead,
             batch_games=distributed.batch_size,
@@ -167,10 +167,10 @@ class Fleet:
 
     def step(self) -> None:
         """Process everything that has happened since the last call, and renew the leases that are due."""
-        self._process_news()
+        self._process_events()
         for worker in self._assignments.workers:
             if self._assignments.is_due(worker):
-                self._assign(worker)
+                self._send_assignment(worker)
 
     def collect(self) -> list[PendingBatch]:
         """See ``SelfPlayBackend``."""
@@ -189,7 +189,7 @@ class Fleet:
     def heartbeats(self) -> dict[str, Heartbeat | None]:
         """See ``SelfPlayBackend``; the heartbeat of a worker that cannot play has the reason and no speed."""
         heartbeats: dict[str, Heartbeat | None] = {}
-        for _, worker in self._tracked():
+        for _, worker in self._tracked_workers():
             heartbeat = worker.heartbeat
             if worker.state in LOST_STATES:
                 run_id = self._assignments.run_id
@@ -201,9 +201,9 @@ class Fleet:
 
     def cluster(self) -> ClusterStatus:
         """See ``SelfPlayBackend``."""
-        self._measure()
+        self._measure_network()
         return ClusterStatus(
-            workers=tuple(self._status_of(thread, worker) for thread, worker in self._tracked()),
+            workers=tuple(self._worker_status(thread, worker) for thread, worker in self._tracked_workers()),
             sync_seconds=self._metrics.sync_seconds,
             network_mb_per_minute=self._metrics.mb_per_minute,
             model_version=self._assignments.model_version,
@@ -214,9 +214,9 @@ class Fleet:
         return FolderMatches(
             self.root,
             self._assignments,
-            assign=self._assign,
+            assign=self._send_assignment,
             send_players=self._send_players,
-            able=self.able,
+            able=self.ready_workers,
             heartbeats=self.heartbeats,
         )
 
@@ -224,7 +224,7 @@ class Fleet:
         """See ``SelfPlayBackend``; workers on unreachable machines end by themselves."""
         self._assignments.stop()
         for worker in self._assignments.workers:
-            self._assign(worker)
+            self._send_assignment(worker)
         deadline = self._clock() + CLOSE_SECONDS
         for thread in self._threads.values():
             thread.connection.leave(drain=False, seconds=deadline - self._clock())
@@ -234,7 +234,7 @@ class Fleet:
                 self._log_event(
                     f"{name}: there was no time to end its workers; they end by themselves when their lease expires"
                 )
-        self._process_news()
+        self._process_events()
 
     # What the user asks for.
 
@@ -262,9 +262,9 @@ class Fleet:
         )
         if self._published:
             connection.publish(self._published)
-        connection.bring(self._assignments.players)
+        connection.set_players(self._assignments.players)
         self._threads[machine.name] = _ConnectionThread(connection)
-        self._place()
+        self._update_workers()
         self._threads[machine.name].start()
 
     def remove(self, name: str) -> None:
@@ -291,7 +291,7 @@ class Fleet:
         Raises:
             ValueError: there is no such worker.
         """
-        self._command(name, Restart())
+        self._send_command(name, Restart())
 
     def stop(self, name: str) -> None:
         """End a worker, or all workers of a machine, until ``restart``.
@@ -299,7 +299,7 @@ class Fleet:
         Raises:
             ValueError: there is no such worker.
         """
-        self._command(name, Stop())
+        self._send_command(name, Stop())
 
     def take_over(self, name: str) -> None:
         """Take a worker, or all workers of a machine, from another Coach; games of that Coach's run are set aside.
@@ -307,14 +307,14 @@ class Fleet:
         Raises:
             ValueError: there is no such worker.
         """
-        self._command(name, None)
+        self._send_command(name, None)
 
     @property
     def machines(self) -> tuple[WorkerSettings, ...]:
         """The machines that are not being removed."""
         return tuple(thread.connection.machine for thread in self._threads.values() if not thread.leaving)
 
-    def machines_now(self) -> tuple[MachineInFleet, ...]:
+    def export_machines(self) -> tuple[MachineInFleet, ...]:
         """Return all machines, with what users have asked for, so that another fleet can go on with them."""
         return tuple(
             MachineInFleet(
@@ -325,7 +325,7 @@ class Fleet:
             for thread in self._threads.values()
         )
 
-    def take_up(self, machines: Iterable[MachineInFleet]) -> None:
+    def import_machines(self, machines: Iterable[MachineInFleet]) -> None:
         """Go on with what users have asked of another fleet's machines, which this one has been given."""
         for each in machines:
             for worker in each.stopped:
@@ -335,7 +335,7 @@ class Fleet:
 
     # What the connections report.
 
-    def _process_news(self) -> None:
+    def _process_events(self) -> None:
         """Process everything that has happened since the last call."""
         for name, thread in list(self._threads.items()):
             done = thread.connection.done  # read before the deques are emptied: nothing is added to them afterwards
@@ -346,20 +346,20 @@ class Fleet:
             while thread.connection.news:
                 self._log_event(thread.connection.news.popleft())
             if done and not self._assignments.is_stopped:
-                self._earlier_traffic += thread.connection.snapshot.transferred
+                self._earlier_traffic += thread.connection.snapshot.bytes_transferred
                 del self._threads[name]
                 self._log_event(f"{name} has been removed")
-        self._place()
-        if self._metrics.is_time(self._clock()):
-            self._measure()
+        self._update_workers()
+        if self._metrics.is_reading_due(self._clock()):
+            self._measure_network()
 
-    def _place(self) -> None:
+    def _update_workers(self) -> None:
         """Update which workers there are, and which of them may be granted games.
 
         A worker that has been lost, or has waited in a scheduler's queue, for longer than a lease gets no games until
         it is back.
         """
-        tracked = self._tracked()
+        tracked = self._tracked_workers()
         self._places = {worker.name: thread for thread, worker in tracked}
         for worker in self._assignments.workers:
             if worker not in self._places:
@@ -367,42 +367,42 @@ class Fleet:
         for worker in self._places.keys() & self._told.keys() - set(self._assignments.workers):  # it has come back
             account = self._told[worker]
             self._assignments.set_account(worker, granted=account.granted, delivered=account.delivered)
-            self._assign(worker)
+            self._send_assignment(worker)
         lease, now = self._settings.distributed.lease_seconds, self._clock()
         self.states = {worker.name: worker.state for _, worker in tracked}
         lost = {
             worker.name
             for _, worker in tracked
-            if (worker.state in LOST_STATES or worker.waits) and now - worker.since > lease
+            if (worker.state in LOST_STATES or worker.waits_for) and now - worker.since > lease
         }
         self.workers = tuple(worker for worker in self._places if worker not in lost) or tuple(self._places)
 
-    def _tracked(self) -> list[tuple[_ConnectionThread, TrackedWorker]]:
+    def _tracked_workers(self) -> list[tuple[_ConnectionThread, TrackedWorker]]:
         """Return all workers as they are now: a connection that waits for a silent machine cannot update them."""
         now = self._clock()
         return [
-            (thread, seen_at(worker, now, timing=thread.connection.timing))
+            (thread, state_at(worker, now, timing=thread.connection.timing))
             for thread in self._threads.values()
             for worker in thread.connection.snapshot.workers
         ]
 
-    def able(self) -> list[str]:
+    def ready_workers(self) -> list[str]:
         """Return the workers that can play now."""
-        return list(self._loads())
+        return list(self._worker_loads())
 
     def _last_heartbeat(self, worker: str) -> Heartbeat | None:
         workers = self._places[worker].connection.snapshot.workers
         return next((each.heartbeat for each in workers if each.name == worker), None)
 
-    def _loads(self) -> dict[str, WorkerLoad]:
+    def _worker_loads(self) -> dict[str, WorkerLoad]:
         """Return the workers that can be granted games: Active ones, and those that play while a model is sent."""
         loads = {}
-        for thread, worker in self._tracked():
+        for thread, worker in self._tracked_workers():
             heartbeat = worker.heartbeat
-            can_play = worker.state is State.ACTIVE or (
-                worker.state is State.SYNCING
+            can_play = worker.state is WorkerState.ACTIVE or (
+                worker.state is WorkerState.SYNCING
                 and worker.connected
-                and worker.talks
+                and worker.has_reported
                 and worker.activity in STARTED_ACTIVITIES
             )
             if can_play and heartbeat and not thread.leaving and self._assignments.has_account(worker.name):
@@ -413,11 +413,11 @@ class Fleet:
                     granted=account.granted,
                     speed=heartbeat.speed,
                     parallel_games=heartbeat.parallel_games,
-                    weight=self._weight(thread),
+                    weight=self._machine_weight(thread),
                 )
         return loads
 
-    def _status_of(self, thread: _ConnectionThread, worker: TrackedWorker) -> WorkerStatus:
+    def _worker_status(self, thread: _ConnectionThread, worker: TrackedWorker) -> WorkerStatus:
         account, decision = self._assignments.account(worker.name), self._decisions.get(worker.name)
         return remote_status(
             worker,
@@ -427,29 +427,33 @@ class Fleet:
             machine=thread.connection.name,
             outstanding=account.granted - account.delivered,
             share=decision.share if decision else 0.0,
-            weight=self._weight(thread),
+            weight=self._machine_weight(thread),
             sent=thread.connection.snapshot.sent,
             received=thread.connection.snapshot.received,
         )
 
-    def _weight(self, thread: _ConnectionThread) -> float:
+    def _machine_weight(self, thread: _ConnectionThread) -> float:
         return self._settings.distributed.worker_weights.get(thread.connection.name, 1.0)
 
-    def _measure(self) -> None:
-        moved = self._earlier_traffic + sum(thread.connection.snapshot.transferred for thread in self._threads.values())
+    def _measure_network(self) -> None:
+        moved = self._earlier_traffic + sum(
+            thread.connection.snapshot.bytes_transferred for thread in self._threads.values()
+        )
         playing = [
-            (worker.model_version, worker.model_since) for _, worker in self._tracked() if worker.state is State.ACTIVE
+            (worker.model_version, worker.model_since)
+            for _, worker in self._tracked_workers()
+            if worker.state is WorkerState.ACTIVE
         ]
-        self._metrics.read(self._clock(), moved, playing)
+        self._metrics.add_reading(self._clock(), moved, playing)
 
     # What the connections are given.
 
     def lower_grant(self, worker: str, granted: int) -> None:
         """Keep a worker from starting games beyond ``granted``: see ``AssignmentBook.lower_grant``."""
         if self._assignments.lower_grant(worker, granted):
-            self._assign(worker)
+            self._send_assignment(worker)
 
-    def _assign(self, worker: str) -> None:
+    def _send_assignment(self, worker: str) -> None:
         """Pass the worker's current assignment to its connection, which writes it on the machine."""
         if self._assignments.model_version == 0 or worker not in self._places:
             return
@@ -463,11 +467,11 @@ class Fleet:
 
     def _send_players(self, players: Mapping[Contestant, bytes]) -> None:
         for thread in self._threads.values():
-            thread.connection.bring(players)
+            thread.connection.set_players(players)
 
-    def _command(self, name: str, event: Restart | Stop | None) -> None:
+    def _send_command(self, name: str, event: Restart | Stop | None) -> None:
         thread = self._threads.get(name) or self._places.get(name)
         if thread is None:
             raise ValueError(f"there is no worker {name}; the workers are: {', '.join(self._places) or 'none'}")
-        thread.connection.command(name, event) if event else thread.connection.take_over(name)
+        thread.connection.queue_command(name, event) if event else thread.connection.take_over(name)
         thread.wake()

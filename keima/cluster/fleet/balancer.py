@@ -57,7 +57,7 @@ class WorkerHistory:
 class Balance:
     """What is remembered of all workers."""
 
-    parts: Mapping[str, WorkerHistory] = field(default_factory=dict)
+    histories: Mapping[str, WorkerHistory] = field(default_factory=dict)
     time: float = 0.0  # of the last call, by a monotonic clock
 
 
@@ -91,31 +91,33 @@ def balance_games(
         batch_games: games in a transfer; every worker has at least one batch ahead.
         load_balancing: False: equal shares.
     """
-    parts = _measured(before, workers, now)
+    parts = _measured_histories(before, workers, now)
     measured = [name for name in workers if parts[name].speed > 0]
     mean = sum(parts[name].speed for name in measured) / len(measured) if measured else 1.0
     speeds = {name: parts[name].speed or mean for name in workers}
     claims = {name: worker.weight * speeds[name] if load_balancing else 1.0 for name, worker in workers.items()}
     lookahead = _lookahead(workers, speeds, claims, set(measured), ahead=ahead, batch_games=batch_games)
-    stragglers = _stragglers(workers, speeds, lookahead, ahead=ahead) & set(measured)
-    duty = _duty(claims, speeds, [name for name in measured if name not in stragglers])
+    stragglers = _find_stragglers(workers, speeds, lookahead, ahead=ahead) & set(measured)
+    duty = _fair_share(claims, speeds, [name for name in measured if name not in stragglers])
     free = {name for name in measured if name not in stragglers and duty[name] >= FREE}
     paced = {name for name in measured if free and duty[name] < FREE}
     after: dict[str, WorkerHistory] = {name: part for name, part in parts.items() if name not in workers}
-    pace = sum(_progress(parts[name], workers[name]) for name in free) / max(sum(claims[name] for name in free), 1e-12)
+    pace = sum(_newly_finished_games(parts[name], workers[name]) for name in free) / max(
+        sum(claims[name] for name in free), 1e-12
+    )
     decisions = {}
     total = sum(claims.values())
     for name, worker in workers.items():
-        was_measured = name in before.parts and before.parts[name].speed > 0
+        was_measured = name in before.histories and before.histories[name].speed > 0
         owed = parts[name].owed
         if name in paced:
             owed = owed if was_measured else owed * (1 - duty[name])  # until now it has played without a pause
-            owed = min(owed + claims[name] * pace - _progress(parts[name], worker), float(lookahead[name]))
+            owed = min(owed + claims[name] * pace - _newly_finished_games(parts[name], worker), float(lookahead[name]))
         elif name not in measured:
-            owed -= _progress(parts[name], worker)
+            owed -= _newly_finished_games(parts[name], worker)
         elif load_balancing or len(free) != 1:
             owed = 0.0
-        after[name] = _noted(parts[name], worker, owed)
+        after[name] = _updated_history(parts[name], worker, owed)
         left = worker.granted - worker.finished
         grant = lookahead[name] - left
         if name in paced:
@@ -129,14 +131,14 @@ def balance_games(
             lower=worker.finished + lookahead[name] if name in stragglers else None,
             share=claims[name] / total,
             speed=speeds[name],
-            reason=_reason(
+            reason=_reason_text(
                 worker, speeds[name], duty[name], name in measured, name in paced, name in stragglers, load_balancing
             ),
         )
     return Balance(after, now), decisions
 
 
-def split(total: int, claims: Mapping[str, float]) -> dict[str, int]:
+def split_in_proportion(total: int, claims: Mapping[str, float]) -> dict[str, int]:
     """Split ``total`` in proportion to ``claims`` into whole numbers with that sum, each less than 1 from its exact
     share.
 
@@ -151,14 +153,14 @@ def split(total: int, claims: Mapping[str, float]) -> dict[str, int]:
     return shares
 
 
-def _measured(before: Balance, workers: Mapping[str, WorkerLoad], now: float) -> dict[str, WorkerHistory]:
+def _measured_histories(before: Balance, workers: Mapping[str, WorkerLoad], now: float) -> dict[str, WorkerHistory]:
     """Return the histories with speeds and games in hand updated to now; new workers start with what they have
     finished.
     """
     keep = 0.5 ** (max(now - before.time, 0.0) / HALF_LIFE)
-    parts = {name: WorkerHistory(finished=-1, speed=part.speed) for name, part in before.parts.items()}
+    parts = {name: WorkerHistory(finished=-1, speed=part.speed) for name, part in before.histories.items()}
     for name, worker in workers.items():
-        old = before.parts.get(name)
+        old = before.histories.get(name)
         left = float(worker.granted - worker.finished)
         earlier = old.speed if old else 0.0
         speed = (
@@ -172,13 +174,13 @@ def _measured(before: Balance, workers: Mapping[str, WorkerLoad], now: float) ->
     return parts
 
 
-def _noted(part: WorkerHistory, worker: WorkerLoad, owed: float) -> WorkerHistory:
+def _updated_history(part: WorkerHistory, worker: WorkerLoad, owed: float) -> WorkerHistory:
     return WorkerHistory(
         finished=max(part.finished, worker.finished), speed=part.speed, owed=owed, in_hand=part.in_hand
     )
 
 
-def _progress(part: WorkerHistory, worker: WorkerLoad) -> int:
+def _newly_finished_games(part: WorkerHistory, worker: WorkerLoad) -> int:
     """Return the games finished since the last call; a worker that replays lost games makes none with them."""
     return max(0, worker.finished - part.finished)
 
@@ -201,7 +203,7 @@ def _lookahead(
     if not workers:
         return {}
     games = ahead * len(workers)
-    shares = split(games, claims)
+    shares = split_in_proportion(games, claims)
     seconds = games / sum(speeds.values())
     least = {
         name: max(batch_games, worker.parallel_games * (1 if name in measured else START_GAMES))
@@ -214,7 +216,7 @@ def _lookahead(
     }
 
 
-def _stragglers(
+def _find_stragglers(
     workers: Mapping[str, WorkerLoad], speeds: Mapping[str, float], lookahead: Mapping[str, int], *, ahead: int
 ) -> set[str]:
     """Return the workers that would need several times as long as all for all games, and have far more than they would
@@ -231,7 +233,7 @@ def _stragglers(
     }
 
 
-def _duty(claims: Mapping[str, float], speeds: Mapping[str, float], among: list[str]) -> dict[str, float]:
+def _fair_share(claims: Mapping[str, float], speeds: Mapping[str, float], among: list[str]) -> dict[str, float]:
     """Return the part of the time that each worker plays if those with the largest claim for their speed, ``among``
     these, always play.
     """
@@ -240,7 +242,7 @@ def _duty(claims: Mapping[str, float], speeds: Mapping[str, float], among: list[
     return {name: min(1.0, pull[name] / most) if most > 0 else 1.0 for name in claims}
 
 
-def _reason(
+def _reason_text(
     worker: WorkerLoad, speed: float, duty: float, measured: bool, paced: bool, straggler: bool, load_balancing: bool
 ) -> str:
     """Return the reason for a share, for the log and the status."""

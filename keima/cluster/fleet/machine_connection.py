@@ -2,8 +2,8 @@
 mirrors.
 
 A connection has no thread of its own; one thread of the caller steps it. The Coach's thread sets what is wanted
-(``assign``, ``publish``, ``command``, ``leave``) and reads ``snapshot``, ``arrived`` and ``news``. Each of these is an
-object that is replaced whole, or a deque, so no lock is needed.
+(``assign``, ``publish``, ``queue_command``, ``leave``) and reads ``snapshot``, ``arrived`` and ``news``. Each of these
+is an object that is replaced whole, or a deque, so no lock is needed.
 """
 
 import logging
@@ -15,27 +15,27 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from keima.cluster.agent.client import AgentTransport
-from keima.cluster.fleet.look import LookRequest, glance_request, look_at_workers, seen
 from keima.cluster.fleet.mirror import RUN_MARK, Mirror
-from keima.cluster.fleet.ownership import Claim, Claimant, owner_here
-from keima.cluster.fleet.remote_worker import DesiredState, Leaving, RemoteWorker, reason
+from keima.cluster.fleet.ownership import Claim, Claimant, make_owner
+from keima.cluster.fleet.poll import PollRequest, parse_poll_answer, poll_workers, read_only_poll
+from keima.cluster.fleet.remote_worker import DesiredState, Leaving, RemoteWorker, failure_text
 from keima.cluster.fleet.tracked_worker import (
     NEVER,
     Busy,
     Connected,
+    ConnectionLost,
     Event,
-    Lost,
+    MachineRefused,
     Restart,
     Stop,
     Tick,
     Timing,
     TrackedWorker,
-    TurnedDown,
-    retry_after,
+    retry_seconds,
 )
 from keima.cluster.machines.machine import WorkerSlot
 from keima.cluster.machines.process_manager import ProcessManager
-from keima.cluster.ssh.errors import ClusterError, NotYet, Refused, RemoteFailure, Unreachable
+from keima.cluster.ssh.errors import ClusterError, NotReadyYet, Refused, RemoteFailure, Unreachable
 from keima.cluster.ssh.transport import Transport
 from keima.config.schema import Settings
 from keima.config.sections.workers import WorkerSettings
@@ -49,11 +49,11 @@ SLOW_RETRY_SECONDS = 60.0  # after a refusal: somebody has to change something f
 SOON_SECONDS = 1.0  # for a machine that will come without anybody's doing
 UNREACHABLE_SECONDS = 15.0  # for an unreachable machine to come back when it is to be left
 LEAVING_POLL_SECONDS = 0.3
-LOOK_AGE_SECONDS = 1.0  # of a look that is recent enough before a file is sent
-LOOK_BYTES = (2**16, 2**20, 2**22)  # bytes of games that a look may bring: at least, at first, at most
-LONG_LOOK_SECONDS = 1.0  # a look that takes longer brings less the next time
+POLL_AGE_SECONDS = 1.0  # of a poll that is recent enough before a file is sent
+POLL_BYTES = (2**16, 2**20, 2**22)  # bytes of games that a poll may bring: at least, at first, at most
+LONG_POLL_SECONDS = 1.0  # a poll that takes longer brings less the next time
 
-Asked = list[tuple[RemoteWorker, LookRequest]]  # of one look
+Asked = list[tuple[RemoteWorker, PollRequest]]  # of one poll
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,7 +66,7 @@ class MachineSnapshot:
     received: int  # bytes of files from it
 
     @property
-    def transferred(self) -> int:
+    def bytes_transferred(self) -> int:
         """Bytes of files in both directions so far."""
         return self.sent + self.received
 
@@ -121,7 +121,7 @@ class MachineConnection:
         self._sync_interval = distributed.sync_interval if settings.training.asynchronous else 0
         self._process_manager, self._connect, self._root, self._run_id = process_manager, connect, root, run_id
         self._clock, self._draw = clock, draw
-        self._claimant = claimant or Claimant(owner=owner_here(run_id, lease_seconds=distributed.lease_seconds))
+        self._claimant = claimant or Claimant(owner=make_owner(run_id, lease_seconds=distributed.lease_seconds))
         self._wanted: dict[str, Assignment] = {}
         self._model: PublishedModel | None = None
         self._players: Mapping[Contestant, bytes] = {}
@@ -129,9 +129,9 @@ class MachineConnection:
         self._commands: deque[tuple[str, Restart | Stop | None]] = deque()  # None: take over
         self._leaving: Leaving | None = None
         self._transport: AgentTransport | None = None
-        self._looked_at = NEVER
-        self._look_bytes = LOOK_BYTES[1]
-        self._posted: tuple[int, Asked] | None = None  # a look whose answer has not come yet
+        self._polled_at = NEVER
+        self._poll_bytes = POLL_BYTES[1]
+        self._posted: tuple[int, Asked] | None = None  # a poll whose answer has not come yet
         self._sent = self._received = 0  # bytes, by earlier connections
         self._failures, self._retry_at, self._tried_at = 0, clock(), NEVER
         self._inspected = False
@@ -148,11 +148,11 @@ class MachineConnection:
         """Have all workers play with this model, each when its turn comes."""
         self._model = model
 
-    def bring(self, players: Mapping[Contestant, bytes]) -> None:
+    def set_players(self, players: Mapping[Contestant, bytes]) -> None:
         """Send all workers these models for evaluation games, before an assignment that names them."""
         self._players = dict(players)
 
-    def command(self, name: str, event: Restart | Stop) -> None:
+    def queue_command(self, name: str, event: Restart | Stop) -> None:
         """Restart or stop a worker; with the machine's name, all its workers."""
         self._commands.append((name, event))
 
@@ -180,149 +180,155 @@ class MachineConnection:
         try:
             delay = self._step()
         except Refused as error:
-            delay = self._cut(TurnedDown(reason(error)), SLOW_RETRY_SECONDS)
-        except NotYet as error:
-            delay = self._cut(Lost(reason(error)), SOON_SECONDS)
+            delay = self._drop_connection(MachineRefused(failure_text(error)), SLOW_RETRY_SECONDS)
+        except NotReadyYet as error:
+            delay = self._drop_connection(ConnectionLost(failure_text(error)), SOON_SECONDS)
         except Unreachable as error:
-            delay = self._cut(Lost(reason(error)), self._retry_seconds())
+            delay = self._drop_connection(ConnectionLost(failure_text(error)), self._retry_seconds())
         except (RemoteFailure, OSError) as error:
-            delay = self._cut(TurnedDown(reason(error)), self._retry_seconds())
+            delay = self._drop_connection(MachineRefused(failure_text(error)), self._retry_seconds())
         except Exception as error:
             log.exception("%s: unexpected", self.name)
             text = f"unexpected {type(error).__name__}: {error}; please report it, with the log"
-            delay = self._cut(TurnedDown(text), SLOW_RETRY_SECONDS)
+            delay = self._drop_connection(MachineRefused(text), SLOW_RETRY_SECONDS)
         self._renew_snapshot()
         return delay
 
     def _step(self) -> float:
-        self._take_commands()
+        self._process_commands()
         if self._transport is None:
             if self._is_given_up():
                 self.done = True
                 return 0.0
             if self._clock() < self._retry_at and not self._leaving_at_once:
-                self._feed_all(Tick())
+                self._notify_all_workers(Tick())
                 return min(self._poll_seconds, self._retry_at - self._clock())
             self._tried_at = self._clock()
             self._transport = AgentTransport(self._connect(), python=self.machine.python)
-            self._transport.meanwhile = self._look_meanwhile
-            self._make_ready(self._transport)
-        self._exchange(self._transport)
+            self._transport.meanwhile = self._poll_meanwhile
+            self._prepare_machine(self._transport)
+        self._exchange_with_workers(self._transport)
         if self._leaving:
             self._end_workers(self._leaving, self._transport)
             return LEAVING_POLL_SECONDS
         return 0.0 if any(worker.mirror.more for worker in self._workers.values()) else self._poll_seconds
 
-    def _exchange(self, transport: AgentTransport) -> None:
-        """Exchange everything with all workers, in the order that loses nothing: a look reads what the Coach has taken
-        and then what it wants, puts that, and then removes; what no look carries follows, and the assignment that
-        counts on it goes with another look.
+    def _exchange_with_workers(self, transport: AgentTransport) -> None:
+        """Exchange everything with all workers, in the order that loses nothing: a poll reads what the Coach has taken
+        and then what it wants, puts that, and then removes; what no poll carries follows, and the assignment that
+        counts on it goes with another poll.
         """
         workers = [worker for worker in self._workers.values() if not worker.ended]
         for worker in workers:
-            worker.begin(lambda worker=worker: self._desired(worker.name))  # type: ignore[misc]
-        self._look(transport, workers)
-        self._look(transport, [worker for worker in workers if worker.moved])
+            worker.begin_step(lambda worker=worker: self._desired_state(worker.name))  # type: ignore[misc]
+        self._poll_workers(transport, workers)
+        self._poll_workers(transport, [worker for worker in workers if worker.moved])
         for worker in workers:
-            worker.attempt(lambda worker=worker: worker.fetch_large(transport))  # type: ignore[misc]
+            worker.attempt_action(lambda worker=worker: worker.fetch_large(transport))  # type: ignore[misc]
         if sent := [worker for worker in workers if worker.has_to_send()]:
             for worker in sent:
-                self._send(worker, transport, workers)
-            self._look(transport, workers)
+                self._send_files(worker, transport, workers)
+            self._poll_workers(transport, workers)
         for worker in workers:
-            worker.attempt(
-                lambda worker=worker: worker.act(  # type: ignore[misc]
-                    transport, is_turn=lambda: self._is_turn(worker)
+            worker.attempt_action(
+                lambda worker=worker: worker.carry_out_actions(  # type: ignore[misc]
+                    transport, is_turn=lambda: self._may_start(worker)
                 )
             )
-            worker.finish()
+            worker.finish_step()
 
-    def _send(self, worker: RemoteWorker, transport: AgentTransport, workers: list[RemoteWorker]) -> None:
-        """Send a worker what no look carries, after a recent look: another Coach may have taken the folder."""
-        if self._clock() - self._looked_at >= LOOK_AGE_SECONDS:
-            self._look(transport, workers)
+    def _send_files(self, worker: RemoteWorker, transport: AgentTransport, workers: list[RemoteWorker]) -> None:
+        """Send a worker what no poll carries, after a recent poll: another Coach may have taken the folder."""
+        if self._clock() - self._polled_at >= POLL_AGE_SECONDS:
+            self._poll_workers(transport, workers)
         if worker.has_to_send():
-            worker.attempt(lambda: worker.send(transport, self._holder))
+            worker.attempt_action(lambda: worker.send_files(transport, self._worker_with_model))
 
-    # Looks.
+    # Polls.
 
-    def _look(self, transport: AgentTransport, workers: list[RemoteWorker]) -> None:
-        """Look at workers whose folders are ours, or have games of ours; others are claimed first."""
+    def _poll_workers(self, transport: AgentTransport, workers: list[RemoteWorker]) -> None:
+        """Poll workers whose folders are ours, or have games of ours; others are claimed first."""
         for worker in workers:
-            worker.attempt(lambda worker=worker: worker.claim(transport))  # type: ignore[misc]
-        asked = [(worker, request) for worker in workers if (request := worker.request())]
+            worker.attempt_action(lambda worker=worker: worker.claim_folder(transport))  # type: ignore[misc]
+        asked = [(worker, request) for worker in workers if (request := worker.make_poll_request())]
         if not asked:
             return
         if self._posted:
-            transport.drop(self._posted[0])
+            transport.discard_reply(self._posted[0])
             self._posted = None
-        began, limit = time.monotonic(), self._look_bytes
+        began, limit = time.monotonic(), self._poll_bytes
         requests = [request for _, request in asked]
-        looks = look_at_workers(transport, requests, limit=limit, python=self.machine.python)
-        self._pace_looks(time.monotonic() - began, full=any(look.files for look in looks))
-        for (worker, _), look in zip(asked, looks, strict=True):
-            worker.attempt(
-                lambda worker=worker, look=look: worker.take(look, limit=limit, machine=self.name)  # type: ignore[misc]
+        results = poll_workers(transport, requests, limit=limit, python=self.machine.python)
+        self._adjust_poll_limit(time.monotonic() - began, full=any(result.files for result in results))
+        for (worker, _), result in zip(asked, results, strict=True):
+            worker.attempt_action(
+                lambda worker=worker, result=result: worker.process_poll(result, limit=limit, machine=self.name)  # type: ignore[misc]
             )
-        self._looked_at = self._clock()
+        self._polled_at = self._clock()
         self._renew_snapshot()
 
-    def _pace_looks(self, seconds: float, *, full: bool) -> None:
-        """Let looks bring fewer bytes of games on a slow link, since heartbeats wait for them."""
-        least, _, most = LOOK_BYTES
-        if seconds > LONG_LOOK_SECONDS:
-            self._look_bytes = max(least, self._look_bytes // 2)
-        elif full and seconds < LONG_LOOK_SECONDS / 4:
-            self._look_bytes = min(most, self._look_bytes * 2)
+    def _adjust_poll_limit(self, seconds: float, *, full: bool) -> None:
+        """Let polls bring fewer bytes of games on a slow link, since heartbeats wait for them."""
+        least, _, most = POLL_BYTES
+        if seconds > LONG_POLL_SECONDS:
+            self._poll_bytes = max(least, self._poll_bytes // 2)
+        elif full and seconds < LONG_POLL_SECONDS / 4:
+            self._poll_bytes = min(most, self._poll_bytes * 2)
 
-    def _look_meanwhile(self) -> None:
+    def _poll_meanwhile(self) -> None:
         """Keep all heartbeats fresh during a long transfer or command, without waiting for answers."""
         transport = self._transport
         try:
-            if transport is None or self._clock() - self._looked_at < self._poll_seconds:
+            if transport is None or self._clock() - self._polled_at < self._poll_seconds:
                 return
             if self._posted is None:
-                asked = [(worker, request) for worker in self._workers.values() if (request := worker.glance())]
+                asked = [
+                    (worker, request)
+                    for worker in self._workers.values()
+                    if (request := worker.make_read_only_request())
+                ]
                 if asked:
-                    number = transport.post("look", glance_request([request for _, request in asked]))
+                    number = transport.post_request("look", read_only_poll([request for _, request in asked]))
                     self._posted = number, asked
-            elif (reply := transport.posted(self._posted[0])) is not None:
+            elif (reply := transport.check_for_reply(self._posted[0])) is not None:
                 (_, asked), self._posted = self._posted, None
-                looks = seen(transport, [request for _, request in asked], *reply, python=self.machine.python)
-                for (worker, _), look in zip(asked, looks, strict=True):
-                    worker.note(look, machine=self.name)
-                self._looked_at = self._clock()
+                results = parse_poll_answer(
+                    transport, [request for _, request in asked], *reply, python=self.machine.python
+                )
+                for (worker, _), result in zip(asked, results, strict=True):
+                    worker.process_heartbeat(result, machine=self.name)
+                self._polled_at = self._clock()
                 self._renew_snapshot()
         except (ClusterError, OSError):
-            self._posted = None  # the next look tells
+            self._posted = None  # the next poll tells
 
-    def _take_commands(self) -> None:
+    def _process_commands(self) -> None:
         while self._commands:
             name, event = self._commands.popleft()
             for worker in self._workers.values():
                 if name in (self.name, worker.name):
-                    worker.feed(event) if event else worker.mirror.claim.take_over()
+                    worker.process_event(event) if event else worker.mirror.claim.take_over()
             self._failures, self._retry_at = 0, self._clock()
 
-    def _make_ready(self, transport: AgentTransport) -> None:
+    def _prepare_machine(self, transport: AgentTransport) -> None:
         """Prepare the machine, and learn which workers it has."""
-        slots = self._process_manager.prepare(transport, self._busy_with, lambda: self._leaving is None)
+        slots = self._process_manager.prepare(transport, self._report_busy, lambda: self._leaving is None)
         for slot in slots:
             worker = self._workers.setdefault(slot.name, self._remote_worker(slot))
             worker.slot, worker.retired = slot, False
         self._inspected, self._failures = True, 0
         for worker in self._workers.values():
             worker.claimed = False
-            worker.feed(Connected())
+            worker.process_event(Connected())
         for name in self._workers.keys() - {
             slot.name for slot in slots
         }:  # of earlier sessions; their games are fetched
             self._workers[name].retired = True
-            self._workers[name].feed(Stop())
+            self._workers[name].process_event(Stop())
         names = ", ".join(slot.name for slot in slots)
         self._log_event(f"connected; {'its worker is' if len(slots) == 1 else 'its workers are'} {names}")
 
-    def _desired(self, name: str) -> DesiredState | None:
+    def _desired_state(self, name: str) -> DesiredState | None:
         wanted, model = self._wanted.get(name), self._model
         if wanted is None or model is None:
             return None
@@ -330,14 +336,18 @@ class MachineConnection:
             assignment=wanted, model=model, sync_interval=self._sync_interval, players=self._players, push=self._push
         )
 
-    def _holder(self, sha256: str) -> str | None:
+    def _worker_with_model(self, sha256: str) -> str | None:
         """Return a worker of this machine that has received this model in this connection."""
         return next(
-            (worker.name for worker in self._workers.values() if worker.claimed and worker.mirror.sha256 == sha256),
+            (
+                worker.name
+                for worker in self._workers.values()
+                if worker.claimed and worker.mirror.model_sha256 == sha256
+            ),
             None,
         )
 
-    def _is_turn(self, worker: RemoteWorker) -> bool:
+    def _may_start(self, worker: RemoteWorker) -> bool:
         """Return whether the worker may be started now.
 
         No worker starts while the run ends. Until one is ready, they start one at a time: the first compiles for all.
@@ -374,23 +384,23 @@ class MachineConnection:
     def _end_workers(self, leaving: Leaving, transport: AgentTransport) -> None:
         """End each worker that has no work or no time left."""
         for worker in self._workers.values():
-            if not worker.ended and not worker.goes_on(leaving):
-                worker.end(transport, leaving, lambda worker=worker: self._look(transport, [worker]))  # type: ignore[misc]
+            if not worker.ended and not worker.has_work_left(leaving):
+                worker.end_worker(transport, leaving, lambda worker=worker: self._poll_workers(transport, [worker]))  # type: ignore[misc]
         if all(worker.ended for worker in self._workers.values()):
             self._disconnect()
-            self._feed_all(Lost("the machine has been left"))
+            self._notify_all_workers(ConnectionLost("the machine has been left"))
             self.done = True
 
     # Helpers.
 
-    def _cut(self, event: Lost | TurnedDown, seconds: float) -> float:
+    def _drop_connection(self, event: ConnectionLost | MachineRefused, seconds: float) -> float:
         """Drop the connection, and retry after ``seconds``."""
-        if event.reason not in (worker.tracked.lost for worker in self._workers.values()):
+        if event.reason not in (worker.tracked.connection_error for worker in self._workers.values()):
             self._log_event(event.reason)
         self._disconnect()
         self._failures += 1
         self._retry_at = self._clock() + seconds
-        self._feed_all(event)
+        self._notify_all_workers(event)
         return 0.0 if self._is_given_up() else min(seconds, self._poll_seconds)
 
     def _disconnect(self) -> None:
@@ -401,15 +411,15 @@ class MachineConnection:
             self._transport = self._posted = None
 
     def _retry_seconds(self) -> float:
-        return retry_after(self._failures, draw=self._draw(), timing=self.timing)
+        return retry_seconds(self._failures, draw=self._draw(), timing=self.timing)
 
-    def _busy_with(self, text: str) -> None:
-        self._feed_all(Busy(text))
+    def _report_busy(self, text: str) -> None:
+        self._notify_all_workers(Busy(text))
         self._renew_snapshot()
 
-    def _feed_all(self, event: Event) -> None:
+    def _notify_all_workers(self, event: Event) -> None:
         for worker in self._workers.values():
-            worker.feed(event)
+            worker.process_event(event)
 
     def _log_event(self, text: str) -> None:
         self.news.append(f"{self.name}: {text}")

@@ -1,7 +1,7 @@
 """One worker's folder on its machine, its mirror on the main node, and the files that are copied between them.
 
 The Coach reads and writes the mirror. Models and the assignment go to the worker; the heartbeat, finished games and
-results of evaluation games come back. A look (``look.py``) carries everything but models and large files. The worker
+results of evaluation games come back. A poll (``poll.py``) carries everything but models and large files. The worker
 deletes results itself. A file of games is deleted from the worker's
 outbox only after two things: the Coach has removed it from the mirror's outbox, because the games are in the ledger;
 and the assignment on the worker counts the games as delivered. Whatever is interrupted is repeated: a file that is
@@ -18,22 +18,22 @@ from pydantic import ValidationError
 
 from keima.base.files import FileTooLarge, read_limited, sync_folder, write_atomically
 from keima.cluster.agent.owner import LABEL, STRANGER
-from keima.cluster.fleet.look import Look, LookRequest
 from keima.cluster.fleet.ownership import Claim
-from keima.cluster.machines.machine import disk_remedy, link, printable_start, worker_place
+from keima.cluster.fleet.poll import PollRequest, PollResult
+from keima.cluster.machines.machine import disk_remedy, link_to_inbox, printable_start, worker_place
 from keima.cluster.ssh.errors import RemoteFailure
 from keima.cluster.ssh.transport import Transport
 from keima.config.own_modules import source_of
 from keima.data.batch_file import MAX_BATCH_BYTES
 from keima.evaluation.orders import MAX_RESULT_BYTES, Contestant
 from keima.worker.model_push import ModelPush, PublishedModel
-from keima.worker.worker_folder import BATCH_NAME, TAGGED, Assignment, Heartbeat, WorkerFolder, is_of_run
+from keima.worker.worker_folder import BATCH_NAME, TAGGED, Assignment, Heartbeat, WorkerFolder, is_batch_of_run
 
 GAMES = ".games"
 RUN_MARK = "run_id"  # the file in a mirror that names its run
 FAST_LINK = 70e6  # bytes per second; on faster links, decoding a delta takes longer than sending the whole model
 LARGE_MODEL_BYTES = 4 * 2**20  # bytes of a model whose transfer time shows the link's speed
-FETCH_SECONDS = 2.0  # for the large files of one worker; then the next look is due
+FETCH_SECONDS = 2.0  # for the large files of one worker; then the next poll is due
 
 
 class Mirror:
@@ -49,7 +49,7 @@ class Mirror:
         model: the model on the worker, as the assignment there has it.
         sent: the assignment on the worker.
         waiting: the number of files still to be fetched.
-        more: whether another look would bring more games at once.
+        more: whether another poll would bring more games at once.
     """
 
     def __init__(self, worker: str, *, root: Path, run_id: str, claim: Claim) -> None:
@@ -64,24 +64,24 @@ class Mirror:
         self.more = False
         self._stamp = ""  # of the last heartbeat; empty: there was none
         self._unreadable = ""  # why that cannot be understood
-        self._asked: tuple[Assignment | None, tuple[str, ...]] = (None, ())  # what the last look was to put and remove
+        self._asked: tuple[Assignment | None, tuple[str, ...]] = (None, ())  # what the last poll was to put and remove
         self._whole = True  # the model was sent as the whole file
         self._rate = 0.0  # bytes per second of the last large model; 0: unknown
         self._modules: set[str] = set()  # the users' own files that are on the worker
         self._players: set[Contestant] = set()  # the models of evaluation games that are on the worker
         self._results: set[str] = set()  # the results of evaluation games that have been fetched
         self._fetched: set[str] = set()  # files in the worker's outbox that have been fetched
-        self._large: list[str] = []  # files in the worker's outbox that no look brings
+        self._large: list[str] = []  # files in the worker's outbox that no poll brings
         self._may_hold = True  # the mirror's outbox may have files; some may be of an earlier session
 
     @property
     def is_empty(self) -> bool:
-        """Whether the worker's outbox was empty at the last look, or had only files that may be deleted."""
-        return self.waiting == 0 and not self._fetched & self._kept()
+        """Whether the worker's outbox was empty at the last poll, or had only files that may be deleted."""
+        return self.waiting == 0 and not self._fetched & self._untaken_files()
 
-    def _kept(self) -> set[str]:
+    def _untaken_files(self) -> set[str]:
         """Return the files that the Coach has not taken yet."""
-        if self._may_hold:  # files come by ``_store`` alone; hundreds of workers are looked at every second
+        if self._may_hold:  # files come by ``_store`` alone; hundreds of workers are polled every second
             with os.scandir(self.folder.outbox) as entries:
                 found = {entry.name for entry in entries}
             self._may_hold = bool(found)
@@ -93,10 +93,10 @@ class Mirror:
         set aside.
 
         Raises:
-            Taken: another Coach has it.
+            FolderTaken: another Coach has it.
             ClusterError: it could not be done.
         """
-        if self.claim.take(transport, end_worker, python=python):
+        if self.claim.enter_owner(transport, end_worker, python=python):
             self._forget_all()
 
     def release(self, transport: Transport) -> None:
@@ -115,27 +115,27 @@ class Mirror:
         self._modules.clear()
         self._players.clear()
 
-    # Looks.
+    # Polls.
 
-    def request(self, wanted: Callable[[], Assignment | None], *, unassigned: bool) -> LookRequest:
-        """Return what the next look is to do here: put the assignment, and remove what the Coach has taken.
+    def make_poll_request(self, wanted: Callable[[], Assignment | None], *, unassigned: bool) -> PollRequest:
+        """Return what the next poll is to do here: put the assignment, and remove what the Coach has taken.
 
         Args:
             wanted: returns the assignment that the worker is to have now; None: none, or it must wait for files.
             unassigned: whether files may be removed although no assignment counts them: no process plays there.
         """
         lost = self.claim.is_lost  # then only our games are of interest, where they were set aside
-        self._at = self.claim.aside if lost else worker_place(self.worker)
-        kept = self._kept()
+        self._at = self.claim.set_aside_folder if lost else worker_place(self.worker)
+        kept = self._untaken_files()
         assignment = None if lost else wanted()  # read after what the Coach has taken, so that it counts these games
         counted = lost or unassigned or assignment is not None
-        put = self._as_sent(assignment) if assignment is not None else None
+        put = self._without_missing_models(assignment) if assignment is not None else None
         if put == self.sent:
             put = None
         self._asked = put, tuple(sorted(self._fetched - kept)) if counted else ()
         ordered = {order.file_name for order in self.sent.matches} if self.sent else set()
         self._results &= ordered
-        return LookRequest(
+        return PollRequest(
             place=self._at,
             coach="" if lost else self.claim.owner.coach,
             seen=self._stamp,
@@ -145,50 +145,50 @@ class Mirror:
             want=[] if lost else sorted(ordered - self._results),
         )
 
-    def glance(self) -> LookRequest:
+    def make_read_only_request(self) -> PollRequest:
         """Return a request that changes nothing."""
-        return LookRequest(place=worker_place(self.worker), coach=self.claim.owner.coach, seen=self._stamp)
+        return PollRequest(place=worker_place(self.worker), coach=self.claim.owner.coach, seen=self._stamp)
 
-    def take(self, found: Look, *, limit: int, machine: str, came: Callable[[str], None]) -> int:
-        """Take what a look has brought; return how many files of games came.
+    def store_files(self, found: PollResult, *, limit: int, machine: str, report_file: Callable[[str], None]) -> int:
+        """Store the files that a poll has brought; return how many files of games came.
 
         Args:
-            found: what the look by the last ``request`` has shown.
+            found: what the poll by the last ``make_poll_request`` has shown.
             limit: the bytes of files that it could bring.
             machine: the machine's name.
-            came: called with the name of each file of games.
+            report_file: called with the name of each file of games.
 
         Raises:
-            Moved: the folder is no longer ours.
-            ClusterError: something was not possible there, or a file could not be stored; the next look tries again.
+            FolderMoved: the folder is no longer ours.
+            ClusterError: something was not possible there, or a file could not be stored; the next poll tries again.
         """
-        if found.failed:
-            raise RemoteFailure(machine, found.failed, disk_remedy(found.failed))
+        if found.error:
+            raise RemoteFailure(machine, found.error, disk_remedy(found.error))
         put, removed = self._asked
-        if found.mine and not found.wrong:
+        if found.is_ours and not found.change_error:
             self._fetched -= set(removed)
             if put is not None:
                 self.sent = put
                 self._players &= set(put.players)  # the worker deletes what its assignment does not name
         if self._at == worker_place(self.worker):
-            self.claim.check(found.mine, (entry.name for entry in found.entries), machine=machine)
-        if found.wrong:
-            raise RemoteFailure(machine, found.wrong, disk_remedy(found.wrong))
-        return self._take_files(found, limit, machine, came)
+            self.claim.check_folder(found.is_ours, (entry.name for entry in found.entries), machine=machine)
+        if found.change_error:
+            raise RemoteFailure(machine, found.change_error, disk_remedy(found.change_error))
+        return self._store_files(found, limit, machine, report_file)
 
-    def heartbeat(self, found: Look, *, machine: str) -> Heartbeat | None:
+    def read_heartbeat(self, found: PollResult, *, machine: str) -> Heartbeat | None:
         """Return the worker's heartbeat, if it has changed and is of this run.
 
         Raises:
             RemoteFailure: it cannot be understood.
         """
-        if not found.mine or found.failed:
+        if not found.is_ours or found.error:
             return None
-        if not found.stamp and self._stamp:  # the folder was deleted
+        if not found.heartbeat_stamp and self._stamp:  # the folder was deleted
             self._forget_all()
-        if found.heartbeat is not None or found.unreadable:
-            self._unreadable = found.unreadable
-        self._stamp, heartbeat = found.stamp, None
+        if found.heartbeat is not None or found.heartbeat_error:
+            self._unreadable = found.heartbeat_error
+        self._stamp, heartbeat = found.heartbeat_stamp, None
         if found.heartbeat is not None:
             try:
                 heartbeat = Heartbeat.model_validate(json.loads(found.heartbeat))
@@ -198,55 +198,55 @@ class Mirror:
             raise RemoteFailure(machine, f"its heartbeat cannot be understood: {self._unreadable}")
         return heartbeat if heartbeat and heartbeat.run_id == self.run_id else None
 
-    def _take_files(self, found: Look, limit: int, machine: str, came: Callable[[str], None]) -> int:
+    def _store_files(self, found: PollResult, limit: int, machine: str, report_file: Callable[[str], None]) -> int:
         self.more = False
         sizes = {entry.name: entry.size for entry in found.entries}
         self._strangers &= sizes.keys()
-        kept = self._kept()
-        ours = [name for name in sizes if BATCH_NAME.fullmatch(name) and is_of_run(name, self.run_id)]
+        kept = self._untaken_files()
+        ours = [name for name in sizes if BATCH_NAME.fullmatch(name) and is_batch_of_run(name, self.run_id)]
         games = sorted(name for name in ours if name not in self._strangers)
         self._fetched = (self._fetched | kept) & {*games}
         missing = [name for name in games if name not in self._fetched]
         count = 0
         for name in [name for name in missing if name in found.files]:
             self._store(name, found.files[name], machine, MAX_BATCH_BYTES)
-            count += self._count(name, came)
+            count += self._count_games(name, report_file)
         ordered = {order.file_name for order in self.sent.matches} if self.sent else set()
         for name in sorted((ordered - self._results) & sizes.keys() & found.files.keys()):
             self._store(name, found.files[name], machine, MAX_RESULT_BYTES)
             self._results.add(name)
         missing = [name for name in missing if name not in self._fetched | self._strangers]
         results = sorted((ordered - self._results) & sizes.keys())
-        self._large = [name for name in [*missing, *results] if sizes[name] > limit or name in found.unread]
+        self._large = [name for name in [*missing, *results] if sizes[name] > limit or name in found.unreadable_files]
         self.waiting = len(missing)
         self.more = not {*missing} <= {*self._large}
         return count
 
-    def _count(self, name: str, came: Callable[[str], None]) -> int:
+    def _count_games(self, name: str, report_file: Callable[[str], None]) -> int:
         if name in self._strangers:
             return 0
         self._fetched.add(name)
-        came(name)
+        report_file(name)
         return 1
 
     def fetch_large(
         self,
         transport: Transport,
         *,
-        came: Callable[[str], None],
+        report_file: Callable[[str], None],
         seconds: float = FETCH_SECONDS,
         clock: Callable[[], float] = time.monotonic,
     ) -> int:
-        """Fetch files that no look brings, oldest first, for about ``seconds``; return how many files of games came.
+        """Fetch files that no poll brings, oldest first, for about ``seconds``; return how many files of games came.
 
         Args:
             transport: to the machine.
-            came: called with the name of each file of games.
+            report_file: called with the name of each file of games.
             seconds: the time limit; at least one file is fetched.
             clock: a monotonic clock in seconds.
 
         Raises:
-            ClusterError: a file could not be fetched or stored; the next look tries again.
+            ClusterError: a file could not be fetched or stored; the next poll tries again.
         """
         until, count = clock() + seconds, 0
         while self._large:
@@ -254,7 +254,7 @@ class Mirror:
             is_result = not name.endswith(GAMES)
             if self._fetch_one(transport, name, MAX_RESULT_BYTES if is_result else MAX_BATCH_BYTES):
                 self._results |= {name} if is_result else set()
-                count += 0 if is_result else self._count(name, came)
+                count += 0 if is_result else self._count_games(name, report_file)
             self.waiting -= 0 if is_result else 1
             if self._large and clock() >= until:
                 self.more = True
@@ -279,7 +279,7 @@ class Mirror:
         refuses for its size.
         """
         path = self.folder.outbox / name
-        if data is not None and name.endswith(GAMES) and self._is_stranger(name, data):
+        if data is not None and name.endswith(GAMES) and self._is_foreign_batch(name, data):
             self._strangers.add(name)
             return
         self._may_hold = True
@@ -296,7 +296,7 @@ class Mirror:
             what = f"{name} is there, but cannot be kept here on the main node: {error.strerror or error}"
             raise RemoteFailure(machine, what, "free space on the main node's disk; it is then fetched") from error
 
-    def _is_stranger(self, name: str, data: bytes) -> bool:
+    def _is_foreign_batch(self, name: str, data: bytes) -> bool:
         """Return whether a batch is of another run, if its name, from an earlier version, does not say."""
         if TAGGED.search(name):
             return False
@@ -307,7 +307,7 @@ class Mirror:
         except CorruptBatch:
             return False  # the receiver reports what is wrong
 
-    # What a look does not carry.
+    # What a poll does not carry.
 
     def send_model(
         self, transport: Transport, model: PublishedModel, *, push: ModelPush, played: int | None, beside: str | None
@@ -326,7 +326,7 @@ class Mirror:
         """
         name = self.folder.model_path(model.version).name
         self._whole = True
-        if not (beside and self._link(transport, beside, name, name)):
+        if not (beside and self._link_file(transport, beside, name, name)):
             base = self.model if self.model and self.model.version == played and self._rate < FAST_LINK else None
             try:
                 file = push.file_for(model, base)
@@ -341,7 +341,7 @@ class Mirror:
         self.model = model
 
     @property
-    def sha256(self) -> str:
+    def model_sha256(self) -> str:
         """The SHA-256 of the model on the worker; empty if there is none."""
         return self.model.sha256 if self.model else ""
 
@@ -365,14 +365,14 @@ class Mirror:
                 continue
             same = self.model is not None and self.model.sha256 == player.sha256
             model = self.folder.model_path(player.version).name
-            if not (same and self._link(transport, self.worker, model, player.file_name)):
+            if not (same and self._link_file(transport, self.worker, model, player.file_name)):
                 transport.put(players[player], f"{worker_place(self.worker)}/inbox/{player.file_name}", durable=False)
             self._players.add(player)
 
-    def _link(self, transport: Transport, worker: str, name: str, new: str) -> bool:
+    def _link_file(self, transport: Transport, worker: str, name: str, new: str) -> bool:
         """Hard-link a file of an inbox on the machine into this worker's inbox; return whether that worked."""
         source = f"{worker_place(worker)}/inbox/{name}"
-        return link(transport, source, self.worker, new, coach=self.claim.owner.coach)
+        return link_to_inbox(transport, source, self.worker, new, coach=self.claim.owner.coach)
 
     def has_modules(self, wanted: Assignment) -> bool:
         """Return whether the users' own files that ``wanted`` names are on the worker."""
@@ -390,7 +390,7 @@ class Mirror:
                 transport.put(source_of(name), f"{worker_place(self.worker)}/inbox/{path}")
                 self._modules.add(name)
 
-    def _as_sent(self, wanted: Assignment) -> Assignment:
+    def _without_missing_models(self, wanted: Assignment) -> Assignment:
         """Return the assignment with only those models that are on the worker."""
         assert self.model is not None
         able = {None, *self._players}
@@ -415,7 +415,7 @@ def open_mirror(root: Path, worker: str, run_id: str) -> WorkerFolder:
         owner = mark.read_text(encoding="utf-8", errors="replace")[:64]
         if owner != run_id:
             mark.parent.rename(root / f"{worker}.{owner if LABEL.fullmatch(owner) else STRANGER}")
-    folder = WorkerFolder(root / worker).make()
+    folder = WorkerFolder(root / worker).create_folders()
     if not mark.exists():
         write_atomically(mark, run_id.encode())
     return folder
@@ -424,7 +424,7 @@ def open_mirror(root: Path, worker: str, run_id: str) -> WorkerFolder:
 def drop_damaged(root: Path, waiting: Mapping[str, set[str]]) -> None:
     """Delete, from the mirrors and from ``waiting``, the files that a power cut has damaged.
 
-    Fetched games are not synced, so that no look waits for a disk. Their workers still have them, and they are fetched
+    Fetched games are not synced, so that no poll waits for a disk. Their workers still have them, and they are fetched
     again. It takes a while for each file that an earlier session has left, and imports numba.
     """
     from keima.data.records import CorruptBatch, decode
@@ -441,7 +441,7 @@ def drop_damaged(root: Path, waiting: Mapping[str, set[str]]) -> None:
                 continue
 
 
-def waiting_files(root: Path, run_id: str) -> dict[str, set[str]]:
+def find_waiting_files(root: Path, run_id: str) -> dict[str, set[str]]:
     """Return the files that an earlier session of this run fetched and the Coach has not taken, by worker.
 
     They include those of workers that have left.

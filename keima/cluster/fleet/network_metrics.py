@@ -26,15 +26,15 @@ class NetworkMetrics:
         (then, before), (now, moved) = self._traffic[0], self._traffic[-1]
         return (moved - before) / 1e6 / max(now - then, MEASURE_SECONDS) * 60
 
-    def published(self, version: int, now: float) -> None:
+    def note_publication(self, version: int, now: float) -> None:
         """Note that a model has been published."""
         self._syncs.append((version, now))
 
-    def is_time(self, now: float) -> bool:
+    def is_reading_due(self, now: float) -> bool:
         """Return whether the next reading is due."""
         return now - self._traffic[-1][0] >= MEASURE_SECONDS
 
-    def read(self, now: float, moved: int, playing: Sequence[tuple[int, float]]) -> None:
+    def add_reading(self, now: float, moved: int, playing: Sequence[tuple[int, float]]) -> None:
         """Add a reading.
 
         Args:
@@ -42,7 +42,7 @@ class NetworkMetrics:
             moved: bytes transferred so far.
             playing: for each Active worker, its model version and since when it has played with it.
         """
-        if self.is_time(now):
+        if self.is_reading_due(now):
             self._traffic.append((now, moved))
         while len(self._traffic) > 2 and now - self._traffic[0][0] > NETWORK_SECONDS:
             self._traffic.popleft()

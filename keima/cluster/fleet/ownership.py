@@ -25,14 +25,14 @@ from keima.cluster.machines.machine import (
     NonNegativeInt,
     PrintableText,
     RemoteAnswer,
-    call,
-    understood,
+    call_remote,
+    validate_answer,
     worker_place,
 )
 from keima.cluster.ssh.errors import RemoteFailure
 from keima.cluster.ssh.transport import Transport
 from keima.config.commands import cluster
-from keima.worker.worker_folder import TAGGED, is_of_run, run_tag
+from keima.worker.worker_folder import TAGGED, is_batch_of_run, run_tag
 
 ASK_SECONDS = 5.0  # between two checks of whether a worker has become free
 
@@ -58,24 +58,24 @@ class Owner(RemoteAnswer):
     def has_ended(self) -> bool:
         """Whether it was a process of this machine that no longer exists; False if that is unknown."""
         host, boot, processes = (*self.world.split("/"), "", "")[:3]
-        here, boot_here, processes_here = remote_process.world().split("/")
+        here, boot_here, processes_here = remote_process.process_id_scope().split("/")
         if not boot or host != here:
             return False
         if boot != boot_here:
             return True
-        found = remote_process.process_stat(self.pid)
+        found = remote_process.read_process_stat(self.pid)
         return processes == processes_here and (found is None or found[0] in "ZX" or found[2] != self.start_ticks)
 
 
-def owner_here(run_id: str, *, lease_seconds: float) -> Owner:
+def make_owner(run_id: str, *, lease_seconds: float) -> Owner:
     """Return this process as the owner for a run."""
-    found = remote_process.process_stat(os.getpid())
+    found = remote_process.read_process_stat(os.getpid())
     return Owner(
         run_id=run_id,
         label=run_tag(run_id),
         host=socket.gethostname(),
         coach=secrets.token_hex(8),
-        world=remote_process.world(),
+        world=remote_process.process_id_scope(),
         pid=os.getpid(),
         start_ticks=found[2] if found else 0,
         lease_seconds=lease_seconds,
@@ -97,11 +97,11 @@ class Claimant:
     config: Path | None = None
 
 
-class Moved(RemoteFailure):
+class FolderMoved(RemoteFailure):
     """The worker's folder is not the one that was claimed: it was deleted, or taken over."""
 
 
-class Taken(RemoteFailure):
+class FolderTaken(RemoteFailure):
     """The worker plays for another Coach and must not be touched."""
 
     def __init__(self, worker: str, what: str, remedy: str, owner: Owner) -> None:
@@ -109,7 +109,7 @@ class Taken(RemoteFailure):
         self.owner = owner
 
 
-class _Answered(RemoteAnswer):
+class _ClaimAnswer(RemoteAnswer):
     mine: bool
     owner: Owner | None
     token: PrintableText
@@ -118,7 +118,7 @@ class _Answered(RemoteAnswer):
 
 
 @dataclass(frozen=True)
-class _Watched:
+class _WatchedLease:
     """An owner, its lease, and since when the lease has not changed."""
 
     coach: str
@@ -145,8 +145,8 @@ class Claim:
         self._fresh = True  # the folder was never ours
         self._takeover = claimant.takeover
         self._ask_at = 0.0
-        self._watched: _Watched | None = None
-        self._refusal: Taken | None = None
+        self._watched: _WatchedLease | None = None
+        self._refusal: FolderTaken | None = None
         run_id = claimant.owner.run_id
         own_name = run_id if LABEL.fullmatch(run_id) else STRANGER
         self._labels = list(dict.fromkeys([claimant.owner.label, own_name]))
@@ -156,7 +156,7 @@ class Claim:
         }  # by which our program there recognizes our games
 
     @property
-    def aside(self) -> str:
+    def set_aside_folder(self) -> str:
         """The folder in which our games are set aside while another Coach has the worker."""
         return f"{worker_place(self._worker)}.{self.owner.label}"
 
@@ -164,8 +164,8 @@ class Claim:
         """Take the worker from any owner at the next contact."""
         self._takeover, self._ask_at = True, 0.0
 
-    def check(self, mine: bool, names: Iterable[str], *, machine: str) -> None:
-        """Check what a look has shown: the folder is the claimed one and holds nothing of other runs.
+    def check_folder(self, mine: bool, names: Iterable[str], *, machine: str) -> None:
+        """Check what a poll has shown: the folder is the claimed one and holds nothing of other runs.
 
         Args:
             mine: whether its owner's record is this Coach's.
@@ -173,42 +173,45 @@ class Claim:
             machine: the machine's name.
 
         Raises:
-            Moved: it is another folder, or holds games of another run, perhaps from a worker that was slow to end.
+            FolderMoved: it is another folder, or holds games of another run, perhaps from a worker that was slow to
+                end.
         """
         if not mine:
             text = f"{worker_place(self._worker)} was deleted, or taken over by another Coach"
-            raise Moved(machine, text, "it is checked again")
-        if not all(is_of_run(name, self.owner.run_id) for name in names):
-            raise Moved(machine, f"{worker_place(self._worker)} holds games of another run", "they are set aside")
+            raise FolderMoved(machine, text, "it is checked again")
+        if not all(is_batch_of_run(name, self.owner.run_id) for name in names):
+            raise FolderMoved(machine, f"{worker_place(self._worker)} holds games of another run", "they are set aside")
 
-    def take(self, transport: Transport, end_worker: Callable[[], object], *, python: str) -> bool:
+    def enter_owner(self, transport: Transport, end_worker: Callable[[], object], *, python: str) -> bool:
         """Enter this Coach as the owner and move away what belongs to other runs.
 
         Returns:
             Whether the folder was empty or held files of another run, so that nothing in it is ours.
 
         Raises:
-            Taken: another Coach has it.
+            FolderTaken: another Coach has it.
             ClusterError: it could not be done.
         """
         if self._refusal and self._clock() < self._ask_at:
             raise self._refusal
-        answer = self._own(transport, python, expired=None)
-        if not answer.mine and answer.owner and self._has_run_out(answer.owner, answer.token):
-            answer = self._own(transport, python, expired={"coach": answer.owner.coach, "token": answer.token})
+        answer = self._request_ownership(transport, python, expired=None)
+        if not answer.mine and answer.owner and self._has_lease_expired(answer.owner, answer.token):
+            answer = self._request_ownership(
+                transport, python, expired={"coach": answer.owner.coach, "token": answer.token}
+            )
         if not answer.mine:
-            raise self._refused(transport, answer)
+            raise self._taken_error(transport, answer)
         foreign = bool(answer.contents) and answer.contents not in self._labels
         if foreign:
             end_worker()
         if foreign or answer.unsorted:
             request = {"coach": self.owner.coach, "contents": answer.contents, **self._sorting}
-            call(transport, "give_way", {"place": worker_place(self._worker), **request}, python=python)
+            call_remote(transport, "give_way", {"place": worker_place(self._worker), **request}, python=python)
         self._fresh = self._takeover = self.is_lost = False
         self._watched = self._refusal = None
         return foreign or not answer.contents
 
-    def _own(self, transport: Transport, python: str, *, expired: dict[str, str] | None) -> _Answered:
+    def _request_ownership(self, transport: Transport, python: str, *, expired: dict[str, str] | None) -> _ClaimAnswer:
         request = {
             "owner": self.owner.model_dump(),
             "fresh": self._fresh,
@@ -216,18 +219,18 @@ class Claim:
             "expired": expired,
             **self._sorting,
         }
-        answer = call(
+        answer = call_remote(
             transport, "own", {"place": worker_place(self._worker), **request}, python=python, seconds=CALL_SECONDS
         )
-        return understood(transport, _Answered, answer)
+        return validate_answer(transport, _ClaimAnswer, answer)
 
-    def _has_run_out(self, owner: Owner, token: str) -> bool:
+    def _has_lease_expired(self, owner: Owner, token: str) -> bool:
         now, watched = self._clock(), self._watched
         if watched is None or (watched.coach, watched.token) != (owner.coach, token):
-            self._watched = watched = _Watched(owner.coach, token, now)
+            self._watched = watched = _WatchedLease(owner.coach, token, now)
         return owner.has_ended or now - watched.since >= owner.lease_seconds
 
-    def _refused(self, transport: Transport, answer: _Answered) -> Taken:
+    def _taken_error(self, transport: Transport, answer: _ClaimAnswer) -> FolderTaken:
         assert answer.owner is not None and self._watched is not None
         owner, now = answer.owner, self._clock()
         left = max(0.0, owner.lease_seconds - (now - self._watched.since))
@@ -239,5 +242,5 @@ class Claim:
         aside = "after its finished games are set aside for that run"
         remedy = f"{cluster(f'takeover {self._worker}', self._config)} takes it over, {aside}"
         self.is_lost, self._ask_at = True, now + ASK_SECONDS
-        self._refusal = Taken(transport.worker, what, remedy, owner)
+        self._refusal = FolderTaken(transport.worker, what, remedy, owner)
         return self._refusal

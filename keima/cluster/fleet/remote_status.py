@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from keima.base.worker_status import State, WorkerStatus
+from keima.base.worker_status import WorkerState, WorkerStatus
 from keima.cluster.fleet.tracked_worker import LOST_STATES, TrackedWorker
 from keima.cluster.machines.machine import printable_start
 from keima.worker.status import worker_status
@@ -34,7 +34,7 @@ def remote_status(
         worker.name,
         heartbeat,
         **known | {"model_version": worker.model_version},
-        state=State.ERROR if is_blamed else worker.state,
+        state=WorkerState.ERROR if is_blamed else worker.state,
         since=now - worker.since,
         reason=printable_start(refused if is_blamed else worker.reason),
         note=printable_start("; ".join(note for note in notes if note)),

@@ -1,4 +1,4 @@
-"""One worker of a connected machine: its part of each look, what is sent to it, and how its process is managed."""
+"""One worker of a connected machine: its part of each poll, what is sent to it, and how its process is managed."""
 
 import logging
 import time
@@ -6,32 +6,32 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from keima.cluster.agent.packing import PYTHON
-from keima.cluster.fleet.look import Look, LookRequest
 from keima.cluster.fleet.mirror import Mirror
-from keima.cluster.fleet.ownership import Moved, Owner, Taken
+from keima.cluster.fleet.ownership import FolderMoved, FolderTaken, Owner
+from keima.cluster.fleet.poll import PollRequest, PollResult
 from keima.cluster.fleet.tracked_worker import (
+    Action,
     ActionFailed,
-    Began,
+    AllActionsDone,
     Busy,
-    Do,
     Event,
     HeartbeatSeen,
+    LogRead,
+    ModelSent,
     ProcessFound,
-    Sent,
+    ProcessStarted,
     Stop,
-    Tailed,
     Tick,
     Timing,
-    Worked,
-    advance,
     new_tracked_worker,
+    process_event,
 )
 from keima.cluster.machines.machine import WorkerSlot
 from keima.cluster.machines.process_manager import ProcessManager
 from keima.cluster.ssh.errors import ClusterError, Refused, RemoteFailure, Unreachable
 from keima.cluster.ssh.transport import Transport
 from keima.evaluation.orders import Contestant
-from keima.worker.model_push import ModelPush, PublishedModel, asks_for_whole
+from keima.worker.model_push import ModelPush, PublishedModel, asks_for_whole_model
 from keima.worker.worker_folder import Assignment, Heartbeat
 
 log = logging.getLogger(__name__)
@@ -120,10 +120,10 @@ class RemoteWorker:
         """The worker's name."""
         return self.slot.name
 
-    def feed(self, event: Event) -> tuple[Do, ...]:
+    def process_event(self, event: Event) -> tuple[Action, ...]:
         """Process an event; return the actions that follow."""
         before = self.tracked.state
-        self.tracked, actions = advance(self.tracked, event, self._clock(), timing=self._timing)
+        self.tracked, actions = process_event(self.tracked, event, self._clock(), timing=self._timing)
         if self.tracked.state is not before:
             log.info(
                 "%s: %s, after %s: %s",
@@ -134,13 +134,14 @@ class RemoteWorker:
             )
         return actions
 
-    # A step: ``begin``, ``claim``, ``request`` and ``take`` for each look, ``send``, ``act``, ``finish``.
+    # A step: ``begin_step``, ``claim_folder``, ``make_poll_request`` and ``process_poll`` for each poll,
+    # ``send_files``, ``carry_out_actions``, ``finish_step``.
 
-    def begin(self, desired: Callable[[], DesiredState | None]) -> None:
+    def begin_step(self, desired: Callable[[], DesiredState | None]) -> None:
         """Begin a step; ``desired`` returns what the worker is to have, and is called when it is time to send it."""
         self._desired, self.moved, self.error = desired, False, None
 
-    def attempt(self, action: Callable[[], object]) -> None:
+    def attempt_action(self, action: Callable[[], object]) -> None:
         """Do something; what is wrong with this worker alone goes into its state.
 
         Raises:
@@ -151,23 +152,23 @@ class RemoteWorker:
         except (Unreachable, Refused):
             raise
         except RemoteFailure as error:
-            self._fail(error)
+            self._note_failure(error)
 
-    def _fail(self, error: RemoteFailure) -> None:
+    def _note_failure(self, error: RemoteFailure) -> None:
         self.error = error
-        owner = error.owner if isinstance(error, Taken) else None
-        if isinstance(error, Moved):
+        owner = error.owner if isinstance(error, FolderTaken) else None
+        if isinstance(error, FolderMoved):
             self.claimed = False
-        if self._logged_owner != owner if owner else self.tracked.failure != reason(error):
+        if self._logged_owner != owner if owner else self.tracked.failure != failure_text(error):
             self._log_event(str(error))
         self._logged_owner = owner or self._logged_owner
-        self.feed(ActionFailed(reason(error)))
+        self.process_event(ActionFailed(failure_text(error)))
 
-    def claim(self, transport: Transport) -> None:
+    def claim_folder(self, transport: Transport) -> None:
         """Claim the worker's folder, unless it is ours.
 
         Raises:
-            Taken: another Coach has it; looks then bring the games that it has set aside for us.
+            FolderTaken: another Coach has it; polls then bring the games that it has set aside for us.
             ClusterError: it could not be done.
         """
         if self.claimed:
@@ -177,46 +178,48 @@ class RemoteWorker:
                 transport, lambda: self._process_manager.stop(transport, self.name), python=self._python
             )
             self.claimed = True
-        except Taken:
-            self.feed(ProcessFound(False))  # no process of ours
+        except FolderTaken:
+            self.process_event(ProcessFound(False))  # no process of ours
             raise
 
-    def request(self) -> LookRequest | None:
-        """Return what the next look is to do here; None: nothing, as the folder is not ours."""
+    def make_poll_request(self) -> PollRequest | None:
+        """Return what the next poll is to do here; None: nothing, as the folder is not ours."""
         if not self.claimed and not self.mirror.claim.is_lost:
             return None
-        return self.mirror.request(self._assignment, unassigned=self.retired and self.tracked.running is False)
+        return self.mirror.make_poll_request(
+            self._next_assignment, unassigned=self.retired and self.tracked.running is False
+        )
 
-    def glance(self) -> LookRequest | None:
+    def make_read_only_request(self) -> PollRequest | None:
         """Return a request that changes nothing; None: the folder is not ours."""
-        return self.mirror.glance() if self.claimed and not self.ended else None
+        return self.mirror.make_read_only_request() if self.claimed and not self.ended else None
 
-    def _assignment(self) -> Assignment | None:
-        """Return the assignment for the next look; None: there is none, or it must wait for files.
+    def _next_assignment(self) -> Assignment | None:
+        """Return the assignment for the next poll; None: there is none, or it must wait for files.
 
         It does not wait for a model's transfer, unless all games are played with one model.
         """
-        desired = self._wanted()
-        if desired is None or self.mirror.model is None or (desired.sync_interval == 0 and self._is_due(desired)):
+        desired = self._wanted_state()
+        if desired is None or self.mirror.model is None or (desired.sync_interval == 0 and self._is_model_due(desired)):
             return None
         wanted = desired.assignment
         complete = self.mirror.has_players(wanted, desired.players) and self.mirror.has_modules(wanted)
         return wanted if complete else None
 
-    def _wanted(self) -> DesiredState | None:
+    def _wanted_state(self) -> DesiredState | None:
         return None if self.retired else self._desired()
 
-    def take(self, found: Look, *, limit: int, machine: str) -> None:
-        """Take what a look has shown. A folder that is not ours is left, and claimed again the first time.
+    def process_poll(self, found: PollResult, *, limit: int, machine: str) -> None:
+        """Process the result of a poll. A folder that is not ours is left, and claimed again the first time.
 
         Raises:
-            RemoteFailure: something was not possible there or here; the next look tries again.
+            RemoteFailure: something was not possible there or here; the next poll tries again.
         """
         if not self.mirror.claim.is_lost:
-            self.note(found, machine=machine)
+            self.process_heartbeat(found, machine=machine)
         try:
-            count = self.mirror.take(found, limit=limit, machine=machine, came=self._came)
-        except Moved:
+            count = self.mirror.store_files(found, limit=limit, machine=machine, report_file=self._note_arrival)
+        except FolderMoved:
             if self.moved:
                 raise
             self.moved, self.claimed = True, False
@@ -224,37 +227,37 @@ class RemoteWorker:
         if count:
             self.tracked = replace(self.tracked, last_batch=self._clock())
 
-    def _came(self, file: str) -> None:
+    def _note_arrival(self, file: str) -> None:
         self._arrived((self.name, file))
 
-    def note(self, found: Look, *, machine: str) -> None:
-        """Process the heartbeat, if the look shows it.
+    def process_heartbeat(self, found: PollResult, *, machine: str) -> None:
+        """Process the heartbeat, if the poll shows it.
 
         An unreadable heartbeat stops nothing: if its process has died, only a new process writes a better one.
         """
-        if not found.mine or found.failed:
+        if not found.is_ours or found.error:
             return
         try:
-            heartbeat = self.mirror.heartbeat(found, machine=machine)
+            heartbeat = self.mirror.read_heartbeat(found, machine=machine)
             self._unreadable = None
         except RemoteFailure as error:
             self._unreadable = error
         else:
             if heartbeat:
-                self._note(heartbeat)
+                self._process_new_heartbeat(heartbeat)
 
     def fetch_large(self, transport: Transport) -> None:
-        """Fetch the files that no look brings.
+        """Fetch the files that no poll brings.
 
         Raises:
             ClusterError: one could not be fetched; the next step tries again.
         """
-        if self.mirror.fetch_large(transport, came=self._came, clock=self._clock):
+        if self.mirror.fetch_large(transport, report_file=self._note_arrival, clock=self._clock):
             self.tracked = replace(self.tracked, last_batch=self._clock())
 
-    def _note(self, heartbeat: Heartbeat) -> None:
+    def _process_new_heartbeat(self, heartbeat: Heartbeat) -> None:
         self.tracked = replace(self.tracked, heartbeat=heartbeat)
-        self.feed(
+        self.process_event(
             HeartbeatSeen(
                 pid=heartbeat.pid,
                 beat=heartbeat.beat,
@@ -264,22 +267,27 @@ class RemoteWorker:
             )
         )
         model = self.mirror.model
-        if self._finished_then is None and self.tracked.talks and model and heartbeat.model_version == model.version:
+        if (
+            self._finished_then is None
+            and self.tracked.has_reported
+            and model
+            and heartbeat.model_version == model.version
+        ):
             self._finished_then = heartbeat.finished
 
     # What is sent.
 
     def has_to_send(self) -> bool:
-        """Return whether models or modules are due, which no look carries."""
-        desired = self._wanted() if self.claimed and not self.error else None
+        """Return whether models or modules are due, which no poll carries."""
+        desired = self._wanted_state() if self.claimed and not self.error else None
         return desired is not None and (
-            self._is_due(desired)
+            self._is_model_due(desired)
             or not self.mirror.has_players(desired.assignment, desired.players)
             or not self.mirror.has_modules(desired.assignment)
         )
 
-    def send(self, transport: Transport, beside: Callable[[str], str | None]) -> None:
-        """Send models and modules; the next look puts the assignment that names them.
+    def send_files(self, transport: Transport, beside: Callable[[str], str | None]) -> None:
+        """Send models and modules; the next poll puts the assignment that names them.
 
         Args:
             transport: to the machine.
@@ -288,33 +296,33 @@ class RemoteWorker:
         Raises:
             ClusterError: something did not arrive; what did arrive is not sent again.
         """
-        desired = self._wanted()
+        desired = self._wanted_state()
         if desired is None:
             return
         if not self.mirror.has_players(desired.assignment, desired.players):
-            self._report("models of evaluation games are being sent")
+            self._report_busy("models of evaluation games are being sent")
             self.mirror.send_players(transport, desired.assignment, desired.players)
         self.mirror.send_modules(transport, desired.assignment)
-        if self._is_due(desired):
-            self._report(f"model {desired.model.version} is being sent")
+        if self._is_model_due(desired):
+            self._report_busy(f"model {desired.model.version} is being sent")
             self._send_model(desired, transport, beside)
-        self.feed(Busy())
+        self.process_event(Busy())
 
-    def _report(self, busy: str) -> None:
-        self.feed(Busy(busy))
+    def _report_busy(self, busy: str) -> None:
+        self.process_event(Busy(busy))
         self._changed()
 
     def _send_model(self, desired: DesiredState, transport: Transport, beside: Callable[[str], str | None]) -> None:
         model, heartbeat = desired.model, self.tracked.heartbeat
-        again = model.sha256 == self.mirror.sha256
-        played = heartbeat.model_version if heartbeat and self.tracked.talks and not again else None
+        again = model.sha256 == self.mirror.model_sha256
+        played = heartbeat.model_version if heartbeat and self.tracked.has_reported and not again else None
         self.mirror.send_model(
             transport, model, push=desired.push, played=played, beside=None if again else beside(model.sha256)
         )
         self._finished_then, self._model_sent = None, self._clock()
-        self.feed(Sent(model.version))
+        self.process_event(ModelSent(model.version))
 
-    def _is_due(self, desired: DesiredState) -> bool:
+    def _is_model_due(self, desired: DesiredState) -> bool:
         """Return whether to send this model now: the worker has none, idles, or has played enough with the last one."""
         last, heartbeat = self.mirror.model, self.tracked.heartbeat
         if last is None:
@@ -322,16 +330,21 @@ class RemoteWorker:
         if last.sha256 == desired.model.sha256:
             if heartbeat is None or heartbeat.state != "error" or heartbeat.model_version == last.version:
                 return False
-            asked = asks_for_whole(heartbeat.error, last.version)
+            asked = asks_for_whole_model(heartbeat.error, last.version)
             seconds = RESEND_SECONDS if not asked else 0.0 if self.mirror.can_send_whole else ASKED_SECONDS
             return self._clock() - self._model_sent >= seconds
-        if desired.sync_interval == 0 or heartbeat is None or not self.tracked.talks or heartbeat.state != "playing":
+        if (
+            desired.sync_interval == 0
+            or heartbeat is None
+            or not self.tracked.has_reported
+            or heartbeat.state != "playing"
+        ):
             return True
         return self._finished_then is not None and heartbeat.finished - self._finished_then >= desired.sync_interval
 
     # Its process.
 
-    def act(self, transport: Transport, *, is_turn: Callable[[], bool]) -> None:
+    def carry_out_actions(self, transport: Transport, *, is_turn: Callable[[], bool]) -> None:
         """Carry out the actions that the worker's state asks for, and those that follow from them.
 
         Args:
@@ -345,53 +358,53 @@ class RemoteWorker:
             return
 
         def may_start() -> bool:
-            desired = self._wanted()
+            desired = self._wanted_state()
             return desired is not None and is_turn()
 
-        actions = self.feed(Tick())
+        actions = self.process_event(Tick())
         for _ in range(MOST_ROUNDS):
-            if not actions or (actions[0] is Do.START and not may_start()):
+            if not actions or (actions[0] is Action.START and not may_start()):
                 return
-            actions = self.feed(self._carried_out(actions[0], transport))
+            actions = self.process_event(self._carry_out(actions[0], transport))
 
-    def finish(self) -> None:
+    def finish_step(self) -> None:
         """End a step: report what was not possible in it, or that all was."""
         if self._unreadable and self.claimed and not self.error:
-            self._fail(self._unreadable)
+            self._note_failure(self._unreadable)
         if not self.error:
             self._logged_owner = None
-            self.feed(Worked())
+            self.process_event(AllActionsDone())
 
-    def _carried_out(self, action: Do, transport: Transport) -> Event:
+    def _carry_out(self, action: Action, transport: Transport) -> Event:
         match action:
-            case Do.ASK:
-                found = self._process_manager.alive(transport, self.name)
+            case Action.ASK:
+                found = self._process_manager.process_status(transport, self.name)
                 return ProcessFound(found.running, waits=found.waits, start=found.start, error=found.error)
-            case Do.START:
-                again = self.tracked.starts or self.tracked.talks  # the latter: an earlier session started it
+            case Action.START:
+                again = self.tracked.starts or self.tracked.has_reported  # the latter: an earlier session started it
                 self._log_event(
                     f"{self.name}: its process {'has ended and is started again' if again else 'is started'}"
                 )
                 self._process_manager.start(transport, self.slot)
-                return Began()
-            case Do.STOP:
+                return ProcessStarted()
+            case Action.STOP:
                 self._process_manager.stop(transport, self.name)
                 return ProcessFound(False)
-            case Do.TAIL:
-                text = self._process_manager.tail(transport, self.name) or "(nothing)"
+            case Action.TAIL:
+                text = self._process_manager.read_log_end(transport, self.name) or "(nothing)"
                 self._log_event(
                     f"{self.name}: its process ended again and again and is given up; its log ends:\n{text}"
                 )
-                return Tailed(text)
+                return LogRead(text)
 
     @property
     def is_ready(self) -> bool:
         """Whether its process has done what the first process on a machine does for all."""
-        return bool(self.tracked.running) and self.tracked.talks and self.tracked.activity in STARTED_ACTIVITIES
+        return bool(self.tracked.running) and self.tracked.has_reported and self.tracked.activity in STARTED_ACTIVITIES
 
     # Leaving.
 
-    def goes_on(self, leaving: Leaving) -> bool:
+    def has_work_left(self, leaving: Leaving) -> bool:
         """Return whether the worker still has work to do, and time for it."""
         now, heartbeat, sent = self._clock(), self.tracked.heartbeat, self.mirror.sent
         if (
@@ -400,7 +413,7 @@ class RemoteWorker:
             or self.mirror.claim.is_lost
             or not self.tracked.running
             or heartbeat is None
-            or not (self.tracked.talks or self._has_read_ours(heartbeat))
+            or not (self.tracked.has_reported or self._has_read_ours(heartbeat))
         ):
             return False
         if not leaving.drain:
@@ -414,13 +427,13 @@ class RemoteWorker:
         sent = self.mirror.sent
         return sent is not None and heartbeat.lease.rpartition("-")[0] == sent.lease.rpartition("-")[0]
 
-    def end(self, transport: Transport, leaving: Leaving, look: Callable[[], None]) -> None:
+    def end_worker(self, transport: Transport, leaving: Leaving, poll: Callable[[], None]) -> None:
         """End the worker and fetch what it delivers.
 
         Args:
             transport: to the machine.
             leaving: when all must be done.
-            look: looks at this worker once more.
+            poll: polls this worker once more.
 
         Raises:
             ClusterError: the machine could not be used.
@@ -431,11 +444,11 @@ class RemoteWorker:
         self._process_manager.stop(
             transport, self.name, seconds=min(STOP_SECONDS, max(1.0, leaving.until - self._clock()))
         )
-        self.feed(Stop())
-        self.feed(ProcessFound(False))
+        self.process_event(Stop())
+        self.process_event(ProcessFound(False))
         until, more = self._clock() + LAST_FETCH_SECONDS, True
         while more:
-            look()
+            poll()
             if self.error:
                 raise self.error
             self.fetch_large(transport)
@@ -448,7 +461,7 @@ class RemoteWorker:
         self.ended = True
 
 
-def reason(error: Exception) -> str:
+def failure_text(error: Exception) -> str:
     """Return what happened and what fixes it, without the machine's name."""
     if isinstance(error, ClusterError):
         return error.what + (f"; {error.remedy}" if error.remedy else "")

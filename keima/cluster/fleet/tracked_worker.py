@@ -9,17 +9,17 @@ a worker is compared with it. A worker is alive as long as its beat counter chan
 from dataclasses import dataclass, replace
 from enum import Enum
 
-from keima.base.worker_status import State
+from keima.base.worker_status import WorkerState
 from keima.worker.worker_folder import Heartbeat
 
 FIRST_RETRY_SECONDS = 0.5
 MOST_DOUBLINGS = 20  # doublings of the time between retries, at most
 SILENT_ACTIVITIES = ("starting", "compiling")  # in which a worker sends no heartbeats for a while
 NEVER = float("-inf")
-LOST_STATES = frozenset((State.ERROR, State.OFFLINE))
+LOST_STATES = frozenset((WorkerState.ERROR, WorkerState.OFFLINE))
 
 
-class Do(Enum):
+class Action(Enum):
     """An action on a worker's process."""
 
     ASK = "ask whether its process runs"
@@ -46,14 +46,14 @@ class Connected:
 
 
 @dataclass(frozen=True)
-class Lost:
+class ConnectionLost:
     """There is no connection."""
 
     reason: str
 
 
 @dataclass(frozen=True)
-class TurnedDown:
+class MachineRefused:
     """The machine cannot be used until somebody changes something."""
 
     reason: str
@@ -67,7 +67,7 @@ class ActionFailed:
 
 
 @dataclass(frozen=True)
-class Worked:
+class AllActionsDone:
     """Everything that was due on the machine worked."""
 
 
@@ -90,7 +90,7 @@ class HeartbeatSeen:
 
 
 @dataclass(frozen=True)
-class Sent:
+class ModelSent:
     """The worker's assignment names this model version."""
 
     model_version: int
@@ -107,12 +107,12 @@ class ProcessFound:
 
 
 @dataclass(frozen=True)
-class Began:
+class ProcessStarted:
     """The process has been started."""
 
 
 @dataclass(frozen=True)
-class Tailed:
+class LogRead:
     """The end of the worker's log."""
 
     text: str
@@ -135,16 +135,16 @@ class Tick:
 
 Event = (
     Connected
-    | Lost
-    | TurnedDown
+    | ConnectionLost
+    | MachineRefused
     | ActionFailed
-    | Worked
+    | AllActionsDone
     | Busy
     | HeartbeatSeen
-    | Sent
+    | ModelSent
     | ProcessFound
-    | Began
-    | Tailed
+    | ProcessStarted
+    | LogRead
     | Restart
     | Stop
     | Tick
@@ -159,26 +159,26 @@ class TrackedWorker:
     """
 
     name: str
-    state: State = State.SYNCING
+    state: WorkerState = WorkerState.SYNCING
     since: float  # when the state last changed
     reason: str = "connecting"
     connected: bool = False
-    lost: str = ""  # why it is not connected; empty before the first attempt has ended
+    connection_error: str = ""  # why it is not connected; empty before the first attempt has ended
     refusal: str = ""
     failure: str = ""
     busy: str = ""
     running: bool | None = None  # its process; None: unknown
-    asked: float = NEVER  # when that was last checked
-    waits: str = ""  # what its process waits for
+    process_checked_at: float = NEVER  # when that was last checked
+    waits_for: str = ""  # what its process waits for
     start: str = ""  # which start of its process is running
     process_error: str = ""  # what is wrong with its process; one that has ended is then not started again
     stopped: bool = False  # by the user
-    again: bool = False  # the running process is to be ended and another one started
+    restart_wanted: bool = False  # the running process is to be ended and another one started
     starts: tuple[float, ...] = ()  # times of the process's starts, within the window
     given_up: bool = False  # the process ended again and again
-    log: str = ""  # its end, if given up
-    heard: float = NEVER  # when it last gave a sign of life
-    talks: bool = False  # this process has sent a heartbeat
+    log_end: str = ""  # its end, if given up
+    heard_at: float = NEVER  # when it last gave a sign of life
+    has_reported: bool = False  # this process has sent a heartbeat
     beat: tuple[int, int] | None = None  # process id and beat counter last seen
     activity: str = ""  # from the heartbeat
     error: str = ""
@@ -194,22 +194,24 @@ def new_tracked_worker(name: str, now: float) -> TrackedWorker:
     return TrackedWorker(name=name, since=now, model_since=now)
 
 
-def advance(worker: TrackedWorker, event: Event, now: float, *, timing: Timing) -> tuple[TrackedWorker, tuple[Do, ...]]:
+def process_event(
+    worker: TrackedWorker, event: Event, now: float, *, timing: Timing
+) -> tuple[TrackedWorker, tuple[Action, ...]]:
     """Process an event. Actions that are not carried out are returned again at the next event."""
-    after, actions = _decide(_taken(worker, event, now, timing), now, timing)
-    return seen_at(after, now, timing=timing), actions
+    after, actions = _decide_actions(_with_event(worker, event, now, timing), now, timing)
+    return state_at(after, now, timing=timing), actions
 
 
-def seen_at(worker: TrackedWorker, now: float, *, timing: Timing) -> TrackedWorker:
+def state_at(worker: TrackedWorker, now: float, *, timing: Timing) -> TrackedWorker:
     """Return the state at a later time: silence alone can make a worker Offline."""
-    state, reason = _state_now(worker, now, timing)
+    state, reason = _derive_state(worker, now, timing)
     if (state, reason) == (worker.state, worker.reason):
         return worker
     since = worker.since if state == worker.state else now
     return replace(worker, state=state, reason=reason, since=since)
 
 
-def retry_after(failures: int, *, draw: float, timing: Timing) -> float:
+def retry_seconds(failures: int, *, draw: float, timing: Timing) -> float:
     """Return the seconds until the next attempt after ``failures`` failed ones in a row.
 
     It is ``draw``, in [0, 1), times a bound that doubles with each failure.
@@ -217,7 +219,7 @@ def retry_after(failures: int, *, draw: float, timing: Timing) -> float:
     return draw * min(timing.retry_seconds, FIRST_RETRY_SECONDS * 2 ** min(failures, MOST_DOUBLINGS))
 
 
-def _taken(worker: TrackedWorker, event: Event, now: float, timing: Timing) -> TrackedWorker:
+def _with_event(worker: TrackedWorker, event: Event, now: float, timing: Timing) -> TrackedWorker:
     """Return the state with what the event says."""
     match event:
         case Tick():  # by far the most frequent
@@ -226,73 +228,78 @@ def _taken(worker: TrackedWorker, event: Event, now: float, timing: Timing) -> T
             return replace(
                 worker,
                 connected=True,
-                lost="",
+                connection_error="",
                 refusal="",
                 failure="",
                 busy="",
                 running=None,
-                asked=NEVER,
-                heard=now,
-                talks=False,
+                process_checked_at=NEVER,
+                heard_at=now,
+                has_reported=False,
             )
-        case Lost(reason):
-            return replace(worker, connected=False, lost=reason, busy="", refusal="")
-        case TurnedDown(reason):
-            return replace(worker, connected=False, lost=reason, busy="", refusal=reason)
+        case ConnectionLost(reason):
+            return replace(worker, connected=False, connection_error=reason, busy="", refusal="")
+        case MachineRefused(reason):
+            return replace(worker, connected=False, connection_error=reason, busy="", refusal=reason)
         case ActionFailed(reason):
             return replace(worker, failure=reason, busy="")
-        case Worked():
+        case AllActionsDone():
             return replace(worker, failure="") if worker.failure else worker
         case Busy(text):
-            return replace(worker, busy=text, heard=max(worker.heard, now))
+            return replace(worker, busy=text, heard_at=max(worker.heard_at, now))
         case HeartbeatSeen():
-            return _listened(worker, event, now)
-        case Sent(version):
+            return _with_heartbeat(worker, event, now)
+        case ModelSent(version):
             return replace(worker, sent_version=version)
         case ProcessFound():
-            return _found(worker, event, now)
-        case Began():
+            return _with_process_status(worker, event, now)
+        case ProcessStarted():
             starts = tuple(start for start in worker.starts if now - start < timing.restart_window)
             return replace(
-                _silent(worker, now), running=True, asked=now, starts=(*starts, now), waits="", process_error=""
+                _with_new_process(worker, now),
+                running=True,
+                process_checked_at=now,
+                starts=(*starts, now),
+                waits_for="",
+                process_error="",
             )
-        case Tailed(text):
-            return replace(worker, log=text)
+        case LogRead(text):
+            return replace(worker, log_end=text)
         case Restart():
             return replace(
                 worker,
                 stopped=False,
                 given_up=False,
-                log="",
+                log_end="",
                 starts=(),
                 refusal="",
                 process_error="",
-                again=worker.running is not False,
+                restart_wanted=worker.running is not False,
             )
         case Stop():
             return replace(worker, stopped=True)
 
 
-def _found(worker: TrackedWorker, found: ProcessFound, now: float) -> TrackedWorker:
+def _with_process_status(worker: TrackedWorker, found: ProcessFound, now: float) -> TrackedWorker:
     """Process what the process manager says. Somebody else may have ended the process and started another one."""
     other = bool(found.waits or (worker.start and found.start and found.start != worker.start))
     return replace(
-        _silent(worker, now) if other else worker,
+        _with_new_process(worker, now) if other else worker,
         running=found.running,
-        asked=now,
-        again=worker.again and found.running,
-        waits=found.waits,
+        process_checked_at=now,
+        restart_wanted=worker.restart_wanted and found.running,
+        waits_for=found.waits,
         start=found.start or worker.start,
         process_error=found.error,
     )
 
 
-def _silent(worker: TrackedWorker, now: float) -> TrackedWorker:
+def _with_new_process(worker: TrackedWorker, now: float) -> TrackedWorker:
     """Return the state with a new process, which has not sent a heartbeat yet."""
-    return replace(worker, heard=now, talks=False, activity="", error="")
+    return replace(worker, heard_at=now, has_reported=False, activity="", error="")
 
 
-def _listened(worker: TrackedWorker, heard: HeartbeatSeen, now: float) -> TrackedWorker:
+def _with_heartbeat(worker: TrackedWorker, heard: HeartbeatSeen, now: float) -> TrackedWorker:
     """Process a heartbeat. It counts only if its beat has changed: it may be left over from an ended process."""
     beat = (heard.pid, heard.beat)
     if beat == worker.beat:
@@ -302,81 +309,81 @@ def _listened(worker: TrackedWorker, heard: HeartbeatSeen, now: float) -> Tracke
     return replace(
         worker,
         beat=beat,
-        heard=now,
-        talks=True,
+        heard_at=now,
+        has_reported=True,
         activity=heard.activity,
         error=heard.error,
         model_version=heard.model_version,
         model_since=worker.model_since if heard.model_version == worker.model_version else now,
-        waits="",
+        waits_for="",
         process_error="" if worker.running else worker.process_error,
     )
 
 
-def _decide(worker: TrackedWorker, now: float, timing: Timing) -> tuple[TrackedWorker, tuple[Do, ...]]:
+def _decide_actions(worker: TrackedWorker, now: float, timing: Timing) -> tuple[TrackedWorker, tuple[Action, ...]]:
     """Decide what to do about the worker's process."""
     if not worker.connected:
         return worker, ()
-    silence = now - worker.heard
+    silence = now - worker.heard_at
     if worker.running is None:
-        return worker, (Do.ASK,)
+        return worker, (Action.ASK,)
     if worker.running:
         frozen = (
-            worker.talks
+            worker.has_reported
             and worker.activity not in SILENT_ACTIVITIES
             and not (worker.busy or worker.process_error)
             and silence >= timing.frozen_seconds
         )
-        if worker.stopped or worker.again or frozen:
-            return worker, (Do.STOP,)
+        if worker.stopped or worker.restart_wanted or frozen:
+            return worker, (Action.STOP,)
         doubtful = silence >= timing.ask_seconds or worker.activity == "ended"
-        return worker, (Do.ASK,) if doubtful and now - worker.asked >= timing.ask_seconds else ()
+        return worker, (Action.ASK,) if doubtful and now - worker.process_checked_at >= timing.ask_seconds else ()
     if worker.stopped or worker.process_error:
         return worker, ()
     if not worker.given_up:
         recent = [start for start in worker.starts if now - start < timing.restart_window]
         if len(recent) <= timing.restarts:
-            return worker, (Do.START,)
+            return worker, (Action.START,)
         worker = replace(worker, given_up=True)
-    return worker, () if worker.log else (Do.TAIL,)
+    return worker, () if worker.log_end else (Action.TAIL,)
 
 
-def _state_now(worker: TrackedWorker, now: float, timing: Timing) -> tuple[State, str]:
+def _derive_state(worker: TrackedWorker, now: float, timing: Timing) -> tuple[WorkerState, str]:
     """Return the state and the reason."""
-    silence = now - worker.heard
+    silence = now - worker.heard_at
     if worker.refusal:
-        return State.ERROR, worker.refusal
+        return WorkerState.ERROR, worker.refusal
     if worker.stopped and not (worker.connected and worker.running):
-        return State.OFFLINE, "stopped; keima cluster restart starts it again"
+        return WorkerState.OFFLINE, "stopped; keima cluster restart starts it again"
     if worker.busy:
-        return State.SYNCING, worker.busy
+        return WorkerState.SYNCING, worker.busy
     if not worker.connected:
-        if not worker.lost:
-            return State.SYNCING, "connecting"
+        if not worker.connection_error:
+            return WorkerState.SYNCING, "connecting"
         if silence >= timing.offline_seconds:
-            return State.OFFLINE, worker.lost
+            return WorkerState.OFFLINE, worker.connection_error
         return worker.state, worker.reason
-    return _state_by_process(worker, silence, timing)
+    return _derive_connected_state(worker, silence, timing)
 
 
-def _state_by_process(worker: TrackedWorker, silence: float, timing: Timing) -> tuple[State, str]:
+def _derive_connected_state(worker: TrackedWorker, silence: float, timing: Timing) -> tuple[WorkerState, str]:
     """Return the state of a worker whose machine is connected."""
     if worker.process_error:
-        return State.ERROR, worker.process_error
+        return WorkerState.ERROR, worker.process_error
     if worker.given_up:
         times = f"ended {timing.restarts + 1} times in {timing.restart_window / 60:.0f} minutes"
         again = "put it right, and restart it by keima cluster restart"
-        return State.ERROR, f"{times}; {again}; its log ends: {worker.log or '(not fetched yet)'}"
+        return WorkerState.ERROR, f"{times}; {again}; its log ends: {worker.log_end or '(not fetched yet)'}"
     if worker.failure:
-        return State.ERROR, worker.failure
+        return WorkerState.ERROR, worker.failure
     if not worker.running:
-        return State.SYNCING, "starting"
-    if not worker.talks or worker.activity in SILENT_ACTIVITIES:
-        return State.SYNCING, worker.activity or worker.waits or "starting"
+        return WorkerState.SYNCING, "starting"
+    if not worker.has_reported or worker.activity in SILENT_ACTIVITIES:
+        return WorkerState.SYNCING, worker.activity or worker.waits_for or "starting"
     if silence >= timing.offline_seconds:
-        return State.OFFLINE, "its process runs, but its heartbeat has stopped"
+        return WorkerState.OFFLINE, "its process runs, but its heartbeat has stopped"
     if worker.activity == "error":
-        return State.ERROR, worker.error
+        return WorkerState.ERROR, worker.error
     if worker.model_version != worker.sent_version:
-        return State.SYNCING, f"changing over to model {worker.sent_version}"
-    return State.ACTIVE, ""
+        return WorkerState.SYNCING, f"changing over to model {worker.sent_version}"
+    return WorkerState.ACTIVE, ""

@@ -10,11 +10,11 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
-from keima.base.system.logs import log_to
+from keima.base.system.logs import set_log_handler
 from keima.base.system.processes import Process, start_process
-from keima.base.system.signals import leave_to_parent
+from keima.base.system.signals import ignore_terminal_signals
 from keima.base.system.threads import SteppingThread
-from keima.cluster.local.processes import PRELOADED, last_line
+from keima.cluster.local.processes import PRELOAD, last_log_line
 from keima.coach.ranks.following import follow_rank_zero
 from keima.config.schema import Settings
 from keima.learning.ranks.meeting import LOCALHOST
@@ -48,26 +48,26 @@ def learner_ranks(settings: Settings, run_dir: Path, *, present: Ranks = ALONE) 
         )
     with tempfile.TemporaryDirectory() as folder:
         store = store_in(Path(folder), count)
-        start = partial(start_process, be_rank, preloaded=PRELOADED, by=signal.SIGKILL)
+        start = partial(start_process, run_rank, preload=PRELOAD, by=signal.SIGKILL)
         processes = {
             rank: start(
-                (rank_place(rank, count), device, Path(folder), log_of(run_dir, rank)),
+                (rank_place(rank, count), device, Path(folder), rank_log_path(run_dir, rank)),
                 name=f"learner-rank-{rank}",
             )
             for rank in range(1, count)
         }
         try:
-            while not store.check([ready_key(rank) for rank in processes]):
-                if fallen := describe(processes, run_dir):
+            while not store.check([rank_ready_key(rank) for rank in processes]):
+                if fallen := describe_ended_ranks(processes, run_dir):
                     raise RankLost(fallen)
                 time.sleep(POLL_SECONDS)
             with (
                 joined(rank_place(0, count), device=device, store=store) as ranks,
-                watched(ranks, processes, run_dir),
+                watch_ranks(ranks, processes, run_dir),
             ):
                 yield ranks
         except RankLost as error:
-            raise RankLost(describe(processes, run_dir, wait=END_SECONDS) or str(error)) from error
+            raise RankLost(describe_ended_ranks(processes, run_dir, wait=END_SECONDS) or str(error)) from error
         finally:
             for process in processes.values():
                 process.join(END_SECONDS)
@@ -76,7 +76,7 @@ def learner_ranks(settings: Settings, run_dir: Path, *, present: Ranks = ALONE) 
 
 
 @contextmanager
-def watched(ranks: Ranks, processes: Mapping[int, Process], run_dir: Path) -> Iterator[None]:
+def watch_ranks(ranks: Ranks, processes: Mapping[int, Process], run_dir: Path) -> Iterator[None]:
     """Within the block, a rank that ends with an error is noticed at once, whatever this rank waits for.
 
     If it cannot end its own wait, for a GPU, it ends with its process; the run resumes from its last checkpoint.
@@ -88,7 +88,7 @@ def watched(ranks: Ranks, processes: Mapping[int, Process], run_dir: Path) -> It
         failed = {rank: process for rank, process in processes.items() if process.exitcode}
         if failed and not noticed:
             noticed = time.monotonic()
-            log.error("%s", reason := describe(failed, run_dir))
+            log.error("%s", reason := describe_ended_ranks(failed, run_dir))
             ranks.lose(reason)
         if noticed and not ranks.told and time.monotonic() - noticed > STUCK_SECONDS:
             log.critical("rank 0 still waits for a GPU after %.0f s and ends", STUCK_SECONDS)
@@ -111,36 +111,36 @@ def rank_place(rank: int, count: int) -> Place:
     return Place(rank=rank, world_size=count, local_rank=rank, master_addr=LOCALHOST)
 
 
-def ready_key(rank: int) -> str:
+def rank_ready_key(rank: int) -> str:
     """Return the key that a rank sets in the store when it has started."""
     return f"here/{rank}"
 
 
-def log_of(run_dir: Path, rank: int) -> Path:
+def rank_log_path(run_dir: Path, rank: int) -> Path:
     """Return the log file of a rank."""
     return run_dir / f"learner_rank_{rank}.log"
 
 
-def describe(processes: Mapping[int, Process], run_dir: Path, *, wait: float = 0.0) -> str:
+def describe_ended_ranks(processes: Mapping[int, Process], run_dir: Path, *, wait: float = 0.0) -> str:
     """Return which ranks have ended within ``wait``, how, and where their logs are; empty if none has."""
     said = []
     for rank, process in processes.items():
         process.join(wait / len(processes))
         if not process.is_alive():
-            where, line = log_of(run_dir, rank), last_line(log_of(run_dir, rank))
+            where, line = rank_log_path(run_dir, rank), last_log_line(rank_log_path(run_dir, rank))
             see = f"its log ends: {line}; see {where}" if line else f"see {where}"
             said.append(f"rank {rank} of the learner has ended with exit code {process.exitcode}; {see}")
     return "; ".join(said)
 
 
-def be_rank(where: Place, device: str, folder: Path, log_file: Path) -> None:
+def run_rank(where: Place, device: str, folder: Path, log_file: Path) -> None:
     """Run the process of a rank: follow rank 0 as long as that lives."""
-    leave_to_parent()
-    log_to(logging.FileHandler(log_file, encoding="utf-8"))
+    ignore_terminal_signals()
+    set_log_handler(logging.FileHandler(log_file, encoding="utf-8"))
     assert where.rank is not None and where.world_size is not None
     try:
         store = store_in(folder, where.world_size)
-        store.set(ready_key(where.rank), "here")
+        store.set(rank_ready_key(where.rank), "here")
         with joined(where, device=device, store=store) as ranks:
             follow_rank_zero(ranks)
     except Exception:

@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
-from keima.base.system.logs import log_to
+from keima.base.system.logs import set_log_handler
 from keima.base.system.processes import Process, start_process
-from keima.base.system.signals import leave_to_parent
+from keima.base.system.signals import ignore_terminal_signals
 from keima.cluster.local.worker_devices import CUDA_VISIBLE_DEVICES, Spread, spread_here
 from keima.coach.backends.backend import FolderBackend
 from keima.coach.backends.pending_batch import PendingBatch
@@ -17,13 +17,13 @@ from keima.config.schema import Settings
 from keima.games import Game
 from keima.networks.inference.evaluator import use_threads
 from keima.self_play.tuning import search_is_compiled
-from keima.worker.spool import salvage_if_left
+from keima.worker.spool import salvage_games_if_idle
 from keima.worker.worker_class import load_worker_class
 from keima.worker.worker_folder import Heartbeat
 
 log = logging.getLogger(__name__)
 
-PRELOADED = "keima.cluster.local.preloaded"  # by the server of processes
+PRELOAD = "keima.cluster.local.preload"  # by the server of processes
 NICENESS = 5  # of workers: if cores are scarce, the learner comes first, because all workers wait for it in the end
 STOP_SECONDS = 20.0  # for a worker to deliver its games
 FIRST_TIME = "The search is compiled for this machine: once, in about a minute; from then on it starts in seconds."
@@ -93,27 +93,27 @@ class LocalProcesses(FolderBackend):
         super().publish(version, model)
         if not self._processes and not self._compiled:
             self._log_event(FIRST_TIME)
-        self._start_missing()
+        self._start_missing_workers()
 
     def collect(self) -> list[PendingBatch]:
         """See ``SelfPlayBackend``; also restarts workers that have died."""
         for name, process in list(self._processes.items()):
             if not process.is_alive():
-                self._bury(name, process.exitcode)
+                self._drop_dead_worker(name, process.exitcode)
         if self._returning or not self._compiled:
-            self._see_who_is_ready()
+            self._note_ready_workers()
         return super().collect()
 
     def grant(self, worker: str, *, granted: int, delivered: int) -> None:
         """See ``SelfPlayBackend``; also restarts a dead worker whose games have been withdrawn."""
         super().grant(worker, granted=granted, delivered=delivered)
         if worker in self._named:
-            self._replace(worker)
+            self._replace_worker(worker)
 
     def withdrawn(self) -> dict[str, int]:
         """See ``SelfPlayBackend``; includes the games that died with their worker."""
         self._named = set(self._dead)
-        return super().withdrawn() | {name: self._unfinished(name) for name in self._dead}
+        return super().withdrawn() | {name: self._undelivered_games(name) for name in self._dead}
 
     def heartbeats(self) -> dict[str, Heartbeat | None]:
         """See ``SelfPlayBackend``; the heartbeat of a worker that was given up has the reason."""
@@ -141,11 +141,11 @@ class LocalProcesses(FolderBackend):
                 process.join()
         self._processes.clear()
 
-    def running(self) -> list[str]:
+    def running_workers(self) -> list[str]:
         """Return the workers whose processes have been started and are not known to have ended."""
         return sorted(self._processes)
 
-    def _start_missing(self) -> None:
+    def _start_missing_workers(self) -> None:
         missing = [
             name
             for name in self.folders
@@ -153,9 +153,9 @@ class LocalProcesses(FolderBackend):
         ]
         room = len(missing) if self._compiled else max(0, 1 - len(self._processes))
         for name in missing[:room]:
-            self._start(name)
+            self._start_worker(name)
 
-    def _start(self, name: str) -> None:
+    def _start_worker(self, name: str) -> None:
         device = self._devices.get(name)
         play = partial(
             play_in_folder,
@@ -164,16 +164,16 @@ class LocalProcesses(FolderBackend):
             workers=len(self.folders),
         )
         arguments = (device, self._target or play, self.folders[name].root)
-        self._processes[name] = start_process(be_worker, arguments, preloaded=PRELOADED, name=name)
+        self._processes[name] = start_process(run_on_device, arguments, preload=PRELOAD, name=name)
         self._starts[name].append(time.monotonic())
 
-    def _bury(self, name: str, exit_code: int | None) -> None:
-        """Report the death of a worker; its successor starts after its undelivered games have been withdrawn."""
+    def _drop_dead_worker(self, name: str, exit_code: int | None) -> None:
+        """Report that a worker has died; its successor starts after its undelivered games have been withdrawn."""
         del self._processes[name]
         now = time.monotonic()
         recent = [start for start in self._starts[name] if now - start < RESTART_WINDOW]
         where = self.folders[name].root / "logs" / f"worker_{name}.log"
-        line = last_line(where)
+        line = last_log_line(where)
         see = f"its log ends: {line}; see {where}" if line else f"see {where}"
         if len(recent) > self._restarts:
             times = f"{len(recent)} times in {RESTART_WINDOW / 60:.0f} minutes"
@@ -182,32 +182,32 @@ class LocalProcesses(FolderBackend):
             what = f"ended with exit code {exit_code} and is started again; {see}"
         self._log_death(name, what)
         self._dead.add(name)
-        salvage_if_left(self.folders[name])
-        if self._unfinished(name) == 0:
-            self._replace(name)
+        salvage_games_if_idle(self.folders[name])
+        if self._undelivered_games(name) == 0:
+            self._replace_worker(name)
 
-    def _unfinished(self, name: str) -> int:
+    def _undelivered_games(self, name: str) -> int:
         """Return how many of its granted games a worker has not delivered."""
         account = self.assignments.account(name)
-        return account.granted - max(account.delivered, *self.folders[name].ends_of_batches(), 0)
+        return account.granted - max(account.delivered, *self.folders[name].batch_ends(), 0)
 
-    def _replace(self, name: str) -> None:
+    def _replace_worker(self, name: str) -> None:
         """Start a dead worker's successor, or if it was given up, workers that still wait for their start."""
         self._dead.remove(name)
         self._named.discard(name)
         if name not in self._given_up:
             self.folders[name].forget_heartbeat()
             self._returning.add(name)
-            self._start(name)
-        self._count_workers()
-        self._start_missing()
+            self._start_worker(name)
+        self._update_grantable_workers()
+        self._start_missing_workers()
 
-    def _see_who_is_ready(self) -> None:
+    def _note_ready_workers(self) -> None:
         heartbeats = super().heartbeats()
         ready = {name for name, heartbeat in heartbeats.items() if heartbeat and heartbeat.state in READY}
         if self._returning & ready:
             self._returning -= ready
-            self._count_workers()
+            self._update_grantable_workers()
         if not self._compiled:
             for heartbeat in heartbeats.values():
                 if heartbeat and heartbeat.state == "compiling" and heartbeat.note not in ("", self._compiling):
@@ -215,12 +215,14 @@ class LocalProcesses(FolderBackend):
                     self._log_event(heartbeat.note)
         if ready and not self._compiled:
             self._compiled = True
-            self._start_missing()
+            self._start_missing_workers()
 
-    def _count_workers(self) -> None:
+    def _update_grantable_workers(self) -> None:
         """Update which workers may be granted games: not those being restarted, as long as there are others."""
         left = tuple(name for name in self.folders if name not in self._given_up or name in self._dead)
-        self.workers = tuple(name for name in left if name not in self._returning or self._unfinished(name) > 0) or left
+        self.workers = (
+            tuple(name for name in left if name not in self._returning or self._undelivered_games(name) > 0) or left
+        )
 
 
 def spread_processes(
@@ -251,7 +253,7 @@ def spread_processes(
     )
 
 
-def last_line(log_file: Path) -> str:
+def last_log_line(log_file: Path) -> str:
     """Return the last line of a log that is not empty; empty if there is none."""
     try:
         with log_file.open("rb") as file:
@@ -262,7 +264,7 @@ def last_line(log_file: Path) -> str:
     return next((line.strip() for line in reversed(lines) if line.strip()), "")
 
 
-def be_worker(device: str | None, target: Callable[[Path], None], root: Path) -> None:
+def run_on_device(device: str | None, target: Callable[[Path], None], root: Path) -> None:
     """Run ``target`` on the GPU that ``device`` names.
 
     CUDA reads the environment when it is first used, which is later.
@@ -278,8 +280,8 @@ def play_in_folder(root: Path, *, worker_class: str, device: str, workers: int) 
 
     If that is a GPU, it searches on its share of the cores, as one of ``workers`` on this machine.
     """
-    leave_to_parent()
-    log_to(logging.FileHandler(root / "logs" / f"worker_{root.name}.log", encoding="utf-8"))
+    ignore_terminal_signals()
+    set_log_handler(logging.FileHandler(root / "logs" / f"worker_{root.name}.log", encoding="utf-8"))
     use_threads(1)  # one thread per process scales better than several threads in one
     try:
         worker = load_worker_class(worker_class)(root)

@@ -93,12 +93,12 @@ def spread_here(settings: Settings, *, per_gpu: int | None = None) -> Spread:
         ValueError: see ``spread_workers``.
     """
     asked = settings.self_play.workers
-    gpus = gpus_of(settings)
+    gpus = worker_gpus(settings)
     workers = None if asked == "auto" else asked
     return spread_workers(gpus, cores=len(os.sched_getaffinity(0)), workers=workers, per_gpu=per_gpu)
 
 
-def gpus_of(settings: Settings) -> tuple[str, ...]:
+def worker_gpus(settings: Settings) -> tuple[str, ...]:
     """Return the names of the GPUs on which a run's workers play here.
 
     Raises:
@@ -107,7 +107,7 @@ def gpus_of(settings: Settings) -> tuple[str, ...]:
     device = settings.training.device
     if "cpu" in (device, settings.self_play.device):
         return ()
-    gpus, number = gpus_here(), device.partition(":")[2]
+    gpus, number = local_gpus(), device.partition(":")[2]
     if number and int(number) >= len(gpus):
         raise ValueError(f"training.device: there is no {device} here; {len(gpus)} GPUs are visible")
     return (gpus[int(number)],) if number else gpus
@@ -134,7 +134,7 @@ def device_slots(asked: str | None, gpus: Sequence[str], *, cores: int, per_devi
     if set(words) == {"cpu"}:
         devices = [(f"cpu-{number}", f"CPU {number}", "") for number in range(len(words))]
     else:
-        devices = [_gpu(word, gpus, asked) for word in words]
+        devices = [_parse_gpu(word, gpus, asked) for word in words]
     if len(set(devices)) < len(devices):
         raise ValueError(f"--gpus {asked} names a GPU twice: name each once")
     if not gpus:
@@ -147,7 +147,7 @@ def device_slots(asked: str | None, gpus: Sequence[str], *, cores: int, per_devi
     )
 
 
-def _gpu(word: str, gpus: Sequence[str], asked: str) -> tuple[str, str, str]:
+def _parse_gpu(word: str, gpus: Sequence[str], asked: str) -> tuple[str, str, str]:
     """Return the worker of a GPU, its title, and the GPU's name."""
     if not re.fullmatch("[0-9]{1,4}", word):
         raise ValueError(
@@ -166,11 +166,11 @@ def _gpu(word: str, gpus: Sequence[str], asked: str) -> tuple[str, str, str]:
     return f"gpu-{number}", f"GPU {number}", gpus[number]
 
 
-def gpus_here() -> tuple[str, ...]:
+def local_gpus() -> tuple[str, ...]:
     """Return the names of the GPUs that this process sees, in its own order."""
     return visible_gpus(count_gpus(), os.environ.get(CUDA_VISIBLE_DEVICES))
 
 
-def see_only(slots: Sequence[DeviceSlot]) -> None:
+def restrict_to_gpus(slots: Sequence[DeviceSlot]) -> None:
     """Restrict this process to the GPUs of these workers, the first one's first; call it before any GPU is used."""
     os.environ[CUDA_VISIBLE_DEVICES] = ",".join(dict.fromkeys(slot.device for slot in slots))

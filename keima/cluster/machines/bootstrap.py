@@ -1,5 +1,5 @@
 """Turns a bare machine into a worker: our code under the name of its hash, an environment with the packages, and a
-rehearsal.
+test game.
 
 Every step first checks whether it has been done. Long steps run on the machine by themselves: after an interruption,
 the next bootstrap continues, and may find the long step finished.
@@ -11,23 +11,23 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from keima.cluster.agent.code import PROGRAM
-from keima.cluster.agent.packing import install_remote
+from keima.cluster.agent.packing import install_remote_program
 from keima.cluster.machines import wheels
-from keima.cluster.machines.check import Finding, findings, refuse, worker_slots
-from keima.cluster.machines.install_errors import explained
+from keima.cluster.machines.check import Finding, refuse_unfit, run_checks, worker_slots
+from keima.cluster.machines.install_errors import explain_install_error
 from keima.cluster.machines.machine import (
     Alive,
     Probe,
     Started,
     Tail,
-    call,
+    bootstrap_command,
+    call_remote,
     own_python,
     printable_start,
-    probe,
+    probe_machine,
     release_folder,
-    remedy_bootstrap,
-    slot_environment,
-    understood,
+    slot_variables,
+    validate_answer,
 )
 from keima.cluster.machines.release import WorkerRequirements, pack_code, wheel_name, worker_requirements
 from keima.cluster.machines.wheels import Wheel
@@ -37,7 +37,7 @@ from keima.config.sections.workers import PipSettings, WorkerSettings
 from keima.paths import SOURCE
 
 JOBS = ".remote/jobs"  # the places of the long steps
-REHEARSAL = f"{JOBS}/rehearsal"
+TEST_GAME_PLACE = f"{JOBS}/rehearsal"
 REHEARSAL_GAME = "tic_tac_toe"
 MAKE_ENVIRONMENT = "keima/cluster/agent/make_environment.sh"  # in a release
 JOB_LOG = "logs/bootstrap.log"
@@ -57,7 +57,7 @@ CUDA_ENVIRONMENT = 8 * 10**9  # with CUDA's libraries: 5 GB, and 3 GB of downloa
 CPU_TORCH = "https://download.pytorch.org/whl/cpu"
 
 
-def bootstrap(
+def bootstrap_machine(
     transport: Transport,
     machine: WorkerSettings,
     *,
@@ -76,7 +76,7 @@ def bootstrap(
         report: called with each line.
         required: the code and packages that it must have.
         pip: where it gets the packages.
-        game: the game of the rehearsal.
+        game: the game that the test plays.
         root: the folder of the package that is sent.
         sleep: waits for a number of seconds.
 
@@ -103,31 +103,31 @@ def bootstrap_steps(
 ) -> Iterator[str]:
     """Prepare a machine step by step: yield lines to report, and an empty line when it is time to wait a second."""
     required = required or worker_requirements(root=root)
-    install_remote(transport)
-    found = probe(transport, machine, required)
+    install_remote_program(transport)
+    found = probe_machine(transport, machine, required)
     gpus = f"{len(found.gpus)} {'GPU' if len(found.gpus) == 1 else 'GPUs'}" if found.gpus else "no GPU"
     cores = f"{found.cpus} {'core' if found.cpus == 1 else 'cores'}"
     yield f"found {found.platform}, {cores}, {gpus}, {found.disk_free / 1e9:.0f} GB free"
-    checked = findings(found, machine, required)
-    refuse(transport.worker, (each for each in checked if each.what in NOT_FIXABLE), named=True)
+    checked = run_checks(found, machine, required)
+    refuse_unfit(transport.worker, (each for each in checked if each.what in NOT_FIXABLE), named=True)
     lacking = [each for each in checked if each.what == "packages" and not each.ok]
     if lacking and own_python(machine) and found.python and found.python.environment:
-        refuse(transport.worker, lacking, named=True)  # the user's own environment is theirs to change
+        refuse_unfit(transport.worker, lacking, named=True)  # the user's own environment is theirs to change
     sent = choose_wheels(transport, found, pip, required) if lacking else []
     if lacking:
-        refuse(transport.worker, [room_for_environment(found, machine, pip, sent)], named=True)
+        refuse_unfit(transport.worker, [check_disk_space(found, machine, pip, sent)], named=True)
     if found.folder_of(required.code_hash) is None:
         sent_bytes = send_code(transport, machine, required, root)
         yield f"sends the code, {sent_bytes / 1000:.0f} kB, to {release_folder(required.code_hash)}"
-        found = probe(transport, machine, required)
+        found = probe_machine(transport, machine, required)
     if lacking:
         yield from make_environment(transport, machine, found, required, pip, sent)
-        found = probe(transport, machine, required)
+        found = probe_machine(transport, machine, required)
     else:
         yield "the environment is complete"
-    checked = findings(found, machine, required)
-    refuse(transport.worker, checked, named=True)
-    yield from play_rehearsal(transport, machine, found, required, game)
+    checked = run_checks(found, machine, required)
+    refuse_unfit(transport.worker, checked, named=True)
+    yield from play_test_game(transport, machine, found, required, game)
     yield from (f"note: {finding.text}; {finding.remedy}" for finding in checked if not finding.ok)
     yield f"ready: {', '.join(slot.name for slot in worker_slots(found, machine))}"
 
@@ -137,7 +137,7 @@ def send_code(transport: Transport, machine: WorkerSettings, required: WorkerReq
     archive = f".remote/{wheel_name(required.code_hash)}"
     packed = pack_code(required, root)
     transport.put(packed, archive)
-    call(
+    call_remote(
         transport,
         "unpack",
         {"archive": archive, "hash": required.code_hash, "extra": required.extra},
@@ -164,11 +164,11 @@ def choose_wheels(transport: Transport, found: Probe, pip: PipSettings, required
         raise Refused(transport.worker, what, remedy) from error
 
 
-def room_for_environment(found: Probe, machine: WorkerSettings, pip: PipSettings, sent: list[Wheel]) -> Finding:
+def check_disk_space(found: Probe, machine: WorkerSettings, pip: PipSettings, sent: list[Wheel]) -> Finding:
     """Return whether the disk has room for the packages."""
     index = {**pip.variables, **machine.env}.get("TORCH_INDEX", "")
     with_cuda = found.machine == "x86_64" and not index.rstrip("/").endswith("/cpu")
-    needed = wheels.room_for(sent) if sent else CUDA_ENVIRONMENT if with_cuda else CPU_ENVIRONMENT
+    needed = wheels.installed_size(sent) if sent else CUDA_ENVIRONMENT if with_cuda else CPU_ENVIRONMENT
     text = f"{found.disk_free / 1e9:.1f} GB free"
     if found.disk_free >= needed:
         return Finding("disk", True, False, text)
@@ -195,7 +195,7 @@ def make_environment(
         RemoteFailure: it failed; the text has the reason and the remedy.
     """
     folder = found.folder_of(required.code_hash)
-    environment, shelf = required.environment, wheels_folder(required)
+    environment, shelf = required.environment_folder, wheels_folder(required)
     yield from send_wheels(transport, sent, shelf)
     listed = f".remote/{environment.rpartition('/')[2]}.txt"
     transport.put("".join(f"{pin}\n" for pin in required.pins).encode(), listed)
@@ -208,26 +208,32 @@ def make_environment(
     yield f"makes the environment {found.root}/{environment}, which takes minutes; see {found.root}/{JOB_LOG}"
     if not sent and not found.gpus and "TORCH_INDEX" not in env:
         yield f"it has no GPU: with `pip: {{torch_index: {CPU_TORCH}}}` in the config, torch is a tenth of the size"
-    yield from long_step(
-        transport, job(required), argv, env, "making the environment", machine=machine, required=required
+    yield from run_long_step(
+        transport,
+        environment_job_place(required),
+        argv,
+        env,
+        "making the environment",
+        machine=machine,
+        required=required,
     )
     for wheel in sent:
         transport.remove(f"{shelf}/{wheel.path.name}")
 
 
-def job(required: WorkerRequirements) -> str:
+def environment_job_place(required: WorkerRequirements) -> str:
     """Return the place of the long step that makes the environment; it differs for other requirements."""
-    return f"{JOBS}/{required.environment.replace('/', '-')}"
+    return f"{JOBS}/{required.environment_folder.replace('/', '-')}"
 
 
 def wheels_folder(required: WorkerRequirements) -> str:
     """Return where wheels are stored until they are installed."""
-    return f"{wheels.WHEELS_FOLDER}/{required.environment.rpartition('/')[2]}"
+    return f"{wheels.WHEELS_FOLDER}/{required.environment_folder.rpartition('/')[2]}"
 
 
 def send_wheels(transport: Transport, sent: list[Wheel], shelf: str) -> Iterator[str]:
     """Send the wheels that are missing there; a large one continues where it was interrupted."""
-    there = {entry.name: entry.size for entry in transport.names(shelf)}
+    there = {entry.name: entry.size for entry in transport.list_files(shelf)}
     new = [wheel for wheel in sent if there.get(wheel.path.name) != wheel.size]
     if new:
         yield f"sends {len(new)} packages, {sum(wheel.size for wheel in new) / 1e6:.0f} MB"
@@ -237,7 +243,7 @@ def send_wheels(transport: Transport, sent: list[Wheel], shelf: str) -> Iterator
         transport.put(wheel.path.read_bytes(), f"{shelf}/{wheel.path.name}")
 
 
-def play_rehearsal(
+def play_test_game(
     transport: Transport, machine: WorkerSettings, found: Probe, required: WorkerRequirements, game: str
 ) -> Iterator[str]:
     """Play once with this code. That shows that packages and GPU work, and compiles the search for this machine.
@@ -247,22 +253,22 @@ def play_rehearsal(
     """
     folder, slot = found.folder_of(required.code_hash), worker_slots(found, machine)[0]
     assert found.python is not None
-    place = f"{REHEARSAL}-{required.code_hash}-{game}"
-    if job_status(transport, place, machine).code == 0:
+    place = f"{TEST_GAME_PLACE}-{required.code_hash}-{game}"
+    if read_job_status(transport, place, machine).code == 0:
         return
-    yield from hand_over_compiled(transport, machine, found)
+    yield from send_compiled_code(transport, machine, found)
     yield "plays a rehearsal; first it compiles what is not compiled there yet, which takes minutes"
     argv = [found.python.path, f"{folder}/{PROGRAM}", "worker", "--rehearse", game]
     argv += [] if slot.gpu is None else ["--gpu", str(slot.gpu)]
-    env = slot_environment(slot, machine)
-    yield from long_step(transport, place, argv, env, "the rehearsal", machine=machine, required=required)
+    env = slot_variables(slot, machine)
+    yield from run_long_step(transport, place, argv, env, "the rehearsal", machine=machine, required=required)
 
 
-def hand_over_compiled(transport: Transport, machine: WorkerSettings, found: Probe) -> Iterator[str]:
+def send_compiled_code(transport: Transport, machine: WorkerSettings, found: Probe) -> Iterator[str]:
     """Send the code that has been compiled here, if the machine's processor can run it."""
     from keima.cluster.machines import compile_cache  # imported here because it imports the compiler
 
-    packed = compile_cache.pack_cache() if compile_cache.serves(found) else b""
+    packed = compile_cache.pack_cache() if compile_cache.can_use_cache(found) else b""
     if not packed:
         return
     archive = (
@@ -270,11 +276,11 @@ def hand_over_compiled(transport: Transport, machine: WorkerSettings, found: Pro
     )
     transport.put(packed, archive)
     request = {"archive": archive, "folder": machine.env.get("KEIMA_CACHE", compile_cache.DEFAULT)}
-    call(transport, "unpack_cache", request, python=machine.python, seconds=60.0)
+    call_remote(transport, "unpack_cache", request, python=machine.python, seconds=60.0)
     yield f"sent what is compiled here, {len(packed) / 1e6:.0f} MB: its processor is of the same kind"
 
 
-def long_step(
+def run_long_step(
     transport: Transport,
     place: str,
     argv: list[str],
@@ -290,7 +296,9 @@ def long_step(
         RemoteFailure: it failed.
     """
     python = machine.python
-    read = understood(transport, Tail, call(transport, "tail", {"log": JOB_LOG, "lines": 0}, python=python)).end
+    read = validate_answer(
+        transport, Tail, call_remote(transport, "tail", {"log": JOB_LOG, "lines": 0}, python=python)
+    ).end
     request = {
         "place": place,
         "argv": ["sh", "-c", WITH_EXIT_CODE, "sh", place, *argv],
@@ -298,15 +306,17 @@ def long_step(
         "log": JOB_LOG,
         "shared": True,
     }
-    begun = understood(transport, Started, call(transport, "start", request, python=python, private=bool(env)))
+    begun = validate_answer(
+        transport, Started, call_remote(transport, "start", request, python=python, private=bool(env))
+    )
     if begun.already:
         yield "an earlier bootstrap is still running"
     yield from follow_log(transport, place, read, what, machine=machine, required=required)
 
 
-def job_status(transport: Transport, place: str, machine: WorkerSettings) -> Alive:
+def read_job_status(transport: Transport, place: str, machine: WorkerSettings) -> Alive:
     """Return the state of the long command at ``place``."""
-    return understood(transport, Alive, call(transport, "alive", {"place": place}, python=machine.python))
+    return validate_answer(transport, Alive, call_remote(transport, "alive", {"place": place}, python=machine.python))
 
 
 def follow_log(
@@ -320,9 +330,9 @@ def follow_log(
     said: list[str] = []
     began = reported = time.monotonic()
     while True:
-        state = job_status(transport, place, machine)
+        state = read_job_status(transport, place, machine)
         request = {"log": JOB_LOG, "lines": 200, "offset": read}
-        new = understood(transport, Tail, call(transport, "tail", request, python=machine.python))
+        new = validate_answer(transport, Tail, call_remote(transport, "tail", request, python=machine.python))
         read = new.end
         lines = [printable_start(line) for line in new.text.splitlines() if line.strip()]
         said = (said + lines)[-REMEMBERED:]
@@ -339,10 +349,10 @@ def follow_log(
             reported = now
             yield f"still running after {(now - began) / 60:.0f} min"
         yield ""
-    again = remedy_bootstrap(required, transport.worker)
+    again = bootstrap_command(required, transport.worker)
     if state.code is None:
         raise RemoteFailure(transport.worker, f"{what} was cut off", again)
     if state.code:
-        why, remedy = explained(said, state.code)
+        why, remedy = explain_install_error(said, state.code)
         full_log = f"the full log is {machine.directory}/{JOB_LOG} there"
         raise RemoteFailure(transport.worker, f"{what} failed: {why}", f"{remedy}; then {again}; {full_log}")

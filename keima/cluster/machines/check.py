@@ -11,9 +11,9 @@ from keima.cluster.machines.machine import (
     Interpreter,
     Probe,
     WorkerSlot,
+    bootstrap_command,
     own_python,
     release_folder,
-    remedy_bootstrap,
 )
 from keima.cluster.machines.release import WorkerRequirements
 from keima.cluster.ssh.errors import Refused
@@ -36,31 +36,31 @@ class Finding:
     remedy: str = ""
 
 
-def findings(
+def run_checks(
     probe: Probe, machine: WorkerSettings, required: WorkerRequirements, *, now: Callable[[], float] = time.time
 ) -> list[Finding]:
     """Return the results of all checks, in the order in which to fix them."""
     return [
-        _writable(probe, machine),
-        _disk(probe),
-        _memory(probe, machine),
-        _python(probe, machine, required),
-        *_packages(probe, machine, required),
-        _code(probe, machine, required),
-        _gpu(probe, machine),
-        *_gpu_memory(probe, machine),
-        *_gpu_torch(probe, machine),
-        _logout(probe),
-        _clock(probe, now()),
+        _check_writable(probe, machine),
+        _check_disk(probe),
+        _check_memory(probe, machine),
+        _check_python(probe, machine, required),
+        *_check_packages(probe, machine, required),
+        _check_code(probe, machine, required),
+        _check_gpu(probe, machine),
+        *_check_gpu_memory(probe, machine),
+        *_check_gpu_torch(probe, machine),
+        _check_logout(probe),
+        _check_clock(probe, now()),
     ]
 
 
-def in_the_way(checked: Iterable[Finding]) -> list[Finding]:
+def fatal_findings(checked: Iterable[Finding]) -> list[Finding]:
     """Return the findings that keep every worker from playing."""
     return [finding for finding in checked if finding.fatal and not finding.ok]
 
 
-def refuse(worker: str, checked: Iterable[Finding], *, named: bool = False) -> None:
+def refuse_unfit(worker: str, checked: Iterable[Finding], *, named: bool = False) -> None:
     """Raise if any finding keeps every worker from playing.
 
     Args:
@@ -71,7 +71,7 @@ def refuse(worker: str, checked: Iterable[Finding], *, named: bool = False) -> N
     Raises:
         Refused: with all those findings and their remedies.
     """
-    wrong = in_the_way(checked)
+    wrong = fatal_findings(checked)
     if wrong:
         what = "; ".join(f"{finding.what}: {finding.text}" if named else finding.text for finding in wrong)
         raise Refused(worker, what, "; ".join(dict.fromkeys(finding.remedy for finding in wrong)))
@@ -99,30 +99,30 @@ def _used_gpus(probe: Probe, machine: WorkerSettings) -> list[Gpu]:
     return [present[index] for index in _wanted_gpus(machine) if index in present]
 
 
-def _writable(probe: Probe, machine: WorkerSettings) -> Finding:
+def _check_writable(probe: Probe, machine: WorkerSettings) -> Finding:
     if probe.writable:
-        return _good("folder", f"{probe.root} is writable")
+        return _passed("folder", f"{probe.root} is writable")
     owner = shlex.quote(machine.user) if machine.user else "$USER"
     remedy = f"there: sudo chown -R {owner} {shlex.quote(probe.root)}; or choose another `directory:` in the config"
-    return _bad("folder", f"{probe.root} is not writable", remedy)
+    return _failed("folder", f"{probe.root} is not writable", remedy)
 
 
-def _disk(probe: Probe) -> Finding:
-    text = f"{_gigabytes(probe.disk_free)} free"
+def _check_disk(probe: Probe) -> Finding:
+    text = f"{_gigabytes_text(probe.disk_free)} free"
     if probe.disk_free >= LEAST_DISK:
-        return _good("disk", text)
-    return _bad(
+        return _passed("disk", text)
+    return _failed(
         "disk",
-        f"only {text}, and {_gigabytes(LEAST_DISK)} are needed",
+        f"only {text}, and {_gigabytes_text(LEAST_DISK)} are needed",
         f"free space there (see: df -h {shlex.quote(probe.root)})",
     )
 
 
-def _memory(probe: Probe, machine: WorkerSettings) -> Finding:
+def _check_memory(probe: Probe, machine: WorkerSettings) -> Finding:
     workers = len(worker_slots(probe, machine))
-    text = f"{_gigabytes(probe.memory)} for {workers} {'worker' if workers == 1 else 'workers'}"
+    text = f"{_gigabytes_text(probe.memory)} for {workers} {'worker' if workers == 1 else 'workers'}"
     if probe.memory >= workers * LEAST_MEMORY:
-        return _good("memory", text)
+        return _passed("memory", text)
     fewer = max(1, probe.memory // LEAST_MEMORY)
     remedy = (
         "play on another machine"
@@ -132,31 +132,31 @@ def _memory(probe: Probe, machine: WorkerSettings) -> Finding:
     return Finding("memory", False, workers == 1 and probe.memory < LEAST_MEMORY // 2, f"only {text}", remedy)
 
 
-def _python(probe: Probe, machine: WorkerSettings, required: WorkerRequirements) -> Finding:
-    needed, own = _version(OLDEST_PYTHON), own_python(machine)
+def _check_python(probe: Probe, machine: WorkerSettings, required: WorkerRequirements) -> Finding:
+    needed, own = _version_text(OLDEST_PYTHON), own_python(machine)
     install = f"there: install Python {needed} or newer (Debian, Ubuntu: sudo apt-get install python3 python3-venv)"
-    then = f"then {remedy_bootstrap(required, machine.name)}"
+    then = f"then {bootstrap_command(required, machine.name)}"
     if probe.python is None:
         if own:
-            return _bad(
+            return _failed(
                 "python",
                 f"{own} is not there",
                 "correct `python:` in the config, or remove it and bootstrap again",
             )
-        return _bad("python", "there is no python3", f"{install}; {then}")
-    found = f"Python {_version(probe.python.version)} at {probe.python.path}"
+        return _failed("python", "there is no python3", f"{install}; {then}")
+    found = f"Python {_version_text(probe.python.version)} at {probe.python.path}"
     if probe.python.version[:2] >= OLDEST_PYTHON:
-        return _good("python", found)
+        return _passed("python", found)
     if own:
-        return _bad(
+        return _failed(
             "python",
             f"{found} is older than {needed}",
             f"name a newer one as `python:` in the config, or remove it; {then}",
         )
-    return _bad("python", f"{found} is older than {needed}", f"{install}; {then}")
+    return _failed("python", f"{found} is older than {needed}", f"{install}; {then}")
 
 
-def _packages(probe: Probe, machine: WorkerSettings, required: WorkerRequirements) -> list[Finding]:
+def _check_packages(probe: Probe, machine: WorkerSettings, required: WorkerRequirements) -> list[Finding]:
     """Check for missing packages, and for other versions than ours."""
     if probe.python is None or probe.python.version[:2] < OLDEST_PYTHON:
         return []
@@ -165,83 +165,86 @@ def _packages(probe: Probe, machine: WorkerSettings, required: WorkerRequirement
     other = [
         name
         for name, version in required.packages.items()
-        if name not in missing and _public(have[name]) != _public(version)
+        if name not in missing and _public_version(have[name]) != _public_version(version)
     ]
-    remedy = _install(probe.python, machine, required, [*missing, *other])
+    remedy = _install_remedy(probe.python, machine, required, [*missing, *other])
     result = []
     if missing:
-        result.append(_bad("packages", f"missing: {', '.join(missing)}", remedy))
+        result.append(_failed("packages", f"missing: {', '.join(missing)}", remedy))
     if other:
         differ = ", ".join(
-            f"{name} is {_public(have[name])}, here {_public(required.packages[name])}" for name in other
+            f"{name} is {_public_version(have[name])}, here {_public_version(required.packages[name])}"
+            for name in other
         )
-        result.append(_bad("packages", differ, remedy))
-    return result or [_good("packages", ", ".join(f"{name} {have[name]}" for name in required.packages))]
+        result.append(_failed("packages", differ, remedy))
+    return result or [_passed("packages", ", ".join(f"{name} {have[name]}" for name in required.packages))]
 
 
-def _install(python: Interpreter, machine: WorkerSettings, required: WorkerRequirements, names: list[str]) -> str:
-    bootstrap = remedy_bootstrap(required, machine.name)
+def _install_remedy(
+    python: Interpreter, machine: WorkerSettings, required: WorkerRequirements, names: list[str]
+) -> str:
+    bootstrap = bootstrap_command(required, machine.name)
     if not (own_python(machine) and python.environment):
         return bootstrap
-    wanted = " ".join(f"{name}=={_public(required.packages[name])}" for name in names)
+    wanted = " ".join(f"{name}=={_public_version(required.packages[name])}" for name in names)
     return f"there: {python.path} -m pip install {wanted}; or remove `python:` from the config and {bootstrap}"
 
 
-def _code(probe: Probe, machine: WorkerSettings, required: WorkerRequirements) -> Finding:
+def _check_code(probe: Probe, machine: WorkerSettings, required: WorkerRequirements) -> Finding:
     folder = probe.folder_of(required.code_hash)
     if folder is not None:
-        return _good("code", f"{required.code_hash} in {'the folder itself' if folder == '.' else folder}")
+        return _passed("code", f"{required.code_hash} in {'the folder itself' if folder == '.' else folder}")
     found = [name for name in probe.code if probe.code[name]]
-    bootstrap = remedy_bootstrap(required, machine.name)
+    bootstrap = bootstrap_command(required, machine.name)
     if not found:
         clone = (
             "or if a clone and its environment stand there already, name them as `directory` and `python` in the config"
         )
-        return _bad("code", "our code is not there", f"{bootstrap}; {clone}")
+        return _failed("code", "our code is not there", f"{bootstrap}; {clone}")
     if release_folder(required.code_hash) in found:
-        return _bad(
+        return _failed(
             "code", f"{release_folder(required.code_hash)} has been changed there, or is not complete", bootstrap
         )
     where = probe.root if found[0] == "." else found[0]
-    return _bad(
+    return _failed(
         "code", f"its code differs from ours ({probe.code[found[0]]} in {where}, here {required.code_hash})", bootstrap
     )
 
 
-def _gpu(probe: Probe, machine: WorkerSettings) -> Finding:
+def _check_gpu(probe: Probe, machine: WorkerSettings) -> Finding:
     wanted = _wanted_gpus(machine)
     listed = ", ".join(f"{gpu.index}: {gpu.name}" for gpu in probe.gpus)
     missing = sorted(set(wanted) - {gpu.index for gpu in probe.gpus})
     if probe.gpus and missing:
         text = f"there is no GPU {', '.join(map(str, missing))}; there are {listed}"
-        return _bad("gpu", text, f"correct {'gpu_ids' if machine.gpu_ids else 'gpu_id'} in the config")
+        return _failed("gpu", text, f"correct {'gpu_ids' if machine.gpu_ids else 'gpu_id'} in the config")
     if probe.gpus and wanted:
-        return _good("gpu", ", ".join(_described(gpu) for gpu in _used_gpus(probe, machine)))
+        return _passed("gpu", ", ".join(_gpu_text(gpu) for gpu in _used_gpus(probe, machine)))
     workers = len(worker_slots(probe, machine))
     instead = f"its processor plays, in {workers} {'process' if workers == 1 else 'processes'}"
     if machine.gpu_ids:
         text = probe.gpu_error or "no NVIDIA GPU is found"
-        return _bad(
+        return _failed(
             "gpu",
             text,
             "there: install NVIDIA's driver, until nvidia-smi lists the GPUs; or remove gpu_ids from the config",
         )
     if machine.gpu_id is None:
-        return _good("gpu", f"none is used: {instead}")
+        return _passed("gpu", f"none is used: {instead}")
     if probe.gpu_error:
         remedy = "there: install or repair NVIDIA's driver, until nvidia-smi lists the GPU"
         return Finding("gpu", False, False, f"{probe.gpu_error}, so {instead}", remedy)
     if "gpu_id" in machine.model_fields_set:
         remedy = "there: install NVIDIA's driver, until nvidia-smi lists the GPU; or remove gpu_id from the config"
         return Finding("gpu", False, False, f"there is no GPU {machine.gpu_id}, nor any other, so {instead}", remedy)
-    return _good("gpu", f"none: {instead}")
+    return _passed("gpu", f"none: {instead}")
 
 
-def _described(gpu: Gpu) -> str:
-    return f"{gpu.index}: {gpu.name}, {_gigabytes(gpu.memory)}"
+def _gpu_text(gpu: Gpu) -> str:
+    return f"{gpu.index}: {gpu.name}, {_gigabytes_text(gpu.memory)}"
 
 
-def _gpu_memory(probe: Probe, machine: WorkerSettings) -> list[Finding]:
+def _check_gpu_memory(probe: Probe, machine: WorkerSettings) -> list[Finding]:
     """Check for GPUs with too little memory for their processes."""
     each = 1 if machine.processes == "auto" else machine.processes
     least = min((gpu.memory for gpu in _used_gpus(probe, machine) if gpu.memory), default=0)
@@ -249,54 +252,54 @@ def _gpu_memory(probe: Probe, machine: WorkerSettings) -> list[Finding]:
         return []
     fewer = max(1, least // LEAST_GPU_MEMORY)
     remedy = "let its processor play (`gpu_id: null`)" if each == 1 else f"say `processes: {fewer}` in the config"
-    text = f"only {_gigabytes(least)} of memory for {each} {'process' if each == 1 else 'processes'}"
+    text = f"only {_gigabytes_text(least)} of memory for {each} {'process' if each == 1 else 'processes'}"
     return [Finding("gpu", False, False, text, remedy)]
 
 
-def _gpu_torch(probe: Probe, machine: WorkerSettings) -> list[Finding]:
+def _check_gpu_torch(probe: Probe, machine: WorkerSettings) -> list[Finding]:
     """Check for a build of torch that cannot use the GPU, on which its workers would not play."""
     version = probe.python.packages.get("torch") if probe.python else None
     if not _used_gpus(probe, machine) or not probe.python or not version or not version.endswith("+cpu"):
         return []
     own = own_python(machine) or probe.python.path
     remedy = (
-        f"there: {own} -m pip install --force-reinstall torch=={_public(version)}, without PyTorch's CPU index; or let "
-        "its processor play (`gpu_id: null`)"
+        f"there: {own} -m pip install --force-reinstall torch=={_public_version(version)}, "
+        "without PyTorch's CPU index; or let its processor play (`gpu_id: null`)"
     )
-    return [_bad("gpu", f"torch {version} cannot use the GPU", remedy)]
+    return [_failed("gpu", f"torch {version} cannot use the GPU", remedy)]
 
 
-def _logout(probe: Probe) -> Finding:
+def _check_logout(probe: Probe) -> Finding:
     if not probe.kills_processes:
-        return _good("logout", "workers outlive the connection")
+        return _passed("logout", "workers outlive the connection")
     text = "systemd is told to end workers when the connection ends (KillUserProcesses=yes)"
     return Finding("logout", False, False, text, "there: loginctl enable-linger")
 
 
-def _clock(probe: Probe, now: float) -> Finding:
+def _check_clock(probe: Probe, now: float) -> Finding:
     skew = probe.clock - now
     if abs(skew) <= CLOCK_SECONDS:
-        return _good("clock", "agrees with ours")
+        return _passed("clock", "agrees with ours")
     text = f"{abs(skew):.0f} s {'ahead of' if skew > 0 else 'behind'} ours; only the times in its log are wrong by it"
     return Finding("clock", False, False, text, "there: sudo timedatectl set-ntp true")
 
 
-def _good(what: str, text: str) -> Finding:
+def _passed(what: str, text: str) -> Finding:
     return Finding(what, True, False, text)
 
 
-def _bad(what: str, text: str, remedy: str) -> Finding:
+def _failed(what: str, text: str, remedy: str) -> Finding:
     return Finding(what, False, True, text, remedy)
 
 
-def _public(version: str | None) -> str:
+def _public_version(version: str | None) -> str:
     """Return a package's version without the suffix for its build, such as +cpu."""
     return (version or "").partition("+")[0]
 
 
-def _version(numbers: tuple[int, ...]) -> str:
+def _version_text(numbers: tuple[int, ...]) -> str:
     return ".".join(map(str, numbers))
 
 
-def _gigabytes(count: int) -> str:
+def _gigabytes_text(count: int) -> str:
     return f"{count / 1e9:.1f} GB"

@@ -6,7 +6,7 @@ import tarfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from keima.cluster.agent.inspection import processor
+from keima.cluster.agent.inspection import processor_name
 from keima.cluster.machines.machine import Probe
 from keima.compilation import decorators as compiled
 from keima.paths import PACKAGE
@@ -14,11 +14,11 @@ from keima.paths import PACKAGE
 DEFAULT = "~/.cache/keima"  # where compiled code is stored without KEIMA_CACHE
 
 
-def serves(probe: Probe, *, version: Sequence[int] = (sys.version_info.major, sys.version_info.minor)) -> bool:
+def can_use_cache(probe: Probe, *, version: Sequence[int] = (sys.version_info.major, sys.version_info.minor)) -> bool:
     """Return whether the machine can use what was compiled here: its processor and its Python are the same."""
     return (
         bool(probe.processor)
-        and probe.processor == processor()
+        and probe.processor == processor_name()
         and probe.python is not None
         and tuple(probe.python.version[:2]) == tuple(version[:2])
     )
@@ -34,11 +34,11 @@ def pack_cache(package: Path = PACKAGE) -> bytes:
     with tarfile.open(fileobj=packed, mode="w:gz", compresslevel=1) as tar:
         for folder in present:
             for file in sorted(folder.glob("*.nb[ci]")):
-                tar.add(file, f"{folder.name}/{file.name}", filter=_plain)
+                tar.add(file, f"{folder.name}/{file.name}", filter=_without_owner)
     return packed.getvalue()
 
 
-def _plain(member: tarfile.TarInfo) -> tarfile.TarInfo:
+def _without_owner(member: tarfile.TarInfo) -> tarfile.TarInfo:
     member.uid = member.gid = 0
     member.uname = member.gname = ""
     member.mode = 0o600

@@ -39,7 +39,7 @@ KNOWN_ERRORS = (
 ERROR = re.compile(r"^(ERROR: |[\w.]*(Error|Exception)\b)")
 
 
-def explained(said: Sequence[str], code: int) -> tuple[str, str]:
+def explain_install_error(said: Sequence[str], code: int) -> tuple[str, str]:
     """Return why a step failed, and the remedy.
 
     Args:
@@ -50,12 +50,12 @@ def explained(said: Sequence[str], code: int) -> tuple[str, str]:
         for line in said:
             if found := re.search(pattern, line):
                 name = found.groupdict().get("name", "")
-                return f"{meaning.format(name=name.strip(chr(39)))} ({_short(line)})", remedy
+                return f"{meaning.format(name=name.strip(chr(39)))} ({_short_line(line)})", remedy
     errors = [line for line in said if ERROR.match(line)] or list(said)
-    return _short(errors[-1]) if errors else f"exit code {code}", "fix that there"
+    return _short_line(errors[-1]) if errors else f"exit code {code}", "fix that there"
 
 
-def _short(line: str) -> str:
+def _short_line(line: str) -> str:
     """Return the start of a line, without the words that mark it as an error."""
     text = line.strip().removeprefix("ERROR: ").rstrip(".")
     return text if len(text) <= 200 else f"{text[:200]}..."

@@ -25,7 +25,7 @@ class GatheredLogs:
     cut: tuple[str, ...]
 
 
-def gather_logs(transport: Transport, worker: str, folder: Path, *, most: int, processes: str) -> GatheredLogs:
+def copy_logs(transport: Transport, worker: str, folder: Path, *, most: int, processes: str) -> GatheredLogs:
     """Copy the logs of a machine's workers, and of its bootstrap, into a new folder.
 
     Args:
@@ -45,11 +45,11 @@ def gather_logs(transport: Transport, worker: str, folder: Path, *, most: int, p
         raise FileExistsError(f"{place} is there already; move it away, or name another folder")
     shutil.rmtree(unfinished, ignore_errors=True)
     unfinished.mkdir(parents=True)
-    wanted = _wanted(processes)
+    wanted = _log_filter(processes)
     sizes, cut = list[int](), list[str]()
-    for entry in transport.names(FOLDER):
+    for entry in transport.list_files(FOLDER):
         if wanted(entry.name):
-            data, whole = _read(transport, f"{FOLDER}/{entry.name}", most)
+            data, whole = _read_log_end(transport, f"{FOLDER}/{entry.name}", most)
             (unfinished / entry.name).write_bytes(data)
             sizes.append(len(data))
             cut += [] if whole else [entry.name]
@@ -57,7 +57,7 @@ def gather_logs(transport: Transport, worker: str, folder: Path, *, most: int, p
     return GatheredLogs(files=len(sizes), size=sum(sizes), cut=tuple(cut))
 
 
-def _wanted(processes: str) -> Callable[[str], bool]:
+def _log_filter(processes: str) -> Callable[[str], bool]:
     """Whether a file is one of our logs. Such names are safe here too, whatever files the machine has."""
     worker_log = log_name("worker").removeprefix(f"{FOLDER}/")
     before, after = map(re.escape, worker_log.rsplit("worker", 1))
@@ -65,7 +65,7 @@ def _wanted(processes: str) -> Callable[[str], bool]:
     return lambda name: pattern.fullmatch(name) is not None
 
 
-def _read(transport: Transport, name: str, most: int) -> tuple[bytes, bool]:
+def _read_log_end(transport: Transport, name: str, most: int) -> tuple[bytes, bool]:
     """A log's content, or its last ``most`` bytes; and whether that is all."""
     try:
         return transport.get(name, most), True

@@ -16,7 +16,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from keima.base import text as texts
 from keima.cluster.agent.client import LOG_IN, AgentTransport
 from keima.cluster.agent.code import PROGRAM
-from keima.cluster.agent.packing import PYTHON, PYTHONS, VENV_PYTHON, install_remote, launch_line
+from keima.cluster.agent.packing import PYTHON, PYTHONS, VENV_PYTHON, install_remote_program, launch_command
 from keima.cluster.machines.release import WorkerRequirements
 from keima.cluster.ssh.errors import Refused, RemoteFailure
 from keima.cluster.ssh.transport import REMEDIES, Completed, Transport
@@ -33,17 +33,17 @@ TEXT = 4000  # maximum characters of a text for one line
 
 def printable_start(text: str) -> str:
     """Return the start of a text on one line, without control characters."""
-    return texts.printable(text[:TEXT])
+    return texts.printable_line(text[:TEXT])
 
 
-def _plain(text: str) -> str:
+def _check_printable(text: str) -> str:
     if not text.isprintable():
         raise ValueError("holds characters that no such text has")
     return text
 
 
 PrintableText = Annotated[str, AfterValidator(printable_start)]
-PathText = Annotated[str, Field(max_length=4096), AfterValidator(_plain)]
+PathText = Annotated[str, Field(max_length=4096), AfterValidator(_check_printable)]
 NonNegativeInt = Annotated[int, Field(ge=0)]
 
 
@@ -172,26 +172,28 @@ def own_python(machine: WorkerSettings) -> str | None:
     return machine.python if machine.python != PYTHON else None
 
 
-def probe(transport: Transport, machine: WorkerSettings, required: WorkerRequirements) -> Probe:
-    """Probe a machine, for ``check.findings``.
+def probe_machine(transport: Transport, machine: WorkerSettings, required: WorkerRequirements) -> Probe:
+    """Probe a machine, for ``check.run_checks``.
 
     Raises:
         Refused: there is no Python, or it does not work.
-        ClusterError: see ``call``.
+        ClusterError: see ``call_remote``.
     """
     request = {
         "own": own_python(machine),
-        "environments": [f"{required.environment}/bin/python", VENV_PYTHON],
+        "environments": [f"{required.environment_folder}/bin/python", VENV_PYTHON],
         "clone": VENV_PYTHON,
         "python": PYTHONS,
         "packages": required.packages,
         "code": [release_folder(required.code_hash), "."],
         "extra": required.extra,
     }
-    return understood(transport, Probe, call(transport, "probe", request, python=machine.python, seconds=PROBE_SECONDS))
+    return validate_answer(
+        transport, Probe, call_remote(transport, "probe", request, python=machine.python, seconds=PROBE_SECONDS)
+    )
 
 
-def start(
+def start_worker(
     transport: Transport,
     slot: WorkerSlot,
     *,
@@ -205,13 +207,15 @@ def start(
     A worker of another Coach than ``coach`` is not started.
 
     Raises:
-        Refused: the machine has no Python or not our code; ``check.findings`` says more.
-        ClusterError: see ``call``.
+        Refused: the machine has no Python or not our code; ``check.run_checks`` says more.
+        ClusterError: see ``call_remote``.
     """
     folder = probe.folder_of(required.code_hash)
     if folder is None or probe.python is None:
         lacks = "our code" if folder is None else "Python"
-        raise Refused(transport.worker, f"the machine is without {lacks}", remedy_bootstrap(required, transport.worker))
+        raise Refused(
+            transport.worker, f"the machine is without {lacks}", bootstrap_command(required, transport.worker)
+        )
     argv = [
         probe.python.path,
         f"{folder}/{PROGRAM}",
@@ -226,70 +230,74 @@ def start(
     request: dict[str, Any] = {
         "place": worker_place(slot.name),
         "argv": argv,
-        "env": slot_environment(slot, machine),
+        "env": slot_variables(slot, machine),
         "log": log_name(slot.name),
     }
     request["coach"] = coach
     if folder.startswith("/"):  # a clone of the user's, who looks for its log there
         request["logs"] = f"{folder}/logs"
-    return understood(
-        transport, Started, call(transport, "start", request, python=machine.python, private=bool(machine.env))
+    return validate_answer(
+        transport, Started, call_remote(transport, "start", request, python=machine.python, private=bool(machine.env))
     )
 
 
-def slot_environment(slot: WorkerSlot, machine: WorkerSettings) -> dict[str, str]:
+def slot_variables(slot: WorkerSlot, machine: WorkerSettings) -> dict[str, str]:
     """Return the variables of a slot's process: its share of the machine, and the user's own."""
     if slot.gpu is not None:  # the order in which nvidia-smi numbers GPUs
         return {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", **machine.env, "CUDA_VISIBLE_DEVICES": str(slot.gpu)}
     return {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", **machine.env}
 
 
-def stop(transport: Transport, worker: str, *, seconds: float = 10.0, python: str = PYTHON, coach: str = "") -> Stopped:
+def stop_worker(
+    transport: Transport, worker: str, *, seconds: float = 10.0, python: str = PYTHON, coach: str = ""
+) -> Stopped:
     """End a worker. It has ``seconds`` to deliver its finished games.
 
     No other process is touched, nor is a worker of another Coach than ``coach``.
 
     Raises:
-        ClusterError: see ``call``.
+        ClusterError: see ``call_remote``.
     """
     request = {"place": worker_place(worker), "seconds": seconds, "coach": coach}
-    return understood(
-        transport, Stopped, call(transport, "stop", request, python=python, seconds=seconds + CALL_SECONDS + 5.0)
+    return validate_answer(
+        transport, Stopped, call_remote(transport, "stop", request, python=python, seconds=seconds + CALL_SECONDS + 5.0)
     )
 
 
-def alive(transport: Transport, worker: str, *, python: str = PYTHON) -> Alive:
+def ask_if_alive(transport: Transport, worker: str, *, python: str = PYTHON) -> Alive:
     """Return whether a worker runs.
 
     Raises:
-        ClusterError: see ``call``.
+        ClusterError: see ``call_remote``.
     """
-    return understood(transport, Alive, call(transport, "alive", {"place": worker_place(worker)}, python=python))
+    return validate_answer(
+        transport, Alive, call_remote(transport, "alive", {"place": worker_place(worker)}, python=python)
+    )
 
 
-def tail(transport: Transport, worker: str, *, lines: int = 20, python: str = PYTHON) -> str:
+def read_log_end(transport: Transport, worker: str, *, lines: int = 20, python: str = PYTHON) -> str:
     """Return the last lines of a worker's log; empty if there is none.
 
     Raises:
-        ClusterError: see ``call``.
+        ClusterError: see ``call_remote``.
     """
-    found = understood(
-        transport, Tail, call(transport, "tail", {"log": log_name(worker), "lines": lines}, python=python)
+    found = validate_answer(
+        transport, Tail, call_remote(transport, "tail", {"log": log_name(worker), "lines": lines}, python=python)
     )
     return "\n".join(printable_start(line) for line in found.text.splitlines())
 
 
-def link(transport: Transport, source: str, worker: str, name: str, *, coach: str) -> bool:
+def link_to_inbox(transport: Transport, source: str, worker: str, name: str, *, coach: str) -> bool:
     """Hard-link a file of the machine into the inbox of a worker of this Coach; return whether that is possible.
 
     Raises:
-        ClusterError: see ``call``.
+        ClusterError: see ``call_remote``.
     """
     request = {"source": source, "place": worker_place(worker), "target": name, "coach": coach}
-    return understood(transport, Linked, call(transport, "link", request)).linked
+    return validate_answer(transport, Linked, call_remote(transport, "link", request)).linked
 
 
-def call(
+def call_remote(
     transport: Transport,
     command: str,
     request: dict[str, Any],
@@ -315,18 +323,20 @@ def call(
         Refused: nothing there can run our program.
         RemoteFailure: the command failed; the text says why.
     """
-    answer = _ask(transport, command, request, python, seconds, private)
+    answer = _ask_remote(transport, command, request, python, seconds, private)
     if answer.get("kind") == "absent":
-        install_remote(transport)
-        answer = _ask(transport, command, request, python, seconds, private)
-    return result(transport, command, request, answer, python=python)
+        install_remote_program(transport)
+        answer = _ask_remote(transport, command, request, python, seconds, private)
+    return remote_result(transport, command, request, answer, python=python)
 
 
-def result(transport: Transport, command: str, request: dict[str, Any], answer: dict[str, Any], *, python: str) -> Any:
+def remote_result(
+    transport: Transport, command: str, request: dict[str, Any], answer: dict[str, Any], *, python: str
+) -> Any:
     """Return the result in an answer of ``keima/cluster/agent/program.py``.
 
     Raises:
-        Refused, RemoteFailure: as ``call``.
+        Refused, RemoteFailure: as ``call_remote``.
     """
     if "ok" in answer:
         return answer["ok"]
@@ -360,17 +370,17 @@ def disk_remedy(text: str) -> str:
     return REMEDIES.get(int(found[1]), "") if found else ""
 
 
-def _ask(
+def _ask_remote(
     transport: Transport, command: str, request: dict[str, Any], python: str, seconds: float, private: bool
 ) -> dict[str, Any]:
     if isinstance(transport, AgentTransport):
-        return transport.ask(command, request, seconds=seconds)
+        return transport.ask_agent(command, request, seconds=seconds)
     nonce = secrets.token_hex(8)
     text, name = json.dumps(request), f".remote/requests/{nonce}.json"
     if private:
         transport.put(text.encode(), name)
         text = json.dumps({"request": name})
-    done = transport.run(launch_line(nonce, command, text, python=python), seconds=seconds)
+    done = transport.run(launch_command(nonce, command, text, python=python), seconds=seconds)
     answer = find_answer(transport.worker, done, nonce)
     if private and answer.get("kind") in UNREAD:
         transport.remove(name)
@@ -395,7 +405,7 @@ def find_answer(worker: str, done: Completed, nonce: str) -> dict[str, Any]:
     raise RemoteFailure(worker, f"a command gave no answer, but ended with {done.code} and said: {said}", LOG_IN)
 
 
-def understood(transport: Transport, kind: type[A], answer: Any) -> A:
+def validate_answer(transport: Transport, kind: type[A], answer: Any) -> A:
     """Return the validated answer.
 
     Raises:
@@ -409,6 +419,6 @@ def understood(transport: Transport, kind: type[A], answer: Any) -> A:
         ) from error
 
 
-def remedy_bootstrap(required: WorkerRequirements, worker: str) -> str:
+def bootstrap_command(required: WorkerRequirements, worker: str) -> str:
     """Return the command that installs code and environment there."""
     return f"run: {cluster(f'bootstrap {worker}', required.config)}"

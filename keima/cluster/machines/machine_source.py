@@ -53,7 +53,7 @@ class MachineSources:
         self._listed, self._others = listed, others
         self._whose: dict[str, MachineSource] = {}
 
-    def others(self, listed: Container[str]) -> tuple[list[WorkerSettings], list[str]]:
+    def other_machines(self, listed: Container[str]) -> tuple[list[WorkerSettings], list[str]]:
         """Return the machines of the other sources, and what is wrong with them.
 
         Args:
@@ -68,26 +68,26 @@ class MachineSources:
                     found.append(machine)
         return found, problems
 
-    def lists(self, name: str) -> bool:
+    def is_in_config(self, name: str) -> bool:
         """Return whether a machine is of the config's list."""
         return name not in self._whose
 
-    def title(self, name: str) -> str:
+    def source_title(self, name: str) -> str:
         """Return the title of the source of the machine with this name."""
-        return self._of(name).title
+        return self._source_of(name).title
 
     def connect(self, machine: WorkerSettings) -> Transport:
         """See ``MachineSource``."""
-        return self._of(machine.name).connect(machine)
+        return self._source_of(machine.name).connect(machine)
 
     def process_manager(self, machine: WorkerSettings) -> ProcessManager:
         """See ``MachineSource``."""
-        return self._of(machine.name).process_manager(machine)
+        return self._source_of(machine.name).process_manager(machine)
 
     def close(self) -> None:
         """See ``MachineSource``."""
         for source in self._others:
             source.close()
 
-    def _of(self, name: str) -> MachineSource:
+    def _source_of(self, name: str) -> MachineSource:
         return self._whose.get(name, self._listed)

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Protocol
 
 from keima.cluster.agent.client import AgentTransport
-from keima.cluster.agent.packing import install_remote
+from keima.cluster.agent.packing import install_remote_program
 from keima.cluster.machines import machine as remote
 from keima.cluster.machines.bootstrap import NO_PIP_SETTINGS, bootstrap_steps
-from keima.cluster.machines.check import Finding, findings, in_the_way, refuse, worker_slots
+from keima.cluster.machines.check import Finding, fatal_findings, refuse_unfit, run_checks, worker_slots
 from keima.cluster.machines.machine import Probe, WorkerSlot, worker_place
 from keima.cluster.machines.release import WorkerRequirements
 from keima.cluster.ssh.transport import Transport
@@ -36,13 +36,15 @@ class ProcessStatus:
 class ProcessManager(Protocol):
     """The workers of one machine. Every method raises ClusterError if it fails."""
 
-    def prepare(self, transport: Transport, report: Report, go_on: Callable[[], bool]) -> tuple[WorkerSlot, ...]:
+    def prepare(
+        self, transport: Transport, report: Report, should_continue: Callable[[], bool]
+    ) -> tuple[WorkerSlot, ...]:
         """Prepare the machine to play; return its slots.
 
         Args:
             transport: to the machine.
             report: called with each line about the progress.
-            go_on: returns whether to continue; long work ends early if not.
+            should_continue: returns whether to continue; long work ends early if not.
         """
 
     def start(self, transport: Transport, slot: WorkerSlot) -> None:
@@ -51,10 +53,10 @@ class ProcessManager(Protocol):
     def stop(self, transport: Transport, worker: str, *, seconds: float = STOP_SECONDS) -> None:
         """End a worker, if it runs, after it has delivered its finished games."""
 
-    def alive(self, transport: Transport, worker: str) -> ProcessStatus:
+    def process_status(self, transport: Transport, worker: str) -> ProcessStatus:
         """Return whether a worker runs."""
 
-    def tail(self, transport: Transport, worker: str) -> str:
+    def read_log_end(self, transport: Transport, worker: str) -> str:
         """Return the last lines of a worker's log."""
 
 
@@ -84,44 +86,51 @@ class RemoteProcessManager:
         self._coach = coach
         self._probe: Probe | None = None
 
-    def prepare(self, transport: Transport, report: Report, go_on: Callable[[], bool]) -> tuple[WorkerSlot, ...]:
+    def prepare(
+        self, transport: Transport, report: Report, should_continue: Callable[[], bool]
+    ) -> tuple[WorkerSlot, ...]:
         """See ``ProcessManager``."""
         report("checking the machine")
-        install_remote(transport)
-        found, wrong = self._inspect(transport)
-        if wrong and self._bootstrap and go_on() and {finding.what for finding in wrong} <= FIXED_BY_BOOTSTRAP:
+        install_remote_program(transport)
+        found, wrong = self._probe_and_check(transport)
+        if (
+            wrong
+            and self._bootstrap
+            and should_continue()
+            and {finding.what for finding in wrong} <= FIXED_BY_BOOTSTRAP
+        ):
             for line in bootstrap_steps(
                 transport, self._machine, required=self._required, pip=self._pip, root=self._root
             ):
-                if not go_on():
+                if not should_continue():
                     break
                 report(f"being set up: {line}") if line else time.sleep(1.0)
-            found, wrong = self._inspect(transport)
-        refuse(transport.worker, wrong)
+            found, wrong = self._probe_and_check(transport)
+        refuse_unfit(transport.worker, wrong)
         self._probe = found
         return tuple(worker_slots(found, self._machine))
 
-    def _inspect(self, transport: Transport) -> tuple[Probe, list[Finding]]:
-        found = remote.probe(transport, self._machine, self._required)
-        return found, in_the_way(findings(found, self._machine, self._required))
+    def _probe_and_check(self, transport: Transport) -> tuple[Probe, list[Finding]]:
+        found = remote.probe_machine(transport, self._machine, self._required)
+        return found, fatal_findings(run_checks(found, self._machine, self._required))
 
     def start(self, transport: Transport, slot: WorkerSlot) -> None:
         """See ``ProcessManager``."""
         assert self._probe is not None
-        remote.start(
+        remote.start_worker(
             transport, slot, machine=self._machine, probe=self._probe, required=self._required, coach=self._coach
         )
 
     def stop(self, transport: Transport, worker: str, *, seconds: float = STOP_SECONDS) -> None:
         """See ``ProcessManager``."""
-        remote.stop(transport, worker, seconds=seconds, python=self._machine.python, coach=self._coach)
+        remote.stop_worker(transport, worker, seconds=seconds, python=self._machine.python, coach=self._coach)
 
-    def alive(self, transport: Transport, worker: str) -> ProcessStatus:
+    def process_status(self, transport: Transport, worker: str) -> ProcessStatus:
         """See ``ProcessManager``."""
         seen = transport.running.get(worker_place(worker)) if isinstance(transport, AgentTransport) else None
-        running = remote.alive(transport, worker, python=self._machine.python).running if seen is None else seen
+        running = remote.ask_if_alive(transport, worker, python=self._machine.python).running if seen is None else seen
         return ProcessStatus(running=running)
 
-    def tail(self, transport: Transport, worker: str) -> str:
+    def read_log_end(self, transport: Transport, worker: str) -> str:
         """See ``ProcessManager``."""
-        return remote.tail(transport, worker, lines=TAIL_LINES, python=self._machine.python)
+        return remote.read_log_end(transport, worker, lines=TAIL_LINES, python=self._machine.python)

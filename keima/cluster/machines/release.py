@@ -42,7 +42,7 @@ class WorkerRequirements:
         return [f"{name}=={version.partition('+')[0]}" for name, version in sorted(self.packages.items())]
 
     @property
-    def environment(self) -> str:
+    def environment_folder(self) -> str:
         """The folder where bootstrap installs them: those who need the same packages share it, and no others do."""
         return f"{ENVIRONMENTS}/{hashlib.sha256(' '.join(self.pins).encode()).hexdigest()[:12]}"
 
@@ -66,7 +66,7 @@ def worker_requirements(
         packages[OPENSPIEL] = openspiel_version()
     return WorkerRequirements(
         code_hash=worker_code_hash(root, worker_class),
-        extra=own_module(worker_class, root),
+        extra=own_module_name(worker_class, root),
         worker_class=worker_class,
         packages=packages,
         config=config,
@@ -86,13 +86,13 @@ def openspiel_version() -> str:
         raise ValueError(f"the config's game is OpenSpiel's, which is not installed here: run `{remedy}`") from error
 
 
-def own_module(worker_class: str, root: Path = SOURCE) -> str:
+def own_module_name(worker_class: str, root: Path = SOURCE) -> str:
     """Return the module or package of the user's own worker class; empty for one of the project's.
 
     Raises:
         ValueError: there is no such file.
     """
-    top, folder = worker_class.partition(".")[0], own_folder(root)
+    top, folder = worker_class.partition(".")[0], own_modules_folder(root)
     if top in ("keima", "training"):
         return ""
     if not (folder / f"{top}.py").is_file() and not (folder / top).is_dir():
@@ -100,14 +100,14 @@ def own_module(worker_class: str, root: Path = SOURCE) -> str:
     return top
 
 
-def own_folder(root: Path) -> Path:
+def own_modules_folder(root: Path) -> Path:
     """Return the folder of the user's own modules, for the package in ``root``."""
     return workspace() if root == SOURCE else root
 
 
 def worker_code_hash(root: Path = SOURCE, worker_class: str = WORKER_CLASS) -> str:
     """Return the hash of the code that a worker runs; it is equal only if all of the code is."""
-    return remote_code.code_hash(root, own_module(worker_class, root), own_folder(root))
+    return remote_code.code_hash(root, own_module_name(worker_class, root), own_modules_folder(root))
 
 
 def wheel_name(code_hash: str) -> str:
@@ -120,7 +120,7 @@ def pack_code(required: WorkerRequirements, root: Path = SOURCE) -> bytes:
 
     Binary distribution format: https://packaging.python.org/en/latest/specifications/binary-distribution-format/
     """
-    found = remote_code.code_files(root, required.extra, own_folder(root))
+    found = remote_code.code_files(root, required.extra, own_modules_folder(root))
     files = {name: path.read_bytes() for name, path in found}
     version = f"{__version__}+{required.code_hash}"
     about = f"keima-{version}.dist-info"
@@ -137,11 +137,11 @@ def pack_code(required: WorkerRequirements, root: Path = SOURCE) -> bytes:
     ).encode()
     files[f"{about}/WHEEL"] = WHEEL.encode()
     files[f"{about}/entry_points.txt"] = ENTRY_POINTS.encode()
-    files[f"{about}/RECORD"] = _record(files, about).encode()
-    return _zipped(files)
+    files[f"{about}/RECORD"] = _wheel_record(files, about).encode()
+    return _zip_files(files)
 
 
-def _record(files: Mapping[str, bytes], about: str) -> str:
+def _wheel_record(files: Mapping[str, bytes], about: str) -> str:
     """Return the list of a wheel's files, with hashes and sizes."""
     lines = []
     for name, content in files.items():
@@ -150,7 +150,7 @@ def _record(files: Mapping[str, bytes], about: str) -> str:
     return "".join([*lines, f"{about}/RECORD,,\n"])
 
 
-def _zipped(files: Mapping[str, bytes]) -> bytes:
+def _zip_files(files: Mapping[str, bytes]) -> bytes:
     """Return an archive without times and owners."""
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:

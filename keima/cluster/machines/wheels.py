@@ -44,23 +44,23 @@ def fitting_wheels(folder: Path, pins: Sequence[str], *, version: Sequence[int],
         NoWheels: a required package is missing in the required version.
     """
     try:
-        wheels = [path for path in folder.expanduser().glob("*.whl") if _fits(path.name, version, machine)]
+        wheels = [path for path in folder.expanduser().glob("*.whl") if _fits_machine(path.name, version, machine)]
     except OSError as error:
         raise NoWheels(f"{folder} cannot be read: {error.strerror}") from error
     have = {
-        (_plain(found["name"]), found["version"].partition("+")[0])
+        (_normalized_name(found["name"]), found["version"].partition("+")[0])
         for path in wheels
         if (found := WHEEL_NAME.fullmatch(path.name))
     }
-    missing = [pin for pin in pins if (_plain(pin.partition("==")[0]), pin.partition("==")[2]) not in have]
+    missing = [pin for pin in pins if (_normalized_name(pin.partition("==")[0]), pin.partition("==")[2]) not in have]
     if missing:
         python = ".".join(map(str, version[:2]))
-        what = f"{folder} has no wheels of {_few(missing)} for Python {python} on {machine}"
-        raise NoWheels(f"{what}; run here: {download(folder, pins, version=version, machine=machine)}")
+        what = f"{folder} has no wheels of {_shortened_list(missing)} for Python {python} on {machine}"
+        raise NoWheels(f"{what}; run here: {download_command(folder, pins, version=version, machine=machine)}")
     return sorted((Wheel(path, path.stat().st_size) for path in wheels), key=lambda wheel: wheel.size)
 
 
-def download(folder: Path, pins: Sequence[str], *, version: Sequence[int], machine: str) -> str:
+def download_command(folder: Path, pins: Sequence[str], *, version: Sequence[int], machine: str) -> str:
     """Return the command that fills the folder, on this machine, for a machine of this kind."""
     command = "pip download --only-binary=:all:"
     if tuple(version[:2]) != sys.version_info[:2] or machine != platform.machine():
@@ -69,12 +69,12 @@ def download(folder: Path, pins: Sequence[str], *, version: Sequence[int], machi
     return f"{command} --dest {shlex.quote(str(folder))} {' '.join(pins)} pip"
 
 
-def room_for(wheels: Iterable[Wheel]) -> int:
+def installed_size(wheels: Iterable[Wheel]) -> int:
     """Return the bytes of disk that installing the wheels takes."""
     return UNPACKED * sum(wheel.size for wheel in wheels)
 
 
-def _fits(name: str, version: Sequence[int], machine: str) -> bool:
+def _fits_machine(name: str, version: Sequence[int], machine: str) -> bool:
     """Return whether a Linux machine with this Python can use a wheel, by the name of its file."""
     found = WHEEL_NAME.fullmatch(name)
     if found is None or found["name"] == "keima":  # which travels as a release
@@ -88,9 +88,9 @@ def _fits(name: str, version: Sequence[int], machine: str) -> bool:
     return right and any(each == "any" or ("linux" in each and each.endswith(f"_{machine}")) for each in platforms)
 
 
-def _plain(name: str) -> str:
+def _normalized_name(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
-def _few(names: list[str]) -> str:
+def _shortened_list(names: list[str]) -> str:
     return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")

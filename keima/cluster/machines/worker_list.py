@@ -47,11 +47,11 @@ def add_worker(path: Path, machine: WorkerSettings) -> None:
     def wanted(settings: dict[str, Any]) -> None:
         settings["distributed"]["workers"] += [added]
 
-    _change(
+    _edit_file(
         path,
-        lambda text: _with_worker(text, values),
+        lambda text: _add_entry(text, values),
         wanted,
-        by_hand=f"add this line to distributed.workers: - {_flow(values)}",
+        by_hand=f"add this line to distributed.workers: - {_flow_item(values)}",
     )
 
 
@@ -76,15 +76,15 @@ def remove_worker(path: Path, name: str) -> None:
         del settings["distributed"]["workers"][index]
         settings["distributed"]["worker_weights"].pop(name, None)
 
-    _change(
+    _edit_file(
         path,
-        lambda text: _without_worker(text, index, name, host),
+        lambda text: _remove_entry(text, index, name, host),
         wanted,
         by_hand=f"remove {name} from distributed.workers",
     )
 
 
-def _change(path: Path, edit: Edit, wanted: Callable[[dict[str, Any]], None], *, by_hand: str) -> None:
+def _edit_file(path: Path, edit: Edit, wanted: Callable[[dict[str, Any]], None], *, by_hand: str) -> None:
     """Make one change, if it is exactly the wanted one and the file has not changed meanwhile."""
     path = path.resolve()
     before = load_settings(path).model_dump(mode="json")
@@ -95,14 +95,14 @@ def _change(path: Path, edit: Edit, wanted: Callable[[dict[str, Any]], None], *,
         text = edit(content.decode("utf-8"))
     except CannotEdit as error:
         raise CannotEdit(f"{path}: {error}; by hand, {by_hand}") from None
-    if _loaded(text, path).model_dump(mode="json") != after:
+    if _parse_settings(text, path).model_dump(mode="json") != after:
         raise CannotEdit(f"{path}: has a layout that cannot be edited safely; by hand, {by_hand}")
     if path.read_bytes() != content:
         raise CannotEdit(f"{path}: has just been changed by another program; try again")
     write_atomically(path, text.encode("utf-8"), mode=path.stat().st_mode & 0o777)
 
 
-def _loaded(text: str, path: Path) -> Settings:
+def _parse_settings(text: str, path: Path) -> Settings:
     """Return the settings in ``text``; errors name ``path``."""
     with tempfile.TemporaryDirectory() as folder:
         trial = Path(folder) / path.name
@@ -116,60 +116,60 @@ def _loaded(text: str, path: Path) -> Settings:
 # Adding.
 
 
-def _with_worker(text: str, values: dict[str, Any]) -> str:
+def _add_entry(text: str, values: dict[str, Any]) -> str:
     end = "\r\n" if "\r\n" in text else "\n"
-    top = _mapping(yaml.compose(text, Loader=yaml.SafeLoader))
+    top = _check_mapping(yaml.compose(text, Loader=yaml.SafeLoader))
     distributed = next((pair for pair in top.value if pair[0].value == "distributed"), None)
     if distributed is None:
-        body = f"distributed:{end}  workers:{end}" + _block(values, "    ", end)
+        body = f"distributed:{end}  workers:{end}" + _block_item(values, "    ", end)
         return text + ("" if text.endswith("\n") else end) + body
-    section = _mapping(distributed[1])
+    section = _check_mapping(distributed[1])
     workers = next((pair for pair in section.value if pair[0].value == "workers"), None)
     if workers is None:
         if section.flow_style:
             raise CannotEdit("`distributed` has no `workers` and is written in braces")
         at = _line_start(text, section.value[0][0].start_mark.index)
         indent = " " * section.start_mark.column
-        return text[:at] + f"{indent}workers:{end}" + _block(values, indent + "  ", end) + text[at:]
+        return text[:at] + f"{indent}workers:{end}" + _block_item(values, indent + "  ", end) + text[at:]
     key, node = workers
     if not isinstance(node, yaml.SequenceNode):
         raise CannotEdit("`workers` is no list")
     if not node.flow_style:
-        return _after_block(text, node, values, end)
+        return _append_to_block(text, node, values, end)
     if (
         not node.value
         and not section.flow_style
         and re.fullmatch(r"\[[ \t]*\]", text[node.start_mark.index : node.end_mark.index])
     ):
         at = _line_end(text, node.end_mark.index)
-        line = _replaced(text[:at], node, "")
-        return _ended(line, end) + _block(values, " " * (key.start_mark.column + 2), end) + text[at:]
+        line = _replace_node(text[:at], node, "")
+        return _with_line_end(line, end) + _block_item(values, " " * (key.start_mark.column + 2), end) + text[at:]
     if not node.value:
         at = node.start_mark.index + 1
-        return text[:at] + _flow(values) + text[at:]
+        return text[:at] + _flow_item(values) + text[at:]
     at = node.value[-1].end_mark.index
-    return text[:at] + ", " + _flow(values) + text[at:]
+    return text[:at] + ", " + _flow_item(values) + text[at:]
 
 
-def _after_block(text: str, node: yaml.SequenceNode, values: dict[str, Any], end: str) -> str:
+def _append_to_block(text: str, node: yaml.SequenceNode, values: dict[str, Any], end: str) -> str:
     last = node.value[-1]
     at = _line_end(text, _content_end(last))
     indent = " " * node.start_mark.column
-    item = f"{indent}- {_flow(values)}{end}" if last.flow_style else _block(values, indent, end)
-    return _ended(text[:at], end) + item + text[at:]
+    item = f"{indent}- {_flow_item(values)}{end}" if last.flow_style else _block_item(values, indent, end)
+    return _with_line_end(text[:at], end) + item + text[at:]
 
 
-def _block(values: dict[str, Any], indent: str, end: str) -> str:
+def _block_item(values: dict[str, Any], indent: str, end: str) -> str:
     """Return a machine as a list item over several lines."""
-    lines = [f"{key}: {_value(value)}" for key, value in values.items()]
+    lines = [f"{key}: {_yaml_value(value)}" for key, value in values.items()]
     return "".join(f"{indent}{'  ' if number else '- '}{line}{end}" for number, line in enumerate(lines))
 
 
-def _flow(values: dict[str, Any]) -> str:
-    return "{" + ", ".join(f"{key}: {_value(value)}" for key, value in values.items()) + "}"
+def _flow_item(values: dict[str, Any]) -> str:
+    return "{" + ", ".join(f"{key}: {_yaml_value(value)}" for key, value in values.items()) + "}"
 
 
-def _value(value: Any) -> str:
+def _yaml_value(value: Any) -> str:
     """Return a value as YAML: JSON, or plain text if YAML reads it as text."""
     if isinstance(value, str) and PLAIN_SCALAR.fullmatch(value):
         return value
@@ -179,33 +179,33 @@ def _value(value: Any) -> str:
 # Removing.
 
 
-def _without_worker(text: str, index: int, name: str, host: str) -> str:
-    entries = [_hosts(node) for node in _listed_workers(text)]
+def _remove_entry(text: str, index: int, name: str, host: str) -> str:
+    entries = [_hosts_node(node) for node in _listed_workers(text)]
     counts = [len(hosts_of(hosts.value)) if hosts else 1 for hosts in entries]
     entry = next(number for number in range(len(counts)) if sum(counts[: number + 1]) > index)
     hosts = entries[entry]
     if hosts is None or counts[entry] == 1:
-        text = _without(text, "workers", lambda number, key: number == entry)
+        text = _remove_chosen_entry(text, "workers", lambda number, key: number == entry)
     else:
-        text = _without_host(text, hosts, host)
-    return _without(text, "worker_weights", lambda number, key: key == name)
+        text = _remove_host(text, hosts, host)
+    return _remove_chosen_entry(text, "worker_weights", lambda number, key: key == name)
 
 
 def _listed_workers(text: str) -> list[Node]:
-    section = _section(text)
+    section = _distributed_section(text)
     workers = next(pair[1] for pair in section.value if pair[0].value == "workers")
     assert isinstance(workers, yaml.SequenceNode)
     return workers.value
 
 
-def _hosts(entry: Node) -> yaml.ScalarNode | None:
+def _hosts_node(entry: Node) -> yaml.ScalarNode | None:
     """The range of hosts of an entry; None if it is for one ``host``."""
     pairs = entry.value if isinstance(entry, yaml.MappingNode) else []
     found = next((value for key, value in pairs if key.value == "hosts"), None)
     return found if isinstance(found, yaml.ScalarNode) and found.value not in NULL else None
 
 
-def _without_host(text: str, hosts: yaml.ScalarNode, host: str) -> str:
+def _remove_host(text: str, hosts: yaml.ScalarNode, host: str) -> str:
     shorter = without_host(hosts.value, host)
     if shorter is None:
         raise CannotEdit(f"{host} is one of {hosts.value}, which cannot be written without it")
@@ -213,9 +213,9 @@ def _without_host(text: str, hosts: yaml.ScalarNode, host: str) -> str:
     return text[: hosts.start_mark.index] + quote + shorter + quote + text[hosts.end_mark.index :]
 
 
-def _without(text: str, setting: str, chosen: Callable[[int, str], bool]) -> str:
+def _remove_chosen_entry(text: str, setting: str, chosen: Callable[[int, str], bool]) -> str:
     """Return the text without the list or mapping entry of the section ``distributed`` that ``chosen`` selects."""
-    section = _section(text)
+    section = _distributed_section(text)
     node = next((pair[1] for pair in section.value if pair[0].value == setting), None)
     if not isinstance(node, yaml.CollectionNode):
         return text
@@ -224,7 +224,7 @@ def _without(text: str, setting: str, chosen: Callable[[int, str], bool]) -> str
     if index is None:
         return text
     if node.flow_style:
-        return _without_flow(text, entries, index)
+        return _remove_flow_entry(text, entries, index)
     begin = _line_start(text, entries[index][0].start_mark.index)
     beyond = _line_end(text, _content_end(entries[index][1]))
     shorter = text[:begin] + text[beyond:]
@@ -235,7 +235,7 @@ def _without(text: str, setting: str, chosen: Callable[[int, str], bool]) -> str
     return shorter[:colon] + (" []" if isinstance(node, yaml.SequenceNode) else " {}") + shorter[colon:]
 
 
-def _without_flow(text: str, entries: list[tuple[Node, Node]], index: int) -> str:
+def _remove_flow_entry(text: str, entries: list[tuple[Node, Node]], index: int) -> str:
     begin, beyond = entries[index][0].start_mark.index, entries[index][1].end_mark.index
     if index + 1 < len(entries):
         beyond = entries[index + 1][0].start_mark.index
@@ -244,12 +244,12 @@ def _without_flow(text: str, entries: list[tuple[Node, Node]], index: int) -> st
     else:
         comma = re.compile(r"\s*,").match(text, beyond)
         beyond = comma.end() if comma else beyond
-    if "#" in _between(text, entries, begin, beyond):
+    if "#" in _text_without_entry(text, entries, begin, beyond):
         raise CannotEdit("a comment stands between the entries")
     return text[:begin] + text[beyond:]
 
 
-def _between(text: str, entries: list[tuple[Node, Node]], begin: int, beyond: int) -> str:
+def _text_without_entry(text: str, entries: list[tuple[Node, Node]], begin: int, beyond: int) -> str:
     """Return the text there outside of the entries."""
     inside = [(key.start_mark.index, value.end_mark.index) for key, value in entries]
     return "".join(text[at] for at in range(begin, beyond) if not any(start <= at < end for start, end in inside))
@@ -258,13 +258,13 @@ def _between(text: str, entries: list[tuple[Node, Node]], begin: int, beyond: in
 # Positions.
 
 
-def _section(text: str) -> yaml.MappingNode:
+def _distributed_section(text: str) -> yaml.MappingNode:
     """The section ``distributed``, which the text must have."""
-    top = _mapping(yaml.compose(text, Loader=yaml.SafeLoader))
-    return _mapping(next(pair[1] for pair in top.value if pair[0].value == "distributed"))
+    top = _check_mapping(yaml.compose(text, Loader=yaml.SafeLoader))
+    return _check_mapping(next(pair[1] for pair in top.value if pair[0].value == "distributed"))
 
 
-def _mapping(node: Node | None) -> yaml.MappingNode:
+def _check_mapping(node: Node | None) -> yaml.MappingNode:
     if not isinstance(node, yaml.MappingNode):
         raise CannotEdit("`distributed` is no mapping")
     return node
@@ -288,11 +288,11 @@ def _line_end(text: str, at: int) -> int:
     return len(text) if found < 0 else found + 1
 
 
-def _ended(text: str, end: str) -> str:
+def _with_line_end(text: str, end: str) -> str:
     return text if text.endswith("\n") else text + end
 
 
-def _replaced(text: str, node: Node, by: str) -> str:
+def _replace_node(text: str, node: Node, by: str) -> str:
     """Return the text with the node replaced; a comment behind it stays in its column."""
     begin, beyond = node.start_mark.index, node.end_mark.index
     behind = text[beyond:]

@@ -1,6 +1,6 @@
-"""Workers in a Ray cluster: seats, which are actors, and what reaches the workers through them.
+"""Workers in a Ray cluster: slots, which are actors, and what reaches the workers through them.
 
-Ray starts the seats and carries bytes. Everything else is as over SSH. ``import ray`` means Ray's package here too.
+Ray starts the slots and carries bytes. Everything else is as over SSH. ``import ray`` means Ray's package here too.
 Nothing else imports this room unless ``distributed.ray`` is set, and only this room imports Ray.
 """
 

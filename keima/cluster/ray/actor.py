@@ -1,4 +1,4 @@
-"""The actor of a seat. It brings our code to its node, and passes calls on to that code.
+"""The actor of a slot. It brings our code to its node, and passes calls on to that code.
 
 Ray sends the class itself, since no file of ours need be on the node. So it uses only the standard library.
 """
@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any
 
 UNPACK_SECONDS = 60.0
-ATTEMPTS = 10  # while other seats of the node unpack the same release
+ATTEMPTS = 10  # while other slots of the node unpack the same release
 COMPLETE = ".whole"  # as ``keima.cluster.agent.code`` marks a complete release
 
 
-class SeatActor:
-    """A seat on some node of the cluster.
+class SlotActor:
+    """A slot on some node of the cluster.
 
     Args:
         directory: the folder for everything on the node; ``~`` is the home there.
@@ -40,13 +40,13 @@ class SeatActor:
         # Programs that are named without a folder are those of the interpreter that runs Ray.
         os.environ["PATH"] = f"{Path(sys.executable).parent}:{os.environ.get('PATH', os.defpath)}"
         sys.path.insert(0, str(code))
-        from keima.cluster.ray.seat import Seat
+        from keima.cluster.ray.slot import RaySlot
 
-        self._seat = Seat(root, program[0])
+        self._slot = RaySlot(root, program[0])
 
     def call(self, operation: str, *arguments: Any) -> tuple[str, Any]:
-        """Carry out an operation of the seat: see ``Seat.call``."""
-        return self._seat.call(operation, *arguments)
+        """Carry out an operation of the slot: see ``RaySlot.call``."""
+        return self._slot.call(operation, *arguments)
 
     def _install(self, root: Path, name: str, content: bytes) -> None:
         path = root / name

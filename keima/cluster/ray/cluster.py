@@ -1,4 +1,4 @@
-"""The connection to a Ray cluster: who may use it, how much room it has, and its seats."""
+"""The connection to a Ray cluster: who may use it, how much room it has, and its slots."""
 
 import ipaddress
 import logging
@@ -20,8 +20,8 @@ from keima.cluster.agent.packing import remote_program
 from keima.cluster.machines.machine import printable_start
 from keima.cluster.machines.release import WorkerRequirements, pack_code
 from keima.cluster.ray import actor
-from keima.cluster.ray.errors import as_cluster_error, words_of
-from keima.cluster.ray.stranger import REFUSED
+from keima.cluster.ray.errors import as_cluster_error, ray_error_text
+from keima.cluster.ray.token_probe import REFUSED
 from keima.cluster.ssh.errors import ClusterError, Refused, Unreachable
 from keima.config.sections.ray import RaySettings
 from keima.paths import program_of, with_code
@@ -38,7 +38,7 @@ class RayCluster:
     """The cluster that this process belongs to.
 
     Args:
-        settings: the settings of its seats.
+        settings: the settings of its slots.
         required: the code that runs on its nodes.
 
     Raises:
@@ -49,24 +49,24 @@ class RayCluster:
     def __init__(self, settings: RaySettings, required: WorkerRequirements) -> None:
         self._settings, self._required = settings, required
         self._asks_for_token: bool | None = None  # once that has been tried
-        see_head_node(settings.address)
+        check_head_node(settings.address)
         logging.getLogger("ray").setLevel(logging.ERROR)  # it warns of what is meant to be so
         worker.print_to_stdstream = log_first_line  # else the end of a node fills the terminal
         try:
             ray.init(address=settings.address, log_to_driver=False, configure_logging=False, logging_level="ERROR")
         except ConnectionError as error:
-            raise why_not_joined(settings.address, error) from error
+            raise join_error(settings.address, error) from error
         except (RuntimeError, exceptions.RayError) as error:
-            raise Refused(NAME, f"the cluster at {settings.address} cannot be used: {words_of(error)}") from error
+            raise Refused(NAME, f"the cluster at {settings.address} cannot be used: {ray_error_text(error)}") from error
         try:
-            self.refuse_strangers()
+            self.refuse_open_cluster()
             ray.cloudpickle.register_pickle_by_value(actor)  # no file of ours need be on a node
             self._code = ray.put(pack_code(required))
         except BaseException:
-            self.leave()
+            self.disconnect()
             raise
 
-    def refuse_strangers(self) -> None:
+    def refuse_open_cluster(self) -> None:
         """Check that nobody but the owner of the token can use the cluster.
 
         Raises:
@@ -75,33 +75,33 @@ class RayCluster:
         addresses = {node["NodeManagerAddress"] for node in ray.nodes() if node["Alive"]}
         beyond = sorted(address for address in addresses if not ipaddress.ip_address(address).is_loopback)
         if beyond and self._asks_for_token is None:
-            self._asks_for_token = asks_for_token(ray.get_runtime_context().gcs_address)
+            self._asks_for_token = requires_token(ray.get_runtime_context().gcs_address)
         if beyond and not self._asks_for_token:
             what = f"anybody who reaches {beyond[0]} can run programs on the cluster: it asks for no token"
             raise Refused(NAME, what, "start Ray on all nodes with RAY_AUTH_MODE=token (docs/ray.md)")
 
-    def room(self) -> int:
-        """Return how many more seats fit into what the nodes have left."""
-        return sum(self._room_of(free) for free in available_resources_per_node().values())
+    def count_free_slots(self) -> int:
+        """Return how many more slots fit into the free resources of the nodes."""
+        return sum(self._count_free_slots_of_node(free) for free in available_resources_per_node().values())
 
-    def _room_of(self, free: dict[str, float]) -> int:
+    def _count_free_slots_of_node(self, free: dict[str, float]) -> int:
         wanted = {"CPU": self._settings.num_cpus, "GPU": self._settings.num_gpus}
         fits = [math.floor(free.get(name, 0.0) / amount + TOLERANCE) for name, amount in wanted.items() if amount > 0]
         return max(0, min(fits))
 
-    def seat(self) -> ActorHandle:
-        """Ask for a seat, which comes to life when a node has room."""
+    def request_slot(self) -> ActorHandle:
+        """Ask for a slot, which comes to life when a node has room."""
         program, name = remote_program()
         release = (self._required.code_hash, self._required.extra)
-        # Ray neither restarts seats nor repeats operations: both are ours, since ours may be repeated.
+        # Ray neither restarts slots nor repeats operations: both are ours, since ours may be repeated.
         options = {"scheduling_strategy": "SPREAD", "max_restarts": 0, "max_task_retries": 0}
-        made = ray.remote(actor.SeatActor).options(
+        made = ray.remote(actor.SlotActor).options(
             num_cpus=self._settings.num_cpus, num_gpus=self._settings.num_gpus, **options
         )
         return made.remote(self._settings.directory, (name, program), release, self._code)
 
-    def leave(self) -> None:
-        """Disconnect; seats end."""
+    def disconnect(self) -> None:
+        """Disconnect; slots end."""
         ray.shutdown()
 
 
@@ -110,7 +110,7 @@ def log_first_line(message: dict[str, Any], *_: object, **__: object) -> None:
     log.info("Ray: %s", printable_start(str(message.get("lines", [""])[0]).partition("\n")[0]))
 
 
-def see_head_node(address: str) -> None:
+def check_head_node(address: str) -> None:
     """Check that the head node answers: Ray would wait for minutes.
 
     Raises:
@@ -125,7 +125,7 @@ def see_head_node(address: str) -> None:
         raise Unreachable(NAME, f"no head node answers at {address}: {error}", START) from error
 
 
-def why_not_joined(address: str, error: ConnectionError) -> ClusterError:
+def join_error(address: str, error: ConnectionError) -> ClusterError:
     """Return why the cluster cannot be joined: Ray says the same about a wrong token and about no cluster."""
     if address != "auto":
         with suppress(exceptions.RpcError):
@@ -133,16 +133,16 @@ def why_not_joined(address: str, error: ConnectionError) -> ClusterError:
                 GcsClient(address=address)
             except exceptions.AuthenticationError as refusal:
                 return as_cluster_error(NAME, "joining", refusal)
-    return Unreachable(NAME, f"there is no Ray cluster at {address}: {words_of(error)}", START)
+    return Unreachable(NAME, f"there is no Ray cluster at {address}: {ray_error_text(error)}", START)
 
 
-def asks_for_token(address: str) -> bool:
+def requires_token(address: str) -> bool:
     """Return whether the cluster refuses those who have no token, by trying it.
 
     Raises:
         Unreachable: it does not answer.
     """
-    command = [*program_of("keima.cluster.ray.stranger"), address]
+    command = [*program_of("keima.cluster.ray.token_probe"), address]
     done = subprocess.run(
         command,
         env=with_code({**os.environ, "RAY_AUTH_MODE": "disabled"}),

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 from ray import exceptions
 
-from keima.base.text import printable
+from keima.base.text import printable_line
 from keima.cluster.ssh.errors import ClusterError, Refused, RemoteFailure, Unreachable
 
 NODE = re.compile(r" Node Id: [0-9a-f]+")
@@ -16,12 +16,12 @@ DISK = "free space where Ray keeps its objects (by default /tmp/ray and /dev/shm
 
 
 @contextmanager
-def translated(worker: str, doing: str) -> Iterator[None]:
+def translate_ray_errors(worker: str, doing: str) -> Iterator[None]:
     """Turn Ray's errors within the block into ClusterError.
 
     Raises:
-        Unreachable: the seat or its node is gone, or does not answer in time.
-        RemoteFailure: Ray cannot carry it out; the seat still lives.
+        Unreachable: the slot or its node is gone, or does not answer in time.
+        RemoteFailure: Ray cannot carry it out; the slot still lives.
         Refused: nothing will change until somebody does something.
     """
     try:
@@ -32,7 +32,7 @@ def translated(worker: str, doing: str) -> Iterator[None]:
 
 def as_cluster_error(worker: str, doing: str, error: exceptions.RayError) -> ClusterError:
     """Return what the error means for a worker."""
-    said = words_of(error)
+    said = ray_error_text(error)
     match error:
         case exceptions.AuthenticationError():
             return Refused(worker, f"Ray refuses its token: {said}", TOKEN)
@@ -50,8 +50,8 @@ def as_cluster_error(worker: str, doing: str, error: exceptions.RayError) -> Clu
             return Unreachable(worker, f"{doing}: {type(error).__name__}: {said}")
 
 
-def words_of(error: Exception) -> str:
+def ray_error_text(error: Exception) -> str:
     """Return Ray's words on one line."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     told = [line for line in lines if "The actor died" in line or "Error:" in line or "Exception:" in line]
-    return printable(NODE.sub("", " ".join((told or lines)[-1:])))[:SAID].rstrip(". ")
+    return printable_line(NODE.sub("", " ".join((told or lines)[-1:])))[:SAID].rstrip(". ")

@@ -7,8 +7,8 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from keima.base.text import printable
-from keima.cluster.slurm.jobs import FORMAT, Job, array_of, parse_jobs
+from keima.base.text import printable_line
+from keima.cluster.slurm.jobs import FORMAT, Job, array_ranges, parse_jobs
 from keima.cluster.ssh.errors import Refused, RemoteFailure
 from keima.config.sections.slurm import SLURM_NAME
 
@@ -64,16 +64,16 @@ class Slurm:
             if shutil.which(name, path=self._environment.get("PATH")) is None:
                 raise Refused(SLURM_NAME, f"Slurm's {name} is not found on this machine", NO_SLURM.format(name=name))
 
-    def submit(self, script: Path, seats: Sequence[int], options: Sequence[str]) -> int:
-        """Submit an array with a job for each seat; return its id.
+    def submit(self, script: Path, slots: Sequence[int], options: Sequence[str]) -> int:
+        """Submit an array with a job for each slot; return its id.
 
         Raises:
             RemoteFailure: Slurm refuses it or does not answer.
         """
-        said = self._run(["sbatch", "--parsable", f"--array={array_of(seats)}", *options, str(script)])
+        said = self._run(["sbatch", "--parsable", f"--array={array_ranges(slots)}", *options, str(script)])
         number = said.strip().rpartition("\n")[2].partition(";")[0]  # a site may print more before it
         if not number.isdecimal():
-            raise RemoteFailure(SLURM_NAME, f"sbatch names no job, but says: {printable(said[-TEXT:])}")
+            raise RemoteFailure(SLURM_NAME, f"sbatch names no job, but says: {printable_line(said[-TEXT:])}")
         return int(number)
 
     def jobs(self, name: str) -> list[Job]:
@@ -87,7 +87,7 @@ class Slurm:
         try:
             return parse_jobs(said)
         except ValueError as error:
-            raise RemoteFailure(SLURM_NAME, f"squeue cannot be understood: {printable(str(error))}") from error
+            raise RemoteFailure(SLURM_NAME, f"squeue cannot be understood: {printable_line(str(error))}") from error
 
     def warn(self, *jobs: str) -> None:
         """Send the workers of jobs SIGTERM, at which they hand over their games and end; others are left alone.
@@ -133,7 +133,7 @@ class Slurm:
         except OSError as error:
             raise RemoteFailure(SLURM_NAME, f"{argv[0]} cannot be run: {error}") from error
         if done.returncode:
-            said = printable((done.stderr or done.stdout).decode("utf-8", "replace")[-TEXT:])
+            said = printable_line((done.stderr or done.stdout).decode("utf-8", "replace")[-TEXT:])
             text = said.removeprefix(f"{argv[0]}: ").removeprefix("error: ") or f"it ended with {done.returncode}"
             raise RemoteFailure(SLURM_NAME, f"{argv[0]}: {text}", remedy_for(text))
         return done.stdout.decode("utf-8", "replace")

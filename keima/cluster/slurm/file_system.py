@@ -33,7 +33,7 @@ def file_system_of(folder: Path, *, mounts: Path = MOUNTS) -> str:
     return found
 
 
-def locks_work(folder: Path) -> bool:
+def can_lock_files(folder: Path) -> bool:
     """Return whether files in the folder can be locked."""
     path = folder / ".lock-test"
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)

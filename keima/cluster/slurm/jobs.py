@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from keima.base.text import printable
+from keima.base.text import printable_line
 from keima.config.sections.slurm import SLURM_NAME
 
 # Of squeue's --Format, with the most characters of each. A bar follows each: names of nodes and partitions hold none.
@@ -80,7 +80,7 @@ class Job:
     """One job of an array, as squeue lists it."""
 
     array: int  # the array's id
-    seat: int  # the number of its worker
+    slot: int  # the number of its worker
     state: str  # Slurm's word
     reason: str = ""  # why it waits, or why it ended
     nodes: str = ""
@@ -93,7 +93,7 @@ class Job:
     @property
     def id(self) -> str:
         """Its id, as scancel takes it."""
-        return f"{self.array}_{self.seat}"
+        return f"{self.array}_{self.slot}"
 
     @property
     def has_ended(self) -> bool:
@@ -107,7 +107,7 @@ class Job:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ended:
+class JobEnd:
     """What the end of a job means."""
 
     text: str
@@ -120,20 +120,20 @@ def parse_jobs(text: str) -> list[Job]:
     """Return the jobs in the output of squeue with ``FORMAT``.
 
     Raises:
-        ValueError: a line is no job.
+        ValueError: a line is not a job.
     """
-    return [_job(line) for line in text.splitlines() if line.strip()]
+    return [_parse_job(line) for line in text.splitlines() if line.strip()]
 
 
-def _job(line: str) -> Job:
+def _parse_job(line: str) -> Job:
     fields = [field.strip() for field in line.split("|")]
     if len(fields) != len(FIELDS) + 1 or fields[-1]:
         raise ValueError(f"{line[:200]!r} is no line of squeue --Format")
-    array, seat, state, reason, nodes, partition, begin, restarts, status = fields[:-1]
-    code, signal = exit_status(status)
+    array, slot, state, reason, nodes, partition, begin, restarts, status = fields[:-1]
+    code, signal = parse_exit_status(status)
     return Job(
         array=int(array),
-        seat=int(seat) if seat.isdecimal() else 0,  # N/A: not of an array
+        slot=int(slot) if slot.isdecimal() else 0,  # N/A: not of an array
         state=state,
         reason=reason,
         nodes=nodes,
@@ -145,7 +145,7 @@ def _job(line: str) -> Job:
     )
 
 
-def exit_status(text: str) -> tuple[int, int]:
+def parse_exit_status(text: str) -> tuple[int, int]:
     """Return exit code and signal from either form in which versions of Slurm print them: ``1:0``, or the status of
     wait(2).
     """
@@ -155,8 +155,8 @@ def exit_status(text: str) -> tuple[int, int]:
     return (int(text) >> 8) & 0xFF, int(text) & 0x7F
 
 
-def by_seat(jobs: Iterable[Job], *, without: frozenset[str] | set[str] = frozenset()) -> dict[int, Job]:
-    """Return the job of each seat: the newest that has not ended, else the newest.
+def newest_jobs_by_slot(jobs: Iterable[Job], *, without: frozenset[str] | set[str] = frozenset()) -> dict[int, Job]:
+    """Return the job of each slot: the newest that has not ended, else the newest.
 
     Args:
         jobs: all of the run.
@@ -164,11 +164,11 @@ def by_seat(jobs: Iterable[Job], *, without: frozenset[str] | set[str] = frozens
     """
     found: dict[int, Job] = {}
     for job in sorted(jobs, key=lambda job: (not job.has_ended and job.id not in without, job.array)):
-        found[job.seat] = job
+        found[job.slot] = job
     return found
 
 
-def waiting(job: Job) -> str:
+def waiting_text(job: Job) -> str:
     """Return what the job of a worker waits for; empty if it runs."""
     if job.state == RUNNING:
         return ""
@@ -176,7 +176,7 @@ def waiting(job: Job) -> str:
     if job.state == "PENDING":
         known = WAITS.get(job.reason, "waits in partition {partition}: {reason}")
         text = known.format(
-            partition=job.partition, begin=job.begin or "later", reason=printable(job.reason), nodes=nodes
+            partition=job.partition, begin=job.begin or "later", reason=printable_line(job.reason), nodes=nodes
         )
     elif job.state == "CONFIGURING":
         text = f"waits for {nodes} to boot"
@@ -185,75 +185,75 @@ def waiting(job: Job) -> str:
     elif job.state == ENDING:
         text = f"is ending on {nodes}"
     else:
-        text = f"is {job.state.lower()}" + (f" ({printable(job.reason)})" if job.reason != "None" else "")
+        text = f"is {job.state.lower()}" + (f" ({printable_line(job.reason)})" if job.reason != "None" else "")
     return f"job {job.id} {text}"
 
 
-def stuck(job: Job) -> str:
+def stuck_text(job: Job) -> str:
     """Return why a job will not begin until somebody changes something, with the remedy; empty if it may."""
     if job.state not in ("PENDING", "REQUEUE_HOLD", "SPECIAL_EXIT"):
         return ""
     for pattern, remedy in STUCK.items():
         if re.fullmatch(pattern, job.reason.strip("()"), re.IGNORECASE):
             told = remedy.format(id=job.id, partition=job.partition)
-            again = f"keima cluster restart {seat_name(job.seat)}"
-            return f"job {job.id} is held back ({printable(job.reason)}); {told}; then {again}"
+            again = f"keima cluster restart {slot_name(job.slot)}"
+            return f"job {job.id} is held back ({printable_line(job.reason)}); {told}; then {again}"
     return ""
 
 
-def ending(job: Job) -> Ended:
+def judge_end(job: Job) -> JobEnd:
     """Return what the end of a job means for its worker."""
     where = f" on {job.nodes}" if job.nodes else ""
-    again = f"keima cluster restart {seat_name(job.seat)} submits another"
+    again = f"keima cluster restart {slot_name(job.slot)} submits another"
     match job.state:
         case "CANCELLED":
-            return Ended(
+            return JobEnd(
                 text=f"job {job.id} was cancelled{where}, by scancel or an administrator", remedy=again, final=True
             )
         case "OUT_OF_MEMORY":
             remedy = f"raise distributed.slurm.memory; then {again}"
-            return Ended(text=f"job {job.id} needed more memory than it has{where}", remedy=remedy, final=True)
+            return JobEnd(text=f"job {job.id} needed more memory than it has{where}", remedy=remedy, final=True)
         case "DEADLINE":
-            return Ended(text=f"job {job.id} could not end before its deadline", remedy=again, final=True)
+            return JobEnd(text=f"job {job.id} could not end before its deadline", remedy=again, final=True)
         case "FAILED" | "LAUNCH_FAILED":
-            return _failed(job, where, again)
+            return _failed_end(job, where, again)
         case "TIMEOUT":
-            return Ended(text=f"job {job.id} reached its time limit{where}")
+            return JobEnd(text=f"job {job.id} reached its time limit{where}")
         case "COMPLETED":
-            return Ended(text=f"job {job.id} has ended{where}")
-    return Ended(text=f"job {job.id} was ended by Slurm{where} ({job.state})")
+            return JobEnd(text=f"job {job.id} has ended{where}")
+    return JobEnd(text=f"job {job.id} was ended by Slurm{where} ({job.state})")
 
 
-def _failed(job: Job, where: str, again: str) -> Ended:
+def _failed_end(job: Job, where: str, again: str) -> JobEnd:
     if job.exit_code in FAILURES:
         what, remedy = FAILURES[job.exit_code]
-        return Ended(text=f"job {job.id} failed{where}: {what}", remedy=f"{remedy}; then {again}", final=True)
+        return JobEnd(text=f"job {job.id} failed{where}: {what}", remedy=f"{remedy}; then {again}", final=True)
     if job.reason == "JobLaunchFailure":  # such as an output file that cannot be written there
         what, remedy = FAILURES[NOT_SHARED]
         text = f"job {job.id} could not be launched{where}; perhaps {what}"
-        return Ended(text=text, remedy=f"{remedy}, or see the log of slurmd there; then {again}", final=True)
+        return JobEnd(text=text, remedy=f"{remedy}, or see the log of slurmd there; then {again}", final=True)
     how = f"signal {job.signal}" if job.signal else f"exit code {job.exit_code}"
-    reason = "" if job.reason in ("", "None", "NonZeroExitCode") else f", {printable(job.reason)}"
-    return Ended(text=f"job {job.id} failed{where} ({how}{reason})", remedy=again, failed=True)
+    reason = "" if job.reason in ("", "None", "NonZeroExitCode") else f", {printable_line(job.reason)}"
+    return JobEnd(text=f"job {job.id} failed{where} ({how}{reason})", remedy=again, failed=True)
 
 
-def seat_name(seat: int) -> str:
+def slot_name(slot: int) -> str:
     """Return the name of a worker."""
-    return f"{SLURM_NAME}-{seat}"
+    return f"{SLURM_NAME}-{slot}"
 
 
-def seat_of(name: str) -> int:
+def slot_number(name: str) -> int:
     """Return the number of a worker; 0 if it has none."""
     number = name.rpartition("-")[2]
     return int(number) if number.isdecimal() else 0
 
 
-def array_of(seats: Iterable[int]) -> str:
-    """Return seats as sbatch's --array takes them: ``1-3,7``."""
+def array_ranges(slots: Iterable[int]) -> str:
+    """Return slots as sbatch's --array takes them: ``1-3,7``."""
     spans: list[list[int]] = []
-    for seat in sorted(set(seats)):
-        if spans and spans[-1][1] == seat - 1:
-            spans[-1][1] = seat
+    for slot in sorted(set(slots)):
+        if spans and spans[-1][1] == slot - 1:
+            spans[-1][1] = slot
         else:
-            spans.append([seat, seat])
+            spans.append([slot, slot])
     return ",".join(f"{first}-{last}" if last > first else f"{first}" for first, last in spans)

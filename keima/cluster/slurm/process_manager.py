@@ -7,7 +7,7 @@ from keima.base.files import FileTooLarge
 from keima.cluster.machines import machine as remote
 from keima.cluster.machines.machine import WorkerSlot, worker_place
 from keima.cluster.machines.process_manager import STOP_SECONDS, TAIL_LINES, ProcessStatus, Report
-from keima.cluster.slurm.jobs import seat_of
+from keima.cluster.slurm.jobs import slot_number
 from keima.cluster.slurm.queue import JobQueue
 from keima.cluster.ssh.transport import Transport
 
@@ -16,7 +16,7 @@ MAX_OUTPUT = 2**20  # bytes of a job's output that is shown
 
 
 class SlurmProcessManager:
-    """The workers of a run. The seat of a worker, which is its number, is the number of its job within an array.
+    """The workers of a run. The slot of a worker, which is its number, is the number of its job within an array.
 
     Args:
         names: of the workers.
@@ -30,7 +30,9 @@ class SlurmProcessManager:
     ) -> None:
         self._names, self._queue, self._prepare, self._python = names, queue, prepare, python
 
-    def prepare(self, transport: Transport, report: Report, go_on: Callable[[], bool]) -> tuple[WorkerSlot, ...]:
+    def prepare(
+        self, transport: Transport, report: Report, should_continue: Callable[[], bool]
+    ) -> tuple[WorkerSlot, ...]:
         """See ``ProcessManager``."""
         report("checking the folder that the nodes share")
         self._prepare(transport)
@@ -38,41 +40,41 @@ class SlurmProcessManager:
 
     def start(self, transport: Transport, slot: WorkerSlot) -> None:
         """See ``ProcessManager``; the job is submitted a moment later, together with those of others."""
-        self._queue.want(seat_of(slot.name))
+        self._queue.request_jobs(slot_number(slot.name))
 
     def stop(self, transport: Transport, worker: str, *, seconds: float = STOP_SECONDS) -> None:
         """See ``ProcessManager``; a worker that needs longer has Slurm's KillWait in addition."""
-        if self._queue.end(seat_of(worker)):
+        if self._queue.request_end(slot_number(worker)):
             until = time.monotonic() + seconds
-            while time.monotonic() < until and self._plays(transport, worker):
+            while time.monotonic() < until and self._has_recorded_process(transport, worker):
                 transport.meanwhile()
                 time.sleep(ENDED_POLL_SECONDS)
-        self._queue.cancel(seat_of(worker))
+        self._queue.cancel_job(slot_number(worker))
 
-    def _plays(self, transport: Transport, worker: str) -> bool:
+    def _has_recorded_process(self, transport: Transport, worker: str) -> bool:
         """Return whether a process is recorded in the worker's folder; it removes its record when it ends."""
-        return any(entry.name == "process.json" for entry in transport.names(worker_place(worker)))
+        return any(entry.name == "process.json" for entry in transport.list_files(worker_place(worker)))
 
-    def alive(self, transport: Transport, worker: str) -> ProcessStatus:
+    def process_status(self, transport: Transport, worker: str) -> ProcessStatus:
         """See ``ProcessManager``."""
-        return self._queue.status(seat_of(worker))
+        return self._queue.slot_status(slot_number(worker))
 
-    def tail(self, transport: Transport, worker: str) -> str:
+    def read_log_end(self, transport: Transport, worker: str) -> str:
         """See ``ProcessManager``; of a job that never became a worker, the output of its script."""
-        said = remote.tail(transport, worker, lines=TAIL_LINES, python=self._python)
-        return said or self._output(transport, seat_of(worker))
+        said = remote.read_log_end(transport, worker, lines=TAIL_LINES, python=self._python)
+        return said or self._job_output(transport, slot_number(worker))
 
-    def _output(self, transport: Transport, seat: int) -> str:
-        names = [entry.name for entry in transport.names("logs") if entry.name.endswith(f"_{seat}.out")]
+    def _job_output(self, transport: Transport, slot: int) -> str:
+        names = [entry.name for entry in transport.list_files("logs") if entry.name.endswith(f"_{slot}.out")]
         try:
-            text = transport.get(f"logs/{max(names, key=_array)}", MAX_OUTPUT) if names else b""
+            text = transport.get(f"logs/{max(names, key=_array_of_output)}", MAX_OUTPUT) if names else b""
         except (FileNotFoundError, FileTooLarge):
             return ""
         lines = text.decode("utf-8", "replace").splitlines()[-TAIL_LINES:]
         return "\n".join(remote.printable_start(line) for line in lines)
 
 
-def _array(name: str) -> int:
+def _array_of_output(name: str) -> int:
     """Return the array of an output file ``slurm-12_3.out``."""
     number = name.removeprefix("slurm-").partition("_")[0]
     return int(number) if number.isdecimal() else 0

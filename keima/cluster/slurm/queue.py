@@ -1,4 +1,4 @@
-"""The jobs of a run in Slurm's queue: one look for all workers, and one submission for all that are to start."""
+"""The jobs of a run in Slurm's queue: one poll for all workers, and one submission for all that are to start."""
 
 import logging
 import time
@@ -7,9 +7,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from keima.base.system.threads import guard
+from keima.base.system.threads import new_lock
 from keima.cluster.machines.process_manager import ProcessStatus
-from keima.cluster.slurm.jobs import RUNNING, Ended, Job, by_seat, ending, seat_name, stuck, waiting
+from keima.cluster.slurm.jobs import (
+    RUNNING,
+    Job,
+    JobEnd,
+    judge_end,
+    newest_jobs_by_slot,
+    slot_name,
+    stuck_text,
+    waiting_text,
+)
 from keima.cluster.ssh.errors import ClusterError
 
 log = logging.getLogger(__name__)
@@ -27,7 +36,7 @@ class Commands(Protocol):
     def check(self) -> None:
         """Check that the commands are there."""
 
-    def submit(self, script: Path, seats: Sequence[int], options: Sequence[str]) -> int:
+    def submit(self, script: Path, slots: Sequence[int], options: Sequence[str]) -> int:
         """Submit an array; return its id."""
 
     def jobs(self, name: str) -> list[Job]:
@@ -58,7 +67,7 @@ class JobQueue:
     Args:
         slurm: Slurm's commands.
         submission: what is submitted.
-        poll_seconds: the time between two looks at the queue.
+        poll_seconds: the time between two polls of the queue.
         log_event: called with each line for the log.
         clock: a monotonic clock in seconds.
     """
@@ -74,58 +83,58 @@ class JobQueue:
     ) -> None:
         self._slurm, self._submission, self._poll_seconds = slurm, submission, poll_seconds
         self._log_event, self._clock = log_event, clock
-        self._guard = guard()
-        self._look_at = float("-inf")  # when the queue is to be asked again
+        self._guard = new_lock()
+        self._poll_at = float("-inf")  # when the queue is to be asked again
         self._problem = ""  # why it could not be seen
-        self._jobs: dict[int, Job] | None = None  # by seat; None: never seen
+        self._jobs: dict[int, Job] | None = None  # by slot; None: never seen
         self._mine: set[str] = set()  # jobs that have been seen alive or submitted in this session
         self._given_up: set[str] = set()  # jobs that have been told to end: they no longer count
         self._to_warn: set[str] = set()  # jobs that are to be told so
         self._to_cancel: set[str] = set()
-        self._wanted: dict[int, float] = {}  # seats that are to be submitted -> since when
-        self._submitted: dict[int, tuple[int, float]] = {}  # seat -> its array, and when, until a look shows it
+        self._wanted: dict[int, float] = {}  # slots that are to be submitted -> since when
+        self._submitted: dict[int, tuple[int, float]] = {}  # slot -> its array, and when, until a poll shows it
         self._refusal = ""  # why the last submission failed
         self._refusals, self._submit_at = 0, float("-inf")
-        self._failures: dict[int, int] = {}  # of each seat, in a row
-        self._judged: dict[int, Ended] = {}  # what the end of a seat's last job means
+        self._failures: dict[int, int] = {}  # of each slot, in a row
+        self._judged: dict[int, JobEnd] = {}  # what the end of a slot's last job means
 
     # In any thread.
 
-    def want(self, *seats: int) -> None:
-        """Submit a job for each of these seats soon, together with others, unless it has one."""
+    def request_jobs(self, *slots: int) -> None:
+        """Submit a job for each of these slots soon, together with others, unless it has one."""
         with self._guard:
-            for seat in seats:
-                if self._error(seat):  # the user wants another attempt
-                    self._failures.pop(seat, None)
-                self._judged.pop(seat, None)
-                if self._alive(seat) is None and seat not in self._submitted:
-                    self._wanted.setdefault(seat, self._clock())
+            for slot in slots:
+                if self._final_error(slot):  # the user wants another attempt
+                    self._failures.pop(slot, None)
+                self._judged.pop(slot, None)
+                if self._live_job(slot) is None and slot not in self._submitted:
+                    self._wanted.setdefault(slot, self._clock())
 
-    def status(self, seat: int) -> ProcessStatus:
-        """Return the status of a seat's worker."""
+    def slot_status(self, slot: int) -> ProcessStatus:
+        """Return the status of a slot's worker."""
         with self._guard:
-            return self._status(seat)
+            return self._slot_status(slot)
 
-    def end(self, seat: int) -> bool:
-        """Have the job of a seat end soon, and submit none for it; return whether its worker may be playing.
+    def request_end(self, slot: int) -> bool:
+        """Ask the slot's job to end and do not replace it; return whether its worker may be playing.
 
-        The worker is told first; call ``cancel`` when it has had its time.
+        The worker is told first; call ``cancel_job`` when it has had its time.
         """
         with self._guard:
-            self._wanted.pop(seat, None)
-            self._judged.pop(seat, None)
-            job = self._alive(seat)
+            self._wanted.pop(slot, None)
+            self._judged.pop(slot, None)
+            job = self._live_job(slot)
             running = job is not None and job.state == RUNNING
             if running and job:
                 self._to_warn.add(job.id)
             return running
 
-    def cancel(self, seat: int) -> None:
-        """End the job of a seat, if it has one, and forget it."""
+    def cancel_job(self, slot: int) -> None:
+        """End the job of a slot, if it has one, and forget it."""
         with self._guard:
-            array, _ = self._submitted.pop(seat, (0, 0.0))
-            job = self._alive(seat)
-            ids = {f"{array}_{seat}"} if array else set()
+            array, _ = self._submitted.pop(slot, (0, 0.0))
+            job = self._live_job(slot)
+            ids = {f"{array}_{slot}"} if array else set()
             ids |= {job.id} if job else set()
             self._to_cancel |= ids
             self._given_up |= ids
@@ -136,8 +145,8 @@ class JobQueue:
         """Do what is due; return the seconds until the next step. It raises nothing."""
         try:
             self._end_jobs()
-            self._submit()
-            self._look()
+            self._submit_due_jobs()
+            self._poll_queue()
         except Exception as error:
             log.exception("the queue of Slurm: unexpected")
             with self._guard:
@@ -150,9 +159,9 @@ class JobQueue:
         Raises:
             ClusterError: Slurm does not answer.
         """
-        self._slurm.cancel(*(job.id for job in self.living()))
+        self._slurm.cancel(*(job.id for job in self.running_jobs()))
 
-    def living(self) -> list[Job]:
+    def running_jobs(self) -> list[Job]:
         """Return all jobs of the run that have not ended.
 
         Raises:
@@ -175,30 +184,30 @@ class JobQueue:
                 self._to_warn |= set(warned)
                 self._to_cancel |= set(cancelled)
 
-    def _submit(self) -> None:
-        """Submit all seats that are wanted, once no more have come for a moment."""
+    def _submit_due_jobs(self) -> None:
+        """Submit all slots that are wanted, once no more have come for a moment."""
         with self._guard:
-            seats = self._due()
-        if not seats:
+            slots = self._due_slots()
+        if not slots:
             return
         try:
-            array = self._slurm.submit(self._submission.script, seats, self._submission.options)
+            array = self._slurm.submit(self._submission.script, slots, self._submission.options)
         except ClusterError as error:
-            self._note_refusal(in_words(error))
+            self._note_refusal(cluster_error_text(error))
             return
         with self._guard:
-            now, kept = self._clock(), [seat for seat in seats if seat in self._wanted]
+            now, kept = self._clock(), [slot for slot in slots if slot in self._wanted]
             self._refusal, self._refusals = "", 0
             self._submitted |= dict.fromkeys(kept, (array, now))
-            self._mine |= {f"{array}_{seat}" for seat in kept}
-            stopped = {f"{array}_{seat}" for seat in set(seats) - set(kept)}  # meanwhile
+            self._mine |= {f"{array}_{slot}" for slot in kept}
+            stopped = {f"{array}_{slot}" for slot in set(slots) - set(kept)}  # meanwhile
             self._to_cancel |= stopped
             self._given_up |= stopped
-            for seat in kept:
-                del self._wanted[seat]
-        self._log_event(f"job {array} has been submitted to Slurm, for {len(seats)} of the workers")
+            for slot in kept:
+                del self._wanted[slot]
+        self._log_event(f"job {array} has been submitted to Slurm, for {len(slots)} of the workers")
 
-    def _due(self) -> list[int]:
+    def _due_slots(self) -> list[int]:
         now = self._clock()
         if not self._wanted or now < self._submit_at:
             return []
@@ -216,15 +225,15 @@ class JobQueue:
             pause = FIRST_RETRY_SECONDS * 2 ** min(self._refusals - 1, 10)
             self._submit_at = self._clock() + min(pause, MOST_RETRY_SECONDS)
 
-    def _look(self) -> None:
-        """Ask for the queue, if it is time to."""
-        if self._clock() < self._look_at:
+    def _poll_queue(self) -> None:
+        """Poll the queue if a poll is due."""
+        if self._clock() < self._poll_at:
             return
-        self._look_at = self._clock() + self._poll_seconds
+        self._poll_at = self._clock() + self._poll_seconds
         try:
             found = self._slurm.jobs(self._submission.name)
         except ClusterError as error:
-            text = in_words(error)
+            text = cluster_error_text(error)
             if text != self._problem:
                 self._log_event(f"the queue of Slurm cannot be seen: {text}")
             with self._guard:
@@ -234,65 +243,65 @@ class JobQueue:
             self._log_event("the queue of Slurm is seen again")
         with self._guard:
             self._problem = ""
-            events = self._take(found)
+            events = self._update_jobs(found)
         for event in events:
             self._log_event(event)
 
     # With the guard held.
 
-    def _alive(self, seat: int) -> Job | None:
-        job = (self._jobs or {}).get(seat)
+    def _live_job(self, slot: int) -> Job | None:
+        job = (self._jobs or {}).get(slot)
         return job if job and not job.has_ended and job.id not in self._given_up else None
 
-    def _status(self, seat: int) -> ProcessStatus:
-        if seat in self._wanted:
+    def _slot_status(self, slot: int) -> ProcessStatus:
+        if slot in self._wanted:
             return ProcessStatus(running=True, waits="is to be submitted to Slurm", error=self._refusal)
-        if seat in self._submitted:
-            return ProcessStatus(running=True, waits=f"job {self._submitted[seat][0]}_{seat} has been submitted")
+        if slot in self._submitted:
+            return ProcessStatus(running=True, waits=f"job {self._submitted[slot][0]}_{slot} has been submitted")
         if self._problem:
             return ProcessStatus(running=True, error=f"Slurm's queue cannot be seen: {self._problem}")
         if self._jobs is None:
             return ProcessStatus(running=True, waits="the queue of Slurm is asked for its job")
-        if job := self._alive(seat):
-            return ProcessStatus(running=True, waits=waiting(job), start=job.start, error=stuck(job))
-        return ProcessStatus(running=False, error=self._error(seat))
+        if job := self._live_job(slot):
+            return ProcessStatus(running=True, waits=waiting_text(job), start=job.start, error=stuck_text(job))
+        return ProcessStatus(running=False, error=self._final_error(slot))
 
-    def _error(self, seat: int) -> str:
-        """Return why no other job follows the last one of a seat, with the remedy; empty if one may."""
-        end = self._judged.get(seat)
-        if end is None or not (end.final or (end.failed and self._failures.get(seat, 0) >= MOST_FAILURES)):
+    def _final_error(self, slot: int) -> str:
+        """Return why no other job follows the last one of a slot, with the remedy; empty if one may."""
+        end = self._judged.get(slot)
+        if end is None or not (end.final or (end.failed and self._failures.get(slot, 0) >= MOST_FAILURES)):
             return ""
         times = "" if end.final else f"{MOST_FAILURES} jobs in a row have failed, the last one: "
         return f"{times}{end.text}; {end.remedy}"
 
-    def _take(self, found: Sequence[Job]) -> list[str]:
-        """Take in what the queue shows; return what is worth a line in the log."""
+    def _update_jobs(self, found: Sequence[Job]) -> list[str]:
+        """Update the jobs by what the queue shows; return the lines for the log."""
         now, events = self._clock(), []
-        self._jobs = by_seat(found, without=self._given_up)
-        for seat, (array, since) in list(self._submitted.items()):
-            job = self._jobs.get(seat)
+        self._jobs = newest_jobs_by_slot(found, without=self._given_up)
+        for slot, (array, since) in list(self._submitted.items()):
+            job = self._jobs.get(slot)
             if (job and job.array >= array) or now - since > 2 * self._poll_seconds:
-                del self._submitted[seat]
-        for seat, job in self._jobs.items():
+                del self._submitted[slot]
+        for slot, job in self._jobs.items():
             if job.id in self._given_up:
                 continue
             if not job.has_ended:
                 self._mine.add(job.id)
-                self._wanted.pop(seat, None)  # an earlier session has submitted it
+                self._wanted.pop(slot, None)  # an earlier session has submitted it
             elif job.id in self._mine:
                 self._mine.discard(job.id)
-                events.append(self._judge(seat, job))
+                events.append(self._note_end(slot, job))
         return events
 
-    def _judge(self, seat: int, job: Job) -> str:
-        """Take note that a job of this session has ended; return it in words."""
-        end = ending(job)
-        self._failures[seat] = self._failures.get(seat, 0) + 1 if end.failed else 0
-        if seat not in self._wanted:
-            self._judged[seat] = end
-        return f"{seat_name(seat)}: {end.text}"
+    def _note_end(self, slot: int, job: Job) -> str:
+        """Record that a job of this session has ended; return a line about it."""
+        end = judge_end(job)
+        self._failures[slot] = self._failures.get(slot, 0) + 1 if end.failed else 0
+        if slot not in self._wanted:
+            self._judged[slot] = end
+        return f"{slot_name(slot)}: {end.text}"
 
 
-def in_words(error: ClusterError) -> str:
+def cluster_error_text(error: ClusterError) -> str:
     """Return what happened and what fixes it, without the machine's name."""
     return error.what + (f"; {error.remedy}" if error.remedy else "")

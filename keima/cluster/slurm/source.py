@@ -1,6 +1,6 @@
 """The jobs of a Slurm cluster as the fleet sees them: one machine, whose workers are the jobs of an array.
 
-The machine is a folder that the nodes share, so nothing is copied over a network by us, one look reads all workers, and
+The machine is a folder that the nodes share, so nothing is copied over a network by us, one poll reads all workers, and
 they share the files of models. The folder belongs to one run. It holds the code under the name of its hash, the two
 scripts of the jobs, the workers' folders and their logs.
 """
@@ -14,14 +14,14 @@ from dataclasses import replace
 from pathlib import Path
 
 from keima.base.system.threads import SteppingThread
-from keima.cluster.agent.packing import install_remote
+from keima.cluster.agent.packing import install_remote_program
 from keima.cluster.machines import machine as remote
 from keima.cluster.machines.bootstrap import send_code
-from keima.cluster.machines.check import Finding, findings, refuse
+from keima.cluster.machines.check import Finding, refuse_unfit, run_checks
 from keima.cluster.machines.machine import Probe, release_folder
 from keima.cluster.machines.release import WorkerRequirements
 from keima.cluster.slurm.commands import Slurm
-from keima.cluster.slurm.file_system import CACHED, SHARED, file_system_of, locks_work
+from keima.cluster.slurm.file_system import CACHED, SHARED, can_lock_files, file_system_of
 from keima.cluster.slurm.process_manager import SlurmProcessManager
 from keima.cluster.slurm.queue import Commands, JobQueue, Submission
 from keima.cluster.slurm.script import JOB_SCRIPT, WORKER_SCRIPT, job_script, sbatch_options, worker_script
@@ -135,18 +135,18 @@ class SlurmMachines:
         if self._prepared:
             return
         self._slurm.check()
-        install_remote(transport)
+        install_remote_program(transport)
         self._check_folder()
-        self._write(transport, self._checked(transport))
+        self._write_files(transport, self._probe_this_machine(transport))
         self._end_surplus()
         self._prepared = True
-        self._queue.want(*range(1, self._settings.count + 1))  # they wait for the first model in the queue
+        self._queue.request_jobs(*range(1, self._settings.count + 1))  # they wait for the first model in the queue
         self._thread.start()
 
     def _check_folder(self) -> None:
         """Refuse a folder without locks; tell the user what is doubtful about it."""
         kind = file_system_of(self.folder)
-        if not locks_work(self.folder):
+        if not can_lock_files(self.folder):
             remedy = "mount it with locks (Lustre: -o flock), or set distributed.slurm.directory"
             raise Refused(SLURM_NAME, f"{self.folder} is on {kind or 'a file system'} without locks", remedy)
         if kind and not SHARED.fullmatch(kind):
@@ -160,16 +160,16 @@ class SlurmMachines:
                 f"play are shown as Offline, raise distributed.offline_seconds to {SLOW_VIEW_SECONDS + 30:.0f}"
             )
 
-    def _checked(self, transport: Transport) -> Probe:
+    def _probe_this_machine(self, transport: Transport) -> Probe:
         """Probe this machine. Refuse a Python that lacks something; one that `setup` loads is seen by jobs alone."""
         python = sys.executable if self._settings.setup else self._python
         machine = self._machine.model_copy(update={"python": python})
-        found = remote.probe(transport, machine, self._required)
-        checked = [finding for finding in findings(found, machine, self._required) if finding.what in CHECKED]
-        refuse(SLURM_NAME, [_for_slurm(finding, python, self._required.pins) for finding in checked])
+        found = remote.probe_machine(transport, machine, self._required)
+        checked = [finding for finding in run_checks(found, machine, self._required) if finding.what in CHECKED]
+        refuse_unfit(SLURM_NAME, [_with_slurm_remedy(finding, python, self._required.pins) for finding in checked])
         return found
 
-    def _write(self, transport: Transport, found: Probe) -> None:
+    def _write_files(self, transport: Transport, found: Probe) -> None:
         """Write the code and the scripts."""
         release = release_folder(self._required.code_hash)
         if found.folder_of(self._required.code_hash) != release:
@@ -183,7 +183,7 @@ class SlurmMachines:
 
     def _end_surplus(self) -> None:
         """End jobs of an earlier session that had more of them."""
-        surplus = [job.id for job in self._queue.living() if not 1 <= job.seat <= self._settings.count]
+        surplus = [job.id for job in self._queue.running_jobs() if not 1 <= job.slot <= self._settings.count]
         self._slurm.cancel(*surplus)
 
 
@@ -201,7 +201,7 @@ def shared_folder(settings: SlurmSettings, run_dir: Path, run_id: str) -> Path:
     return folder
 
 
-def _for_slurm(finding: Finding, python: str, pins: Sequence[str]) -> Finding:
+def _with_slurm_remedy(finding: Finding, python: str, pins: Sequence[str]) -> Finding:
     """Return a finding with the remedy for a cluster in which nothing is installed by us."""
     if finding.what == "packages":
         install = f"install them: {python} -m pip install {' '.join(pins)}"

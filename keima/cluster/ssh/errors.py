@@ -19,7 +19,7 @@ class Unreachable(ClusterError):
     """The machine does not answer, or not in time. Retry, at growing intervals."""
 
 
-class NotYet(Unreachable):
+class NotReadyYet(Unreachable):
     """The machine will come without anybody's doing, such as a seat that waits for a node. Retry soon."""
 
 

@@ -42,7 +42,7 @@ class KnownHostLine:
 
 
 @dataclass(frozen=True)
-class Known:
+class KnownHost:
     """What the user's files contain about one machine."""
 
     name: str  # as it is listed
@@ -51,12 +51,12 @@ class Known:
     file: Path  # where new keys go
 
     @property
-    def kinds(self) -> list[str]:
+    def key_kinds(self) -> list[str]:
         """The known kinds of its keys: the ones to ask it for."""
         return [line.key.kind for line in (*self.lines, *self.without_port) if not line.marker]
 
 
-def known_host_keys(host: str, port: int, files: Sequence[Path], *, alias: str | None = None) -> Known:
+def known_host_keys(host: str, port: int, files: Sequence[Path], *, alias: str | None = None) -> KnownHost:
     """Return what the files contain about a machine, whose key may be listed under an alias.
 
     Raises:
@@ -64,11 +64,11 @@ def known_host_keys(host: str, port: int, files: Sequence[Path], *, alias: str |
     """
     host = host.lower()
     name = alias or (host if port == SSH_PORT else f"[{host}]:{port}")
-    plain = () if name == host or alias else tuple(_lines(files, host))
-    return Known(name, tuple(_lines(files, name)), plain, files[0])
+    plain = () if name == host or alias else tuple(_matching_lines(files, host))
+    return KnownHost(name, tuple(_matching_lines(files, name)), plain, files[0])
 
 
-def check_host_key(worker: str, known: Known, key: HostKey, *, accept_new: bool, scan: str | None) -> bool:
+def check_host_key(worker: str, known: KnownHost, key: HostKey, *, accept_new: bool, scan: str | None) -> bool:
     """Accept only a machine that shows a known key, or a new machine if ``accept_new``.
 
     Args:
@@ -104,10 +104,10 @@ def check_host_key(worker: str, known: Known, key: HostKey, *, accept_new: bool,
             f"if you know that it was: ssh-keygen -R {shlex.quote(known.name)} -f {shlex.quote(str(line.file))}",
         )
     if accept_new:
-        add_key(known.file, known.name, key)
+        append_host_key(known.file, known.name, key)
         return True
     file = shlex.quote(str(known.file))
-    entry = shlex.quote(entry_of(known.name, key))
+    entry = shlex.quote(known_hosts_line(known.name, key))
     only = " (it trusts a certificate authority there, which is not supported)" if known.lines else ""
     raise Refused(
         worker,
@@ -116,7 +116,7 @@ def check_host_key(worker: str, known: Known, key: HostKey, *, accept_new: bool,
     )
 
 
-def add_key(file: Path, name: str, key: HostKey) -> None:
+def append_host_key(file: Path, name: str, key: HostKey) -> None:
     """Append the key to the user's file.
 
     Raises:
@@ -128,15 +128,15 @@ def add_key(file: Path, name: str, key: HostKey) -> None:
         if size:
             opened.seek(size - 1)
         torn = size > 0 and opened.read(1) != b"\n"
-        opened.write(b"\n" * torn + f"{entry_of(name, key)}\n".encode())
+        opened.write(b"\n" * torn + f"{known_hosts_line(name, key)}\n".encode())
 
 
-def entry_of(name: str, key: HostKey) -> str:
+def known_hosts_line(name: str, key: HostKey) -> str:
     """Return the line for a known_hosts file."""
     return f"{name} {key.kind} {base64.b64encode(key.blob).decode()}"
 
 
-def _lines(files: Sequence[Path], name: str) -> Iterator[KnownHostLine]:
+def _matching_lines(files: Sequence[Path], name: str) -> Iterator[KnownHostLine]:
     """Yield the lines that match ``name``; invalid lines are skipped, as ssh does."""
     for file in files:
         try:
@@ -152,11 +152,11 @@ def _lines(files: Sequence[Path], name: str) -> Iterator[KnownHostLine]:
                 key = HostKey(words[1], base64.b64decode(words[2], validate=True))
             except binascii.Error:
                 continue
-            if _speaks_of(words[0], name):
+            if _matches_host(words[0], name):
                 yield KnownHostLine(key, marker, file, number)
 
 
-def _speaks_of(patterns: str, name: str) -> bool:
+def _matches_host(patterns: str, name: str) -> bool:
     """Return whether the first word of a line matches the machine: a hash of its name, or patterns with *, ? and !."""
     if patterns.startswith("|1|"):
         try:

@@ -39,7 +39,7 @@ class Proxy:
         finally:
             theirs.close()
 
-    def last_words(self) -> str | None:
+    def exit_text(self) -> str | None:
         """Return how the command ended, and the end of its standard error; None while it runs."""
         try:
             code = self._process.wait(END_SECONDS)

@@ -42,7 +42,7 @@ class Hop:
     command: str | None = None  # ProxyCommand: what to run in place of a connection of our own
 
 
-def route(machine: WorkerSettings, lookup: Callable[[str], Options]) -> tuple[Hop, ...]:
+def plan_route(machine: WorkerSettings, lookup: Callable[[str], Options]) -> tuple[Hop, ...]:
     """Return the machines to go through, ending with the worker's own.
 
     Raises:
@@ -50,11 +50,11 @@ def route(machine: WorkerSettings, lookup: Callable[[str], Options]) -> tuple[Ho
     """
     options = lookup(machine.host)
     key = Path(machine.key_path).expanduser() if machine.key_path else None
-    last = _hop(machine, options, machine.host, user=machine.user, port=machine.port, key=key)
-    jumps, command = (machine.proxy_jump, None) if machine.proxy_jump else _proxies(options)
+    last = _make_hop(machine, options, machine.host, user=machine.user, port=machine.port, key=key)
+    jumps, command = (machine.proxy_jump, None) if machine.proxy_jump else _proxy_options(options)
     if command:
-        last = replace(last, command=_expanded(machine.name, command, last))
-    return (*_jumps(machine, lookup, jumps, key, MOST_JUMPS), last)
+        last = replace(last, command=_expand_tokens(machine.name, command, last))
+    return (*_jump_hops(machine, lookup, jumps, key, MOST_JUMPS), last)
 
 
 def config_text(files: Sequence[Path] = SSH_CONFIGS) -> str:
@@ -85,7 +85,7 @@ def _config_lines(file: Path, base: Path, depth: int) -> Iterator[str]:
         yield section
 
 
-def _jumps(
+def _jump_hops(
     machine: WorkerSettings, lookup: Callable[[str], Options], jumps: str | None, key: Path | None, left: int
 ) -> list[Hop]:
     """Return the hops of a ProxyJump line; the first of them may itself be reached by jumps."""
@@ -99,28 +99,28 @@ def _jumps(
             raise Refused(machine.name, why, "correct `proxy_jump` in config.yaml or ProxyJump in ~/.ssh/config")
         name = found["host"].strip("[]")
         options = lookup(name)
-        hop = _hop(
+        hop = _make_hop(
             machine, options, name, user=found["user"], port=int(found["port"]) if found["port"] else None, also=key
         )
         if not hops:
-            earlier, command = _proxies(options)
-            hops += _jumps(machine, lookup, earlier, key, left - 1)
-            hop = replace(hop, command=_expanded(machine.name, command, hop)) if command else hop
+            earlier, command = _proxy_options(options)
+            hops += _jump_hops(machine, lookup, earlier, key, left - 1)
+            hop = replace(hop, command=_expand_tokens(machine.name, command, hop)) if command else hop
         hops.append(hop)
     return hops
 
 
-def _proxies(options: Options) -> tuple[str | None, str | None]:
+def _proxy_options(options: Options) -> tuple[str | None, str | None]:
     """Return ProxyJump or ProxyCommand, whichever comes first in ~/.ssh/config; None: there is none."""
     for name in options:
-        value = _text(options, name)
+        value = _option_text(options, name)
         if value and name in ("proxyjump", PROXY_COMMAND):
             wanted = None if value.lower() == "none" else value
             return (wanted, None) if name == "proxyjump" else (None, wanted)
     return None, None
 
 
-def _expanded(worker: str, command: str, hop: Hop) -> str:
+def _expand_tokens(worker: str, command: str, hop: Hop) -> str:
     """Return ProxyCommand with its tokens replaced, as ssh does.
 
     Raises:
@@ -147,7 +147,7 @@ def _expanded(worker: str, command: str, hop: Hop) -> str:
     return PERCENT_TOKEN.sub(value, command)
 
 
-def _hop(
+def _make_hop(
     machine: WorkerSettings,
     options: Options,
     name: str,
@@ -160,30 +160,30 @@ def _hop(
     """Return one machine; the settings take precedence over ~/.ssh/config."""
     configured = options.get("identityfile") or list(SSH_KEYS)
     keys = [Path(each).expanduser() for each in ([configured] if isinstance(configured, str) else configured)]
-    asked = port or _text(options, "port") or SSH_PORT
+    asked = port or _option_text(options, "port") or SSH_PORT
     if not str(asked).isdecimal():
         raise Refused(machine.name, f"Port {asked!r} of {name} is no number", "correct ~/.ssh/config")
     files = [
-        *_paths(options, "userknownhostsfile", KNOWN_HOSTS),
-        *_paths(options, "globalknownhostsfile", GLOBAL_KNOWN_HOSTS),
+        *_option_paths(options, "userknownhostsfile", KNOWN_HOSTS),
+        *_option_paths(options, "globalknownhostsfile", GLOBAL_KNOWN_HOSTS),
     ]
     return Hop(
         name,
-        _text(options, "hostname") or name,
+        _option_text(options, "hostname") or name,
         int(asked),
-        user or _text(options, "user") or getpass.getuser(),
+        user or _option_text(options, "user") or getpass.getuser(),
         (key,) if key else (*([also] if also else []), *keys),
         key,
-        (_text(options, "identitiesonly") or "no").lower() == "yes",
+        (_option_text(options, "identitiesonly") or "no").lower() == "yes",
         tuple(files),
-        _text(options, "hostkeyalias"),
-        _agent(options),
+        _option_text(options, "hostkeyalias"),
+        _agent_socket(options),
     )
 
 
-def _agent(options: Options) -> str:
+def _agent_socket(options: Options) -> str:
     """Return the socket of the agent to ask."""
-    named = (_text(options, "identityagent") or "SSH_AUTH_SOCK").strip('"')
+    named = (_option_text(options, "identityagent") or "SSH_AUTH_SOCK").strip('"')
     if named.lower() == "none":
         return ""
     variable = named.removeprefix("$").strip("{}")
@@ -194,10 +194,12 @@ def _agent(options: Options) -> str:
     )
 
 
-def _text(options: Options, name: str) -> str | None:
+def _option_text(options: Options, name: str) -> str | None:
     value = options.get(name)
     return value if isinstance(value, str) else None
 
 
-def _paths(options: Options, name: str, default: str) -> list[Path]:
-    return [Path(path).expanduser() for path in (_text(options, name) or default).split() if path.lower() != "none"]
+def _option_paths(options: Options, name: str, default: str) -> list[Path]:
+    return [
+        Path(path).expanduser() for path in (_option_text(options, name) or default).split() if path.lower() != "none"
+    ]

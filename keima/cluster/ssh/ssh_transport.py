@@ -26,14 +26,14 @@ from keima.cluster.ssh.transport import (
     Entry,
     Stream,
     StreamEnded,
+    check_folder_entered,
+    check_name,
     check_readable,
-    checked_name,
-    failure,
-    in_folder,
-    nothing,
-    shell_line,
-    stream_line,
-    whole_files,
+    complete_files,
+    do_nothing,
+    remote_failure,
+    shell_command,
+    stream_command,
 )
 from keima.cluster.ssh.wire import (
     CONNECTION_ERRORS,
@@ -43,11 +43,11 @@ from keima.cluster.ssh.wire import (
     NotSftp,
     SftpClient,
     SftpFile,
-    close,
-    create,
-    reach,
+    close_chain,
+    connect_through,
+    create_file,
     read_all,
-    sync,
+    sync_to_disk,
     write_all,
 )
 from keima.config.sections.workers import WorkerSettings
@@ -87,12 +87,14 @@ def connect(
         Unreachable: it does not answer.
         Refused: it is another machine than the known one, or rejects the login, or the settings are invalid.
     """
-    further = partial(reach, machine, host_key_policy=host_key_policy, seconds=seconds, login_seconds=login_seconds)
+    further = partial(
+        connect_through, machine, host_key_policy=host_key_policy, seconds=seconds, login_seconds=login_seconds
+    )
     chain = further()
     try:
         return SshTransport(machine, chain, further=further, seconds=seconds)
     except BaseException:
-        close(chain)
+        close_chain(chain)
         raise
 
 
@@ -118,7 +120,7 @@ class SshTransport:
         self.worker = machine.name
         self.sent = 0
         self.received = 0
-        self.meanwhile: Callable[[], None] = nothing
+        self.meanwhile: Callable[[], None] = do_nothing
         self._chains = [chain]
         self._further, self._seconds = further, seconds
         self._scp_works = True
@@ -131,13 +133,13 @@ class SshTransport:
         except NotSftp as error:
             raise Refused(self.worker, f"its SFTP server cannot be understood ({error})", NOISY) from error
         except NoSession as error:
-            raise self._too_few_sessions(error) from error
+            raise self._too_few_sessions_error(error) from error
         except Exception as error:
             if not isinstance(error, AssertionError | OSError) and chain[-1].is_active():
                 remedy = "put `Subsystem sftp internal-sftp` into its sshd_config, and restart its sshd"
                 raise Refused(self.worker, f"it offers no SFTP ({error})", remedy) from error
             raise Unreachable(self.worker, "the connection was lost while it was made") from error
-        self._bound(chain)
+        self._set_timeouts(chain)
         self._channel.settimeout(seconds)
         if WINDOWS.search(chain[-1].remote_version) or DRIVE.match(home):
             remedy = "run an SSH server in WSL 2 there and name its `port`, or use another machine"
@@ -150,33 +152,33 @@ class SshTransport:
 
     def put(self, data: bytes, name: str, *, durable: bool = True) -> None:
         """See ``Transport``. Large files and models go by SCP; others, or if SCP does not work, by SFTP."""
-        path = f"{self._root}/{checked_name(name)}"
+        path = f"{self._root}/{check_name(name)}"
         # Only a large file is continued. Machines that share a home may put the same small one at the same time.
         part = path + (PART if len(data) >= BIG else f".{secrets.token_hex(4)}{PART}")
-        with self._translated(f"writing {path}"):
-            start = self._begun(data, name + PART) if len(data) >= BIG else 0
-            with self._opened(part, "r+" if start else "w") as file:
+        with self._translate_errors(f"writing {path}"):
+            start = self._bytes_already_there(data, name + PART) if len(data) >= BIG else 0
+            with self._open_file(part, "r+" if start else "w") as file:
                 try:
                     by_scp = not start and (len(data) >= BIG or name.endswith(MODELS))
                     if not (by_scp and self._send_by_scp(data, part)):
-                        write_all(self._sftp, file, data, start, self._count)
+                        write_all(self._sftp, file, data, start, self._count_sent)
                     if file.stat().st_size != len(data):
                         raise OSError("not all of it has arrived")
                     if durable:
-                        self._sync(file)
+                        self._sync_to_disk(file)
                 except OSError as error:
-                    if not isinstance(error, TimeoutError) and self._alive():
-                        self._give_up(part, error, len(data))
+                    if not isinstance(error, TimeoutError) and self._is_alive():
+                        self._abandon_file(part, error, len(data))
                     raise
             self._sftp.posix_rename(part, path)
             if durable:
-                with self._opened(str(PurePosixPath(path).parent), "r") as folder:
-                    self._sync(folder)
+                with self._open_file(str(PurePosixPath(path).parent), "r") as folder:
+                    self._sync_to_disk(folder)
 
     def get(self, name: str, limit: int) -> bytes:
         """See ``Transport``."""
-        path = f"{self._root}/{checked_name(name)}"
-        with self._translated(f"reading {path}", missing_is_said=True), self._opened(path, "r") as file:
+        path = f"{self._root}/{check_name(name)}"
+        with self._translate_errors(f"reading {path}", missing_is_said=True), self._open_file(path, "r") as file:
             found = file.stat()
             size = found.st_size or 0
             check_readable(self.worker, path, found.st_mode or 0, size, limit)
@@ -186,38 +188,40 @@ class SshTransport:
                 raise OSError("it has changed while it was read")
             return data
 
-    def names(self, folder: str) -> list[Entry]:
+    def list_files(self, folder: str) -> list[Entry]:
         """See ``Transport``."""
-        path = f"{self._root}/{checked_name(folder)}"
-        with self._translated(f"listing {path}"):
+        path = f"{self._root}/{check_name(folder)}"
+        with self._translate_errors(f"listing {path}"):
             try:
                 found = self._sftp.listdir_attr(path)
             except FileNotFoundError:
                 return []
-            return whole_files([(each.filename, each.st_mode or 0, each.st_size or 0) for each in found])
+            return complete_files([(each.filename, each.st_mode or 0, each.st_size or 0) for each in found])
 
     def remove(self, name: str) -> None:
         """See ``Transport``."""
-        path = f"{self._root}/{checked_name(name)}"
-        with self._translated(f"removing {path}"), suppress(FileNotFoundError):
+        path = f"{self._root}/{check_name(name)}"
+        with self._translate_errors(f"removing {path}"), suppress(FileNotFoundError):
             self._sftp.remove(path)
 
     def run(self, argv: Sequence[str], *, seconds: float = 5.0) -> Completed:
         """See ``Transport``."""
         deadline = time.monotonic() + seconds
-        with self._translated(f"running {argv[0]}"):
-            channel = self._session()
+        with self._translate_errors(f"running {argv[0]}"):
+            channel = self._open_session()
             try:
-                channel.exec_command(f"/bin/sh -c {shlex.quote(shell_line(self._root, argv))}")
-                return in_folder(self.worker, self._root, self._drained(channel, argv[0], deadline, seconds))
+                channel.exec_command(f"/bin/sh -c {shlex.quote(shell_command(self._root, argv))}")
+                return check_folder_entered(
+                    self.worker, self._root, self._read_output(channel, argv[0], deadline, seconds)
+                )
             finally:
                 channel.close()
 
     def open(self, argv: Sequence[str]) -> Stream:
         """See ``Transport``."""
-        with self._translated(f"running {argv[0]}"):
-            channel = self._session()
-            channel.exec_command(f"/bin/sh -c {shlex.quote(stream_line(self._root, argv))}")
+        with self._translate_errors(f"running {argv[0]}"):
+            channel = self._open_session()
+            channel.exec_command(f"/bin/sh -c {shlex.quote(stream_command(self._root, argv))}")
             return SshStream(self, channel)
 
     def close(self) -> None:
@@ -225,18 +229,18 @@ class SshTransport:
         if not self._closed:
             self._closed = True
             for chain in self._chains:
-                close(chain)
+                close_chain(chain)
 
     def send(self, channel: Channel, data: bytes) -> None:
         """Send bytes to a stream's program."""
-        with self._translated("talking to its program"):
+        with self._translate_errors("talking to its program"):
             self._check_lasts(channel)
             channel.settimeout(SEND_SECONDS)
             channel.sendall(data)
 
     def receive(self, channel: Channel, seconds: float) -> bytes:
         """Return bytes of a stream's program, as ``Stream.receive`` does."""
-        with self._translated("listening to its program"):
+        with self._translate_errors("listening to its program"):
             channel.settimeout(max(seconds, 0.0))
             try:
                 data = channel.recv(STREAM_CHUNK)
@@ -249,11 +253,11 @@ class SshTransport:
     def _check_lasts(self, channel: Channel) -> None:
         """Raise StreamEnded if the program has ended; a lost connection looks the same, and the next call tells."""
         if channel.closed or channel.eof_received:
-            if not self._alive():
+            if not self._is_alive():
                 raise EOFError("the connection was lost")
             raise StreamEnded(self.worker, "its program has ended")
 
-    def _session(self) -> Channel:
+    def _open_session(self) -> Channel:
         """Open a session for a program, on a further connection if the server allows no more on the last one."""
         while True:
             try:
@@ -263,17 +267,17 @@ class SshTransport:
                     raise
             chain = self._further()
             self._chains.append(chain)
-            self._bound(chain)
+            self._set_timeouts(chain)
 
-    def _bound(self, chain: Sequence[Connection]) -> None:
+    def _set_timeouts(self, chain: Sequence[Connection]) -> None:
         for connection in chain:
-            connection.wait_for(self._seconds)
+            connection.set_timeout(self._seconds)
 
-    def _too_few_sessions(self, error: NoSession) -> Refused:
+    def _too_few_sessions_error(self, error: NoSession) -> Refused:
         remedy = "set `MaxSessions 10` in its sshd_config (10 is what it is without that line), and restart its sshd"
         return Refused(self.worker, f"its SSH server allows too few sessions on one connection ({error.text})", remedy)
 
-    def _drained(self, channel: Channel, program: str, deadline: float, seconds: float) -> Completed:
+    def _read_output(self, channel: Channel, program: str, deadline: float, seconds: float) -> Completed:
         """Return a program's whole output and exit status.
 
         Both streams are read together, so that it never blocks on either.
@@ -300,7 +304,7 @@ class SshTransport:
             raise EOFError("the connection was lost")
         return Completed(code, bytes(stdout), bytes(stderr))
 
-    def _begun(self, data: bytes, part: str) -> int:
+    def _bytes_already_there(self, data: bytes, part: str) -> int:
         """Return how many bytes of ``data`` an earlier call has left there; 0 if it is something else."""
         try:
             size = self._sftp.stat(f"{self._root}/{part}").st_size or 0
@@ -311,7 +315,7 @@ class SshTransport:
         said = self.run(["sha256sum", part], seconds=30.0)
         return size if hashlib.sha256(data[:size]).hexdigest().encode() in said.stdout else 0
 
-    def _count(self, size: int) -> None:
+    def _count_sent(self, size: int) -> None:
         self.sent += size
         self.meanwhile()
 
@@ -329,35 +333,35 @@ class SshTransport:
         try:
             client.putfo(io.BytesIO(data), path, mode="0600", size=len(data))
         except NoSession as error:  # SFTP needs none
-            return self._without_scp(error.text)
+            return self._disable_scp(error.text)
         except scp.SCPException as error:
             client.channel.close()
             said = str(error)
-            if "Timeout" in said or not self._alive():
+            if "Timeout" in said or not self._is_alive():
                 raise TimeoutError(said) from error
             for number in (errno.ENOSPC, errno.EDQUOT):
                 if os.strerror(number) in said:
                     raise OSError(number, os.strerror(number)) from error
             self.sent = before
-            return self._without_scp(said)
+            return self._disable_scp(said)
         return True
 
-    def _without_scp(self, why: str) -> bool:
+    def _disable_scp(self, why: str) -> bool:
         self._scp_works = False
         log.info("%s: SCP does not work there (%s), so SFTP is used", self.worker, why.strip())
         return False
 
-    def _sync(self, file: SftpFile) -> None:
+    def _sync_to_disk(self, file: SftpFile) -> None:
         """Flush the file, or folder, to the disk."""
         try:
-            sync(self._sftp, file)
+            sync_to_disk(self._sftp, file)
         except TimeoutError:
             raise
         except OSError:
             if self.run(["sync"], seconds=30.0).code:  # the server does not know this request
                 raise
 
-    def _give_up(self, part: str, error: OSError, size: int) -> None:
+    def _abandon_file(self, part: str, error: OSError, size: int) -> None:
         """Delete a file that cannot be written, and find out whether the disk is full, which SFTP does not say."""
         with suppress(OSError):
             self._sftp.remove(part)
@@ -367,15 +371,15 @@ class SshTransport:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)) from error
 
     @contextmanager
-    def _opened(self, path: str, mode: str) -> Iterator[SftpFile]:
+    def _open_file(self, path: str, mode: str) -> Iterator[SftpFile]:
         """Open a file or folder; the folders of a new file are created."""
         try:
-            file = create(self._sftp, path) if mode == "w" else self._sftp.open(path, mode)
+            file = create_file(self._sftp, path) if mode == "w" else self._sftp.open(path, mode)
         except FileNotFoundError:
             if mode == "r":
                 raise
             self._make_folders(PurePosixPath(path).parent)
-            file = create(self._sftp, path)
+            file = create_file(self._sftp, path)
         try:
             yield file
         except CONNECTION_ERRORS:
@@ -402,7 +406,7 @@ class SshTransport:
             return True
         return False
 
-    def _alive(self) -> bool:
+    def _is_alive(self) -> bool:
         """Return whether the connection shows no sign of loss; a lost one may not show it."""
         return (
             not self._closed
@@ -411,7 +415,7 @@ class SshTransport:
         )
 
     @contextmanager
-    def _translated(self, doing: str, *, missing_is_said: bool = False) -> Iterator[None]:
+    def _translate_errors(self, doing: str, *, missing_is_said: bool = False) -> Iterator[None]:
         """Turn all errors into our own. A connection that has lost an answer is closed at once."""
         if self._closed:
             raise Unreachable(self.worker, f"{doing}: the connection is closed")
@@ -423,19 +427,19 @@ class SshTransport:
             self.close()
             raise
         except NoSession as error:
-            raise self._too_few_sessions(error) from error
+            raise self._too_few_sessions_error(error) from error
         except CONNECTION_ERRORS as error:
             self.close()
             raise Unreachable(self.worker, f"{doing}: {str(error) or 'no answer in time'}") from error
         except OSError as error:
-            if not self._alive():
+            if not self._is_alive():
                 self.close()
                 raise Unreachable(self.worker, f"{doing}: the connection was lost ({error})") from error
             if isinstance(error, FileNotFoundError) and missing_is_said:
                 raise FileNotFoundError(
                     errno.ENOENT, f"{self.worker}: there is no such file", doing.partition(" ")[2]
                 ) from None
-            raise failure(self.worker, doing, error) from error
+            raise remote_failure(self.worker, doing, error) from error
         except Exception as error:
             self.close()
             raise RemoteFailure(

@@ -124,7 +124,7 @@ class Transport(Protocol):
         """
         ...
 
-    def names(self, folder: str) -> list[Entry]:
+    def list_files(self, folder: str) -> list[Entry]:
         """Return the complete files of a folder, sorted by name, without unfinished ones; none if there is no such
         folder.
         """
@@ -165,14 +165,14 @@ class LocalTransport:
         self.worker = worker
         self.sent = 0
         self.received = 0
-        self.meanwhile: Callable[[], None] = nothing
+        self.meanwhile: Callable[[], None] = do_nothing
         self._root = root.expanduser().absolute()
         self._streams: list[LocalStream] = []
 
     def put(self, data: bytes, name: str, *, durable: bool = True) -> None:
         """See ``Transport``; always durable."""
-        path = self._root / checked_name(name)
-        with _translated(self.worker, f"writing {path}"):
+        path = self._root / check_name(name)
+        with _translate_os_errors(self.worker, f"writing {path}"):
             for folder in reversed(path.parents):
                 folder.mkdir(mode=0o700, exist_ok=True)
             write_atomically(path, data)
@@ -180,37 +180,37 @@ class LocalTransport:
 
     def get(self, name: str, limit: int) -> bytes:
         """See ``Transport``."""
-        path = self._root / checked_name(name)
-        with _translated(self.worker, f"reading {path}", missing_is_said=True):
+        path = self._root / check_name(name)
+        with _translate_os_errors(self.worker, f"reading {path}", missing_is_said=True):
             found = path.stat()
             check_readable(self.worker, str(path), found.st_mode, found.st_size, limit)
             data = read_limited(path, limit)
         self.received += len(data)
         return data
 
-    def names(self, folder: str) -> list[Entry]:
+    def list_files(self, folder: str) -> list[Entry]:
         """See ``Transport``."""
-        path = self._root / checked_name(folder)
+        path = self._root / check_name(folder)
         entries = []
-        with _translated(self.worker, f"listing {path}"):
+        with _translate_os_errors(self.worker, f"listing {path}"):
             for child in path.iterdir() if path.is_dir() else ():
                 with suppress(FileNotFoundError):  # deleted in this moment
                     found = child.lstat()
                     entries.append((child.name, found.st_mode, found.st_size))
-        return whole_files(entries)
+        return complete_files(entries)
 
     def remove(self, name: str) -> None:
         """See ``Transport``."""
-        path = self._root / checked_name(name)
-        with _translated(self.worker, f"removing {path}"), suppress(FileNotFoundError):
+        path = self._root / check_name(name)
+        with _translate_os_errors(self.worker, f"removing {path}"), suppress(FileNotFoundError):
             path.unlink()
 
     def run(self, argv: Sequence[str], *, seconds: float = 5.0) -> Completed:
         """See ``Transport``."""
-        line = ["/bin/sh", "-c", shell_line(str(self._root), argv)]
+        line = ["/bin/sh", "-c", shell_command(str(self._root), argv)]
         pipe = subprocess.PIPE
         with (
-            _translated(self.worker, f"running {argv[0]}"),
+            _translate_os_errors(self.worker, f"running {argv[0]}"),
             subprocess.Popen(
                 line, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, start_new_session=True
             ) as program,
@@ -222,12 +222,14 @@ class LocalTransport:
                     os.killpg(program.pid, signal.SIGKILL)
                 raise Unreachable(self.worker, f"{argv[0]} has not ended after {seconds:g} s") from None
         code = program.returncode
-        return in_folder(self.worker, str(self._root), Completed(code if code >= 0 else 128 - code, stdout, stderr))
+        return check_folder_entered(
+            self.worker, str(self._root), Completed(code if code >= 0 else 128 - code, stdout, stderr)
+        )
 
     def open(self, argv: Sequence[str]) -> Stream:
         """See ``Transport``."""
-        with _translated(self.worker, f"running {argv[0]}"):
-            self._streams.append(LocalStream(self.worker, ["/bin/sh", "-c", stream_line(str(self._root), argv)]))
+        with _translate_os_errors(self.worker, f"running {argv[0]}"):
+            self._streams.append(LocalStream(self.worker, ["/bin/sh", "-c", stream_command(str(self._root), argv)]))
         return self._streams[-1]
 
     def close(self) -> None:
@@ -253,7 +255,7 @@ class LocalStream:
         """See ``Stream``."""
         left = memoryview(data)
         while left:
-            if self._input.closed or not _ready(self._input.fileno(), select.POLLOUT, SEND_SECONDS):
+            if self._input.closed or not _wait_until_ready(self._input.fileno(), select.POLLOUT, SEND_SECONDS):
                 raise Unreachable(self._worker, f"its program takes nothing for {SEND_SECONDS:g} s")
             try:
                 left = left[os.write(self._input.fileno(), left) :]
@@ -264,7 +266,7 @@ class LocalStream:
         """See ``Stream``."""
         if self._output.closed:
             raise Unreachable(self._worker, "the connection is closed")
-        if not _ready(self._output.fileno(), select.POLLIN, seconds):
+        if not _wait_until_ready(self._output.fileno(), select.POLLIN, seconds):
             return b""
         data = os.read(self._output.fileno(), STREAM_CHUNK)
         if not data:
@@ -283,17 +285,17 @@ class LocalStream:
             self._program.wait()
 
 
-def _ready(descriptor: int, event: int, seconds: float) -> bool:
+def _wait_until_ready(descriptor: int, event: int, seconds: float) -> bool:
     poll = select.poll()
     poll.register(descriptor, event)
     return bool(poll.poll(max(0.0, seconds) * 1000))
 
 
-def nothing() -> None:
+def do_nothing() -> None:
     """Do nothing."""
 
 
-def checked_name(name: str) -> str:
+def check_name(name: str) -> str:
     """Return the name, if it stays within the folder.
 
     Raises:
@@ -305,29 +307,29 @@ def checked_name(name: str) -> str:
     return name
 
 
-def shell_line(root: str, argv: Sequence[str]) -> str:
+def shell_command(root: str, argv: Sequence[str]) -> str:
     """Return the command line for a POSIX shell that runs the program in the folder ``root``, which is created if
     needed.
 
     The shell stays, to report a program that was killed: 128 + n. A shell that is killed itself looks like a lost
     connection.
     """
-    return f"{_enter(root)}; {shlex.join(argv)} </dev/null; exit $?"
+    return f"{_enter_folder_command(root)}; {shlex.join(argv)} </dev/null; exit $?"
 
 
-def stream_line(root: str, argv: Sequence[str]) -> str:
+def stream_command(root: str, argv: Sequence[str]) -> str:
     """Return the command line of a ``Stream``'s program, which takes the place of the shell."""
-    return f"{_enter(root)}; exec {shlex.join(argv)} 2>/dev/null"
+    return f"{_enter_folder_command(root)}; exec {shlex.join(argv)} 2>/dev/null"
 
 
-def _enter(root: str) -> str:
+def _enter_folder_command(root: str) -> str:
     folder = shlex.quote(root)
     failed = f"{{ echo '{NO_FOLDER_SAID}' >&2; exit {NO_FOLDER}; }}"
     return f"umask 077; LC_ALL=C mkdir -p {folder} && cd {folder} || {failed}"
 
 
-def in_folder(worker: str, root: str, done: Completed) -> Completed:
-    """Return the result of a ``shell_line``.
+def check_folder_entered(worker: str, root: str, done: Completed) -> Completed:
+    """Return the result of a ``shell_command``.
 
     Raises:
         RemoteFailure: the folder ``root`` could not be created or entered.
@@ -340,16 +342,16 @@ def in_folder(worker: str, root: str, done: Completed) -> Completed:
     raise RemoteFailure(worker, f"the folder {root} cannot be made there ({why})", REMEDIES[number])
 
 
-def whole_files(entries: Sequence[tuple[str, int, int]]) -> list[Entry]:
+def complete_files(entries: Sequence[tuple[str, int, int]]) -> list[Entry]:
     """Return the regular files among (name, mode, size), without unfinished ones.
 
     Names are not trusted: they may come from another machine.
     """
     good = [(name, size) for name, mode, size in entries if stat.S_ISREG(mode) and not name.endswith(PART)]
-    return [Entry(name, size) for name, size in sorted(good) if listable(name)]
+    return [Entry(name, size) for name, size in sorted(good) if is_listable(name)]
 
 
-def listable(name: str) -> bool:
+def is_listable(name: str) -> bool:
     """Return whether a name that another machine has listed can be one of a file in that folder."""
     return "/" not in name and name not in ("", ".", "..") and name.isprintable()
 
@@ -367,19 +369,19 @@ def check_readable(worker: str, path: str, mode: int, size: int, limit: int) -> 
         raise FileTooLarge(f"{worker}: {path} holds {size:,} bytes, more than the {limit:,} allowed for it")
 
 
-def failure(worker: str, doing: str, error: OSError) -> RemoteFailure:
+def remote_failure(worker: str, doing: str, error: OSError) -> RemoteFailure:
     """Return the error as a RemoteFailure, with a remedy for the most common ones."""
     return RemoteFailure(worker, f"{doing}: {error.strerror or error}", REMEDIES.get(error.errno or 0, ""))
 
 
 @contextmanager
-def _translated(worker: str, doing: str, *, missing_is_said: bool = False) -> Iterator[None]:
+def _translate_os_errors(worker: str, doing: str, *, missing_is_said: bool = False) -> Iterator[None]:
     """Turn the system's errors into RemoteFailure; FileNotFoundError passes if ``missing_is_said``."""
     try:
         yield
     except FileNotFoundError as error:
         if missing_is_said:
             raise FileNotFoundError(errno.ENOENT, f"{worker}: there is no such file", error.filename) from None
-        raise failure(worker, doing, error) from error
+        raise remote_failure(worker, doing, error) from error
     except OSError as error:
-        raise failure(worker, doing, error) from error
+        raise remote_failure(worker, doing, error) from error

@@ -29,11 +29,11 @@ from paramiko.sftp import (
     int64,
 )
 
-from keima.base.system.threads import turn
+from keima.base.system.threads import wait_for_turn
 from keima.cluster.ssh import host_keys
 from keima.cluster.ssh.errors import ClusterError, Refused, Unreachable
 from keima.cluster.ssh.proxy import Proxy
-from keima.cluster.ssh.route import Hop, Options, config_text, route
+from keima.cluster.ssh.route import Hop, Options, config_text, plan_route
 from keima.config.sections.workers import WorkerSettings
 
 CHUNK = 32 * 2**10  # bytes in one SFTP request, which every server accepts
@@ -76,11 +76,11 @@ class Connection(paramiko.Transport):
         super().__init__(sock)
         self.proxy = proxy
         self.banner_timeout = self.handshake_timeout = self.auth_timeout = seconds
-        self.wait_for(seconds)
+        self.set_timeout(seconds)
         options = self.get_security_options()
         options.ciphers = sorted(options.ciphers, key=lambda name: "gcm" not in name)  # GCM is the fastest by far
 
-    def wait_for(self, seconds: float) -> None:
+    def set_timeout(self, seconds: float) -> None:
         """Set the longest wait for answers, on channels that are opened later."""
         self.channel_timeout = self.clear_to_send_timeout = self.seconds = seconds
 
@@ -109,7 +109,7 @@ class Connection(paramiko.Transport):
         return channel
 
 
-def reach(
+def connect_through(
     machine: WorkerSettings,
     *,
     host_key_policy: Literal["strict", "accept-new"],
@@ -129,31 +129,31 @@ def reach(
         Refused: it is another machine than the known one, or rejects the login, or the settings are invalid.
     """
     logging.getLogger("paramiko").setLevel(logging.CRITICAL)  # it logs whatever it raises, with a traceback
-    hops = route(machine, _lookup(machine.name))
+    hops = plan_route(machine, _option_lookup(machine.name))
     chain: list[Connection] = []
     try:
-        with _turn(machine.name, hops[0], login_seconds):
+        with _wait_for_turn(machine.name, hops[0], login_seconds):
             for hop in hops:
-                with _connecting(machine.name, hop, chain):
-                    chain.append(_opened(hop, chain, seconds, login_seconds))
+                with _translate_connect_errors(machine.name, hop, chain):
+                    chain.append(_open_connection(hop, chain, seconds, login_seconds))
                     _check_host(machine.name, hop, chain, accept_new=host_key_policy == "accept-new")
                     _log_in(machine.name, hop, chain[-1])
         return chain
     except BaseException:
-        close(chain)
+        close_chain(chain)
         raise
 
 
 @contextmanager
-def _turn(worker: str, first: Hop, seconds: float) -> Iterator[None]:
+def _wait_for_turn(worker: str, first: Hop, seconds: float) -> Iterator[None]:
     """Wait until few enough connections through this first machine are being made; sshd drops more than 10."""
-    with turn(first.command or f"{first.host}:{first.port}", MOST_LOGINS, seconds) as came:
+    with wait_for_turn(first.command or f"{first.host}:{first.port}", MOST_LOGINS, seconds) as came:
         if not came:
             raise Unreachable(worker, f"{MOST_LOGINS} other connections through {first.name} are still being made")
         yield
 
 
-def _lookup(worker: str) -> Callable[[str], Options]:
+def _option_lookup(worker: str) -> Callable[[str], Options]:
     """Return a function that looks up a host in the user's ssh_config."""
 
     def lookup(host: str) -> Options:
@@ -168,14 +168,14 @@ def _lookup(worker: str) -> Callable[[str], Options]:
 
 
 @contextmanager
-def _connecting(worker: str, hop: Hop, chain: Sequence[Connection]) -> Iterator[None]:
+def _translate_connect_errors(worker: str, hop: Hop, chain: Sequence[Connection]) -> Iterator[None]:
     """Translate the errors of connecting into our own."""
     try:
         yield
     except ClusterError:
         raise
     except Exception as error:
-        said = chain[-1].proxy.last_words() if hop.command and chain and chain[-1].proxy else None
+        said = chain[-1].proxy.exit_text() if hop.command and chain and chain[-1].proxy else None
         if said:
             remedy = f"see what `ssh {shlex.quote(hop.name)}` says, and correct ProxyCommand in ~/.ssh/config"
             raise Unreachable(worker, f"its ProxyCommand {said}", remedy) from error
@@ -216,12 +216,12 @@ def _connect_error(worker: str, hop: Hop, error: Exception) -> ClusterError:
             return Unreachable(worker, f"{where} answers what makes no sense ({type(error).__name__}: {error})")
 
 
-def _opened(hop: Hop, chain: Sequence[Connection], seconds: float, login_seconds: float) -> Connection:
+def _open_connection(hop: Hop, chain: Sequence[Connection], seconds: float, login_seconds: float) -> Connection:
     """Open a connection to a machine, before the SSH handshake."""
     if chain:
         return Connection(chain[-1].open_channel("direct-tcpip", (hop.host, hop.port), ("127.0.0.1", 0)), login_seconds)
     if not hop.command:
-        return Connection(_socket(hop, seconds), login_seconds)
+        return Connection(_open_socket(hop, seconds), login_seconds)
     proxy = Proxy(hop.command)
     try:
         return Connection(proxy.sock, login_seconds, proxy)
@@ -230,7 +230,7 @@ def _opened(hop: Hop, chain: Sequence[Connection], seconds: float, login_seconds
         raise
 
 
-def _socket(hop: Hop, seconds: float) -> socket.socket:
+def _open_socket(hop: Hop, seconds: float) -> socket.socket:
     sock = socket.create_connection((hop.host, hop.port), timeout=seconds)
     for (level, name), value in SOCKET_OPTIONS.items():
         if hasattr(socket, name):  # some exist on Linux alone
@@ -241,7 +241,7 @@ def _socket(hop: Hop, seconds: float) -> socket.socket:
 def _check_host(worker: str, hop: Hop, chain: Sequence[Connection], *, accept_new: bool) -> None:
     """Negotiate keys with the last of the chain, and check its host key."""
     known = host_keys.known_host_keys(hop.host, hop.port, hop.known_hosts, alias=hop.alias)
-    kinds = {*known.kinds, *(("rsa-sha2-512", "rsa-sha2-256") if "ssh-rsa" in known.kinds else ())}
+    kinds = {*known.key_kinds, *(("rsa-sha2-512", "rsa-sha2-256") if "ssh-rsa" in known.key_kinds else ())}
     options = chain[-1].get_security_options()
     options.key_types = sorted(options.key_types, key=lambda kind: kind not in kinds)
     chain[-1].start_client(timeout=chain[-1].seconds)
@@ -263,23 +263,23 @@ def _log_in(worker: str, hop: Hop, connection: Connection) -> None:
         Refused: none is accepted, or there is none.
     """
     files = _file_keys(worker, hop)
-    if _accepted(worker, hop, connection, files.keys):
+    if _try_keys(worker, hop, connection, files.keys):
         return
-    with _agent_of(hop) as agent:
+    with _open_agent(hop) as agent:
         keys = _agent_keys(hop, agent, {key.asbytes() for key in files.keys})
         try:
-            if _accepted(worker, hop, connection, keys, before=len(files.keys), signing=agent):
+            if _try_keys(worker, hop, connection, keys, before=len(files.keys), signing=agent):
                 return
         except paramiko.SSHException as error:
             if not agent.silent:
                 raise
-            raise _silent_agent(worker, "the SSH agent has a key, but signs nothing with it") from error
+            raise _silent_agent_error(worker, "the SSH agent has a key, but signs nothing with it") from error
         if agent.silent:
-            raise _silent_agent(worker, "the SSH agent does not answer")
-    raise _not_let_in(worker, hop, files, len(files.keys) + len(keys))
+            raise _silent_agent_error(worker, "the SSH agent does not answer")
+    raise _login_error(worker, hop, files, len(files.keys) + len(keys))
 
 
-def _accepted(
+def _try_keys(
     worker: str,
     hop: Hop,
     connection: Connection,
@@ -290,7 +290,7 @@ def _accepted(
 ) -> bool:
     """Return whether the machine accepts one of these keys, after ``before`` that it did not accept."""
     if signing:
-        signing.wait_for(connection.seconds * SIGNING_SHARE)
+        signing.set_timeout(connection.seconds * SIGNING_SHARE)
     for count, key in enumerate(keys, start=before):
         try:
             more = connection.auth_publickey(hop.user, key)
@@ -313,22 +313,22 @@ def _accepted(
     return False
 
 
-def _silent_agent(worker: str, what: str) -> Refused:
+def _silent_agent_error(worker: str, what: str) -> Refused:
     return Refused(worker, what, "see whether `ssh-add -l` answers here; restart the agent, or `unset SSH_AUTH_SOCK`")
 
 
-def _not_let_in(worker: str, hop: Hop, files: "_FileKeys", tried: int) -> Refused:
+def _login_error(worker: str, hop: Hop, files: "_FileKeys", tried: int) -> Refused:
     """Return why none of our keys is accepted."""
     who = shlex.quote(f"{hop.user}@{hop.host}")
     if files.public:
         what = "the file of `key_path` is a public key, and the agent does not have its private one"
         return Refused(worker, what, "name the private key's file: mostly the same name without .pub")
-    if files.open:
+    if files.readable:
         return Refused(
-            worker, f"others can read {_called(files.open[0], hop)}, so it is not used", "`chmod 600` its file"
+            worker, f"others can read {_key_name(files.readable[0], hop)}, so it is not used", "`chmod 600` its file"
         )
     if files.locked:
-        what = f"{_called(files.locked[0], hop)} is encrypted, and the agent does not have it"
+        what = f"{_key_name(files.locked[0], hop)} is encrypted, and the agent does not have it"
         return Refused(
             worker, what, "`ssh-add` its file, or put its passphrase into the environment as KEIMA_KEY_PASSPHRASE"
         )
@@ -346,7 +346,7 @@ class _FileKeys:
 
     keys: tuple[paramiko.PKey, ...]
     locked: tuple[Path, ...]  # encrypted, and we have no passphrase
-    open: tuple[Path, ...]  # readable by others: ssh does not use them either
+    readable: tuple[Path, ...]  # readable by others: ssh does not use them either
     public: bool  # the key of the settings is a public key: the agent may have its private one
 
 
@@ -355,11 +355,11 @@ def _file_keys(worker: str, hop: Hop) -> _FileKeys:
     keys, locked, readable, public = [], [], [], False
     for path in hop.keys:
         try:
-            if _public_key(path) is not None:
+            if _read_public_key(path) is not None:
                 public = public or path == hop.required
             elif path.stat().st_mode & 0o077:
                 readable.append(path)
-            elif (key := _key(path)) is None:
+            elif (key := _read_private_key(path)) is None:
                 locked.append(path)
             else:
                 keys.append(key)
@@ -378,12 +378,12 @@ def _file_keys(worker: str, hop: Hop) -> _FileKeys:
     return _FileKeys(tuple(keys), tuple(locked), tuple(readable), public)
 
 
-def _called(path: Path, hop: Hop) -> str:
+def _key_name(path: Path, hop: Hop) -> str:
     """Return the name of a key in messages, which are shown, logged and shared: without its path."""
     return "the private key of `key_path`" if path == hop.required else f"the private key {path.name}"
 
 
-def _public_key(path: Path) -> bytes | None:
+def _read_public_key(path: Path) -> bytes | None:
     """Return the public key that a file consists of; None: it is not one.
 
     Raises:
@@ -398,7 +398,7 @@ def _public_key(path: Path) -> bytes | None:
         return None
 
 
-def _key(path: Path) -> paramiko.PKey | None:
+def _read_private_key(path: Path) -> paramiko.PKey | None:
     """Return the private key; None: it is encrypted, and we lack the right passphrase."""
     try:
         return paramiko.PKey.from_path(path)
@@ -426,7 +426,7 @@ class _Agent(paramiko.agent.AgentSSH):
             self._sock.connect(path)
             self._connect(self._sock)  # type: ignore[attr-defined]
 
-    def wait_for(self, seconds: float) -> None:
+    def set_timeout(self, seconds: float) -> None:
         """Set the longest wait for answers."""
         self._sock.settimeout(seconds)
 
@@ -443,7 +443,7 @@ class _Agent(paramiko.agent.AgentSSH):
 
 
 @contextmanager
-def _agent_of(hop: Hop) -> Iterator[_Agent]:
+def _open_agent(hop: Hop) -> Iterator[_Agent]:
     agent = _Agent(hop.agent, AGENT_SECONDS)
     try:
         yield agent
@@ -457,14 +457,14 @@ def _agent_keys(hop: Hop, agent: _Agent, have: set[bytes]) -> list[paramiko.PKey
     for path in hop.keys:
         for file in (path, path.with_name(f"{path.name}.pub")):
             with suppress(OSError):
-                wanted.add(_public_key(file))
+                wanted.add(_read_public_key(file))
     keys = [
         key for key in agent.get_keys() if key.asbytes() not in have and (key.asbytes() in wanted or not hop.only_these)
     ]
     return [*sorted(keys, key=lambda key: key.asbytes() not in wanted)]
 
 
-def close(chain: Sequence[Connection]) -> None:
+def close_chain(chain: Sequence[Connection]) -> None:
     """Close the connections, the last first, and wait only for their threads."""
     for connection in reversed(chain):
         sock = connection.sock
@@ -479,7 +479,7 @@ def close(chain: Sequence[Connection]) -> None:
             connection.join(1.0)
 
 
-def create(sftp: SftpClient, path: str) -> SftpFile:
+def create_file(sftp: SftpClient, path: str) -> SftpFile:
     """Open a file for writing, new or truncated, readable by its user alone; paramiko leaves that to the server.
 
     Raises:
@@ -494,33 +494,33 @@ def create(sftp: SftpClient, path: str) -> SftpFile:
 
 def read_all(sftp: SftpClient, file: SftpFile, size: int, meanwhile: Callable[[], None]) -> bytes:
     """Return the first ``size`` bytes of a file, or as many as there are; ``meanwhile`` is called with each request."""
-    answers = _Answers(sftp)
+    answers = _PendingRequests(sftp)
     for offset in range(0, size, CHUNK):
-        answers.ask(CMD_READ, file.handle, int64(offset), min(CHUNK, size - offset))
+        answers.send_request(CMD_READ, file.handle, int64(offset), min(CHUNK, size - offset))
         meanwhile()
-    return answers.data()
+    return answers.wait_for_all()
 
 
 def write_all(sftp: SftpClient, file: SftpFile, data: bytes, start: int, advance: Callable[[int], None]) -> None:
     """Write ``data`` from ``start`` on to its place in a file; ``advance`` is called with the bytes of each request."""
-    answers = _Answers(sftp)
+    answers = _PendingRequests(sftp)
     for offset in range(start, len(data), CHUNK):
         chunk = data[offset : offset + CHUNK]
-        answers.ask(CMD_WRITE, file.handle, int64(offset), chunk)
+        answers.send_request(CMD_WRITE, file.handle, int64(offset), chunk)
         advance(len(chunk))
-    answers.data()
+    answers.wait_for_all()
 
 
-def sync(sftp: SftpClient, file: SftpFile) -> None:
+def sync_to_disk(sftp: SftpClient, file: SftpFile) -> None:
     """Flush a file or folder to the disk.
 
     Raises:
         OSError: it failed, or the server does not know OpenSSH's request for it.
     """
-    _Answers(sftp).one(CMD_EXTENDED, "fsync@openssh.com", file.handle)
+    _PendingRequests(sftp).send_and_wait(CMD_EXTENDED, "fsync@openssh.com", file.handle)
 
 
-class _Answers:
+class _PendingRequests:
     """Pipelined SFTP requests without a thread; paramiko's own pipelining has a thread, or loses the last errors."""
 
     def __init__(self, sftp: SftpClient) -> None:
@@ -529,17 +529,17 @@ class _Answers:
         self._data: dict[int, bytes] = {}
         self._error: OSError | None = None  # the first
 
-    def ask(self, *request: Any) -> None:
+    def send_request(self, *request: Any) -> None:
         """Send a request, once there are not too many in flight."""
         self._wait_until(IN_FLIGHT - 1)
         self._waiting.add(self._sftp._async_request(self, *request))
 
-    def one(self, *request: Any) -> None:
+    def send_and_wait(self, *request: Any) -> None:
         """Send a request, and wait for its answer."""
-        self.ask(*request)
+        self.send_request(*request)
         self._wait_until(0)
 
-    def data(self) -> bytes:
+    def wait_for_all(self) -> bytes:
         """Wait for all answers; return them in the order of the requests."""
         self._wait_until(0)
         return b"".join(self._data[number] for number in sorted(self._data))

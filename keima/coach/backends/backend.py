@@ -20,9 +20,9 @@ from keima.evaluation.orders import Contestant
 from keima.evaluation.remote_matches import MatchExecutors
 from keima.games import Game
 from keima.networks.files.model_file import content_sha256
-from keima.worker.spool import salvage_if_left
+from keima.worker.spool import salvage_games_if_idle
 from keima.worker.worker_class import load_worker_class
-from keima.worker.worker_folder import BrokenMessage, Heartbeat, WorkerFolder, is_of_run
+from keima.worker.worker_folder import BrokenMessage, Heartbeat, WorkerFolder, is_batch_of_run
 
 log = logging.getLogger(__name__)
 
@@ -108,11 +108,11 @@ class FolderBackend:
     def __init__(self, root: Path, names: Sequence[str], *, game: Game, settings: Settings, run_id: str) -> None:
         self.root = root
         self.workers = tuple(names)
-        self.folders = {name: WorkerFolder(root / name).make() for name in names}
+        self.folders = {name: WorkerFolder(root / name).create_folders() for name in names}
         for folder in self.folders.values():
             folder.forget_heartbeat()  # an earlier session's
         for outbox in root.glob("*/outbox"):
-            salvage_if_left(WorkerFolder(outbox.parent))
+            salvage_games_if_idle(WorkerFolder(outbox.parent))
         self.assignments = AssignmentBook(names, game=game, settings=settings, run_id=run_id)
         self._unwritten: set[str] = set()  # workers whose assignment could not be written
 
@@ -145,8 +145,8 @@ class FolderBackend:
         return [
             batch_in(self.root, outbox.parent.name, path.stem)
             for outbox in sorted(self.root.glob("*/outbox"))
-            for path in WorkerFolder(outbox.parent).batches()
-            if is_of_run(path.name, self.assignments.run_id)
+            for path in WorkerFolder(outbox.parent).batch_files()
+            if is_batch_of_run(path.name, self.assignments.run_id)
         ]
 
     def release(self, batch: PendingBatch, *, delivered: int, refused: str = "") -> None:

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from keima.base.text import printable
+from keima.base.text import printable_line
 
 
 @dataclass(frozen=True)
@@ -13,4 +13,4 @@ class BadGame:
     reason: str  # printable, though it may quote the file
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "reason", printable(self.reason))
+        object.__setattr__(self, "reason", printable_line(self.reason))

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from keima.base.text import printable
+from keima.base.text import printable_line
 
 LONGEST = 160  # characters of numba's words
 # By a pattern in numba's message: what is wrong, and what to do. Groups of the pattern stand for {1}, {2}.
@@ -90,7 +90,7 @@ def explained(error: BaseException, functions: Iterable[Callable[..., Any]], fal
     places = (place for place in _places(text) if any(Path(file).name == place[0] for file in files))
     code = fallback.__code__
     file, line = next(places, (Path(code.co_filename).name, code.co_firstlineno))
-    shown = re.sub(r"Literal\[(\w+)\]\([^)]*\)", r"\1", printable(what))
+    shown = re.sub(r"Literal\[(\w+)\]\([^)]*\)", r"\1", printable_line(what))
     shown = shown if len(shown) <= LONGEST else f"{shown[:LONGEST]}..."
     return f"{file}, line {line}: numba cannot compile {fallback.__name__}: {shown}; {remedy}"
 

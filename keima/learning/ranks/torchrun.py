@@ -10,7 +10,7 @@ from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 from torch.distributed.elastic.rendezvous import RendezvousError
 from torch.distributed.run import parse_args, run
 
-from keima.base.system.signals import INTERRUPTED, heeds_hangup
+from keima.base.system.signals import INTERRUPTED, ends_with_terminal
 from keima.learning.ranks.meeting import DEFAULT_PORT, LOCALHOST, check_training_answers
 from keima.learning.ranks.process_group import meet, own_address_towards, patience
 from keima.networks.inference.evaluator import count_gpus
@@ -100,7 +100,7 @@ def run_ranks(program: Sequence[str], words: Sequence[str], start: Start) -> int
     )  # failures are reported below, in one line
     line = [
         *_meeting(start, address, port),
-        *(() if heeds_hangup() else UNDER_NOHUP),
+        *(() if ends_with_terminal() else UNDER_NOHUP),
         "--nproc-per-node",
         str(start.ranks),
         "--max-restarts",

@@ -20,7 +20,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from keima.base.system.threads import guard
+from keima.base.system.threads import new_lock
 from keima.networks.architectures.fused import FoldedConvolution, FusedResNet
 from keima.networks.architectures.layers import ConvNorm, width_scale
 from keima.networks.architectures.resnet import ResNet
@@ -67,7 +67,7 @@ class CudaRuntime:
         self._fused = own is not None
         self._free: LifoQueue[Lane] = LifoQueue()  # the lane that was used last has what it needs in the caches
         self._lanes = 0
-        self._adding, self._capturing = guard(), guard()
+        self._adding, self._capturing = new_lock(), new_lock()
 
     def describe(self) -> str:
         """See ``Runtime``."""

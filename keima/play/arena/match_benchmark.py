@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from keima.base.intervals import wilson
+from keima.base.intervals import wilson_interval
 from keima.evaluation.elo import PairResult, Rating, rate_players
 from keima.evaluation.match import MatchResult
 from keima.evaluation.strength import mean_return
@@ -80,7 +80,7 @@ class Match:
         """The 95 % interval of that share, as if each point had been won or lost: somewhat too wide where games are
         drawn.
         """
-        return wilson(float(self.scores.sum()), len(self.scores))
+        return wilson_interval(float(self.scores.sum()), len(self.scores))
 
     @property
     def mean_return(self) -> tuple[float, float | None]:

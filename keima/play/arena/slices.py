@@ -15,7 +15,7 @@ from typing import Generic, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict
 
-from keima.base.system.processes import Connection, pipe, start_process
+from keima.base.system.processes import Connection, open_pipe, start_process
 from keima.networks.inference.evaluator import use_threads
 
 PRELOADED = "keima.play.arena.preloaded"  # by the server of processes
@@ -88,10 +88,10 @@ class _Child(Generic[AnyJob, AnyLine]):
         self.line = nothing
 
     def __enter__(self) -> Self:
-        self.output, theirs = pipe()
+        self.output, theirs = open_pipe()
         with theirs:
             self._process = start_process(
-                play_in_process, (self._play, self._job, theirs), preloaded=PRELOADED, name="slice", by=signal.SIGKILL
+                play_in_process, (self._play, self._job, theirs), preload=PRELOADED, name="slice", by=signal.SIGKILL
             )
         return self
 

@@ -136,10 +136,10 @@ class TradingMarkets(ArrayWorlds):
         """Execute each account's order, from ``ACTIONS``; the result is in ``moment``."""
         self._actions[:] = actions
         for number in range(len(self._steps) - 1):
-            self._threads.begin(number)
+            self._threads.begin_step(number)
         self._steps[0]()
         while self._threads.busy:
-            self._threads.take()
+            self._threads.take_results()
 
     def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
         """Resume from ``state``; see ``ArrayWorlds``. Earlier episodes are forgotten."""

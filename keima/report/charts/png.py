@@ -12,7 +12,7 @@ from functools import partial
 from itertools import count as numbers
 from typing import TYPE_CHECKING
 
-from keima.base.formats import count, percent
+from keima.base.formats import format_count, format_percent
 from keima.report.charts.run_charts import TIME, Curve, DrawnChart, RowsChart, RunCharts, merged, time_unit
 from keima.report.metrics import money
 
@@ -25,7 +25,7 @@ INK, FAINT_INK, PAPER, LINE = "#1c2430", "#5b6675", "#ffffff", "#dde2e8"
 COLOURS = ("#1f6feb", "#c2570c", "#1f7a3d", "#8a4fbf", "#b3261e", "#0f7a83", "#8a6100", "#b0307f")  # as in charts.css
 BAND = 0.18  # its opacity
 MOST_NAMES, HALF_BAR = 16, 0.36  # readable names of rows below each other; half of a bar's height, in rows
-FORMATS: dict[str, Callable[[float], str]] = {"share": percent, "money": money}
+FORMATS: dict[str, Callable[[float], str]] = {"share": format_percent, "money": money}
 STYLE = {
     "axes.axisbelow": True,
     "axes.edgecolor": LINE,
@@ -163,4 +163,4 @@ def _label(axes: Axes, title: str, below: str) -> None:
 
 def _short(value: float) -> str:
     """A number with at most four digits."""
-    return f"{value:,.4g}" if abs(value) < 9999.5 else count(value)
+    return f"{value:,.4g}" if abs(value) < 9999.5 else format_count(value)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from keima.base.formats import rating
+from keima.base.formats import format_elo
 from keima.report.charts.png import COLOURS, FAINT_INK, INK, as_png
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def rating_picture(title: str, players: Sequence[RatedPlayer], *, anchor: str) -
         axes.grid(axis="y", visible=False)
         axes.set_xlabel(f"Elo with 95 % intervals; {anchor} is 0", loc="right", color=FAINT_INK)
         figures = axes.secondary_yaxis("right")
-        figures.set_yticks(range(len(known)), [rating(player.elo, player.margin or None) for player in known])
+        figures.set_yticks(range(len(known)), [format_elo(player.elo, player.margin or None) for player in known])
         for each in (axes, figures):
             each.tick_params(axis="y", length=0)
             each.spines[:].set_visible(False)

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from keima.base.formats import count, percent
+from keima.base.formats import format_count, format_percent
 from keima.report.cost import core_hours
 from keima.report.limits import time_shares
 from keima.report.metrics import CHARTS, METRICS, PPO_CHARTS, PPO_METRICS, Chart, Format, Metric, money
@@ -17,8 +17,10 @@ if TYPE_CHECKING:
 LEARNING, HEALTH = "Learning", "Speed and time"
 HEALTH_CHARTS = (
     *(chart for chart in CHARTS if chart.title in ("Games per second", "Plies per game", "Positions in the window")),
-    Chart(title="Network evaluations per second", curves=(("", "workers/evaluations_per_second"),), format=count),
-    Chart(title="Positions learned per second", curves=(("", "learner/samples_per_second"),), format=count),
+    Chart(
+        title="Network evaluations per second", curves=(("", "workers/evaluations_per_second"),), format=format_count
+    ),
+    Chart(title="Positions learned per second", curves=(("", "learner/samples_per_second"),), format=format_count),
     Chart(
         title="How the main node spends its time",
         curves=(
@@ -26,7 +28,7 @@ HEALTH_CHARTS = (
             ("learning", "time/learning"),
             ("measuring strength", "time/evaluating"),
         ),
-        format=percent,
+        format=format_percent,
     ),
 )
 LEARNING_CHARTS = tuple(chart for chart in CHARTS if chart not in HEALTH_CHARTS)
@@ -43,7 +45,7 @@ REACHED = "self_play/reached_"  # how the shares of games that reach a tile are 
 TILES_DRAWN = 5
 EXPECTED, EVEN, WON, WON_MARGIN = (f"calibration/{name}" for name in ("expected", "even", "won", "won_margin"))
 DIGITS = 6  # of a number in the curves
-UNITS: dict[Format, str] = {percent: "share", money: "money"}
+UNITS: dict[Format, str] = {format_percent: "share", money: "money"}
 
 Figures = Mapping[str, float]
 
@@ -182,7 +184,7 @@ def tile_charts(rows: Sequence[Figures]) -> list[Chart]:
     reached = {name for row in rows for name, share in row.items() if name.startswith(REACHED) and share > 0}
     tiles = sorted(int(name.removeprefix(REACHED)) for name in reached if name.removeprefix(REACHED).isdecimal())
     curves = tuple((str(tile), f"{REACHED}{tile}") for tile in tiles[-TILES_DRAWN:])
-    return [Chart(title="Games that reach a tile", curves=curves, format=percent)] if curves else []
+    return [Chart(title="Games that reach a tile", curves=curves, format=format_percent)] if curves else []
 
 
 def described(section: str, charts: Sequence[Chart], metrics: Sequence[Metric]) -> list[DrawnChart]:

@@ -3,10 +3,10 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from keima.base.formats import rate
+from keima.base.formats import format_rate
 from keima.base.reports import IterationReport
-from keima.base.text import printable
-from keima.base.worker_columns import shown_state
+from keima.base.text import printable_line
+from keima.base.worker_columns import displayed_state
 from keima.base.worker_status import WorkerStatus
 from keima.report.charts.run_charts import RowsChart, RowsPart, rounded
 
@@ -31,7 +31,7 @@ class Span:
     def state(self, name: str) -> str:
         """A worker's last state, or a fault if there was one; empty if it was absent."""
         known = [workers[name] for workers in self.iterations if name in workers]
-        said = [shown_state(worker) for worker in known]
+        said = [displayed_state(worker) for worker in known]
         return next((state for state in said if state in FAULT_STATES), said[-1] if said else "")
 
     def rate(self, name: str) -> float:
@@ -61,7 +61,7 @@ def worker_charts(rows: Sequence[IterationReport]) -> list[RowsChart]:
     most = max(height for row in rates for height in row)
     if most > 0:
         played = RowsPart(name="games/s of all", colour=BLUE, heights=rates)
-        drawn.append(_chart(f"Games per second by worker, up to {rate(most)}", names, spans, most, [played]))
+        drawn.append(_chart(f"Games per second by worker, up to {format_rate(most)}", names, spans, most, [played]))
     return drawn
 
 
@@ -89,5 +89,5 @@ def _chart(
 
 def _short(name: str) -> str:
     """A short name: the end of a long one, which usually differs."""
-    name = printable(name)
+    name = printable_line(name)
     return name if len(name) <= MOST_LETTERS else f"…{name[1 - MOST_LETTERS :]}"

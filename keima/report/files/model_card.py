@@ -8,7 +8,7 @@ from typing import Any
 import yaml
 
 from keima.base.files import write_atomically
-from keima.base.formats import duration, game_title
+from keima.base.formats import format_duration, game_title
 from keima.base.reports import IterationReport
 from keima.config.load import load_settings
 from keima.config.own_modules import FOLDER as MODULES
@@ -95,7 +95,7 @@ def trained(run: Path, version: int, rows: Rows) -> list[str]:
         else "From nothing, by self-play alone"
     )
     steps = sum(each.learner.steps for each in rows if each.learner and each.iteration <= row.iteration)
-    games = f"{row.total_games:,} games with {row.total_positions:,} positions in {duration(row.seconds)}"
+    games = f"{row.total_games:,} games with {row.total_positions:,} positions in {format_duration(row.seconds)}"
     return [f"{origin}: {games}, {row.iteration:,} iterations.", f"{steps:,} steps of the learner."]
 
 

@@ -18,7 +18,7 @@ from pydantic import (
 
 from keima.base.files import read_limited, write_atomically
 from keima.base.reports import IterationReport, ProgressReport
-from keima.base.worker_records import with_fields, worker_details
+from keima.base.worker_records import parse_worker_record, worker_details
 
 PROGRESS_NAME = "progress.json"
 EVENTS_KEPT = 100
@@ -49,7 +49,7 @@ def _with_workers(record: Any) -> Any:
     return {
         **record,
         "workers": workers,
-        "cluster": {**versions, "workers": [with_fields(worker) for worker in workers]},
+        "cluster": {**versions, "workers": [parse_worker_record(worker) for worker in workers]},
     }
 
 

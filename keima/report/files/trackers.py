@@ -14,7 +14,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from keima.base.reports import IterationReport, ProgressReport
-from keima.base.text import printable
+from keima.base.text import printable_line
 from keima.paths import program_of, with_code
 
 FOLDER = "trackers"  # in the run's folder: logs, what was sent, and files of clients
@@ -126,4 +126,4 @@ class Tracker:
         except OSError:
             lines = []
         said = [line.strip() for line in lines if line.strip()]
-        return printable(said[-1])[:REASON_LENGTH] if said else "it ended without a word"
+        return printable_line(said[-1])[:REASON_LENGTH] if said else "it ended without a word"

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 
 from keima.base.reports import IterationReport, LearnerReport, ProgressReport, SelfPlayReport
-from keima.base.text import printable
+from keima.base.text import printable_line
 from keima.base.worker_status import WorkerStatus
 from keima.report.strength import strength_pairs
 
@@ -78,7 +78,7 @@ class DeviceLines:
 
     def event(self, text: str) -> None:
         """Print the event."""
-        line = printable(text)
+        line = printable_line(text)
         self._errors.add(line)
         self._say(line)
 
@@ -141,7 +141,7 @@ class DeviceLines:
 
     def _report_errors(self, workers: Sequence[WorkerStatus]) -> None:
         for worker in workers:
-            line = f"ERROR in {self._titles.get(worker.name, worker.name)}: {printable(worker.error)}"
+            line = f"ERROR in {self._titles.get(worker.name, worker.name)}: {printable_line(worker.error)}"
             if worker.error and line not in self._errors:
                 self._errors.add(line)
                 self._say(line)

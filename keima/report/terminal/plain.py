@@ -6,9 +6,17 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import TextIO
 
-from keima.base.formats import cluster_figures, count, duration, games_so_far, percent, rate, time_left
+from keima.base.formats import (
+    cluster_metrics,
+    format_count,
+    format_duration,
+    format_percent,
+    format_rate,
+    format_time_left,
+    games_so_far,
+)
 from keima.base.reports import IterationReport, LearnerReport, ProgressReport, SpikeReport, WaitReport
-from keima.base.text import printable
+from keima.base.text import printable_line
 from keima.report.strength import score_report_text, strength_fields
 
 HEARTBEAT_SECONDS = 30.0
@@ -20,8 +28,8 @@ def iteration_line(report: IterationReport, iterations: int | None = None) -> st
     parts = [
         _when(report.iteration, iterations, report.seconds),
         f"{report.total_games:>9,} games (+{play.games:,})",
-        f"{rate(play.games_per_second):>5} games/s",
-        f"window {count(report.window_positions):>5} positions",
+        f"{format_rate(play.games_per_second):>5} games/s",
+        f"window {format_count(report.window_positions):>5} positions",
         f"model {report.model_version:>4}",
     ]
     if play.score:
@@ -38,7 +46,7 @@ def iteration_line(report: IterationReport, iterations: int | None = None) -> st
 
 def _when(iteration: int, iterations: int | None, seconds: float) -> str:
     planned = f"/{iterations}" if iterations else ""
-    return f"iteration {f'{iteration}{planned}':>7}  {duration(seconds):>12}"
+    return f"iteration {f'{iteration}{planned}':>7}  {format_duration(seconds):>12}"
 
 
 def _losses(learner: LearnerReport) -> str:
@@ -49,41 +57,42 @@ def _losses(learner: LearnerReport) -> str:
 
 def _waits(waits: WaitReport) -> str:
     waited = [
-        f"learner {duration(waits.games)} for games",
-        f"workers {duration(waits.learner)} for the learner",
-        f"both {duration(waits.evaluation)} for strength",
+        f"learner {format_duration(waits.games)} for games",
+        f"workers {format_duration(waits.learner)} for the learner",
+        f"both {format_duration(waits.evaluation)} for strength",
     ]
     seconds = (waits.games, waits.learner, waits.evaluation)
     return "waited: " + (", ".join(text for text, long in zip(waited, seconds, strict=True) if long >= 1) or "nobody")
 
 
 def _spikes(spikes: SpikeReport) -> str:
-    synaptic, dense = count(spikes.synaptic_operations), count(spikes.multiply_accumulates)
+    synaptic, dense = format_count(spikes.synaptic_operations), format_count(spikes.multiply_accumulates)
     operations = f"{synaptic} synaptic + {dense} dense operations a position"
-    return f"firing {percent(spikes.firing_rate)}: {operations} ({count(spikes.without_spikes)} dense without spikes)"
+    without = format_count(spikes.without_spikes)
+    return f"firing {format_percent(spikes.firing_rate)}: {operations} ({without} dense without spikes)"
 
 
 def figures_of(report: ProgressReport) -> tuple[str, ...]:
     """The figures of a cluster; none if this machine plays."""
-    return cluster_figures(report.cluster) if report.cluster else ()
+    return cluster_metrics(report.cluster) if report.cluster else ()
 
 
 def heartbeat_line(report: ProgressReport) -> str:
     """The current state of the run, in one line."""
-    states = Counter(printable(worker.activity) for worker in report.workers)
+    states = Counter(printable_line(worker.activity) for worker in report.workers)
     parts = [
         _when(report.iteration, report.iterations, report.seconds),
-        printable(report.phase),
+        printable_line(report.phase),
     ]
     if report.games_wanted:
         parts.append(games_so_far(report.games_here, report.games_wanted))
-    parts += [f"{rate(report.games_per_second)} games/s"] if report.cluster is None else []
-    parts += [f"{count(report.evaluations_per_second)} evaluations/s"]
+    parts += [f"{format_rate(report.games_per_second)} games/s"] if report.cluster is None else []
+    parts += [f"{format_count(report.evaluations_per_second)} evaluations/s"]
     if states:
         parts.append("workers: " + ", ".join(f"{number} {state}" for state, number in states.items()))
     parts += figures_of(report)
     if report.seconds_left is not None:
-        parts.append(time_left(report.seconds_left))
+        parts.append(format_time_left(report.seconds_left))
     return "  ".join(parts)
 
 
@@ -120,7 +129,7 @@ class PlainLines:
 
     def event(self, text: str) -> None:
         """Write the event."""
-        self._write(printable(text))
+        self._write(printable_line(text))
 
     def close(self) -> None:
         """The stream is its owner's to close."""

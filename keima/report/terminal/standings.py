@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from rich.text import Text
 
-from keima.base.formats import Column, mean_return, rate, rating, table
+from keima.base.formats import Column, format_elo, format_rate, format_return, table_lines
 from keima.evaluation.elo import Rating
 from keima.play.arena.match_benchmark import Match
 from keima.report.charts.rating_picture import RatedPlayer
@@ -54,14 +54,14 @@ def standings_table(rows: Sequence[Standing], *, anchor: str, width: int) -> lis
     def elo(row: Standing) -> str:
         if row.rating is None:
             return ""
-        return rating(row.rating.elo) if row.name == anchor else rating(row.rating.elo, row.rating.margin)
+        return format_elo(row.rating.elo) if row.name == anchor else format_elo(row.rating.elo, row.rating.margin)
 
     def count(key: str) -> Column[Standing]:
         return Column(
             title=key.capitalize(), cell=lambda row: f"{getattr(row.match.result, key):,}" if row.match else ""
         )
 
-    return table(
+    return table_lines(
         [
             Column[Standing](
                 title="Player", cell=lambda row: row.name, left=True, style=lambda row: "" if row.match else "bold"
@@ -72,7 +72,7 @@ def standings_table(rows: Sequence[Standing], *, anchor: str, width: int) -> lis
             count("losses"),
             Column[Standing](title="Score", cell=score),
             Column[Standing](title="Plies", cell=lambda row: f"{row.match.plies:.0f}" if row.match else "", rank=1),
-            Column[Standing](title="ms/move", cell=lambda row: rate(1000 * row.move_seconds), rank=2),
+            Column[Standing](title="ms/move", cell=lambda row: format_rate(1000 * row.move_seconds), rank=2),
         ],
         rows,
         width,
@@ -81,13 +81,13 @@ def standings_table(rows: Sequence[Standing], *, anchor: str, width: int) -> lis
 
 def returns_table(matches: Sequence[Match], width: int) -> list[Text]:
     """The first player's mean return against each opponent in all other seats, as lines."""
-    return table(
+    return table_lines(
         [
             Column[Match](title="Opponents", cell=lambda match: match.second, left=True),
             Column[Match](title="Games", cell=lambda match: f"{match.scores.size:,}"),
-            Column[Match](title="Mean return", cell=lambda match: mean_return(*match.mean_return)),
+            Column[Match](title="Mean return", cell=lambda match: format_return(*match.mean_return)),
             Column[Match](title="Plies", cell=lambda match: f"{match.plies:.0f}", rank=1),
-            Column[Match](title="ms/move", cell=lambda match: rate(1000 * match.move_seconds[0]), rank=2),
+            Column[Match](title="ms/move", cell=lambda match: format_rate(1000 * match.move_seconds[0]), rank=2),
         ],
         matches,
         width,

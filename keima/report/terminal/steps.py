@@ -12,8 +12,8 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
-from keima.base.formats import FAINT, GOOD, TITLE, percent, points
-from keima.base.text import printable
+from keima.base.formats import FAINT, GOOD, TITLE, format_percent, format_score
+from keima.base.text import printable_line
 from keima.report.games.game_view import GameView, PositionView
 
 MOVES_SHOWN = 6  # of a policy
@@ -34,7 +34,7 @@ def title_line(view: GameView) -> Text:
     first, last = view.models
     models = f"model {first}" if first == last else f"models {first} to {last}"
     return Text.assemble(
-        (f"{view.game}, game {view.number:,}", TITLE), f"  by {printable(view.worker)}, {models}: {view.result}"
+        (f"{view.game}, game {view.number:,}", TITLE), f"  by {printable_line(view.worker)}, {models}: {view.result}"
     )
 
 
@@ -52,7 +52,7 @@ def moment_lines(view: GameView, index: int) -> list[Text]:
     lines.append(Text.assemble(f"{mover}plays " if mover else "Plays ", (moment.move, TITLE), f"{how}{answer}"))
     lines += [Text(expectation(moment))] if moment.value is not None else []
     for name, share in moment.policy[:MOVES_SHOWN]:
-        lines.append(Text.assemble(f"  {name:<8}{percent(share):>8}  ", ("█" * round(share * BAR), GOOD)))
+        lines.append(Text.assemble(f"  {name:<8}{format_percent(share):>8}  ", ("█" * round(share * BAR), GOOD)))
     return lines
 
 
@@ -60,8 +60,8 @@ def expectation(moment: PositionView) -> str:
     """Search's expectation, in words."""
     assert moment.value is not None
     if moment.score is not None:
-        return f"Score {points(moment.score)}, and expects {points(moment.value)} more"
-    return f"Expects to win {percent((1 + moment.value) / 2)}"
+        return f"Score {format_score(moment.score)}, and expects {format_score(moment.value)} more"
+    return f"Expects to win {format_percent((1 + moment.value) / 2)}"
 
 
 def print_game(view: GameView, console: Console) -> None:

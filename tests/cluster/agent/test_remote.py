@@ -12,9 +12,17 @@ from typing import Any
 import pytest
 
 from keima.cluster.agent.code import code_hash, unpack_release
-from keima.cluster.agent.inspection import processor
+from keima.cluster.agent.inspection import processor_name
 from keima.cluster.agent.packing import REMOTE_PROGRAM, remote_program
-from keima.cluster.agent.process import CommandFailed, boot_id, claim, let_go, process_stat, running, stop
+from keima.cluster.agent.process import (
+    CommandFailed,
+    boot_id,
+    claim_place,
+    find_running,
+    read_process_stat,
+    release_place,
+    stop_process_group,
+)
 from keima.cluster.machines.release import pack_code, worker_code_hash, worker_requirements
 from tests.cluster.small_project import ask, make_project, root, wait_until
 from tests.sources import ROOT, imported_modules
@@ -80,7 +88,7 @@ def test_it_answers_on_a_machine_without_our_packages(program: Path, root: Path)
     assert found["python"]["packages"]["no-such-package"] is None
     assert found["writable"] and found["cpus"] >= 1 and found["memory"] > 0 and found["disk_free"] > 0
     assert found["code"]["."] == ""
-    assert found["processor"] == processor() != ""
+    assert found["processor"] == processor_name() != ""
 
 
 def test_the_answer_reports_failures(program: Path, root: Path) -> None:
@@ -125,7 +133,7 @@ def test_a_killed_start_leaves_no_second_worker(program: Path, root: Path) -> No
 def test_a_missing_program_is_reported_as_missing(program: Path, root: Path) -> None:
     request = {"place": PLACE, "argv": ["no-such-program"], "env": {}, "log": LOG}
     assert "no-such-program cannot be started" in answer(ask(program, root, "start", request))["failed"]
-    assert running(root / PLACE) is None
+    assert find_running(root / PLACE) is None
 
 
 def test_a_stopped_process_first_hands_over_its_games(program: Path, root: Path) -> None:
@@ -136,7 +144,7 @@ def test_a_stopped_process_first_hands_over_its_games(program: Path, root: Path)
         "killed": False,
     }
     assert (root / PLACE / "handed-over").exists()
-    stat = process_stat(pid)
+    stat = read_process_stat(pid)
     assert stat is None or stat[0] == "Z"
 
 
@@ -145,7 +153,7 @@ def test_a_process_that_does_not_end_is_killed(program: Path, root: Path) -> Non
     answer(ask(program, root, "start", {**worker(root), "env": {"STUBBORN": "1"}}))
     wait_until(lambda: (root / PLACE / "begun").exists() and (root / PLACE / "begun").read_text())
     assert answer(ask(program, root, "stop", {"place": PLACE, "seconds": 0.5}))["ok"] == {"found": True, "killed": True}
-    assert running(root / PLACE) is None
+    assert find_running(root / PLACE) is None
 
 
 @pytest.mark.parametrize("changed", ["start_ticks", "boot_id"])
@@ -153,13 +161,13 @@ def test_an_unrelated_process_with_the_same_id_is_never_touched(root: Path, chan
     place = root / PLACE
     place.mkdir(parents=True)
     with subprocess.Popen(["sleep", "60"]) as stranger:
-        stat = process_stat(stranger.pid)
+        stat = read_process_stat(stranger.pid)
         assert stat is not None
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         record = {"pid": stranger.pid, "start_ticks": stat[2], "boot_id": boot, "argv": []}
         other = {"start_ticks": stat[2] - 1, "boot_id": "an earlier one"}[changed]
         (place / "process.json").write_text(json.dumps({**record, changed: other}))
-        assert stop({"place": str(place), "seconds": 0.0}) == {"found": False, "killed": False}
+        assert stop_process_group({"place": str(place), "seconds": 0.0}) == {"found": False, "killed": False}
         assert stranger.poll() is None
         stranger.kill()
 
@@ -169,7 +177,7 @@ def recorded_elsewhere(place: Path) -> Path:
     this process.
     """
     place.mkdir(parents=True)
-    found = process_stat(os.getpid())
+    found = read_process_stat(os.getpid())
     assert found is not None
     record = {
         "pid": os.getpid(),
@@ -195,7 +203,7 @@ def test_a_worker_of_another_machine_with_this_home_is_neither_duplicated_nor_si
         )
     assert answer(ask(program, root, "alive", {"place": PLACE}))["ok"]["running"]
     with pytest.raises(CommandFailed, match="share their home"):
-        claim(root / PLACE, ["by hand"])
+        claim_place(root / PLACE, ["by hand"])
     assert record.read_text() == before
 
 
@@ -233,25 +241,25 @@ def test_the_release_of_a_worker_of_another_machine_with_this_home_stays(
 def test_a_process_that_ends_leaves_no_record_that_another_machine_would_have_to_trust(root: Path) -> None:
     place = root / PLACE
     other = recorded_elsewhere(place)
-    let_go(place)
+    release_place(place)
     assert other.exists()
     other.unlink()
-    assert claim(place, ["by hand"]) is None
-    let_go(place)
+    assert claim_place(place, ["by hand"]) is None
+    release_place(place)
     assert not other.exists()
 
 
 def test_a_process_started_by_hand_is_also_known(root: Path) -> None:
     place = root / PLACE
     place.mkdir(parents=True)
-    assert claim(place, ["by hand"]) is None
-    assert claim(place, ["by hand"]) is None
-    record = running(place)
+    assert claim_place(place, ["by hand"]) is None
+    assert claim_place(place, ["by hand"]) is None
+    record = find_running(place)
     assert record and record["pid"] == os.getpid()
-    parent = process_stat(os.getppid())
+    parent = read_process_stat(os.getppid())
     assert parent is not None
     (place / "process.json").write_text(json.dumps({**record, "pid": os.getppid(), "start_ticks": parent[2]}))
-    assert claim(place, ["by hand"]) == os.getppid()
+    assert claim_place(place, ["by hand"]) == os.getppid()
     (place / "process.json").unlink()
 
 
@@ -333,7 +341,7 @@ def test_the_last_two_releases_and_those_in_use_are_kept(
         os.utime(root / "releases" / names[-1] / ".whole", (number, number))
         if number == 0:
             (root / PLACE).mkdir(parents=True)
-            claim(root / PLACE, ["python", f"releases/{names[0]}/start_worker.py"])
+            claim_place(root / PLACE, ["python", f"releases/{names[0]}/start_worker.py"])
     assert sorted(path.name for path in (root / "releases").glob("[!.]*")) == sorted([names[0], names[2], names[3]])
     (root / PLACE / "process.json").unlink()
 

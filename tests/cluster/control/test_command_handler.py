@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from keima.base.worker_status import ClusterStatus, State, WorkerStatus
+from keima.base.worker_status import ClusterStatus, WorkerState, WorkerStatus
 from keima.cluster.control.command_handler import CommandHandler
 from keima.cluster.control.requests import Request, RequestAnswer, RequestInbox, ask_coach
 from keima.cluster.machines.machine_source import MachineSources
@@ -23,7 +23,7 @@ class Fleet:
         self.all = {machine.name: machine for machine in machines}
         self.leaving: set[str] = set()
         self.commands: list[str] = []
-        self.states: dict[str, State] = {}
+        self.states: dict[str, WorkerState] = {}
 
     @property
     def machines(self) -> tuple[WorkerSettings, ...]:
@@ -61,7 +61,7 @@ class Fleet:
             raise ValueError(f"there is no worker {name}; the workers are: {', '.join(self.all)}")
 
     def cluster(self) -> ClusterStatus:
-        states = self.states or dict.fromkeys(self.all, State.SYNCING)
+        states = self.states or dict.fromkeys(self.all, WorkerState.SYNCING)
         workers = tuple(WorkerStatus(name=name, machine=name, state=state) for name, state in states.items())
         return ClusterStatus(workers=workers, model_version=1, sync_seconds=None, network_mb_per_minute=0.0)
 
@@ -119,7 +119,7 @@ def test_the_status_of_some_workers_is_shown_by_their_names_and_groups(
 ) -> None:
     group = WorkerSettings(host="node1", group="lab")
     assert asked(coach, folder, Request(command="add", machine=group)).ok
-    coach.fleet.states = dict.fromkeys(["worker1", "worker2", "node1"], State.ACTIVE)
+    coach.fleet.states = dict.fromkeys(["worker1", "worker2", "node1"], WorkerState.ACTIVE)
     shown = asked(coach, folder, Request(command="status", workers=("worker1", "lab"))).text
     assert "worker1" in shown and "node1" in shown and "worker2" not in shown
     refused = asked(coach, folder, Request(command="status", workers=("cellar",)))
@@ -216,22 +216,22 @@ def all_changed(text: str) -> str:
 
 
 def test_if_all_active_machines_change_they_leave_and_come_back_one_at_a_time(coach: Coach, config: Path) -> None:
-    coach.fleet.states = {"worker1": State.ACTIVE, "worker2": State.SYNCING}
+    coach.fleet.states = {"worker1": WorkerState.ACTIVE, "worker2": WorkerState.SYNCING}
     config.write_text(all_changed(CONFIG))
     coach.cycle(times=5)
     assert coach.fleet.commands == ["remove worker1"]
     assert "1 more with new settings keep the old ones until worker1 plays again" in " ".join(coach.events)
     coach.fleet.left()
-    coach.fleet.states["worker1"] = State.SYNCING
+    coach.fleet.states["worker1"] = WorkerState.SYNCING
     coach.cycle(times=5)
     assert coach.fleet.commands == ["remove worker1", "add worker1"]
-    coach.fleet.states["worker1"] = State.ACTIVE
+    coach.fleet.states["worker1"] = WorkerState.ACTIVE
     coach.cycle(times=2)
     assert coach.fleet.commands == ["remove worker1", "add worker1", "remove worker2"]
 
 
 def test_machines_that_do_not_play_get_their_new_settings_at_once(coach: Coach, config: Path) -> None:
-    coach.fleet.states = {"worker1": State.ERROR, "worker2": State.OFFLINE}
+    coach.fleet.states = {"worker1": WorkerState.ERROR, "worker2": WorkerState.OFFLINE}
     config.write_text(all_changed(CONFIG))
     coach.cycle(times=2)
     assert coach.fleet.commands == ["remove worker1", "remove worker2"]
@@ -240,11 +240,11 @@ def test_machines_that_do_not_play_get_their_new_settings_at_once(coach: Coach, 
 def test_a_change_that_breaks_machines_affects_only_one_which_recovers_when_it_is_reverted(
     coach: Coach, config: Path
 ) -> None:
-    coach.fleet.states = {"worker1": State.ACTIVE, "worker2": State.ACTIVE}
+    coach.fleet.states = {"worker1": WorkerState.ACTIVE, "worker2": WorkerState.ACTIVE}
     config.write_text(all_changed(CONFIG))
     coach.cycle(times=2)
     coach.fleet.left()
-    coach.fleet.states["worker1"] = State.ERROR
+    coach.fleet.states["worker1"] = WorkerState.ERROR
     coach.cycle(times=5)
     config.write_text(CONFIG)
     coach.cycle(times=2)
@@ -259,7 +259,7 @@ def test_at_most_a_quarter_of_many_machines_is_away_at_a_time(
     inbox: RequestInbox, config: Path, count: int, returning: int
 ) -> None:
     coach = Coach(inbox, config, machines=count)
-    coach.fleet.states = dict.fromkeys(coach.fleet.all, State.ACTIVE)
+    coach.fleet.states = dict.fromkeys(coach.fleet.all, WorkerState.ACTIVE)
     config.write_text(
         CONFIG + "".join(f"    - {{host: worker{n}.example.com, user: me}}\n" for n in range(3, count + 1))
     )

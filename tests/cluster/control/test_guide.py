@@ -45,7 +45,7 @@ def messages() -> set[str]:
             if (
                 isinstance(call, ast.Call)
                 and isinstance(call.func, ast.Name)
-                and call.func.id in ("Refused", "Unreachable", "_bad", "Finding")
+                and call.func.id in ("Refused", "Unreachable", "_failed", "Finding")
             ):
                 place = 3 if call.func.id == "Finding" else 1
                 longest = max((part.strip(" .:;,()") for part in fragments(call.args[place])), key=len, default="")

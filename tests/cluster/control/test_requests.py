@@ -14,13 +14,13 @@ from keima.base.run_lock import RunLocked
 from keima.cluster.control.requests import (
     NoCoach,
     NotAnswered,
-    Pending,
+    PendingRequest,
     Request,
     RequestAnswer,
     RequestInbox,
     ask_coach,
-    coach_facts,
-    coach_runs,
+    is_coach_running,
+    read_coach_facts,
 )
 from keima.config.sections.workers import WorkerSettings
 from tests.sources import ROOT
@@ -74,14 +74,14 @@ def test_a_request_is_carried_out_and_answered(inbox: RequestInbox, folder: Path
     answer = ask_coach(
         Request(command="restart", worker="worker1"),
         folder,
-        sleep=beside(lambda: inbox.serve(lambda r: f"{r.command} {r.worker}")),
+        sleep=beside(lambda: inbox.answer_requests(lambda r: f"{r.command} {r.worker}")),
     )
     assert answer == RequestAnswer(ok=True, text="restart worker1")
 
 
 def test_an_answered_request_leaves_no_file(inbox: RequestInbox, folder: Path) -> None:
     before = sorted(folder.iterdir())
-    ask_coach(Request(command="status"), folder, sleep=beside(lambda: inbox.serve(lambda r: "")))
+    ask_coach(Request(command="status"), folder, sleep=beside(lambda: inbox.answer_requests(lambda r: "")))
     assert sorted(folder.iterdir()) == before
 
 
@@ -91,7 +91,7 @@ def test_a_machine_arrives_as_it_was_described(inbox: RequestInbox, folder: Path
     ask_coach(
         Request(command="add", machine=machine),
         folder,
-        sleep=beside(lambda: inbox.serve(lambda r: seen.append(r) or "")),
+        sleep=beside(lambda: inbox.answer_requests(lambda r: seen.append(r) or "")),
     )  # type: ignore[func-returns-value]
     assert seen[0].machine == machine
 
@@ -100,7 +100,7 @@ def test_several_requests_are_answered_separately(inbox: RequestInbox, folder: P
     answers = [
         drop(folder, Request(command="stop", worker=f"w{n}").model_dump_json(), name=f"{n:016x}") for n in range(5)
     ]
-    inbox.serve(lambda request: request.worker)
+    inbox.answer_requests(lambda request: request.worker)
     assert [answer_in(path).text for path in answers] == [f"w{n}" for n in range(5)]
 
 
@@ -108,7 +108,9 @@ def test_a_failure_is_answered_with_its_own_message(inbox: RequestInbox, folder:
     def refuse(request: Request) -> str:
         raise ValueError("there is no worker7")
 
-    answer = ask_coach(Request(command="restart", worker="worker7"), folder, sleep=beside(lambda: inbox.serve(refuse)))
+    answer = ask_coach(
+        Request(command="restart", worker="worker7"), folder, sleep=beside(lambda: inbox.answer_requests(refuse))
+    )
     assert answer == RequestAnswer(ok=False, text="there is no worker7")
 
 
@@ -116,7 +118,7 @@ def test_not_even_a_bug_ends_the_coach(inbox: RequestInbox, folder: Path) -> Non
     def fail(request: Request) -> str:
         raise KeyError("bug")
 
-    answer = ask_coach(Request(command="status"), folder, sleep=beside(lambda: inbox.serve(fail)))
+    answer = ask_coach(Request(command="status"), folder, sleep=beside(lambda: inbox.answer_requests(fail)))
     assert not answer.ok and "KeyError" in answer.text
 
 
@@ -142,7 +144,7 @@ def test_not_even_a_bug_ends_the_coach(inbox: RequestInbox, folder: Path) -> Non
 )
 def test_a_malformed_request_is_answered_with_an_error(inbox: RequestInbox, folder: Path, content: str | bytes) -> None:
     answer = drop(folder, content)
-    inbox.serve(lambda request: pytest.fail("it was carried out"))
+    inbox.answer_requests(lambda request: pytest.fail("it was carried out"))
     assert not answer_in(answer).ok
     assert "the request cannot be" in answer_in(answer).text
 
@@ -150,7 +152,7 @@ def test_a_malformed_request_is_answered_with_an_error(inbox: RequestInbox, fold
 def test_a_request_that_is_no_file_is_answered_with_an_error(inbox: RequestInbox, folder: Path) -> None:
     (folder / "0123456789abcdef.request").symlink_to(folder / "nowhere")
     (folder / "1123456789abcdef.request").mkdir()
-    inbox.serve(lambda request: pytest.fail("it was carried out"))
+    inbox.answer_requests(lambda request: pytest.fail("it was carried out"))
     assert not answer_in(folder / "0123456789abcdef.answer").ok
 
 
@@ -158,14 +160,14 @@ def test_other_files_in_the_folder_are_left_alone(inbox: RequestInbox, folder: P
     names = ["notes.txt", "x.request", "0123456789abcdef.request.part"]
     for name in names:
         (folder / name).write_text("{}")
-    assert inbox.pending() == []
+    assert inbox.take_requests() == []
     assert all((folder / name).exists() for name in names)
 
 
 def test_a_request_is_handled_once(inbox: RequestInbox, folder: Path) -> None:
     drop(folder, '{"command": "status"}')
-    assert inbox.pending() == [Pending("0123456789abcdef", Request(command="status"))]
-    assert inbox.pending() == []
+    assert inbox.take_requests() == [PendingRequest("0123456789abcdef", Request(command="status"))]
+    assert inbox.take_requests() == []
 
 
 def test_without_a_coach_no_request_is_written(folder: Path) -> None:
@@ -175,9 +177,9 @@ def test_without_a_coach_no_request_is_written(folder: Path) -> None:
 
 
 def test_a_coach_that_has_ended_counts_as_none(inbox: RequestInbox, folder: Path) -> None:
-    assert coach_runs(folder)
+    assert is_coach_running(folder)
     inbox.close()
-    assert not coach_runs(folder)
+    assert not is_coach_running(folder)
     with pytest.raises(NoCoach):
         ask_coach(Request(command="status"), folder)
 
@@ -185,13 +187,15 @@ def test_a_coach_that_has_ended_counts_as_none(inbox: RequestInbox, folder: Path
 def test_a_coach_that_does_not_poll_is_waited_for_no_longer_than_requested(inbox: RequestInbox, folder: Path) -> None:
     with pytest.raises(NotAnswered, match=r"in 0\.3 s, and the request has been withdrawn"):
         ask_coach(Request(command="stop", worker="w"), folder, seconds=0.3)
-    assert inbox.pending() == []
+    assert inbox.take_requests() == []
 
 
 def test_a_caller_that_gives_up_is_told_that_the_request_was_received(inbox: RequestInbox, folder: Path) -> None:
     with pytest.raises(NotAnswered, match="has taken the request"):
         clock = map(float, itertools.count()).__next__
-        ask_coach(Request(command="stop", worker="w"), folder, seconds=3.0, clock=clock, sleep=beside(inbox.pending))
+        ask_coach(
+            Request(command="stop", worker="w"), folder, seconds=3.0, clock=clock, sleep=beside(inbox.take_requests)
+        )
 
 
 def test_a_coach_that_ends_before_it_polls_counts_as_none(inbox: RequestInbox, folder: Path) -> None:
@@ -209,7 +213,7 @@ folder = Path(sys.argv[1])
 desk = RequestInbox(folder, run=Path("run"), config=Path("config.yaml"))
 print("open", flush=True)
 while True:
-    desk.serve(lambda request: f"done: {request.worker}")
+    desk.answer_requests(lambda request: f"done: {request.worker}")
     time.sleep(0.01)
 """
 
@@ -221,13 +225,13 @@ def test_a_coach_in_another_process_answers_until_it_is_killed(folder: Path) -> 
         assert ask_coach(Request(command="restart", worker="worker1"), folder) == RequestAnswer(
             ok=True, text="done: worker1"
         )
-        facts = coach_facts(folder)
+        facts = read_coach_facts(folder)
         assert facts and facts.pid == coach.pid
     finally:
         coach.kill()
         coach.communicate()
-    assert not coach_runs(folder)
-    assert coach_facts(folder) is None
+    assert not is_coach_running(folder)
+    assert read_coach_facts(folder) is None
 
 
 @pytest.mark.medium
@@ -240,9 +244,9 @@ def test_a_second_coach_is_told_about_the_first(inbox: RequestInbox, folder: Pat
 def test_checking_the_lock_keeps_no_coach_from_starting(folder: Path, config: Path) -> None:
     RequestInbox(folder, run=folder, config=config).close()
     looking = (
-        "import sys; from pathlib import Path; from keima.cluster.control.requests import coach_runs\n"
+        "import sys; from pathlib import Path; from keima.cluster.control.requests import is_coach_running\n"
         "print('looks', flush=True)\n"
-        "while True: coach_runs(Path(sys.argv[1]))"
+        "while True: is_coach_running(Path(sys.argv[1]))"
     )
     line = [sys.executable, "-c", looking, str(folder)]
     others = [subprocess.Popen(line, cwd=ROOT, stdout=subprocess.PIPE, text=True) for _ in range(2)]
@@ -263,7 +267,7 @@ def test_a_new_coach_removes_only_requests_that_nobody_waits_for(folder: Path, c
         path.write_text('{"command": "status"}')
     os.utime(old, (0, 0))
     inbox = RequestInbox(folder, run=folder, config=config)
-    assert [pending.id for pending in inbox.pending()] == [new.stem]
+    assert [pending.id for pending in inbox.take_requests()] == [new.stem]
     inbox.close()
 
 

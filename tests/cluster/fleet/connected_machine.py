@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from keima.base.files import sha256_hex
-from keima.base.worker_status import State
+from keima.base.worker_status import WorkerState
 from keima.cluster.fleet.machine_connection import MachineConnection
 from keima.cluster.fleet.ownership import Claimant
 from keima.cluster.machines.machine import WorkerSlot
@@ -67,7 +67,7 @@ class Machine:
     # The process manager.
 
     def prepare(
-        self, transport: Transport, log_event: Callable[[str], None], go_on: Callable[[], bool]
+        self, transport: Transport, log_event: Callable[[str], None], should_continue: Callable[[], bool]
     ) -> tuple[WorkerSlot, ...]:
         log_event("checking the machine")
         if self.refusal:
@@ -82,10 +82,10 @@ class Machine:
         self.running.discard(worker)
         self.stopped.append(worker)
 
-    def alive(self, transport: Transport, worker: str) -> ProcessStatus:
+    def process_status(self, transport: Transport, worker: str) -> ProcessStatus:
         return ProcessStatus(running=worker in self.running)
 
-    def tail(self, transport: Transport, worker: str) -> str:
+    def read_log_end(self, transport: Transport, worker: str) -> str:
         return "Segmentation fault"
 
     # What happens.
@@ -104,11 +104,11 @@ class Machine:
     def beat(self, name: str = NAME, **values: Any) -> None:
         self.beats += 1
         given = {"run_id": self.run_id, "worker": name, "beat": self.beats, "pid": 1, "state": "playing", **values}
-        self.folder(name).make().write_heartbeat(Heartbeat.model_validate(given))
+        self.folder(name).create_folders().write_heartbeat(Heartbeat.model_validate(given))
 
     def finish(self, first: int, name: str = NAME, *, data: bytes = b"games") -> str:
         file = GAMES.format(first)
-        (self.folder(name).make().outbox / file).write_bytes(data)
+        (self.folder(name).create_folders().outbox / file).write_bytes(data)
         return file
 
     def assign(self, name: str = NAME, *, granted: int = 100, delivered: int = 0) -> None:
@@ -135,9 +135,9 @@ class Machine:
             for name in names or (NAME,):
                 self.beat(name, model_version=1)
         self.step()
-        assert {worker.state for worker in self.connection.snapshot.workers} == {State.ACTIVE}
+        assert {worker.state for worker in self.connection.snapshot.workers} == {WorkerState.ACTIVE}
 
-    def state(self) -> State:
+    def state(self) -> WorkerState:
         return self.connection.snapshot.workers[0].state
 
     @property
@@ -145,10 +145,10 @@ class Machine:
         return self.connection.snapshot.workers[0].reason
 
     def in_outbox(self) -> list[str]:
-        return [path.name for path in self.folder().batches()]
+        return [path.name for path in self.folder().batch_files()]
 
     def in_mirror(self) -> list[str]:
-        return [path.name for path in self.mirror().batches()]
+        return [path.name for path in self.mirror().batch_files()]
 
 
 def full(*arguments: object, **options: object) -> None:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from keima.cluster.fleet.balancer import START_GAMES, Balance, Decision, WorkerLoad, balance_games, split
+from keima.cluster.fleet.balancer import START_GAMES, Balance, Decision, WorkerLoad, balance_games, split_in_proportion
 
 NAMES = st.text("abcdef", min_size=1, max_size=4)
 CLAIMS = st.dictionaries(NAMES, st.floats(1e-3, 1e3), min_size=1, max_size=12)
@@ -19,15 +19,15 @@ CLAIMS = st.dictionaries(NAMES, st.floats(1e-3, 1e3), min_size=1, max_size=12)
 def test_whole_shares_add_up_and_differ_from_the_exact_ones_by_less_than_a_game(
     total: int, claims: dict[str, float]
 ) -> None:
-    shares = split(total, claims)
+    shares = split_in_proportion(total, claims)
     assert sum(shares.values()) == total
     for name, games in shares.items():
         assert abs(games - total * claims[name] / sum(claims.values())) < 1 + 1e-6
 
 
 def test_the_largest_remainders_get_the_rounding_rest_and_ties_go_by_name() -> None:
-    assert split(10, {"a": 1.0, "b": 1.0, "c": 1.0}) == {"a": 4, "b": 3, "c": 3}
-    assert split(10, {"a": 0.14, "b": 0.26, "c": 0.6}) == {"a": 1, "b": 3, "c": 6}
+    assert split_in_proportion(10, {"a": 1.0, "b": 1.0, "c": 1.0}) == {"a": 4, "b": 3, "c": 3}
+    assert split_in_proportion(10, {"a": 0.14, "b": 0.26, "c": 0.6}) == {"a": 1, "b": 3, "c": 6}
 
 
 LOADS = st.builds(
@@ -135,7 +135,7 @@ def test_a_worker_that_was_away_starts_again_with_its_old_speed() -> None:
     back = replace(away, finished=300, granted=300, speed=0.0)
     state, decisions = balance_games(state, {"here": here, "away": back}, 4.0, ahead=200, batch_games=10)
     assert decisions["away"].speed == 6.0
-    assert state.parts["away"].owed == 0.0
+    assert state.histories["away"].owed == 0.0
 
 
 # Simulated fleets.

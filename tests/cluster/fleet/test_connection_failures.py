@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from keima.base.worker_status import State
+from keima.base.worker_status import WorkerState
 from keima.cluster.fleet.machine_connection import SLOW_RETRY_SECONDS, SOON_SECONDS, expected_workers
-from keima.cluster.fleet.mirror import waiting_files
+from keima.cluster.fleet.mirror import find_waiting_files
 from keima.cluster.fleet.tracked_worker import Restart, Stop
-from keima.cluster.ssh.errors import NotYet, Refused
+from keima.cluster.ssh.errors import NotReadyYet, Refused
 from tests.cluster.fleet.connected_machine import GAMES, NAME, Machine
 from tests.cluster.local_fleet import worker_settings
 
@@ -28,14 +28,14 @@ def test_a_lost_machine_is_offline_after_ten_seconds_and_back_at_once(machine: M
     machine.play()
     machine.network.cut.add(NAME)
     machine.step()
-    assert machine.state() is State.ACTIVE
+    assert machine.state() is WorkerState.ACTIVE
     machine.step(after=5.5)
-    assert (machine.state(), machine.reason) == (State.OFFLINE, "the cable is out; put it in")
+    assert (machine.state(), machine.reason) == (WorkerState.OFFLINE, "the cable is out; put it in")
     machine.network.cut.clear()
     machine.step(after=1.1)
     machine.beat(model_version=1)
     machine.step()
-    assert machine.state() is State.ACTIVE
+    assert machine.state() is WorkerState.ACTIVE
     assert machine.started == [NAME]
 
 
@@ -64,11 +64,11 @@ def test_a_machine_that_will_come_is_tried_again_soon_however_long_it_takes(tmp_
     machine = Machine(tmp_path, distributed={"retry_seconds": 60.0})
 
     def comes_later(what: str, file: str) -> None:
-        raise NotYet(NAME, "its seat waits for a node")
+        raise NotReadyYet(NAME, "its seat waits for a node")
 
     machine.network.failing[NAME] = comes_later
     machine.step(after=1.0, steps=500)
-    assert (machine.state(), machine.reason) == (State.OFFLINE, "its seat waits for a node")
+    assert (machine.state(), machine.reason) == (WorkerState.OFFLINE, "its seat waits for a node")
     machine.network.failing.clear()
     machine.step(after=SOON_SECONDS + 0.1)
     assert machine.connection.snapshot.inspected
@@ -99,11 +99,11 @@ def test_a_refused_machine_is_retried_once_a_minute_and_at_once_after_a_restart(
     machine.refusal = Refused(NAME, "torch is 1.0, here 2.0", "run --bootstrap")
     machine.step(after=0.5, steps=100)
     assert len(machine.network.connections) == 1
-    assert (machine.state(), machine.reason) == (State.ERROR, "torch is 1.0, here 2.0; run --bootstrap")
+    assert (machine.state(), machine.reason) == (WorkerState.ERROR, "torch is 1.0, here 2.0; run --bootstrap")
     machine.step(after=SLOW_RETRY_SECONDS)
     assert len(machine.network.connections) == 2
     machine.refusal = None
-    machine.connection.command(NAME, Restart())
+    machine.connection.queue_command(NAME, Restart())
     machine.step()
     assert machine.connection.snapshot.inspected
 
@@ -114,9 +114,9 @@ def test_a_process_that_keeps_ending_is_restarted_until_it_is_given_up_with_its_
         machine.running.clear()
         machine.step(after=2.1)
     assert machine.started == [NAME] * 6
-    assert machine.state() is State.ERROR
+    assert machine.state() is WorkerState.ERROR
     assert "Segmentation fault" in machine.reason
-    machine.connection.command(NAME, Restart())
+    machine.connection.queue_command(NAME, Restart())
     machine.step()
     assert machine.started == [NAME] * 7
 
@@ -133,13 +133,13 @@ def test_the_death_of_a_process_from_an_earlier_session_is_reported_as_a_death(m
 
 def test_stop_and_restart_do_what_they_say(machine: Machine) -> None:
     machine.play()
-    machine.connection.command(NAME, Stop())
+    machine.connection.queue_command(NAME, Stop())
     machine.step(steps=3)
-    assert (machine.running, machine.state()) == (set(), State.OFFLINE)
-    machine.connection.command(NAME, Restart())
+    assert (machine.running, machine.state()) == (set(), WorkerState.OFFLINE)
+    machine.connection.queue_command(NAME, Restart())
     machine.step(steps=2)
     assert machine.running == {NAME}
-    machine.connection.command(NAME, Restart())
+    machine.connection.queue_command(NAME, Restart())
     machine.step(steps=2)
     assert (machine.running, len(machine.started)) == ({NAME}, 3)
 
@@ -154,7 +154,7 @@ def test_a_worker_whose_folder_was_deleted_gets_everything_again_at_once(machine
     assert machine.assignment().model_version == 1
     machine.beat(model_version=1)
     machine.step()
-    assert machine.state() is State.ACTIVE
+    assert machine.state() is WorkerState.ACTIVE
 
 
 def test_a_bug_becomes_an_error_of_this_machine_and_the_connection_continues(machine: Machine) -> None:
@@ -164,12 +164,12 @@ def test_a_bug_becomes_an_error_of_this_machine_and_the_connection_continues(mac
     machine.play()
     machine.network.failing[NAME] = bug
     machine.step()
-    assert machine.state() is State.ERROR and "ZeroDivisionError: oops" in machine.reason
+    assert machine.state() is WorkerState.ERROR and "ZeroDivisionError: oops" in machine.reason
     machine.network.failing.clear()
     machine.step(after=SLOW_RETRY_SECONDS)
     machine.beat(model_version=1)
     machine.step()
-    assert machine.state() is State.ACTIVE
+    assert machine.state() is WorkerState.ACTIVE
 
 
 @pytest.mark.parametrize("text", [b"{", b"[" * 50_000, b'{"run_id": "run"}', b"x" * 100_000, b"null"])
@@ -177,10 +177,10 @@ def test_an_unreadable_heartbeat_is_an_error_until_there_is_a_better_one(machine
     machine.play()
     (machine.folder().root / "worker.json").write_bytes(text)
     machine.step()
-    assert machine.state() is State.ERROR and "heartbeat" in machine.reason
+    assert machine.state() is WorkerState.ERROR and "heartbeat" in machine.reason
     machine.beat(model_version=1)
     machine.step()
-    assert machine.state() is State.ACTIVE
+    assert machine.state() is WorkerState.ACTIVE
 
 
 def test_a_dead_worker_with_an_unreadable_heartbeat_is_restarted(machine: Machine) -> None:
@@ -190,12 +190,12 @@ def test_a_dead_worker_with_an_unreadable_heartbeat_is_restarted(machine: Machin
     (machine.folder().root / "worker.json").write_bytes(b"{")
     machine.running.clear()
     machine.step(after=3.0)
-    assert machine.state() is State.ERROR and "heartbeat" in machine.reason
+    assert machine.state() is WorkerState.ERROR and "heartbeat" in machine.reason
     assert machine.started == [NAME] * 2
     assert machine.in_mirror() == [file] and machine.assignment().granted == 200
     machine.beat(model_version=1)
     machine.step()
-    assert machine.state() is State.ACTIVE
+    assert machine.state() is WorkerState.ACTIVE
 
 
 def test_a_worker_with_persistently_impossible_heartbeats_is_ended_and_restarted(machine: Machine) -> None:
@@ -225,7 +225,7 @@ def test_a_mirror_of_another_run_is_put_aside(tmp_path: Path) -> None:
     Machine(tmp_path, run_id="aaaa")
     (tmp_path / "workers" / NAME / "outbox" / GAMES.format(0)).write_bytes(b"games")
     Machine(tmp_path, run_id="bbbb")
-    assert waiting_files(tmp_path / "workers", "bbbb") == {NAME: set()}
+    assert find_waiting_files(tmp_path / "workers", "bbbb") == {NAME: set()}
     assert (tmp_path / "workers" / f"{NAME}.aaaa" / "outbox" / GAMES.format(0)).exists()
 
 
@@ -243,7 +243,7 @@ def test_processes_that_are_no_longer_configured_are_ended_and_their_games_fetch
     assert machine.running == {"worker1-1"}
     (machine.mirror("worker1-2").outbox / file).unlink()
     machine.step(steps=2)
-    assert machine.folder("worker1-2").batches() == []
+    assert machine.folder("worker1-2").batch_files() == []
 
 
 # The end.
@@ -340,7 +340,7 @@ def test_at_the_end_of_the_run_a_machine_that_is_back_but_was_not_retried_yet_ha
 
 def test_the_run_id_of_a_folder_is_not_trusted(tmp_path: Path) -> None:
     machine = Machine(tmp_path)
-    folder = machine.folder().make()
+    folder = machine.folder().create_folders()
     folder.inbox.joinpath("assignment.json").write_text(json.dumps({"run_id": "../../x; rm -rf ~"}))
     machine.finish(0)
     machine.step()

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from keima.base.worker_status import State
+from keima.base.worker_status import WorkerState
 from keima.cluster.fleet.backend import Fleet
 from keima.cluster.machines.machine import WorkerSlot
 from keima.cluster.machines.process_manager import ProcessStatus
@@ -44,7 +44,7 @@ class StandIn:
         self.running: set[str] = set()
 
     def prepare(
-        self, transport: Transport, log_event: Callable[[str], None], go_on: Callable[[], bool]
+        self, transport: Transport, log_event: Callable[[str], None], should_continue: Callable[[], bool]
     ) -> tuple[WorkerSlot, ...]:
         self.waited_for.wait(PATIENCE)
         return (WorkerSlot(transport.worker),)
@@ -55,10 +55,10 @@ class StandIn:
     def stop(self, transport: Transport, worker: str, *, seconds: float = 10.0) -> None:
         self.running.discard(worker)
 
-    def alive(self, transport: Transport, worker: str) -> ProcessStatus:
+    def process_status(self, transport: Transport, worker: str) -> ProcessStatus:
         return ProcessStatus(running=worker in self.running, waits=self.waits)
 
-    def tail(self, transport: Transport, worker: str) -> str:
+    def read_log_end(self, transport: Transport, worker: str) -> str:
         return "nothing"
 
     @classmethod
@@ -80,7 +80,7 @@ class StandIn:
             "model_version": 1,
             **values,
         }
-        WorkerFolder(self.root / "hosts" / name / "workers" / name).make().write_heartbeat(
+        WorkerFolder(self.root / "hosts" / name / "workers" / name).create_folders().write_heartbeat(
             Heartbeat.model_validate(given)
         )
 
@@ -110,12 +110,12 @@ def wait_until(fleet: Fleet, done: Callable[[], object], *, doing: Callable[[], 
         time.sleep(0.02)
 
 
-def marks(fleet: Fleet) -> dict[str, State]:
+def marks(fleet: Fleet) -> dict[str, WorkerState]:
     return {worker.name: worker.state for worker in fleet.cluster().workers}
 
 
 def all_active(fleet: Fleet) -> bool:
-    return set(marks(fleet).values()) == {State.ACTIVE}
+    return set(marks(fleet).values()) == {WorkerState.ACTIVE}
 
 
 def show_all(fleet: Fleet, granted: int = 100) -> None:
@@ -179,7 +179,7 @@ def test_marks_figures_and_grants_follow_the_workers_reports(opened: Open, tmp_p
         processes.beat("worker1", games_per_second=5.0, speed=10.0, parallel_games=8)
         processes.beat("worker2", games_per_second=10.0, speed=10.0, parallel_games=8)
 
-    wait_until(fleet, lambda: list(marks(fleet).values()).count(State.ACTIVE) == 2, doing=beat)
+    wait_until(fleet, lambda: list(marks(fleet).values()).count(WorkerState.ACTIVE) == 2, doing=beat)
     shares = fleet.share_out(dict.fromkeys(fleet.workers, 0), 40)
     assert set(shares) == {"worker1", "worker2"} and sum(shares.values()) > 0
     beat()
@@ -188,7 +188,7 @@ def test_marks_figures_and_grants_follow_the_workers_reports(opened: Open, tmp_p
     assert (view.active, view.total, view.model_version) == (2, 3, 1)
     assert [round(worker.share, 3) for worker in view.workers] == [0.333, 0.667, 0.0]
     assert view.sync_seconds is not None
-    assert view.workers[2].state is State.SYNCING
+    assert view.workers[2].state is WorkerState.SYNCING
     wait_until(fleet, lambda: fleet.cluster().network_mb_per_minute > 0)
 
 
@@ -250,12 +250,12 @@ def test_a_worker_that_waits_in_a_queue_for_longer_than_a_lease_gets_no_games_un
     )
     fleet.publish(1, b"model")
     show_all(fleet)
-    wait_until(fleet, lambda: marks(fleet)["worker2"] is State.ACTIVE, doing=lambda: playing.beat("worker2"))
+    wait_until(fleet, lambda: marks(fleet)["worker2"] is WorkerState.ACTIVE, doing=lambda: playing.beat("worker2"))
     wait_until(fleet, lambda: fleet.cluster().workers[0].reason == "waits for resources")
     assert fleet.workers == ("worker1", "worker2")
     later[0] = 1000.0
     wait_until(fleet, lambda: fleet.workers == ("worker2",), doing=lambda: playing.beat("worker2"))
-    assert marks(fleet)["worker1"] is State.SYNCING
+    assert marks(fleet)["worker1"] is WorkerState.SYNCING
     waiting.waits = ""
     wait_until(fleet, lambda: len(fleet.workers) == 2, doing=lambda: waiting.beat("worker1"))
 
@@ -280,7 +280,7 @@ def test_a_machine_plays_as_many_games_side_by_side_as_its_settings_say(opened: 
     fleet.add(worker_settings("worker1", parallel_games=3))
     fleet.publish(1, b"model")
     fleet.grant("worker1", granted=10, delivered=0)
-    folder = WorkerFolder(tmp_path / "hosts" / "worker1" / "workers" / "worker1").make()
+    folder = WorkerFolder(tmp_path / "hosts" / "worker1" / "workers" / "worker1").create_folders()
     wait_until(fleet, folder.read_assignment)
     assignment = folder.read_assignment()
     assert assignment and assignment.parallel_games == 3
@@ -313,7 +313,7 @@ def test_a_worker_that_cannot_play_says_so_in_its_status(opened: Open, tmp_path:
     network.cut.add("worker2")
     fleet.restart("worker1")
     fleet.restart("worker2")
-    wait_until(fleet, lambda: set(marks(fleet).values()) == {State.ERROR, State.OFFLINE})
+    wait_until(fleet, lambda: set(marks(fleet).values()) == {WorkerState.ERROR, WorkerState.OFFLINE})
     status = fleet.heartbeats()
     assert status["worker1"] and "ssh-keygen -R worker1" in status["worker1"].error
     assert status["worker2"] and "put it in" in status["worker2"].error
@@ -401,6 +401,6 @@ def test_a_removed_machine_loses_no_finished_game(opened: Open, tmp_path: Path) 
     folder = WorkerFolder(tmp_path / "hosts" / "worker1" / "workers" / "worker1")
     last = folder.read_heartbeat()
     assert last and ledger.delivered["worker1"] == last.finished == last.begun < 5000
-    assert folder.batches() == []
+    assert folder.batch_files() == []
     assert not is_running(pid)
     assert is_running(pid_of(tmp_path, "worker2"))

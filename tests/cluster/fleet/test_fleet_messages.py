@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from pydantic import BaseModel
 
-from keima.base.worker_status import ClusterStatus, State, WorkerStatus
-from keima.cluster.fleet.ownership import owner_here
+from keima.base.worker_status import ClusterStatus, WorkerState, WorkerStatus
+from keima.cluster.fleet.ownership import make_owner
 from keima.cluster.fleet.process.messages import (
     HEAD,
     PIPE_BYTES,
@@ -48,7 +48,7 @@ def passed(ends: tuple[Channel, Channel], message: BaseModel) -> BaseModel:
     """Return a message at the other end."""
     here, there = ends
     here.send(message)
-    (found,) = there.received()
+    (found,) = there.receive_messages()
     return found
 
 
@@ -61,7 +61,7 @@ def opening(settings: Settings) -> Opening:
         settings=settings,
         game=GameName(name="go", options={"size": 9}),
         run_id="run",
-        owner=owner_here("run", lease_seconds=900.0),
+        owner=make_owner("run", lease_seconds=900.0),
     )
 
 
@@ -82,7 +82,7 @@ def test_machines_arrive_as_they_are_whatever_their_defaults(ends: tuple[Channel
 
 def test_a_state_arrives_as_it_is(ends: tuple[Channel, Channel]) -> None:
     beat = Heartbeat(run_id="run", worker="a", beat=7, pid=1, state="playing", games_per_second=0.1, error="umlaut ä")
-    worker = WorkerStatus(name="a", state=State.ACTIVE, share=1.0, machine="a", disk_free=None)
+    worker = WorkerStatus(name="a", state=WorkerState.ACTIVE, share=1.0, machine="a", disk_free=None)
     cluster = ClusterStatus(workers=(worker,), model_version=3, sync_seconds=None, network_mb_per_minute=0.25)
     sent = FleetState(
         heard=0,
@@ -101,12 +101,12 @@ def test_messages_larger_than_a_pipe_arrive_in_pieces_and_in_order(ends: tuple[C
     sent = [Update(number=number, accounts={"x" * 3 * PIPE_BYTES: (number, 0)}) for number in range(2)]
     for message in sent:
         here.send(message)
-    assert here.unsent > PIPE_BYTES
+    assert here.unsent_bytes > PIPE_BYTES
     found: list[BaseModel] = []
     while len(found) < len(sent):
-        found += there.received()
+        found += there.receive_messages()
         here.flush()
-    assert found == sent and here.unsent == 0
+    assert found == sent and here.unsent_bytes == 0
 
 
 def test_the_end_of_the_other_process_is_seen_after_its_last_message(ends: tuple[Channel, Channel]) -> None:
@@ -114,8 +114,8 @@ def test_the_end_of_the_other_process_is_seen_after_its_last_message(ends: tuple
     here.send(News(arrived=(("a", "file"),)))
     here.close()
     there.send(Update(number=1))
-    assert [type(message) for message in there.received()] == [News]
-    assert there.has_ended and there.unsent == 0
+    assert [type(message) for message in there.receive_messages()] == [News]
+    assert there.has_ended and there.unsent_bytes == 0
 
 
 @pytest.mark.parametrize("data", [HEAD.pack(2**31, 0), HEAD.pack(2, 99) + b"{}", HEAD.pack(2, 1) + b"{}"])
@@ -124,5 +124,5 @@ def test_what_is_no_message_is_refused(data: bytes) -> None:
     channel = Channel(reads, writes)
     os.write(writes, data)
     with pytest.raises(ValueError, match=r"."):
-        list(channel.received())
+        list(channel.receive_messages())
     channel.close()

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from keima.base.files import FileTooLarge, read_limited, sha256_hex
-from keima.base.worker_status import State
+from keima.base.worker_status import WorkerState
 from keima.cluster.fleet import mirror
-from keima.cluster.fleet.mirror import waiting_files
+from keima.cluster.fleet.mirror import find_waiting_files
 from keima.cluster.fleet.remote_worker import ASKED_SECONDS
 from keima.cluster.machines.machine import WorkerSlot
 from keima.data.batch_file import MAX_BATCH_BYTES
@@ -71,12 +71,12 @@ def test_no_file_is_removed_while_the_assignment_cannot_be_written(machine: Mach
     (machine.mirror().outbox / file).unlink()
     machine.step(steps=3)
     assert machine.in_outbox() == [file]
-    assert machine.state() is State.ERROR and "Is a directory" in machine.reason
+    assert machine.state() is WorkerState.ERROR and "Is a directory" in machine.reason
     in_the_way.rmdir()
     machine.beat(model_version=1)
     machine.step()
     assert machine.in_outbox() == []
-    assert machine.state() is State.ACTIVE
+    assert machine.state() is WorkerState.ACTIVE
 
 
 def test_after_a_crash_of_the_main_node_everything_is_fetched_or_removed_again(machine: Machine) -> None:
@@ -86,7 +86,7 @@ def test_after_a_crash_of_the_main_node_everything_is_fetched_or_removed_again(m
     (machine.mirror().outbox / taken).unlink()  # in the ledger, and then the main node was killed
     new = machine.finish(20)
     machine.connection = machine.open_connection()
-    assert waiting_files(machine.root / "workers", "run") == {NAME: {fetched}}
+    assert find_waiting_files(machine.root / "workers", "run") == {NAME: {fetched}}
     machine.step()
     assert [file for _, file in machine.connection.arrived] == [taken, new]
     assert machine.started == [NAME]  # the worker runs, and is taken over
@@ -126,18 +126,18 @@ def test_the_bytes_sent_and_received_are_counted_over_several_connections(machin
     machine.step(steps=3)
     again = machine.connection.snapshot
     assert again.sent >= after.sent and again.received >= after.received
-    assert again.transferred == again.sent + again.received
+    assert again.bytes_transferred == again.sent + again.received
 
 
 def test_a_file_that_is_too_large_stays_where_it_is_and_a_placeholder_says_so(machine: Machine) -> None:
     machine.play()
     file = machine.finish(0)
     os.truncate(machine.folder().outbox / file, MAX_BATCH_BYTES + 5)
-    received = machine.connection.snapshot.transferred
+    received = machine.connection.snapshot.bytes_transferred
     machine.step()
     with pytest.raises(FileTooLarge):
         read_limited(machine.mirror().outbox / file, MAX_BATCH_BYTES)
-    assert machine.connection.snapshot.transferred - received < 10_000
+    assert machine.connection.snapshot.bytes_transferred - received < 10_000
     (machine.mirror().outbox / file).unlink()
     machine.assign()
     machine.step()
@@ -160,11 +160,11 @@ def test_a_full_disk_here_is_an_error_with_the_remedy_and_recovers(
     with monkeypatch.context() as patch:
         patch.setattr("keima.cluster.fleet.mirror.write_atomically", full)
         machine.step()
-        assert machine.state() is State.ERROR
+        assert machine.state() is WorkerState.ERROR
         assert "main node's disk" in machine.reason
     machine.beat(model_version=1)
     machine.step()
-    assert machine.state() is State.ACTIVE
+    assert machine.state() is WorkerState.ACTIVE
     assert machine.in_mirror() == [file]
 
 
@@ -185,11 +185,11 @@ def test_a_busy_worker_is_sent_the_newest_model_only_after_enough_games(tmp_path
     machine.step()
     assert machine.assignment().model_version == 3
     assert not machine.folder().model_path(2).exists()
-    assert (machine.state(), machine.reason) == (State.SYNCING, "changing over to model 3")
+    assert (machine.state(), machine.reason) == (WorkerState.SYNCING, "changing over to model 3")
     machine.publish(4)
     machine.beat(model_version=3, finished=60)
     machine.step()
-    assert machine.state() is State.ACTIVE
+    assert machine.state() is WorkerState.ACTIVE
     machine.beat(model_version=3, finished=109)
     machine.step()
     assert machine.assignment().model_version == 3
@@ -331,7 +331,7 @@ def test_player_models_arrive_before_their_match_orders_and_results_come_back(ma
         num_simulations=8,
     )
     wanted = machine.assignment().model_copy(update={"players": (own, opponent), "matches": (order,), "lease": "new"})
-    machine.connection.bring({own: b"model 1", opponent: b"guest"})
+    machine.connection.set_players({own: b"model 1", opponent: b"guest"})
     machine.connection.assign(NAME, wanted)
     machine.network.done.clear()
     machine.step()
@@ -367,7 +367,7 @@ def test_a_player_model_that_was_dropped_is_sent_again_when_needed(machine: Mach
     machine.play()
     opponent = Contestant(version=9, sha256=sha256_hex(b"guest"))
     without = machine.assignment()
-    machine.connection.bring({opponent: b"guest"})
+    machine.connection.set_players({opponent: b"guest"})
     for lease, players in (("first", (opponent,)), ("second", ()), ("third", (opponent,))):
         machine.connection.assign(NAME, without.model_copy(update={"players": players, "lease": lease}))
         machine.step()
@@ -377,7 +377,7 @@ def test_a_player_model_that_was_dropped_is_sent_again_when_needed(machine: Mach
     assert (machine.folder().inbox / opponent.file_name).read_bytes() == b"guest"
 
 
-# Looks.
+# Polls.
 
 SEATS = ("worker1-1", "worker1-2", "worker1-3", "worker1-4")
 
@@ -403,8 +403,8 @@ def test_one_look_a_step_serves_all_workers_of_a_machine(seats: Machine) -> None
     for name in SEATS:
         seats.beat(name, model_version=1)
     seats.step()
-    (looked,) = seats.network.looks
-    assert {*looked.split()} >= {f"workers/{name}" for name in SEATS}
+    (polled,) = seats.network.polls
+    assert {*polled.split()} >= {f"workers/{name}" for name in SEATS}
     assert [what for what, _ in done(seats)] == ["look"]
     files = {name: seats.finish(0, name) for name in SEATS}
     seats.step()
@@ -416,7 +416,7 @@ def test_one_look_a_step_serves_all_workers_of_a_machine(seats: Machine) -> None
     seats.step()
     assert [what for what, _ in done(seats)] == ["look", *["put", "remove"] * 4]
     assert [seats.assignment(name).delivered for name in SEATS] == [10] * 4
-    assert not any(seats.folder(name).batches() for name in SEATS)
+    assert not any(seats.folder(name).batch_files() for name in SEATS)
 
 
 def test_a_model_for_all_workers_costs_one_transfer_a_link_each_and_two_looks(seats: Machine) -> None:
@@ -469,7 +469,7 @@ def test_what_is_wrong_with_one_worker_s_folder_concerns_that_worker_alone(seats
     seats.beat(SEATS[3], model_version=1)
     seats.step()
     marks = [worker.state for worker in seats.connection.snapshot.workers]
-    assert marks == [State.ACTIVE, State.ERROR, State.ERROR, State.ACTIVE]
+    assert marks == [WorkerState.ACTIVE, WorkerState.ERROR, WorkerState.ERROR, WorkerState.ACTIVE]
     assert list(seats.connection.arrived) == [(SEATS[0], file)]
     assert [seats.assignment(name).granted for name in (SEATS[0], *SEATS[2:])] == [200] * 3
 
@@ -492,7 +492,7 @@ def test_heartbeats_of_all_workers_stay_fresh_while_one_is_sent_a_large_model(se
                 seats.network.cables[-1].meanwhile()
             heard.append(beats())
             marks = {worker.state for worker in seats.connection.snapshot.workers[1:]}
-            assert marks == {State.ACTIVE}
+            assert marks == {WorkerState.ACTIVE}
 
     for name in SEATS:
         seats.beat(name, model_version=1, finished=0)
@@ -513,5 +513,5 @@ def test_a_killed_agent_costs_nothing_but_another_one(seats: Machine) -> None:
     file = seats.finish(0, SEATS[3])
     seats.step()
     assert list(seats.connection.arrived) == [(SEATS[3], file)]
-    assert {worker.state for worker in seats.connection.snapshot.workers} == {State.ACTIVE}
+    assert {worker.state for worker in seats.connection.snapshot.workers} == {WorkerState.ACTIVE}
     assert [what for what, _ in done(seats)] == ["look", "open", "look"] and len(seats.network.connections) == 1

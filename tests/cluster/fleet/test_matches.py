@@ -8,7 +8,7 @@ from typing import TypeVar
 import pytest
 import torch
 
-from keima.base.steps import complete
+from keima.base.steps import run_steps
 from keima.cli.audit import audit
 from keima.cluster.fleet.backend import Fleet
 from keima.cluster.local.processes import LocalProcesses
@@ -191,7 +191,7 @@ def test_gating_by_workers_reaches_the_same_verdict_as_local_gating(
             strength = Strength(GAME, settings, ledger, remote=who)
             file = encode_model(candidate, GAME)
             verdicts.append(
-                complete(strength.accepts(candidate, best, file=file), poll=lambda: (backend.collect(), None)[1])
+                run_steps(strength.accepts(candidate, best, file=file), poll=lambda: (backend.collect(), None)[1])
             )
             ((first, second, wins, draws, losses, _),) = ledger.matches()
             assert (first, second) == ("model-000009", "model-000008")
@@ -205,7 +205,7 @@ def test_rating_games_are_played_by_workers(backend: LocalProcesses, tmp_path: P
     remote = RemoteMatches(GAME, executors_of(backend))
     with open_ledger(tmp_path, GAME) as ledger:
         strength = Strength(GAME, settings_of(tmp_path), ledger, remote=remote)
-        report = complete(strength.measure(decode_model(model_bytes(2))), poll=lambda: (backend.collect(), None)[1])
+        report = run_steps(strength.measure(decode_model(model_bytes(2))), poll=lambda: (backend.collect(), None)[1])
         ((first, second, *counts, simulations),) = ledger.matches()
     assert (first, second, sum(counts), simulations) == ("model-000002", "random", 20, 16)
     assert report.elo is not None

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from keima.base.files import sha256_hex
-from keima.cluster.fleet.look import Look
-from keima.cluster.fleet.mirror import drop_damaged, open_mirror, waiting_files
+from keima.cluster.fleet.mirror import drop_damaged, find_waiting_files, open_mirror
+from keima.cluster.fleet.poll import PollResult
 from keima.cluster.ssh.errors import RemoteFailure
 from keima.cluster.ssh.transport import Transport
 from keima.config.own_modules import keep_module
@@ -82,7 +82,7 @@ def test_files_that_a_power_cut_has_damaged_are_dropped_from_the_mirror_and_so_f
     outbox = open_mirror(tmp_path, "w", "run").outbox
     for each, content in contents.items():
         (outbox / names[each]).write_bytes(content)
-    waiting = waiting_files(tmp_path, "run")
+    waiting = find_waiting_files(tmp_path, "run")
     assert waiting == {"w": {*names.values()}}
     drop_damaged(tmp_path, waiting)
     assert waiting == {"w": {names["whole"]}}
@@ -90,17 +90,17 @@ def test_files_that_a_power_cut_has_damaged_are_dropped_from_the_mirror_and_so_f
 
 
 def test_a_full_disk_there_is_an_error_with_the_remedy(folder: Folder) -> None:
-    full = Look(
-        failed="OSError: [Errno 28] No space left on device",
-        mine=True,
-        wrong="",
-        stamp="",
+    full = PollResult(
+        error="OSError: [Errno 28] No space left on device",
+        is_ours=True,
+        change_error="",
+        heartbeat_stamp="",
         heartbeat=None,
-        unreadable="",
+        heartbeat_error="",
         running=None,
         entries=(),
         files={},
-        unread=(),
+        unreadable_files=(),
     )
     with pytest.raises(RemoteFailure, match="free space on its disk"):
-        folder.mirror.take(full, limit=0, machine=NAME, came=list[str]().append)
+        folder.mirror.store_files(full, limit=0, machine=NAME, report_file=list[str]().append)

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from keima.base.worker_status import State
+from keima.base.worker_status import WorkerState
 from keima.cluster.agent.client import AgentTransport
-from keima.cluster.agent.process import claim
+from keima.cluster.agent.process import claim_place
 from keima.cluster.fleet import ownership
-from keima.cluster.fleet.look import look_at_workers
-from keima.cluster.fleet.ownership import ASK_SECONDS, Claimant, owner_here
+from keima.cluster.fleet.ownership import ASK_SECONDS, Claimant, make_owner
+from keima.cluster.fleet.poll import poll_workers
 from keima.cluster.ssh.errors import Unreachable
 from keima.data.records import encode
 from keima.worker.worker_folder import batch_name
@@ -30,14 +30,14 @@ class Coach(Machine):
 
     def __init__(self, root: Path, run_id: str, *, beside: Machine | None = None, **facts: Any) -> None:
         root.mkdir(exist_ok=True)
-        owner = owner_here(run_id, lease_seconds=LEASE).model_copy(update=facts)
+        owner = make_owner(run_id, lease_seconds=LEASE).model_copy(update=facts)
         super().__init__(root, run_id=run_id, claimant=Claimant(owner=owner))
         if beside:
             self.network.root, self.running = beside.network.root, beside.running
 
     def finish(self, first: int, name: str = NAME, *, data: bytes = b"games") -> str:
         file = f"{batch_name(self.run_id, name, first, 10, f'{first:016x}')}.games"
-        (self.folder(name).make().outbox / file).write_bytes(data)
+        (self.folder(name).create_folders().outbox / file).write_bytes(data)
         return file
 
     def want(self) -> None:
@@ -46,11 +46,11 @@ class Coach(Machine):
         self.assign()
 
     def aside(self, of: Machine) -> list[str]:
-        return [path.name for path in self.folder(f"{NAME}.{of.run_id}").make().batches()]
+        return [path.name for path in self.folder(f"{NAME}.{of.run_id}").create_folders().batch_files()]
 
     def gone(self) -> "Coach":
         """Return the same run's next session, after this one was killed."""
-        self.claimant = Claimant(owner=owner_here(self.run_id, lease_seconds=LEASE))
+        self.claimant = Claimant(owner=make_owner(self.run_id, lease_seconds=LEASE))
         self.connection = self.open_connection()
         return self
 
@@ -79,7 +79,7 @@ def test_a_second_coach_touches_nothing_of_a_worker_that_plays_for_another_one(
     second.network.done.clear()
     second.step(steps=20)
     assert (second.started, second.stopped) == ([], []) and first.running == {NAME}
-    assert second.state() is State.ERROR
+    assert second.state() is WorkerState.ERROR
     assert second.reason.startswith(f"{NAME} plays for run aaaa of {first.claimant.owner.host}, lease until ")
     assert f"cluster takeover {NAME} takes it over" in second.reason
     touched = [
@@ -91,7 +91,7 @@ def test_a_second_coach_touches_nothing_of_a_worker_that_plays_for_another_one(
     first.beat(model_version=1)
     first.step()
     assert list(first.connection.arrived) == [(NAME, file)] and not second.connection.arrived
-    assert first.state() is State.ACTIVE and first.assignment().run_id == "aaaa"
+    assert first.state() is WorkerState.ACTIVE and first.assignment().run_id == "aaaa"
 
 
 def test_a_coach_whose_worker_was_taken_over_touches_nothing_more_and_gets_its_games(
@@ -111,7 +111,7 @@ def test_a_coach_whose_worker_was_taken_over_touches_nothing_more_and_gets_its_g
     first.assign(granted=200)  # it would write an assignment and restart a worker that has ended
     first.running.discard(NAME)
     first.step(steps=3)
-    assert first.state() is State.ERROR and "plays for run bbbb" in first.reason
+    assert first.state() is WorkerState.ERROR and "plays for run bbbb" in first.reason
     assert first.started == [NAME] and second.assignment().run_id == "bbbb"
     assert list(first.connection.arrived) == [(NAME, file)] and second.in_outbox() == [mine]
     (first.mirror().outbox / file).unlink()  # it is in the ledger
@@ -144,7 +144,7 @@ def test_a_released_worker_is_free_at_once(coaches: Callable[..., tuple[Coach, C
     first.step(steps=2)
     second.want()
     second.step(steps=2)
-    assert second.started == [NAME] and second.state() is not State.ERROR
+    assert second.started == [NAME] and second.state() is not WorkerState.ERROR
 
 
 def test_an_unrenewed_lease_expires_by_the_clock_of_the_waiting_coach(
@@ -156,12 +156,12 @@ def test_an_unrenewed_lease_expires_by_the_clock_of_the_waiting_coach(
     second.want()
     second.step(after=LEASE / 2)
     second.step(after=LEASE / 2 - 1)
-    assert second.state() is State.ERROR and "plays for run aaaa of other.example.org" in second.reason
+    assert second.state() is WorkerState.ERROR and "plays for run aaaa of other.example.org" in second.reason
     first.assign(granted=101)  # it is still there: the lease starts again
     first.step()
     second.step(after=ASK_SECONDS + 1)
     second.step(after=LEASE - 1)
-    assert second.state() is State.ERROR and second.stopped == []
+    assert second.state() is WorkerState.ERROR and second.stopped == []
     second.step(after=ASK_SECONDS)
     second.step()
     assert second.stopped == [NAME] and second.started == [NAME]
@@ -205,7 +205,7 @@ def test_a_takeover_counts_once_so_that_two_coaches_do_not_alternate(
     for _ in range(3):
         first.step(after=ASK_SECONDS)
         second.step()
-    assert first.state() is State.ERROR and second.assignment().run_id == "bbbb"
+    assert first.state() is WorkerState.ERROR and second.assignment().run_id == "bbbb"
 
 
 def test_batches_of_another_run_are_neither_fetched_nor_removed_whatever_their_names_say(
@@ -223,7 +223,7 @@ def test_batches_of_another_run_are_neither_fetched_nor_removed_whatever_their_n
         first.step()
     assert list(first.connection.arrived) == [(NAME, unnamed["aaaa"])]
     assert first.in_outbox() == sorted(unnamed.values()) and first.aside(second) == [foreign]
-    assert first.in_mirror() == [unnamed["aaaa"]] and first.stopped == [] and first.state() is State.ACTIVE
+    assert first.in_mirror() == [unnamed["aaaa"]] and first.stopped == [] and first.state() is WorkerState.ACTIVE
 
 
 def test_an_interrupted_takeover_is_continued(
@@ -279,7 +279,7 @@ def test_the_worker_of_an_earlier_version_is_left_alone_as_long_as_its_lease_is_
     first, second = coaches()
     first.play()
     (first.folder().outbox / first.claimant.owner.file_name).unlink()  # such a Coach leaves no record
-    claim(first.folder().root, ["start_worker.py"])  # a process that runs: this one
+    claim_place(first.folder().root, ["start_worker.py"])  # a process that runs: this one
     second.want()
     second.step(steps=2)
     assert (second.started, second.stopped) == ([], [])
@@ -304,18 +304,18 @@ def test_a_look_at_a_folder_that_has_changed_hands_touches_nothing(
     mine, placed = second.finish(0), second.assignment()
     transport = AgentTransport(first.network.connect(first.connection.machine), python=sys.executable)
     changed = wanted.model_copy(update={"lease": "another"})
-    request = mirror.request(lambda: changed, unassigned=False)
+    request = mirror.make_poll_request(lambda: changed, unassigned=False)
     assert request.assignment and request.remove == (file,)
-    (look,) = look_at_workers(transport, [request], limit=2**20, python=sys.executable)
-    assert (look.mine, look.entries, look.files, look.heartbeat) == (False, (), {}, None)
-    with pytest.raises(ownership.Moved):
-        mirror.take(look, limit=2**20, machine=NAME, came=list[str]().append)
+    (result,) = poll_workers(transport, [request], limit=2**20, python=sys.executable)
+    assert (result.is_ours, result.entries, result.files, result.heartbeat) == (False, (), {}, None)
+    with pytest.raises(ownership.FolderMoved):
+        mirror.store_files(result, limit=2**20, machine=NAME, report_file=list[str]().append)
     assert second.assignment() == placed and second.in_outbox() == [mine]
-    assert mirror.request(lambda: changed, unassigned=False) == request  # it is not taken for done
+    assert mirror.make_poll_request(lambda: changed, unassigned=False) == request  # it is not taken for done
 
 
 def test_an_invalid_record_names_no_owner(coaches: Callable[..., tuple[Coach, Coach]]) -> None:
     first, _ = coaches()
-    (first.folder().make().outbox / "0123456789abcdef.owner").write_text(json.dumps(["nobody"]))
+    (first.folder().create_folders().outbox / "0123456789abcdef.owner").write_text(json.dumps(["nobody"]))
     first.play()
     assert first.started == [NAME]

@@ -14,7 +14,7 @@ import yaml
 from torch import Tensor
 
 from keima.cli.audit import audit
-from keima.cluster.local.learner_ranks import learner_ranks, watched
+from keima.cluster.local.learner_ranks import learner_ranks, watch_ranks
 from keima.coach.session import session
 from keima.data.ledger import read_ledger
 from keima.learning.ranks.process_group import RankLost, Ranks
@@ -102,7 +102,7 @@ def test_a_rank_that_dies_is_noticed_while_this_one_waits_for_its_gpu(
     monkeypatch.setattr("keima.cluster.local.learner_ranks.WATCH_SECONDS", 0.01)
     ranks, process = Ranks(world_size=2, backend="gloo"), FakeProcess()
     (tmp_path / "learner_rank_1.log").write_text("out of memory\n")
-    with watched(ranks, {1: process}, tmp_path):  # type: ignore[dict-item]
+    with watch_ranks(ranks, {1: process}, tmp_path):  # type: ignore[dict-item]
         ranks.check()
         process.exitcode = code
         deadline = time.monotonic() + 60

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from keima.cluster.local.processes import FIRST_TIME, NICENESS, RESTARTS, LocalProcesses, last_line
+from keima.cluster.local.processes import FIRST_TIME, NICENESS, RESTARTS, LocalProcesses, last_log_line
 from keima.worker.worker_folder import Heartbeat, WorkerFolder
 from tests.cluster.local.short_lived import PATIENCE, die, die_once, idle
 from tests.small_run import GAME, small_settings
@@ -65,11 +65,11 @@ def test_with_an_empty_compile_cache_the_others_wait_for_the_first_worker(open_p
     assert events == [FIRST_TIME]
     wait_until(lambda: (tmp_path / "local-1" / "begun").exists())
     backend.collect()
-    assert backend.running() == ["local-1"]
+    assert backend.running_workers() == ["local-1"]
     heartbeat = {"run_id": "run", "worker": "local-1", "beat": 1, "pid": 1, "state": "waiting"}
     WorkerFolder(tmp_path / "local-1").write_heartbeat(Heartbeat.model_validate(heartbeat))
     backend.collect()
-    assert backend.running() == ["local-1", "local-2", "local-3"]
+    assert backend.running_workers() == ["local-1", "local-2", "local-3"]
 
 
 @pytest.mark.medium
@@ -84,12 +84,12 @@ def test_the_learner_has_priority_over_workers_for_the_cores(open_processes: Ope
 def test_no_worker_is_started_before_there_is_a_model(open_processes: Open) -> None:
     backend = open_processes(count=2, target=idle, compiled=True)
     backend.collect()
-    assert backend.running() == []
+    assert backend.running_workers() == []
 
 
 def test_heartbeats_of_an_earlier_session_are_forgotten(open_processes: Open, tmp_path: Path) -> None:
     heartbeat = {"run_id": "run", "worker": "local-1", "beat": 1, "pid": 1, "state": "playing", "games_per_second": 7.0}
-    WorkerFolder(tmp_path / "local-1").make().write_heartbeat(Heartbeat.model_validate(heartbeat))
+    WorkerFolder(tmp_path / "local-1").create_folders().write_heartbeat(Heartbeat.model_validate(heartbeat))
     assert open_processes(count=1, target=idle).heartbeats() == {"local-1": None}
 
 
@@ -116,16 +116,16 @@ def test_the_games_of_a_dead_worker_are_withdrawn_before_it_is_replaced(open_pro
 
     def buried() -> bool:
         backend.collect()
-        return backend.running() == ["gpu-1"]
+        return backend.running_workers() == ["gpu-1"]
 
     wait_until(buried)
     (tmp_path / "gpu-0" / "outbox" / "000000020-5-gpu-0-aa.games").touch()
     assert backend.workers == ("gpu-0", "gpu-1"), "its games are still its own"
     assert backend.withdrawn() == {"gpu-0": 25}
     backend.publish(2, b"model")
-    assert backend.running() == ["gpu-1"]
+    assert backend.running_workers() == ["gpu-1"]
     backend.grant("gpu-0", granted=25, delivered=20)
-    assert backend.running() == ["gpu-0", "gpu-1"]
+    assert backend.running_workers() == ["gpu-0", "gpu-1"]
     assert backend.workers == ("gpu-1",), "it is not ready"
     assert backend.withdrawn() == {}
     is_ready(tmp_path / "gpu-0")
@@ -154,7 +154,7 @@ def test_a_worker_that_may_not_be_restarted_does_not_stop_the_others(open_proces
     wait_until(named)
     assert backend.withdrawn() == {"local-1": 50}
     backend.grant("local-1", granted=0, delivered=0)
-    assert backend.workers == ("local-2",) and backend.running() == ["local-2"]
+    assert backend.workers == ("local-2",) and backend.running_workers() == ["local-2"]
     assert events[0].startswith("worker local-1 ended 1 times in 10 minutes, last with exit code 3")
 
 
@@ -170,13 +170,13 @@ def test_a_single_worker_may_be_granted_games_while_it_is_restarted(open_process
 
     wait_until(withdrawn)
     backend.grant("local-1", granted=0, delivered=0)
-    assert backend.running() == ["local-1"] == list(backend.workers)
+    assert backend.running_workers() == ["local-1"] == list(backend.workers)
 
 
 def test_the_last_line_of_a_log_is_the_last_meaningful_one(tmp_path: Path) -> None:
     log = tmp_path / "worker.log"
-    assert last_line(log) == ""
+    assert last_log_line(log) == ""
     log.write_bytes(b"")
-    assert last_line(log) == ""
+    assert last_log_line(log) == ""
     log.write_bytes(b"x" * 10_000 + b"\n  the end \xff\n\n")
-    assert last_line(log) == "the end \ufffd"
+    assert last_log_line(log) == "the end \ufffd"

@@ -19,7 +19,7 @@ from keima.networks.files.model_file import load_weights
 from keima.report.files.run_files import StatsRow, read_stats
 from keima.trainers import multi_gpu
 from keima.trainers.multi_gpu import FINAL, synchronous, train_on_devices
-from keima.worker.spool import FILE, spooled
+from keima.worker.spool import FILE, read_spool
 from keima.worker.worker_folder import WorkerFolder
 from tests.small_run import small_settings
 
@@ -124,7 +124,7 @@ class Crash:
         )
         if not self.times or not heartbeat or not assignment or heartbeat.pid in self.killed or not spool.exists():
             return
-        seeds = [int(game.seeds[0]) for game in spooled(spool)]
+        seeds = [int(game.seeds[0]) for game in read_spool(spool)]
         if len(seeds) >= 3 and len(seeds) < 50:
             os.kill(heartbeat.pid, signal.SIGKILL)
             self.killed.add(heartbeat.pid)

@@ -10,7 +10,7 @@ from keima.cluster.local import worker_devices
 from keima.cluster.local.worker_devices import (
     Spread,
     device_slots,
-    see_only,
+    restrict_to_gpus,
     spread_here,
     spread_workers,
     visible_gpus,
@@ -185,5 +185,5 @@ def test_a_gpu_has_at_least_one_worker() -> None:
 
 def test_this_process_sees_the_workers_devices_the_first_one_first(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,5,6")
-    see_only(device_slots("2,0", visible_gpus(3, "4,5,6"), cores=1, per_device=2))
+    restrict_to_gpus(device_slots("2,0", visible_gpus(3, "4,5,6"), cores=1, per_device=2))
     assert os.environ["CUDA_VISIBLE_DEVICES"] == "6,4"

@@ -1,4 +1,4 @@
-"""The agent of a machine: many commands and looks over one stream, and what happens when it fails."""
+"""The agent of a machine: many commands and polls over one stream, and what happens when it fails."""
 
 import contextlib
 import fcntl
@@ -16,7 +16,7 @@ import pytest
 from keima.cluster.agent import client as agents
 from keima.cluster.agent.client import AgentTransport
 from keima.cluster.agent.packing import remote_program
-from keima.cluster.machines.machine import alive, call
+from keima.cluster.machines.machine import ask_if_alive, call_remote
 from keima.cluster.ssh.errors import Refused, RemoteFailure, Unreachable
 from keima.cluster.ssh.ssh_transport import connect
 from keima.cluster.ssh.transport import LocalTransport, Stream, StreamEnded, Transport
@@ -25,7 +25,7 @@ from tests.cluster.sshd import Sshd, lasting_sshd, needs_sshd
 
 PLACE = "workers/worker1"
 COACH = "0123456789abcdef"
-LOOK = {
+POLL = {
     "workers": [{"place": PLACE, "coach": COACH, "seen": "", "assignment": None, "remove": [], "have": [], "want": []}],
     "games": r".*\.games",
     "limit": 10_000,
@@ -60,9 +60,9 @@ def with_worker(root: Path) -> Path:
 
 
 def seen(transport: AgentTransport, **changes: Any) -> tuple[dict[str, Any], bytes]:
-    """Look at the worker once."""
-    request = {**LOOK, "workers": [{**LOOK["workers"][0], **changes}]}  # type: ignore[dict-item]
-    answer, data = transport.look(request, seconds=120.0)
+    """Poll the worker once."""
+    request = {**POLL, "workers": [{**POLL["workers"][0], **changes}]}  # type: ignore[dict-item]
+    answer, data = transport.request_poll(request, seconds=120.0)
     return answer["ok"]["workers"][0], data
 
 
@@ -81,15 +81,15 @@ def test_commands_and_looks_share_one_agent(there: AgentTransport, tmp_path: Pat
     outbox = with_worker(tmp_path)
     (outbox / "1.games").write_bytes(b"one")
     for _ in range(3):
-        assert not alive(there, "worker1").running
-        look, data = seen(there)
-        assert (look["mine"], look["files"], data) == (True, [["1.games", 3]], b"one")
+        assert not ask_if_alive(there, "worker1").running
+        result, data = seen(there)
+        assert (result["mine"], result["files"], data) == (True, [["1.games", 3]], b"one")
     assert len(agents_in(tmp_path)) == 1
 
 
 def test_the_program_is_put_there_first_and_again_when_it_is_gone(there: AgentTransport, tmp_path: Path) -> None:
     for _ in range(2):
-        assert not alive(there, "worker1").running
+        assert not ask_if_alive(there, "worker1").running
         (tmp_path / remote_program()[1]).unlink()
         os.kill(agents_in(tmp_path)[0], signal.SIGKILL)
 
@@ -99,7 +99,7 @@ def test_a_killed_agent_is_begun_again(there: AgentTransport, tmp_path: Path) ->
     for _ in range(3):
         assert seen(there)[0]["mine"]
         os.kill(agents_in(tmp_path)[0], signal.SIGKILL)
-    assert not alive(there, "worker1").running
+    assert not ask_if_alive(there, "worker1").running
 
 
 def held(path: Path) -> Callable[[], None]:
@@ -120,56 +120,56 @@ def test_an_agent_that_is_killed_during_a_command_is_asked_again(there: AgentTra
             os.kill(killed[0], signal.SIGKILL)
             release()
 
-    alive(there, "worker1")
+    ask_if_alive(there, "worker1")
     there.meanwhile = kill
-    assert call(there, "stop", {"place": PLACE, "seconds": 0.1}) == {"found": False, "killed": False}
+    assert call_remote(there, "stop", {"place": PLACE, "seconds": 0.1}) == {"found": False, "killed": False}
     assert killed
 
 
 def test_looks_are_answered_while_a_slow_command_is_carried_out(there: AgentTransport, tmp_path: Path) -> None:
     with_worker(tmp_path)
     release = held(tmp_path / PLACE / "launch.lock")
-    looks: list[bool] = []
+    results: list[bool] = []
 
-    def look() -> None:
-        if len(looks) < 3:
-            looks.append(seen(there)[0]["mine"])
-            if len(looks) == 3:
+    def poll() -> None:
+        if len(results) < 3:
+            results.append(seen(there)[0]["mine"])
+            if len(results) == 3:
                 release()
 
-    alive(there, "worker1")
-    there.meanwhile = look
-    assert call(there, "stop", {"place": PLACE, "seconds": 0.1}) == {"found": False, "killed": False}
-    assert looks == [True] * 3
+    ask_if_alive(there, "worker1")
+    there.meanwhile = poll
+    assert call_remote(there, "stop", {"place": PLACE, "seconds": 0.1}) == {"found": False, "killed": False}
+    assert results == [True] * 3
 
 
 def test_a_posted_look_is_not_waited_for(there: AgentTransport, tmp_path: Path) -> None:
     with_worker(tmp_path)
     seen(there)
-    number, dropped = there.post("look", LOOK), there.post("look", LOOK)
-    there.drop(dropped)
+    number, dropped = there.post_request("look", POLL), there.post_request("look", POLL)
+    there.discard_reply(dropped)
     assert seen(there)[0]["mine"]
-    reply = there.posted(number)
+    reply = there.check_for_reply(number)
     assert reply and reply[0]["ok"]["workers"][0]["mine"]
     with pytest.raises(StreamEnded):
-        there.posted(number)  # once
+        there.check_for_reply(number)  # once
 
 
 @pytest.mark.medium
 def test_a_frozen_agent_is_not_waited_for_and_the_machine_disconnected(there: AgentTransport, tmp_path: Path) -> None:
-    assert not alive(there, "worker1").running
+    assert not ask_if_alive(there, "worker1").running
     (pid,) = agents_in(tmp_path)
     os.kill(pid, signal.SIGSTOP)
     try:
         with pytest.raises(Unreachable, match="has not been answered"):
-            there.ask("alive", {"place": PLACE}, seconds=0.3)
+            there.ask_agent("alive", {"place": PLACE}, seconds=0.3)
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGCONT)
 
 
 def test_an_agent_ends_with_its_connection(there: AgentTransport, tmp_path: Path) -> None:
-    assert not alive(there, "worker1").running
+    assert not ask_if_alive(there, "worker1").running
     assert agents_in(tmp_path)
     there.close()
     wait_until(lambda: not agents_in(tmp_path))
@@ -180,16 +180,16 @@ def test_an_agent_without_requests_ends(tmp_path: Path) -> None:
     (tmp_path / name).parent.mkdir()
     (tmp_path / name).write_bytes(content.replace(b"IDLE_SECONDS = 60", b"IDLE_SECONDS =  1"))
     transport = AgentTransport(LocalTransport(tmp_path, worker="worker1"), python=sys.executable)
-    assert not alive(transport, "worker1").running
+    assert not ask_if_alive(transport, "worker1").running
     wait_until(lambda: not agents_in(tmp_path))
-    assert not alive(transport, "worker1").running  # another one
+    assert not ask_if_alive(transport, "worker1").running  # another one
     transport.close()
 
 
 def test_an_agent_whose_folder_was_moved_is_replaced(tmp_path: Path) -> None:
     root = tmp_path / "root"
     transport = AgentTransport(LocalTransport(root, worker="worker1"), python=sys.executable)
-    assert not alive(transport, "worker1").running
+    assert not ask_if_alive(transport, "worker1").running
     root.rename(tmp_path / "moved")
     with_worker(root)
     assert seen(transport)[0]["mine"]
@@ -221,7 +221,7 @@ def test_noise_before_the_first_answer_is_skipped(tmp_path: Path, noise: str) ->
 def test_an_account_without_a_shell_is_reported_with_what_it_says(tmp_path: Path) -> None:
     transport = AgentTransport(Odd(tmp_path, "echo This account is currently not available.; exit 1"))
     with pytest.raises(RemoteFailure, match=r"This account is currently not available.*log in there by ssh"):
-        alive(transport, "worker1")
+        ask_if_alive(transport, "worker1")
     transport.close()
 
 
@@ -233,7 +233,7 @@ def test_a_machine_without_python_is_refused(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setenv("PATH", str(tools))
     transport = AgentTransport(LocalTransport(tmp_path, worker="worker1"))
     with pytest.raises(Refused, match="no Python that works"):
-        alive(transport, "worker1")
+        ask_if_alive(transport, "worker1")
     transport.close()
 
 
@@ -290,21 +290,21 @@ NONSENSE: dict[str, Callable[[bytes], bytes]] = {
 def test_from_an_agent_that_makes_no_sense_the_machine_is_to_be_disconnected(tmp_path: Path, what: str) -> None:
     transport = AgentTransport(Liar(tmp_path, NONSENSE[what], ends=False), python=sys.executable)
     with pytest.raises(Unreachable, match="makes no sense"):
-        transport.ask("alive", {"place": PLACE}, seconds=5.0)
+        transport.ask_agent("alive", {"place": PLACE}, seconds=5.0)
     transport.close()
 
 
 def test_an_agent_of_another_version_is_not_listened_to(tmp_path: Path) -> None:
     transport = AgentTransport(Liar(tmp_path, lambda mark: b"", ends=False, program="0123456789abcdef.pyz"))
     with pytest.raises(Unreachable, match="another version"):
-        transport.ask("alive", {"place": PLACE}, seconds=5.0)
+        transport.ask_agent("alive", {"place": PLACE}, seconds=5.0)
     transport.close()
 
 
 def test_after_half_an_answer_and_its_end_another_agent_is_asked(tmp_path: Path) -> None:
     liar = Liar(tmp_path, lambda mark: mark + b"00000f0000000000[0, {", ends=True)
     transport = AgentTransport(liar, python=sys.executable)
-    assert not alive(transport, "worker1").running
+    assert not ask_if_alive(transport, "worker1").running
     assert liar.lies >= 2
     transport.close()
 
@@ -314,5 +314,5 @@ def test_half_an_answer_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.Mo
     liar = Liar(tmp_path, lambda mark: mark + b"00000f0000000000[0, {", ends=False)
     transport = AgentTransport(liar, python=sys.executable)
     with pytest.raises(Unreachable, match="has not been answered"):
-        transport.ask("alive", {"place": PLACE}, seconds=0.1)
+        transport.ask_agent("alive", {"place": PLACE}, seconds=0.1)
     transport.close()

@@ -9,10 +9,23 @@ from pathlib import Path
 
 import pytest
 
-from keima.cluster.agent.process import running
-from keima.cluster.machines.bootstrap import MAKE_ENVIRONMENT, NO_PIP_SETTINGS, bootstrap, bootstrap_steps, job
-from keima.cluster.machines.check import findings
-from keima.cluster.machines.machine import WorkerSlot, alive, probe, start, stop, tail
+from keima.cluster.agent.process import find_running
+from keima.cluster.machines.bootstrap import (
+    MAKE_ENVIRONMENT,
+    NO_PIP_SETTINGS,
+    bootstrap_machine,
+    bootstrap_steps,
+    environment_job_place,
+)
+from keima.cluster.machines.check import run_checks
+from keima.cluster.machines.machine import (
+    WorkerSlot,
+    ask_if_alive,
+    probe_machine,
+    read_log_end,
+    start_worker,
+    stop_worker,
+)
 from keima.cluster.machines.process_manager import RemoteProcessManager
 from keima.cluster.machines.release import WorkerRequirements, worker_code_hash, worker_requirements
 from keima.cluster.ssh.errors import Refused, RemoteFailure
@@ -58,7 +71,7 @@ def run(
     root: Path, project: Path, machine: WorkerSettings = MACHINE, *, pip: PipSettings = NO_PIP_SETTINGS
 ) -> list[str]:
     reported: list[str] = []
-    bootstrap(
+    bootstrap_machine(
         LocalTransport(root, worker="worker1"),
         machine,
         report=reported.append,
@@ -84,8 +97,8 @@ def test_a_bare_machine_becomes_one_that_can_play(root: Path, project: Path) -> 
     assert reported[-1] == "ready: worker1"
     assert f"Installing {worker_requirements(root=project).pins[0]}" in reported
     assert (root / "releases" / worker_code_hash(project) / "keima/__main__.py").exists()
-    checked = findings(
-        probe(LocalTransport(root), MACHINE, worker_requirements(root=project)),
+    checked = run_checks(
+        probe_machine(LocalTransport(root), MACHINE, worker_requirements(root=project)),
         MACHINE,
         worker_requirements(root=project),
     )
@@ -101,7 +114,7 @@ def test_openspiel_is_installed_for_its_games_and_in_an_environment_of_its_own(r
     reported = list(bootstrap_steps(LocalTransport(root, worker="worker1"), MACHINE, required=required, root=project))
     (pin,) = (each for each in required.pins if each.startswith("open_spiel=="))
     assert pin in reported
-    assert (root / required.environment).is_dir() and not (root / plain.environment).exists()
+    assert (root / required.environment_folder).is_dir() and not (root / plain.environment_folder).exists()
 
 
 @pytest.mark.medium
@@ -130,7 +143,7 @@ def test_checkouts_with_different_requirements_have_separate_environments_and_ot
 
     other = setup_is(make_project(tmp_path / "other"), INSTALL)
     wanted = [required_by(project, ["numpy"]), required_by(other, ["numpy", "torch"])]
-    first, second = (root / required.environment for required in wanted)
+    first, second = (root / required.environment_folder for required in wanted)
     assert first != second
     for _ in range(2):
         for each, required in zip((project, other), wanted, strict=True):
@@ -139,7 +152,7 @@ def test_checkouts_with_different_requirements_have_separate_environments_and_ot
         (first / "mark").touch()
     assert (first / "mark").exists() and second.is_dir() and runs(root) == 2
     for required, environment in zip(wanted, (first, second), strict=True):
-        found = probe(LocalTransport(root), MACHINE, required).python
+        found = probe_machine(LocalTransport(root), MACHINE, required).python
         assert found and found.path == f"{environment}/bin/python"
     third = setup_is(make_project(tmp_path / "third"), INSTALL)
     (third / "keima/games/__init__.py").write_text("x = 3\n")
@@ -164,12 +177,12 @@ def test_an_interrupted_bootstrap_is_continued(root: Path, project: Path) -> Non
     while next(steps):  # until it waits for the long step
         pass
     del steps
-    assert running(root / job(worker_requirements(root=project))) is not None
+    assert find_running(root / environment_job_place(worker_requirements(root=project))) is not None
     again = bootstrap_steps(LocalTransport(root, worker="worker1"), MACHINE, root=project)
     while next(again) != "an earlier bootstrap is still running":
         pass
     (root / "environments").mkdir(exist_ok=True)
-    (root / f"{worker_requirements(root=project).environment}.go").touch()
+    (root / f"{worker_requirements(root=project).environment_folder}.go").touch()
     assert list(again)[-1] == "ready: worker1"
     assert runs(root) == 1
 
@@ -177,10 +190,10 @@ def test_an_interrupted_bootstrap_is_continued(root: Path, project: Path) -> Non
 @pytest.mark.slow
 def test_a_bootstrap_whose_long_step_ended_meanwhile_finds_it_done(root: Path, project: Path) -> None:
     steps = bootstrap_steps(LocalTransport(root, worker="worker1"), MACHINE, root=project)
-    while not (root / job(worker_requirements(root=project)) / "process.json").exists():
+    while not (root / environment_job_place(worker_requirements(root=project)) / "process.json").exists():
         next(steps)
     del steps
-    wait_until(lambda: running(root / job(worker_requirements(root=project))) is None)
+    wait_until(lambda: find_running(root / environment_job_place(worker_requirements(root=project))) is None)
     reported = run(root, project)
     assert (reported[1], reported[-1]) == ("the environment is complete", "ready: worker1")
 
@@ -195,7 +208,7 @@ def test_the_index_and_the_proxy_of_the_settings_reach_pip(root: Path, project: 
         torch_index="https://t/cpu",
     )
     assert "told https://mirror/simple https://more http://proxy:3128 https://t/cpu" in run(root, project, pip=pip)
-    record = json.loads((root / job(worker_requirements(root=project)) / "process.json").read_text())
+    record = json.loads((root / environment_job_place(worker_requirements(root=project)) / "process.json").read_text())
     assert "mirror" not in " ".join(record["argv"])
 
 
@@ -204,7 +217,7 @@ def test_a_machine_s_own_variables_take_precedence(root: Path, project: Path) ->
     setup_is(project, f'echo "index $PIP_INDEX_URL"\n{INSTALL}')
     machine = MACHINE.model_copy(update={"env": {"PIP_INDEX_URL": "https://mirror.example"}})
     assert "index https://mirror.example" in run(root, project, machine, pip=PipSettings(index_url="https://other"))
-    record = json.loads((root / job(worker_requirements(root=project)) / "process.json").read_text())
+    record = json.loads((root / environment_job_place(worker_requirements(root=project)) / "process.json").read_text())
     assert "mirror" not in " ".join(record["argv"])
 
 
@@ -263,7 +276,7 @@ def test_impossible_installations_are_refused_at_once(root: Path, project: Path)
 def test_a_machine_that_fails_the_rehearsal_is_not_ready(root: Path, project: Path) -> None:
     machine = MACHINE.model_copy(update={"env": {"NO_GPU": "1"}})
     with pytest.raises(RemoteFailure, match="the rehearsal failed: rehearsed connect_four"):
-        bootstrap(
+        bootstrap_machine(
             LocalTransport(root, worker="worker1"), machine, report=lambda line: None, game="connect_four", root=project
         )
     assert run(root, project)[-1] == "ready: worker1"
@@ -275,14 +288,16 @@ def test_a_machine_plays_with_our_real_code(root: Path) -> None:
     required = worker_requirements()
     machine = WorkerSettings.model_validate({"host": "worker1", "processes": 1, "python": sys.executable})
     there = LocalTransport(root, worker="worker1")
-    bootstrap(there, machine, report=lambda line: None)
+    bootstrap_machine(there, machine, report=lambda line: None)
     main = Main(root / "workers/worker1", granted=20)
-    start(there, WorkerSlot("worker1"), machine=machine, probe=probe(there, machine, required), required=required)
+    start_worker(
+        there, WorkerSlot("worker1"), machine=machine, probe=probe_machine(there, machine, required), required=required
+    )
     wait_until(lambda: sum(batch.num_games for batch in main.batches()) == 20)
-    assert alive(there, "worker1").running
-    assert stop(there, "worker1").found
+    assert ask_if_alive(there, "worker1").running
+    assert stop_worker(there, "worker1").found
     assert main.heartbeat().state == "ended"
-    assert "handed over its games" in tail(there, "worker1")
+    assert "handed over its games" in read_log_end(there, "worker1")
 
 
 def test_no_machine_is_set_up_for_a_run_that_ends(root: Path, project: Path) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from keima.cluster.machines.check import Finding, findings, worker_slots
+from keima.cluster.machines.check import Finding, run_checks, worker_slots
 from keima.cluster.machines.machine import Probe, WorkerSlot
 from keima.cluster.machines.release import WorkerRequirements
 from keima.config.commands import CONFIG, keima
@@ -50,12 +50,12 @@ def a_probe(**changes: Any) -> Probe:
 
 
 def wrong(probe: Probe, **values: Any) -> list[Finding]:
-    return [finding for finding in findings(probe, machine(**values), REQUIRED, now=lambda: NOW) if not finding.ok]
+    return [finding for finding in run_checks(probe, machine(**values), REQUIRED, now=lambda: NOW) if not finding.ok]
 
 
 def test_a_machine_without_problems_needs_no_remedy() -> None:
     assert wrong(a_probe()) == []
-    assert all(finding.text for finding in findings(a_probe(), machine(), REQUIRED, now=lambda: NOW))
+    assert all(finding.text for finding in run_checks(a_probe(), machine(), REQUIRED, now=lambda: NOW))
 
 
 @pytest.mark.parametrize(
@@ -166,7 +166,7 @@ def test_remedies_name_the_settings_file_in_use(tmp_path: Path) -> None:
         tmp_path / "my cluster.yaml": keima(f"cluster bootstrap worker1 --config '{tmp_path}/my cluster.yaml'"),
     }.items():
         required = replace(REQUIRED, config=config)
-        (finding,) = (each for each in findings(bare, machine(), required, now=lambda: NOW) if not each.ok)
+        (finding,) = (each for each in run_checks(bare, machine(), required, now=lambda: NOW) if not each.ok)
         assert f"run: {command};" in finding.remedy
 
 

@@ -8,20 +8,20 @@ from typing import Any
 
 import pytest
 
-from keima.cluster.agent.packing import install_remote
-from keima.cluster.agent.process import running
+from keima.cluster.agent.packing import install_remote_program
+from keima.cluster.agent.process import find_running
 from keima.cluster.machines.machine import (
     Probe,
     WorkerSlot,
-    alive,
-    call,
+    ask_if_alive,
+    call_remote,
     disk_remedy,
     find_answer,
     log_name,
-    probe,
-    start,
-    stop,
-    tail,
+    probe_machine,
+    read_log_end,
+    start_worker,
+    stop_worker,
     worker_place,
 )
 from keima.cluster.machines.release import WorkerRequirements, worker_code_hash
@@ -47,12 +47,14 @@ def required_in(root: Path, worker_class: str = "training.worker.Worker") -> Wor
 
 
 def inspect_machine(there: LocalTransport, root: Path, **values: object) -> Probe:
-    return probe(there, settings(**values), required_in(root))
+    return probe_machine(there, settings(**values), required_in(root))
 
 
 def begin(there: LocalTransport, root: Path, *, slot: WorkerSlot = SLOT, **values: object) -> dict[str, Any]:
     """Start a worker; return what it sees of the system."""
-    start(there, slot, machine=settings(**values), probe=inspect_machine(there, root), required=required_in(root))
+    start_worker(
+        there, slot, machine=settings(**values), probe=inspect_machine(there, root), required=required_in(root)
+    )
     seen = root / worker_place(slot.name) / "seen.json"
     wait_until(lambda: seen.exists() and seen.read_text().endswith("}"))
     found = json.loads(seen.read_text())
@@ -61,15 +63,15 @@ def begin(there: LocalTransport, root: Path, *, slot: WorkerSlot = SLOT, **value
 
 
 def test_the_first_contact_installs_only_our_program(there: LocalTransport, root: Path) -> None:
-    name = install_remote(there)
+    name = install_remote_program(there)
     sent = there.sent
     assert (root / name).stat().st_size == sent
-    assert install_remote(there) == name
+    assert install_remote_program(there) == name
     assert there.sent == sent
 
 
 def test_a_removed_program_is_installed_again(there: LocalTransport, root: Path) -> None:
-    (root / install_remote(there)).unlink()
+    (root / install_remote_program(there)).unlink()
     assert inspect_machine(there, root).writable
 
 
@@ -97,21 +99,23 @@ def test_an_interpreter_that_does_not_work_is_refused(there: LocalTransport, roo
 
 @pytest.mark.medium
 def test_a_worker_can_be_started_seen_and_stopped(there: LocalTransport, root: Path) -> None:
-    assert not alive(there, "worker1").running
+    assert not ask_if_alive(there, "worker1").running
     seen = begin(there, root)
     assert seen["argv"] == [
         "./keima/__main__.py",
         *("worker", "--folder", "workers/worker1", "--log", "logs/worker_worker1.log"),
     ]
     assert seen["cwd"] == str(root)
-    assert alive(there, "worker1").running
-    again = start(there, SLOT, machine=settings(), probe=inspect_machine(there, root), required=required_in(root))
-    assert again.already and again.pid == alive(there, "worker1").pid
-    assert "the worker begins" in tail(there, "worker1")
-    stopped = stop(there, "worker1")
+    assert ask_if_alive(there, "worker1").running
+    again = start_worker(
+        there, SLOT, machine=settings(), probe=inspect_machine(there, root), required=required_in(root)
+    )
+    assert again.already and again.pid == ask_if_alive(there, "worker1").pid
+    assert "the worker begins" in read_log_end(there, "worker1")
+    stopped = stop_worker(there, "worker1")
     assert stopped.found and not stopped.killed
     assert (root / "workers/worker1/handed-over").exists()
-    assert not alive(there, "worker1").running
+    assert not ask_if_alive(there, "worker1").running
 
 
 def test_a_process_without_a_gpu_has_one_thread_and_sees_no_gpu(there: LocalTransport, root: Path) -> None:
@@ -148,7 +152,7 @@ def test_variables_of_the_config_reach_the_worker_but_not_the_process_list(
 @pytest.mark.medium
 def test_the_worker_is_told_the_user_s_worker_class(there: LocalTransport, root: Path) -> None:
     own = required_in(root, "custom_worker.CustomWorker")
-    start(there, SLOT, machine=settings(), probe=probe(there, settings(), own), required=own)
+    start_worker(there, SLOT, machine=settings(), probe=probe_machine(there, settings(), own), required=own)
     seen = root / "workers/worker1/seen.json"
     wait_until(lambda: seen.exists() and seen.read_text().endswith("}"))
     assert json.loads(seen.read_text())["argv"][-2:] == ["--worker-class", "custom_worker.CustomWorker"]
@@ -158,7 +162,7 @@ def test_no_worker_is_started_with_different_code(there: LocalTransport, root: P
     before = inspect_machine(there, root)
     (root / "keima/games/__init__.py").write_text("x = 1\n")
     with pytest.raises(Refused, match=r"worker1: .*our code.*cluster bootstrap worker1"):
-        start(there, SLOT, machine=settings(), probe=before, required=required_in(root))
+        start_worker(there, SLOT, machine=settings(), probe=before, required=required_in(root))
 
 
 def test_a_program_that_cannot_be_started_says_why(there: LocalTransport, root: Path) -> None:
@@ -166,16 +170,16 @@ def test_a_program_that_cannot_be_started_says_why(there: LocalTransport, root: 
     assert found.python
     gone = found.model_copy(update={"python": found.python.model_copy(update={"path": "/gone/python"})})
     with pytest.raises(RemoteFailure, match="/gone/python cannot be started"):
-        start(there, SLOT, machine=settings(), probe=gone, required=required_in(root))
-    assert running(root / worker_place("worker1")) is None
+        start_worker(there, SLOT, machine=settings(), probe=gone, required=required_in(root))
+    assert find_running(root / worker_place("worker1")) is None
 
 
 @pytest.mark.medium
 def test_a_worker_s_log_cannot_control_the_terminal(there: LocalTransport, root: Path) -> None:
     (root / "logs").mkdir()
     (root / log_name("worker1")).write_text("one\n\x1b[2Jtwo\n")
-    assert tail(there, "worker1") == "one\n[2Jtwo"
-    assert tail(there, "worker2") == ""
+    assert read_log_end(there, "worker1") == "one\n[2Jtwo"
+    assert read_log_end(there, "worker2") == ""
 
 
 @pytest.mark.parametrize(
@@ -221,9 +225,9 @@ def stand_in(path: Path, command: str) -> None:
 
 def test_an_ancient_python_is_skipped(there: LocalTransport, tools: Path) -> None:
     stand_in(tools / "python3", "exit 1")  # because it reports that it is older than required
-    assert not alive(there, "worker1", python=sys.executable).running
+    assert not ask_if_alive(there, "worker1", python=sys.executable).running
     with pytest.raises(Refused, match=r"no Python that works.*Python 3\.11"):
-        alive(there, "worker1")
+        ask_if_alive(there, "worker1")
 
 
 TOO_OLD = (
@@ -238,15 +242,15 @@ def test_a_newer_python_next_to_an_old_python3_is_found(
 ) -> None:
     stand_in(tools / "python3", python3)
     stand_in(tools / "python3.11", f'exec {sys.executable} "$@"')
-    found = probe(there, settings(python="python3"), required_in(root)).python
+    found = probe_machine(there, settings(python="python3"), required_in(root)).python
     assert found and found.path == str(tools / "python3.11")
     assert found.version == sys.version_info[:3]
 
 
 def test_a_machine_without_any_python_is_refused(there: LocalTransport, tools: Path) -> None:
-    install_remote(there)
+    install_remote_program(there)
     with pytest.raises(Refused, match=r"no Python that works.*install Python"):
-        call(there, "alive", {"place": "workers/worker1"})
+        call_remote(there, "alive", {"place": "workers/worker1"})
 
 
 def test_an_unexpected_answer_is_not_trusted(
@@ -258,4 +262,4 @@ def test_an_unexpected_answer_is_not_trusted(
 
     monkeypatch.setattr(there, "run", lie)
     with pytest.raises(RemoteFailure, match="cannot be understood"):
-        alive(there, "worker1")
+        ask_if_alive(there, "worker1")

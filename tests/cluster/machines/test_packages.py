@@ -11,18 +11,18 @@ from typing import Any
 
 import pytest
 
-from keima.cluster.agent.packing import install_remote
+from keima.cluster.agent.packing import install_remote_program
 from keima.cluster.machines import compile_cache, install_errors, wheels
 from keima.cluster.machines.bootstrap import (
     CPU_ENVIRONMENT,
     CPU_TORCH,
     CUDA_ENVIRONMENT,
     MAKE_ENVIRONMENT,
-    bootstrap,
-    room_for_environment,
+    bootstrap_machine,
+    check_disk_space,
     wheels_folder,
 )
-from keima.cluster.machines.machine import call, probe
+from keima.cluster.machines.machine import call_remote, probe_machine
 from keima.cluster.machines.process_manager import RemoteProcessManager
 from keima.cluster.machines.release import worker_requirements
 from keima.cluster.machines.wheels import NoWheels, fitting_wheels
@@ -94,10 +94,10 @@ def test_a_machine_without_an_interpreter_of_ours_is_set_up_when_it_is_connected
     (slot,) = process_manager(PipSettings(wheels=str(folder))).prepare(transport, reported.append, lambda: True)
     assert slot.name == "worker1"
     assert any(line.startswith("being set up: sends 2 packages") for line in reported)
-    found = probe(transport, bare, worker_requirements(root=project)).python
-    assert found and found.path == f"{bare.directory}/{worker_requirements(root=project).environment}/bin/python"
+    found = probe_machine(transport, bare, worker_requirements(root=project)).python
+    assert found and found.path == f"{bare.directory}/{worker_requirements(root=project).environment_folder}/bin/python"
     assert found.packages == {name: metadata.version(name) for name in PURE}
-    assert transport.names(wheels_folder(worker_requirements(root=project))) == []
+    assert transport.list_files(wheels_folder(worker_requirements(root=project))) == []
     transport.close()
 
 
@@ -116,7 +116,7 @@ exec {BARE} -S "$@"
 """)
     transport = connect(bare, host_key_policy="strict")
     reported: list[str] = []
-    bootstrap(
+    bootstrap_machine(
         transport,
         bare,
         report=reported.append,
@@ -132,7 +132,7 @@ def test_missing_wheels_are_named_before_anything_is_sent(root: Path, project: P
     folder = make_wheels(tmp_path / "wheels", "scp")
     own = WorkerSettings.model_validate({"host": "worker1", "python": str(BARE)})
     with pytest.raises(Refused, match=r"has no wheels of sgfmill==.* run here: pip download .*sgfmill==.* pip"):
-        bootstrap(
+        bootstrap_machine(
             LocalTransport(root, worker="worker1"),
             own,
             report=lambda line: None,
@@ -168,7 +168,7 @@ def folder(tmp_path: Path) -> Path:
 def test_only_wheels_for_the_machine_s_python_and_processor_are_sent_small_ones_first(folder: Path) -> None:
     chosen = fitting_wheels(folder, NEEDED, version=(3, 11, 2), machine="x86_64")
     assert [wheel.path.name for wheel in chosen] == [FILES[5], FILES[4], FILES[2], TORCH]
-    assert wheels.room_for(chosen) == 4 * (995 + 996 + 998 + 1000)
+    assert wheels.installed_size(chosen) == 4 * (995 + 996 + 998 + 1000)
 
 
 @pytest.mark.parametrize(
@@ -206,7 +206,7 @@ def test_a_missing_folder_contains_no_wheels(folder: Path) -> None:
 def test_the_space_for_the_packages_depends_on_the_build_of_torch(
     free: int, pip: dict[str, str], gpus: int, ok: bool
 ) -> None:
-    found = room_for_environment(a_probe(disk_free=free), machine(), PipSettings.model_validate(pip), [])
+    found = check_disk_space(a_probe(disk_free=free), machine(), PipSettings.model_validate(pip), [])
     assert found.ok == ok
     assert ok or ("choose another `directory`" in found.remedy and ("torch_index" in found.remedy) == (not pip))
 
@@ -250,7 +250,7 @@ def test_the_space_for_the_packages_depends_on_the_build_of_torch(
     ],
 )
 def test_a_failure_is_explained_in_one_sentence_with_its_remedy(said: list[str], why: str, remedy: str) -> None:
-    found, remedied = install_errors.explained(said, 7)
+    found, remedied = install_errors.explain_install_error(said, 7)
     assert why in found and remedy in remedied
     assert "\n" not in found
 
@@ -262,11 +262,11 @@ def test_compiled_code_goes_only_to_machines_with_the_same_processor_and_python(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     own = WorkerSettings.model_validate({"host": "worker1", "python": sys.executable})
-    found = probe(LocalTransport(root), own, worker_requirements())
-    assert compile_cache.serves(found)
-    assert not compile_cache.serves(found, version=(3, 1))
-    monkeypatch.setattr("keima.cluster.machines.compile_cache.processor", lambda: "another")
-    assert not compile_cache.serves(found)
+    found = probe_machine(LocalTransport(root), own, worker_requirements())
+    assert compile_cache.can_use_cache(found)
+    assert not compile_cache.can_use_cache(found, version=(3, 1))
+    monkeypatch.setattr("keima.cluster.machines.compile_cache.processor_name", lambda: "another")
+    assert not compile_cache.can_use_cache(found)
 
 
 def test_compiled_code_is_added_to_the_existing_cache(
@@ -288,9 +288,9 @@ def test_compiled_code_is_added_to_the_existing_cache(
     (there / present[1].name).mkdir(parents=True)
     (there / present[1].name / "f.nbi").write_text("its own")
     transport = LocalTransport(root)
-    install_remote(transport)
+    install_remote_program(transport)
     transport.put(packed, "compiled.tar.gz")
-    assert call(transport, "unpack_cache", {"archive": "compiled.tar.gz", "folder": str(there)}) == {"new": 1}
+    assert call_remote(transport, "unpack_cache", {"archive": "compiled.tar.gz", "folder": str(there)}) == {"new": 1}
     assert {path.name for path in there.iterdir()} == {path.name for path in present}
     assert (there / present[0].name / "f.nbi").read_text() == "index 0"
     assert (there / present[1].name / "f.nbi").read_text() == "its own"
@@ -301,8 +301,8 @@ def test_nothing_is_unpacked_outside_the_cache(root: Path, tmp_path: Path) -> No
     with tarfile.open(tmp_path / "bad.tar.gz", "w:gz") as tar:
         tar.add(ROOT / "LICENSE", "../outside")
     transport = LocalTransport(root)
-    install_remote(transport)
+    install_remote_program(transport)
     transport.put((tmp_path / "bad.tar.gz").read_bytes(), "bad.tar.gz")
     with pytest.raises(RemoteFailure, match="does not belong"):
-        call(transport, "unpack_cache", {"archive": "bad.tar.gz", "folder": str(tmp_path / "there/cache")})
+        call_remote(transport, "unpack_cache", {"archive": "bad.tar.gz", "folder": str(tmp_path / "there/cache")})
     assert not list((tmp_path / "there/cache").iterdir())

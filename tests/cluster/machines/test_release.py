@@ -12,7 +12,7 @@ from keima import __version__
 from keima.cluster.agent.code import extract_wheel
 from keima.cluster.machines.release import (
     PACKAGES,
-    own_module,
+    own_module_name,
     pack_code,
     wheel_name,
     worker_code_hash,
@@ -125,7 +125,7 @@ def test_the_worker_class_may_be_in_a_package(tmp_path: Path) -> None:
 
 def test_a_worker_class_without_a_file_is_reported_with_where_it_belongs(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"custom_worker\.py, which does not exist"):
-        own_module("custom_worker.CustomWorker", make_project(tmp_path))
+        own_module_name("custom_worker.CustomWorker", make_project(tmp_path))
 
 
 def test_our_code_has_a_hash_and_versions_of_all_packages_that_a_worker_imports() -> None:
@@ -141,7 +141,7 @@ def test_our_code_has_a_hash_and_versions_of_all_packages_that_a_worker_imports(
 
 def test_everything_that_a_worker_imports_is_in_its_wheel() -> None:
     shipped = {ROOT / name for name in names_in(pack_code(worker_requirements()))}
-    entries = ["keima.__main__", "keima.cli.worker", "keima.worker.loop", "keima.cluster.ray.seat", *GAMES.values()]
+    entries = ["keima.__main__", "keima.cli.worker", "keima.worker.loop", "keima.cluster.ray.slot", *GAMES.values()]
     needed, left = set(), {file for entry in entries if (file := project_file(entry))}
     while left:
         file = left.pop()

@@ -287,11 +287,11 @@ def test_a_file_that_changes_meanwhile_is_left_alone(tmp_path: Path, monkeypatch
     def loaded(text: str, where: Path) -> Any:
         where.write_bytes(theirs)
         monkeypatch.undo()
-        from keima.cluster.machines.worker_list import _loaded
+        from keima.cluster.machines.worker_list import _parse_settings
 
-        return _loaded(text, where)
+        return _parse_settings(text, where)
 
-    monkeypatch.setattr("keima.cluster.machines.worker_list._loaded", loaded)
+    monkeypatch.setattr("keima.cluster.machines.worker_list._parse_settings", loaded)
     with pytest.raises(CannotEdit, match="try again"):
         add_worker(path, machine())
     assert path.read_bytes() == theirs

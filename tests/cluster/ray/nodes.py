@@ -105,22 +105,22 @@ def ray_nodes(folder: Path, **cpus: int) -> Iterator[Nodes]:
 
 
 class OpenSeat:
-    """An actor with a seat in any folder: the real seat, without what prepares a node."""
+    """An actor with a slot in any folder: the real slot, without what prepares a node."""
 
     def __init__(self, project: str) -> None:
         sys.path.insert(0, project)
 
     def open(self, root: str) -> None:
-        from keima.cluster.ray.seat import Seat
+        from keima.cluster.ray.slot import RaySlot
 
-        self._seat = Seat(Path(root), "")
+        self._slot = RaySlot(Path(root), "")
 
     def call(self, operation: str, *arguments: Any) -> Any:
-        return self._seat.call(operation, *arguments)
+        return self._slot.call(operation, *arguments)
 
 
 class Seats:
-    """Seats of a cluster, for tests of what goes through them."""
+    """Slots of a cluster, for tests of what goes through them."""
 
     def __init__(self, nodes: Nodes) -> None:
         import ray
@@ -148,10 +148,10 @@ class Seats:
 
 @contextmanager
 def ray_seats(folder: Path) -> Iterator[Seats]:
-    """Yield seats of a cluster with one node."""
+    """Yield slots of a cluster with one node."""
     with ray_nodes(folder, one=1) as nodes:
-        seats = Seats(nodes)
+        slots = Seats(nodes)
         try:
-            yield seats
+            yield slots
         finally:
-            seats.close()
+            slots.close()

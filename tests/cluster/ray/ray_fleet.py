@@ -1,4 +1,4 @@
-"""A fleet whose machines are two seats of a Ray cluster."""
+"""A fleet whose machines are two slots of a Ray cluster."""
 
 from pathlib import Path
 from typing import Any

@@ -11,7 +11,7 @@ from typing import Any
 import yaml
 
 from keima.cli.audit import Audit, audit
-from keima.cluster.agent.process import running
+from keima.cluster.agent.process import find_running
 from keima.data.ledger import read_ledger
 from keima.paths import CACHE
 from tests.cluster.ray.nodes import Nodes
@@ -82,7 +82,7 @@ class RayRun(Program):
     def workers_now_on(self, node: str) -> set[str]:
         """Return the workers whose process runs on a node."""
         places = (self.nodes.home(node) / "keima" / "workers").glob("ray-*")
-        return {place.name for place in places if running(place)}
+        return {place.name for place in places if find_running(place)}
 
     def wait(self, condition: Callable[[], object], what: str, *, seconds: float = WAIT_SECONDS) -> float:
         """Wait for a condition; return the seconds that it took."""

@@ -19,8 +19,8 @@ from keima.cluster.ssh.errors import ClusterError
 def join(address):
     try:
         cluster = RayCluster(RaySettings(address=address), worker_requirements())
-        print("joined, with room for", cluster.room())
-        cluster.leave()
+        print("joined, with room for", cluster.count_free_slots())
+        cluster.disconnect()
     except ClusterError as error:
         print(type(error).__name__, error)
 """

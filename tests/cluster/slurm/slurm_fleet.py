@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from keima.base.worker_status import State, WorkerStatus
+from keima.base.worker_status import WorkerState, WorkerStatus
 from keima.cluster.fleet.backend import Fleet
 from keima.cluster.machines.release import worker_requirements
 from keima.cluster.slurm.commands import Slurm
@@ -76,7 +76,7 @@ class SlurmFleet:
             log_event=self.events.append,
         )
         self.fleet.publish(1, model_bytes(1))
-        self.seen: dict[str, list[tuple[State, str]]] = {}
+        self.seen: dict[str, list[tuple[WorkerState, str]]] = {}
 
     def step(self) -> None:
         """Do what the Coach does in a cycle: receive, and grant enough that nobody waits."""
@@ -117,11 +117,11 @@ class SlurmFleet:
         self.wait(
             lambda: (
                 all(self.delivered.get(name, 0) >= before[name] + more for name in names)
-                and all(self.worker(name).state is State.ACTIVE for name in names)
+                and all(self.worker(name).state is WorkerState.ACTIVE for name in names)
             )
         )
 
-    def states_of(self, name: str) -> list[State]:
+    def states_of(self, name: str) -> list[WorkerState]:
         """Return the marks that the worker has had, in order."""
         return [mark for mark, _ in self.seen.get(name, [])]
 

@@ -64,9 +64,9 @@ class StandIn:
         """Return all jobs, in the order of their ids."""
         return all_jobs(self.root)
 
-    def alive(self, seat: int) -> list[dict[str, Any]]:
-        """Return the jobs of a seat that have not ended."""
-        return [job for job in self.jobs() if job["seat"] == seat and job["state"] in STATES]
+    def alive(self, slot: int) -> list[dict[str, Any]]:
+        """Return the jobs of a slot that have not ended."""
+        return [job for job in self.jobs() if job["slot"] == slot and job["state"] in STATES]
 
     def requeue(self, job: dict[str, Any]) -> None:
         """Do as scontrol requeue does."""
@@ -83,22 +83,22 @@ class StandIn:
 
 def all_jobs(root: Path) -> list[dict[str, Any]]:
     found = [json.loads(path.read_text()) for path in (root / "jobs").glob("*.json")]
-    return sorted(found, key=lambda job: (job["array"], job["seat"]))
+    return sorted(found, key=lambda job: (job["array"], job["slot"]))
 
 
 def save(root: Path, job: dict[str, Any]) -> None:
-    path = root / "jobs" / f"{job['array']}_{job['seat']}.json"
+    path = root / "jobs" / f"{job['array']}_{job['slot']}.json"
     part = path.with_name(f"{path.stem}.{os.getpid()}.part")
     part.write_text(json.dumps(job))
     part.replace(path)
 
 
 def order(root: Path, job: dict[str, Any], what: str) -> None:
-    (root / "jobs" / f"{job['array']}_{job['seat']}.{what}").touch()
+    (root / "jobs" / f"{job['array']}_{job['slot']}.{what}").touch()
 
 
 def ordered(root: Path, job: dict[str, Any], what: str) -> bool:
-    path = root / "jobs" / f"{job['array']}_{job['seat']}.{what}"
+    path = root / "jobs" / f"{job['array']}_{job['slot']}.{what}"
     found = path.exists()
     path.unlink(missing_ok=True)
     return found
@@ -111,14 +111,14 @@ def value(arguments: list[str], option: str, default: str = "") -> str:
 def sbatch(root: Path, arguments: list[str]) -> int:
     """Submit an array."""
     array = 1 + max((job["array"] for job in all_jobs(root)), default=0)
-    seats: list[int] = []
+    slots: list[int] = []
     for part in value(arguments, "array").split(","):
         first, _, last = part.partition("-")
-        seats += range(int(first), int(last or first) + 1)
-    for seat in seats:
+        slots += range(int(first), int(last or first) + 1)
+    for slot in slots:
         job = {
             "array": array,
-            "seat": seat,
+            "slot": slot,
             "name": value(arguments, "job-name"),
             "state": "PENDING",
             "reason": "None",
@@ -128,13 +128,13 @@ def sbatch(root: Path, arguments: list[str]) -> int:
             "code": 0,
             "signal": 0,
             "script": arguments[-1],
-            "output": value(arguments, "output").replace("%A", str(array)).replace("%a", str(seat)),
+            "output": value(arguments, "output").replace("%A", str(array)).replace("%a", str(slot)),
             "seconds": float(os.environ.get("STAND_IN_SECONDS", 1e9)),
             "warning": int(value(arguments, "signal", "B:TERM@60").partition("@")[2]),
         }
         save(root, job)
         subprocess.Popen(
-            [sys.executable, __file__, "keeper", str(root), f"{array}_{seat}"],
+            [sys.executable, __file__, "keeper", str(root), f"{array}_{slot}"],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -148,7 +148,7 @@ def squeue(root: Path, arguments: list[str]) -> int:
     """List jobs."""
     for job in all_jobs(root):
         if job["name"] == value(arguments, "name"):
-            fields = (job["array"], job["seat"], job["state"], job["reason"], job["nodes"], job["partition"])
+            fields = (job["array"], job["slot"], job["state"], job["reason"], job["nodes"], job["partition"])
             rest = ("2026-11-25T22:00:00", job["restarts"], f"{job['code']}:{job['signal']}")
             sys.stdout.write("".join(f"{field}|" for field in fields + rest) + "\n")
     return 0
@@ -158,7 +158,7 @@ def scancel(root: Path, arguments: list[str]) -> int:
     """End or signal jobs."""
     ids = {each for each in arguments if not each.startswith("-")}
     for job in all_jobs(root):
-        if f"{job['array']}_{job['seat']}" in ids and job["state"] in STATES:
+        if f"{job['array']}_{job['slot']}" in ids and job["state"] in STATES:
             order(root, job, "warn" if value(arguments, "signal") else "cancel")
     return 0
 
@@ -185,9 +185,9 @@ def run_once(root: Path, job: dict[str, Any]) -> str:
         if ordered(root, job, "cancel") or ordered(root, job, "kill"):
             return "CANCELLED"
         time.sleep(POLL_SECONDS)
-    job.update(state="RUNNING", reason="None", nodes=f"node{job['seat']}")
+    job.update(state="RUNNING", reason="None", nodes=f"node{job['slot']}")
     save(root, job)
-    environment = {**os.environ, "SLURM_ARRAY_TASK_ID": str(job["seat"]), "SLURM_JOB_ID": str(job["array"])}
+    environment = {**os.environ, "SLURM_ARRAY_TASK_ID": str(job["slot"]), "SLURM_JOB_ID": str(job["array"])}
     with Path(job["output"]).open("ab") as output:
         program = subprocess.Popen(
             ["/bin/bash", job["script"]],

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from keima.cluster.slurm.file_system import CACHED, SHARED, file_system_of, locks_work
+from keima.cluster.slurm.file_system import CACHED, SHARED, can_lock_files, file_system_of
 
 MOUNTS = """\
 25 1 254:0 / / rw,relatime - ext4 /dev/vda rw
@@ -45,11 +45,11 @@ def test_file_systems_that_can_be_shared_are_told_from_local_ones() -> None:
 
 
 def test_locks_work_here_and_their_absence_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert locks_work(tmp_path)
+    assert can_lock_files(tmp_path)
 
     def refuse(descriptor: int, operation: int) -> None:
         raise OSError(errno.ENOSYS, "Function not implemented")
 
     monkeypatch.setattr(fcntl, "flock", refuse)
-    assert not locks_work(tmp_path)
+    assert not can_lock_files(tmp_path)
     assert not list(tmp_path.iterdir())

@@ -2,7 +2,16 @@
 
 import pytest
 
-from keima.cluster.slurm.jobs import Job, array_of, by_seat, ending, exit_status, parse_jobs, stuck, waiting
+from keima.cluster.slurm.jobs import (
+    Job,
+    array_ranges,
+    judge_end,
+    newest_jobs_by_slot,
+    parse_exit_status,
+    parse_jobs,
+    stuck_text,
+    waiting_text,
+)
 
 RECORDED = """\
 1    |1    |RUNNING    |None             |node2  |debug  |2026-11-25T22:04:48  |1  |0      |
@@ -20,10 +29,10 @@ def test_the_queue_of_a_real_cluster_is_read() -> None:
     assert list(jobs) == ["1_1", "1_2", "1_3", "1_4", "4_5", "12_6", "13_7"]
     assert (jobs["1_1"].nodes, jobs["1_1"].restarts, jobs["1_1"].start) == ("node2", 1, "1_1.1")
     assert [job.id for job in jobs.values() if not job.has_ended] == ["1_1", "1_4", "4_5"]
-    assert waiting(jobs["1_4"]) == "job 1_4 waits for resources in partition debug"
-    assert stuck(jobs["4_5"]) and not stuck(jobs["1_4"])
-    assert "distributed.slurm.directory" in ending(jobs["12_6"]).remedy
-    assert "distributed.slurm.directory" in ending(jobs["13_7"]).remedy
+    assert waiting_text(jobs["1_4"]) == "job 1_4 waits for resources in partition debug"
+    assert stuck_text(jobs["4_5"]) and not stuck_text(jobs["1_4"])
+    assert "distributed.slurm.directory" in judge_end(jobs["12_6"]).remedy
+    assert "distributed.slurm.directory" in judge_end(jobs["13_7"]).remedy
 
 
 @pytest.mark.parametrize("text", ["1|2|RUNNING|", "slurm_load_jobs error: Socket timed out", "x|1|RUNNING||||||0:0|"])
@@ -37,14 +46,14 @@ def test_text_that_is_no_queue_is_rejected(text: str) -> None:
     [("0:0", (0, 0)), ("101:0", (101, 0)), ("0:15", (0, 15)), ("25856", (101, 0)), ("15", (0, 15))],
 )
 def test_an_exit_code_is_read_in_both_forms_that_slurm_prints(text: str, expected: tuple[int, int]) -> None:
-    assert exit_status(text) == expected
+    assert parse_exit_status(text) == expected
 
 
 def test_of_several_jobs_of_a_worker_the_newest_that_lives_counts() -> None:
-    jobs = [Job(array=array, seat=1, state=state) for array, state in ((7, "RUNNING"), (9, "FAILED"), (8, "PENDING"))]
-    assert by_seat(jobs)[1].array == 8
-    assert by_seat(jobs, without={"8_1"})[1].array == 7
-    assert by_seat(jobs[1:2])[1].array == 9
+    jobs = [Job(array=array, slot=1, state=state) for array, state in ((7, "RUNNING"), (9, "FAILED"), (8, "PENDING"))]
+    assert newest_jobs_by_slot(jobs)[1].array == 8
+    assert newest_jobs_by_slot(jobs, without={"8_1"})[1].array == 7
+    assert newest_jobs_by_slot(jobs[1:2])[1].array == 9
 
 
 @pytest.mark.parametrize(
@@ -62,7 +71,7 @@ def test_of_several_jobs_of_a_worker_the_newest_that_lives_counts() -> None:
     ],
 )
 def test_what_a_job_waits_for_is_said_in_words(state: str, reason: str, expected: str) -> None:
-    assert waiting(Job(array=12, seat=3, state=state, reason=reason, partition="gpu", nodes="node5")) == expected
+    assert waiting_text(Job(array=12, slot=3, state=state, reason=reason, partition="gpu", nodes="node5")) == expected
 
 
 @pytest.mark.parametrize(
@@ -78,7 +87,7 @@ def test_what_a_job_waits_for_is_said_in_words(state: str, reason: str, expected
     ],
 )
 def test_a_job_that_nobody_will_ever_start_is_said_to_be_held_back_with_the_remedy(reason: str, remedy: str) -> None:
-    text = stuck(Job(array=12, seat=3, state="PENDING", reason=reason, partition="gpu"))
+    text = stuck_text(Job(array=12, slot=3, state="PENDING", reason=reason, partition="gpu"))
     assert remedy in text and "then keima cluster restart slurm-3" in text
 
 
@@ -86,7 +95,7 @@ def test_a_job_that_nobody_will_ever_start_is_said_to_be_held_back_with_the_reme
     ("state", "reason"), [("PENDING", "Resources"), ("PENDING", "AssocGrpCpuLimit"), ("RUNNING", "None")]
 )
 def test_a_job_that_may_begin_is_not_held_back(state: str, reason: str) -> None:
-    assert not stuck(Job(array=12, seat=3, state=state, reason=reason))
+    assert not stuck_text(Job(array=12, slot=3, state=state, reason=reason))
 
 
 @pytest.mark.parametrize(
@@ -105,13 +114,13 @@ def test_a_job_that_may_begin_is_not_held_back(state: str, reason: str) -> None:
 def test_an_end_that_another_job_would_not_repeat_is_followed_by_one(
     state: str, code: int, final: bool, failed: bool
 ) -> None:
-    end = ending(Job(array=12, seat=3, state=state, exit_code=code, nodes="node5"))
+    end = judge_end(Job(array=12, slot=3, state=state, exit_code=code, nodes="node5"))
     assert (end.final, end.failed) == (final, failed)
     assert bool(end.remedy) == (final or failed)
 
 
 @pytest.mark.parametrize(
-    ("seats", "expected"), [([1], "1"), ([1, 2, 3], "1-3"), ([7, 1, 3, 2, 9, 10], "1-3,7,9-10"), ([2, 2], "2")]
+    ("slots", "expected"), [([1], "1"), ([1, 2, 3], "1-3"), ([7, 1, 3, 2, 9, 10], "1-3,7,9-10"), ([2, 2], "2")]
 )
-def test_seats_are_written_as_an_array(seats: list[int], expected: str) -> None:
-    assert array_of(seats) == expected
+def test_seats_are_written_as_an_array(slots: list[int], expected: str) -> None:
+    assert array_ranges(slots) == expected

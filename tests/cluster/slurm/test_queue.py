@@ -1,4 +1,4 @@
-"""The queue of a run's jobs: one look and one submission for all workers, and what each of them is told."""
+"""The queue of a run's jobs: one poll and one submission for all workers, and what each of them is told."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -19,7 +19,7 @@ class Cluster:
         self.now = 100.0
         self.found: dict[str, Job] = {}
         self.submitted: list[tuple[int, ...]] = []
-        self.looks = 0
+        self.polls = 0
         self.refusal = ""
         self.silent = False
         self.warned: list[str] = []
@@ -34,17 +34,17 @@ class Cluster:
     def check(self) -> None:
         raise AssertionError
 
-    def submit(self, script: Path, seats: Sequence[int], options: Sequence[str]) -> int:
+    def submit(self, script: Path, slots: Sequence[int], options: Sequence[str]) -> int:
         if self.refusal:
             raise RemoteFailure("slurm", self.refusal, "correct it")
-        self.submitted.append(tuple(seats))
+        self.submitted.append(tuple(slots))
         array = 10 * len(self.submitted)
-        for seat in seats:
-            self.put(Job(array=array, seat=seat, state="PENDING", reason="Resources", partition="gpu"))
+        for slot in slots:
+            self.put(Job(array=array, slot=slot, state="PENDING", reason="Resources", partition="gpu"))
         return array
 
     def jobs(self, name: str) -> list[Job]:
-        self.looks += 1
+        self.polls += 1
         if self.silent:
             raise RemoteFailure("slurm", "squeue: no answer")
         return list(self.found.values())
@@ -63,51 +63,51 @@ class Cluster:
     def change(self, name: str, **changes: object) -> None:
         self.found[name] = replace(self.found[name], **changes)  # type: ignore[arg-type]
 
-    def status(self, seat: int) -> ProcessStatus:
+    def status(self, slot: int) -> ProcessStatus:
         """Return the status after a step."""
         self.queue.step()
-        return self.queue.status(seat)
+        return self.queue.slot_status(slot)
 
     def later(self, seconds: float = POLL) -> "Cluster":
         self.now += seconds
         return self
 
-    def start(self, *seats: int) -> None:
-        """Bring the seats to the point where their jobs run."""
-        for seat in seats:
-            assert not self.status(seat).running
-            self.queue.want(seat)
-        self.later(2.0).status(seats[0])
+    def start(self, *slots: int) -> None:
+        """Bring the slots to the point where their jobs run."""
+        for slot in slots:
+            assert not self.status(slot).running
+            self.queue.request_jobs(slot)
+        self.later(2.0).status(slots[0])
         for name in list(self.found):
             self.change(name, state="RUNNING", reason="None", nodes="node7")
-        self.later().status(seats[0])
-        assert all(self.status(seat).running for seat in seats)
+        self.later().status(slots[0])
+        assert all(self.status(slot).running for slot in slots)
 
 
 def test_all_workers_are_submitted_as_one_array_and_looked_at_with_one_call() -> None:
     cluster = Cluster()
-    for seat in range(1, 65):
-        cluster.queue.want(seat)
+    for slot in range(1, 65):
+        cluster.queue.request_jobs(slot)
         cluster.later(0.01)
     cluster.status(1)
     cluster.later(2.0)
-    looks = cluster.looks
-    for seat in range(1, 65):
-        assert cluster.status(seat).running
+    polls = cluster.polls
+    for slot in range(1, 65):
+        assert cluster.status(slot).running
     assert cluster.submitted == [tuple(range(1, 65))]
-    assert cluster.looks == looks
+    assert cluster.polls == polls
     cluster.later()
-    assert {cluster.status(seat).waits for seat in range(1, 65)} == {
-        f"job 10_{seat} waits for resources in partition gpu" for seat in range(1, 65)
+    assert {cluster.status(slot).waits for slot in range(1, 65)} == {
+        f"job 10_{slot} waits for resources in partition gpu" for slot in range(1, 65)
     }
-    assert cluster.looks == looks + 1
+    assert cluster.polls == polls + 1
 
 
 def test_nothing_is_submitted_before_the_queue_was_seen_and_jobs_of_an_earlier_session_are_found_again() -> None:
     cluster = Cluster()
     cluster.start(1, 2)
     cluster.queue = cluster.open_queue()
-    cluster.queue.want(1)
+    cluster.queue.request_jobs(1)
     assert cluster.status(1).running and cluster.status(2).running
     cluster.later(5.0).status(1)
     cluster.later().status(1)
@@ -137,7 +137,7 @@ def test_a_job_at_its_time_limit_is_followed_by_another() -> None:
         status = cluster.later().status(1)
         assert (status.running, status.error) == (False, "")
         assert any(f"slurm-1: job {name}" in event for event in cluster.events)
-        cluster.queue.want(1)
+        cluster.queue.request_jobs(1)
         assert cluster.later(2.0).status(1).running
         cluster.later().status(1)
     assert cluster.submitted == [(1, 2), (1,), (1,), (1,), (1,)]
@@ -151,7 +151,7 @@ def test_a_cancelled_job_is_an_error_that_lasts_until_the_user_wants_another() -
         status = cluster.later().status(3)
         assert not status.running
         assert "job 10_3 was cancelled on node7" in status.error and "keima cluster restart slurm-3" in status.error
-    cluster.queue.want(3)
+    cluster.queue.request_jobs(3)
     assert cluster.later(2.0).status(3).running
     assert not cluster.status(3).error and cluster.submitted == [(3,), (3,)]
     assert len([event for event in cluster.events if "cancelled" in event]) == 1
@@ -159,7 +159,7 @@ def test_a_cancelled_job_is_an_error_that_lasts_until_the_user_wants_another() -
 
 def test_a_job_that_was_cancelled_in_an_earlier_session_is_followed_by_another() -> None:
     cluster = Cluster()
-    cluster.put(Job(array=4, seat=1, state="CANCELLED"))
+    cluster.put(Job(array=4, slot=1, state="CANCELLED"))
     status = cluster.status(1)
     assert (status.running, status.error) == (False, "")
 
@@ -173,11 +173,11 @@ def test_jobs_that_fail_are_tried_three_times_and_then_shown_with_the_reason() -
         assert not status.running
         assert bool(status.error) == (attempt == MOST_FAILURES)
         if attempt < MOST_FAILURES:
-            cluster.queue.want(1)
+            cluster.queue.request_jobs(1)
             cluster.later(2.0).status(1)
             cluster.later().status(1)
     assert "3 jobs in a row have failed" in status.error and "on node9 (exit code 1)" in status.error
-    cluster.queue.want(1)  # the user's restart: attempts count anew
+    cluster.queue.request_jobs(1)  # the user's restart: attempts count anew
     cluster.later(2.0).status(1)
     cluster.change("40_1", state="FAILED", exit_code=1)
     assert not cluster.later().status(1).error
@@ -194,7 +194,7 @@ def test_a_node_without_the_folder_is_an_error_at_once_with_the_remedy() -> None
 def test_a_refused_submission_is_shown_with_slurm_s_words_and_tried_again_later_and_later() -> None:
     cluster = Cluster()
     cluster.status(1)
-    cluster.queue.want(1)
+    cluster.queue.request_jobs(1)
     cluster.refusal = "sbatch: invalid account"
     cluster.later(2.0).status(1)
     status = cluster.status(1)
@@ -213,7 +213,7 @@ def test_a_queue_that_cannot_be_seen_is_an_error_and_nothing_is_submitted_meanwh
     cluster.silent = True
     status = cluster.later().status(1)
     assert status.running and status.error == "Slurm's queue cannot be seen: squeue: no answer"
-    cluster.queue.want(2)
+    cluster.queue.request_jobs(2)
     for _ in range(5):
         cluster.later().status(2)
     assert cluster.submitted == [(1,)]
@@ -235,15 +235,15 @@ def test_an_error_of_ours_is_shown_and_does_not_end_the_thread_that_steps_the_qu
 def test_a_job_that_was_told_to_end_no_longer_counts_even_while_it_is_ending() -> None:
     cluster = Cluster()
     cluster.start(1, 2)
-    assert cluster.queue.end(1)
+    assert cluster.queue.request_end(1)
     cluster.queue.step()
     assert (cluster.warned, cluster.cancelled) == (["10_1"], [])
-    cluster.queue.cancel(1)
+    cluster.queue.cancel_job(1)
     cluster.queue.step()
     assert cluster.cancelled == ["10_1"]
     cluster.change("10_1", state="COMPLETING")
     assert not cluster.later().status(1).running
-    cluster.queue.want(1)
+    cluster.queue.request_jobs(1)
     cluster.later(2.0).status(1)
     cluster.change("10_1", state="CANCELLED")
     status = cluster.later().status(1)
@@ -255,8 +255,8 @@ def test_many_jobs_are_ended_by_one_call_and_again_if_slurm_did_not_answer() -> 
     cluster = Cluster()
     cluster.start(1, 2, 3)
     cluster.silent = True
-    for seat in (1, 2, 3):
-        cluster.queue.cancel(seat)
+    for slot in (1, 2, 3):
+        cluster.queue.cancel_job(slot)
     cluster.queue.step()
     assert not cluster.cancelled
     cluster.silent = False
@@ -267,13 +267,13 @@ def test_many_jobs_are_ended_by_one_call_and_again_if_slurm_did_not_answer() -> 
 def test_a_job_that_waits_or_has_just_been_submitted_is_cancelled_without_a_warning() -> None:
     cluster = Cluster()
     cluster.status(1)
-    cluster.queue.want(1, 2)
+    cluster.queue.request_jobs(1, 2)
     cluster.later(2.0).status(1)  # submitted, and not seen yet
-    assert not cluster.queue.end(1)
-    cluster.queue.cancel(1)
+    assert not cluster.queue.request_end(1)
+    cluster.queue.cancel_job(1)
     cluster.later().status(2)
-    assert not cluster.queue.end(2)
-    cluster.queue.cancel(2)
+    assert not cluster.queue.request_end(2)
+    cluster.queue.cancel_job(2)
     cluster.queue.step()
     assert (cluster.warned, sorted(cluster.cancelled)) == ([], ["10_1", "10_2"])
     assert not cluster.status(1).running and not cluster.status(2).running
@@ -282,9 +282,9 @@ def test_a_job_that_waits_or_has_just_been_submitted_is_cancelled_without_a_warn
 def test_a_worker_that_is_stopped_before_its_job_is_submitted_has_none() -> None:
     cluster = Cluster()
     cluster.status(1)
-    cluster.queue.want(1, 2)
-    assert not cluster.queue.end(1)
-    cluster.queue.cancel(1)
+    cluster.queue.request_jobs(1, 2)
+    assert not cluster.queue.request_end(1)
+    cluster.queue.cancel_job(1)
     cluster.later(2.0).status(1)
     assert cluster.submitted == [(2,)] and not cluster.cancelled
 

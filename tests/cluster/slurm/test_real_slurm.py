@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 import yaml
 
-from keima.base.worker_status import State
+from keima.base.worker_status import WorkerState
 from keima.cli.audit import audit
 from keima.cluster.slurm.commands import Slurm
 from keima.cluster.ssh.errors import RemoteFailure
@@ -89,9 +89,9 @@ def test_a_third_worker_waits_for_resources_and_says_so(slurm: RealSlurm, opened
     fleet.wait(
         lambda: sorted(view.state.value for view in fleet.fleet.cluster().workers) == ["Active", "Active", "Syncing"]
     )
-    name = next(view.name for view in fleet.fleet.cluster().workers if view.state is State.SYNCING)
+    name = next(view.name for view in fleet.fleet.cluster().workers if view.state is WorkerState.SYNCING)
     fleet.wait(lambda: "waits for resources in partition debug" in fleet.worker(name).reason)
-    assert not {State.ERROR, State.OFFLINE} & set(fleet.states_of(name))
+    assert not {WorkerState.ERROR, WorkerState.OFFLINE} & set(fleet.states_of(name))
 
 
 def test_a_requeued_worker_hands_over_its_games_and_comes_back_on_another_node(slurm: RealSlurm, opened: Open) -> None:
@@ -108,7 +108,7 @@ def test_a_requeued_worker_hands_over_its_games_and_comes_back_on_another_node(s
         assert slurm.command("squeue", "-h", "-o", "%N", "-j", job).strip() != node
     finally:
         slurm.command("scontrol", "update", f"nodename={node}", "state=resume")
-    assert not {State.ERROR, State.OFFLINE} & set(fleet.states_of("slurm-1"))
+    assert not {WorkerState.ERROR, WorkerState.OFFLINE} & set(fleet.states_of("slurm-1"))
 
 
 def test_a_job_at_its_time_limit_hands_over_its_games_and_another_follows(slurm: RealSlurm, opened: Open) -> None:
@@ -118,7 +118,7 @@ def test_a_job_at_its_time_limit_hands_over_its_games_and_another_follows(slurm:
     fleet.wait(lambda: set(jobs_of(slurm)) not in ({job}, set()))
     fleet.wait_for_games("slurm-1")
     assert any(f"job {job} has ended" in event for event in fleet.events), fleet.events
-    assert not {State.ERROR, State.OFFLINE} & set(fleet.states_of("slurm-1"))
+    assert not {WorkerState.ERROR, WorkerState.OFFLINE} & set(fleet.states_of("slurm-1"))
 
 
 def test_a_job_that_an_administrator_cancels_is_an_error_until_restart(slurm: RealSlurm, opened: Open) -> None:
@@ -126,14 +126,14 @@ def test_a_job_that_an_administrator_cancels_is_an_error_until_restart(slurm: Re
     fleet.wait_for_games("slurm-1", "slurm-2")
     job = next(name for name in jobs_of(slurm) if name.endswith("_2"))
     slurm.command("scancel", job)
-    fleet.wait(lambda: fleet.worker("slurm-2").state is State.ERROR)
+    fleet.wait(lambda: fleet.worker("slurm-2").state is WorkerState.ERROR)
     assert f"job {job} was cancelled" in fleet.worker("slurm-2").reason
-    assert fleet.worker("slurm-1").state is State.ACTIVE
+    assert fleet.worker("slurm-1").state is WorkerState.ACTIVE
     fleet.fleet.restart("slurm-2")
     fleet.wait_for_games("slurm-2")
     fleet.fleet.stop("slurm-1")
     fleet.wait(lambda: [name[-2:] for name in jobs_of(slurm)] == ["_2"])
-    fleet.wait(lambda: fleet.worker("slurm-1").state is State.OFFLINE)
+    fleet.wait(lambda: fleet.worker("slurm-1").state is WorkerState.OFFLINE)
 
 
 def test_a_worker_whose_node_dies_comes_back_on_another_node(slurm: RealSlurm, opened: Open) -> None:

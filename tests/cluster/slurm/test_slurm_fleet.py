@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from keima.base.worker_status import State
+from keima.base.worker_status import WorkerState
 from tests.cluster.slurm.slurm_fleet import SlurmFleet
 from tests.cluster.slurm.stand_in import StandIn
 
@@ -54,11 +54,11 @@ def test_a_worker_in_the_queue_is_syncing_with_slurm_s_reason_until_there_is_roo
     run.cluster.set_places(1)
     fleet = run.session()
     fleet.wait(lambda: sorted(view.state.value for view in fleet.fleet.cluster().workers) == ["Active", "Syncing"])
-    (waiting,) = (view for view in fleet.fleet.cluster().workers if view.state is State.SYNCING)
+    (waiting,) = (view for view in fleet.fleet.cluster().workers if view.state is WorkerState.SYNCING)
     fleet.wait(lambda: "waits for resources in partition debug" in fleet.worker(waiting.name).reason)
     run.cluster.set_places(2)
     fleet.wait_for_games("slurm-1", "slurm-2")
-    assert State.OFFLINE not in fleet.states_of(waiting.name) + fleet.states_of("slurm-1")
+    assert WorkerState.OFFLINE not in fleet.states_of(waiting.name) + fleet.states_of("slurm-1")
 
 
 @pytest.mark.slow
@@ -69,7 +69,7 @@ def test_a_requeued_worker_hands_over_its_games_and_comes_back_with_the_next_gam
     fleet.wait(lambda: run.cluster.jobs()[0]["restarts"] == 1 and run.cluster.jobs()[0]["state"] == "RUNNING")
     fleet.wait_for_games("slurm-1")
     assert len(run.cluster.calls("sbatch")) == 1
-    assert not {State.OFFLINE, State.ERROR} & set(fleet.states_of("slurm-1"))
+    assert not {WorkerState.OFFLINE, WorkerState.ERROR} & set(fleet.states_of("slurm-1"))
 
 
 @pytest.mark.slow
@@ -81,7 +81,7 @@ def test_a_job_at_its_time_limit_hands_over_its_games_and_another_follows(
     fleet.wait(lambda: len(run.cluster.jobs()) == 2)
     assert run.cluster.jobs()[0]["state"] == "COMPLETED"
     fleet.wait_for_games("slurm-1")
-    assert not {State.OFFLINE, State.ERROR} & set(fleet.states_of("slurm-1"))
+    assert not {WorkerState.OFFLINE, WorkerState.ERROR} & set(fleet.states_of("slurm-1"))
 
 
 @pytest.mark.slow
@@ -90,15 +90,15 @@ def test_a_cancelled_job_is_an_error_and_restart_and_stop_work_for_each_worker(r
     fleet.wait_for_games("slurm-1", "slurm-2")
     job = run.cluster.alive(2)[0]
     fleet.slurm.cancel(f"{job['array']}_2")
-    fleet.wait(lambda: fleet.worker("slurm-2").state is State.ERROR)
+    fleet.wait(lambda: fleet.worker("slurm-2").state is WorkerState.ERROR)
     assert "was cancelled" in fleet.worker("slurm-2").reason
-    assert fleet.worker("slurm-1").state is State.ACTIVE
+    assert fleet.worker("slurm-1").state is WorkerState.ACTIVE
     fleet.fleet.restart("slurm-2")
     fleet.wait_for_games("slurm-2")
     fleet.fleet.stop("slurm-1")
     fleet.wait(lambda: not run.cluster.alive(1))
-    fleet.wait(lambda: fleet.worker("slurm-1").state is State.OFFLINE)
-    assert "cluster restart" in fleet.worker("slurm-1").reason and fleet.worker("slurm-2").state is State.ACTIVE
+    fleet.wait(lambda: fleet.worker("slurm-1").state is WorkerState.OFFLINE)
+    assert "cluster restart" in fleet.worker("slurm-1").reason and fleet.worker("slurm-2").state is WorkerState.ACTIVE
 
 
 @pytest.mark.slow
@@ -116,7 +116,7 @@ def test_the_next_session_finds_the_jobs_of_one_that_was_killed(run: Run) -> Non
 def test_a_refused_submission_is_an_error_of_all_workers_until_it_is_accepted(run: Run) -> None:
     run.cluster.refuse("sbatch", "Batch job submission failed: Invalid account or account/partition combination")
     fleet = run.session()
-    fleet.wait(lambda: all(view.state is State.ERROR for view in fleet.fleet.cluster().workers))
+    fleet.wait(lambda: all(view.state is WorkerState.ERROR for view in fleet.fleet.cluster().workers))
     assert "Invalid account" in fleet.worker("slurm-1").reason
     assert "correct distributed.slurm.account" in fleet.worker("slurm-1").reason
 
@@ -131,7 +131,7 @@ def test_a_node_that_does_not_share_the_folder_is_an_error_with_the_remedy(
     fleet.wait(lambda: run.cluster.alive(1))
     (run.root / "run" / "slurm" / "worker.sh").rename(run.root / "away.sh")
     run.cluster.set_places(1)
-    fleet.wait(lambda: fleet.worker("slurm-1").state is State.ERROR)
+    fleet.wait(lambda: fleet.worker("slurm-1").state is WorkerState.ERROR)
     assert "distributed.slurm.directory" in fleet.worker("slurm-1").reason
     shutil.move(run.root / "away.sh", run.root / "run" / "slurm" / "worker.sh")
     fleet.fleet.restart("slurm-1")

@@ -28,7 +28,7 @@ class Slurm:
         if self.missing:
             raise Refused("slurm", "Slurm's sbatch is not found on this machine")
 
-    def submit(self, script: Path, seats: Sequence[int], options: Sequence[str]) -> int:
+    def submit(self, script: Path, slots: Sequence[int], options: Sequence[str]) -> int:
         return 9
 
     def jobs(self, name: str) -> list[Job]:
@@ -141,7 +141,7 @@ def test_a_main_node_without_slurm_is_refused(run: Run) -> None:
 
 
 def test_a_file_system_without_locks_is_refused(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sources, "locks_work", lambda folder: False)
+    monkeypatch.setattr(sources, "can_lock_files", lambda folder: False)
     with pytest.raises(ClusterError, match=r"without locks; mount it with locks .*distributed\.slurm\.directory"):
         run.prepare(run.open())
 
@@ -156,7 +156,7 @@ def test_a_file_system_that_shows_changes_late_is_mentioned(run: Run, monkeypatc
 
 @pytest.mark.medium
 def test_jobs_beyond_the_count_of_an_earlier_session_are_ended(run: Run) -> None:
-    run.slurm.found = [Job(array=4, seat=seat, state="RUNNING") for seat in (1, 3, 4, 5)]
+    run.slurm.found = [Job(array=4, slot=slot, state="RUNNING") for slot in (1, 3, 4, 5)]
     run.prepare(run.open())
     assert run.slurm.cancelled == ["4_4", "4_5"]
 
@@ -164,7 +164,7 @@ def test_jobs_beyond_the_count_of_an_earlier_session_are_ended(run: Run) -> None
 @pytest.mark.medium
 def test_the_end_of_a_run_ends_all_its_jobs(run: Run) -> None:
     states = ("RUNNING", "PENDING", "COMPLETED")
-    run.slurm.found = [Job(array=4, seat=seat, state=state) for seat, state in enumerate(states, start=1)]
+    run.slurm.found = [Job(array=4, slot=slot, state=state) for slot, state in enumerate(states, start=1)]
     source = run.open()
     run.prepare(source)
     source.close()

@@ -8,7 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from keima.cluster.machines.machine import alive, call, find_answer, log_name, stop, tail, worker_place
+from keima.cluster.machines.machine import (
+    ask_if_alive,
+    call_remote,
+    find_answer,
+    log_name,
+    read_log_end,
+    stop_worker,
+    worker_place,
+)
 from keima.cluster.ssh.errors import RemoteFailure
 from keima.cluster.ssh.ssh_transport import connect
 from keima.cluster.ssh.transport import Completed, Transport
@@ -51,7 +59,7 @@ def there(server: Sshd, nasty: str) -> Iterator[Transport]:
 def test_the_name_of_a_folder_is_only_a_name(server: Sshd, there: Transport, nasty: str) -> None:
     there.put(b"1", "a/b.json")
     assert there.get("a/b.json", 10) == b"1"
-    assert [entry.name for entry in there.names("a")] == ["b.json"]
+    assert [entry.name for entry in there.list_files("a")] == ["b.json"]
     assert there.run(["pwd"]).stdout.decode().rstrip("\n") == str(server.folder / nasty)
     assert there.run(["printf", "%s", nasty]).stdout.decode() == nasty
     there.remove("a/b.json")
@@ -68,17 +76,17 @@ def test_a_started_program_gets_its_arguments_and_variables_unchanged(
         "env": {"NASTY": nasty},
         "log": log_name("w"),
     }
-    call(there, "start", request, python=sys.executable, private=True)
+    call_remote(there, "start", request, python=sys.executable, private=True)
     seen = server.folder / nasty / "seen.json"
     wait_until(seen.exists)
     assert json.loads(seen.read_text()) == [[nasty], nasty, str(server.folder / nasty)]
-    assert alive(there, "w", python=sys.executable).running
-    assert stop(there, "w", python=sys.executable).found
+    assert ask_if_alive(there, "w", python=sys.executable).running
+    assert stop_worker(there, "w", python=sys.executable).found
     assert not owned(server)
 
 
 def test_the_name_of_an_interpreter_is_only_a_name(server: Sshd, there: Transport, nasty: str) -> None:
-    assert not alive(there, "w", python=f"/no/such/{nasty}").running  # the next one is taken
+    assert not ask_if_alive(there, "w", python=f"/no/such/{nasty}").running  # the next one is taken
     assert not owned(server)
 
 
@@ -93,8 +101,8 @@ def test_files_put_on_a_machine_are_readable_by_its_user_alone(server: Sshd) -> 
             "env": {"SECRET": "s"},
             "log": log_name("w"),
         }
-        call(transport, "start", request, python=sys.executable, private=True)
-        stop(transport, "w", python=sys.executable)
+        call_remote(transport, "start", request, python=sys.executable, private=True)
+        stop_worker(transport, "w", python=sys.executable)
     finally:
         transport.close()
     found = list((server.folder / "keima").rglob("*"))
@@ -107,7 +115,7 @@ def test_a_worker_s_log_does_nothing_to_the_terminal(server: Sshd) -> None:
     transport = connect(server.worker(), host_key_policy="strict")
     try:
         transport.put(f"first {TERMINAL}\nsecond\n".encode(), log_name("w"))
-        text = tail(transport, "w", python=sys.executable)
+        text = read_log_end(transport, "w", python=sys.executable)
     finally:
         transport.close()
     assert text.split("\n")[-1] == "second"

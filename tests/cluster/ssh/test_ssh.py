@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from keima.cluster.agent.client import AgentTransport
-from keima.cluster.machines.machine import call
+from keima.cluster.machines.machine import call_remote
 from keima.cluster.ssh.errors import ClusterError, Refused, RemoteFailure, Unreachable
 from keima.cluster.ssh.ssh_transport import SshTransport, connect
 from tests.cluster.sshd import Sshd, needs_sshd, reach, refusal, running_sshd, shell
@@ -65,7 +65,7 @@ CALLS: dict[str, Callable[[SshTransport], object]] = {
     "put": lambda transport: transport.put(b"1", "new"),
     "put much": lambda transport: transport.put(bytes(8 * 2**20), "new"),
     "get": lambda transport: transport.get("old", LIMIT),
-    "names": lambda transport: transport.names("folder"),
+    "names": lambda transport: transport.list_files("folder"),
     "remove": lambda transport: transport.remove("old"),
     "run": lambda transport: transport.run(["true"], seconds=1.0),
 }
@@ -82,7 +82,7 @@ def test_every_call_notices_a_lost_machine(server: Sshd, how: signal.Signals, ca
         with pytest.raises(Unreachable, match="worker1: "):
             CALLS[call](transport)
         with pytest.raises(Unreachable, match="closed"):
-            transport.names("folder")
+            transport.list_files("folder")
     finally:
         transport.close()
 
@@ -123,7 +123,7 @@ def test_a_noisy_account_with_internal_sftp_works_without_scp(server: Sshd) -> N
     assert transport.run(["echo", "here"]).stdout.endswith(b"here\n")
     assert transport.sent == 2 * len(data)
     agent = AgentTransport(transport, python=sys.executable)
-    assert call(agent, "alive", {"place": "workers/worker1"})["running"] is False
+    assert call_remote(agent, "alive", {"place": "workers/worker1"})["running"] is False
     agent.close()
 
 
@@ -180,7 +180,7 @@ def test_a_folder_without_write_permission_is_reported(tmp_path: Path, user: Pat
         for size in (1, 3 * 2**20):
             with pytest.raises(RemoteFailure, match=r"Permission denied.*`directory`"):
                 transport.put(bytes(size), "a")
-        assert transport.names("folder") == []
+        assert transport.list_files("folder") == []
         transport.close()
 
 
@@ -208,7 +208,7 @@ def test_a_server_that_allows_few_sessions_is_logged_into_more_than_once(
     with running_sshd(tmp_path / "server", user, more=f"MaxSessions {most}") as server:
         transport = AgentTransport(connect(server.worker(), host_key_policy="strict"), python=sys.executable)
         for number in range(10):
-            assert call(transport, "alive", {"place": "workers/worker1"})["running"] is False
+            assert call_remote(transport, "alive", {"place": "workers/worker1"})["running"] is False
             transport.put(bytes(2**20), f"{number}.model")
             assert transport.run(["ls", f"{number}.model"]).code == 0
         transport.close()
@@ -250,7 +250,7 @@ def test_macos_is_refused_by_name(tmp_path: Path, user: Path) -> None:
     with running_sshd(tmp_path / "server", user, environment=f"PATH={tools}:/usr/bin:/bin") as server:
         transport = connect(server.worker(), host_key_policy="strict")
         with pytest.raises(Refused, match="runs macOS, and a worker needs Linux"):
-            call(transport, "probe", {})
+            call_remote(transport, "probe", {})
         transport.close()
 
 
@@ -381,7 +381,7 @@ def test_every_error_is_one_of_ours(server: Sshd) -> None:
     transport.put(b"", "a/b")
     (server.folder / "keima/a").joinpath(os.fsdecode(b"\xff\xfe")).touch()  # a name that cannot be decoded
     calls: list[Callable[[], object]] = [
-        lambda: transport.names("a"),
+        lambda: transport.list_files("a"),
         lambda: transport.put(b"", "a/" + "x" * 300),
         lambda: transport.put(b"", "a"),
         lambda: transport.run(["x" * 200_000]),

@@ -323,7 +323,7 @@ def test_a_login_may_be_slow(tmp_path: Path, user: Path) -> None:
         assert transport.run(["echo", "here"]).stdout == b"here\n"
         server.signal(signal.SIGSTOP)
         with pytest.raises(Unreachable):
-            transport.names("folder")
+            transport.list_files("folder")
         transport.close()
 
 

@@ -125,7 +125,7 @@ def test_a_folder_is_not_a_file(place: Place) -> None:
         place.transport.remove("a")
     with pytest.raises(RemoteFailure):
         place.transport.put(b"", "a/b/c")
-    assert place.transport.names("a") == [Entry("b", 0)]  # and everything continues
+    assert place.transport.list_files("a") == [Entry("b", 0)]  # and everything continues
 
 
 def test_only_whole_files_are_listed(place: Place) -> None:
@@ -137,7 +137,7 @@ def test_only_whole_files_are_listed(place: Place) -> None:
     (outbox / "link").symlink_to("/etc/passwd")
     (outbox / "two\nlines").write_bytes(b"")
     os.mkfifo(outbox / "pipe")
-    assert place.transport.names("outbox") == [Entry("a.games", 70_000), Entry("b.games", 3), Entry("c.games", 0)]
+    assert place.transport.list_files("outbox") == [Entry("a.games", 70_000), Entry("b.games", 3), Entry("c.games", 0)]
 
 
 def test_hundreds_of_files_are_listed(place: Place) -> None:
@@ -145,11 +145,11 @@ def test_hundreds_of_files_are_listed(place: Place) -> None:
     outbox.mkdir(parents=True)
     for number in range(700):
         (outbox / f"{number:04}").touch()
-    assert [entry.name for entry in place.transport.names("outbox")] == [f"{number:04}" for number in range(700)]
+    assert [entry.name for entry in place.transport.list_files("outbox")] == [f"{number:04}" for number in range(700)]
 
 
 def test_a_missing_folder_has_no_files(place: Place) -> None:
-    assert place.transport.names("outbox") == []
+    assert place.transport.list_files("outbox") == []
 
 
 def test_a_removed_file_is_gone_and_may_be_removed_again(place: Place) -> None:
@@ -157,7 +157,7 @@ def test_a_removed_file_is_gone_and_may_be_removed_again(place: Place) -> None:
     for _ in range(2):
         place.transport.remove("a/b")
     place.transport.remove("no/such/folder")
-    assert place.transport.names("a") == []
+    assert place.transport.list_files("a") == []
 
 
 @pytest.mark.parametrize("name", ["/etc/passwd", "../a", "a/../../b", "", ".", "a\nb", "a\0b"])
@@ -165,7 +165,7 @@ def test_a_name_that_leads_elsewhere_is_refused(place: Place, name: str) -> None
     calls: list[Callable[[], object]] = [
         lambda: place.transport.put(b"", name),
         lambda: place.transport.get(name, 1),
-        lambda: place.transport.names(name),
+        lambda: place.transport.list_files(name),
         lambda: place.transport.remove(name),
     ]
     for call in calls:

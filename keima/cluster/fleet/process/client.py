@@ -19,7 +19,7 @@ from pydantic import BaseModel
 from keima.base.files import write_atomically
 from keima.base.run_lock import RunLock, RunLocked
 from keima.base.worker_status import ClusterStatus
-from keima.cluster.fleet.mirror import drop_damaged, waiting_files
+from keima.cluster.fleet.mirror import drop_damaged, find_waiting_files
 from keima.cluster.fleet.ownership import Owner
 from keima.cluster.fleet.process.messages import (
     MODELS,
@@ -63,7 +63,7 @@ RAISED: tuple[type[Exception], ...] = (RunLocked, ValueError, OSError)  # what t
 
 
 @dataclass(kw_only=True)
-class _Changes:
+class _PendingChanges:
     """What the process is to be told next."""
 
     accounts: dict[str, tuple[int, int]] = field(default_factory=dict)
@@ -132,7 +132,7 @@ class FleetClient:
         self._model: ModelFile | None = None
         self._ahead: int | None = None
         self._number = 0  # of changes of what workers are granted
-        self._changes = _Changes()
+        self._changes = _PendingChanges()
         self._waiting: dict[str, set[str]] = {}  # worker -> files in its mirror's outbox
         self._state: FleetState | None = None
         self._process: subprocess.Popen[bytes] | None = None
@@ -143,7 +143,7 @@ class FleetClient:
         self._silence = self._pause = 0.0  # seconds
         self._is_closed = False
         try:
-            self._open()
+            self._open_first_process()
         except BaseException:
             self._end_process()
             if lock:
@@ -168,7 +168,7 @@ class FleetClient:
         write_atomically(self._models_folder() / name, model, durable=False)
         last, self._model = self._model, ModelFile(version=version, name=name, sha256=content_sha256(model))
         self._changes.model = self._model
-        self._flush()
+        self._send_changes()
         if last and last.name != name:
             (self.root / MODELS / last.name).unlink(missing_ok=True)
 
@@ -197,7 +197,7 @@ class FleetClient:
 
     def collect(self) -> list[PendingBatch]:
         """See ``SelfPlayBackend``; also watches the process."""
-        self._poll()
+        self._exchange_messages()
         return pending_batches(self.root, self._waiting)
 
     def release(self, batch: PendingBatch, *, delivered: int, refused: str = "") -> None:
@@ -237,11 +237,11 @@ class FleetClient:
             return
         for _ in range(2):
             if self._process is None:
-                self._start_again()
-            if self._process is None or self._has_ended_well():
+                self._try_to_restart()
+            if self._process is None or self._close_process():
                 break
             if self._process:
-                self._lose("it did not end the run")
+                self._note_process_lost("it did not end the run")
         self._end_process()
         self._is_closed = True
         shutil.rmtree(self.root / MODELS, ignore_errors=True)
@@ -259,12 +259,12 @@ class FleetClient:
                 path.unlink(missing_ok=True)
         self._changes.players = tuple(players)
         self._changes.orders.clear()
-        self._flush()
+        self._send_changes()
 
     def _send_orders(self, worker: str) -> None:
         if worker in self._book.orders:
             self._changes.orders[worker] = self._book.orders[worker]
-            self._flush()
+            self._send_changes()
 
     def _models_folder(self) -> Path:
         folder = self.root / MODELS
@@ -278,19 +278,19 @@ class FleetClient:
         """Whether the last state was made after the last change of what workers are granted."""
         return self._state is not None and self._state.heard == self._number
 
-    def _flush(self) -> None:
+    def _send_changes(self) -> None:
         """Send what has changed. While there is no process, nothing is sent: the next one is told everything."""
         if self._channel is None:
             return
-        if self._changes != _Changes():
+        if self._changes != _PendingChanges():
             self._channel.send(Update(number=self._number, **vars(self._changes)))
-            self._changes = _Changes()
+            self._changes = _PendingChanges()
         self._channel.flush()
 
     def _send_everything(self) -> None:
         """Tell a new process what the Coach wants."""
         accounts = {name: self._book.account(name) for name in self._book.workers}
-        self._changes = _Changes(
+        self._changes = _PendingChanges(
             accounts={name: (account.granted, account.delivered) for name, account in accounts.items()},
             ahead=self._ahead,
             model=self._model,
@@ -298,45 +298,45 @@ class FleetClient:
             orders={worker: orders for worker, orders in self._book.orders.items() if orders},
             releases=self._changes.releases,  # none of these was sent to the last process
         )
-        self._flush()
+        self._send_changes()
 
-    def _poll(self) -> None:
+    def _exchange_messages(self) -> None:
         """Exchange messages, and start another process if this one has ended or hangs."""
         if self._is_closed:
             return
         if self._process is None:
             if self._clock() >= self._start_at:
-                self._start_again()
+                self._try_to_restart()
             return
-        self._flush()
+        self._send_changes()
         now = self._clock()
         silence = self._silence + min(now - self._polled, POLL_SECONDS)
         self._polled = now
-        self._silence = 0.0 if self._receive() else silence
+        self._silence = 0.0 if self._receive_messages() else silence
         if self._channel and self._channel.has_ended:
-            self._lose("it has ended")
+            self._note_process_lost("it has ended")
         elif self._silence >= SILENT_SECONDS:
-            self._lose(f"it has said nothing for {SILENT_SECONDS:.0f} s")
+            self._note_process_lost(f"it has said nothing for {SILENT_SECONDS:.0f} s")
 
-    def _receive(self) -> bool:
+    def _receive_messages(self) -> bool:
         """Process what the process has said; return whether it has said anything."""
         assert self._channel is not None
         heard = False
         try:
-            for message in self._channel.received():
+            for message in self._channel.receive_messages():
                 heard = True
-                self._note(message)
+                self._process_message(message)
         except ValueError as error:
-            self._lose(f"it said what cannot be understood: {str(error)[:300]}")
+            self._note_process_lost(f"it said what cannot be understood: {str(error)[:300]}")
         return heard
 
-    def _note(self, message: BaseModel) -> None:
+    def _process_message(self, message: BaseModel) -> None:
         match message:
             case News():
                 for worker, file in message.arrived:
                     self._waiting.setdefault(worker, set()).add(file)
                 for line in message.lines:
-                    self._log(line)
+                    self._log_line(line)
             case FleetState():
                 self._state = message
                 if message.machines is not None:
@@ -346,7 +346,7 @@ class FleetClient:
             case Closed():
                 self._is_closed = True
 
-    def _log(self, line: LogLine) -> None:
+    def _log_line(self, line: LogLine) -> None:
         logger = logging.getLogger(line.logger)
         if not line.logger:
             self._log_event(line.text)
@@ -356,21 +356,21 @@ class FleetClient:
 
     # The process.
 
-    def _open(self) -> None:
+    def _open_first_process(self) -> None:
         """Start the first process, and wait until it knows its workers."""
-        self._waiting = waiting_files(self.root, self._opening.run_id)
+        self._waiting = find_waiting_files(self.root, self._opening.run_id)
         drop_damaged(self.root, self._waiting)
-        self._start()
+        self._start_process()
         until = self._clock() + OPEN_SECONDS
         while self._state is None and self._channel and not self._channel.has_ended and self._clock() < until:
             self._channel.wait(WAIT_SECONDS)
-            self._receive()
+            self._receive_messages()
         if self._state is None:
             known = next((kind for kind in RAISED if kind.__name__ in self._errors), RuntimeError)
             raise known(self._failure or f"the fleet's process {self._end_process() or 'does not begin'}")
         self._opening = self._opening.model_copy(update={"takeover": False})  # applies only to the first contact
 
-    def _start(self) -> None:
+    def _start_process(self) -> None:
         """Start a process, and tell it everything; a failure shows at the next poll."""
         log.info("the fleet's process is started")
         line = [*program_of(MODULE), str(self._opening.run_dir)]  # the folder is for people who see it
@@ -392,9 +392,9 @@ class FleetClient:
         self._channel.send(self._opening)
         self._send_everything()
 
-    def _start_again(self) -> None:
+    def _try_to_restart(self) -> None:
         try:
-            self._start()
+            self._start_process()
         except OSError as error:  # too little memory, or too many processes
             self._pause = min(max(1.0, 2 * self._pause), MOST_PAUSE_SECONDS)
             self._start_at = self._clock() + self._pause
@@ -402,7 +402,7 @@ class FleetClient:
                 f"the fleet's process cannot be started, and is tried again in {self._pause:.0f} s: {error}"
             )
 
-    def _lose(self, why: str) -> None:
+    def _note_process_lost(self, why: str) -> None:
         """Take note that the process is lost; another one is started, after a pause if this one was short-lived.
 
         Files in the mirrors that the Coach has stored and the process has not removed are offered once more.
@@ -416,7 +416,7 @@ class FleetClient:
         self._log_event(f"the fleet's process is lost: {why} ({how}){said}; {next_one}")
         if self._state:
             self._state = self._state.model_copy(update={"heard": -1, "decisions": {}, "withdrawn": {}})
-        self._waiting = waiting_files(self.root, self._opening.run_id)
+        self._waiting = find_waiting_files(self.root, self._opening.run_id)
         for release in self._changes.releases:
             self._waiting.get(release.worker, set()).discard(f"{release.batch_id}{SUFFIX}")
 
@@ -435,14 +435,14 @@ class FleetClient:
         code = process.returncode
         return f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
 
-    def _has_ended_well(self) -> bool:
+    def _close_process(self) -> bool:
         """Have the process end the run; return whether it has."""
         assert self._channel is not None
-        self._flush()
+        self._send_changes()
         self._channel.send(Close())
         until = self._clock() + CLOSE_SECONDS
         while not self._is_closed and self._channel and not self._channel.has_ended and self._clock() < until:
             self._channel.wait(WAIT_SECONDS)
             self._channel.flush()
-            self._receive()
+            self._receive_messages()
         return self._is_closed

@@ -172,7 +172,7 @@ class Channel:
         os.set_blocking(writes, False)
 
     @property
-    def unsent(self) -> int:
+    def unsent_bytes(self) -> int:
         """The number of bytes that the pipe has not taken yet."""
         return len(self._out)
 
@@ -193,13 +193,13 @@ class Channel:
         except OSError:  # what has come can still be read
             self._out.clear()
 
-    def received(self) -> Iterator[BaseModel]:
+    def receive_messages(self) -> Iterator[BaseModel]:
         """Yield the messages that have come.
 
         Raises:
-            ValueError: what has come is no message.
+            ValueError: what has come is not a message.
         """
-        self._read()
+        self._read_pipe()
         while len(self._in) >= HEAD.size:
             size, kind = HEAD.unpack_from(self._in)
             if size > MOST_BYTES or kind >= len(KINDS):
@@ -226,7 +226,7 @@ class Channel:
             with suppress(OSError):
                 os.close(pipe)
 
-    def _read(self) -> None:
+    def _read_pipe(self) -> None:
         try:
             while not self.has_ended and len(self._in) < MOST_BYTES:
                 chunk = os.read(self._reads, CHUNK)

@@ -19,8 +19,8 @@ from typing import Any, Protocol
 
 from pydantic import BaseModel
 
-from keima.base.system.processes import end_with_starter
-from keima.base.system.signals import leave_to_parent
+from keima.base.system.processes import die_with_starter
+from keima.base.system.signals import ignore_terminal_signals
 from keima.cluster.fleet.backend import Fleet
 from keima.cluster.fleet.process.messages import (
     MODELS,
@@ -87,63 +87,63 @@ class FleetHost:
         """Host the fleet to its end; return the process's exit code."""
         logging.basicConfig(level=logging.INFO, format="%(message)s", handlers=[_Forwarder(self._lines)])
         try:
-            return self._run()
+            return self._run_fleet()
         except Exception as error:
             logging.getLogger(__name__).exception("the fleet's process ends")
             self._send_news()
-            self._channel.send(_failed(error))
-            self._empty()
+            self._channel.send(_failure_message(error))
+            self._wait_until_read()
             return 1
 
-    def _run(self) -> int:
-        opening = self._opening()
+    def _run_fleet(self) -> int:
+        opening = self._receive_opening()
         if opening is None:
             return 0
-        factory: Factory = _imported(opening.factory)
+        factory: Factory = _import_function(opening.factory)
         fleet = factory(opening, log_event=self._log_event, arrived=self._note_arrival)
         self._channel.send(Opened())
         while not self._channel.has_ended:
-            for message in self._channel.received():
+            for message in self._channel.receive_messages():
                 if isinstance(message, Close):
-                    return self._close(fleet)
+                    return self._close_fleet(fleet)
                 assert isinstance(message, Update)
-                self._apply(message, fleet)
+                self._apply_update(message, fleet)
             if self._clock() >= self._step_at:
-                self._step(fleet)
+                self._step_fleet(fleet)
             self._channel.flush()
             self._channel.wait(self._step_at - self._clock())
         return 0
 
-    def _opening(self) -> Opening | None:
+    def _receive_opening(self) -> Opening | None:
         """Wait for the first message; None: the Coach has ended."""
         while not self._channel.has_ended:
-            for message in self._channel.received():
+            for message in self._channel.receive_messages():
                 assert isinstance(message, Opening)
                 return message
             self._channel.wait(1.0)
         return None
 
-    def _step(self, fleet: Fleet) -> None:
+    def _step_fleet(self, fleet: Fleet) -> None:
         began = self._clock()
         fleet.step()
         self._send_news()
-        if not self._channel.unsent and self._is_state_due(fleet):
+        if not self._channel.unsent_bytes and self._is_state_due(fleet):
             self._send_state(fleet)
         now = self._clock()
         self._step_at = now + min(max(LOOP_SECONDS, LOOP_SHARE * (now - began)), MOST_LOOP_SECONDS)
 
-    def _close(self, fleet: Fleet) -> int:
+    def _close_fleet(self, fleet: Fleet) -> int:
         """End the run and the workers."""
         fleet.close()
         self._send_news()
         self._send_state(fleet)
         self._channel.send(Closed())
-        self._empty()
+        self._wait_until_read()
         return 0
 
     # What the Coach says.
 
-    def _apply(self, update: Update, fleet: Fleet) -> None:
+    def _apply_update(self, update: Update, fleet: Fleet) -> None:
         """Do what an update says, in the order that gives no worker an assignment without its account."""
         for worker, (granted, delivered) in update.accounts.items():
             fleet.grant(worker, granted=granted, delivered=delivered)
@@ -171,11 +171,11 @@ class FleetHost:
     def _send_state(self, fleet: Fleet) -> None:
         began = self._clock()
         granted = fleet.share_out({}, self._ahead) if self._ahead >= 0 else {}
-        machines = fleet.machines_now()
+        machines = fleet.export_machines()
         state = FleetState(
             heard=self._heard,
             workers=tuple(fleet.workers),
-            able=tuple(fleet.able()),
+            able=tuple(fleet.ready_workers()),
             heartbeats=fleet.heartbeats(),
             cluster=fleet.cluster(),
             decisions={worker: games for worker, games in granted.items() if games > 0},
@@ -195,15 +195,15 @@ class FleetHost:
             self._channel.send(News(lines=lines, arrived=arrived))
 
     def _log_event(self, text: str) -> None:
-        self._lines.append(LogLine(text=_sendable(text)))
+        self._lines.append(LogLine(text=_encodable_text(text)))
 
     def _note_arrival(self, worker: str, file: str) -> None:
         self._arrived.append((worker, file))
 
-    def _empty(self) -> None:
+    def _wait_until_read(self) -> None:
         """Wait until the Coach has read everything."""
         until = self._clock() + CLOSED_SECONDS
-        while self._channel.unsent and not self._channel.has_ended and self._clock() < until:
+        while self._channel.unsent_bytes and not self._channel.has_ended and self._clock() < until:
             self._channel.wait(LOOP_SECONDS)
             self._channel.flush()
 
@@ -217,20 +217,20 @@ class _Forwarder(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         """Add a record."""
-        text = _sendable(self.format(record))
+        text = _encodable_text(self.format(record))
         self._lines.append(LogLine(logger=record.name, level=record.levelno, time=record.created, text=text))
 
 
-def _failed(error: Exception) -> BaseModel:
-    return Failed(errors=tuple(each.__name__ for each in type(error).__mro__), text=_sendable(str(error)))
+def _failure_message(error: Exception) -> BaseModel:
+    return Failed(errors=tuple(each.__name__ for each in type(error).__mro__), text=_encodable_text(str(error)))
 
 
-def _sendable(text: str) -> str:
-    """Return the text without what JSON cannot hold, such as bytes of a file's name that are no UTF-8."""
+def _encodable_text(text: str) -> str:
+    """Return the text without what JSON cannot hold, such as bytes of a file's name that are not UTF-8."""
     return text.encode("utf-8", "replace").decode("utf-8")
 
 
-def _imported(name: str) -> Any:
+def _import_function(name: str) -> Any:
     """Return the function that is named "module:function"."""
     module, _, function = name.partition(":")
     return getattr(import_module(module), function)
@@ -238,8 +238,8 @@ def _imported(name: str) -> Any:
 
 def main() -> int:
     """Run the process."""
-    end_with_starter(signal.SIGKILL)  # at once, as a thread of the Coach would; the end of the channel is noticed later
-    leave_to_parent()
+    die_with_starter(signal.SIGKILL)  # at once, as a thread of the Coach would; the end of the channel is noticed later
+    ignore_terminal_signals()
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # a system service signals all its processes: the Coach decides
     channel = Channel(os.dup(sys.stdin.fileno()), os.dup(sys.stdout.fileno()))
     nowhere = os.open(os.devnull, os.O_RDONLY)

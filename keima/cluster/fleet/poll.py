@@ -1,6 +1,6 @@
-"""One look at the workers of a machine, by its agent: a single round trip, whatever their number.
+"""One poll of the workers of a machine, by its agent: a single round trip, whatever their number.
 
-``keima/cluster/agent/look.py`` answers it there.
+``keima/cluster/agent/poll.py`` answers it there.
 """
 
 from collections.abc import Sequence
@@ -10,13 +10,13 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from keima.cluster.agent.client import AgentTransport
-from keima.cluster.agent.look import MOST_NAMES, NAME_LENGTH
-from keima.cluster.machines.machine import NonNegativeInt, PrintableText, RemoteAnswer, result, understood
+from keima.cluster.agent.poll import MOST_NAMES, NAME_LENGTH
+from keima.cluster.machines.machine import NonNegativeInt, PrintableText, RemoteAnswer, remote_result, validate_answer
 from keima.cluster.ssh.errors import RemoteFailure
-from keima.cluster.ssh.transport import Entry, listable
+from keima.cluster.ssh.transport import Entry, is_listable
 from keima.worker.worker_folder import BATCH_NAME, MAX_JSON_BYTES
 
-LOOK_SECONDS = 5.0  # for the answer to begin ...
+POLL_SECONDS = 5.0  # for the answer to begin ...
 CHANGE_SECONDS = 1.0  # ... and for each assignment that a slow disk must take
 
 FileName = Annotated[str, Field(max_length=NAME_LENGTH)]
@@ -24,8 +24,8 @@ Files = Annotated[tuple[tuple[FileName, NonNegativeInt], ...], Field(max_length=
 
 
 @dataclass(frozen=True, kw_only=True)
-class LookRequest:
-    """What to do with one worker's folder, and what to tell of it; ``keima/cluster/agent/look.py`` says more."""
+class PollRequest:
+    """What to do with one worker's folder, and what to tell of it; ``keima/cluster/agent/poll.py`` says more."""
 
     place: str
     coach: str  # who must own the folder; empty: anyone
@@ -36,7 +36,7 @@ class LookRequest:
     want: Sequence[str] = ()
 
 
-class _SeatAnswer(RemoteAnswer):
+class _WorkerAnswer(RemoteAnswer):
     failed: PrintableText = ""
     mine: bool = True
     wrong: PrintableText = ""
@@ -49,30 +49,30 @@ class _SeatAnswer(RemoteAnswer):
     unread: Annotated[tuple[FileName, ...], Field(max_length=MOST_NAMES)] = ()
 
 
-class _LookAnswer(RemoteAnswer):
-    workers: tuple[_SeatAnswer, ...]
+class _PollAnswer(RemoteAnswer):
+    workers: tuple[_WorkerAnswer, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Look:
-    """What a look has shown of one worker."""
+class PollResult:
+    """The result of a poll for one worker."""
 
-    failed: str  # why there is nothing else; empty: there is
-    mine: bool  # the folder has the right owner; otherwise there is nothing else
-    wrong: str  # why the assignment was not put, or files were not removed
-    stamp: str  # of the heartbeat; empty: there is none
+    error: str  # why there is nothing else; empty: there is
+    is_ours: bool  # the folder has the right owner; otherwise there is nothing else
+    change_error: str  # why the assignment was not put, or files were not removed
+    heartbeat_stamp: str  # of the heartbeat; empty: there is none
     heartbeat: str | None  # its text, if it has changed
-    unreadable: str  # why it has changed and cannot be read
+    heartbeat_error: str  # why it has changed and cannot be read
     running: bool | None  # the process in the folder's record; None: there is no record
     entries: tuple[Entry, ...]  # of the outbox
     files: dict[str, bytes] = field(repr=False)
-    unread: tuple[str, ...]  # files that could not be read
+    unreadable_files: tuple[str, ...]  # files that could not be read
 
 
-def look_at_workers(
-    transport: AgentTransport, requests: Sequence[LookRequest], *, limit: int, python: str
-) -> list[Look]:
-    """Look at workers; return what was seen, in the same order.
+def poll_workers(
+    transport: AgentTransport, requests: Sequence[PollRequest], *, limit: int, python: str
+) -> list[PollResult]:
+    """Poll workers; return the results in the same order.
 
     Args:
         transport: to their machine.
@@ -89,49 +89,49 @@ def look_at_workers(
         "limit": limit,
     }
     changes = sum(each.assignment is not None for each in requests)
-    answer, data = transport.look(request, seconds=LOOK_SECONDS + CHANGE_SECONDS * changes)
-    looks = seen(transport, requests, answer, data, python=python)
-    transport.running.update((each.place, look.running) for each, look in zip(requests, looks, strict=True))
+    answer, data = transport.request_poll(request, seconds=POLL_SECONDS + CHANGE_SECONDS * changes)
+    results = parse_poll_answer(transport, requests, answer, data, python=python)
+    transport.running.update((each.place, result.running) for each, result in zip(requests, results, strict=True))
     sent = sum(len(each.assignment.encode()) for each in requests if each.assignment is not None)
-    transport.count(sent=sent, received=len(data))
-    return looks
+    transport.count_bytes(sent=sent, received=len(data))
+    return results
 
 
-def glance_request(requests: Sequence[LookRequest]) -> dict[str, Any]:
-    """Return a request that changes nothing and brings no files, to be posted during something long."""
+def read_only_poll(requests: Sequence[PollRequest]) -> dict[str, Any]:
+    """Return a poll that changes nothing and brings no files, to be posted during a long operation."""
     return {"workers": [vars(each) for each in requests], "games": BATCH_NAME.pattern, "limit": 0}
 
 
-def seen(
-    transport: AgentTransport, requests: Sequence[LookRequest], answer: dict[str, Any], data: bytes, *, python: str
-) -> list[Look]:
-    """Return what the answer to a look says.
+def parse_poll_answer(
+    transport: AgentTransport, requests: Sequence[PollRequest], answer: dict[str, Any], data: bytes, *, python: str
+) -> list[PollResult]:
+    """Parse the answer to a poll.
 
     Raises:
         ClusterError: it reports a failure, or cannot be understood.
     """
-    found = understood(transport, _LookAnswer, result(transport, "look", {}, answer, python=python)).workers
+    found = validate_answer(transport, _PollAnswer, remote_result(transport, "look", {}, answer, python=python)).workers
     if len(found) != len(requests) or sum(size for each in found for _, size in each.files) != len(data):
         raise RemoteFailure(transport.worker, "an answer cannot be understood: it is not about these workers")
-    looks, offset = [], 0
+    results, offset = [], 0
     for each in found:
         files = {}
         for name, size in each.files:
             files[name] = data[offset : offset + size]
             offset += size
-        entries = tuple(Entry(name, size) for name, size in each.names if listable(name))
-        looks.append(
-            Look(
-                failed=each.failed,
-                mine=each.mine,
-                wrong=each.wrong,
-                stamp=each.stamp,
+        entries = tuple(Entry(name, size) for name, size in each.names if is_listable(name))
+        results.append(
+            PollResult(
+                error=each.failed,
+                is_ours=each.mine,
+                change_error=each.wrong,
+                heartbeat_stamp=each.stamp,
                 heartbeat=each.heartbeat,
-                unreadable=each.unreadable,
+                heartbeat_error=each.unreadable,
                 running=each.running,
                 entries=entries,
                 files=files,
-                unread=each.unread,
+                unreadable_files=each.unread,
             )
         )
-    return looks
+    return results

@@ -1,12 +1,12 @@
-"""A seat on its node: the folder of one worker, and everything that is done there.
+"""A slot on its node: the folder of one worker, and everything that is done there.
 
-The folder outlives the seat. A lock beside it (``workers/.<worker>.seat``) is held as long as the seat lives and its
-worker runs, so that one seat at a time has a folder, also if nodes share their homes. A new seat takes a free folder
-with anything of its run before it makes one of its own: so finished games that an earlier seat could not hand over
+The folder outlives the slot. A lock beside it (``workers/.<worker>.seat``) is held as long as the slot lives and its
+worker runs, so that one slot at a time has a folder, also if nodes share their homes. A new slot takes a free folder
+with anything of its run before it makes one of its own: so finished games that an earlier slot could not hand over
 reach the Coach.
 
-The worker must not outlive the seat: Ray gives its processor to others. A small process, the guard, waits for the end
-of the seat, even by SIGKILL, stops the worker as over SSH, and only then gives the folder's lock back.
+The worker must not outlive the slot: Ray gives its processor to others. A small process, the guard, waits for the end
+of the slot, even by SIGKILL, stops the worker as over SSH, and only then gives the folder's lock back.
 
 It runs before the packages are checked, and uses only the standard library.
 """
@@ -23,20 +23,20 @@ from pathlib import Path
 from typing import Any
 
 from keima.base.files import FileTooLarge
-from keima.cluster.agent.owner import GAMES_SUFFIX, contents_of
+from keima.cluster.agent.owner import GAMES_SUFFIX, read_contents_label
 from keima.cluster.ssh.errors import RemoteFailure, Unreachable
 from keima.cluster.ssh.transport import LocalTransport, Stream, StreamEnded
 
 WORKERS = "workers"
 FOLDER = re.compile(r"(ray-[1-9][0-9]{0,8})(\..*)?")  # of a worker, or of its games that were set aside
-GUARD_SECONDS = 10.0  # for a worker to hand over its finished games after the end of its seat
+GUARD_SECONDS = 10.0  # for a worker to hand over its finished games after the end of its slot
 # Waits for the end of its standard input, then stops the worker; twice, as a start may have been under way. It is no
-# child of the seat: Ray ends those with it.
+# child of the slot: Ray ends those with it.
 GUARD = 'exec 3<&0; (cat >/dev/null; "$@"; sleep 1; "$@") <&3 3<&- >/dev/null 2>&1 &'
 
 
-class Seat:
-    """A seat.
+class RaySlot:
+    """A slot.
 
     Args:
         root: the folder for everything on this node.
@@ -74,7 +74,7 @@ class Seat:
     # The folder.
 
     def settle(self, run_id: str, tag: str, fresh: str) -> dict[str, Any] | None:
-        """Take a folder: one with anything of this run, or ``fresh``; None if another run's seat has that."""
+        """Take a folder: one with anything of this run, or ``fresh``; None if another run's slot has that."""
         for worker in [*(self._of_run(run_id, tag)), fresh]:
             if self.hold(worker):
                 self._files.worker = worker
@@ -105,7 +105,7 @@ class Seat:
         return True
 
     def left_overs(self, run_id: str, tag: str) -> list[str]:
-        """Return the workers of this run with games in their outbox and no seat, and those that this seat holds."""
+        """Return the workers of this run with games in their outbox and no slot, and those that this slot holds."""
         found = []
         for worker in self._of_run(run_id, tag):
             if worker != self._files.worker and self._has_games(worker, tag) and self.hold(worker):
@@ -119,7 +119,7 @@ class Seat:
         found = (FOLDER.fullmatch(path.name) for path in (self._root / WORKERS).glob("ray-*"))
         names = {match[1] for match in found if match}
         for worker in sorted(names, key=lambda name: int(name.rpartition("-")[2])):
-            if contents_of(self._root / WORKERS / worker) == run_id or self._has_games(worker, tag):
+            if read_contents_label(self._root / WORKERS / worker) == run_id or self._has_games(worker, tag):
                 yield worker
 
     def _has_games(self, worker: str, tag: str) -> bool:
@@ -162,7 +162,7 @@ class Seat:
 
     def names(self, folder: str) -> list[tuple[str, int]]:
         """Return names and sizes of the files of a folder."""
-        return [(entry.name, entry.size) for entry in self._files.names(folder)]
+        return [(entry.name, entry.size) for entry in self._files.list_files(folder)]
 
     def remove(self, name: str) -> None:
         """Delete a file."""

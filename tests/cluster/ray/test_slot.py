@@ -1,4 +1,4 @@
-"""A seat on its node, without Ray: which folder it takes, and what happens when it ends."""
+"""A slot on its node, without Ray: which folder it takes, and what happens when it ends."""
 
 import json
 import os
@@ -12,26 +12,26 @@ import pytest
 
 from keima.base.files import write_atomically
 from keima.cluster.agent.packing import remote_program
-from keima.cluster.agent.process import running
-from keima.cluster.ray.seat import Seat
+from keima.cluster.agent.process import find_running
+from keima.cluster.ray.slot import RaySlot
 from tests.cluster.small_project import end_all, make_project, wait_until
 from tests.sources import ROOT
 
 RUN = "0123456789abcdef"
-# A seat in a process of its own, which carries out what it reads, and says what comes of it.
+# A slot in a process of its own, which carries out what it reads, and says what comes of it.
 PROGRAM = """
 import json, sys
 from pathlib import Path
-from keima.cluster.ray.seat import Seat
+from keima.cluster.ray.slot import RaySlot
 
-seat = Seat(Path(sys.argv[1]), sys.argv[2])
+slot = RaySlot(Path(sys.argv[1]), sys.argv[2])
 for line in sys.stdin:
-    print(json.dumps(seat.call(*json.loads(line)), default=str), flush=True)
+    print(json.dumps(slot.call(*json.loads(line)), default=str), flush=True)
 """
 
 
 class Process:
-    """A seat in a process of its own, as on a node."""
+    """A slot in a process of its own, as on a node."""
 
     def __init__(self, root: Path) -> None:
         self._program = subprocess.Popen(
@@ -78,20 +78,20 @@ def node(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.fixture
 def begin(node: Path) -> Iterator[Callable[[], Process]]:
-    """Begins a seat."""
-    seats: list[Process] = []
+    """Begins a slot."""
+    slots: list[Process] = []
 
     def begin_seat() -> Process:
-        seats.append(Process(node))
-        return seats[-1]
+        slots.append(Process(node))
+        return slots[-1]
 
     yield begin_seat
-    for seat in seats:
-        seat.end()
+    for slot in slots:
+        slot.end()
 
 
 def leave_games(node: Path, worker: str, *, run: str = RUN, games: int = 10) -> Path:
-    """Leave a batch in a worker's outbox, as an earlier seat of the run did."""
+    """Leave a batch in a worker's outbox, as an earlier slot of the run did."""
     path = node / "workers" / worker / "outbox" / f"000000000-{games}-{worker}--{run}-00ff.games"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(b"games")
@@ -117,7 +117,7 @@ def test_a_seat_takes_the_folder_that_an_earlier_seat_of_its_run_has_left(
     give_assignment(node, "ray-10")
     give_assignment(node, "ray-9")
     first, second, third = begin(), begin(), begin()
-    assert [seat.settle("ray-20") for seat in (first, second, third)] == ["ray-9", "ray-10", "ray-20"]
+    assert [slot.settle("ray-20") for slot in (first, second, third)] == ["ray-9", "ray-10", "ray-20"]
 
 
 @pytest.mark.medium
@@ -140,16 +140,16 @@ def test_a_folder_has_one_seat_at_a_time(begin: Callable[[], Process]) -> None:
 def test_games_without_a_seat_are_found_and_let_go_once_they_are_fetched(
     node: Path, begin: Callable[[], Process]
 ) -> None:
-    seat, other = begin(), begin()
-    assert seat.settle("ray-1") == "ray-1"
-    assert seat.call("left_overs", RUN, RUN) == []
+    slot, other = begin(), begin()
+    assert slot.settle("ray-1") == "ray-1"
+    assert slot.call("left_overs", RUN, RUN) == []
     path = leave_games(node, "ray-2")
     leave_games(node, "ray-3", run="another0run")
-    assert seat.call("left_overs", RUN, RUN) == ["ray-2"]
-    assert seat.call("left_overs", RUN, RUN) == ["ray-2"]
+    assert slot.call("left_overs", RUN, RUN) == ["ray-2"]
+    assert slot.call("left_overs", RUN, RUN) == ["ray-2"]
     assert other.call("left_overs", RUN, RUN) == []
     path.unlink()
-    assert seat.call("left_overs", RUN, RUN) == []
+    assert slot.call("left_overs", RUN, RUN) == []
     wait_until(lambda: other.call("hold", "ray-2"))
 
 
@@ -159,8 +159,8 @@ def test_the_worker_ends_with_its_seat_and_hands_over_first(
     node: Path, begin: Callable[[], Process], how: signal.Signals
 ) -> None:
     make_project(node / "project")
-    seat = begin()
-    assert seat.settle("ray-1") == "ray-1"
+    slot = begin()
+    assert slot.settle("ray-1") == "ray-1"
     place = node / "workers" / "ray-1"
     request = {
         "place": str(place),
@@ -169,19 +169,19 @@ def test_the_worker_ends_with_its_seat_and_hands_over_first(
         "log": str(node / "logs" / "worker_ray-1.log"),
     }
     command = [sys.executable, "-I", remote_program()[1], "n1", "start", json.dumps(request)]
-    seat.call("run", command, 60.0)
+    slot.call("run", command, 60.0)
     wait_until((place / "begun").exists)
-    assert running(place)
-    os.kill(seat._program.pid, how)
-    wait_until(lambda: not running(place))
+    assert find_running(place)
+    os.kill(slot._program.pid, how)
+    wait_until(lambda: not find_running(place))
     assert (place / "handed-over").exists()
 
 
 def test_errors_are_told_and_not_raised(tmp_path: Path) -> None:
-    seat = Seat(tmp_path, "")
-    assert seat.call("get", "missing", 10) == ("missing", str(tmp_path / "missing"))
-    seat.call("put", "a", bytes(11), True)
-    kind, text = seat.call("get", "a", 10)
+    slot = RaySlot(tmp_path, "")
+    assert slot.call("get", "missing", 10) == ("missing", str(tmp_path / "missing"))
+    slot.call("put", "a", bytes(11), True)
+    kind, text = slot.call("get", "a", 10)
     assert kind == "large" and "11 bytes" in text
-    kind, (what, _) = seat.call("put", "a/b", b"", True)
+    kind, (what, _) = slot.call("put", "a/b", b"", True)
     assert kind == "failed" and "a" in what

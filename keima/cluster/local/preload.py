@@ -1,8 +1,8 @@
 """What the server of processes imports before it starts workers and learner ranks (keima/base/system/processes.py)."""
 
-from keima.base.system.processes import serve
+from keima.base.system.processes import shield_fork_server
 
-serve()
+shield_fork_server()
 
 import keima.cluster.local.learner_ranks
 import keima.cluster.local.processes  # noqa: F401

@@ -1,4 +1,4 @@
-"""One look at all workers of a machine: what the main node learns from it, and the small things that it changes.
+"""One poll of all workers of a machine: what the main node learns from it, and the small things that it changes.
 
 For each worker's folder it puts the new assignment, deletes files that the main node has taken, and returns the
 heartbeat, the files in the outbox, whether the process runs, and small finished files themselves. A folder that belongs
@@ -17,10 +17,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from keima.cluster.agent.owner import OWNER, check_owner, lock_of
-from keima.cluster.agent.process import CommandFailed, elsewhere, locked, record_at, running
+from keima.cluster.agent.owner import OWNER, check_owner, owner_lock_path
+from keima.cluster.agent.process import CommandFailed, find_record_elsewhere, find_running, hold_lock, read_record
 
-LOOK_LOCK_SECONDS = 0.5  # while another Coach changes the owner; the next look tries again
+POLL_LOCK_SECONDS = 0.5  # while another Coach changes the owner; the next poll tries again
 MOST_HEARTBEAT = 64 * 2**10  # bytes
 MOST_NAMES = 2000  # of files in one outbox, the oldest games first; the others are listed when these are gone
 NAME_LENGTH = 255
@@ -28,7 +28,7 @@ PART = ".part"
 GAMES = ".games"
 
 
-def look(request: dict[str, Any]) -> tuple[dict[str, Any], bytes]:
+def answer_poll(request: dict[str, Any]) -> tuple[dict[str, Any], bytes]:
     """Return an answer for each of ``workers``, in the same order, and the content of the files they name.
 
     Each worker gives ``place``; ``coach``, who must own the folder (empty: anyone); ``seen``, the stamp of the last
@@ -39,7 +39,7 @@ def look(request: dict[str, Any]) -> tuple[dict[str, Any], bytes]:
     answers, content = [], b""
     for each in request["workers"]:
         try:
-            answer, data = look_at(each, games, left)
+            answer, data = poll_worker(each, games, left)
         except CommandFailed as error:
             answer, data = {"failed": str(error), "kind": error.kind}, b""
         except Exception as error:
@@ -51,22 +51,22 @@ def look(request: dict[str, Any]) -> tuple[dict[str, Any], bytes]:
     return {"workers": answers}, content
 
 
-def look_at(each: dict[str, Any], games: re.Pattern[str], left: int) -> tuple[dict[str, Any], bytes]:
+def poll_worker(each: dict[str, Any], games: re.Pattern[str], left: int) -> tuple[dict[str, Any], bytes]:
     """Return the answer for one worker, and the content of the files it names."""
     place = Path(each["place"])
     answer: dict[str, Any] = {"mine": is_owner(place, each["coach"])}
     if not answer["mine"]:
         return answer, b""
     if each["assignment"] is not None or each["remove"]:
-        with own_folder(place, each["coach"]) as answer["mine"]:
+        with hold_ownership(place, each["coach"]) as answer["mine"]:
             if not answer["mine"]:
                 return answer, b""
-            answer["wrong"] = change(place, each)
-    answer.update(heartbeat_of(place / "worker.json", each["seen"]))
-    answer["running"] = runs(place)
-    entries = listed(place / "outbox")
+            answer["wrong"] = apply_changes(place, each)
+    answer.update(read_new_heartbeat(place / "worker.json", each["seen"]))
+    answer["running"] = is_process_running(place)
+    entries = list_complete_files(place / "outbox")
     answer["names"] = entries
-    answer["files"], answer["unread"], data = contents(place / "outbox", entries, each, games, left)
+    answer["files"], answer["unread"], data = read_files(place / "outbox", entries, each, games, left)
     return answer, data
 
 
@@ -76,38 +76,38 @@ def is_owner(place: Path, coach: str) -> bool:
 
 
 @contextlib.contextmanager
-def own_folder(place: Path, coach: str) -> Iterator[bool]:
+def hold_ownership(place: Path, coach: str) -> Iterator[bool]:
     """Keep the folder's owner as it is meanwhile; yield whether it is this Coach."""
     if not coach:  # games that were set aside
         yield True
         return
-    with locked(lock_of(place), LOOK_LOCK_SECONDS):
+    with hold_lock(owner_lock_path(place), POLL_LOCK_SECONDS):
         yield is_owner(place, coach)
 
 
-def change(place: Path, each: dict[str, Any]) -> str:
+def apply_changes(place: Path, each: dict[str, Any]) -> str:
     """Put the assignment, then delete files; return why not, or nothing.
 
     Files stay if the assignment, which counts them, could not be put.
     """
     try:
         if each["assignment"] is not None:
-            replace(place / "inbox" / "assignment.json", each["assignment"].encode())
+            replace_file(place / "inbox" / "assignment.json", each["assignment"].encode())
         for name in each["remove"]:
-            (place / "outbox" / plain(name)).unlink(missing_ok=True)
+            (place / "outbox" / check_file_name(name)).unlink(missing_ok=True)
     except OSError as error:
         return f"{type(error).__name__}: {error}"
     return ""
 
 
-def plain(name: str) -> str:
+def check_file_name(name: str) -> str:
     """Return a name that stays within its folder."""
     if "/" in name or name in ("", ".", ".."):
         raise CommandFailed(f"{name!r} is no name of a file")
     return name
 
 
-def replace(path: Path, data: bytes) -> None:
+def replace_file(path: Path, data: bytes) -> None:
     """Write a file so that readers see the old content or all of the new, also after a power cut."""
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     part = path.with_name(f"{path.name}.{os.getpid()}{PART}")
@@ -127,7 +127,7 @@ def replace(path: Path, data: bytes) -> None:
         os.close(folder)
 
 
-def heartbeat_of(path: Path, seen: str) -> dict[str, Any]:
+def read_new_heartbeat(path: Path, seen: str) -> dict[str, Any]:
     """Return the heartbeat's stamp, and its text if the stamp is new, or why it cannot be read."""
     try:
         found = path.stat()
@@ -145,14 +145,14 @@ def heartbeat_of(path: Path, seen: str) -> dict[str, Any]:
         return {"stamp": "", "unreadable": f"{type(error).__name__}: {error}"}
 
 
-def runs(place: Path) -> bool | None:
+def is_process_running(place: Path) -> bool | None:
     """Return whether the recorded process runs, or may run on another machine; None without a record."""
-    if not record_at(place):
+    if not read_record(place):
         return None
-    return (running(place) or elsewhere(place)) is not None
+    return (find_running(place) or find_record_elsewhere(place)) is not None
 
 
-def listed(folder: Path) -> list[tuple[str, int]]:
+def list_complete_files(folder: Path) -> list[tuple[str, int]]:
     """Return name and size of the complete files of a folder: the oldest games, and before them all others."""
     found = []
     with contextlib.suppress(FileNotFoundError), os.scandir(folder) as entries:
@@ -163,7 +163,7 @@ def listed(folder: Path) -> list[tuple[str, int]]:
     return sorted(found, key=lambda each: (each[0].endswith(GAMES), each[0]))[:MOST_NAMES]
 
 
-def contents(
+def read_files(
     outbox: Path, entries: list[tuple[str, int]], each: dict[str, Any], games: re.Pattern[str], left: int
 ) -> tuple[list[tuple[str, int]], list[str], bytes]:
     """Return name and size of the files that are sent, names of those that cannot be read, and the content."""
@@ -184,12 +184,12 @@ def contents(
     return files, unread, data
 
 
-def link(request: dict[str, Any]) -> dict[str, Any]:
+def link_file(request: dict[str, Any]) -> dict[str, Any]:
     """Hard-link the file ``source`` to ``target`` in the folder ``place``, which must be of ``coach``."""
     place = Path(request["place"])
-    with locked(lock_of(place), LOOK_LOCK_SECONDS):
+    with hold_lock(owner_lock_path(place), POLL_LOCK_SECONDS):
         check_owner(place, request["coach"])
-        target = place / "inbox" / plain(request["target"])
+        target = place / "inbox" / check_file_name(request["target"])
         target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         try:
             target.unlink(missing_ok=True)

@@ -1,6 +1,6 @@
 """Tries to use a Ray cluster without its token.
 
-    RAY_AUTH_MODE=disabled python -m keima.cluster.ray.stranger HOST:PORT
+    RAY_AUTH_MODE=disabled python -m keima.cluster.ray.token_probe HOST:PORT
 
 It is a process of its own, since Ray reads the mode once. The exit code is 0 if anybody may use the cluster,
 ``REFUSED`` if it asks for a token, and 1 if it does not answer.
