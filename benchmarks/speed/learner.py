@@ -29,7 +29,7 @@ from keima.config.flags import whole
 from keima.data.records import encode
 from keima.games import load_game
 from keima.learning.feed import EpochFeed
-from keima.learning.learner import Learner, TensorBatch, to_tensors
+from keima.learning.learner import Learner, TensorBatch, copy_to_device
 from keima.networks.network import build_network
 from keima.replay.epochs import Epochs
 from keima.replay.window import ReplayWindow
@@ -79,9 +79,9 @@ def measure_small(table: Table, arguments: argparse.Namespace) -> None:
 
     def draw() -> None:
         for _ in range(STEPS):
-            to_tensors(window.sample(size, next(seeds)), learner.device)
+            copy_to_device(window.sample(size, next(seeds)), learner.device)
 
-    batch = to_tensors(window.sample(size, 0), learner.device)
+    batch = copy_to_device(window.sample(size, 0), learner.device)
     name = f"{game.name} {shape['blocks']}x{shape['channels']}, batch {size}"
     train = partial(learner.train, window, STEPS, 0)
     add_row(table, name, learner, batch, train, draw, steps=STEPS, rounds=arguments.rounds)
@@ -97,9 +97,9 @@ def measure_big(table: Table, arguments: argparse.Namespace, folder: Path, *, mi
         build_network(game, **shape), device="cpu", batch_size=size, mixed_precision=mixed_precision, norm_batch=256
     )
     epochs = Epochs(game=game, files=[(path, path.stat().st_size)], batch_size=size, seed=1)
-    feed = EpochFeed(epochs, rows=learner.ranks.rows)
+    feed = EpochFeed(epochs, rows=learner.ranks.own_rows)
     batches = feed.batches(0)
-    batch = to_tensors(next(batches).batch(), learner.device)
+    batch = copy_to_device(next(batches).batch(), learner.device)
 
     def train() -> None:
         learner.train(feed, 1, 0, batch_size=next(batches).total)

@@ -81,9 +81,9 @@ def main(argv: Sequence[str] | None = None) -> int:
             return 0
         if starts_ranks(arguments):
             return start_ranks(arguments, words)
-        place = Place(**{name: getattr(arguments, name) for name in PLACE_FLAGS})
+        place = RankInfo(**{name: getattr(arguments, name) for name in PLACE_FLAGS})
         room = partial(ranks_here, arguments)
-        with joined(place, device=arguments.device, backend=arguments.backend, room=room) as ranks:
+        with join_ranks(place, device=arguments.device, backend=arguments.backend, room=room) as ranks:
             who += "" if ranks.is_main else f", rank {ranks.rank}"
             try:
                 return begin(arguments, ranks)
@@ -91,7 +91,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                 if ranks.is_main:
                     raise
                 return 2
-    except NotNeeded:
+    except SurplusRank:
         return 0
     except (ValueError, TrainingDiverged, OSError, RuntimeError) as error:  # a lost rank, or no memory: RuntimeError
         console.print(f"{who}: {in_words(error)}", style="red", markup=False, soft_wrap=True)
@@ -247,20 +247,20 @@ from keima.config.load import load_section, load_settings
 from keima.config.schema import Settings
 from keima.data.imports.game_files import SAMPLE, find_files, games_at_hand
 from keima.games import load_game
-from keima.learning.big_learner import BigLearner, Epoch, Step, checkpoint_path, newest_checkpoint
+from keima.learning.big_learner import BigLearner, FinishedEpoch, StepProgress, checkpoint_path, load_newest_checkpoint
 from keima.learning.dataset_settings import BigExperiment, BigLearnerSettings
 from keima.learning.feed import EpochFeed
 from keima.learning.ranks.process_group import (
     ALONE,
-    NotNeeded,
-    Place,
+    RankInfo,
     Ranks,
+    SurplusRank,
     check_backend,
     idle_variables,
-    joined,
+    join_ranks,
 )
-from keima.learning.ranks.save_folder import chosen_folder
-from keima.learning.ranks.torchrun import Start, check_machines_can_meet, room_for_ranks, run_ranks
+from keima.learning.ranks.save_folder import choose_folder
+from keima.learning.ranks.torchrun import RankLaunch, check_machines_can_meet, count_ranks_to_start, run_ranks
 from keima.learning.ranks.total_batch import group_bounds
 from keima.learning.update_step import TrainingDiverged
 from keima.networks.inference.evaluator import use_threads
@@ -276,7 +276,7 @@ def starts_ranks(arguments: argparse.Namespace) -> bool:
 
 def ranks_here(arguments: argparse.Namespace, asked: int | None) -> int:
     """How many of the requested ranks train on this machine."""
-    return room_for_ranks(asked, arguments.device)[0]
+    return count_ranks_to_start(asked, arguments.device)[0]
 
 
 def start_ranks(arguments: argparse.Namespace, words: Sequence[str]) -> int:
@@ -288,8 +288,8 @@ def start_ranks(arguments: argparse.Namespace, words: Sequence[str]) -> int:
     """
     given, rest = starting().parse_known_args(words)
     asked = given.gpus or (given.world_size and max(1, given.world_size // given.nodes))
-    count, fewer = room_for_ranks(asked, arguments.device)
-    start = Start(
+    count, fewer = count_ranks_to_start(asked, arguments.device)
+    start = RankLaunch(
         ranks=count,
         nodes=given.nodes,
         node_rank=given.node_rank,
@@ -337,19 +337,19 @@ def planned(
     by_default = arguments.save_dir is None
     if by_default:
         holds = lambda folder: bool(checkpoints_in(folder))  # noqa: E731
-        arguments.save_dir = chosen_folder(CHECKPOINTS, ranks, holds=holds, resume=arguments.resume)
+        arguments.save_dir = choose_folder(CHECKPOINTS, ranks, holds=holds, resume=arguments.resume)
         if ranks.is_main and not arguments.resume and arguments.save_dir != CHECKPOINTS:
             print(f"Earlier trainings are kept: this one uses {arguments.save_dir}; --resume continues the newest")
-    begun = arguments.resume or ranks.largest(ranks.restarts) > 0
-    found = [newest_checkpoint(ranks, path) for path in candidates(arguments)] if begun else []
+    begun = arguments.resume or ranks.all_reduce_max(ranks.restarts) > 0
+    found = [load_newest_checkpoint(ranks, path) for path in candidates(arguments)] if begun else []
     tree = next((tree for tree in found if tree), None)
     saved = tree["told"] if tree else {}
-    experiment = BigExperiment.from_saved(
-        as_rank_0(ranks, lambda: experiment_of(arguments, saved, world_size=world_size).saved())
+    experiment = BigExperiment.from_plain_values(
+        as_rank_0(ranks, lambda: experiment_of(arguments, saved, world_size=world_size).to_plain_values())
     )
     arguments.data = find_file(arguments.data or str(experiment.big_learner.data))
     path = checkpoint_path(arguments.save_dir, name_of(experiment))
-    if not begun and not by_default and ranks.largest(int(path.exists())):
+    if not begun and not by_default and ranks.all_reduce_max(int(path.exists())):
         raise RefusedByAll(f"{path} already exists: continue it by --resume, or choose another --save-dir")
     return tree, experiment
 
@@ -396,7 +396,7 @@ def experiment_of(arguments: argparse.Namespace, saved: dict[str, Any], *, world
     settings = saved.get("settings")
     if settings is None or file or arguments.game or network:
         settings = game_and_network(arguments).model_dump(mode="json")
-    return BigExperiment.from_saved({**numbers.model_dump(), "settings": settings})
+    return BigExperiment.from_plain_values({**numbers.model_dump(), "settings": settings})
 
 
 def nothing_left(epochs: int, folder: Path) -> str:
@@ -501,7 +501,7 @@ def build_training(experiment: BigExperiment, arguments: argparse.Namespace, ran
     """The training of this rank, on its own device."""
     settings = learner_settings(experiment, arguments.device)
     game = load_game(settings.game.name, **settings.game.options)
-    cores = len(os.sched_getaffinity(0)) // ranks.neighbours
+    cores = len(os.sched_getaffinity(0)) // ranks.ranks_on_machine
     use_threads(arguments.threads or max(1, cores))
     learner = make_learner(
         game,
@@ -526,7 +526,7 @@ def build_training(experiment: BigExperiment, arguments: argparse.Namespace, ran
         workers = arguments.num_workers
     return BigLearner(
         learner,
-        EpochFeed(epochs, rows=ranks.rows, num_workers=workers),
+        EpochFeed(epochs, rows=ranks.own_rows, num_workers=workers),
         experiment,
         data=arguments.data,
         save_dir=arguments.save_dir,
@@ -541,12 +541,12 @@ def introduce(training: BigLearner, device: str, *, resumed: bool) -> None:
     if not ranks.is_main:
         return
     network, data = experiment.network, experiment.big_learner.data
-    total, several = learner.batch_size, "" if ranks.alone else f"s by {ranks.backend}"
+    total, several = learner.batch_size, "" if ranks.is_alone else f"s by {ranks.backend}"
     shares = sorted({len(range(rank, total, ranks.world_size)) for rank in range(ranks.world_size)}, reverse=True)
     groups = len(group_bounds(total, learner.norm_batch)) - 1
     size = sum(parameter.numel() for parameter in learner.network.parameters())
     if ranks.started > ranks.world_size:
-        print(room_for_ranks(ranks.started, device)[1])
+        print(count_ranks_to_start(ranks.started, device)[1])
     if ranks.restarts:
         print("A rank has died: all ranks restart, from the last checkpoint if there is one")
     if idle := idle_variables(ranks):
@@ -565,10 +565,10 @@ def introduce(training: BigLearner, device: str, *, resumed: bool) -> None:
         print(f"Resuming after step {learner.step:,}, in {done}", flush=True)
 
 
-def printer(ranks: Ranks) -> Callable[[Step | Epoch], None]:
+def printer(ranks: Ranks) -> Callable[[StepProgress | FinishedEpoch], None]:
     """Prints what happens, on rank 0."""
 
-    def watch(what: Step | Epoch) -> None:
+    def watch(what: StepProgress | FinishedEpoch) -> None:
         if ranks.is_main:
             for line in lines_of(what, ranks.world_size):
                 say(line)
@@ -584,10 +584,10 @@ def say(line: str) -> None:
         leave_lost_terminal()
 
 
-def lines_of(what: Step | Epoch, world_size: int) -> list[str]:
+def lines_of(what: StepProgress | FinishedEpoch, world_size: int) -> list[str]:
     """The lines to print about a step or an epoch."""
     where = f"epoch {what.epoch}/{what.epochs}"
-    if isinstance(what, Epoch):
+    if isinstance(what, FinishedEpoch):
         left_out = f", {what.bad:,} games or files left out" if what.bad else ""
         return [f"{where} is over: mean loss {what.loss:.4f} over {what.positions:,} positions of all ranks{left_out}"]
     report, rate = what.report, what.samples_per_second

@@ -146,7 +146,7 @@ from keima.coach.ranks.following import follow_rank_zero
 from keima.coach.session import exit_code
 from keima.config.load import ConfigError, load_settings, shrink
 from keima.config.schema import Settings
-from keima.learning.ranks.process_group import Place, Ranks, joined
+from keima.learning.ranks.process_group import RankInfo, Ranks, join_ranks
 from keima.report.strength import strength_sentences
 from keima.report.terminal.next_steps import next_steps
 from keima.trainers.run import FOLLOWED, RunEnd, cluster_backend, local_backend, train_run
@@ -159,7 +159,7 @@ def begin(arguments: argparse.Namespace) -> int:
         write_proposal(arguments.game, arguments.config)
         say_on_stderr(f"wrote {arguments.config}: settings to begin with")
     path, settings = read_settings(arguments)
-    with joined(Place(), device=settings.training.device) as ranks:  # the ranks of torchrun, if there are any
+    with join_ranks(RankInfo(), device=settings.training.device) as ranks:  # the ranks of torchrun, if there are any
         if ranks.is_main:
             return lead(arguments, path, settings, ranks)
         follow_rank_zero(ranks)

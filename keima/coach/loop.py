@@ -44,7 +44,7 @@ from keima.data.receive import Offer, Quarantined, Received, load_if_intact, rec
 from keima.data.records import GameBatch
 from keima.games import Game
 from keima.learning.checkpoint import Checkpoints
-from keima.learning.generalization import generalization
+from keima.learning.generalization import measure_generalization
 from keima.learning.learner import Learner
 from keima.learning.ranks.process_group import RankLost
 from keima.networks.files.model_file import (
@@ -226,7 +226,7 @@ class Coach:
             return None
         self._waiting.enter(TRAINING)
         steps = int(self.state.owed_samples // training.batch_size)
-        generalized = generalization(self.learner, self.window, self.settings.run.seed) if steps else None
+        generalized = measure_generalization(self.learner, self.window, self.settings.run.seed) if steps else None
         reports, fresh, every = [], 0, training.steps_per_model or steps + 1  # fresh: steps since the last model
         while steps > 0 and not self._bounds.time_is_up():
             count, progress = min(STEPS_BETWEEN_POLLS, steps, every - fresh), self._bounds.share(self.state.iteration)

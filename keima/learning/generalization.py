@@ -10,7 +10,7 @@ import torch
 
 from keima.base.random import seed_stream
 from keima.base.reports import GeneralizationReport
-from keima.learning.learner import Learner, TensorBatch, to_tensors
+from keima.learning.learner import Learner, TensorBatch, copy_to_device
 from keima.networks.architectures.auxiliary_heads import outputs_to_learn
 from keima.networks.architectures.layers import log_policies
 from keima.networks.policy_value import network_of
@@ -20,7 +20,7 @@ EVALUATED_POSITIONS = 512  # positions of each kind that are evaluated
 LEAST_VARIANCE = 1e-6  # of the values: avoids dividing by zero when all are equal
 
 
-def generalization(
+def measure_generalization(
     learner: Learner, window: ReplayWindow, seed: int, *, count: int = EVALUATED_POSITIONS
 ) -> GeneralizationReport | None:
     """The averaged network's errors on new and on learned positions; None while the window has too few.
@@ -37,15 +37,19 @@ def generalization(
         learned, count, replace=False
     )
     as_played = np.zeros(count, np.int64)  # the symmetries
-    policy_new, value_new = _shortfall(learner, to_tensors(window.take(places[-count:], as_played), learner.device))
-    policy_learned, value_learned = _shortfall(learner, to_tensors(window.take(chosen, as_played), learner.device))
+    policy_new, value_new = _policy_and_value_errors(
+        learner, copy_to_device(window.take(places[-count:], as_played), learner.device)
+    )
+    policy_learned, value_learned = _policy_and_value_errors(
+        learner, copy_to_device(window.take(chosen, as_played), learner.device)
+    )
     return GeneralizationReport(
         policy_new=policy_new, policy_learned=policy_learned, value_new=value_new, value_learned=value_learned
     )
 
 
 @torch.no_grad()
-def _shortfall(learner: Learner, batch: TensorBatch) -> tuple[float, float]:
+def _policy_and_value_errors(learner: Learner, batch: TensorBatch) -> tuple[float, float]:
     """The divergence of the network's policy from the targets, in nats, and the share of the values' variance that it
     does not explain.
     """

@@ -141,7 +141,7 @@ class Collector:
             taken.rewards, taken.ended, self.discounted, self.settings.gamma, taken.return_sums
         )
         return_sums = torch.from_numpy(taken.return_sums)
-        self.ranks.sum_([sums, return_sums])
+        self.ranks.all_reduce_sum_([sums, return_sums])
         network = self.network
         network.seen_observations.copy_(merged(network.seen_observations.cpu(), sums, torch.from_numpy(taken.shift)))
         network.seen_returns.copy_(merged(network.seen_returns.cpu(), return_sums, torch.zeros(1, dtype=torch.float64)))
@@ -259,7 +259,7 @@ def normalized(advantages: Tensor, ranks: Ranks) -> Tensor:
     """Advantages ``[T, B]`` with mean 0 and variance 1 over all ranks."""
     exact = advantages.double()
     sums = torch.stack([torch.tensor(float(exact.numel()), dtype=torch.float64), exact.sum(), (exact * exact).sum()])
-    ranks.sum_([sums])
+    ranks.all_reduce_sum_([sums])
     count, total, squares = sums.tolist()
     mean = total / count
     deviation = max(squares / count - mean * mean, 0.0) ** 0.5
@@ -274,7 +274,7 @@ def explained_variance(returns: Floats, values: Floats, ranks: Ranks) -> float:
     sums = torch.stack(
         [torch.full((2,), exact.numel(), dtype=torch.float64), both.sum((1, 2)), both.square().sum((1, 2))]
     )
-    ranks.sum_([sums])
+    ranks.all_reduce_sum_([sums])
     count, totals, squares = sums
     variance, unforeseen = (squares / count - (totals / count).square()).tolist()
     return float(1 - unforeseen / (variance + SMALL))

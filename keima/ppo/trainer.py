@@ -19,7 +19,7 @@ from torch import Tensor
 from keima.base.random import seed_stream
 from keima.compilation.random import Streams
 from keima.learning.learner import LearnerState
-from keima.learning.optimizer_state import optimizer_tensors, restore_optimizer
+from keima.learning.optimizer_state import gather_optimizer_tensors, restore_optimizer
 from keima.learning.plain_optimizers import Adam
 from keima.learning.ranks.process_group import ALONE, Ranks
 from keima.learning.update_step import Losses, UpdateStep
@@ -122,7 +122,7 @@ class PPOTrainer:
 
     def over(self) -> bool:
         """Whether training is done; all ranks agree."""
-        return self.episodes_over >= self.episodes or self.ranks.largest(int(self.stop_requested)) == 1
+        return self.episodes_over >= self.episodes or self.ranks.all_reduce_max(int(self.stop_requested)) == 1
 
     def learn(self, rollout: Rollout) -> dict[str, float]:
         """Take the steps of one round; returns the means of their figures, 0 if all steps were skipped.
@@ -249,7 +249,7 @@ class PPOTrainer:
         """The totals of all ranks' episodes, and how many are left."""
         names = self.worlds.figure_names
         sums = torch.tensor([self.episodes_left, *summed_up(rollout.episodes, names)], dtype=torch.float64)
-        self.ranks.sum_([sums])
+        self.ranks.all_reduce_sum_([sums])
         left, count, rewards, steps, *figures = sums.tolist()
         report = EpisodesReport(
             count=int(count), rewards=rewards, steps=steps, figures=dict(zip(names, figures, strict=True))
@@ -269,7 +269,7 @@ class PPOTrainer:
         """Everything that ``restore`` needs; with one rank, it resumes exactly."""
         groups = {
             "network": self.network.state_dict(),
-            "optimizer": optimizer_tensors(self.network, self.optimizer),
+            "optimizer": gather_optimizer_tensors(self.network, self.optimizer),
             "worlds": {name: _as_tensor(array) for name, array in self.worlds.state().items()},
             "acting": self.collector.state(),
         }

@@ -12,7 +12,7 @@ from keima.data.records import GameBatch
 from keima.games import Game, load_game
 from keima.games.game import States
 from keima.games.go.rules import score_lead
-from keima.learning.learner import Learner, to_tensors
+from keima.learning.learner import Learner, copy_to_device
 from keima.networks.architectures.auxiliary_heads import predictions_of, scoring_network
 from keima.networks.architectures.resnet import ResNet
 from keima.networks.files.model_file import Model, decode_model, describe_model, encode_model
@@ -154,7 +154,7 @@ def learn(
     learner = Learner(
         build_network(game, blocks=1, channels=16, **heads), device="cpu", learning_rate=0.01, warmup_steps=10
     )
-    tensors = to_tensors(batch, torch.device("cpu"))
+    tensors = copy_to_device(batch, torch.device("cpu"))
     reports = [learner.descend(tensors) for _ in range(steps)]
     first, last = ({name: float(figure) for name, figure in reports[index].figures.items()} for index in (0, -1))
     return learner.network, first, last

@@ -14,7 +14,7 @@ from torch import nn
 
 import keima.networks.architectures.fused
 from keima.games import Game
-from keima.learning.learner import Learner, to_tensors
+from keima.learning.learner import Learner, copy_to_device
 from keima.networks.architectures.fused import Float32, FusedRuntime
 from keima.networks.architectures.layers import Tower
 from keima.networks.inference.evaluator import Evaluator, folded, padded, pick_device
@@ -176,7 +176,7 @@ def test_in_bfloat16_a_trained_network_chooses_the_same_moves(game: Game) -> Non
     batch = random_batch(game, 256)
     learner = Learner(network, device="cpu", warmup_steps=0, learning_rate=3e-3, mixed_precision=False)
     for _ in range(30):
-        learner.descend(to_tensors(batch, learner.device))
+        learner.descend(copy_to_device(batch, learner.device))
     wanted, _ = plain(network, batch.observations)
     logits, _ = Evaluator(network, game, device="cpu", dtype="bfloat16")(batch.observations)
     assert (logits.argmax(1) == wanted.argmax(1)).mean() >= 0.99

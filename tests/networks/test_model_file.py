@@ -112,7 +112,7 @@ import torch
 from keima.games import load_game
 from tests.small_networks import random_batch
 from tests.small_run import GAME, NETWORK
-from keima.learning.learner import Learner, to_tensors
+from keima.learning.learner import Learner, copy_to_device
 from keima.networks.files.model_file import Model, describe_model
 from keima.networks.network import build_network
 
@@ -129,7 +129,7 @@ for game, shape in [(GAME, NETWORK), (load_game("twenty48"), NETWORK), *((GAME, 
     assert all((built[name] == weights[name]).all() for name in weights) and built.keys() == weights.keys()
     assert not compiler(), (game.name, shape)
 
-batch = to_tensors(random_batch(GAME, 16), torch.device("cpu"))
+batch = copy_to_device(random_batch(GAME, 16), torch.device("cpu"))
 for optimizer in ("adamw", "muon", "sgd"):
     learner = Learner(build_network(GAME, **NETWORK), device="cpu", batch_size=16, optimizer=optimizer)
     learner.descend(batch)

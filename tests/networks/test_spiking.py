@@ -13,7 +13,7 @@ import keima.networks.inference.evaluator
 from keima.base.reports import SpikeReport
 from keima.coach.summary import merge_reports
 from keima.games import Game, load_game
-from keima.learning.learner import Learner, to_tensors
+from keima.learning.learner import Learner, copy_to_device
 from keima.networks.architectures.resnet import ResNet
 from keima.networks.architectures.spike_counts import count_spikes
 from keima.networks.architectures.spiking import SpikingResNet
@@ -214,7 +214,7 @@ def test_one_batch_can_be_memorized(game: Game) -> None:
     torch.manual_seed(0)
     network = build_network(game, **SMALL | {"blocks": 1, "channels": 16})
     taught = Learner(network, device="cpu", learning_rate=0.01, warmup_steps=10)
-    batch = to_tensors(random_batch(game, 16), taught.device)
+    batch = copy_to_device(random_batch(game, 16), taught.device)
     for _ in range(100):
         report = taught.descend(batch)
     assert report.figures["policy_loss"] < 0.1 and report.figures["value_loss"] < 0.1

@@ -148,11 +148,11 @@ def test_the_run_ends_with_its_episodes() -> None:
 class Alike(Ranks):
     """Ranks that all show and report the same as this one."""
 
-    def sum_(self, tensors: Sequence[torch.Tensor]) -> None:
+    def all_reduce_sum_(self, tensors: Sequence[torch.Tensor]) -> None:
         for tensor in tensors:
             tensor *= self.world_size
 
-    def gather(self, tensor: torch.Tensor) -> list[torch.Tensor]:
+    def all_gather_tensor(self, tensor: torch.Tensor) -> list[torch.Tensor]:
         return [tensor] * self.world_size
 
 

@@ -13,7 +13,7 @@ from keima.data.records import CHANCE_OUTCOME, FULL_SEARCH, CorruptBatch, GameBa
 from keima.data.verify import verify
 from keima.games import load_game
 from keima.games.game import CHANCE, Game
-from keima.learning.learner import Learner, to_tensors
+from keima.learning.learner import Learner, copy_to_device
 from keima.networks.inference.evaluator import Evaluator
 from keima.networks.network import build_network
 from keima.networks.value_heads import PointsHead
@@ -193,7 +193,7 @@ def test_a_network_can_memorize_points() -> None:
     learned.policies[:], learned.legal[:], learned.policy_mask[:] = 0.25, True, 1
     learned.values[:] = np.linspace(0, 2000, 16)
     for _ in range(300):
-        taught.descend(to_tensors(learned, torch.device("cpu")))
+        taught.descend(copy_to_device(learned, torch.device("cpu")))
     evaluate = Evaluator(taught.average.network, SMALL, device="cpu")
     _, values = evaluate(learned.observations)
     np.testing.assert_allclose(values, learned.values, atol=60)

@@ -23,13 +23,13 @@ from keima.replay.window import ReplayWindow
 
 def send_command(ranks: Ranks, what: str, payload: bytes = b"", **details: Any) -> None:
     """Send a command to the other ranks, which read it by ``next_command``; no longer once one of them is lost."""
-    if not ranks.alone and not ranks.lost:
-        ranks.next_message(json.dumps({"what": what, **details}).encode() + b"\n" + payload)
+    if not ranks.is_alone and not ranks.lost:
+        ranks.broadcast_next_message(json.dumps({"what": what, **details}).encode() + b"\n" + payload)
 
 
 def next_command(ranks: Ranks) -> tuple[str, dict[str, Any], bytes]:
     """The next command of rank 0, with its details and payload."""
-    header, _, payload = ranks.next_message().partition(b"\n")
+    header, _, payload = ranks.broadcast_next_message().partition(b"\n")
     details = json.loads(header)
     return details.pop("what"), details, payload
 
@@ -51,7 +51,7 @@ def leading(ranks: Ranks, settings: Settings) -> Iterator[None]:
 
 def share_state(learner: Learner) -> None:
     """Copy the state of this learner to the other ranks."""
-    if not learner.ranks.alone:
+    if not learner.ranks.is_alone:
         state = learner.state()
         send_command(learner.ranks, "state", tree_bytes({"tensors": state.tensors, "counters": state.counters}))
 
@@ -65,7 +65,7 @@ class LeadingWindow(ReplayWindow):
 
     def add(self, batch: GameBatch) -> int:
         """See ``ReplayWindow``."""
-        if not self._ranks.alone:
+        if not self._ranks.is_alone:
             send_command(self._ranks, "add", encode(batch))
         return super().add(batch)
 
