@@ -36,7 +36,7 @@ from keima.networks.files.model_file import (
 )
 from keima.networks.inference.evaluator import Evaluator, count_gpus, pick_device
 from keima.networks.network import build_network, seed_weights
-from keima.networks.policy_value import network_of
+from keima.networks.policy_value import as_policy_value_network
 from keima.ppo.actor_critic import ActorCritic
 from keima.ppo.settings import PPOSettings, TradingSettings
 from keima.ppo.trainer import PPOTrainer
@@ -82,7 +82,7 @@ class SameBatch:
 @contextmanager
 def learning_in(dtype: str) -> Iterator[bool]:
     """Within the block, learners in mixed precision compute in this type; whether they are in mixed precision."""
-    with patch("keima.learning.update_step.fast_dtype", lambda device: DTYPES[dtype]):
+    with patch("keima.learning.update_step.fastest_dtype", lambda device: DTYPES[dtype]):
         yield dtype != "float32"
 
 
@@ -115,7 +115,7 @@ def evaluator(device: str, folder: Path, *, network: str, dtype: str, graphs: bo
 
 def as_sent(network: nn.Module, game: Game) -> nn.Module:
     """A network as a worker has it: its weights have 16 bits."""
-    description = describe_model(game, network_of(network).settings(), 1)
+    description = describe_model(game, as_policy_value_network(network).settings(), 1)
     model = Model(description=description, weights=network.state_dict())
     return decode_model(encode_model(model, game)).build(game).eval()
 

@@ -31,14 +31,14 @@ from keima.learning.checkpoint import CorruptCheckpoint, read_checkpoint
 from keima.networks.files.model_file import (
     CorruptModel,
     CorruptWeights,
+    decode_content,
+    encode_content,
     encode_delta,
     expand_delta,
     load_safetensors,
     load_weights,
-    model_in,
-    open_model,
-    seal,
     sha256_of,
+    unpack_model,
 )
 from keima.networks.files.model_heading import MODEL_PREFIX
 from keima.report.files.run_files import UnreadableStats, read_stats
@@ -159,12 +159,12 @@ def or_damage(change: Callable[[Random, bytes], bytes]) -> Callable[[Random, byt
 
 @functools.cache
 def base_model() -> Any:
-    return open_model(model_bytes(1))
+    return decode_content(model_bytes(1))
 
 
 def spoil_model(random: Random, data: bytes) -> bytes:
     """Return another header or other weights, each with a valid checksum."""
-    content = open_model(data)
+    content = decode_content(data)
     words = tuple(row.copy() for row in content.words)
     head = content.head
     if random.random() < 0.7:
@@ -175,15 +175,15 @@ def spoil_model(random: Random, data: bytes) -> bytes:
         row = words[random.integers(len(words))]
         if row.size:
             row[random.integers(row.size)] = random.integers(np.iinfo(row.dtype).max, dtype=row.dtype, endpoint=True)
-    return seal(replace(content, head=head, words=words, sha256=sha256_of(head, words)))
+    return encode_content(replace(content, head=head, words=words, sha256=sha256_of(head, words)))
 
 
 def read_model(data: bytes) -> object:
-    return model_in(open_model(data)).build(GAME)
+    return unpack_model(decode_content(data)).build(GAME)
 
 
 def read_delta(data: bytes) -> object:
-    return model_in(expand_delta(data, base_model()))
+    return unpack_model(expand_delta(data, base_model()))
 
 
 # Messages and files of a run.
@@ -348,7 +348,7 @@ def read_look(data: bytes) -> object:
 def _decoders() -> Iterable[tuple[str, Decoder]]:
     folder = WorkerFolder(PLACE / "folder").make()
     (PLACE / "spoilt").mkdir()
-    delta = encode_delta(open_model(model_bytes(2)), base_model())
+    delta = encode_delta(decode_content(model_bytes(2)), base_model())
     assert delta and NETWORK
     heartbeats = in_file("folder/worker.json", lambda path: folder.read_heartbeat())
     assignments = in_file("folder/inbox/assignment.json", lambda path: folder.read_assignment())

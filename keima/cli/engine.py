@@ -27,7 +27,7 @@ from keima.base.system.command_line import CommandLine, program
 from keima.base.system.signals import interruptible
 from keima.base.system.start import before_imports, reports_compiling, see_file
 from keima.config.flags import number, whole
-from keima.networks.files.model_heading import model_file, read_heading
+from keima.networks.files.model_heading import find_model_file, read_heading
 from keima.play.early import Early
 from keima.play.gtp.rules import NAMED_RULES, GtpRules, parse_rules
 from keima.play.gtp.syntax import GtpHello
@@ -68,7 +68,7 @@ def see(arguments: argparse.Namespace) -> None:
     Raises:
         ValueError: it does not.
     """
-    path = model_file(arguments.network, arguments.version)
+    path = find_model_file(arguments.network, arguments.version)
     see_file(path)
     heading = read_heading(path)
     if heading:
@@ -87,7 +87,7 @@ def see_game(protocol: str, game: str) -> None:
 
 def greet(arguments: argparse.Namespace) -> Early | None:
     """Start answering what needs no network; None if the model cannot be read."""
-    heading = read_heading(model_file(arguments.network, arguments.version))
+    heading = read_heading(find_model_file(arguments.network, arguments.version))
     if heading is None:
         return None
     version = heading.model_version
@@ -116,7 +116,7 @@ if __name__ == "__main__":
 
 from keima.config.sections.search import SearchSettings
 from keima.games import Game, load_game
-from keima.networks.architectures.auxiliary_heads import predictions_of, scoring_network
+from keima.networks.architectures.auxiliary_heads import add_score_to_value, make_predictor
 from keima.networks.inference.evaluator import Evaluator
 from keima.play.arena.players import read_model
 from keima.play.line_reader import Partner, converse
@@ -132,12 +132,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Be the engine until the input ends; returns the exit code."""
     arguments = parse(argv)
     try:
-        model = read_model(model_file(arguments.network, arguments.version))
+        model = read_model(find_model_file(arguments.network, arguments.version))
         see_game(arguments.protocol, model.description.game)
         game = load_game(model.description.game, **model.description.options)
         rules = rules_of(arguments.rules, game) if arguments.protocol == "gtp" else None
         network = model.build(game)
-        scoring, score_utility = scoring_network(network, game, SearchSettings().match_score_utility)
+        scoring, score_utility = add_score_to_value(network, game, SearchSettings().match_score_utility)
         evaluator = Evaluator(scoring, game, max_batch=MOST_LEAVES)
     except (ValueError, OSError) as error:
         print(f"{program()}: {in_words(error)}", file=sys.stderr)
@@ -156,7 +156,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             game,
             name=TITLE,
             version=gtp_version(model.model_version),
-            predict=predictions_of(network),
+            predict=make_predictor(network),
             resign_below=arguments.resign,
             rules=rules,
         )

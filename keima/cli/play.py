@@ -29,7 +29,7 @@ from keima.base.system.command_line import CommandLine, program
 from keima.base.system.signals import interruptible
 from keima.base.system.start import before_imports, reports_compiling, see_file
 from keima.config.flags import HIGHEST_SEED, number, whole
-from keima.networks.files.model_heading import model_file
+from keima.networks.files.model_heading import find_model_file
 from keima.web.server import add_server_flags, serve
 
 USUAL_SIMULATIONS = 400
@@ -66,7 +66,7 @@ def see(arguments: argparse.Namespace) -> None:
     Raises:
         ValueError: it does not.
     """
-    see_file(model_file(arguments.network, arguments.version))
+    see_file(find_model_file(arguments.network, arguments.version))
 
 
 @interruptible
@@ -109,7 +109,7 @@ from keima.config.commands import keima
 from keima.config.sections.search import SearchSettings
 from keima.games import Game, load_game
 from keima.games.game import IllegalAction
-from keima.networks.architectures.auxiliary_heads import scoring_network
+from keima.networks.architectures.auxiliary_heads import add_score_to_value
 from keima.networks.inference.evaluator import Evaluator
 from keima.play.arena.players import read_model
 from keima.play.gtp.resignation import Resignation
@@ -181,7 +181,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return serve_page(arguments)
     console = Console(highlight=False)
     try:
-        model = read_model(model_file(arguments.network, arguments.version))
+        model = read_model(find_model_file(arguments.network, arguments.version))
         game = load_game(model.description.game, **model.description.options)
         if game.num_players == 1 and arguments.second:
             raise ValueError(f"--second: {game.name} is a one-player game")
@@ -189,7 +189,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             shows = keima("results RUN --game 1")
             raise ValueError(f"--watch: {game.name} is no one-player game; {shows} shows the games of a run")
         settings = SearchSettings(forced_playouts=False)
-        scoring, score_utility = scoring_network(model.build(game), game, settings.match_score_utility)
+        scoring, score_utility = add_score_to_value(model.build(game), game, settings.match_score_utility)
         evaluator = Evaluator(scoring, game, max_batch=1)
     except (ValueError, OSError) as error:
         print(f"{program()}: {in_words(error)}", file=sys.stderr)

@@ -123,7 +123,7 @@ from keima.base.formats import (
     rating,
     table,
 )
-from keima.networks.architectures.auxiliary_heads import predictions_of
+from keima.networks.architectures.auxiliary_heads import make_predictor
 from keima.networks.predictions import Predict
 from keima.play.network_loader import network_from_run
 from keima.ppo import results as ppo_results
@@ -367,7 +367,7 @@ def predictor(run_dir: Path) -> Predict | None:
             return None
     try:
         playable = network_from_run(run_dir)
-        return predictions_of(playable.model.build(playable.game))
+        return make_predictor(playable.model.build(playable.game))
     except (ValueError, OSError) as error:
         print(f"{program()}: the network's predictions are not drawn: {in_words(error)}", file=sys.stderr)
         return None

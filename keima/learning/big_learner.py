@@ -25,8 +25,8 @@ from keima.learning.ranks.process_group import Ranks
 from keima.networks.files.model_file import (
     CorruptWeights,
     Model,
+    decode_tree,
     describe_model,
-    read_tree,
     save_safetensors,
     save_tree,
 )
@@ -268,7 +268,7 @@ def load_newest_checkpoint(ranks: Ranks, path: Path) -> dict[str, Any] | None:
 
 
 def _parse_checkpoint(data: bytes, path: Path) -> dict[str, Any]:
-    tree = read_tree(data, path=path)
+    tree = decode_tree(data, path=path)
     if tree.get("format") != FORMAT or not isinstance(tree.get("scheduler"), dict):
         raise CorruptWeights(f"{path} is not a checkpoint of this program, or another version wrote it")
     return tree

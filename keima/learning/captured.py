@@ -11,13 +11,13 @@ from torch import Tensor, nn
 
 from keima.learning.update_step import Losses
 from keima.networks.architectures.resnet import ResNet
-from keima.networks.policy_value import network_of
+from keima.networks.policy_value import as_policy_value_network
 from keima.networks.value_heads import WinHead
 
 
 def can_be_captured(network: nn.Module) -> bool:
     """Whether the losses of a network are known to be computed without the processor's help."""
-    return isinstance(network, ResNet) and type(network_of(network).value) is WinHead
+    return isinstance(network, ResNet) and type(as_policy_value_network(network).value) is WinHead
 
 
 class CapturedGradients:

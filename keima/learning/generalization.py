@@ -11,9 +11,9 @@ import torch
 from keima.base.random import seed_stream
 from keima.base.reports import GeneralizationReport
 from keima.learning.learner import Learner, TensorBatch, copy_to_device
-from keima.networks.architectures.auxiliary_heads import outputs_to_learn
-from keima.networks.architectures.layers import log_policies
-from keima.networks.policy_value import network_of
+from keima.networks.architectures.auxiliary_heads import forward_for_training
+from keima.networks.architectures.layers import masked_log_policies
+from keima.networks.policy_value import as_policy_value_network
 from keima.replay.window import ReplayWindow
 
 EVALUATED_POSITIONS = 512  # positions of each kind that are evaluated
@@ -55,10 +55,10 @@ def _policy_and_value_errors(learner: Learner, batch: TensorBatch) -> tuple[floa
     """
     network = learner.average.network
     with learner.update_step.autocast:
-        logits, value_logits, _ = outputs_to_learn(network, batch.observations)
-    log_policy = log_policies(logits, batch.legal)
+        logits, value_logits, _ = forward_for_training(network, batch.observations)
+    log_policy = masked_log_policies(logits, batch.legal)
     divergence = (torch.xlogy(batch.policies, batch.policies) - batch.policies * log_policy).sum(1) * batch.policy_mask
-    errors = (network_of(network).value.values(value_logits).float() - batch.values).square().mean()
+    errors = (as_policy_value_network(network).value.values(value_logits).float() - batch.values).square().mean()
     return (
         float(divergence.sum() / batch.policy_mask.sum().clamp(min=1)),
         float(errors / batch.values.var(correction=0).clamp(min=LEAST_VARIANCE)),

@@ -29,10 +29,10 @@ from keima.learning.ranks.process_group import ALONE, Ranks
 from keima.learning.ranks.rank_norm import GroupLayout, replace_batch_norms
 from keima.learning.ranks.total_batch import PartRows, halve_micro_batch, largest_part_rows, split_into_parts
 from keima.learning.update_step import AverageWeights, Losses, StepReport, UpdateStep
-from keima.networks.architectures.auxiliary_heads import auxiliary_losses, outputs_to_learn
-from keima.networks.architectures.layers import log_policies
+from keima.networks.architectures.auxiliary_heads import auxiliary_losses, forward_for_training
+from keima.networks.architectures.layers import masked_log_policies
 from keima.networks.inference.evaluator import keep_freed_memory, pick_device
-from keima.networks.policy_value import network_of
+from keima.networks.policy_value import as_policy_value_network
 from keima.replay.window import WHOLE, Batch
 
 log = logging.getLogger(__name__)
@@ -214,7 +214,7 @@ class Learner:
 
     def spikes(self, batch: Batch) -> SpikeReport | None:
         """The statistics of the averaged network's spikes on this batch, if it has any."""
-        return network_of(self.average.network).statistics(copy_to_device(batch, self.device).observations)
+        return as_policy_value_network(self.average.network).statistics(copy_to_device(batch, self.device).observations)
 
     def descend(self, batch: TensorBatch, *, total: int | None = None, progress: float = 0.0) -> StepReport:
         """Take one step on this rank's share of a batch, in parts that fit the memory.
@@ -349,10 +349,10 @@ class Learner:
 
     def losses(self, batch: TensorBatch) -> Losses:
         """The losses of one batch, in nats."""
-        logits, value_logits, outputs = outputs_to_learn(self.network, batch.observations)
-        log_policy = log_policies(logits, batch.legal)
+        logits, value_logits, outputs = forward_for_training(self.network, batch.observations)
+        log_policy = masked_log_policies(logits, batch.legal)
         policy_loss = -((batch.policies * log_policy).sum(1) * batch.policy_mask).mean()
-        value_loss = network_of(self.network).value.loss(value_logits, batch.values)
+        value_loss = as_policy_value_network(self.network).value.loss(value_logits, batch.values)
         entropy = -(log_policy.exp() * log_policy).sum(1).mean()
         auxiliary = auxiliary_losses(
             outputs,

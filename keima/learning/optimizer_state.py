@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from keima.learning.ranks.process_group import ALONE, Ranks
-from keima.networks.files.model_file import read_tree, tree_bytes
+from keima.networks.files.model_file import decode_tree, encode_tree
 
 
 def local_optimizer(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
@@ -33,11 +33,11 @@ def gather_optimizer_tensors(
     }
     if own is optimizer:
         return tensors
-    parts = [ranks.broadcast_bytes(tree_bytes(tensors), source=rank) for rank in range(ranks.world_size)]
+    parts = [ranks.broadcast_bytes(encode_tree(tensors), source=rank) for rank in range(ranks.world_size)]
     return {
         name: tensor
         for rank, part in enumerate(parts)
-        for name, tensor in read_tree(part, path=Path(f"rank {rank}")).items()
+        for name, tensor in decode_tree(part, path=Path(f"rank {rank}")).items()
     }
 
 

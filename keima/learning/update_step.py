@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from keima.learning.ranks.process_group import ALONE, Ranks
-from keima.networks.inference.evaluator import fast_dtype
+from keima.networks.inference.evaluator import fastest_dtype
 
 MOST_SKIPPED = 30  # steps in a row that are not finite: float16 begins with some, until its scale fits
 MicroBatch = TypeVar("MicroBatch")
@@ -91,7 +91,7 @@ class UpdateStep:
         shortcut: Callable[[Any], dict[str, Tensor] | None] = lambda batch: None,
     ) -> None:
         device = next(network.parameters()).device
-        fast = fast_dtype(device)
+        fast = fastest_dtype(device)
         self.network, self.optimizer, self.clip_norm, self.average = network, optimizer, clip_norm, average
         self.ranks, self.shortcut = ranks, shortcut
         mixed = mixed_precision is True or (mixed_precision == "auto" and fast != torch.float32)

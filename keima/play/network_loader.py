@@ -16,7 +16,7 @@ from keima.networks.files.model_file import (
     load_weights,
     save_safetensors,
 )
-from keima.networks.files.model_heading import model_path_of_run
+from keima.networks.files.model_heading import find_run_model
 from keima.play.arena.match_benchmark import Entrant
 from keima.play.arena.players import NetworkSpec, read_model
 from keima.play.arena.score_benchmark import model_of_weights
@@ -46,7 +46,7 @@ def network_from_run(run: Path, version: int | None = None) -> PlayableNetwork:
     Raises:
         ValueError, OSError: there is none, or it cannot be read.
     """
-    return network_from_model(model_path_of_run(run, version))
+    return network_from_model(find_run_model(run, version))
 
 
 def network_from_model(path: Path) -> PlayableNetwork:

@@ -11,7 +11,7 @@ from typing import Any
 
 from keima.learning.learner import LearnerState
 from keima.learning.ranks.process_group import Ranks
-from keima.networks.files.model_file import CorruptWeights, read_tree, save_tree
+from keima.networks.files.model_file import CorruptWeights, decode_tree, save_tree
 
 log = logging.getLogger(__name__)
 
@@ -80,7 +80,7 @@ def _newest_readable(folder: Path) -> tuple[bytes, str]:
 
 
 def _read(data: bytes, path: Path) -> PPOCheckpoint:
-    tree = read_tree(data, path=path)
+    tree = decode_tree(data, path=path)
     if tree.get("format") != FORMAT or not all(
         isinstance(tree.get(name), dict) for name in (*GROUPS, "counters", "told")
     ):

@@ -15,7 +15,7 @@ from keima.coach.session import make_run_folder
 from keima.config.schema import Settings
 from keima.games import Game
 from keima.networks.files.model_file import Model, describe_model
-from keima.networks.policy_value import network_of
+from keima.networks.policy_value import as_policy_value_network
 from keima.report.files.trackers import require_trackers
 from keima.trainers.run import local_backend, train_run
 from keima.trainers.settings import WINDOW_GROWTH, trainer_settings, validated, with_workers
@@ -98,7 +98,7 @@ class ParallelZeroTrainer:
             NobodyPlays: all workers have failed.
             TrainingDiverged: losses or gradients are not finite.
         """
-        network = network_of(self.model).settings()
+        network = as_policy_value_network(self.model).settings()
         description = describe_model(self.rules, network, 0)
         Model(description=description, weights=self.model.state_dict()).build(self.rules)  # raises if it does not fit
         game = {"name": self.rules.name, "options": self.rules.options}

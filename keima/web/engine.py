@@ -27,7 +27,7 @@ from keima.base.system.priority import begin_session
 from keima.config.sections.search import SearchSettings
 from keima.games import Game
 from keima.games.game import States
-from keima.networks.architectures.auxiliary_heads import predictions_of, scoring_network
+from keima.networks.architectures.auxiliary_heads import add_score_to_value, make_predictor
 from keima.networks.inference.evaluator import Evaluator, use_threads
 from keima.play.network_loader import network_from_model
 from keima.play.session import Table, move_name, player_name
@@ -62,9 +62,9 @@ class Thinking:
         found = network_from_model(path)
         self.game, self.version = found.game, found.model.model_version
         network = found.model.build(found.game)
-        self.predict = predictions_of(network) if found.game.won_by_area else None
+        self.predict = make_predictor(network) if found.game.won_by_area else None
         self._settings = SearchSettings(forced_playouts=False, leaves_per_tree=LEAVES)
-        scoring, self._score_utility = scoring_network(network, found.game, self._settings.match_score_utility)
+        scoring, self._score_utility = add_score_to_value(network, found.game, self._settings.match_score_utility)
         self.evaluator = Evaluator(scoring, found.game, max_batch=LEAVES)
         self._analysis: Analysis | None = None
         self._search: tuple[int, Search] | None = None
@@ -185,7 +185,7 @@ def by_player(game: Game, mover: int, value: Any) -> list[float]:
     return found
 
 
-def ownership_of(thinking: Thinking, table: Table) -> Answer:
+def expected_ownership(thinking: Thinking, table: Table) -> Answer:
     """In a game won by area, who owns or will own each point, in percent, and player 0's lead in points."""
     game, state = thinking.game, table.state
     if not game.won_by_area:
@@ -226,7 +226,7 @@ def shown(thinking: Thinking, table: Table, thought: Answer | None) -> Answer:
         "opinion": None if over else thinking.opinion(table),
         "thought": thought,
         "saves_as": {"go": "SGF", "chess": "PGN"}.get(game.name, "text"),
-    } | ownership_of(thinking, table)
+    } | expected_ownership(thinking, table)
 
 
 def answered(thinking: Thinking, question: Answer) -> Answer:

@@ -38,7 +38,9 @@ class Models:
     def listed(self) -> list[PlayableModel]:
         """All models that are there now."""
         found = [model for number, run in enumerate(self._runs) for model in models_of(run, number)]
-        return found + [model for number, path in enumerate(self._files) if (model := model_in(path, number))]
+        return found + [
+            model for number, path in enumerate(self._files) if (model := describe_model_file(path, number))
+        ]
 
     def find(self, name: str) -> PlayableModel | None:
         """The model of this name."""
@@ -66,7 +68,7 @@ def models_of(run: RunReader, number: int) -> list[PlayableModel]:
     ]
 
 
-def model_in(path: Path, number: int) -> PlayableModel | None:
+def describe_model_file(path: Path, number: int) -> PlayableModel | None:
     """The model in a file, if it is one."""
     heading = read_heading(path)
     if heading is None:

@@ -64,7 +64,9 @@ def training(
 
     options = {"mixed_precision": False, "learning_rate_schedule": "cosine"} | options
     learner = Learner(build_network(CONNECT_FOUR, **NETWORK), device="cpu", batch_size=64, norm_batch=32, **options)
-    feed = EpochFeed(Epochs(game=CONNECT_FOUR, files=(), batch_size=64, seed=5, shuffle_positions=400), rows=ALONE.rows)
+    feed = EpochFeed(
+        Epochs(game=CONNECT_FOUR, files=(), batch_size=64, seed=5, shuffle_positions=400), rows=ALONE.own_rows
+    )
     made = BigLearner(
         learner,
         feed,
@@ -154,7 +156,7 @@ def test_the_averaged_weights_are_saved_next_to_it_for_play(data: Path, tmp_path
 
 @pytest.mark.medium
 def test_the_scale_of_float16_is_kept(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("keima.learning.update_step.fast_dtype", lambda device: torch.float16)
+    monkeypatch.setattr("keima.learning.update_step.fastest_dtype", lambda device: torch.float16)
     trained = training(data, tmp_path, stop_after=3, mixed_precision=True)
     trained.learner.update_step.scaler = torch.amp.GradScaler("cpu", init_scale=8.0)
     trained.train()

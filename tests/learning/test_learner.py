@@ -170,7 +170,7 @@ def test_a_good_step_forgives_the_damaged_ones_before_it() -> None:
 
 def in_float16(monkeypatch: pytest.MonkeyPatch, **scale: float) -> Learner:
     """Return a learner with a device that is fast in float16 alone."""
-    monkeypatch.setattr("keima.learning.update_step.fast_dtype", lambda device: torch.float16)
+    monkeypatch.setattr("keima.learning.update_step.fastest_dtype", lambda device: torch.float16)
     taught = learner(mixed_precision=True)
     taught.update_step.scaler = torch.amp.GradScaler("cpu", **scale)
     monkeypatch.undo()

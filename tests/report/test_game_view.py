@@ -19,7 +19,7 @@ from keima.data.records import GameBatch, encode
 from keima.games import CHANCE, Game, load_game
 from keima.games.game import States
 from keima.games.go.rules import score_lead
-from keima.networks.architectures.auxiliary_heads import predictions_of
+from keima.networks.architectures.auxiliary_heads import make_predictor
 from keima.networks.network import build_network
 from keima.report.charts.page import page
 from keima.report.files.run_files import StatsFile
@@ -107,7 +107,7 @@ def test_at_the_end_of_a_go_game_its_points_are_assigned_by_the_rules() -> None:
 
 def test_a_network_s_predictions_are_shown_from_black_s_view() -> None:
     torch.manual_seed(1)
-    predict = predictions_of(build_network(GO, blocks=1, channels=8, predict_ownership=True, predict_score=True))
+    predict = make_predictor(build_network(GO, blocks=1, channels=8, predict_ownership=True, predict_score=True))
     assert predict is not None
     batch = synthetic_batch(GO, games=1, resign_share=1.0)
     view, state = view_game(GO, batch, 0, number=1, predict=predict), GO.initial_state()

@@ -14,7 +14,7 @@ import torch
 from keima.base.reports import GeneralizationReport, IterationReport, SpikeReport
 from keima.base.run_folder import STATS_NAME
 from keima.games import load_game
-from keima.networks.architectures.auxiliary_heads import predictions_of
+from keima.networks.architectures.auxiliary_heads import make_predictor
 from keima.networks.network import build_network
 from keima.ppo import results as ppo_results
 from keima.ppo.files import read_episode
@@ -170,7 +170,7 @@ def test_it_steps_through_a_game_of_2048(browser: Browser, tmp_path: Path) -> No
 def game_of_go(*, foreseen: bool) -> GameView:
     torch.manual_seed(1)
     network = build_network(GO, blocks=1, channels=8, predict_ownership=foreseen)
-    return view_game(GO, synthetic_batch(GO, games=1), 0, number=1, predict=predictions_of(network))
+    return view_game(GO, synthetic_batch(GO, games=1), 0, number=1, predict=make_predictor(network))
 
 
 def test_it_draws_stones_policy_and_ownership_on_a_go_board(browser: Browser, tmp_path: Path) -> None:

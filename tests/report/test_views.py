@@ -392,8 +392,8 @@ def test_a_limited_terminal_gets_lines(tmp_path: Path) -> None:
 def test_a_cluster_is_shown_as_in_its_status_file() -> None:
     """Workers active n/N, Model sync time, Network usage, and each worker's state, share and last batch."""
     workers = (
-        replace(worker(0), state=State.ACTIVE, tensors=0.625, last_batch=7.0),
-        replace(worker(1), state=State.OFFLINE, tensors=0.0),
+        replace(worker(0), state=State.ACTIVE, share=0.625, last_batch=7.0),
+        replace(worker(1), state=State.OFFLINE, share=0.0),
     )
     together = ClusterStatus(workers=workers, model_version=3, sync_seconds=3.21, network_mb_per_minute=12.34)
     now = replace(progress(3, workers=workers), cluster=together)

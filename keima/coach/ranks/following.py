@@ -14,7 +14,7 @@ from keima.games import load_game
 from keima.learning.learner import LearnerState
 from keima.learning.ranks.process_group import Ranks
 from keima.learning.update_step import TrainingDiverged
-from keima.networks.files.model_file import read_tree
+from keima.networks.files.model_file import decode_tree
 from keima.networks.inference.evaluator import use_threads
 
 
@@ -37,7 +37,7 @@ def follow_rank_zero(ranks: Ranks) -> None:
         what, details, payload = next_command(ranks)
         match what:
             case "state":
-                tree = read_tree(payload, path=Path("rank 0's state"))
+                tree = decode_tree(payload, path=Path("rank 0's state"))
                 learner.restore(LearnerState(tree["tensors"], tree["counters"]))
             case "add":
                 window.add(decode(payload))

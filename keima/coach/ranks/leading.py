@@ -17,7 +17,7 @@ from keima.config.schema import Settings
 from keima.data.records import GameBatch, encode
 from keima.learning.learner import Learner, Window
 from keima.learning.ranks.process_group import RankLost, Ranks
-from keima.networks.files.model_file import tree_bytes
+from keima.networks.files.model_file import encode_tree
 from keima.replay.window import ReplayWindow
 
 
@@ -53,7 +53,7 @@ def share_state(learner: Learner) -> None:
     """Copy the state of this learner to the other ranks."""
     if not learner.ranks.is_alone:
         state = learner.state()
-        send_command(learner.ranks, "state", tree_bytes({"tensors": state.tensors, "counters": state.counters}))
+        send_command(learner.ranks, "state", encode_tree({"tensors": state.tensors, "counters": state.counters}))
 
 
 class LeadingWindow(ReplayWindow):

@@ -24,10 +24,10 @@ from keima.networks.architectures.layers import (
     GlobalPooling,
     PooledBlock,
     Tower,
-    width_scale,
+    pooling_width_scale,
 )
 from keima.networks.kernels.bfloat16 import Words, narrow, widen
-from keima.networks.kernels.winograd import WinogradConvolution, pays
+from keima.networks.kernels.winograd import WinogradConvolution, is_winograd_faster
 
 PACKED_BATCH = 64  # the batch size for which weights are packed; others have the same packing where it was measured
 
@@ -45,7 +45,7 @@ def pack_observations(observations: NDArray[np.float32], words: Words) -> None:
 
 
 @compiled
-def pool(words: Words, scale: float, out: NDArray[np.float32]) -> None:
+def pool_words(words: Words, scale: float, out: NDArray[np.float32]) -> None:
     """Non-negative maps ``[N, P, C]`` -> ``[N, 3 * C]``: for each channel mean, mean times ``scale`` and maximum."""
     count, points, channels = words.shape
     largest = np.empty(channels, np.uint16)
@@ -115,7 +115,7 @@ class Arithmetic(Protocol):
 class ProcessorArithmetic(Arithmetic, Protocol):
     """The operations on a CPU, and the way from observations to maps."""
 
-    def board(self, observations: NDArray[np.float32], count: int) -> Tensor:
+    def load_board(self, observations: NDArray[np.float32], count: int) -> Tensor:
         """The network's input of ``count`` rows: the observations ``[n, C, H, W]`` and padding."""
 
 
@@ -128,7 +128,7 @@ class Bfloat16:
         """Calls oneDNN."""
         return Convolution(layer, self.dtype, board)
 
-    def board(self, observations: NDArray[np.float32], count: int) -> Tensor:
+    def load_board(self, observations: NDArray[np.float32], count: int) -> Tensor:
         """Rounds and reorders in one pass."""
         rows, channels, height, width = observations.shape
         words = np.zeros((count, height * width, channels), np.uint16)
@@ -138,7 +138,7 @@ class Bfloat16:
     def pool(self, x: Tensor) -> Tensor:
         """See ``Arithmetic``."""
         out = np.empty((x.shape[0], 3 * x.shape[1]), np.float32)
-        pool(map_words(x), width_scale(x.shape[2], x.shape[3]), out)
+        pool_words(map_words(x), pooling_width_scale(x.shape[2], x.shape[3]), out)
         return torch.from_numpy(out)
 
     def add_bias_relu(self, x: Tensor, bias: Tensor) -> None:
@@ -175,11 +175,11 @@ class Float32:
         """Takes the fastest way for the layer's size."""
         if layer.conv.kernel_size == (1, 1):
             return PointConvolution(layer)
-        if self.winograd and pays(layer.conv):
+        if self.winograd and is_winograd_faster(layer.conv):
             return WinogradConvolution(layer.conv)
         return Convolution(layer, self.dtype, board)
 
-    def board(self, observations: NDArray[np.float32], count: int) -> Tensor:
+    def load_board(self, observations: NDArray[np.float32], count: int) -> Tensor:
         """See ``Arithmetic``."""
         x = torch.zeros((count, *observations.shape[1:])).contiguous(memory_format=torch.channels_last)
         x[: len(observations)] = torch.from_numpy(observations)
@@ -269,9 +269,9 @@ class FusedBlock:
 
     def __call__(self, x: Tensor) -> Tensor:
         """``[N, C, H, W]`` -> the same shape; it may take the input's memory."""
-        return self.second.add_relu(x, self._inner(x))
+        return self.second.add_relu(x, self._inner_convolution(x))
 
-    def _inner(self, x: Tensor) -> Tensor:
+    def _inner_convolution(self, x: Tensor) -> Tensor:
         if self.pooled is None:
             return self.first(x, "relu")
         inner = self.first(x, "none")
@@ -327,10 +327,12 @@ class FusedRuntime:
 
     def run(self, observations: NDArray[np.float32], count: int) -> tuple[Tensor, Tensor]:
         """Policy logits ``[count, A]`` and value logits ``[count]``."""
-        return self._network(self._arithmetic.board(observations, count))
+        return self._network(self._arithmetic.load_board(observations, count))
 
 
-def fused_runtime(network: Tower, observation_shape: tuple[int, int, int], dtype: torch.dtype) -> FusedRuntime | None:
+def make_fused_runtime(
+    network: Tower, observation_shape: tuple[int, int, int], dtype: torch.dtype
+) -> FusedRuntime | None:
     """The fused runtime of a folded network, tested with one position; None if it does not work here or in float16."""
     if dtype == torch.float16:
         return None

@@ -31,7 +31,7 @@ from pydantic import (
 
 from keima.config.older_options import with_older_options, without_left_settings
 from keima.data.columns import decompress, from_planes, to_planes
-from keima.networks.files.model_heading import DIGEST_BYTES, MODEL_MAGIC, MODEL_PREFIX, content_sha256
+from keima.networks.files.model_heading import DIGEST_BYTES, MODEL_MAGIC, MODEL_PREFIX, stored_sha256
 
 FORMAT = 2
 STORED = -(2**17)  # a level of zstd that hardly compresses and takes almost no time
@@ -145,12 +145,12 @@ class Content:
     sha256: str  # of both, in hexadecimal: identifies the model
 
 
-def seal(content: Content, *, compressed: bool = True) -> bytes:
+def encode_content(content: Content, *, compressed: bool = True) -> bytes:
     """The file with this content."""
-    return b"".join((content.head, pack(content.words, compressed=compressed), bytes.fromhex(content.sha256)))
+    return b"".join((content.head, compress_words(content.words, compressed=compressed), bytes.fromhex(content.sha256)))
 
 
-def open_model(data: bytes, *, limits: ModelLimits = LIMITS) -> Content:
+def decode_content(data: bytes, *, limits: ModelLimits = LIMITS) -> Content:
     """The content of a file's bytes.
 
     Raises:
@@ -161,9 +161,9 @@ def open_model(data: bytes, *, limits: ModelLimits = LIMITS) -> Content:
     end = MODEL_PREFIX.size + MODEL_PREFIX.unpack_from(data)[2]
     head, frame = data[:end], memoryview(data)[end:-DIGEST_BYTES]
     header = parse_header(head, limits)
-    words = unpack(frame, header.tensors, limits)
+    words = decompress_words(frame, header.tensors, limits)
     content = Content(head=head, header=header, words=words, sha256=sha256_of(head, words))
-    require(content.sha256 == content_sha256(data), "the checksum does not match: the file was changed in transfer")
+    require(content.sha256 == stored_sha256(data), "the checksum does not match: the file was changed in transfer")
     return content
 
 
@@ -196,7 +196,7 @@ def parse_header(head: bytes, limits: ModelLimits) -> Header:
         raise CorruptModel(f"the header is wrong at {'.'.join(map(str, first['loc']))}: {first['msg']}") from error
 
 
-def pack(words: Iterable[NDArray[Any]], *, compressed: bool = True) -> bytes:
+def compress_words(words: Iterable[NDArray[Any]], *, compressed: bool = True) -> bytes:
     """The planes of all rows of words as one zstd frame."""
     rows = list(words)
     planes, start = np.empty(sum(row.nbytes for row in rows), np.uint8), 0
@@ -209,21 +209,21 @@ def pack(words: Iterable[NDArray[Any]], *, compressed: bool = True) -> bytes:
     return zstandard.ZstdCompressor(compression_params=settings).compress(planes.data)
 
 
-def unpack(frame: memoryview, entries: Entries, limits: ModelLimits) -> WordRows:
+def decompress_words(frame: memoryview, entries: Entries, limits: ModelLimits) -> WordRows:
     """The words in a frame.
 
     Raises:
         CorruptModel: it is damaged, over the limits, or has another number of bytes.
     """
-    planes, start, words = unpacked(frame, entries, limits), 0, []
-    for count, kind in zip(counts_of(entries, limits), WORD_TYPES.values(), strict=True):
+    planes, start, words = decompress_planes(frame, entries, limits), 0, []
+    for count, kind in zip(count_words(entries, limits), WORD_TYPES.values(), strict=True):
         end = start + count * np.dtype(kind).itemsize
         words.append(from_planes(planes[start:end], kind, count))
         start = end
     return tuple(words)
 
 
-def unpacked(frame: memoryview, entries: Entries, limits: ModelLimits) -> memoryview:
+def decompress_planes(frame: memoryview, entries: Entries, limits: ModelLimits) -> memoryview:
     """The planes in a frame. Their size is checked against the tensors before anything is unpacked.
 
     Raises:
@@ -231,12 +231,12 @@ def unpacked(frame: memoryview, entries: Entries, limits: ModelLimits) -> memory
     """
     total = sum(
         count * np.dtype(kind).itemsize
-        for count, kind in zip(counts_of(entries, limits), WORD_TYPES.values(), strict=True)
+        for count, kind in zip(count_words(entries, limits), WORD_TYPES.values(), strict=True)
     )
     return decompress(frame, total, what="weights", error=CorruptModel)
 
 
-def counts_of(entries: Entries, limits: ModelLimits) -> list[int]:
+def count_words(entries: Entries, limits: ModelLimits) -> list[int]:
     """The number of words of each type in these tensors.
 
     Raises:
@@ -248,7 +248,7 @@ def counts_of(entries: Entries, limits: ModelLimits) -> list[int]:
     return counts
 
 
-def places(words: WordRows, entries: Entries) -> Iterator[tuple[TensorEntry, NDArray[Any]]]:
+def iterate_tensors(words: WordRows, entries: Entries) -> Iterator[tuple[TensorEntry, NDArray[Any]]]:
     """Each tensor with its part of the words."""
     for dtype, row in zip(WORD_TYPES, words, strict=True):
         start = 0
