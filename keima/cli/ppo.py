@@ -189,7 +189,7 @@ from keima.learning.update_step import TrainingDiverged
 from keima.networks.inference.evaluator import pick_device, use_threads
 from keima.networks.network import seed_weights
 from keima.ppo.actor_critic import ActorCritic
-from keima.ppo.checkpoint import PPOCheckpoint, checkpoints, newest_ppo_checkpoint, save_checkpoint
+from keima.ppo.checkpoint import PPOCheckpoint, list_checkpoints, load_newest_ppo_checkpoint, save_checkpoint
 from keima.ppo.observers import ppo_observers
 from keima.ppo.settings import TraderSettings
 from keima.ppo.trainer import PPOTrainer, world_streams
@@ -313,16 +313,16 @@ def prepared(arguments: argparse.Namespace, ranks: Ranks) -> tuple[TraderSetting
     default = arguments.checkpoint_dir is None
     if default:
         arguments.checkpoint_dir = choose_folder(
-            CHECKPOINTS, ranks, holds=lambda folder: bool(checkpoints(folder)), resume=arguments.resume
+            CHECKPOINTS, ranks, holds=lambda folder: bool(list_checkpoints(folder)), resume=arguments.resume
         )
         if ranks.is_main and not arguments.resume and arguments.checkpoint_dir != CHECKPOINTS:
             print(f"Earlier runs are kept: this one uses {arguments.checkpoint_dir}; --resume continues the newest")
     folder = arguments.checkpoint_dir
     begun = arguments.resume or ranks.all_reduce_max(ranks.restarts) > 0
-    saved = newest_ppo_checkpoint(ranks, folder) if begun else None
+    saved = load_newest_ppo_checkpoint(ranks, folder) if begun else None
     if arguments.resume and saved is None:
         raise ValueError(f"no checkpoint in {folder} to resume from: start without --resume")
-    if not begun and not default and ranks.all_reduce_max(len(checkpoints(folder))):
+    if not begun and not default and ranks.all_reduce_max(len(list_checkpoints(folder))):
         raise ValueError(f"{folder} already holds a run: continue it by --resume, or choose another --checkpoint-dir")
     return settings_of(arguments, saved), saved
 
@@ -338,10 +338,10 @@ def settings_of(arguments: argparse.Namespace, saved: PPOCheckpoint | None) -> T
         for name, value in vars(arguments).items()
         if value is not None
     }
-    file = load_section(arguments.config, TraderSettings).flat(only_given=True) if arguments.config else {}
+    file = load_section(arguments.config, TraderSettings).to_flat(only_given=True) if arguments.config else {}
     values = {**(saved.settings if saved else {}), **file, **flags}
     if arguments.smoke:
-        usual = {**TraderSettings().flat(), **values}
+        usual = {**TraderSettings().to_flat(), **values}
         values |= {
             name: min(usual[name], limit)
             for name, limit in SMOKE.items()
@@ -379,7 +379,7 @@ def build_trainer(
         settings.training.for_ranks(ranks.world_size),
         seed=seed,
         episodes=settings.run.episodes,
-        keep=lambda state: save_checkpoint(arguments.checkpoint_dir, state, settings.flat()),
+        keep=lambda state: save_checkpoint(arguments.checkpoint_dir, state, settings.to_flat()),
         keep_every=arguments.checkpoint_interval,
         mixed_precision=settings.training.mixed_precision,
         ranks=ranks,
@@ -430,7 +430,7 @@ def run(trainer: PPOTrainer, folder: Path, console: Console) -> int:
             observer.close()
         leave_lost_terminal()
     ended = trainer.episodes_over >= trainer.episodes
-    if trainer.ranks.is_main and (kept := checkpoints(folder)):
+    if trainer.ranks.is_main and (kept := list_checkpoints(folder)):
         done = f"{trainer.episodes_over:,} episodes, {trainer.total_steps:,} steps. The network is {kept[-1]}"
         console.print(done, soft_wrap=True)
         if not ended:

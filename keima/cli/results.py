@@ -274,9 +274,9 @@ def compare(args: argparse.Namespace) -> int:
     names = names if len(set(names)) == len(names) else list(map(str, folders))
     runs, summaries = [], []
     for (rounds, rows), name, folder in zip(found, names, folders, strict=True):
-        drawn = ppo_results.charts(rounds, folder) if rounds else report_charts(name, rows, calibration(folder))
+        drawn = ppo_results.make_charts(rounds, folder) if rounds else report_charts(name, rows, calibration(folder))
         runs.append(replace(drawn, name=name))
-        summaries.append(ppo_results.summary(rounds, folder) if rounds else summary(rows, folder))
+        summaries.append(ppo_results.summarize_run(rounds, folder) if rounds else summary(rows, folder))
     axes = ppo_results.AXES if all(of_ppo) else AXES
     codes = []
     if args.html:
@@ -293,11 +293,11 @@ def print_rounds(args: argparse.Namespace, rounds: Sequence[Round]) -> int:
     folder = args.path.parent
     if args.html or args.png:
         page_written = (
-            write(args.html, lambda: ppo_results.page(rounds, folder).encode(), PAGE_NOTE) if args.html else 0
+            write(args.html, lambda: ppo_results.make_page(rounds, folder).encode(), PAGE_NOTE) if args.html else 0
         )
-        drawn = write(args.png, lambda: ppo_results.drawn(rounds, folder), PICTURE_NOTE) if args.png else 0
+        drawn = write(args.png, lambda: ppo_results.draw_png(rounds, folder), PICTURE_NOTE) if args.png else 0
         return max(page_written, drawn)
-    print_lines(lambda width: ppo_results.report(rounds, folder, last=args.last, width=width))
+    print_lines(lambda width: ppo_results.make_report(rounds, folder, last=args.last, width=width))
     return 0
 
 

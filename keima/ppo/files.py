@@ -109,7 +109,7 @@ class EpisodeFile:
             episodes_over=self._episodes_over,
             capital=self._markets.settings.capital,
             closes=tuple(seen.closes.tolist()),
-            worths=tuple(seen.worths.tolist()),
+            worths=tuple(seen.account_values.tolist()),
             trades=tuple(Trade(bar=i + 1, kind=TRADES[seen.trades[i]], price=float(seen.prices[i])) for i in made),
         )
         write_atomically(self._path, _EPISODE.dump_json(episode), mode=MODE, durable=False)

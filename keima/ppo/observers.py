@@ -58,7 +58,7 @@ class EpisodeLines:
         self._since = report.episodes if self._since is None else self._since + report.episodes
         if self._live:
             self._live.start()
-            self._live.update(standing(report), refresh=True)
+            self._live.update(status_table(report), refresh=True)
         due = report.episodes_over // self._every > self._reported or report.episodes_over == report.episodes_planned
         if due and self._since.count:
             line = episode_line(report, self._since, self._device)
@@ -72,7 +72,7 @@ class EpisodeLines:
             self._live.stop()
 
 
-def standing(report: RoundReport) -> Table:
+def status_table(report: RoundReport) -> Table:
     """The state of the run, as a few lines."""
     share = report.episodes_over / max(1, report.episodes_planned)
     left = report.seconds * (1 - share) / share if share else math.inf

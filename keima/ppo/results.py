@@ -43,7 +43,7 @@ def mean_at_end(rounds: Rounds, name: str) -> float | None:
     return sum(last) / len(last) if last else None
 
 
-def summary(rounds: Rounds, folder: Path) -> list[tuple[str, str]]:
+def summarize_run(rounds: Rounds, folder: Path) -> list[tuple[str, str]]:
     """The results of the run, as titles and texts."""
     last, episode = rounds[-1], read_episode(folder)
     lines = [("Run", str(folder)), ("Episodes", f"{last['run/episodes_over']:,.0f} in {duration(last['run/seconds'])}")]
@@ -60,7 +60,7 @@ def summary(rounds: Rounds, folder: Path) -> list[tuple[str, str]]:
     return lines
 
 
-def episode_charts(episode: LastEpisode) -> tuple[list[DrawnChart], dict[str, list[float | None]]]:
+def make_episode_charts(episode: LastEpisode) -> tuple[list[DrawnChart], dict[str, list[float | None]]]:
     """The account's worth, and its trades on the prices, with their figures; empty for an episode of one bar."""
     if len(episode.closes) < 2:
         return [], {}
@@ -87,28 +87,28 @@ def episode_charts(episode: LastEpisode) -> tuple[list[DrawnChart], dict[str, li
     }
 
 
-def charts(rounds: Rounds, folder: Path) -> RunCharts:
+def make_charts(rounds: Rounds, folder: Path) -> RunCharts:
     """All charts."""
     training, episode = ppo_charts(folder.resolve().name, rounds), read_episode(folder)
-    drawn, figures = episode_charts(episode) if episode else ([], {})
+    drawn, figures = make_episode_charts(episode) if episode else ([], {})
     return replace(training, charts=[*drawn, *training.charts], figures={**figures, **training.figures})
 
 
-def page(rounds: Rounds, folder: Path) -> str:
+def make_page(rounds: Rounds, folder: Path) -> str:
     """The run as one self-contained page."""
     name, table_of_rounds = folder.resolve().name, as_html("Rounds", PPO_COLUMNS, rounds)
-    return filled(name, as_list(summary(rounds, folder)), [charts(rounds, folder)], AXES, table_of_rounds)
+    return filled(name, as_list(summarize_run(rounds, folder)), [make_charts(rounds, folder)], AXES, table_of_rounds)
 
 
-def drawn(rounds: Rounds, folder: Path) -> bytes:
+def draw_png(rounds: Rounds, folder: Path) -> bytes:
     """The run's charts as a PNG file."""
-    return picture(folder.resolve().name, [charts(rounds, folder)], next(iter(AXES.items())))
+    return picture(folder.resolve().name, [make_charts(rounds, folder)], next(iter(AXES.items())))
 
 
-def report(rounds: Rounds, folder: Path, *, last: int, width: int) -> list[Text]:
+def make_report(rounds: Rounds, folder: Path, *, last: int, width: int) -> list[Text]:
     """The table of the ``last`` rounds, sparklines over all of them, and the summary."""
     lines = [Text(f"The last {last} of {len(rounds):,} rounds:", FAINT)] if len(rounds) > last else []
     lines += [*table(PPO_COLUMNS, rounds[-last:], width), Text()]
     lines += trends(TRENDS, PPO_METRICS, rounds, width)
-    titles = summary(rounds, folder)
+    titles = summarize_run(rounds, folder)
     return [*lines, Text(), *(Text.assemble((f"{title:<20}", FAINT), (text, TITLE)) for title, text in titles)]

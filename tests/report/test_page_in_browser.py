@@ -254,7 +254,7 @@ def test_a_ppo_run_shows_its_account_and_its_trades_on_the_prices(browser: Brows
     leave_a_run(tmp_path)
     rounds, episode = read_rounds(tmp_path / STATS_NAME), read_episode(tmp_path)
     assert rounds and episode and episode.trades
-    show(browser, tmp_path, [], text=ppo_results.page(rounds, tmp_path))
+    show(browser, tmp_path, [], text=ppo_results.make_page(rounds, tmp_path))
     assert browser.complaints() == [] and browser.requests() == [(tmp_path / "page.html").as_uri()]
     headings = browser.found(
         "return [...document.querySelectorAll('h2')].filter((part) => part.offsetParent).map((part) => "
@@ -306,7 +306,7 @@ def test_no_table_is_cut_off_and_nothing_is_wider_than_the_window(browser: Brows
     leave_a_run(tmp_path)
     rounds = read_rounds(tmp_path / STATS_NAME)
     assert rounds
-    for text in (page("run", [("Run", "here")], rows, []), ppo_results.page(rounds, tmp_path)):
+    for text in (page("run", [("Run", "here")], rows, []), ppo_results.make_page(rounds, tmp_path)):
         show(browser, tmp_path, [], text=text)
         tables = browser.found(CUT)
         assert tables and (width < 1000 or all(cut <= 0 and left >= 0 for cut, left in tables))

@@ -96,7 +96,7 @@ def report(number: int) -> ProgressReport:
             worker(i),
             name=f"worker{i}-{'x' * 40}",
             state=state,
-            tensors=0.25,
+            share=0.25,
             last_batch=9.0,
             since=5.0,
             reason=""

@@ -111,7 +111,7 @@ def test_a_worker_on_another_machine_has_its_state_share_reason_and_traffic(tmp_
         worker(3),
         name="far-2",
         state=State.ERROR,
-        tensors=0.25,
+        share=0.25,
         last_batch=90.0,
         machine="far",
         since=61.0,

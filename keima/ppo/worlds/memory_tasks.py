@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from keima.compilation.decorators import compiled
 from keima.compilation.random import Streams, below, uniform
-from keima.ppo.worlds.world import ArrayWorlds, Moment, Seeds, empty_moment
+from keima.ppo.worlds.world import ArrayWorlds, Seeds, StepResult, empty_step_result
 
 Moves = NDArray[np.int64]
 
@@ -57,7 +57,7 @@ class TMaze(ArrayWorlds):
 
     def __init__(self, seeds: Seeds, *, length: int = 100) -> None:
         self._length, self._mazes = length, Mazes(np.array(seeds, np.uint64), np.zeros((len(seeds), 3), np.int64))
-        super().__init__(empty_moment(len(seeds), 4, 1), self._mazes._asdict())
+        super().__init__(empty_step_result(len(seeds), 4, 1), self._mazes._asdict())
         begin_mazes(length, self._mazes, self.moment.observations)
 
     def step(self, actions: Moves) -> None:
@@ -90,7 +90,7 @@ def begin_mazes(length: int, mazes: Mazes, observations: NDArray[np.float32]) ->
 
 
 @compiled
-def step_mazes(length: int, mazes: Mazes, actions: Moves, now: Moment) -> None:
+def step_mazes(length: int, mazes: Mazes, actions: Moves, now: StepResult) -> None:
     """A step in every maze; where an episode ends, another begins."""
     places, rewards, terminated = mazes.places, now.rewards, now.terminated
     for b in range(len(mazes.streams)):
@@ -134,7 +134,7 @@ class BlindCartPole(ArrayWorlds):
     def __init__(self, seeds: Seeds, *, limit: int = 500) -> None:
         self._limit, count = limit, len(seeds)
         self._poles = Poles(np.array(seeds, np.uint64), np.zeros((count, 4)), np.zeros(count, np.int64))
-        super().__init__(empty_moment(count, 2), self._poles._asdict())
+        super().__init__(empty_step_result(count, 2), self._poles._asdict())
         begin_poles(self._poles, self.moment.observations)
 
     def step(self, actions: Moves) -> None:
@@ -165,7 +165,7 @@ def begin_poles(poles: Poles, observations: NDArray[np.float32]) -> None:
 
 
 @compiled
-def move(bodies: NDArray[np.float64], b: int, force: float) -> None:
+def push_cart(bodies: NDArray[np.float64], b: int, force: float) -> None:
     """Apply the force for ``SECONDS`` (Euler's method, as in Gymnasium)."""
     sine, cosine = math.sin(bodies[b, ANGLE]), math.cos(bodies[b, ANGLE])
     mass = CART_MASS + POLE_MASS
@@ -179,11 +179,11 @@ def move(bodies: NDArray[np.float64], b: int, force: float) -> None:
 
 
 @compiled
-def step_poles(limit: int, poles: Poles, actions: Moves, now: Moment) -> None:
+def step_poles(limit: int, poles: Poles, actions: Moves, now: StepResult) -> None:
     """A fiftieth of a second in every world; where an episode ends, another begins."""
     bodies = poles.bodies
     for b in range(len(poles.streams)):
-        move(bodies, b, PUSH if actions[b] == 1 else -PUSH)
+        push_cart(bodies, b, PUSH if actions[b] == 1 else -PUSH)
         poles.steps[b] += 1
         now.rewards[b] = 1.0
         now.terminated[b] = abs(bodies[b, CART]) > MOST_WAY or abs(bodies[b, ANGLE]) > MOST_ANGLE
