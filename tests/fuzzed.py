@@ -22,8 +22,8 @@ from keima.cluster.machines.machine import Alive, Probe, Started, Stopped, Tail,
 from keima.cluster.ssh.errors import RemoteFailure, Unreachable
 from keima.cluster.ssh.transport import Completed, LocalTransport, StreamEnded
 from keima.config.load import ConfigError, load_settings
-from keima.data.imports.pgn_games import games_of_pgn
-from keima.data.imports.sgf_games import games_of_sgf
+from keima.data.imports.pgn_games import read_pgn_games
+from keima.data.imports.sgf_games import read_sgf_games
 from keima.data.records import CorruptBatch
 from keima.evaluation.remote_matches import decode_result
 from keima.games import load_game
@@ -285,11 +285,11 @@ def spoil_text(random: Random, data: bytes) -> bytes:
 
 
 def read_chess(path: Path) -> object:
-    return [*games_of_pgn(path, CHESS)]
+    return [*read_pgn_games(path, CHESS)]
 
 
 def read_go(path: Path) -> object:
-    return [*games_of_sgf(path, GO)]
+    return [*read_sgf_games(path, GO)]
 
 
 # Answers of machines.

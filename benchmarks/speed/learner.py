@@ -26,7 +26,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from benchmarks.harness import Parser, Report, Table, divide_rounds, take_turns, time_call
 from benchmarks.speed.evaluator import NETWORKS
 from keima.config.flags import whole
-from keima.data.records import encode
+from keima.data.records import encode_batch
 from keima.games import load_game
 from keima.learning.feed import EpochFeed
 from keima.learning.learner import Learner, TensorBatch, copy_to_device
@@ -91,7 +91,7 @@ def measure_big(table: Table, arguments: argparse.Namespace, folder: Path, *, mi
     """Measure the big learner in one number type."""
     game, size = load_game("chess"), arguments.batch or 64
     path = folder / "random.games"
-    path.write_bytes(encode(synthetic_batch(game, games=BIG_GAMES)))
+    path.write_bytes(encode_batch(synthetic_batch(game, games=BIG_GAMES)))
     shape: dict[str, Any] = {"blocks": 2, "channels": 32} if arguments.quick else {"blocks": 20, "channels": 256}
     learner = Learner(
         build_network(game, **shape), device="cpu", batch_size=size, mixed_precision=mixed_precision, norm_batch=256

@@ -76,8 +76,8 @@ from keima.data.batch_file import MAX_BATCH_BYTES, SUFFIX
 from keima.data.ledger import Ledger
 from keima.data.ledger_rows import QUARANTINED, RECEIVED, BatchRow, ModelRow, WorkerAccount
 from keima.data.receive import games_path
-from keima.data.records import CorruptBatch, decode
-from keima.data.verify import verify
+from keima.data.records import CorruptBatch, decode_batch
+from keima.data.verify import verify_batch
 from keima.games import Game
 from keima.report.cost import hours_of_workers
 from keima.report.games.game_view import game_of
@@ -155,12 +155,12 @@ def audit(folder: Path, *, quick: bool = False) -> Audit:
 
 def read_snapshot(ledger: Ledger) -> LedgerSnapshot:
     """Read everything that is checked, at one moment."""
-    with ledger.one_moment():
+    with ledger.read_snapshot():
         return LedgerSnapshot(
             workers=[ledger.account(name) for name in ledger.workers()],
             batches=ledger.batches(),
             models=ledger.models(),
-            damage=ledger.damage(),
+            damage=ledger.find_damage(),
             core_hours=hours_of_workers([said_hours(report) for report in ledger.iterations()]),
         )
 
@@ -311,8 +311,8 @@ def check_batch(ledger: Ledger, row: BatchRow, game: Game | None) -> Iterator[st
         yield from [problem] if problem else []
         return
     try:
-        batch = decode(data)
-        verify(batch, game)
+        batch = decode_batch(data)
+        verify_batch(batch, game)
     except CorruptBatch as error:
         yield f"its games are invalid: {error}"
         return

@@ -245,7 +245,7 @@ from keima.coach.opening import make_learner
 from keima.config.commands import keima
 from keima.config.load import load_section, load_settings
 from keima.config.schema import Settings
-from keima.data.imports.game_files import SAMPLE, find_files, games_at_hand
+from keima.data.imports.game_files import SAMPLE, find_game_files, find_games
 from keima.games import load_game
 from keima.learning.big_learner import BigLearner, FinishedEpoch, StepProgress, checkpoint_path, load_newest_checkpoint
 from keima.learning.dataset_settings import BigExperiment, BigLearnerSettings
@@ -265,7 +265,7 @@ from keima.learning.ranks.total_batch import group_bounds
 from keima.learning.update_step import TrainingDiverged
 from keima.networks.inference.evaluator import use_threads
 from keima.replay.epochs import Epochs
-from keima.trainers.settings import default_settings, validated
+from keima.trainers.settings import default_settings, validate_settings
 
 
 def starts_ranks(arguments: argparse.Namespace) -> bool:
@@ -386,7 +386,7 @@ def experiment_of(arguments: argparse.Namespace, saved: dict[str, Any], *, world
     flags = {name: getattr(arguments, name) for name in names if getattr(arguments, name, None) is not None}
     given = {**saved, **(file.big_learner.model_dump(exclude_unset=True) if file else {}), **flags}
     if given.get("data") is None:
-        given["data"] = games_at_hand(RUNS, file.game.name if file else arguments.game)
+        given["data"] = find_games(RUNS, file.game.name if file else arguments.game)
     arguments.data = find_file(given["data"])
     numbers = BigLearnerSettings(
         **{name: given[name] for name in names if name in given} | {"data": str(given["data"])}
@@ -413,7 +413,7 @@ def check_plan(arguments: argparse.Namespace, *, world_size: int) -> None:
     """
     named = arguments.data
     planned(arguments, ALONE, world_size=world_size)
-    find_files(arguments.data)
+    find_game_files(arguments.data)
     arguments.data = named
 
 
@@ -450,7 +450,7 @@ def game_and_network(arguments: argparse.Namespace) -> Settings:
         document = default_settings(load_game(arguments.game or "chess"))
         document["network"] |= SIZES
     document["network"] |= {name: getattr(arguments, name) for name in SIZES if getattr(arguments, name) is not None}
-    return validated(document)
+    return validate_settings(document)
 
 
 def learner_settings(experiment: BigExperiment, device: str) -> Settings:
@@ -476,7 +476,7 @@ def learner_settings(experiment: BigExperiment, device: str) -> Settings:
     }
     # A cosine schedule needs to know its end.
     run = {**experiment.run.model_dump(), "seed": big.seed, "iterations": big.epochs}
-    return validated({**experiment.model_dump(exclude={"big_learner"}), "run": run, "training": training})
+    return validate_settings({**experiment.model_dump(exclude={"big_learner"}), "run": run, "training": training})
 
 
 def name_of(settings: Settings) -> str:

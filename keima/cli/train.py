@@ -149,7 +149,7 @@ from keima.config.schema import Settings
 from keima.learning.ranks.process_group import RankInfo, Ranks, join_ranks
 from keima.report.strength import strength_sentences
 from keima.report.terminal.next_steps import next_steps
-from keima.trainers.run import FOLLOWED, RunEnd, cluster_backend, local_backend, train_run
+from keima.trainers.run import FOLLOWED, RunEnd, cluster_backend_maker, local_backend_maker, train_run
 
 
 def begin(arguments: argparse.Namespace) -> int:
@@ -172,7 +172,9 @@ def lead(arguments: argparse.Namespace, path: Path, settings: Settings, ranks: R
     restarted = ranks.restarts > 0 and (run_dir / "run.db").exists()
     distributed = settings.distributed.enabled
     backend = (
-        cluster_backend(run_dir, config=path, takeover=arguments.takeover) if distributed else local_backend(run_dir)
+        cluster_backend_maker(run_dir, config=path, takeover=arguments.takeover)
+        if distributed
+        else local_backend_maker(run_dir)
     )
     end = train_run(
         run_dir,

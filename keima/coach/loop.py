@@ -39,8 +39,8 @@ from keima.coach.waiting import EVALUATING, GATHERING, TRAINING, Waiting
 from keima.config.schema import Settings
 from keima.config.sections.training import SEED_ACCOUNTS
 from keima.data.ledger import Ledger
-from keima.data.ledger_rows import model_path, model_row
-from keima.data.receive import Offer, Quarantined, Received, load_if_intact, receive_together
+from keima.data.ledger_rows import make_model_row, model_path
+from keima.data.receive import Offer, Quarantined, Received, load_if_intact, receive_batches
 from keima.data.records import GameBatch
 from keima.games import Game
 from keima.learning.checkpoint import Checkpoints
@@ -259,7 +259,7 @@ class Coach:
         accepted = best is None or self.persist(
             f"model {version}", lambda: self.completed(self.evaluation.accepts(model, best, file=data))
         )
-        row = model_row(self.run_dir, version, iteration=self.state.iteration, data=data, accepted=accepted)
+        row = make_model_row(self.run_dir, version, iteration=self.state.iteration, data=data, accepted=accepted)
         self.persist(f"model {version}", lambda: write_atomically(model_path(self.run_dir, version), data))
         self.persist(f"model {version}", lambda: self.ledger.add_model(row))
         if not accepted:
@@ -479,7 +479,7 @@ class Coach:
     def ingest_together(self, batches: Sequence[PendingBatch]) -> None:
         """Receive some batches, all or none."""
         offers = [Offer(worker=batch.worker, batch_id=batch.batch_id, fetch=batch.fetch) for batch in batches]
-        receipts = receive_together(self.ledger, self.game, offers)
+        receipts = receive_batches(self.ledger, self.game, offers)
         for batch, receipt in zip(batches, receipts, strict=True):
             if isinstance(receipt, Received):
                 self.count(receipt.batch.num_games, receipt.batch.num_positions, receipt.sequence)

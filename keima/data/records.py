@@ -3,12 +3,13 @@
 A file holds: the magic, the format number (16 bits), the length of the header (32 bits), the header (JSON: who played
 what, and all counts), one zstd frame with the columns one after another, and the SHA-256 of everything before it.
 Numbers are little-endian. Positions are not sent: the receiver replays them from the moves, which include chance
-outcomes. Encoding rounds two columns (``keima/data/columns.py``); ``decode(encode(batch))`` gives the rounded ones.
+outcomes. Encoding rounds two columns (``keima/data/columns.py``); ``decode_batch(encode_batch(batch))`` returns the
+rounded ones.
 
 With two and more players, returns and root values lie in [-1, 1]. In one-player games they are points.
 
-``decode`` does not trust its input: it rejects a file with the reason, before it allocates more than the file's bytes
-account for.
+``decode_batch`` does not trust its input: it rejects a file with the reason, before it allocates more than the file's
+bytes account for.
 """
 
 import hashlib
@@ -24,8 +25,8 @@ from numpy.typing import NDArray
 from keima.config.older_options import with_older_options
 from keima.data.batch_file import MAX_BATCH_BYTES
 from keima.data.columns import (
-    compress,
-    decompress,
+    compress_columns,
+    decompress_frame,
     from_planes,
     invert_policies,
     pack_surprise,
@@ -55,7 +56,7 @@ class CorruptBatch(ValueError):
 
 @dataclass(frozen=True, kw_only=True)
 class BatchLimits:
-    """The largest batch that ``decode`` accepts. With the default limits it needs at most 256 MiB.
+    """The largest batch that ``decode_batch`` accepts. With the default limits it needs at most 256 MiB.
 
     A batch of 100 games of 19x19 Go with 800 simulations per move has about 30,000 positions and 3,000,000 policy
     entries.
@@ -185,7 +186,7 @@ COUNTS = {"games": "G", "players": "P", "positions": "M", "entries": "E", "actio
 LEAST_COUNTS = {"G": 1, "P": 1, "M": 1, "E": 0, "A": 0}
 
 
-def encode(batch: GameBatch) -> bytes:
+def encode_batch(batch: GameBatch) -> bytes:
     """Encode a batch as the bytes of a file; the encoding is deterministic.
 
     Root values and surprises are rounded (``keima/data/columns.py``), the rest is exact.
@@ -196,7 +197,7 @@ def encode(batch: GameBatch) -> bytes:
     validate_batch(batch)
     counts, gaps, order = invert_policies(batch.policy_sizes, batch.policy_actions)
     players = batch.returns.shape[1]
-    wire = wire_of(players)
+    wire = wire_columns(players)
     packed = {name: getattr(batch, name) for name in wire if name in LAYOUT} | {
         "actions": batch.actions.astype(np.uint16),
         "root_values": pack_values(batch.root_values) if players > 1 else round_points(batch.root_values),
@@ -213,37 +214,37 @@ def encode(batch: GameBatch) -> bytes:
         "actions": counts.size,
     }
     _check_counts(sizes, BatchLimits())
-    header = _dump({name: getattr(batch, name) for name in (*TEXTS, *NUMBERS, "options")} | sizes)
-    body = PREFIX.pack(MAGIC, FORMAT, len(header)) + header + compress([packed[name] for name in wire])
+    header = _encode_header({name: getattr(batch, name) for name in (*TEXTS, *NUMBERS, "options")} | sizes)
+    body = PREFIX.pack(MAGIC, FORMAT, len(header)) + header + compress_columns([packed[name] for name in wire])
     return body + hashlib.sha256(body).digest()
 
 
-def wire_of(players: int) -> dict[str, tuple[type[np.generic], str]]:
+def wire_columns(players: int) -> dict[str, tuple[type[np.generic], str]]:
     """The columns of a file with games of so many players."""
     return WIRE if players > 1 else WIRE_OF_POINTS
 
 
-def decode(data: bytes, *, limits: BatchLimits = BatchLimits()) -> GameBatch:
+def decode_batch(data: bytes, *, limits: BatchLimits = BatchLimits()) -> GameBatch:
     """Decode a batch. Whether its games follow the rules is left to ``keima.data.verify``.
 
     Raises:
         CorruptBatch: the file is damaged, of another format, over the limits, or inconsistent.
     """
-    header, frame = _open(data, limits)
-    columns = _unpack(frame, {axis: header.pop(name) for name, axis in COUNTS.items()})
-    _place_policies(columns)
+    header, frame = _split_file(data, limits)
+    columns = _unpack_columns(frame, {axis: header.pop(name) for name, axis in COUNTS.items()})
+    _convert_policies(columns)
     batch = GameBatch(**(header | columns))
     validate_batch(batch)
     return replace(batch, options=with_older_options(batch.game, batch.options))
 
 
-def run_in_header(data: bytes) -> str:
+def read_run_id(data: bytes) -> str:
     """The run id in the header of a file.
 
     Raises:
         CorruptBatch: the file is damaged, or of another format.
     """
-    return str(_open(data, BatchLimits())[0]["run_id"])
+    return str(_split_file(data, BatchLimits())[0]["run_id"])
 
 
 def _require(condition: Any, reason: str) -> None:
@@ -251,7 +252,7 @@ def _require(condition: Any, reason: str) -> None:
         raise CorruptBatch(reason)
 
 
-def _open(data: bytes, limits: BatchLimits) -> tuple[dict[str, Any], memoryview]:
+def _split_file(data: bytes, limits: BatchLimits) -> tuple[dict[str, Any], memoryview]:
     """The checked header and the zstd frame."""
     view = memoryview(data)
     _require(len(view) <= limits.max_bytes, f"{len(view):,} bytes exceed the {limits.max_bytes:,} allowed")
@@ -266,18 +267,18 @@ def _open(data: bytes, limits: BatchLimits) -> tuple[dict[str, Any], memoryview]
     _require(
         header_bytes <= limits.max_header_bytes and end <= len(body), f"a header of {header_bytes:,} bytes does not fit"
     )
-    return _parse(bytes(body[PREFIX.size : end]), limits), body[end:]
+    return _parse_header(bytes(body[PREFIX.size : end]), limits), body[end:]
 
 
-def _dump(header: dict[str, Any]) -> bytes:
+def _encode_header(header: dict[str, Any]) -> bytes:
     return json.dumps(header, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
 
 
-def _parse(raw: bytes, limits: BatchLimits) -> dict[str, Any]:
+def _parse_header(raw: bytes, limits: BatchLimits) -> dict[str, Any]:
     """The header, with the right keys and counts within the limits."""
     try:
         header = json.loads(raw)
-        canonical = _dump(header)
+        canonical = _encode_header(header)
     except (ValueError, RecursionError) as error:
         raise CorruptBatch(f"the header cannot be read: {error}") from error
     _require(
@@ -296,14 +297,14 @@ def _check_counts(counts: dict[str, Any], limits: BatchLimits) -> None:
         _require(LEAST_COUNTS[axis] <= count <= most, f"{name} is {count}, not from {LEAST_COUNTS[axis]} to {most:,}")
 
 
-def _unpack(frame: memoryview, axes: dict[str, int]) -> dict[str, NDArray[Any]]:
+def _unpack_columns(frame: memoryview, axes: dict[str, int]) -> dict[str, NDArray[Any]]:
     """The columns of the file. Allocates nothing before header and frame agree on the size."""
-    wire = wire_of(axes["P"])
+    wire = wire_columns(axes["P"])
     shapes = {name: tuple(axes[axis] for axis in letters) for name, (_, letters) in wire.items()}
     sizes = {name: int(np.prod(shapes[name])) * np.dtype(dtype).itemsize for name, (dtype, _) in wire.items()}
     total = sum(sizes.values())
     _require(total <= ZSTD_BEST_RATIO * len(frame), f"{len(frame):,} bytes cannot hold what the header declares")
-    raw = decompress(frame, total, what="columns", error=CorruptBatch)
+    raw = decompress_frame(frame, total, what="columns", error=CorruptBatch)
     columns, start = {}, 0
     for name, (dtype, _) in wire.items():
         part = raw[start : start + sizes[name]]
@@ -312,7 +313,7 @@ def _unpack(frame: memoryview, axes: dict[str, int]) -> dict[str, NDArray[Any]]:
     return columns
 
 
-def _place_policies(columns: dict[str, NDArray[Any]]) -> None:
+def _convert_policies(columns: dict[str, NDArray[Any]]) -> None:
     """Convert the columns of the file to those of a batch."""
     counts, gaps, weights = (columns.pop(name) for name in ("policy_counts", "policy_gaps", "policy_weights"))
     _require(counts.sum(dtype=np.int64) == gaps.size, "the policies' counts do not add up to the number of entries")

@@ -37,7 +37,7 @@ class GameColumns(NamedTuple):
     policy_actions: Actions  # [E]
 
 
-def verify(batch: GameBatch, game: Game) -> None:
+def verify_batch(batch: GameBatch, game: Game) -> None:
     """Replay every game of a decoded batch.
 
     Raises:
@@ -47,7 +47,8 @@ def verify(batch: GameBatch, game: Game) -> None:
     played, known = (batch.game, batch.options, batch.rules_version), (game.name, game.options, game.rules_version)
     if played != known:
         raise CorruptBatch(
-            f"it holds games of {_called(*played)}, not of {_called(*known)}: run the same version on both sides"
+            f"it holds games of {_describe_rules(*played)}, not of {_describe_rules(*known)}: "
+            "run the same version on both sides"
         )
     if batch.returns.shape[1] != game.num_players:
         raise CorruptBatch(
@@ -70,7 +71,7 @@ def verify(batch: GameBatch, game: Game) -> None:
         raise CorruptBatch(f"game {index} after {ply} moves: {FAULTS[fault]}")
 
 
-def _called(name: str, options: dict[str, Any], rules_version: int) -> str:
+def _describe_rules(name: str, options: dict[str, Any], rules_version: int) -> str:
     return f"{name} {options} by rules version {rules_version}"
 
 
@@ -97,7 +98,7 @@ def replay_games(
             games.policy_actions[entry : entry + entries],
         )
         if fault == FINE:
-            fault = judge_end(rules, state, games.returns[game], games.resigned[game])
+            fault = check_end(rules, state, games.returns[game], games.resigned[game])
         if fault != FINE:
             return fault, game, ply
         first, entry = last, entry + entries
@@ -148,7 +149,7 @@ def is_subset(some: Actions, legal: Actions) -> bool:
 
 
 @compiled
-def judge_end(rules: Rules, state: States, returns: NDArray[np.float32], resigned: int) -> int:
+def check_end(rules: Rules, state: States, returns: NDArray[np.float32], resigned: int) -> int:
     """The fault of a game that ended in ``state``, if there is one."""
     terminal, returns_of = rules.terminal, rules.returns
     if resigned == 0 and not terminal(state):

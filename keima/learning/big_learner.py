@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from keima.base.reports import LearnerReport
-from keima.data.imports.game_files import file_size, find_files
+from keima.data.imports.game_files import file_size, find_game_files
 from keima.learning.dataset_settings import BigExperiment
 from keima.learning.feed import EpochFeed, LoadedBatch
 from keima.learning.learner import Learner, LearnerState
@@ -283,7 +283,7 @@ def agree_on_files(ranks: Ranks, data: Path, begun: Files | None) -> Files:
     message = ""
     if ranks.is_main:
         try:
-            files = begun or [(path, file_size(path)) for path in find_files(data)]
+            files = begun or [(path, file_size(path)) for path in find_game_files(data)]
             # Relative paths, because each machine may have the files in another folder.
             message = json.dumps([[os.path.relpath(path, data), size] for path, size in files])
         except ValueError as error:

@@ -80,7 +80,7 @@ class RunReader:
         found: dict[str, Any] = {"name": self.name, "running": self._is_running()}
         found |= {"game": "", "accounts": [], "events": []}
         try:
-            with read_ledger(self.folder) as ledger, ledger.one_moment():
+            with read_ledger(self.folder) as ledger, ledger.read_snapshot():
                 found |= ledger_state(ledger)
         except UNREADABLE as error:
             problems.append(in_words(error))

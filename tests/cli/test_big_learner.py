@@ -17,7 +17,7 @@ from keima.base.files import write_atomically
 from keima.base.system.command_line import program
 from keima.cli import big_learner
 from keima.config.load import number_schema
-from keima.data.records import encode
+from keima.data.records import encode_batch
 from keima.learning.dataset_settings import BigExperiment, BigLearnerSettings
 from tests.learning.ranks.test_ranks import free_port
 from tests.programs import ranks_of
@@ -48,7 +48,9 @@ def data(tmp_path: Path) -> Path:
     folder = tmp_path / "data"
     folder.mkdir()
     for seed in range(3):
-        write_atomically(folder / f"batch{seed}.games", encode(synthetic_batch(CONNECT_FOUR, games=10, seed=seed)))
+        write_atomically(
+            folder / f"batch{seed}.games", encode_batch(synthetic_batch(CONNECT_FOUR, games=10, seed=seed))
+        )
     return folder
 
 

@@ -17,7 +17,7 @@ from torch.utils.data import DataLoader
 
 from keima.base.files import write_atomically
 from keima.base.system.processes import prepare
-from keima.data.records import encode
+from keima.data.records import encode_batch
 from keima.learning.big_learner import BigLearner, FinishedEpoch, StepProgress, load_newest_checkpoint
 from keima.learning.dataset_settings import BigExperiment
 from keima.learning.feed import EpochFeed
@@ -46,7 +46,9 @@ EXPERIMENT = {
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("data")
     for seed in range(3):
-        write_atomically(folder / f"batch{seed}.games", encode(synthetic_batch(CONNECT_FOUR, games=10, seed=seed)))
+        write_atomically(
+            folder / f"batch{seed}.games", encode_batch(synthetic_batch(CONNECT_FOUR, games=10, seed=seed))
+        )
     return folder
 
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from keima.config.sections.network import NetworkSettings
-from keima.data.imports.imported_games import ImportedGame, batch_of_files
+from keima.data.imports.imported_games import ImportedGame, make_imported_batch
 from keima.data.records import GameBatch
 from keima.games import Game, load_game
 from keima.games.game import States
@@ -43,7 +43,7 @@ def games_of(*played: tuple[str, int]) -> GameBatch:
         actions = np.array([GO.parse_action(move) for move in moves.split()], np.int32)
         returns = np.array([-1, 1] if resigned == 1 else [1, -1], np.float32)
         games.append(ImportedGame(actions=actions, returns=returns, resigned=resigned, line=1))
-    return batch_of_files(games, GO)
+    return make_imported_batch(games, GO)
 
 
 def samples(game: Game, batch: GameBatch, positions: Any, symmetry: int, **heads: bool) -> Batch:

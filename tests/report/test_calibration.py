@@ -8,8 +8,8 @@ import pytest
 
 from keima.base.intervals import mean_margin, mean_margin_of_groups
 from keima.data.ledger import open_ledger
-from keima.data.receive import Received, games_path, receive
-from keima.data.records import RANDOM_MOVE, GameBatch, encode
+from keima.data.receive import Received, games_path, receive_batch
+from keima.data.records import RANDOM_MOVE, GameBatch, encode_batch
 from keima.games import Game, load_game
 from keima.report.charts.calibration import bins_of, calibration_of
 from keima.report.charts.run_charts import calibration_charts
@@ -81,7 +81,9 @@ def receive_all(folder: Path, game: Game, batch: GameBatch) -> Path:
     with open_ledger(folder, game) as ledger:
         ledger.grant(batch.worker, batch.num_games)
         batch = replace(batch, run_id=ledger.run_id, first_game=0)
-        receipt = receive(ledger, game, worker=batch.worker, batch_id=batch.batch_id, fetch=lambda limit: encode(batch))
+        receipt = receive_batch(
+            ledger, game, worker=batch.worker, batch_id=batch.batch_id, fetch=lambda limit: encode_batch(batch)
+        )
         assert isinstance(receipt, Received)
     return games_path(folder, batch.batch_id)
 

@@ -14,8 +14,8 @@ from rich.console import Console
 from keima.base.run_folder import STATS_NAME
 from keima.cli.results import main as view_results
 from keima.data.ledger import Ledger, open_ledger
-from keima.data.receive import Received, receive
-from keima.data.records import GameBatch, encode
+from keima.data.receive import Received, receive_batch
+from keima.data.records import GameBatch, encode_batch
 from keima.games import CHANCE, Game, load_game
 from keima.games.game import States
 from keima.games.go.rules import score_lead
@@ -36,7 +36,9 @@ CONNECT_FOUR, GO = load_game("connect_four"), load_game("go", size=5)
 
 def take(ledger: Ledger, game: Game, batch: GameBatch) -> None:
     ledger.grant(batch.worker, batch.num_games)
-    receipt = receive(ledger, game, worker=batch.worker, batch_id=batch.batch_id, fetch=lambda limit: encode(batch))
+    receipt = receive_batch(
+        ledger, game, worker=batch.worker, batch_id=batch.batch_id, fetch=lambda limit: encode_batch(batch)
+    )
     assert isinstance(receipt, Received)
 
 

@@ -13,7 +13,7 @@ from keima.base.run_folder import STATS_NAME
 from keima.cli.export import main as export
 from keima.config.load import save_resolved
 from keima.data.ledger import open_ledger
-from keima.data.ledger_rows import model_path, model_row
+from keima.data.ledger_rows import make_model_row, model_path
 from keima.games import load_game
 from keima.networks.files.model_file import Model, canary_positions, describe_model, encode_model
 from keima.networks.inference.evaluator import Evaluator
@@ -45,7 +45,7 @@ def run(tmp_path: Path) -> Path:
             weights = build_network(GO, **NETWORK).eval().state_dict()
             data = encode_model(Model(description=describe_model(GO, NETWORK, version), weights=weights), GO)
             model_path(folder, version).write_bytes(data)
-            ledger.add_model(model_row(folder, version, iteration=version, data=data, accepted=version == 1))
+            ledger.add_model(make_model_row(folder, version, iteration=version, data=data, accepted=version == 1))
             observer.iteration(iteration(version, measured=evaluation(version, solved=False)))
     return folder
 

@@ -10,8 +10,8 @@ import pytest
 
 from keima.config import own_modules
 from keima.config.own_modules import source_of
-from keima.data.records import GameBatch, GameRecord, decode
-from keima.data.verify import verify
+from keima.data.records import GameBatch, GameRecord, decode_batch
+from keima.data.verify import verify_batch
 from keima.games import load_game
 from keima.networks.files import model_codec
 from keima.networks.files.model_file import Canary, decode_model, stored_sha256
@@ -70,7 +70,7 @@ class Main:
         worker.cycle()
 
     def batches(self) -> list[GameBatch]:
-        return [decode(path.read_bytes()) for path in self.folder.batches()]
+        return [decode_batch(path.read_bytes()) for path in self.folder.batches()]
 
     def deliver(self) -> int:
         """Receive everything in the outbox; return how many games are safe now."""
@@ -100,7 +100,7 @@ def test_a_worker_plays_its_grant_and_then_waits(tmp_path: Path) -> None:
     main.play(worker, seconds=2.0)
     assert numbers(main.batches()) == list(range(7))
     for batch in main.batches():
-        verify(batch, GAME)
+        verify_batch(batch, GAME)
     assert (main.heartbeat().state, main.heartbeat().finished) == ("waiting", 7)
     assert (main.heartbeat().disk_free or 0) > 0
     main.assign(granted=9)

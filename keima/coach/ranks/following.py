@@ -9,7 +9,7 @@ from keima.coach.ranks.leading import next_command
 from keima.coach.session import learner_threads
 from keima.config.own_modules import keep_source
 from keima.config.schema import Settings
-from keima.data.records import decode
+from keima.data.records import decode_batch
 from keima.games import load_game
 from keima.learning.learner import LearnerState
 from keima.learning.ranks.process_group import Ranks
@@ -40,7 +40,7 @@ def follow_rank_zero(ranks: Ranks) -> None:
                 tree = decode_tree(payload, path=Path("rank 0's state"))
                 learner.restore(LearnerState(tree["tensors"], tree["counters"]))
             case "add":
-                window.add(decode(payload))
+                window.add(decode_batch(payload))
             case "resize":
                 window.resize(**details)
             case "train":

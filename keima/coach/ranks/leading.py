@@ -14,7 +14,7 @@ from typing import Any
 from keima.base.reports import LearnerReport
 from keima.config.own_modules import source_of
 from keima.config.schema import Settings
-from keima.data.records import GameBatch, encode
+from keima.data.records import GameBatch, encode_batch
 from keima.learning.learner import Learner, Window
 from keima.learning.ranks.process_group import RankLost, Ranks
 from keima.networks.files.model_file import encode_tree
@@ -66,7 +66,7 @@ class LeadingWindow(ReplayWindow):
     def add(self, batch: GameBatch) -> int:
         """See ``ReplayWindow``."""
         if not self._ranks.is_alone:
-            send_command(self._ranks, "add", encode(batch))
+            send_command(self._ranks, "add", encode_batch(batch))
         return super().add(batch)
 
     def resize(self, capacity_positions: int) -> None:

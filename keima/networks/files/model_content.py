@@ -30,7 +30,7 @@ from pydantic import (
 )
 
 from keima.config.older_options import with_older_options, without_left_settings
-from keima.data.columns import decompress, from_planes, to_planes
+from keima.data.columns import decompress_frame, from_planes, to_planes
 from keima.networks.files.model_heading import DIGEST_BYTES, MODEL_MAGIC, MODEL_PREFIX, stored_sha256
 
 FORMAT = 2
@@ -233,7 +233,7 @@ def decompress_planes(frame: memoryview, entries: Entries, limits: ModelLimits) 
         count * np.dtype(kind).itemsize
         for count, kind in zip(count_words(entries, limits), WORD_TYPES.values(), strict=True)
     )
-    return decompress(frame, total, what="weights", error=CorruptModel)
+    return decompress_frame(frame, total, what="weights", error=CorruptModel)
 
 
 def count_words(entries: Entries, limits: ModelLimits) -> list[int]:

@@ -2,7 +2,7 @@
 
 import time
 
-from keima.data.imports.imported_games import last_state
+from keima.data.imports.imported_games import state_after_actions
 from keima.evaluation.match import opening_moves, states_after
 from keima.games import Game
 from keima.games.go.sgf import score_text, sgf_text
@@ -58,7 +58,11 @@ def match_sgf(game: Game, match: Match, round_number: int) -> str:
         tags = {"EV": EVENT, "DT": date, "RO": f"{round_number}.{number + 1}", "PB": black, "PW": white}
         texts.append(
             sgf_text(
-                game, actions, tags=tags, result=score_text(score_lead(last_state(game, actions))), comments=comments
+                game,
+                actions,
+                tags=tags,
+                result=score_text(score_lead(state_after_actions(game, actions))),
+                comments=comments,
             )
         )
     return "".join(texts)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from keima.base.files import PART, write_atomically
 from keima.config.sections.training import SEED_ACCOUNTS
-from keima.data.imports.imported_games import last_state
+from keima.data.imports.imported_games import state_after_actions
 from keima.data.ledger import read_ledger
 from keima.data.receive import games_path, load_received
 from keima.data.records import AGREED, GameRecord
@@ -102,7 +102,7 @@ def _termination(game: Game, record: GameRecord) -> str:
         return "agreed draw" if record.resigned == AGREED else "resignation"
     from keima.games.chess.notation import ending_of
 
-    return ending_of(last_state(game, record.actions))
+    return ending_of(state_after_actions(game, record.actions))
 
 
 def games_as_sgf(run: Path) -> Iterator[str]:
@@ -139,7 +139,7 @@ def _sgf_result(game: Game, record: GameRecord) -> str:
         return "0" if won == 0 else f"{'B' if won > 0 else 'W'}+R"
     from keima.games.go.rules import score_lead
 
-    return score_text(score_lead(last_state(game, record.actions)))
+    return score_text(score_lead(state_after_actions(game, record.actions)))
 
 
 def _black_wins(moment: PositionView) -> float:

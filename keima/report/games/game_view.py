@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from keima.base.formats import game_title
-from keima.data.imports.imported_games import last_state
+from keima.data.imports.imported_games import state_after_actions
 from keima.data.ledger import Ledger, LedgerMismatch, read_ledger
 from keima.data.receive import load_received
 from keima.data.records import AGREED, RANDOM_MOVE, GameBatch, GameRecord
@@ -165,7 +165,7 @@ def _with_final_score(game: Game, record: GameRecord, moment: PositionView) -> P
     """The last position with its final score, if the game was played out."""
     if record.resigned:
         return moment
-    ownership, score_lead = counted(game, last_state(game, record.actions))
+    ownership, score_lead = counted(game, state_after_actions(game, record.actions))
     return replace(moment, ownership=ownership, score_lead=score_lead)
 
 
