@@ -37,7 +37,7 @@ class RhinoPlayer(GtpPlayer):
         """See ``GtpPlayer``."""
         return ["set_game Othello"]
 
-    def movers(self, moves: Sequence[int]) -> list[int]:
+    def who_moved(self, moves: Sequence[int]) -> list[int]:
         """See ``GtpPlayer``."""
         state = self._game.initial_state()
         found = [self._game.current_player(state)]

@@ -17,7 +17,7 @@ from keima.games.game import Planes
 from keima.networks.architectures.auxiliary_heads import add_score_to_value
 from keima.networks.files.model_file import Model
 from keima.networks.inference.evaluator import Evaluator
-from keima.play.network_loader import network_from_model, network_from_run
+from keima.play.network_loader import load_network_from_model, load_network_from_run
 from keima.search.analysis import Analysis
 
 LEAVES = 8  # the most positions in a call of the network during an analysis
@@ -108,5 +108,5 @@ def load_network(source: str | Path, *, version: int | None = None, device: str 
         ValueError, OSError: there is no such network, or it cannot be read; the message names the file.
     """
     path = find_network(str(source))
-    found = network_from_run(path, version) if path.is_dir() else network_from_model(path)
+    found = load_network_from_run(path, version) if path.is_dir() else load_network_from_model(path)
     return LoadedNetwork(found.game, found.model, found.search, device=device)

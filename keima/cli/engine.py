@@ -28,11 +28,11 @@ from keima.base.system.signals import interruptible
 from keima.base.system.start import before_imports, reports_compiling, see_file
 from keima.config.flags import number, whole
 from keima.networks.files.model_heading import find_model_file, read_heading
-from keima.play.early import Early
 from keima.play.gtp.rules import NAMED_RULES, GtpRules, parse_rules
-from keima.play.gtp.syntax import GtpHello
+from keima.play.gtp.syntax import GtpHandshake
+from keima.play.handshake import HandshakeResponder
 from keima.play.line_reader import LineReader
-from keima.play.uci.options import Options, UciHello
+from keima.play.uci.options import Options, UciHandshake
 
 TITLE = "Keima"
 USUAL_SIMULATIONS = 400
@@ -85,18 +85,18 @@ def see_game(protocol: str, game: str) -> None:
         raise ValueError(f"{NAMES[protocol]} is for {GAMES[protocol]}, and this model plays {game}")
 
 
-def greet(arguments: argparse.Namespace) -> Early | None:
+def greet(arguments: argparse.Namespace) -> HandshakeResponder | None:
     """Start answering what needs no network; None if the model cannot be read."""
     heading = read_heading(find_model_file(arguments.network, arguments.version))
     if heading is None:
         return None
     version = heading.model_version
-    hello: UciHello | GtpHello = (
-        UciHello(uci_name(version), Options(simulations=arguments.simulations))
+    hello: UciHandshake | GtpHandshake = (
+        UciHandshake(uci_name(version), Options(simulations=arguments.simulations))
         if arguments.protocol == "uci"
-        else GtpHello(name=TITLE, version=gtp_version(version))
+        else GtpHandshake(name=TITLE, version=gtp_version(version))
     )
-    return Early(LineReader(sys.stdin.fileno()), hello)
+    return HandshakeResponder(LineReader(sys.stdin.fileno()), hello)
 
 
 def uci_name(model_version: int) -> str:
@@ -109,7 +109,7 @@ def gtp_version(model_version: int) -> str:
     return f"{__version__} model {model_version}"
 
 
-early: Early | None = None  # answers while this program loads
+early: HandshakeResponder | None = None  # answers while this program loads
 
 if __name__ == "__main__":
     early = greet(before_imports(parse, see, loading="PyTorch"))
@@ -119,7 +119,7 @@ from keima.games import Game, load_game
 from keima.networks.architectures.auxiliary_heads import add_score_to_value, make_predictor
 from keima.networks.inference.evaluator import Evaluator
 from keima.play.arena.players import read_model
-from keima.play.line_reader import Partner, converse
+from keima.play.line_reader import ConversationPartner, run_conversation
 from keima.play.thinking import Thinker
 
 MOST_LEAVES = 32  # evaluated at once
@@ -145,7 +145,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if arguments.protocol == "uci":
         from keima.play.uci.engine import UciEngine  # which compiles chess
 
-        make: Callable[..., Partner] = partial(UciEngine, game, name=uci_name(model.model_version))
+        make: Callable[..., ConversationPartner] = partial(UciEngine, game, name=uci_name(model.model_version))
     else:
         from keima.play.gtp.engine import GtpEngine  # which compiles Go
 
@@ -174,7 +174,7 @@ def rules_of(name: str | None, game: Game) -> GtpRules:
 
 
 def run_engine(
-    make: Callable[..., Partner], game: Game, evaluator: Evaluator, simulations: int, score_utility: float
+    make: Callable[..., ConversationPartner], game: Game, evaluator: Evaluator, simulations: int, score_utility: float
 ) -> int:
     """Run as an engine until the input ends; returns the exit code. Only protocol goes to standard output."""
     protocol: TextIO = sys.stdout
@@ -195,7 +195,7 @@ def run_engine(
     engine = make(think=think, write=write, simulations=simulations)
     with contextlib.redirect_stdout(sys.stderr):
         try:
-            converse(early.end() if early else LineReader(sys.stdin.fileno()), engine)
+            run_conversation(early.end() if early else LineReader(sys.stdin.fileno()), engine)
             engine.close()
         except BrokenPipeError:
             return 0  # the terminal is closed

@@ -113,7 +113,7 @@ from keima.networks.architectures.auxiliary_heads import add_score_to_value
 from keima.networks.inference.evaluator import Evaluator
 from keima.play.arena.players import read_model
 from keima.play.gtp.resignation import Resignation
-from keima.play.session import Table, move_name, parse_move, player_name
+from keima.play.session import GameSession, move_name, parse_move, player_name
 from keima.report.terminal.boards import painted
 from keima.search.move_search import Search
 
@@ -143,33 +143,33 @@ class Opponent:
     def __init__(self, search: Search, *, resign_below: float = 0.0) -> None:
         self._search, self._resignation = search, Resignation(resign_below)
 
-    def find_move(self, table: Table) -> tuple[int, float]:
+    def find_move(self, session: GameSession) -> tuple[int, float]:
         """Its best action, and its expectation for the player to move."""
-        found = self._search.find(table.state[None])
+        found = self._search.find(session.state[None])
         return int(found.actions[0]), float(found.values[0])
 
-    def answer(self, table: Table) -> str:
+    def answer(self, session: GameSession) -> str:
         """Let it move or resign; returns the lines to print."""
-        game, player = table.game, table.game.current_player(table.state)
-        action, value = self.find_move(table)
-        if game.num_players == 2 and self._resignation.wanted(value):
-            table.resigned = player
+        game, player = session.game, session.game.current_player(session.state)
+        action, value = self.find_move(session)
+        if game.num_players == 2 and self._resignation.should_resign(value):
+            session.resigned = player
             return "It resigns."
-        table.play(action)
+        session.play(action)
         if game.num_players == 2:
-            return f"It plays {table.moves[-1]} and expects to win {(1 + value) / 2:.0%}."
-        return f"{player_name(game, player)} plays {table.moves[-1]} and expects {value:+.2f}."
+            return f"It plays {session.moves[-1]} and expects to win {(1 + value) / 2:.0%}."
+        return f"{player_name(game, player)} plays {session.moves[-1]} and expects {value:+.2f}."
 
 
-def painted_board(table: Table) -> Text:
+def painted_board(session: GameSession) -> Text:
     """The board in colours, with the last move marked and named."""
-    game, now = table.game, table.game.render(table.state)
+    game, now = session.game, session.game.render(session.state)
     if game.num_players == 1:
         return Text(now)
-    if table.before is None:
+    if session.previous_state is None:
         return painted(now)
-    mover = "you" if game.current_player(table.before) == table.person else "it"
-    return painted(now, game.render(table.before)).append(f"\n\nLast move: {table.moves[-1]}, by {mover}")
+    mover = "you" if game.current_player(session.previous_state) == session.person else "it"
+    return painted(now, game.render(session.previous_state)).append(f"\n\nLast move: {session.moves[-1]}, by {mover}")
 
 
 @interruptible
@@ -209,25 +209,25 @@ def main(argv: Sequence[str] | None = None) -> int:
         again = True
         while again:
             person = 1 if arguments.second else 0
-            table = Table(game, person=person, seed=arguments.seed)
+            session = GameSession(game, person=person, seed=arguments.seed)
             opponent = Opponent(search, resign_below=arguments.resign or 0.0)
-            again = play_at_terminal(table, opponent, console, watch=arguments.watch)
+            again = play_at_terminal(session, opponent, console, watch=arguments.watch)
     except (KeyboardInterrupt, EOFError):
         console.print()
     return 0
 
 
-def play_at_terminal(table: Table, opponent: Opponent, console: Console, *, watch: bool = False) -> bool:
+def play_at_terminal(session: GameSession, opponent: Opponent, console: Console, *, watch: bool = False) -> bool:
     """Play one game; returns whether another is wanted."""
     if watch:
-        watch_game(table, opponent, console)
+        watch_game(session, opponent, console)
     shown = None
-    while not table.over:
-        if table.state is not shown:
-            shown = table.state
-            print_board(table, console)
-        if table.game.current_player(table.state) != table.person:
-            console.print(opponent.answer(table), markup=False)
+    while not session.is_over:
+        if session.state is not shown:
+            shown = session.state
+            print_board(session, console)
+        if session.game.current_player(session.state) != session.person:
+            console.print(opponent.answer(session), markup=False)
             continue
         command = console.input("Your move: ").strip()
         match command.lower():
@@ -236,30 +236,30 @@ def play_at_terminal(table: Table, opponent: Opponent, console: Console, *, watc
             case "new":
                 return True
             case "resign":
-                table.resigned = table.person
-            case "watch" if table.game.num_players == 1:
-                watch_game(table, opponent, console)
+                session.resigned = session.person
+            case "watch" if session.game.num_players == 1:
+                watch_game(session, opponent, console)
             case _:
-                for line in obey(table, opponent, command):
+                for line in obey(session, opponent, command):
                     console.print(line, markup=False)
-    if table.state is not shown:
-        print_board(table, console)
-    console.print(f"{table.result()}\n", markup=False)
+    if session.state is not shown:
+        print_board(session, console)
+    console.print(f"{session.result()}\n", markup=False)
     return console.input("Another game? [y/N] ").strip().lower().startswith("y")
 
 
-def print_board(table: Table, console: Console) -> None:
+def print_board(session: GameSession, console: Console) -> None:
     """Print the board between empty lines."""
-    console.print(Text("\n").append(painted_board(table)).append("\n"), soft_wrap=True)
+    console.print(Text("\n").append(painted_board(session)).append("\n"), soft_wrap=True)
 
 
-def watch_game(table: Table, opponent: Opponent, console: Console) -> None:
+def watch_game(session: GameSession, opponent: Opponent, console: Console) -> None:
     """Let the network play a one-player game to its end, at a readable speed."""
-    while not table.game.terminal(table.state):
-        print_board(table, console)
-        action, value = opponent.find_move(table)
-        console.print(f"It plays {table.game.action_name(action)}, {hope(table.game, value)}.", markup=False)
-        table.play(action)
+    while not session.game.terminal(session.state):
+        print_board(session, console)
+        action, value = opponent.find_move(session)
+        console.print(f"It plays {session.game.action_name(action)}, {hope(session.game, value)}.", markup=False)
+        session.play(action)
         time.sleep(WATCH_SECONDS if console.is_terminal else 0.0)
 
 
@@ -270,38 +270,40 @@ def hope(game: Game, value: float) -> str:
     return f"and expects you to win {(1 + value) / 2:.0%}" if game.num_players == 2 else f"and expects {value:+.2f}"
 
 
-def obey(table: Table, opponent: Opponent, command: str) -> Iterator[str]:
+def obey(session: GameSession, opponent: Opponent, command: str) -> Iterator[str]:
     """Execute a typed line; yields the lines to print."""
-    game = table.game
+    game = session.game
     match command.lower():
         case "help" | "?":
             yield from HELP[min(game.num_players, 2)]
-            yield f"Here, for example, you may play {examples(table)}."
+            yield f"Here, for example, you may play {examples(session)}."
         case "undo":
-            table.undo()
+            session.undo()
         case "hint":
-            action, value = opponent.find_move(table)
-            yield f"It would play {move_name(game, table.state, action)}, {hope(game, value)}."
+            action, value = opponent.find_move(session)
+            yield f"It would play {move_name(game, session.state, action)}, {hope(game, value)}."
         case "go" if game.num_players == 1:
-            action, value = opponent.find_move(table)
-            table.play(action)
+            action, value = opponent.find_move(session)
+            session.play(action)
             yield f"It plays {game.action_name(action)}, {hope(game, value)}."
         case _:
             try:
-                action = parse_move(game, table.state, command)
+                action = parse_move(game, session.state, command)
             except ValueError as error:
                 illegal = isinstance(error, IllegalAction)
                 yield (
-                    f"{command} is not legal here; {examples(table)} would be." if illegal else f"{error}; or type help"
+                    f"{command} is not legal here; {examples(session)} would be."
+                    if illegal
+                    else f"{error}; or type help"
                 )
                 return
-            table.play(action)
+            session.play(action)
 
 
-def examples(table: Table) -> str:
+def examples(session: GameSession) -> str:
     """Some legal moves."""
-    legal = np.random.default_rng(0).permutation(table.game.legal_actions(table.state))[:EXAMPLES]
-    return ", ".join(move_name(table.game, table.state, int(action)) for action in legal)
+    legal = np.random.default_rng(0).permutation(session.game.legal_actions(session.state))[:EXAMPLES]
+    return ", ".join(move_name(session.game, session.state, int(action)) for action in legal)
 
 
 if __name__ == "__main__":

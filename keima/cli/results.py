@@ -125,7 +125,7 @@ from keima.base.formats import (
 )
 from keima.networks.architectures.auxiliary_heads import make_predictor
 from keima.networks.predictions import Predict
-from keima.play.network_loader import network_from_run
+from keima.play.network_loader import load_network_from_run
 from keima.ppo import results as ppo_results
 from keima.ppo.rounds import Round, read_rounds
 from keima.report.charts.calibration import Bin, calibration_of
@@ -366,7 +366,7 @@ def predictor(run_dir: Path) -> Predict | None:
         if not game_of(ledger).won_by_area:
             return None
     try:
-        playable = network_from_run(run_dir)
+        playable = load_network_from_run(run_dir)
         return make_predictor(playable.model.build(playable.game))
     except (ValueError, OSError) as error:
         print(f"{program()}: the network's predictions are not drawn: {in_words(error)}", file=sys.stderr)

@@ -29,8 +29,8 @@ from keima.games import Game
 from keima.games.game import States
 from keima.networks.architectures.auxiliary_heads import add_score_to_value, make_predictor
 from keima.networks.inference.evaluator import Evaluator, use_threads
-from keima.play.network_loader import network_from_model
-from keima.play.session import Table, move_name, player_name
+from keima.play.network_loader import load_network_from_model
+from keima.play.session import GameSession, move_name, player_name
 from keima.report.games.drawn_board import drawn_board, drops, kind_of, points_of
 from keima.report.games.game_view import counted, foreseen
 from keima.report.games.saved_game import saved_game
@@ -59,7 +59,7 @@ class Thinking:
     """
 
     def __init__(self, path: Path) -> None:
-        found = network_from_model(path)
+        found = load_network_from_model(path)
         self.game, self.version = found.game, found.model.model_version
         network = found.model.build(found.game)
         self.predict = make_predictor(network) if found.game.won_by_area else None
@@ -72,11 +72,11 @@ class Thinking:
 
     def rehearse(self) -> None:
         """Think about the start, so that all that is compiled, or read from the cache, is there."""
-        self.think(Table(self.game, person=0), simulations=2 * LEAVES, seconds=None)
+        self.think(GameSession(self.game, person=0), simulations=2 * LEAVES, seconds=None)
 
-    def opinion(self, table: Table) -> Answer:
+    def opinion(self, session: GameSession) -> Answer:
         """What the network thinks of a position without search: its policy, and what each player can expect."""
-        game, state = self.game, table.state
+        game, state = self.game, session.state
         logits, values = self.evaluator(game.observe(state)[None])
         legal = game.legal_actions(state)
         shares = softmax(logits[0, legal])
@@ -86,18 +86,18 @@ class Thinking:
         value = values[0, 0] if self._score_utility else values[0]
         return {"moves": moves, "expects": by_player(game, player, value)}
 
-    def think(self, table: Table, *, simulations: int | None, seconds: float | None) -> tuple[int, Answer]:
+    def think(self, session: GameSession, *, simulations: int | None, seconds: float | None) -> tuple[int, Answer]:
         """The best action, and the moves that search considered."""
         began = time.monotonic()
         alone = self.game.num_players == 1
         if alone:
-            action, found = self._think_alone(table, self._budget(table, simulations, seconds))
+            action, found = self._think_alone(session, self._budget(session, simulations, seconds))
         else:
-            action, found = self._think_against(table, simulations or MOST_NODES, seconds or MOST_SECONDS)
-        return action, found | {"ply": len(table.moves), "seconds": round(time.monotonic() - began, 2)}
+            action, found = self._think_against(session, simulations or MOST_NODES, seconds or MOST_SECONDS)
+        return action, found | {"ply": len(session.moves), "seconds": round(time.monotonic() - began, 2)}
 
-    def _think_against(self, table: Table, simulations: int, seconds: float) -> tuple[int, Answer]:
-        game, state, ends = self.game, table.state, time.monotonic() + seconds
+    def _think_against(self, session: GameSession, simulations: int, seconds: float) -> tuple[int, Answer]:
+        game, state, ends = self.game, session.state, time.monotonic() + seconds
         if self._analysis is None:
             self._analysis = Analysis(
                 game,
@@ -129,29 +129,29 @@ class Thinking:
             "line": names,
         }
 
-    def _think_alone(self, table: Table, simulations: int) -> tuple[int, Answer]:
+    def _think_alone(self, session: GameSession, simulations: int) -> tuple[int, Answer]:
         if self._search is None or self._search[0] != simulations:
             settings = SearchSettings(forced_playouts=False)
             search = Search(self.game, self.evaluator, settings, num_simulations=simulations, num_trees=1)
             self._search = simulations, search
         began = time.monotonic()
-        found = self._search[1].find(table.state[None])
+        found = self._search[1].find(session.state[None])
         self._seconds_each = (time.monotonic() - began) / simulations
         visits, total = found.visits[0], max(int(found.visits[0].sum()), 1)
         order = [int(action) for action in np.argsort(-visits, kind="stable") if visits[action] > 0][:MOVES_SHOWN]
         moves = [
-            shown_move(self.game, table.state, action, visits[action] / total) | {"visits": int(visits[action])}
+            shown_move(self.game, session.state, action, visits[action] / total) | {"visits": int(visits[action])}
             for action in order
         ]
         return int(found.actions[0]), {"simulations": simulations, "moves": moves, "value": float(found.values[0])}
 
-    def _budget(self, table: Table, simulations: int | None, seconds: float | None) -> int:
+    def _budget(self, session: GameSession, simulations: int | None, seconds: float | None) -> int:
         """The simulations of a search in a one-player game, whose time is known from the last one."""
         if simulations is not None:
             return simulations
         if not self._seconds_each:
-            self._think_alone(table, TRIAL)  # compiles
-            self._think_alone(table, TRIAL)
+            self._think_alone(session, TRIAL)  # compiles
+            self._think_alone(session, TRIAL)
         wanted = int((seconds or 0.0) / max(self._seconds_each, 1e-6))
         return min(max(2 ** (wanted.bit_length() - 1) if wanted else TRIAL, TRIAL), MOST_SIMULATIONS)
 
@@ -185,9 +185,9 @@ def by_player(game: Game, mover: int, value: Any) -> list[float]:
     return found
 
 
-def expected_ownership(thinking: Thinking, table: Table) -> Answer:
+def expected_ownership(thinking: Thinking, session: GameSession) -> Answer:
     """In a game won by area, who owns or will own each point, in percent, and player 0's lead in points."""
-    game, state = thinking.game, table.state
+    game, state = thinking.game, session.state
     if not game.won_by_area:
         return {}
     if game.terminal(state):
@@ -200,18 +200,18 @@ def expected_ownership(thinking: Thinking, table: Table) -> Answer:
     return found | ({} if expected_lead is None else {"score_lead": expected_lead})
 
 
-def shown(thinking: Thinking, table: Table, thought: Answer | None) -> Answer:
+def shown(thinking: Thinking, session: GameSession, thought: Answer | None) -> Answer:
     """All that the page shows of a game."""
-    game, state, over = thinking.game, table.state, table.over
+    game, state, over = thinking.game, session.state, session.is_over
     drawn = drawn_board(game, state)
     legal = [] if over else game.legal_actions(state).tolist()
-    before, last = table.before, table.last_action
+    before, last = session.previous_state, session.last_action
     return {
         "title": game_title(game.name, game.options),
         "model": thinking.version,
         "position": asdict(drawn) | {"kind": kind_of(game), "players": game.num_players},
         "players": [player_name(game, player) for player in range(game.num_players)],
-        "person": table.person,
+        "person": session.person,
         "to_move": None if over else game.current_player(state),
         "drops": drops(game),
         "legal": [
@@ -219,14 +219,14 @@ def shown(thinking: Thinking, table: Table, thought: Answer | None) -> Answer:
             for each in legal
         ],
         "last": () if before is None or last is None else points_of(game, before, last),
-        "moves": table.moves,
+        "moves": session.moves,
         "over": over,
-        "result": table.result() if over else "",
+        "result": session.result() if over else "",
         "score": float(game.returns(state)[0]) if game.num_players == 1 else None,
-        "opinion": None if over else thinking.opinion(table),
+        "opinion": None if over else thinking.opinion(session),
         "thought": thought,
         "saves_as": {"go": "SGF", "chess": "PGN"}.get(game.name, "text"),
-    } | expected_ownership(thinking, table)
+    } | expected_ownership(thinking, session)
 
 
 def answered(thinking: Thinking, question: Answer) -> Answer:
@@ -246,27 +246,27 @@ def after(thinking: Thinking, question: Answer) -> Answer:
     given = {name: question[name] for name in ("person", "actions", "resigned")}
     if given["person"] is not None and given["person"] >= thinking.game.num_players:
         raise ValueError(f"this game has {thinking.game.num_players} players")
-    table = Table(thinking.game, **given)
+    session = GameSession(thinking.game, **given)
     if question["do"] == "save":
-        name, text = saved_game(table, f"Keima, model {thinking.version}")
+        name, text = saved_game(session, f"Keima, model {thinking.version}")
         return {"name": name, "text": text}
-    thought = obey(thinking, table, question)
-    return {"actions": table.actions, "resigned": table.resigned, "view": shown(thinking, table, thought)}
+    thought = obey(thinking, session, question)
+    return {"actions": session.actions, "resigned": session.resigned, "view": shown(thinking, session, thought)}
 
 
-def obey(thinking: Thinking, table: Table, question: Answer) -> Answer | None:
+def obey(thinking: Thinking, session: GameSession, question: Answer) -> Answer | None:
     """Execute a command; returns what search has found, if it was asked."""
     match question["do"]:
         case "undo":
-            table.undo()
-        case "resign" if table.person is not None:
-            table.resigned = table.person
-        case "move" if not table.over:
-            table.play(question["action"])
-        case "answer" | "hint" if not table.over:
-            action, thought = thinking.think(table, simulations=question["simulations"], seconds=question["seconds"])
+            session.undo()
+        case "resign" if session.person is not None:
+            session.resigned = session.person
+        case "move" if not session.is_over:
+            session.play(question["action"])
+        case "answer" | "hint" if not session.is_over:
+            action, thought = thinking.think(session, simulations=question["simulations"], seconds=question["seconds"])
             if question["do"] == "answer":
-                table.play(action)
+                session.play(action)
             return thought
     return None
 

@@ -123,7 +123,7 @@ class ThinkingProcess(EngineProcess):
             environment=environment,
         )
         try:
-            loaded = json.loads(self._line("load", "the network", self._deadline(0.0)))
+            loaded = json.loads(self._read_line("load", "the network", self._deadline(0.0)))
         except EngineFailed:
             self.close()
             raise
@@ -137,8 +137,8 @@ class ThinkingProcess(EngineProcess):
         Raises:
             EngineFailed: the process has ended or does not answer.
         """
-        self._say(json.dumps(question))
-        answer: dict[str, Any] = json.loads(self._line(question["do"], "an answer", self._deadline(MOST_SECONDS)))
+        self._send_lines(json.dumps(question))
+        answer: dict[str, Any] = json.loads(self._read_line(question["do"], "an answer", self._deadline(MOST_SECONDS)))
         return answer
 
 

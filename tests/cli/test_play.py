@@ -187,7 +187,7 @@ def test_pieces_are_coloured_and_the_last_move_is_marked() -> None:
 
 def test_chess_moves_are_typed_and_named_by_the_board_s_squares() -> None:
     chess = load_game("chess")
-    table, opponent = play.Table(chess, person=1), cast(play.Opponent, None)
+    table, opponent = play.GameSession(chess, person=1), cast(play.Opponent, None)
     table.play(play.parse_move(chess, table.state, "e2e4"))
     assert list(play.obey(table, opponent, "E7E5")) == []
     assert table.moves == ["e2e4", "e7e5"] and "Last move: e7e5, by you" in play.painted_board(table).plain

@@ -332,7 +332,7 @@ def test_an_entry_that_fails_half_way_leaves_nothing(ledger: Ledger, monkeypatch
     def fail(*_: Any) -> None:
         raise OSError("no space left on device")
 
-    monkeypatch.setattr(Ledger, "_note", fail)
+    monkeypatch.setattr(Ledger, "_insert_event", fail)
     with pytest.raises(OSError, match="no space"):
         ledger.add_quarantined(refused("bad", None, 0))
     monkeypatch.undo()

@@ -92,7 +92,7 @@ def told(line: str, **heads: bool) -> str:
         GO, name="Keima", version="1", think=think, write=said.append, simulations=8, predict=make_predictor(net)
     )
     for each in ("play b C3", line):
-        engine.obey(each, 0.0)
+        engine.handle_line(each, 0.0)
     for _ in range(6):
         engine.advance()
     engine.close()

@@ -62,7 +62,9 @@ def parse_rules(words: Sequence[str], now: GtpRules) -> tuple[GtpRules, float | 
     text = " ".join(words)
     if text.lower() in NAMED_RULES:
         suicide, agreed, bonus = NAMED_RULES[text.lower()]
-        return _rules({"suicide": suicide, "friendlyPassOk": agreed, "whiteHandicapBonus": bonus}, now), None
+        return _parse_rules_object(
+            {"suicide": suicide, "friendlyPassOk": agreed, "whiteHandicapBonus": bonus}, now
+        ), None
     try:
         given = json.loads(text)
     except (ValueError, RecursionError):
@@ -74,10 +76,10 @@ def parse_rules(words: Sequence[str], now: GtpRules) -> tuple[GtpRules, float | 
     komi = given.pop("komi", None)
     if komi is not None and (isinstance(komi, bool) or not isinstance(komi, int | float)):
         raise GtpError(f"komi is a number, and not {komi!r}")
-    return _rules(given, now), komi
+    return _parse_rules_object(given, now), komi
 
 
-def _rules(given: dict[str, Any], now: GtpRules) -> GtpRules:
+def _parse_rules_object(given: dict[str, Any], now: GtpRules) -> GtpRules:
     for key, value in given.items():
         known = {**OURS, "suicide": (True, False), "friendlyPassOk": (True, False), "whiteHandicapBonus": BONUSES}.get(
             key

@@ -118,7 +118,7 @@ class TradingMarkets(ArrayWorlds):
         self._threads = StepThreads(self._steps[1:], name="worlds")
 
     def _split_worlds(self, number: int) -> list[tuple[TradingRules, Accounts, Tape, NDArray[np.int64], StepResult]]:
-        """Divide the worlds into ``number`` parts: the arguments of ``step_accounts``, each with a tape of its first world."""
+        """Divide the worlds into parts: the arguments of ``step_accounts`` for each, with a tape of its first world."""
         ends = [self.num_envs * i // number for i in range(number + 1)]
         tapes = [self._tape, *(Tape._make(map(np.zeros_like, self._tape)) for _ in range(number - 1))]
         return [

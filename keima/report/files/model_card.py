@@ -17,7 +17,7 @@ from keima.config.public import public_settings
 from keima.config.sections.training import SEED_ACCOUNTS
 from keima.data.ledger import read_ledger
 from keima.networks.files.model_file import save_safetensors
-from keima.play.network_loader import SETTINGS, PlayableNetwork, network_from_run
+from keima.play.network_loader import SETTINGS, PlayableNetwork, load_network_from_run
 from keima.report.strength import strength_sentences
 
 ENDING = ".safetensors"
@@ -41,7 +41,7 @@ def export_model(run: Path, path: Path, rows: Rows, benchmarks: Sequence[Path] =
     """
     if path.suffix != ENDING:
         raise ValueError(f"{path}: an exported model is called NAME{ENDING}")
-    playable = network_from_run(run)
+    playable = load_network_from_run(run)
     measured = [line for file in benchmarks for line in benchmark_lines(file, playable)]
     path.parent.mkdir(parents=True, exist_ok=True)
     save_safetensors(path, playable.model, compact=True)

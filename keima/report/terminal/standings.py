@@ -24,8 +24,8 @@ class Standing:
 def standings(network: str, matches: Sequence[Match], ratings: Mapping[str, Rating]) -> list[Standing]:
     """All players that have met the network, and the network itself, the strongest first."""
     mine = [match for match in matches if match.first == network]
-    moves = sum(match.scores.size * match.plies / 2 for match in mine)
-    seconds = sum(match.move_seconds[0] * match.scores.size * match.plies / 2 for match in mine) / max(1.0, moves)
+    moves = sum(match.scores.size * match.mean_plies / 2 for match in mine)
+    seconds = sum(match.move_seconds[0] * match.scores.size * match.mean_plies / 2 for match in mine) / max(1.0, moves)
     rows = [Standing(name=network, rating=ratings.get(network), match=None, move_seconds=seconds)]
     rows += [
         Standing(name=match.second, rating=ratings.get(match.second), match=match, move_seconds=match.move_seconds[1])
@@ -71,7 +71,9 @@ def standings_table(rows: Sequence[Standing], *, anchor: str, width: int) -> lis
             count("draws"),
             count("losses"),
             Column[Standing](title="Score", cell=score),
-            Column[Standing](title="Plies", cell=lambda row: f"{row.match.plies:.0f}" if row.match else "", rank=1),
+            Column[Standing](
+                title="Plies", cell=lambda row: f"{row.match.mean_plies:.0f}" if row.match else "", rank=1
+            ),
             Column[Standing](title="ms/move", cell=lambda row: rate(1000 * row.move_seconds), rank=2),
         ],
         rows,
@@ -86,7 +88,7 @@ def returns_table(matches: Sequence[Match], width: int) -> list[Text]:
             Column[Match](title="Opponents", cell=lambda match: match.second, left=True),
             Column[Match](title="Games", cell=lambda match: f"{match.scores.size:,}"),
             Column[Match](title="Mean return", cell=lambda match: mean_return(*match.mean_return)),
-            Column[Match](title="Plies", cell=lambda match: f"{match.plies:.0f}", rank=1),
+            Column[Match](title="Plies", cell=lambda match: f"{match.mean_plies:.0f}", rank=1),
             Column[Match](title="ms/move", cell=lambda match: rate(1000 * match.move_seconds[0]), rank=2),
         ],
         matches,
