@@ -56,7 +56,7 @@ def see(args: argparse.Namespace) -> None:
 if __name__ == "__main__":
     before_imports(parse, see)
 
-from keima.web.app import application
+from keima.web.app import make_dashboard_app
 
 
 @interruptible
@@ -65,7 +65,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = parse(argv)
     try:
         see(args)
-        serve(partial(application, args.folders), args, say=partial(print, flush=True))
+        serve(partial(make_dashboard_app, args.folders), args, say=partial(print, flush=True))
     except (ValueError, OSError) as error:
         print(f"{program()}: {error}", file=sys.stderr)
         return 2

@@ -74,7 +74,7 @@ def serve_page(arguments: argparse.Namespace) -> int:
     """Let people play in a browser; returns the exit code."""
     from starlette.applications import Starlette
 
-    from keima.web.app import play_application
+    from keima.web.app import make_play_app
     from keima.web.limits import MOST_SIMULATIONS
     from keima.web.models import Models
     from keima.web.run_reader import RunReader
@@ -85,7 +85,7 @@ def serve_page(arguments: argparse.Namespace) -> int:
     simulations = arguments.simulations and min(arguments.simulations, MOST_SIMULATIONS)
 
     def make(ending: Callable[[], bool]) -> Starlette:
-        return play_application(models, chosen=chosen, simulations=simulations)
+        return make_play_app(models, chosen=chosen, simulations=simulations)
 
     try:
         serve(make, arguments, say=partial(print, flush=True), page="/play")

@@ -48,7 +48,7 @@ IDLE_SECONDS = 600.0
 Answer = dict[str, Any]
 
 
-class Thinking:
+class NetworkThinker:
     """A network with its search.
 
     Args:
@@ -70,11 +70,11 @@ class Thinking:
         self._search: tuple[int, Search] | None = None
         self._seconds_each = 0.0  # of a simulation in a one-player game
 
-    def rehearse(self) -> None:
+    def warm_up(self) -> None:
         """Think about the start, so that all that is compiled, or read from the cache, is there."""
         self.think(GameSession(self.game, person=0), simulations=2 * LEAVES, seconds=None)
 
-    def opinion(self, session: GameSession) -> Answer:
+    def analyse_without_search(self, session: GameSession) -> Answer:
         """What the network thinks of a position without search: its policy, and what each player can expect."""
         game, state = self.game, session.state
         logits, values = self.evaluator(game.observe(state)[None])
@@ -82,16 +82,16 @@ class Thinking:
         shares = softmax(logits[0, legal])
         order = np.argsort(-shares, kind="stable")
         player = game.current_player(state)
-        moves = [shown_move(game, state, int(legal[i]), float(shares[i])) for i in order[:MOVES_SHOWN]]
+        moves = [describe_move(game, state, int(legal[i]), float(shares[i])) for i in order[:MOVES_SHOWN]]
         value = values[0, 0] if self._score_utility else values[0]
-        return {"moves": moves, "expects": by_player(game, player, value)}
+        return {"moves": moves, "expects": expectations_by_player(game, player, value)}
 
     def think(self, session: GameSession, *, simulations: int | None, seconds: float | None) -> tuple[int, Answer]:
         """The best action, and the moves that search considered."""
         began = time.monotonic()
         alone = self.game.num_players == 1
         if alone:
-            action, found = self._think_alone(session, self._budget(session, simulations, seconds))
+            action, found = self._think_alone(session, self._simulations_within(session, simulations, seconds))
         else:
             action, found = self._think_against(session, simulations or MOST_NODES, seconds or MOST_SECONDS)
         return action, found | {"ply": len(session.moves), "seconds": round(time.monotonic() - began, 2)}
@@ -114,16 +114,16 @@ class Thinking:
             if time.monotonic() >= ends:
                 break
         lines, total = analysis.lines(MOVES_SHOWN), max(analysis.visits, 1)
-        moves = [self._line(state, line, line.visits / total) for line in lines]
+        moves = [self._describe_line(state, line, line.visits / total) for line in lines]
         return lines[0].action, {"simulations": analysis.visits, "moves": moves}
 
-    def _line(self, state: States, line: MoveAnalysis, share: float) -> Answer:
+    def _describe_line(self, state: States, line: MoveAnalysis, share: float) -> Answer:
         """A move with its principal line; its value is for the player to move."""
         after, names = state.copy(), list[str]()
         for action in line.actions[:LINE_SHOWN]:
             names.append(move_name(self.game, after, action))
             self.game.play(after, action)
-        return shown_move(self.game, state, line.action, share) | {
+        return describe_move(self.game, state, line.action, share) | {
             "visits": line.visits,
             "value": line.value,
             "line": names,
@@ -140,12 +140,12 @@ class Thinking:
         visits, total = found.visits[0], max(int(found.visits[0].sum()), 1)
         order = [int(action) for action in np.argsort(-visits, kind="stable") if visits[action] > 0][:MOVES_SHOWN]
         moves = [
-            shown_move(self.game, session.state, action, visits[action] / total) | {"visits": int(visits[action])}
+            describe_move(self.game, session.state, action, visits[action] / total) | {"visits": int(visits[action])}
             for action in order
         ]
         return int(found.actions[0]), {"simulations": simulations, "moves": moves, "value": float(found.values[0])}
 
-    def _budget(self, session: GameSession, simulations: int | None, seconds: float | None) -> int:
+    def _simulations_within(self, session: GameSession, simulations: int | None, seconds: float | None) -> int:
         """The simulations of a search in a one-player game, whose time is known from the last one."""
         if simulations is not None:
             return simulations
@@ -163,7 +163,7 @@ def softmax(logits: NDArray[np.float32]) -> NDArray[np.float64]:
     return shares
 
 
-def shown_move(game: Game, state: States, action: int, share: float) -> Answer:
+def describe_move(game: Game, state: States, action: int, share: float) -> Answer:
     """A move with its share, for ``boards.js``."""
     return {
         "action": action,
@@ -173,7 +173,7 @@ def shown_move(game: Game, state: States, action: int, share: float) -> Answer:
     }
 
 
-def by_player(game: Game, mover: int, value: Any) -> list[float]:
+def expectations_by_player(game: Game, mover: int, value: Any) -> list[float]:
     """What each player can expect, given the network's value for ``mover``: the return, or the points still to come."""
     if game.num_players == 1:
         return [float(value)]
@@ -185,7 +185,7 @@ def by_player(game: Game, mover: int, value: Any) -> list[float]:
     return found
 
 
-def expected_ownership(thinking: Thinking, session: GameSession) -> Answer:
+def expected_ownership(thinking: NetworkThinker, session: GameSession) -> Answer:
     """In a game won by area, who owns or will own each point, in percent, and player 0's lead in points."""
     game, state = thinking.game, session.state
     if not game.won_by_area:
@@ -200,7 +200,7 @@ def expected_ownership(thinking: Thinking, session: GameSession) -> Answer:
     return found | ({} if expected_lead is None else {"score_lead": expected_lead})
 
 
-def shown(thinking: Thinking, session: GameSession, thought: Answer | None) -> Answer:
+def describe_game(thinking: NetworkThinker, session: GameSession, thought: Answer | None) -> Answer:
     """All that the page shows of a game."""
     game, state, over = thinking.game, session.state, session.is_over
     drawn = drawn_board(game, state)
@@ -223,21 +223,21 @@ def shown(thinking: Thinking, session: GameSession, thought: Answer | None) -> A
         "over": over,
         "result": session.result() if over else "",
         "score": float(game.returns(state)[0]) if game.num_players == 1 else None,
-        "opinion": None if over else thinking.opinion(session),
+        "opinion": None if over else thinking.analyse_without_search(session),
         "thought": thought,
         "saves_as": {"go": "SGF", "chess": "PGN"}.get(game.name, "text"),
     } | expected_ownership(thinking, session)
 
 
-def answered(thinking: Thinking, question: Answer) -> Answer:
+def answer_or_error(thinking: NetworkThinker, question: Answer) -> Answer:
     """The game after a command, or an error in words."""
     try:
-        return after(thinking, question)
+        return answer_question(thinking, question)
     except (ValueError, OSError) as error:
         return {"error": in_words(error)}
 
 
-def after(thinking: Thinking, question: Answer) -> Answer:
+def answer_question(thinking: NetworkThinker, question: Answer) -> Answer:
     """The game after a command.
 
     Raises:
@@ -250,11 +250,11 @@ def after(thinking: Thinking, question: Answer) -> Answer:
     if question["do"] == "save":
         name, text = saved_game(session, f"Keima, model {thinking.version}")
         return {"name": name, "text": text}
-    thought = obey(thinking, session, question)
-    return {"actions": session.actions, "resigned": session.resigned, "view": shown(thinking, session, thought)}
+    thought = execute_command(thinking, session, question)
+    return {"actions": session.actions, "resigned": session.resigned, "view": describe_game(thinking, session, thought)}
 
 
-def obey(thinking: Thinking, session: GameSession, question: Answer) -> Answer | None:
+def execute_command(thinking: NetworkThinker, session: GameSession, question: Answer) -> Answer | None:
     """Execute a command; returns what search has found, if it was asked."""
     match question["do"]:
         case "undo":
@@ -271,7 +271,7 @@ def obey(thinking: Thinking, session: GameSession, question: Answer) -> Answer |
     return None
 
 
-def converse(path: Path) -> None:
+def answer_questions(path: Path) -> None:
     """Answer until the input ends, or nobody has asked for long. The first line says whether the model can be read."""
     protocol = os.fdopen(os.dup(1), "w", encoding="utf-8")
 
@@ -282,8 +282,8 @@ def converse(path: Path) -> None:
 
     with contextlib.redirect_stdout(sys.stderr):
         try:
-            thinking = Thinking(path)
-            thinking.rehearse()
+            thinking = NetworkThinker(path)
+            thinking.warm_up()
         except (ValueError, OSError) as error:
             say({"error": in_words(error)})
             return
@@ -293,10 +293,10 @@ def converse(path: Path) -> None:
             line = sys.stdin.readline()
             if not line:
                 return
-            say(answered(thinking, json.loads(line)))
+            say(answer_or_error(thinking, json.loads(line)))
 
 
 if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C ends the server, which ends this process
     use_threads(1)
-    converse(Path(sys.argv[1]))
+    answer_questions(Path(sys.argv[1]))

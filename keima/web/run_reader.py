@@ -22,7 +22,13 @@ from keima.report.cost import Cost, cost_of
 from keima.report.files.progress_file import PROGRESS_NAME, LiveState, UnreadableProgress, read_progress
 from keima.report.files.run_files import METRICS_NAME, read_metrics
 from keima.report.metrics import METRICS, PPO_METRICS, Metric, columns
-from keima.web.run_state import last_figures, ledger_state, live_state, newest_events, ppo_state
+from keima.web.run_state import (
+    describe_last_iteration,
+    describe_ledger,
+    describe_ppo_run,
+    describe_progress,
+    newest_events,
+)
 
 log = logging.getLogger(__name__)
 
@@ -51,15 +57,15 @@ class RunReader:
         """The charts, the figures of all iterations by column, and the newest iterations as a table."""
         stamp, (known, found) = self.stamps()[0], self._curves
         if stamp != known:
-            found = self._new_curves()
+            found = self._read_curves()
             self._curves = stamp, found
         return found
 
-    def _new_curves(self) -> dict[str, Any]:
-        if rounds := self._rounds():
-            return ppo_charts(self.name, rounds).as_json() | newest_rows(PPO_METRICS, rounds)
-        rows, _ = self._iterations()
-        return run_charts(self.name, rows).as_json() | newest_rows(METRICS, rows)
+    def _read_curves(self) -> dict[str, Any]:
+        if rounds := self._read_rounds():
+            return ppo_charts(self.name, rounds).as_json() | table_of_newest_rows(PPO_METRICS, rounds)
+        rows, _ = self._read_iterations()
+        return run_charts(self.name, rows).as_json() | table_of_newest_rows(METRICS, rows)
 
     def calibration(self) -> dict[str, Any]:
         """The chart of search's calibration in the newest games. Loads the game's compiled rules.
@@ -74,28 +80,30 @@ class RunReader:
 
     def state(self) -> dict[str, Any]:
         """The state now, as the files have it."""
-        if rounds := self._rounds():
-            return ppo_state(self.name, rounds, stamp_of(self.folder / STATS_NAME))
-        live, problems = self._live()
+        if rounds := self._read_rounds():
+            return describe_ppo_run(self.name, rounds, stamp_of(self.folder / STATS_NAME))
+        live, problems = self._read_live_state()
         found: dict[str, Any] = {"name": self.name, "running": self._is_running()}
         found |= {"game": "", "accounts": [], "events": []}
         try:
             with read_ledger(self.folder) as ledger, ledger.read_snapshot():
-                found |= ledger_state(ledger)
+                found |= describe_ledger(ledger)
         except UNREADABLE as error:
             problems.append(in_words(error))
-        rows, cost = self._iterations()
+        rows, cost = self._read_iterations()
         if live:
-            found |= live_state(live.report, rows, cost, running=found["running"], disk_free=disk_free(self.folder))
+            found |= describe_progress(
+                live.report, rows, cost, running=found["running"], disk_free=disk_free(self.folder)
+            )
             found["events"] = newest_events(found["events"], live.events)
         elif rows:
-            found["figures"] = last_figures(rows[-1])
+            found["figures"] = describe_last_iteration(rows[-1])
         return found | {"problems": problems}
 
     def _is_running(self) -> bool:
         return (self.folder / LOCK).exists() and is_held(self.folder)
 
-    def _live(self) -> tuple[LiveState | None, list[str]]:
+    def _read_live_state(self) -> tuple[LiveState | None, list[str]]:
         if not self.folder.is_dir():
             return None, [f"{self.folder} is gone"]
         try:
@@ -105,7 +113,7 @@ class RunReader:
         except (UnreadableProgress, OSError) as error:
             return None, [in_words(error)]
 
-    def _iterations(self) -> tuple[list[Figures], Cost]:
+    def _read_iterations(self) -> tuple[list[Figures], Cost]:
         path = self.folder / METRICS_NAME
         seen, (known, rows, cost) = stamp_of(path), self._read
         if seen != known:
@@ -114,7 +122,7 @@ class RunReader:
             self._read = seen, rows, cost  # at once, for other threads
         return rows, cost
 
-    def _rounds(self) -> list[Round]:
+    def _read_rounds(self) -> list[Round]:
         """The rounds of a PPO run, which has no ledger; none of another run."""
         if (self.folder / LEDGER_NAME).exists():
             return []
@@ -129,7 +137,7 @@ class RunReader:
         return rounds
 
 
-def newest_rows(metrics: Sequence[Metric], rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def table_of_newest_rows(metrics: Sequence[Metric], rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """The last rows as a table, the newest first, and how many there are in all."""
     last = rows[: -TABLE_ROWS - 1 : -1]
     shown = [column for column in columns(metrics) if any(column.cell(row) for row in last)]
