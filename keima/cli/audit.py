@@ -79,8 +79,8 @@ from keima.data.receive import games_path
 from keima.data.records import CorruptBatch, decode_batch
 from keima.data.verify import verify_batch
 from keima.games import Game
-from keima.report.cost import hours_of_workers
-from keima.report.games.game_view import game_of
+from keima.report.cost import core_hours_by_worker
+from keima.report.games.game_view import load_game_of_run
 
 MAX_CHECKED_BYTES = 2**34
 SETTLE_SECONDS = 3.0  # within this time a running Coach enters a new file in the ledger
@@ -161,7 +161,7 @@ def read_snapshot(ledger: Ledger) -> LedgerSnapshot:
             batches=ledger.batches(),
             models=ledger.models(),
             damage=ledger.find_damage(),
-            core_hours=hours_of_workers([said_hours(report) for report in ledger.iterations()]),
+            core_hours=core_hours_by_worker([said_hours(report) for report in ledger.iterations()]),
         )
 
 
@@ -177,7 +177,7 @@ def game_to_replay(ledger: Ledger) -> Game:
         LedgerMismatch: this program does not have it.
     """
     try:
-        return game_of(ledger)
+        return load_game_of_run(ledger)
     except LedgerMismatch as error:
         raise LedgerMismatch(f"{error} (--quick does not replay the games)") from error
 

@@ -221,8 +221,13 @@ from keima.play.network_loader import (
     make_file_entrants,
     make_version_entrants,
 )
-from keima.report.charts.rating_picture import rating_picture
-from keima.report.terminal.standings import rated_players, returns_table, standings, standings_table
+from keima.report.charts.rating_picture import draw_ratings
+from keima.report.terminal.results_table import (
+    make_player_results,
+    make_results_table,
+    make_returns_table,
+    rated_players,
+)
 
 
 @interruptible
@@ -292,8 +297,8 @@ def measure_by_elo(
     if not matches:
         return code
     anchor, found = rungs[0].name, compute_ratings(matches, rungs[0].name)
-    rows = standings(me.name, matches, found)
-    print_lines(standings_table(rows, anchor=anchor, width=width_of(console)), console)
+    rows = make_player_results(me.name, matches, found)
+    print_lines(make_results_table(rows, anchor=anchor, width=width_of(console)), console)
     about = network_text(playable, network)
     console.print(
         f"The network: {about}. Wins, draws, losses and score are its own. Elo: {anchor} is 0.", soft_wrap=True
@@ -305,7 +310,7 @@ def measure_by_elo(
         save(arguments, playable, content)
         write_atomically(
             arguments.save / RATINGS_PICTURE,
-            rating_picture(about, rated_players(rows, anchor), anchor=anchor),
+            draw_ratings(about, rated_players(rows, anchor), anchor=anchor),
             mode=0o644,
         )
         if file := GAME_FILES.get(playable.game.name):
@@ -327,7 +332,7 @@ def measure_by_return(
     matches, code = play_matches(game, pairings, arguments, console)
     if not matches:
         return code
-    print_lines(returns_table(matches, width_of(console)), console)
+    print_lines(make_returns_table(matches, width_of(console)), console)
     console.print(
         f"The network: {network_text(playable, network)}. It has each of the {game.num_players} seats once per "
         "opening, the opponent all others.",

@@ -114,7 +114,7 @@ from keima.networks.inference.evaluator import Evaluator
 from keima.play.arena.players import read_model
 from keima.play.gtp.resignation import Resignation
 from keima.play.session import GameSession, move_name, parse_move, player_name
-from keima.report.terminal.boards import painted
+from keima.report.terminal.boards import paint_board
 from keima.search.move_search import Search
 
 EXAMPLES = 3  # of moves, shown to somebody who typed none
@@ -167,9 +167,11 @@ def painted_board(session: GameSession) -> Text:
     if game.num_players == 1:
         return Text(now)
     if session.previous_state is None:
-        return painted(now)
+        return paint_board(now)
     mover = "you" if game.current_player(session.previous_state) == session.person else "it"
-    return painted(now, game.render(session.previous_state)).append(f"\n\nLast move: {session.moves[-1]}, by {mover}")
+    return paint_board(now, game.render(session.previous_state)).append(
+        f"\n\nLast move: {session.moves[-1]}, by {mover}"
+    )
 
 
 @interruptible

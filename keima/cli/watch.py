@@ -75,7 +75,7 @@ from keima.base.formats import duration
 from keima.base.reports import ProgressReport
 from keima.base.run_lock import LOCK, is_held
 from keima.report.files.run_files import StatsRow, UnreadableStats, read_stats
-from keima.report.tables import Frame
+from keima.report.tables import ScreenFrame
 from keima.report.terminal.plain import iteration_line
 
 POLL_SECONDS = 1.0
@@ -149,11 +149,11 @@ class Stats:
         return f"No new iteration since {when}; the last ones took {duration(usual)} each."
 
 
-def screen(stats: Stats) -> Frame:
+def screen(stats: Stats) -> ScreenFrame:
     """The screen of a terminal."""
     name = stats.path.resolve().parent.name
     if not stats.rows:
-        return Frame(name=name, game="", note=stats.note())
+        return ScreenFrame(name=name, game="", note=stats.note())
     last = stats.rows[-1]
     now = ProgressReport(
         phase=f"{'finished' if stats.finished() else 'done'} {duration(stats.age())} ago",
@@ -170,7 +170,7 @@ def screen(stats: Stats) -> Frame:
         model_version=last.model_version,
         workers=last.workers,
     )
-    return Frame(name=name, game="", now=now, rows=stats.rows, note=stats.note())
+    return ScreenFrame(name=name, game="", now=now, rows=stats.rows, note=stats.note())
 
 
 def watch_screen(stats: Stats, console: Console) -> None:

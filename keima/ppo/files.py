@@ -62,7 +62,7 @@ class PPOStats:
     def round(self, report: RoundReport) -> None:
         """Add the round, replacing it and later ones that a crashed session has written."""
         figures = {name: value if math.isfinite(value) else None for name, value in report.scalars().items()}
-        self._rows.add(report.round, json.dumps({"round": report.round, **figures}).encode())
+        self._rows.write_row(report.round, json.dumps({"round": report.round, **figures}).encode())
 
     def close(self) -> None:
         """Nothing is left open."""

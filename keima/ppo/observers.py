@@ -14,9 +14,9 @@ from keima.base.run_folder import STATS_NAME
 from keima.ppo.files import EPISODE_NAME, EpisodeFile, PPOEvents, PPOStats
 from keima.ppo.reports import EpisodesReport, PPOObserver, RoundReport
 from keima.ppo.worlds.trading import TradingMarkets
-from keima.report import shielded
+from keima.report import shield_observer
 from keima.report.files.run_files import EVENTS_FOLDER
-from keima.report.metrics import money
+from keima.report.metrics import format_money
 
 log = logging.getLogger(__name__)
 
@@ -32,7 +32,7 @@ def episode_line(report: RoundReport, episodes: EpisodesReport, device: str) -> 
     if "profit" in figures:
         share = figures["won"] / figures["closed"] if figures["closed"] else 0.0
         trades = f"({figures['closed'] / count:.0f} closed, {figures['open'] / count:.0f} open)"
-        parts += [f"Return: {money(episodes.mean('profit'))}", f"Win Rate: {share:.1%} {trades}"]
+        parts += [f"Return: {format_money(episodes.mean('profit'))}", f"Win Rate: {share:.1%} {trades}"]
     parts.append(f"Steps: {episodes.steps / count:.0f}")
     several = f" | {device}: {report.world_size}" if report.world_size > 1 else ""
     return f"Episode {report.episodes_over}/{report.episodes_planned} - {', '.join(parts)}{several}"
@@ -103,4 +103,4 @@ def ppo_observers(
         EpisodeFile(folder / EPISODE_NAME, markets),
         EpisodeLines(console, every=every, device=device),
     ]
-    return [shielded(observer) for observer in observers]
+    return [shield_observer(observer) for observer in observers]

@@ -29,7 +29,7 @@ from keima.config.schema import Settings
 from keima.games import Game
 from keima.learning.ranks.process_group import ALONE, Ranks
 from keima.paths import workspace
-from keima.report import make_observers, shielded
+from keima.report import make_observers, shield_observer
 from keima.report.files.trackers import require_trackers
 from keima.trainers.weights_files import WeightsFiles
 
@@ -117,7 +117,7 @@ def train_run(
         with session(run_dir, settings, make_backend=begin, observers=watching, weights=weights, ranks=ranks) as coach:
             files = WeightsFiles(weights_path, coach.learner.weights) if weights_path else None
             if files:
-                coach.observers = [*coach.observers, shielded(files)]
+                coach.observers = [*coach.observers, shield_observer(files)]
             return RunEnd(report=coach.run(), coach=coach, files=files)
 
 

@@ -25,7 +25,7 @@ from starlette.routing import Route
 
 from keima.base.disk_words import in_words
 from keima.report.charts.run_charts import AXES
-from keima.report.charts.viewer import BOARDS, CHARTS, VIEWER, shown_game
+from keima.report.charts.viewer import BOARDS, CHARTS, VIEWER, game_to_json
 from keima.web.models import Models, shipped_models
 from keima.web.play import VisitorGames
 from keima.web.run_reader import UNREADABLE, RunReader
@@ -117,10 +117,10 @@ def make_game_endpoint(runs: Sequence[RunReader]) -> Callable[[Request], Respons
         number, game = request.path_params["number"], request.path_params["game"]
         if number >= len(runs) or not GAME_NUMBER.fullmatch(game):
             return PlainTextResponse("There is no such game.\n", HTTPStatus.NOT_FOUND)
-        from keima.report.games.game_view import recorded_game  # compiled rules: 140 MB, for those who look at games
+        from keima.report.games.game_view import load_game_view  # compiled rules: 140 MB, for those who look at games
 
         try:
-            return JSONResponse(shown_game(recorded_game(runs[number].folder, int(game))))
+            return JSONResponse(game_to_json(load_game_view(runs[number].folder, int(game))))
         except UNREADABLE as error:
             return PlainTextResponse(f"{in_words(error)}\n", HTTPStatus.NOT_FOUND)
 

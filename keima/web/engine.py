@@ -31,9 +31,9 @@ from keima.networks.architectures.auxiliary_heads import add_score_to_value, mak
 from keima.networks.inference.evaluator import Evaluator, use_threads
 from keima.play.network_loader import load_network_from_model
 from keima.play.session import GameSession, move_name, player_name
-from keima.report.games.drawn_board import drawn_board, drops, kind_of, points_of
-from keima.report.games.game_view import counted, foreseen
-from keima.report.games.saved_game import saved_game
+from keima.report.games.drawn_board import board_kind, draw_board, is_drop_game, points_of_move
+from keima.report.games.game_view import count_final_score, predict_final_score
+from keima.report.games.saved_game import export_session
 from keima.search.analysis import Analysis, MoveAnalysis
 from keima.search.move_search import Search
 from keima.web.limits import MOST_SECONDS, MOST_SIMULATIONS
@@ -168,7 +168,7 @@ def describe_move(game: Game, state: States, action: int, share: float) -> Answe
     return {
         "action": action,
         "name": move_name(game, state, action),
-        "points": points_of(game, state, action),
+        "points": points_of_move(game, state, action),
         "share": share,
     }
 
@@ -191,11 +191,11 @@ def expected_ownership(thinking: NetworkThinker, session: GameSession) -> Answer
     if not game.won_by_area:
         return {}
     if game.terminal(state):
-        ownership, lead = counted(game, state)
+        ownership, lead = count_final_score(game, state)
         return {"ownership": list(ownership), "score_lead": lead}
     if thinking.predict is None:
         return {}
-    expected, expected_lead = foreseen(game, state, thinking.predict(game.observe(state)[None]))
+    expected, expected_lead = predict_final_score(game, state, thinking.predict(game.observe(state)[None]))
     found: Answer = {"ownership": list(expected)} if expected else {}
     return found | ({} if expected_lead is None else {"score_lead": expected_lead})
 
@@ -203,22 +203,22 @@ def expected_ownership(thinking: NetworkThinker, session: GameSession) -> Answer
 def describe_game(thinking: NetworkThinker, session: GameSession, thought: Answer | None) -> Answer:
     """All that the page shows of a game."""
     game, state, over = thinking.game, session.state, session.is_over
-    drawn = drawn_board(game, state)
+    drawn = draw_board(game, state)
     legal = [] if over else game.legal_actions(state).tolist()
     before, last = session.previous_state, session.last_action
     return {
         "title": game_title(game.name, game.options),
         "model": thinking.version,
-        "position": asdict(drawn) | {"kind": kind_of(game), "players": game.num_players},
+        "position": asdict(drawn) | {"kind": board_kind(game), "players": game.num_players},
         "players": [player_name(game, player) for player in range(game.num_players)],
         "person": session.person,
         "to_move": None if over else game.current_player(state),
-        "drops": drops(game),
+        "drops": is_drop_game(game),
         "legal": [
-            {"action": each, "name": move_name(game, state, each), "points": points_of(game, state, each)}
+            {"action": each, "name": move_name(game, state, each), "points": points_of_move(game, state, each)}
             for each in legal
         ],
-        "last": () if before is None or last is None else points_of(game, before, last),
+        "last": () if before is None or last is None else points_of_move(game, before, last),
         "moves": session.moves,
         "over": over,
         "result": session.result() if over else "",
@@ -248,7 +248,7 @@ def answer_question(thinking: NetworkThinker, question: Answer) -> Answer:
         raise ValueError(f"this game has {thinking.game.num_players} players")
     session = GameSession(thinking.game, **given)
     if question["do"] == "save":
-        name, text = saved_game(session, f"Keima, model {thinking.version}")
+        name, text = export_session(session, f"Keima, model {thinking.version}")
         return {"name": name, "text": text}
     thought = execute_command(thinking, session, question)
     return {"actions": session.actions, "resigned": session.resigned, "view": describe_game(thinking, session, thought)}

@@ -17,11 +17,11 @@ from keima.base.run_lock import LOCK, is_held
 from keima.base.system.disk_space import disk_free
 from keima.data.ledger import read_ledger
 from keima.ppo.rounds import Round, read_rounds
-from keima.report.charts.run_charts import Figures, calibration_charts, ppo_charts, run_charts
-from keima.report.cost import Cost, cost_of
+from keima.report.charts.run_charts import Figures, make_calibration_charts, make_ppo_charts, make_run_charts
+from keima.report.cost import Cost, compute_cost
 from keima.report.files.progress_file import PROGRESS_NAME, LiveState, UnreadableProgress, read_progress
 from keima.report.files.run_files import METRICS_NAME, read_metrics
-from keima.report.metrics import METRICS, PPO_METRICS, Metric, columns
+from keima.report.metrics import METRICS, PPO_METRICS, Metric, make_columns
 from keima.web.run_state import (
     describe_last_iteration,
     describe_ledger,
@@ -43,7 +43,7 @@ class RunReader:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.name = folder.resolve().name
-        self._read: tuple[FileStamp | None, list[Figures], Cost] = (None, [], cost_of([]))
+        self._read: tuple[FileStamp | None, list[Figures], Cost] = (None, [], compute_cost([]))
         self._rounds_read: tuple[FileStamp | None, list[Round]] = (None, [])
         self._curves: tuple[str, dict[str, Any]] = ("", {})
 
@@ -63,9 +63,9 @@ class RunReader:
 
     def _read_curves(self) -> dict[str, Any]:
         if rounds := self._read_rounds():
-            return ppo_charts(self.name, rounds).as_json() | table_of_newest_rows(PPO_METRICS, rounds)
+            return make_ppo_charts(self.name, rounds).as_json() | table_of_newest_rows(PPO_METRICS, rounds)
         rows, _ = self._read_iterations()
-        return run_charts(self.name, rows).as_json() | table_of_newest_rows(METRICS, rows)
+        return make_run_charts(self.name, rows).as_json() | table_of_newest_rows(METRICS, rows)
 
     def calibration(self) -> dict[str, Any]:
         """The chart of search's calibration in the newest games. Loads the game's compiled rules.
@@ -73,10 +73,12 @@ class RunReader:
         Raises:
             ValueError, OSError, sqlite3.Error: there is no such run, it is damaged, or this program does not play it.
         """
-        from keima.report.charts.calibration import calibration_of  # compiled rules: 140 MB, for those who look at it
+        from keima.report.charts.calibration import (
+            measure_calibration,  # compiled rules: 140 MB, for those who look at it
+        )
 
-        bins = calibration_of(self.folder, log_event=log.warning)
-        return calibration_charts(self.name, bins).as_json()
+        bins = measure_calibration(self.folder, log_event=log.warning)
+        return make_calibration_charts(self.name, bins).as_json()
 
     def state(self) -> dict[str, Any]:
         """The state now, as the files have it."""
@@ -118,7 +120,7 @@ class RunReader:
         seen, (known, rows, cost) = stamp_of(path), self._read
         if seen != known:
             rows = read_metrics(path)
-            cost = cost_of(rows)
+            cost = compute_cost(rows)
             self._read = seen, rows, cost  # at once, for other threads
         return rows, cost
 
@@ -140,7 +142,7 @@ class RunReader:
 def table_of_newest_rows(metrics: Sequence[Metric], rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """The last rows as a table, the newest first, and how many there are in all."""
     last = rows[: -TABLE_ROWS - 1 : -1]
-    shown = [column for column in columns(metrics) if any(column.cell(row) for row in last)]
+    shown = [column for column in make_columns(metrics) if any(column.cell(row) for row in last)]
     return {
         "table": {
             "titles": [{"title": column.title, "help": column.help} for column in shown],

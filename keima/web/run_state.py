@@ -13,8 +13,8 @@ from keima.data.ledger import Ledger
 from keima.data.ledger_rows import WorkerAccount
 from keima.report.charts.run_charts import Figures
 from keima.report.cost import CORE_HOURS, Cost
-from keima.report.limits import NO_LONGER_PLAYS, limits, time_shares
-from keima.report.terminal.plain import figures_of
+from keima.report.limits import NO_LONGER_PLAYS, compute_time_shares, find_limits
+from keima.report.terminal.plain import progress_figures
 
 EVENTS_SHOWN = 50
 SAME_MOMENT = 2.0  # seconds between two records of one event
@@ -92,9 +92,9 @@ def describe_progress(
         "games_so_far": games_so_far(report.games_here, report.games_wanted) if report.games_wanted > 0 else "",
         "figures": [[title, text] for title, text in figures if text],
         "time": describe_time_and_cost(report, rows, cost, running=running),
-        "cluster": [text.split(": ", 1) for text in figures_of(report)],
+        "cluster": [text.split(": ", 1) for text in progress_figures(report)],
         "shares": describe_time_shares(rows) if running else "",
-        "limits": [vars(each) for each in limits(report, rows, disk_free=disk_free)] if running else [],
+        "limits": [vars(each) for each in find_limits(report, rows, disk_free=disk_free)] if running else [],
         "workers": [describe_worker(worker) for worker in report.workers],
     }
 
@@ -131,7 +131,7 @@ def describe_cost_of_elo(cost: Cost) -> str:
 
 def describe_time_shares(rows: Sequence[Figures]) -> str:
     """How the main node spent the last iterations, in words; empty before there are two."""
-    shares = time_shares(rows)
+    shares = compute_time_shares(rows)
     if shares is None:
         return ""
     parts = (

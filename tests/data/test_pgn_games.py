@@ -20,7 +20,7 @@ from keima.games import Game, load_game
 from keima.games.authoring.bad_game import BadGame
 from keima.games.chess.pgn import PgnGame, read_pgn
 from keima.replay.window import ReplayWindow
-from keima.report.games.game_view import view_game
+from keima.report.games.game_view import make_game_view
 from tests.synthetic import synthetic_batch
 
 CHESS = load_game("chess", max_plies=60)
@@ -110,7 +110,7 @@ def test_only_people_can_agree_on_a_draw_and_only_before_the_end(tmp_path: Path)
         verify_batch(
             make_imported_batch([replace(mate, resigned=AGREED, returns=np.zeros(2, np.float32))], CHESS), CHESS
         )
-    assert view_game(CHESS, batch, 0, number=1).result == "a draw, as agreed"
+    assert make_game_view(CHESS, batch, 0, number=1).result == "a draw, as agreed"
 
 
 def take(ledger: Ledger, game: Game, batch: GameBatch) -> None:

@@ -13,9 +13,9 @@ from keima.learning.generalization import measure_generalization
 from keima.learning.learner import Learner
 from keima.networks.network import build_network
 from keima.replay.window import ReplayWindow
-from keima.report.charts.page import report_charts
-from keima.report.files.run_files import StatsFile, read_stats, scalars
-from keima.report.tables import history
+from keima.report.charts.page import make_report_charts
+from keima.report.files.run_files import StatsFile, read_stats, report_scalars
+from keima.report.tables import history_columns
 from tests.example_reports import iteration
 from tests.one_player import random_batch
 from tests.small_networks import CONNECT_FOUR
@@ -104,15 +104,15 @@ def test_the_result_is_shown_everywhere_and_read_again(tmp_path: Path) -> None:
     assert plain.learner
     found = GeneralizationReport(policy_new=0.3, policy_learned=0.2, value_new=0.24, value_learned=0.25)
     row = replace(plain, learner=replace(plain.learner, generalization=found))
-    assert {name: value for name, value in scalars(row).items() if name not in scalars(plain)} == {
+    assert {name: value for name, value in report_scalars(row).items() if name not in report_scalars(plain)} == {
         "learner/generalization_policy_new": 0.3,
         "learner/generalization_policy_learned": 0.2,
         "learner/generalization_value_new": 0.24,
         "learner/generalization_value_learned": 0.25,
     }
-    column = next(column for column in history([]) if column.title == "Overfit")
+    column = next(column for column in history_columns([]) if column.title == "Overfit")
     assert (column.cell(row), column.cell(plain)) == ("+20 %", "")
-    drawn = report_charts("run", [row, replace(row, iteration=4, seconds=300.0)])
+    drawn = make_report_charts("run", [row, replace(row, iteration=4, seconds=300.0)])
     assert drawn.figures["learner/generalization_policy_new"] == [0.3, 0.3]
     titles = {curve.figure: chart.title for chart in drawn.charts for curve in chart.curves}
     assert titles["learner/generalization_policy_new"] == "Policy: divergence from search, in nats"

@@ -29,8 +29,8 @@ from keima.networks.files.model_file import (
 from keima.networks.inference.evaluator import Evaluator, fold_network
 from keima.networks.network import build_network
 from keima.networks.policy_value import as_policy_value_network
-from keima.report.files.run_files import scalars
-from keima.report.tables import history
+from keima.report.files.run_files import report_scalars
+from keima.report.tables import history_columns
 from keima.report.terminal.plain import iteration_line
 from tests.example_reports import iteration
 from tests.small_networks import (
@@ -380,7 +380,7 @@ def test_spikes_are_shown_everywhere_and_omitted_for_other_networks() -> None:
         in iteration_line(spiking)
     )
     assert "firing" not in iteration_line(plain)
-    figures = {name: value for name, value in scalars(spiking).items() if name not in scalars(plain)}
+    figures = {name: value for name, value in report_scalars(spiking).items() if name not in report_scalars(plain)}
     assert figures == {
         "learner/firing_rate": 0.125,
         "learner/firing_rate/last": 0.25,
@@ -390,7 +390,7 @@ def test_spikes_are_shown_everywhere_and_omitted_for_other_networks() -> None:
     }
     cells = {
         column.title: (column.cell(spiking), column.cell(plain))
-        for column in history([])
+        for column in history_columns([])
         if column.title in ("Firing", "Syn. ops")
     }
     assert cells == {"Firing": ("12.5 %", ""), "Syn. ops": ("1.23M", "")}

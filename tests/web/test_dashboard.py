@@ -19,10 +19,10 @@ from keima.data.ledger import open_ledger, read_ledger
 from keima.games import load_game
 from keima.ppo.files import PPOStats
 from keima.report import make_observers
-from keima.report.charts.calibration import calibration_of
+from keima.report.charts.calibration import measure_calibration
 from keima.report.files.progress_file import PROGRESS_NAME, ProgressFile
 from keima.report.files.run_files import METRICS_NAME
-from keima.report.games.game_view import recorded_game
+from keima.report.games.game_view import load_game_view
 from keima.web.run_reader import RunReader
 from tests import programs
 from tests.example_reports import evaluation, iteration, ppo_round, progress, worker
@@ -174,7 +174,7 @@ return cells.map((cell) => {
 
 def see_the_calibration(browser: Browser, folder: Path) -> None:
     """Unfold the calibration, and compare it with that of the run's games."""
-    bins = calibration_of(folder, log_event=pytest.fail)
+    bins = measure_calibration(folder, log_event=pytest.fail)
     assert len(bins) > 1
     browser.click("#calibration > summary")
     until(lambda: any(label.startswith("Wins by") for label in labels(browser)))
@@ -187,7 +187,7 @@ def step_through_the_last_game(browser: Browser, served: Dashboard, folder: Path
     """Step from the newest game's start to its end, and compare every board, move and value."""
     with read_ledger(folder) as ledger:
         total = sum(row.games for row in ledger.received_batches())
-    view = recorded_game(folder, total)
+    view = load_game_view(folder, total)
     assert served.read(f"/api/runs/0/games/{total}") == served.read("/api/runs/0/games/-1")
     browser.click("#choice > summary")
     until(lambda: browser.found("return document.getElementById('number').value") == str(total))

@@ -18,9 +18,9 @@ from keima.data.ledger import open_ledger
 from keima.games import load_game
 from keima.ppo.files import PPOStats
 from keima.report import make_observers
-from keima.report.charts.run_charts import chart_list, with_time_and_cost
+from keima.report.charts.run_charts import add_time_and_cost, list_charts
 from keima.report.files.progress_file import PROGRESS_NAME, ProgressFile, UnreadableProgress, read_progress
-from keima.report.files.run_files import METRICS_NAME, scalars
+from keima.report.files.run_files import METRICS_NAME, report_scalars
 from keima.report.metrics import METRICS
 from keima.web.run_reader import RunReader
 from tests.example_reports import evaluation, iteration, ppo_round, progress, worker
@@ -42,7 +42,7 @@ def test_the_curves_are_the_figures_of_the_reports(tmp_path: Path) -> None:
     assert found["iterations"] == 3
     assert found["figures"]["iteration"] == [1, 2, 3]
     for name in ("run/seconds", "run/total_games", "learner/loss", "evaluation/elo", "evaluation/elo_margin"):
-        values = [scalars(report).get(name) for report in reports]
+        values = [report_scalars(report).get(name) for report in reports]
         assert found["figures"][name] == [value and pytest.approx(value, rel=1e-5) for value in values], name
     assert found["figures"]["evaluation/elo"][1] is None
     titles = [column["title"] for column in found["table"]["titles"]]
@@ -56,9 +56,9 @@ def test_the_curves_are_the_figures_of_the_reports(tmp_path: Path) -> None:
 
 def test_every_curve_of_the_page_has_a_figure_that_reports_have(tmp_path: Path) -> None:
     whole = iteration(1, measured=evaluation(1))
-    known = {metric.name for metric in METRICS} | scalars(whole).keys()
-    known |= with_time_and_cost([scalars(iteration(1)), scalars(iteration(2))])[1].keys()
-    for chart in chart_list([scalars(whole)]):
+    known = {metric.name for metric in METRICS} | report_scalars(whole).keys()
+    known |= add_time_and_cost([report_scalars(iteration(1)), report_scalars(iteration(2))])[1].keys()
+    for chart in list_charts([report_scalars(whole)]):
         for curve in chart.curves:
             assert curve.figure in known, chart.title
 

@@ -6,7 +6,7 @@ from keima.games.go.sgf import score_text, sgf_text
 from keima.play.session import GameSession, player_name
 
 
-def saved_game(session: GameSession, network: str) -> tuple[str, str]:
+def export_session(session: GameSession, network: str) -> tuple[str, str]:
     """The name and the text of the file.
 
     Args:
@@ -17,18 +17,18 @@ def saved_game(session: GameSession, network: str) -> tuple[str, str]:
     today = datetime.now(UTC)
     if game.name == "go":
         tags = {"PB": names[0], "PW": names[1], "DT": f"{today:%Y-%m-%d}"}
-        return "game.sgf", sgf_text(game, session.actions, tags=tags, result=sgf_result(session))
+        return "game.sgf", sgf_text(game, session.actions, tags=tags, result=session_sgf_result(session))
     if game.name == "chess":
         from keima.games.chess.pgn import pgn_text  # compiles chess
 
         tags = {"White": names[0], "Black": names[1], "Date": f"{today:%Y.%m.%d}"}
-        return "game.pgn", pgn_text(game, session.actions, tags=tags, result=pgn_result(session))
+        return "game.pgn", pgn_text(game, session.actions, tags=tags, result=session_pgn_result(session))
     heading = [f"{player_name(game, player)}: {name}" for player, name in enumerate(names)] if len(names) > 1 else []
     moves = [f"{number}. {move}" for number, move in enumerate(session.moves, 1)]
     return "game.txt", "\n".join([*heading, *moves, session.result() if session.is_over else "unfinished", ""])
 
 
-def sgf_result(session: GameSession) -> str:
+def session_sgf_result(session: GameSession) -> str:
     """The result as SGF writes it."""
     if session.resigned is not None:
         return f"{'W' if session.resigned == 0 else 'B'}+R"
@@ -39,7 +39,7 @@ def sgf_result(session: GameSession) -> str:
     return score_text(score_lead(session.state))
 
 
-def pgn_result(session: GameSession) -> str:
+def session_pgn_result(session: GameSession) -> str:
     """The result as PGN writes it."""
     if session.resigned is not None:
         return "0-1" if session.resigned == 0 else "1-0"
