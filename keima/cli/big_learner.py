@@ -545,8 +545,8 @@ def introduce(training: BigLearner, device: str, *, resumed: bool) -> None:
     shares = sorted({len(range(rank, total, ranks.world_size)) for rank in range(ranks.world_size)}, reverse=True)
     groups = len(group_bounds(total, learner.norm_batch)) - 1
     size = sum(parameter.numel() for parameter in learner.network.parameters())
-    if ranks.started > ranks.world_size:
-        print(count_ranks_to_start(ranks.started, device)[1])
+    if ranks.ranks_started > ranks.world_size:
+        print(count_ranks_to_start(ranks.ranks_started, device)[1])
     if ranks.restarts:
         print("A rank has died: all ranks restart, from the last checkpoint if there is one")
     if idle := idle_variables(ranks):
@@ -588,13 +588,13 @@ def lines_of(what: StepProgress | FinishedEpoch, world_size: int) -> list[str]:
     """The lines to print about a step or an epoch."""
     where = f"epoch {what.epoch}/{what.epochs}"
     if isinstance(what, FinishedEpoch):
-        left_out = f", {what.bad:,} games or files left out" if what.bad else ""
+        left_out = f", {what.num_left_out:,} games or files left out" if what.num_left_out else ""
         return [f"{where} is over: mean loss {what.loss:.4f} over {what.positions:,} positions of all ranks{left_out}"]
     report, rate = what.report, what.samples_per_second
     losses = f"loss {report.loss:.4f} (policy {report.policy_loss:.4f}, value {report.value_loss:.4f})"
     rates = f"{rate:,.1f} samples/s ({rate / world_size:,.1f} a rank)  {duration(what.seconds_left)} left"
-    step = f"{where} {what.over:4.0%}  step {what.step:,}  {losses}  lr {report.learning_rate:.2e}  {rates}"
-    return [*(f"left out: {text}" for text in what.bad), step]
+    step = f"{where} {what.share_done:4.0%}  step {what.step:,}  {losses}  lr {report.learning_rate:.2e}  {rates}"
+    return [*(f"left out: {text}" for text in what.left_out), step]
 
 
 def run(training: BigLearner) -> int:

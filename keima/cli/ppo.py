@@ -226,7 +226,7 @@ def start_ranks(arguments: argparse.Namespace, words: Sequence[str]) -> int:
 def begin(arguments: argparse.Namespace, ranks: Ranks) -> int:
     """Train, from the beginning or from a checkpoint; returns the exit code."""
     use_threads(arguments.threads)
-    if ranks.is_alone and ranks.started == 1 and (arguments.num_gpus or 1) > 1:
+    if ranks.is_alone and ranks.ranks_started == 1 and (arguments.num_gpus or 1) > 1:
         raise ValueError(f"--num-gpus {arguments.num_gpus}: only --distributed starts several ranks")
     settings, saved = prepared(arguments, ranks)
     if ranks.is_main:
@@ -291,8 +291,8 @@ def introduce(
 ) -> None:
     """Print what is about to happen; ``resumed_from`` is the number of ranks that wrote the checkpoint."""
     ranks, now = trainer.ranks, trainer.ranks.world_size
-    if ranks.started > now:
-        say(count_ranks_to_start(ranks.started, arguments.device)[1], console, ranks)
+    if ranks.ranks_started > now:
+        say(count_ranks_to_start(ranks.ranks_started, arguments.device)[1], console, ranks)
     if ranks.restarts:
         say("A rank has died: all ranks restart from the last checkpoint", console, ranks)
     if idle := idle_variables(ranks):

@@ -247,7 +247,7 @@ def read_run_id(data: bytes) -> str:
     return str(_split_file(data, BatchLimits())[0]["run_id"])
 
 
-def _require(condition: Any, reason: str) -> None:
+def _require_valid(condition: Any, reason: str) -> None:
     if not condition:
         raise CorruptBatch(reason)
 
@@ -255,16 +255,18 @@ def _require(condition: Any, reason: str) -> None:
 def _split_file(data: bytes, limits: BatchLimits) -> tuple[dict[str, Any], memoryview]:
     """The checked header and the zstd frame."""
     view = memoryview(data)
-    _require(len(view) <= limits.max_bytes, f"{len(view):,} bytes exceed the {limits.max_bytes:,} allowed")
-    _require(len(view) >= PREFIX.size + DIGEST_BYTES, f"{len(view)} bytes are too few for a game batch")
+    _require_valid(len(view) <= limits.max_bytes, f"{len(view):,} bytes exceed the {limits.max_bytes:,} allowed")
+    _require_valid(len(view) >= PREFIX.size + DIGEST_BYTES, f"{len(view)} bytes are too few for a game batch")
     magic, number, header_bytes = PREFIX.unpack_from(view)
-    _require(magic == MAGIC, "it is no game batch")
+    _require_valid(magic == MAGIC, "it is no game batch")
     older = "the program that wrote it" if number < FORMAT else "this program"
-    _require(number == FORMAT, f"unknown format {number} (this program reads format {FORMAT}): update {older}")
+    _require_valid(number == FORMAT, f"unknown format {number} (this program reads format {FORMAT}): update {older}")
     body, digest = view[:-DIGEST_BYTES], view[-DIGEST_BYTES:]
-    _require(hashlib.sha256(body).digest() == digest, "the checksum does not match: the file is truncated or changed")
+    _require_valid(
+        hashlib.sha256(body).digest() == digest, "the checksum does not match: the file is truncated or changed"
+    )
     end = PREFIX.size + header_bytes
-    _require(
+    _require_valid(
         header_bytes <= limits.max_header_bytes and end <= len(body), f"a header of {header_bytes:,} bytes does not fit"
     )
     return _parse_header(bytes(body[PREFIX.size : end]), limits), body[end:]
@@ -281,11 +283,11 @@ def _parse_header(raw: bytes, limits: BatchLimits) -> dict[str, Any]:
         canonical = _encode_header(header)
     except (ValueError, RecursionError) as error:
         raise CorruptBatch(f"the header cannot be read: {error}") from error
-    _require(
+    _require_valid(
         isinstance(header, dict) and header.keys() == {*TEXTS, *NUMBERS, *COUNTS, "options"},
         "the header has the wrong keys",
     )
-    _require(raw == canonical, "the header is not in canonical form")
+    _require_valid(raw == canonical, "the header is not in canonical form")
     _check_counts({name: header[name] for name in COUNTS}, limits)
     return header
 
@@ -293,8 +295,10 @@ def _parse_header(raw: bytes, limits: BatchLimits) -> dict[str, Any]:
 def _check_counts(counts: dict[str, Any], limits: BatchLimits) -> None:
     for name, axis in COUNTS.items():
         count, most = counts[name], getattr(limits, f"max_{name}")
-        _require(type(count) is int, f"{name} is not an integer")
-        _require(LEAST_COUNTS[axis] <= count <= most, f"{name} is {count}, not from {LEAST_COUNTS[axis]} to {most:,}")
+        _require_valid(type(count) is int, f"{name} is not an integer")
+        _require_valid(
+            LEAST_COUNTS[axis] <= count <= most, f"{name} is {count}, not from {LEAST_COUNTS[axis]} to {most:,}"
+        )
 
 
 def _unpack_columns(frame: memoryview, axes: dict[str, int]) -> dict[str, NDArray[Any]]:
@@ -303,7 +307,7 @@ def _unpack_columns(frame: memoryview, axes: dict[str, int]) -> dict[str, NDArra
     shapes = {name: tuple(axes[axis] for axis in letters) for name, (_, letters) in wire.items()}
     sizes = {name: int(np.prod(shapes[name])) * np.dtype(dtype).itemsize for name, (dtype, _) in wire.items()}
     total = sum(sizes.values())
-    _require(total <= ZSTD_BEST_RATIO * len(frame), f"{len(frame):,} bytes cannot hold what the header declares")
+    _require_valid(total <= ZSTD_BEST_RATIO * len(frame), f"{len(frame):,} bytes cannot hold what the header declares")
     raw = decompress_frame(frame, total, what="columns", error=CorruptBatch)
     columns, start = {}, 0
     for name, (dtype, _) in wire.items():
@@ -316,14 +320,16 @@ def _unpack_columns(frame: memoryview, axes: dict[str, int]) -> dict[str, NDArra
 def _convert_policies(columns: dict[str, NDArray[Any]]) -> None:
     """Convert the columns of the file to those of a batch."""
     counts, gaps, weights = (columns.pop(name) for name in ("policy_counts", "policy_gaps", "policy_weights"))
-    _require(counts.sum(dtype=np.int64) == gaps.size, "the policies' counts do not add up to the number of entries")
-    _require(counts.size == 0 or counts[-1] > 0, "the last action of the policies is never used")
+    _require_valid(
+        counts.sum(dtype=np.int64) == gaps.size, "the policies' counts do not add up to the number of entries"
+    )
+    _require_valid(counts.size == 0 or counts[-1] > 0, "the last action of the policies is never used")
     columns["policy_sizes"] = np.zeros(columns["actions"].size, np.int32)
     columns["policy_actions"], columns["policy_weights"] = np.empty(gaps.size, np.int32), np.empty(gaps.size, np.uint16)
     placed = place_policies(
         counts, gaps, weights, columns["policy_sizes"], columns["policy_actions"], columns["policy_weights"]
     )
-    _require(placed, "a policy entry belongs to no position")
+    _require_valid(placed, "a policy entry belongs to no position")
     columns["actions"] = columns["actions"].astype(np.int32)
     if columns["root_values"].dtype == np.int8:
         columns["root_values"] = unpack_values(columns["root_values"])
@@ -346,17 +352,19 @@ def _check_header(batch: GameBatch) -> None:
     for name in TEXTS:
         text = getattr(batch, name)
         allowed = "up to 100 letters, digits, dots, dashes and underscores, with a letter or digit first"
-        _require(isinstance(text, str) and NAME.fullmatch(text), f"{name} is not a name: {allowed}")
+        _require_valid(isinstance(text, str) and NAME.fullmatch(text), f"{name} is not a name: {allowed}")
     for name in NUMBERS:
         number = getattr(batch, name)
-        _require(type(number) is int and 0 <= number < 2**53, f"{name} is not a non-negative integer")
-    _require(isinstance(batch.options, dict), "options are not a table")
+        _require_valid(type(number) is int and 0 <= number < 2**53, f"{name} is not a non-negative integer")
+    _require_valid(isinstance(batch.options, dict), "options are not a table")
     plain = all(isinstance(value, str | int | float | None) for value in batch.options.values())
-    _require(plain and all(isinstance(key, str) for key in batch.options), "options are not names with plain values")
+    _require_valid(
+        plain and all(isinstance(key, str) for key in batch.options), "options are not names with plain values"
+    )
 
 
 def _check_layout(batch: GameBatch) -> None:
-    _require(batch.returns.ndim == 2, "returns are not a table of games and players")
+    _require_valid(batch.returns.ndim == 2, "returns are not a table of games and players")
     axes = {
         "G": batch.lengths.size,
         "P": batch.returns.shape[1],
@@ -366,57 +374,59 @@ def _check_layout(batch: GameBatch) -> None:
     for name, (dtype, letters) in LAYOUT.items():
         column = getattr(batch, name)
         shape = tuple(axes[axis] for axis in letters)
-        _require(
+        _require_valid(
             column.dtype == dtype and column.shape == shape, f"{name} is not {np.dtype(dtype).name} of shape {shape}"
         )
 
 
 def _check_games(batch: GameBatch) -> None:
-    _require(batch.num_games >= 1, "there are no games")
-    _require(batch.lengths.min() >= 1, "a game has no moves")
-    _require(
+    _require_valid(batch.num_games >= 1, "there are no games")
+    _require_valid(batch.lengths.min() >= 1, "a game has no moves")
+    _require_valid(
         batch.lengths.sum(dtype=np.int64) == batch.num_positions,
         "the games' lengths do not add up to the number of positions",
     )
     _require_range(batch, batch.returns, "return")
-    _require(
+    _require_valid(
         (batch.first_model >= 0).all() and (batch.first_model <= batch.last_model).all(),
         "a game's models are out of order",
     )
     agreed = (batch.resigned == AGREED) & (batch.last_model == 0) & (batch.returns.shape[1] == 2)
-    _require((agreed | (batch.resigned <= batch.returns.shape[1])).all(), "a player resigned who does not exist")
-    _require(batch.returns.shape[1] <= 2 or not batch.resigned.any(), "a player resigned among three and more")
+    _require_valid((agreed | (batch.resigned <= batch.returns.shape[1])).all(), "a player resigned who does not exist")
+    _require_valid(batch.returns.shape[1] <= 2 or not batch.resigned.any(), "a player resigned among three and more")
 
 
 def _require_range(batch: GameBatch, values: NDArray[np.float32], what: str) -> None:
     # Comparisons with NaN are false: it is out of every range.
     most, text = (MOST_POINTS, "is no number of points") if batch.returns.shape[1] == 1 else (1, "is outside [-1, 1]")
-    _require((np.abs(values) <= most).all(), f"a {what} {text}")
+    _require_valid((np.abs(values) <= most).all(), f"a {what} {text}")
 
 
 def _check_positions(batch: GameBatch) -> None:
     full, sizes = (batch.flags & FULL_SEARCH) != 0, batch.policy_sizes
-    _require((batch.flags <= CHANCE_OUTCOME).all(), "a position has unknown flags")
-    _require(batch.actions.min() >= 0 and batch.actions.max() < 2**16, "an action does not fit 16 bits")
+    _require_valid((batch.flags <= CHANCE_OUTCOME).all(), "a position has unknown flags")
+    _require_valid(batch.actions.min() >= 0 and batch.actions.max() < 2**16, "an action does not fit 16 bits")
     _require_range(batch, batch.root_values, "root value")
-    _require(((batch.surprise >= 0) & (batch.surprise < np.inf)).all(), "a surprise is not a finite number from 0")
-    _require((batch.surprise[~full] == 0).all(), "a position without full search has a surprise")
-    _require(
+    _require_valid(
+        ((batch.surprise >= 0) & (batch.surprise < np.inf)).all(), "a surprise is not a finite number from 0"
+    )
+    _require_valid((batch.surprise[~full] == 0).all(), "a position without full search has a surprise")
+    _require_valid(
         sizes.min() >= 0 and ((sizes > 0) == full).all(),
         "there are policies for other positions than those with full search",
     )
-    _require(
+    _require_valid(
         sizes.sum(dtype=np.int64) == batch.policy_actions.size,
         "the policies' sizes do not add up to the number of entries",
     )
-    _require((batch.policy_weights > 0).all(), "a policy entry has no weight")
+    _require_valid((batch.policy_weights > 0).all(), "a policy entry has no weight")
     if batch.policy_actions.size == 0:
         return
-    _require(
+    _require_valid(
         batch.policy_actions.min() >= 0 and batch.policy_actions.max() < 2**16,
         "an action of a policy does not fit 16 bits",
     )
     rising = np.diff(batch.policy_actions) > 0
     bounds = np.cumsum(sizes[sizes > 0])[:-1]
     rising[bounds - 1] = True
-    _require(rising.all(), "the actions of a policy are not in ascending order")
+    _require_valid(rising.all(), "the actions of a policy are not in ascending order")

@@ -42,12 +42,12 @@ class StepProgress:
 
     epoch: int  # from 1
     epochs: int
-    over: float  # completed share of the epoch
+    share_done: float  # completed share of the epoch
     step: int  # from 1
     report: LearnerReport
     samples_per_second: float  # of all ranks, including reading
     seconds_left: float
-    bad: tuple[str, ...]  # games left out since the last step
+    left_out: tuple[str, ...]  # games left out since the last step
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class FinishedEpoch:
     epochs: int
     positions: int
     loss: float  # the mean over all its positions, of all ranks
-    bad: int  # games and files left out
+    num_left_out: int  # games and files left out
 
 
 class BigLearner:

@@ -17,9 +17,9 @@ Figures = Mapping[str, float]
 class Cost:
     """The core hours of a run's iterations."""
 
-    hours: float
+    core_hours: float
     per_100_elo: float | None  # of the whole run, which began as the random player at 0; None: nothing was gained
-    lately: float | None  # the same since half of the evaluations
+    recent_per_100_elo: float | None  # the same since half of the evaluations
 
 
 def cumulative_core_hours(rows: Sequence[Figures]) -> list[float]:
@@ -68,9 +68,9 @@ def compute_cost(rows: Sequence[Figures]) -> Cost:
     hours = cumulative_core_hours(rows)
     rated = [(spent, row[ELO]) for spent, row in zip(hours, rows, strict=True) if ELO in row]
     return Cost(
-        hours=hours[-1] if hours else 0.0,
+        core_hours=hours[-1] if hours else 0.0,
         per_100_elo=_hours_per_100_elo((0.0, 0.0), rated[-1]) if rated else None,
-        lately=_hours_per_100_elo(rated[len(rated) // 2], rated[-1]) if len(rated) > 2 else None,
+        recent_per_100_elo=_hours_per_100_elo(rated[len(rated) // 2], rated[-1]) if len(rated) > 2 else None,
     )
 
 

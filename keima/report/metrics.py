@@ -35,17 +35,17 @@ class Metric:
     rank: int | None = None  # of its column: see ``Column``; None: no column
     style: Callable[[float], str] | None = None  # of its cell
 
-    def text(self, row: "MetricRow") -> str:
+    def format_value(self, row: "MetricRow") -> str:
         """The figure of a row as people read it; empty if it was not measured."""
         value = read_figure(row, self.name)
         if value is None:
             return ""
         return self.format(value, read_figure(row, self.margin)) if self.margin else self.format(value)
 
-    def column(self) -> Column[Any]:
+    def make_column(self) -> Column[Any]:
         """The column of a table."""
         style = self._style if self.style else None
-        return Column(title=self.title, cell=self.text, rank=self.rank or 0, style=style, help=self.help)
+        return Column(title=self.title, cell=self.format_value, rank=self.rank or 0, style=style, help=self.help)
 
     def _style(self, row: "MetricRow") -> str:
         value = read_figure(row, self.name)
@@ -66,7 +66,7 @@ MetricRow = IterationReport | Figures
 
 def make_columns(metrics: Sequence[Metric]) -> tuple[Column[Any], ...]:
     """The columns of a table."""
-    return tuple(metric.column() for metric in metrics if metric.rank is not None)
+    return tuple(metric.make_column() for metric in metrics if metric.rank is not None)
 
 
 def read_figure(row: MetricRow, name: str) -> float | None:

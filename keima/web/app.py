@@ -85,8 +85,8 @@ def dashboard_routes(runs: Sequence[RunReader], ending: Callable[[], bool]) -> I
     }
     yield Route("/", make_page_endpoint())
     yield Route("/api/runs", lambda request: JSONResponse(overview))
-    yield Route("/api/runs/{number:int}/curves", make_run_endpoint(runs, RunReader.curves))
-    yield Route("/api/runs/{number:int}/state", make_run_endpoint(runs, RunReader.state))
+    yield Route("/api/runs/{number:int}/curves", make_run_endpoint(runs, RunReader.read_curves))
+    yield Route("/api/runs/{number:int}/state", make_run_endpoint(runs, RunReader.read_state))
     yield Route("/api/runs/{number:int}/calibration", CalibrationCache(runs).answer)
     yield Route("/api/runs/{number:int}/games/{game}", make_game_endpoint(runs))
     yield Route("/api/changes", ChangeStreams(runs, ending).answer)
@@ -208,6 +208,6 @@ class ChangeStreams:
         """The stamps of all runs, which all streams share: their files are asked once in a while, not once a stream."""
         async with self._polling:
             if anyio.current_time() - self._polled >= POLL_SECONDS / 2:
-                self._found = await run_in_threadpool(lambda: [run.stamps() for run in self._runs])
+                self._found = await run_in_threadpool(lambda: [run.read_stamps() for run in self._runs])
                 self._polled = anyio.current_time()
             return self._found

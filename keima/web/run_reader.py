@@ -47,27 +47,27 @@ class RunReader:
         self._rounds_read: tuple[FileStamp | None, list[Round]] = (None, [])
         self._curves: tuple[str, dict[str, Any]] = ("", {})
 
-    def stamps(self) -> tuple[str, str]:
+    def read_stamps(self) -> tuple[str, str]:
         """What changes whenever the curves, and whenever the state, have changed."""
         live = [stamp_of(self.folder / name) for name in (PROGRESS_NAME, LOCK, *LEDGER_FILES)]
         iterations = stamp_of(self.folder / METRICS_NAME) or stamp_of(self.folder / STATS_NAME)
         return repr(iterations), f"{live} {self._is_running()} {'' if live[-2] else iterations}"
 
-    def curves(self) -> dict[str, Any]:
+    def read_curves(self) -> dict[str, Any]:
         """The charts, the figures of all iterations by column, and the newest iterations as a table."""
-        stamp, (known, found) = self.stamps()[0], self._curves
+        stamp, (known, found) = self.read_stamps()[0], self._curves
         if stamp != known:
-            found = self._read_curves()
+            found = self._compute_curves()
             self._curves = stamp, found
         return found
 
-    def _read_curves(self) -> dict[str, Any]:
+    def _compute_curves(self) -> dict[str, Any]:
         if rounds := self._read_rounds():
             return make_ppo_charts(self.name, rounds).as_json() | table_of_newest_rows(PPO_METRICS, rounds)
         rows, _ = self._read_iterations()
         return make_run_charts(self.name, rows).as_json() | table_of_newest_rows(METRICS, rows)
 
-    def calibration(self) -> dict[str, Any]:
+    def read_calibration(self) -> dict[str, Any]:
         """The chart of search's calibration in the newest games. Loads the game's compiled rules.
 
         Raises:
@@ -80,7 +80,7 @@ class RunReader:
         bins = measure_calibration(self.folder, log_event=log.warning)
         return make_calibration_charts(self.name, bins).as_json()
 
-    def state(self) -> dict[str, Any]:
+    def read_state(self) -> dict[str, Any]:
         """The state now, as the files have it."""
         if rounds := self._read_rounds():
             return describe_ppo_run(self.name, rounds, stamp_of(self.folder / STATS_NAME))

@@ -110,7 +110,7 @@ def describe_time_and_cost(report: ProgressReport, rows: Sequence[Figures], cost
     """Elapsed time, time left, core hours, and those of 100 Elo points."""
     working = sum(worker.activity not in NO_LONGER_PLAYS for worker in report.workers)
     used = sum(worker.core_hours for worker in report.workers)
-    hours = cost.hours + max(0.0, used - (rows[-1].get(CORE_HOURS, 0.0) if rows else 0.0))
+    hours = cost.core_hours + max(0.0, used - (rows[-1].get(CORE_HOURS, 0.0) if rows else 0.0))
     left = time_left(report.seconds_left).removesuffix(" left") if running and report.seconds_left is not None else ""
     found = [
         ("Elapsed", duration(report.seconds)),
@@ -125,7 +125,11 @@ def describe_cost_of_elo(cost: Cost) -> str:
     """What 100 Elo points took in the whole run, and lately; empty if nothing was gained."""
     if cost.per_100_elo is None:
         return ""
-    lately = "" if cost.lately is None else f", {rate(cost.lately)} in the second half of the evaluations"
+    lately = (
+        ""
+        if cost.recent_per_100_elo is None
+        else f", {rate(cost.recent_per_100_elo)} in the second half of the evaluations"
+    )
     return f"{rate(cost.per_100_elo)}{lately}"
 
 

@@ -249,7 +249,7 @@ def test_named_rules_are_those_of_katago_as_far_as_they_are_supported() -> None:
     for name in NAMED_RULES:
         rules, komi = parse_rules([name], GtpRules(suicide=False))
         assert (rules.suicide, komi) == (False, None), "the network decides whether there is suicide"
-        assert rules.agreed == (name != "tromp-taylor")
+        assert rules.agree_on_dead == (name != "tromp-taylor")
     with pytest.raises(GtpError, match="has learned with suicide"):
         parse_rules(["chinese"], GtpRules(suicide=True))
     assert parse_rules(["tromp-taylor"], GtpRules(suicide=True))[0].suicide

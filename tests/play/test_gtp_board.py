@@ -237,7 +237,7 @@ def test_an_analysis_can_be_requested_in_many_ways(
     game: Game, text: str, player: int, seconds: float | None, most: int
 ) -> None:
     wanted = parse_analysis_options(game, words(text), player=0, kata=False)
-    assert (wanted.player, wanted.seconds, wanted.most, wanted.allowed) == (
+    assert (wanted.player, wanted.seconds, wanted.max_moves, wanted.allowed) == (
         player,
         seconds and pytest.approx(seconds),
         most,

@@ -125,8 +125,8 @@ def test_the_cost_of_elo_is_told_for_the_whole_run_and_lately() -> None:
         for number, elo in enumerate(elos, 1)
     ]
     cost = compute_cost(found)
-    assert cost.hours == pytest.approx(12.0)
+    assert cost.core_hours == pytest.approx(12.0)
     assert cost.per_100_elo == pytest.approx(12 / 3.5)
-    assert cost.lately == pytest.approx(2 / 0.5)
+    assert cost.recent_per_100_elo == pytest.approx(2 / 0.5)
     for without in (found[:1], [{**found[1], "evaluation/elo": -5.0}], []):
-        assert (compute_cost(without).per_100_elo, compute_cost(without).lately) == (None, None)
+        assert (compute_cost(without).per_100_elo, compute_cost(without).recent_per_100_elo) == (None, None)

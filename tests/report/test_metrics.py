@@ -47,14 +47,16 @@ def test_a_metric_is_the_figure_that_files_have_under_its_name() -> None:
             if name and name not in computed:
                 assert read_figure(report, name) == files[name], name
     assert read_figure(report, "evaluation/reached_2048") == files["evaluation/reached_2048"]
-    assert all(metric.text(report) for metric in METRICS)
+    assert all(metric.format_value(report) for metric in METRICS)
 
 
 def test_a_metric_that_was_not_measured_is_empty() -> None:
     report = iteration(1, learned=False)
-    assert {metric.title for metric in METRICS if metric.text(report)} >= {"Iter.", "Time", "Games/s"}
+    assert {metric.title for metric in METRICS if metric.format_value(report)} >= {"Iter.", "Time", "Games/s"}
     assert not [
-        metric for metric in METRICS if metric.name.startswith(("learner", "evaluation")) and metric.text(report)
+        metric
+        for metric in METRICS
+        if metric.name.startswith(("learner", "evaluation")) and metric.format_value(report)
     ]
 
 

@@ -26,9 +26,9 @@ class CountingReader(RunReader):
 
     asked = 0
 
-    def stamps(self) -> tuple[str, str]:
+    def read_stamps(self) -> tuple[str, str]:
         self.asked += 1
-        return super().stamps()
+        return super().read_stamps()
 
 
 def leave(folder: Path) -> Path:

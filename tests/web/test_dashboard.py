@@ -209,15 +209,18 @@ def test_a_run_is_followed_while_it_plays_and_when_it_ends(browser: Browser, tmp
         with dashboard(folder) as served:
             visit(browser, served)
             until(lambda: "local-1" in text(browser))
-            until(lambda: (folder / METRICS_NAME).exists() and len(RunReader(folder).curves()["figures"]) > 9, PATIENCE)
-            before = until(lambda: RunReader(folder).curves()["iterations"] >= 3 and labels(browser), PATIENCE)
+            until(
+                lambda: (folder / METRICS_NAME).exists() and len(RunReader(folder).read_curves()["figures"]) > 9,
+                PATIENCE,
+            )
+            before = until(lambda: RunReader(folder).read_curves()["iterations"] >= 3 and labels(browser), PATIENCE)
             until(lambda: labels(browser) != before, PATIENCE)
             process.terminate()
             process.wait(PATIENCE)
             until(lambda: "not running" in text(browser))
             last = RunReader(folder)
-            until(lambda: dict(last.state()["figures"])["Games"] in text(browser))
-            losses = last.curves()["figures"]["learner/loss"]
+            until(lambda: dict(last.read_state()["figures"])["Games"] in text(browser))
+            losses = last.read_curves()["figures"]["learner/loss"]
             until(lambda: shown_loss(browser) == pytest.approx(losses[-1], rel=0.01))
             until(lambda: "Every game is accounted for" in text(browser))
             see_the_calibration(browser, folder)

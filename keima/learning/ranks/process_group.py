@@ -74,7 +74,9 @@ class Ranks:
         self.ranks_on_machine = ranks_on_machine  # ranks on this machine, this one included
         self.backend = backend  # "nccl", "gloo", or "none" for a process alone
         self.restarts = restarts  # how often torchrun has restarted the ranks after a failure
-        self.started = started or world_size  # ranks, including those that left because there was no room for them
+        self.ranks_started = (
+            started or world_size
+        )  # ranks, including those that left because there was no room for them
         self.lost = ""  # why no operation between ranks is possible any more: another rank has ended
         self.is_loss_raised = False  # whether that has been raised here
         self._unhurried_group: dist.ProcessGroup | None = None
@@ -133,7 +135,7 @@ class Ranks:
         """
         if self.is_alone:
             return
-        for bucket in _buckets(tensors):
+        for bucket in _split_into_buckets(tensors):
             flat = torch.cat([tensor.reshape(-1) for tensor in bucket])
             with self._translating_errors():
                 dist.all_reduce(flat)
@@ -210,7 +212,7 @@ def abort_nccl() -> None:
     dist.group.WORLD._get_backend(torch.device("cuda")).abort()  # of PyTorch 2.6 and newer
 
 
-def _buckets(tensors: Sequence[Tensor]) -> Iterator[list[Tensor]]:
+def _split_into_buckets(tensors: Sequence[Tensor]) -> Iterator[list[Tensor]]:
     """The tensors in order, in buckets of one type and at most ``BUCKET_BYTES``, or one larger tensor."""
     bucket: list[Tensor] = []
     size = 0

@@ -26,7 +26,7 @@ from keima.networks.architectures.layers import (
     Tower,
     pooling_width_scale,
 )
-from keima.networks.kernels.bfloat16 import Words, narrow, widen
+from keima.networks.kernels.bfloat16 import Words, bfloat16_to_float32, float32_to_bfloat16
 from keima.networks.kernels.winograd import WinogradConvolution, is_winograd_faster
 
 PACKED_BATCH = 64  # the batch size for which weights are packed; others have the same packing where it was measured
@@ -41,7 +41,7 @@ def pack_observations(observations: NDArray[np.float32], words: Words) -> None:
     for n in range(count):
         for p in range(points):
             for c in range(channels):
-                words[n, p, c] = narrow(observations[n, c, p])
+                words[n, p, c] = float32_to_bfloat16(observations[n, c, p])
 
 
 @compiled
@@ -56,12 +56,12 @@ def pool_words(words: Words, scale: float, out: NDArray[np.float32]) -> None:
         for p in range(points):
             for c in range(channels):
                 word = words[n, p, c]
-                row[c] += widen(word)
+                row[c] += bfloat16_to_float32(word)
                 largest[c] = max(largest[c], word)  # words of non-negative numbers have the numbers' order
         for c in range(channels):
             row[c] /= np.float32(points)
             row[channels + c] = row[c] * np.float32(scale)
-            row[2 * channels + c] = widen(largest[c])
+            row[2 * channels + c] = bfloat16_to_float32(largest[c])
 
 
 @compiled
@@ -71,7 +71,9 @@ def add_bias_relu(words: Words, bias: NDArray[np.float32]) -> None:
     for n in range(count):
         for p in range(points):
             for c in range(channels):
-                words[n, p, c] = narrow(max(widen(words[n, p, c]) + bias[n, c], np.float32(0)))
+                words[n, p, c] = float32_to_bfloat16(
+                    max(bfloat16_to_float32(words[n, p, c]) + bias[n, c], np.float32(0))
+                )
 
 
 @compiled
@@ -81,7 +83,7 @@ def add_bias_relu_wide(words: Words, bias: NDArray[np.float32], out: NDArray[np.
     for n in range(count):
         for p in range(points):
             for c in range(channels):
-                out[n, p, c] = max(widen(words[n, p, c]) + bias[n, c], np.float32(0))
+                out[n, p, c] = max(bfloat16_to_float32(words[n, p, c]) + bias[n, c], np.float32(0))
 
 
 class FoldedConvolution(Protocol):
@@ -99,7 +101,7 @@ class Arithmetic(Protocol):
 
     dtype: torch.dtype
 
-    def convolution(self, layer: ConvNorm, board: tuple[int, int]) -> FoldedConvolution:
+    def make_convolution(self, layer: ConvNorm, board: tuple[int, int]) -> FoldedConvolution:
         """The folded convolution ``layer`` on maps of this height and width."""
 
     def pool(self, x: Tensor) -> Tensor:
@@ -108,7 +110,7 @@ class Arithmetic(Protocol):
     def add_bias_relu(self, x: Tensor, bias: Tensor) -> None:
         """``x = max(0, x + bias)`` in place, with ``bias`` float32 ``[N, C]``."""
 
-    def points(self, x: Tensor, bias: Tensor) -> Tensor:
+    def point_features(self, x: Tensor, bias: Tensor) -> Tensor:
         """``max(0, x + bias)`` in full precision, ``[N, H * W, C]``."""
 
 
@@ -124,7 +126,7 @@ class Bfloat16:
 
     dtype = torch.bfloat16
 
-    def convolution(self, layer: ConvNorm, board: tuple[int, int]) -> FoldedConvolution:
+    def make_convolution(self, layer: ConvNorm, board: tuple[int, int]) -> FoldedConvolution:
         """Calls oneDNN."""
         return Convolution(layer, self.dtype, board)
 
@@ -145,7 +147,7 @@ class Bfloat16:
         """Takes one pass."""
         add_bias_relu(map_words(x), bias.numpy())
 
-    def points(self, x: Tensor, bias: Tensor) -> Tensor:
+    def point_features(self, x: Tensor, bias: Tensor) -> Tensor:
         """Takes one pass."""
         out = np.empty((x.shape[0], x.shape[2] * x.shape[3], x.shape[1]), np.float32)
         add_bias_relu_wide(map_words(x), bias.numpy(), out)
@@ -171,7 +173,7 @@ class Float32:
     def __init__(self, *, winograd: bool = True) -> None:
         self.winograd = winograd
 
-    def convolution(self, layer: ConvNorm, board: tuple[int, int]) -> FoldedConvolution:
+    def make_convolution(self, layer: ConvNorm, board: tuple[int, int]) -> FoldedConvolution:
         """Takes the fastest way for the layer's size."""
         if layer.conv.kernel_size == (1, 1):
             return PointConvolution(layer)
@@ -193,7 +195,7 @@ class Float32:
         """Takes two passes."""
         x.add_(bias[:, :, None, None]).relu_()
 
-    def points(self, x: Tensor, bias: Tensor) -> Tensor:
+    def point_features(self, x: Tensor, bias: Tensor) -> Tensor:
         """See ``Arithmetic``."""
         return torch.relu(x + bias[:, :, None, None]).permute(0, 2, 3, 1).flatten(1, 2)
 
@@ -260,11 +262,11 @@ class FusedBlock:
         if not isinstance(block.excitation, nn.Identity):
             raise TypeError("there are no fused operators for squeeze-and-excitation")
         self.arithmetic = arithmetic
-        self.first = arithmetic.convolution(block.first, board)
-        self.second = arithmetic.convolution(block.second, board)
+        self.first = arithmetic.make_convolution(block.first, board)
+        self.second = arithmetic.make_convolution(block.second, board)
         self.pooled = None
         if isinstance(block, PooledBlock):
-            self.pooled = arithmetic.convolution(block.pooled, board)
+            self.pooled = arithmetic.make_convolution(block.pooled, board)
             self.bias = block.bias
 
     def __call__(self, x: Tensor) -> Tensor:
@@ -294,10 +296,10 @@ class FusedResNet:
 
     def __init__(self, network: Tower, arithmetic: Arithmetic, board: tuple[int, int]) -> None:
         self.arithmetic = arithmetic
-        self.stem = arithmetic.convolution(network.stem, board)
+        self.stem = arithmetic.make_convolution(network.stem, board)
         self.blocks = [FusedBlock(block, arithmetic, board) for block in network.tower]
-        self.head = arithmetic.convolution(network.head, board)
-        self.map = arithmetic.convolution(network.policy.conv, board)
+        self.head = arithmetic.make_convolution(network.head, board)
+        self.map = arithmetic.make_convolution(network.policy.conv, board)
         self.policy, self.value = network.policy, network.value
 
     def __call__(self, board: Tensor) -> tuple[Tensor, Tensor]:
@@ -306,7 +308,7 @@ class FusedResNet:
         for block in self.blocks:
             x = block(x)
         pooled = self.arithmetic.pool(self.head(x, "relu"))
-        points = self.arithmetic.points(self.map(x, "none"), self.policy.point_bias(pooled))
+        points = self.arithmetic.point_features(self.map(x, "none"), self.policy.point_bias(pooled))
         return self.policy.logits(points, pooled), self.value(pooled)
 
 

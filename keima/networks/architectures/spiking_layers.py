@@ -16,10 +16,10 @@ from keima.networks.kernels.bfloat16 import Words
 from keima.networks.kernels.spike_kernels import (
     DECAY,
     THRESHOLD,
-    fire,
-    fire_words,
-    spike_gradients,
-    spike_gradients_words,
+    backpropagate_spikes,
+    backpropagate_spikes_words,
+    compute_spikes,
+    compute_spikes_words,
 )
 
 
@@ -53,9 +53,9 @@ class _Fire(torch.autograd.Function):
         if not can_use_kernels(currents):
             fired.copy_(torch.stack(compute_membranes(steps)) > THRESHOLD)
         elif currents.dtype == torch.bfloat16:
-            fire_words(view_as_words(steps), view_as_words(fired))
+            compute_spikes_words(view_as_words(steps), view_as_words(fired))
         else:
-            fire(steps.numpy(), fired.numpy())
+            compute_spikes(steps.numpy(), fired.numpy())
         return spikes
 
     @staticmethod
@@ -64,14 +64,14 @@ class _Fire(torch.autograd.Function):
         gradient = torch.empty_like(currents).copy_(gradients[0])
         steps, slopes = view_by_step(currents, ctx.time_steps), view_by_step(gradient, ctx.time_steps)
         if not can_use_kernels(currents):
-            later = torch.zeros_like(_widen(steps[0]))
+            later = torch.zeros_like(_to_float32(steps[0]))
             for membrane, slope in zip(reversed(compute_membranes(steps)), reversed(slopes.unbind()), strict=True):
-                later = DECAY * later + _widen(slope) / (1 + (torch.pi * (membrane - THRESHOLD)).square())
+                later = DECAY * later + _to_float32(slope) / (1 + (torch.pi * (membrane - THRESHOLD)).square())
                 slope.copy_(later)
         elif currents.dtype == torch.bfloat16:
-            spike_gradients_words(view_as_words(steps), view_as_words(slopes))
+            backpropagate_spikes_words(view_as_words(steps), view_as_words(slopes))
         else:
-            spike_gradients(steps.numpy(), slopes.numpy())
+            backpropagate_spikes(steps.numpy(), slopes.numpy())
         return gradient, None
 
 
@@ -87,9 +87,9 @@ def can_use_kernels(currents: Tensor) -> bool:
 
 def compute_membranes(steps: Tensor) -> list[Tensor]:
     """The membranes after each step's currents ``[T, M]``, by torch."""
-    held = [torch.zeros_like(_widen(steps[0]))]
+    held = [torch.zeros_like(_to_float32(steps[0]))]
     for current in steps:
-        held.append(DECAY * held[-1] + _widen(current) - (held[-1] > THRESHOLD).to(held[-1].dtype))
+        held.append(DECAY * held[-1] + _to_float32(current) - (held[-1] > THRESHOLD).to(held[-1].dtype))
     return held[1:]
 
 
@@ -98,7 +98,7 @@ def view_as_words(steps: Tensor) -> Words:
     return steps.view(torch.uint16).numpy()
 
 
-def _widen(numbers: Tensor) -> Tensor:
+def _to_float32(numbers: Tensor) -> Tensor:
     return numbers.to(torch.promote_types(numbers.dtype, torch.float32))
 
 

@@ -31,7 +31,7 @@ from keima.networks.files.model_content import (
     ModelLimits,
     decode_content,
     encode_content,
-    require,
+    require_valid,
     sha256_of,
 )
 from keima.networks.files.model_heading import METADATA, MODEL_MAGIC, MODEL_PREFIX
@@ -207,7 +207,9 @@ def check_canary(model: Model, game: Game, evaluate: NetworkFunction, *, toleran
     values = values.ravel()
     wanted_logits, wanted_values = np.array(model.canary.policy_logits), np.array(model.canary.values)
     some = _select_actions(logits)
-    require(some.shape == wanted_logits.shape and values.shape == wanted_values.shape, "the canary is of another game")
+    require_valid(
+        some.shape == wanted_logits.shape and values.shape == wanted_values.shape, "the canary is of another game"
+    )
     allowed = tolerance * max(1.0, float(np.abs(wanted_logits).max()))
     if game.num_players > 1:
         # Half of the largest logit, because a value changes by at most half as much as its logit.
@@ -219,7 +221,7 @@ def check_canary(model: Model, game: Game, evaluate: NetworkFunction, *, toleran
         float(np.abs(some - wanted_logits).max()) / allowed, float(np.abs(values - wanted_values).max()) / allowed_value
     )
     # Written so that NaN is rejected.
-    require(
+    require_valid(
         off <= 1,
         f"on known positions the network here differs from the sender's by {off:.1f} times the allowed difference",
     )

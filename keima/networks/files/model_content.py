@@ -85,7 +85,7 @@ class TensorEntry(HeaderSection):
 Entries = tuple[TensorEntry, ...]
 
 
-def require(condition: Any, reason: str) -> None:
+def require_valid(condition: Any, reason: str) -> None:
     """Raise CorruptModel, unless the condition holds."""
     if not condition:
         raise CorruptModel(reason)
@@ -156,14 +156,16 @@ def decode_content(data: bytes, *, limits: ModelLimits = LIMITS) -> Content:
     Raises:
         CorruptModel: the file is damaged, of another format, over the limits, or its parts contradict each other.
     """
-    require(len(data) <= limits.max_bytes, f"{len(data):,} bytes are more than the {limits.max_bytes:,} allowed")
-    require(len(data) >= MODEL_PREFIX.size + DIGEST_BYTES, f"{len(data)} bytes are too few for a model")
+    require_valid(len(data) <= limits.max_bytes, f"{len(data):,} bytes are more than the {limits.max_bytes:,} allowed")
+    require_valid(len(data) >= MODEL_PREFIX.size + DIGEST_BYTES, f"{len(data)} bytes are too few for a model")
     end = MODEL_PREFIX.size + MODEL_PREFIX.unpack_from(data)[2]
     head, frame = data[:end], memoryview(data)[end:-DIGEST_BYTES]
     header = parse_header(head, limits)
     words = decompress_words(frame, header.tensors, limits)
     content = Content(head=head, header=header, words=words, sha256=sha256_of(head, words))
-    require(content.sha256 == stored_sha256(data), "the checksum does not match: the file was changed in transfer")
+    require_valid(
+        content.sha256 == stored_sha256(data), "the checksum does not match: the file was changed in transfer"
+    )
     return content
 
 
@@ -182,10 +184,10 @@ def parse_header(head: bytes, limits: ModelLimits) -> Header:
         CorruptModel: it is damaged, of another format, or over the limits.
     """
     magic, number, length = MODEL_PREFIX.unpack_from(head)
-    require(magic == MODEL_MAGIC, "it does not begin like a model")
+    require_valid(magic == MODEL_MAGIC, "it does not begin like a model")
     older = "the program that wrote it" if number < FORMAT else "this program"
-    require(number == FORMAT, f"it has format {number}, and this program reads format {FORMAT}: update {older}")
-    require(
+    require_valid(number == FORMAT, f"it has format {number}, and this program reads format {FORMAT}: update {older}")
+    require_valid(
         length <= limits.max_header_bytes and len(head) == MODEL_PREFIX.size + length,
         f"a header of {length:,} bytes does not fit",
     )
@@ -242,9 +244,9 @@ def count_words(entries: Entries, limits: ModelLimits) -> list[int]:
     Raises:
         CorruptModel: they are over the limits, or two have the same name.
     """
-    require(len({entry.name for entry in entries}) == len(entries), "two tensors have the same name")
+    require_valid(len({entry.name for entry in entries}) == len(entries), "two tensors have the same name")
     counts = [sum(math.prod(entry.shape) for entry in entries if entry.dtype == dtype) for dtype in WORD_TYPES]
-    require(sum(counts) <= limits.max_elements, f"{sum(counts):,} weights are more than {limits.max_elements:,}")
+    require_valid(sum(counts) <= limits.max_elements, f"{sum(counts):,} weights are more than {limits.max_elements:,}")
     return counts
 
 

@@ -21,7 +21,7 @@ from keima.networks.files.model_content import (
     compress_words,
     decompress_planes,
     parse_header,
-    require,
+    require_valid,
     sha256_of,
 )
 from keima.networks.files.model_heading import DIGEST_BYTES, MODEL_MAGIC, MODEL_PREFIX, stored_sha256
@@ -51,13 +51,13 @@ def expand_delta(delta: bytes, base: Content, *, limits: ModelLimits = LIMITS) -
     Raises:
         CorruptModel: the delta is damaged, over the limits, or does not fit ``base``.
     """
-    require(len(delta) >= MODEL_PREFIX.size + DIGEST_BYTES, f"{len(delta)} bytes are too few for a delta")
+    require_valid(len(delta) >= MODEL_PREFIX.size + DIGEST_BYTES, f"{len(delta)} bytes are too few for a delta")
     magic, number, length = MODEL_PREFIX.unpack_from(delta)
-    require((magic, number) == (DELTA_MAGIC, FORMAT), "it is not a delta that this version of the program reads")
+    require_valid((magic, number) == (DELTA_MAGIC, FORMAT), "it is not a delta that this version of the program reads")
     end = MODEL_PREFIX.size + length
     head = MODEL_PREFIX.pack(MODEL_MAGIC, FORMAT, length) + delta[MODEL_PREFIX.size : end]
     header = parse_header(head, limits)
-    require(header.tensors == base.header.tensors, "it was made for another network")
+    require_valid(header.tensors == base.header.tensors, "it was made for another network")
     planes, start, words = decompress_planes(memoryview(delta)[end:-DIGEST_BYTES], header.tensors, limits), 0, []
     for dtype, old in zip(WORD_TYPES, base.words, strict=True):
         row = planes[start : start + old.nbytes]
@@ -72,7 +72,9 @@ def expand_delta(delta: bytes, base: Content, *, limits: ModelLimits = LIMITS) -
         else:
             words.append(from_planes(row, old.dtype.type, old.size))
     content = Content(head=head, header=header, words=tuple(words), sha256=sha256_of(head, words))
-    require(content.sha256 == stored_sha256(delta), "applied to the model here, it does not give the intended model")
+    require_valid(
+        content.sha256 == stored_sha256(delta), "applied to the model here, it does not give the intended model"
+    )
     return content
 
 

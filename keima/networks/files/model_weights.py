@@ -19,7 +19,7 @@ from keima.networks.files.model_content import (
     WordRows,
     count_words,
     iterate_tensors,
-    require,
+    require_valid,
 )
 
 NUMBER_TYPES = {"bfloat16": torch.bfloat16, "float16": torch.float16, "float32": torch.float32, "int64": torch.int64}
@@ -61,7 +61,7 @@ def decode_weights(words: WordRows, entries: Entries) -> dict[str, Tensor]:
             if number.is_floating_point:
                 # One pass: infinities are extremes, and NaN makes both extremes NaN.
                 finite = torch.stack(values.aminmax()).isfinite().all()
-                require(finite, f"tensor {entry.name} has infinite or undefined numbers")
+                require_valid(finite, f"tensor {entry.name} has infinite or undefined numbers")
                 values = row[start : start + len(values)].copy_(values)
                 start += len(values)
             weights[entry.name] = values.reshape(entry.shape)

@@ -285,7 +285,7 @@ class CudnnArithmetic:
     def __init__(self, dtype: torch.dtype) -> None:
         self.dtype = dtype
 
-    def convolution(self, layer: ConvNorm, board: tuple[int, int]) -> FoldedConvolution:
+    def make_convolution(self, layer: ConvNorm, board: tuple[int, int]) -> FoldedConvolution:
         """Reads the layer's own weights, so that new ones can be copied to their place."""
         return CudnnConvolution(layer.conv)
 
@@ -298,7 +298,7 @@ class CudnnArithmetic:
         """See ``Arithmetic``."""
         x.add_(bias.to(self.dtype)[:, :, None, None]).relu_()
 
-    def points(self, x: Tensor, bias: Tensor) -> Tensor:
+    def point_features(self, x: Tensor, bias: Tensor) -> Tensor:
         """See ``Arithmetic``."""
         return torch.relu(x.float() + bias[:, :, None, None]).permute(0, 2, 3, 1).flatten(1, 2)
 

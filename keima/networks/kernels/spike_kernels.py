@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from keima.compilation.decorators import compiled, inlined, lean
-from keima.networks.kernels.bfloat16 import Words, narrow, widen
+from keima.networks.kernels.bfloat16 import Words, bfloat16_to_float32, float32_to_bfloat16
 
 DECAY, THRESHOLD = 0.5, 1.0
 BLOCK_NEURONS = 1024  # computed together, so that their membranes fit the processor's first cache
@@ -38,7 +38,7 @@ def surrogate_slope(membrane: float) -> float:
 
 
 @compiled
-def fire(currents: Numbers, spikes: Numbers) -> None:
+def compute_spikes(currents: Numbers, spikes: Numbers) -> None:
     """Currents ``[T, M]`` of M neurons -> spikes ``[T, M]``, 0 or 1."""
     steps, neurons = currents.shape
     membranes = np.empty(BLOCK_NEURONS, np.float32)
@@ -53,8 +53,8 @@ def fire(currents: Numbers, spikes: Numbers) -> None:
 
 
 @compiled
-def fire_words(currents: Words, spikes: Words) -> None:
-    """``fire`` with bfloat16 words."""
+def compute_spikes_words(currents: Words, spikes: Words) -> None:
+    """``compute_spikes`` with bfloat16 words."""
     steps, neurons = currents.shape
     membranes = np.empty(BLOCK_NEURONS, np.float32)
     for first in range(0, neurons, BLOCK_NEURONS):
@@ -63,12 +63,12 @@ def fire_words(currents: Words, spikes: Words) -> None:
         for t in range(steps):
             current, spike = currents[t, first : first + count], spikes[t, first : first + count]
             for i in range(count):
-                membranes[i] = step_membrane(membranes[i], widen(current[i]))
+                membranes[i] = step_membrane(membranes[i], bfloat16_to_float32(current[i]))
                 spike[i] = np.uint16(0x3F80) if membranes[i] > np.float32(THRESHOLD) else np.uint16(0)
 
 
 @compiled
-def spike_gradients(currents: Numbers, gradients: Numbers) -> None:
+def backpropagate_spikes(currents: Numbers, gradients: Numbers) -> None:
     """Turn gradients with respect to spikes ``[T, M]`` into gradients with respect to currents, in place."""
     steps, neurons = currents.shape
     membranes, later = np.zeros((steps + 1, BLOCK_NEURONS), np.float32), np.empty(BLOCK_NEURONS, np.float32)
@@ -87,8 +87,8 @@ def spike_gradients(currents: Numbers, gradients: Numbers) -> None:
 
 
 @compiled
-def spike_gradients_words(currents: Words, gradients: Words) -> None:
-    """``spike_gradients`` with bfloat16 words."""
+def backpropagate_spikes_words(currents: Words, gradients: Words) -> None:
+    """``backpropagate_spikes`` with bfloat16 words."""
     steps, neurons = currents.shape
     membranes, later = np.zeros((steps + 1, BLOCK_NEURONS), np.float32), np.empty(BLOCK_NEURONS, np.float32)
     for first in range(0, neurons, BLOCK_NEURONS):
@@ -96,13 +96,15 @@ def spike_gradients_words(currents: Words, gradients: Words) -> None:
         for t in range(steps):
             current, before, membrane = currents[t, first : first + count], membranes[t], membranes[t + 1]
             for i in range(count):
-                membrane[i] = step_membrane(before[i], widen(current[i]))
+                membrane[i] = step_membrane(before[i], bfloat16_to_float32(current[i]))
         later[:] = 0
         for t in range(steps - 1, -1, -1):
             gradient, membrane = gradients[t, first : first + count], membranes[t + 1]
             for i in range(count):
-                later[i] = np.float32(DECAY) * later[i] + widen(gradient[i]) * surrogate_slope(membrane[i])
-                gradient[i] = narrow(later[i])
+                later[i] = np.float32(DECAY) * later[i] + bfloat16_to_float32(gradient[i]) * surrogate_slope(
+                    membrane[i]
+                )
+                gradient[i] = float32_to_bfloat16(later[i])
 
 
 @lean

@@ -177,7 +177,7 @@ class GtpBoard:
 
         Its only history is a pass of the opponent.
         """
-        if not self.rules.agreed:
+        if not self.rules.agree_on_dead:
             return with_player(self.state, player)
         board = stones(self.state).flatten()
         board[[point for chain in self.removed_chains() for point in chain]] = 0
@@ -194,7 +194,7 @@ class GtpBoard:
 
     def removed_chains(self) -> list[list[int]]:
         """The chains removed at the end of the game: those that playouts find dead, if the rules say so."""
-        return [*self.find_dead_chains(0), *self.find_dead_chains(1)] if self.rules.agreed else []
+        return [*self.find_dead_chains(0), *self.find_dead_chains(1)] if self.rules.agree_on_dead else []
 
     def find_chains(self) -> Iterator[list[int]]:
         """The points of each chain of stones."""

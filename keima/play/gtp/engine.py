@@ -194,7 +194,7 @@ class GtpEngine:
         best = self._find_best(thinker, self._deadline(player, arrived), live)
         if best.action != self._board.size**2 or (live is not None and live.wanted.allowed is not None):
             return best
-        if self._board.rules.agreed:
+        if self._board.rules.agree_on_dead:
             return self._choose_settling_move(player, best, arrived)
         captures = self._board.liberties_of_dead(player)
         if not captures:
@@ -252,8 +252,8 @@ class GtpEngine:
         live.due = now + wanted.seconds
         lines = [
             line
-            for place, line in enumerate(analysis.lines(wanted.most))
-            if line.visits or place < max(wanted.least, 1)
+            for place, line in enumerate(analysis.lines(wanted.max_moves))
+            if line.visits or place < max(wanted.min_moves, 1)
         ]
         if not lines:
             return

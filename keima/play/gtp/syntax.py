@@ -218,8 +218,8 @@ class AnalysisOptions:
 
     player: int
     seconds: float | None = None  # between two updates; None: only at the end
-    least: int = 0  # moves to report even without visits
-    most: int = 1000  # moves
+    min_moves: int = 0  # moves to report even without visits
+    max_moves: int = 1000  # moves
     kata: bool = False
     ownership: bool = False  # report the predicted ownership, too
     allowed: frozenset[int] | None = None  # the only moves to consider
@@ -251,9 +251,9 @@ def parse_analysis_options(game: Game, words: Sequence[str], *, player: int, kat
         elif key == "interval":
             wanted = replace(wanted, seconds=CENTISECOND * parse_whole(left.pop(0)))
         elif key == "maxmoves":
-            wanted = replace(wanted, most=parse_whole(left.pop(0), least=1))
+            wanted = replace(wanted, max_moves=parse_whole(left.pop(0), least=1))
         elif key == "minmoves":
-            wanted = replace(wanted, least=parse_whole(left.pop(0)))
+            wanted = replace(wanted, min_moves=parse_whole(left.pop(0)))
         elif key == "ownership":
             wanted = replace(wanted, ownership=parse_boolean(left.pop(0)) and kata)
         elif key in KATAGO_ONLY:

@@ -11,17 +11,17 @@ class SpinOption:
     """An option that is a whole number."""
 
     default: int
-    least: int
-    most: int
+    minimum: int
+    maximum: int
 
     def announcement(self) -> str:
         """The option's announcement."""
-        return f"type spin default {self.default} min {self.least} max {self.most}"
+        return f"type spin default {self.default} min {self.minimum} max {self.maximum}"
 
     def parse_value(self, text: str) -> int | None:
         """Parse a value."""
         number = parse_whole_number(text)
-        return number if number is not None and self.least <= number <= self.most else None
+        return number if number is not None and self.minimum <= number <= self.maximum else None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,11 +48,11 @@ class Options:
 
     def __init__(self, *, simulations: int) -> None:
         self._kinds: dict[str, SpinOption | CheckOption] = {
-            "Threads": SpinOption(default=1, least=1, most=512),
-            "Hash": SpinOption(default=256, least=1, most=4096),
-            "Move Overhead": SpinOption(default=10, least=0, most=10_000),
-            "Simulations": SpinOption(default=simulations, least=1, most=10**9),
-            "MultiPV": SpinOption(default=1, least=1, most=256),
+            "Threads": SpinOption(default=1, minimum=1, maximum=512),
+            "Hash": SpinOption(default=256, minimum=1, maximum=4096),
+            "Move Overhead": SpinOption(default=10, minimum=0, maximum=10_000),
+            "Simulations": SpinOption(default=simulations, minimum=1, maximum=10**9),
+            "MultiPV": SpinOption(default=1, minimum=1, maximum=256),
             "Ponder": CheckOption(default=0),
         }
         self._values = {name: kind.default for name, kind in self._kinds.items()}

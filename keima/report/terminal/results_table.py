@@ -72,7 +72,7 @@ def make_results_table(rows: Sequence[PlayerResult], *, anchor: str, width: int)
             count("wins"),
             count("draws"),
             count("losses"),
-            Column[PlayerResult](title="Score", cell=format_score),
+            Column[PlayerResult](title="Score", cell=format_share_of_points),
             Column[PlayerResult](
                 title="Plies", cell=lambda row: f"{row.match.mean_plies:.0f}" if row.match else "", rank=1
             ),
@@ -98,7 +98,7 @@ def make_returns_table(matches: Sequence[Match], width: int) -> list[Text]:
     )
 
 
-def format_score(row: PlayerResult) -> str:
+def format_share_of_points(row: PlayerResult) -> str:
     """The network's share of the points, with its interval."""
     if row.match is None:
         return ""
