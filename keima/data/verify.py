@@ -65,7 +65,7 @@ def verify_batch(batch: GameBatch, game: Game) -> None:
     )
     legal = np.empty(max(game.num_actions, game.num_outcomes), np.int32)
     chances = np.empty(game.num_outcomes, np.float32)
-    fault, index, ply = replay_games(game.rules, game.start, game.max_plies, games, legal, chances)
+    fault, index, ply = find_faulty_game(game.rules, game.start, game.max_plies, games, legal, chances)
     raise_kept_error()
     if fault != FINE:
         raise CorruptBatch(f"game {index} after {ply} moves: {FAULTS[fault]}")
@@ -76,7 +76,7 @@ def _describe_rules(name: str, options: dict[str, Any], rules_version: int) -> s
 
 
 @compiled
-def replay_games(
+def find_faulty_game(
     rules: Rules, start: States, max_plies: int, games: GameColumns, legal: Actions, chances: NDArray[np.float32]
 ) -> tuple[int, int, int]:
     """The first fault, its game and the number of moves before it; ``legal`` and ``chances`` are scratch space."""
@@ -87,7 +87,7 @@ def replay_games(
             return TOO_LONG, game, max_plies
         entries = games.policy_sizes[first:last].sum()
         state = start.copy()
-        fault, ply = replay_moves(
+        fault, ply = find_faulty_move(
             rules,
             state,
             legal,
@@ -106,7 +106,7 @@ def replay_games(
 
 
 @compiled
-def replay_moves(
+def find_faulty_move(
     rules: Rules,
     state: States,
     legal: Actions,

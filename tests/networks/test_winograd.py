@@ -36,7 +36,7 @@ def test_boards_are_computed_in_parts(count: int) -> None:
     layer, x = convolution(12, 12), maps(count, 12, 9, 9)
     residual = maps(count, 12, 9, 9)
     wanted = torch.relu(residual + layer(x))
-    WinogradConvolution(layer.conv).add_relu(residual, x)
+    WinogradConvolution(layer.conv).convolve_add_relu(residual, x)
     torch.testing.assert_close(residual, wanted, rtol=0, atol=2e-5)
 
 

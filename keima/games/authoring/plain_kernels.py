@@ -152,7 +152,7 @@ def _compiled_write_moves(moves: Any, out: Any, actions: Any) -> Any:
 
         def write_mask(moves: Any, out: Any, actions: Any) -> int:
             count = 0
-            for move, legal in enumerate(moves.to_flat):
+            for move, legal in enumerate(moves.flat):
                 if legal and move < actions:
                     out[count] = move
                     count += 1

@@ -92,7 +92,7 @@ class FoldedConvolution(Protocol):
     def __call__(self, x: Tensor, activation: str) -> Tensor:
         """``activation`` is "relu" or "none"."""
 
-    def add_relu(self, residual: Tensor, x: Tensor) -> Tensor:
+    def convolve_add_relu(self, residual: Tensor, x: Tensor) -> Tensor:
         """``relu(residual + convolution of x)``, which may take the residual's memory."""
 
 
@@ -225,7 +225,7 @@ class Convolution:
         convolve = torch.ops.mkldnn._convolution_pointwise
         return convolve(x, self.weight, self.bias, self.padding, [1, 1], [1, 1], 1, activation, [], "")
 
-    def add_relu(self, residual: Tensor, x: Tensor) -> Tensor:
+    def convolve_add_relu(self, residual: Tensor, x: Tensor) -> Tensor:
         """In the residual's memory, which saves a quarter of the time."""
         convolve = torch.ops.mkldnn._convolution_pointwise_.binary
         convolve(residual, x, self.weight, self.bias, self.padding, [1, 1], [1, 1], 1, "add", 1.0, "relu", [], "")
@@ -249,7 +249,7 @@ class PointConvolution:
             out.relu_()
         return out.view(*points.shape[:3], -1).permute(0, 3, 1, 2)
 
-    def add_relu(self, residual: Tensor, x: Tensor) -> Tensor:
+    def convolve_add_relu(self, residual: Tensor, x: Tensor) -> Tensor:
         """See ``FoldedConvolution``."""
         return residual.add_(self(x, "none")).relu_()
 
@@ -271,7 +271,7 @@ class FusedBlock:
 
     def __call__(self, x: Tensor) -> Tensor:
         """``[N, C, H, W]`` -> the same shape; it may take the input's memory."""
-        return self.second.add_relu(x, self._inner_convolution(x))
+        return self.second.convolve_add_relu(x, self._inner_convolution(x))
 
     def _inner_convolution(self, x: Tensor) -> Tensor:
         if self.pooled is None:

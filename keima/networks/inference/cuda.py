@@ -319,7 +319,7 @@ class CudnnConvolution:
         out: Tensor = conv(x)
         return out.relu_() if activation == "relu" else out
 
-    def add_relu(self, residual: Tensor, x: Tensor) -> Tensor:
+    def convolve_add_relu(self, residual: Tensor, x: Tensor) -> Tensor:
         """See ``FoldedConvolution``."""
         conv = self._conv
         if not self._fuses:

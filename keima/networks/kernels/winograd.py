@@ -231,7 +231,7 @@ class WinogradConvolution:
         convolve(x, self.weights, self.bias, out, low=0.0 if activation == "relu" else -np.inf)
         return out
 
-    def add_relu(self, residual: Tensor, x: Tensor) -> Tensor:
+    def convolve_add_relu(self, residual: Tensor, x: Tensor) -> Tensor:
         """``relu(residual + convolution of x)``, in the residual's memory."""
         convolve(x, self.weights, self.bias, residual, low=0.0, add=True)
         return residual
