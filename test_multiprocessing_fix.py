@@ -28,7 +28,7 @@ from keima.coach.session import exit_code
 from keima.data.ledger import read_ledger
 from keima.data.receive import load_if_intact
 from keima.games import load_game
-from keima.learning.learner import to_tensors
+from keima.learning.learner import copy_to_device
 from keima.networks.inference.evaluator import pick_device
 from keima.replay.window import ReplayWindow
 from keima.trainers.multi_gpu import train_on_devices
@@ -69,7 +69,7 @@ def check(asked: str) -> int:
         raise ValueError(
             "; ".join(errors) or f"{window.num_games} of {settings.training.games_per_iteration} games came back"
         )
-    states = to_tensors(window.sample(8, 1), pick_device(settings.training.device)).observations
+    states = copy_to_device(window.sample(8, 1), pick_device(settings.training.device)).observations
     console.print("✓ Multi-GPU test completed successfully!")
     console.print(f"  State type: {type(states)}", markup=False)
     console.print("  ✓ States are PyTorch tensors (correctly converted)")

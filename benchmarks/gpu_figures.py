@@ -21,7 +21,7 @@ from keima.base.system.threads import run_in_parallel
 from keima.config.sections.search import SearchSettings
 from keima.games import Game, load_game
 from keima.games.game import Planes
-from keima.learning.learner import Learner, is_out_of_memory, to_tensors
+from keima.learning.learner import Learner, copy_to_device, is_out_of_memory
 from keima.networks.files.model_file import canary_positions
 from keima.networks.inference.evaluator import Evaluator, pick_device
 from keima.networks.network import build_network
@@ -215,7 +215,7 @@ def learner_figures(device: str, game: Game, network: str, effort: Effort, peak:
     where = pick_device(device)
     for size in effort.learned:
         learner = Learner(build_network(game, **effort.networks[network]), device=device, batch_size=size)
-        batch = to_tensors(positions(game, size), where)
+        batch = copy_to_device(positions(game, size), where)
 
         def step(learner: Learner = learner, batch: Any = batch) -> int:
             learner.descend(batch)

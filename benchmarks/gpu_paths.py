@@ -25,8 +25,8 @@ from keima.base.random import seed_stream
 from keima.config.sections.search import SearchSettings
 from keima.data.imports.game_files import SAMPLE
 from keima.games import Game, load_game
-from keima.learning.learner import Learner, TensorBatch, to_tensors
-from keima.learning.ranks.process_group import Place, abort_nccl, joined, store_in
+from keima.learning.learner import Learner, TensorBatch, copy_to_device
+from keima.learning.ranks.process_group import RankInfo, abort_nccl, join_ranks, make_file_store
 from keima.networks.files.model_file import (
     Model,
     canary_positions,
@@ -36,7 +36,7 @@ from keima.networks.files.model_file import (
 )
 from keima.networks.inference.evaluator import Evaluator, count_gpus, pick_device
 from keima.networks.network import build_network, seed_weights
-from keima.networks.policy_value import network_of
+from keima.networks.policy_value import as_policy_value_network
 from keima.ppo.actor_critic import ActorCritic
 from keima.ppo.settings import PPOSettings, TradingSettings
 from keima.ppo.trainer import PPOTrainer
@@ -82,7 +82,7 @@ class SameBatch:
 @contextmanager
 def learning_in(dtype: str) -> Iterator[bool]:
     """Within the block, learners in mixed precision compute in this type; whether they are in mixed precision."""
-    with patch("keima.learning.update_step.fast_dtype", lambda device: DTYPES[dtype]):
+    with patch("keima.learning.update_step.fastest_dtype", lambda device: DTYPES[dtype]):
         yield dtype != "float32"
 
 
@@ -115,7 +115,7 @@ def evaluator(device: str, folder: Path, *, network: str, dtype: str, graphs: bo
 
 def as_sent(network: nn.Module, game: Game) -> nn.Module:
     """A network as a worker has it: its weights have 16 bits."""
-    description = describe_model(game, network_of(network).settings(), 1)
+    description = describe_model(game, as_policy_value_network(network).settings(), 1)
     model = Model(description=description, weights=network.state_dict())
     return decode_model(encode_model(model, game)).build(game).eval()
 
@@ -151,7 +151,7 @@ def captured(device: str, folder: Path) -> str:
     network = build_network(game, blocks=3, channels=16)
     plain, fast = (Learner(copy.deepcopy(network), device=device, mixed_precision=False) for _ in range(2))
     plain.update_step.shortcut = lambda batch: None
-    batches = [to_tensors(positions(game, 96), plain.device).part(slice(i, i + 64)) for i in (0, 16, 32)]
+    batches = [copy_to_device(positions(game, 96), plain.device).select_rows(slice(i, i + 64)) for i in (0, 16, 32)]
     worst = 0.0
     for batch in batches:
         found = [noted(learner, batch) for learner in (plain, fast)]
@@ -182,7 +182,7 @@ def too_little_memory(device: str, folder: Path) -> str:
         raise NotHere("only GPUs can be given less memory")
     game = load_game("go", size=9)
     taught = Learner(build_network(game, blocks=6, channels=64), device=device, batch_size=64, norm_batch=64)
-    whole = to_tensors(positions(game, 4096), where)
+    whole = copy_to_device(positions(game, 4096), where)
     taught.descend(part_of(whole, 64))
     total = torch.cuda.get_device_properties(where).total_memory
     torch.cuda.empty_cache()
@@ -203,7 +203,7 @@ def too_little_memory(device: str, folder: Path) -> str:
 
 def part_of(batch: TensorBatch, count: int) -> TensorBatch:
     """The first rows of a batch."""
-    return batch.part(slice(0, count))
+    return batch.select_rows(slice(0, count))
 
 
 def ranks(device: str, folder: Path) -> str:
@@ -224,7 +224,7 @@ def one_rank(backend: str, folder: Path) -> None:
     """Add tensors up in a group of one, and end the group as after the loss of a rank."""
     device = torch.device("cuda" if backend == "nccl" else "cpu")
     dist.init_process_group(
-        "cpu:gloo,cuda:nccl" if backend == "nccl" else "gloo", store=store_in(folder, 1), rank=0, world_size=1
+        "cpu:gloo,cuda:nccl" if backend == "nccl" else "gloo", store=make_file_store(folder, 1), rank=0, world_size=1
     )
     on_device, here = torch.ones(1000, device=device), torch.ones(3)
     dist.all_reduce(on_device)
@@ -235,8 +235,8 @@ def one_rank(backend: str, folder: Path) -> None:
         assert torch.ones(2, device=device).sum().item() == 2
     else:
         dist.destroy_process_group()
-    with joined(Place(), device=device.type) as alone:
-        alone.check()
+    with join_ranks(RankInfo(), device=device.type) as alone:
+        alone.raise_if_lost()
 
 
 def moving(device: str, folder: Path, *, optimizer: str, dtype: str) -> str:

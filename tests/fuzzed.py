@@ -22,8 +22,8 @@ from keima.cluster.machines.machine import Alive, Probe, Started, Stopped, Tail,
 from keima.cluster.ssh.errors import RemoteFailure, Unreachable
 from keima.cluster.ssh.transport import Completed, LocalTransport, StreamEnded
 from keima.config.load import ConfigError, load_settings
-from keima.data.imports.pgn_games import games_of_pgn
-from keima.data.imports.sgf_games import games_of_sgf
+from keima.data.imports.pgn_games import read_pgn_games
+from keima.data.imports.sgf_games import read_sgf_games
 from keima.data.records import CorruptBatch
 from keima.evaluation.remote_matches import decode_result
 from keima.games import load_game
@@ -31,14 +31,14 @@ from keima.learning.checkpoint import CorruptCheckpoint, read_checkpoint
 from keima.networks.files.model_file import (
     CorruptModel,
     CorruptWeights,
+    decode_content,
+    encode_content,
     encode_delta,
     expand_delta,
     load_safetensors,
     load_weights,
-    model_in,
-    open_model,
-    seal,
     sha256_of,
+    unpack_model,
 )
 from keima.networks.files.model_heading import MODEL_PREFIX
 from keima.report.files.run_files import UnreadableStats, read_stats
@@ -159,12 +159,12 @@ def or_damage(change: Callable[[Random, bytes], bytes]) -> Callable[[Random, byt
 
 @functools.cache
 def base_model() -> Any:
-    return open_model(model_bytes(1))
+    return decode_content(model_bytes(1))
 
 
 def spoil_model(random: Random, data: bytes) -> bytes:
     """Return another header or other weights, each with a valid checksum."""
-    content = open_model(data)
+    content = decode_content(data)
     words = tuple(row.copy() for row in content.words)
     head = content.head
     if random.random() < 0.7:
@@ -175,15 +175,15 @@ def spoil_model(random: Random, data: bytes) -> bytes:
         row = words[random.integers(len(words))]
         if row.size:
             row[random.integers(row.size)] = random.integers(np.iinfo(row.dtype).max, dtype=row.dtype, endpoint=True)
-    return seal(replace(content, head=head, words=words, sha256=sha256_of(head, words)))
+    return encode_content(replace(content, head=head, words=words, sha256=sha256_of(head, words)))
 
 
 def read_model(data: bytes) -> object:
-    return model_in(open_model(data)).build(GAME)
+    return unpack_model(decode_content(data)).build(GAME)
 
 
 def read_delta(data: bytes) -> object:
-    return model_in(expand_delta(data, base_model()))
+    return unpack_model(expand_delta(data, base_model()))
 
 
 # Messages and files of a run.
@@ -285,11 +285,11 @@ def spoil_text(random: Random, data: bytes) -> bytes:
 
 
 def read_chess(path: Path) -> object:
-    return [*games_of_pgn(path, CHESS)]
+    return [*read_pgn_games(path, CHESS)]
 
 
 def read_go(path: Path) -> object:
-    return [*games_of_sgf(path, GO)]
+    return [*read_sgf_games(path, GO)]
 
 
 # Answers of machines.
@@ -348,7 +348,7 @@ def read_look(data: bytes) -> object:
 def _decoders() -> Iterable[tuple[str, Decoder]]:
     folder = WorkerFolder(PLACE / "folder").create_folders()
     (PLACE / "spoilt").mkdir()
-    delta = encode_delta(open_model(model_bytes(2)), base_model())
+    delta = encode_delta(decode_content(model_bytes(2)), base_model())
     assert delta and NETWORK
     heartbeats = in_file("folder/worker.json", lambda path: folder.read_heartbeat())
     assignments = in_file("folder/inbox/assignment.json", lambda path: folder.read_assignment())

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from keima.base.files import write_atomically
-from keima.data.records import encode
+from keima.data.records import encode_batch
 from tests.lab.processes import wait_until
 from tests.learning.ranks.test_ranks import free_port
 from tests.programs import Terminal, command
@@ -163,7 +163,7 @@ def test_a_run_ends_with_all_its_processes_and_keeps_finished_games(tmp_path: Pa
     settings = small_settings(tmp_path, run={"iterations": None})
     (tmp_path / "small.yaml").write_text(yaml.safe_dump(settings.model_dump(mode="json")))
     (tmp_path / "data").mkdir()
-    write_atomically(tmp_path / "data" / "batch.games", encode(synthetic_batch(CONNECT_FOUR, games=10, seed=1)))
+    write_atomically(tmp_path / "data" / "batch.games", encode_batch(synthetic_batch(CONNECT_FOUR, games=10, seed=1)))
     words, kept = LONG[program]
     with Terminal(*command(program, *words.split()), cwd=tmp_path) as terminal:
         terminal.wait_for(lambda: any(tmp_path.glob(kept)), seconds=800)

@@ -31,7 +31,7 @@ from keima.config.flags import whole
 from keima.config.sections.workers import WorkerSettings
 from keima.games import load_game
 from keima.learning.learner import Learner
-from keima.networks.files.model_file import Model, content_sha256, describe_model, encode_model, save_safetensors
+from keima.networks.files.model_file import Model, describe_model, encode_model, save_safetensors, stored_sha256
 from keima.networks.network import build_network
 from keima.worker.model_inbox import ModelInbox
 from keima.worker.model_push import ModelPush, PublishedModel
@@ -129,7 +129,7 @@ class SyncedCluster:
         """Send a model from tensors here to tensors on every host; return also the file."""
         began = time.perf_counter()
         data = encode_model(model, GAME)
-        file = PublishedModel(version=version, data=data, sha256=content_sha256(data))
+        file = PublishedModel(version=version, data=data, sha256=stored_sha256(data))
         sent = push.file_for(file, base)
         encoded = time.perf_counter()
 

@@ -30,7 +30,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from benchmarks.cluster.simulated_fleet import STOP_FILE, machine_name, worker_names
 from keima.cluster.agent.packing import remote_program
 from keima.cluster.agent.serve import DIGITS
-from keima.data.records import GameRecord, encode
+from keima.data.records import GameRecord, encode_batch
 from keima.games import Game, load_game
 from keima.worker.batching import make_batch
 from keima.worker.loop import BEAT_SECONDS
@@ -121,7 +121,7 @@ class SimulatedWorker:
             rules_version=self.game.rules_version,
             first_game=self._handed_over,
         )
-        self.outbox[f"{batch.batch_id}.games"] = encode(batch)
+        self.outbox[f"{batch.batch_id}.games"] = encode_batch(batch)
         self._handed_over += count
         return batch.batch_id
 

@@ -23,7 +23,7 @@ from benchmarks.harness import Parser, Report, Way, divide_rounds, measure_rates
 from keima.config.flags import whole
 from keima.games import Game, load_game
 from keima.games.game import Planes
-from keima.learning.learner import Learner, to_tensors
+from keima.learning.learner import Learner, copy_to_device
 from keima.networks.files.model_file import canary_positions
 from keima.networks.inference.evaluator import Evaluator
 from keima.networks.network import build_network
@@ -67,7 +67,7 @@ def train_network(game: Game, observations: Planes, shape: dict[str, Any]) -> nn
     batch.values[:] = rng.choice([-1, 1], len(observations))
     learner = Learner(build_network(game, **shape), device="cpu", learning_rate=3e-3, warmup_steps=5)
     for _ in range(30):
-        learner.descend(to_tensors(batch, learner.device))
+        learner.descend(copy_to_device(batch, learner.device))
     return learner.network.eval().to(memory_format=torch.contiguous_format)
 
 

@@ -26,10 +26,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from benchmarks.harness import Parser, Report, Table, divide_rounds, take_turns, time_call
 from benchmarks.speed.evaluator import NETWORKS
 from keima.config.flags import whole
-from keima.data.records import encode
+from keima.data.records import encode_batch
 from keima.games import load_game
 from keima.learning.feed import EpochFeed
-from keima.learning.learner import Learner, TensorBatch, to_tensors
+from keima.learning.learner import Learner, TensorBatch, copy_to_device
 from keima.networks.network import build_network
 from keima.replay.epochs import Epochs
 from keima.replay.window import ReplayWindow
@@ -79,9 +79,9 @@ def measure_small(table: Table, arguments: argparse.Namespace) -> None:
 
     def draw() -> None:
         for _ in range(STEPS):
-            to_tensors(window.sample(size, next(seeds)), learner.device)
+            copy_to_device(window.sample(size, next(seeds)), learner.device)
 
-    batch = to_tensors(window.sample(size, 0), learner.device)
+    batch = copy_to_device(window.sample(size, 0), learner.device)
     name = f"{game.name} {shape['blocks']}x{shape['channels']}, batch {size}"
     train = partial(learner.train, window, STEPS, 0)
     add_row(table, name, learner, batch, train, draw, steps=STEPS, rounds=arguments.rounds)
@@ -91,15 +91,15 @@ def measure_big(table: Table, arguments: argparse.Namespace, folder: Path, *, mi
     """Measure the big learner in one number type."""
     game, size = load_game("chess"), arguments.batch or 64
     path = folder / "random.games"
-    path.write_bytes(encode(synthetic_batch(game, games=BIG_GAMES)))
+    path.write_bytes(encode_batch(synthetic_batch(game, games=BIG_GAMES)))
     shape: dict[str, Any] = {"blocks": 2, "channels": 32} if arguments.quick else {"blocks": 20, "channels": 256}
     learner = Learner(
         build_network(game, **shape), device="cpu", batch_size=size, mixed_precision=mixed_precision, norm_batch=256
     )
     epochs = Epochs(game=game, files=[(path, path.stat().st_size)], batch_size=size, seed=1)
-    feed = EpochFeed(epochs, rows=learner.ranks.rows)
+    feed = EpochFeed(epochs, rows=learner.ranks.own_rows)
     batches = feed.batches(0)
-    batch = to_tensors(next(batches).batch(), learner.device)
+    batch = copy_to_device(next(batches).batch(), learner.device)
 
     def train() -> None:
         learner.train(feed, 1, 0, batch_size=next(batches).total)

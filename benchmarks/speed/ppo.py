@@ -35,7 +35,7 @@ from benchmarks.harness import Clock, Parser, Ratio, Report, divide_rounds, impo
 from keima.base.intervals import mean_margin
 from keima.base.random import seed_stream
 from keima.config.flags import whole
-from keima.learning.ranks.process_group import ALONE, Place, Ranks, joined, store_in
+from keima.learning.ranks.process_group import ALONE, RankInfo, Ranks, join_ranks, make_file_store
 from keima.ppo.actor_critic import ActorCritic
 from keima.ppo.reports import RoundReport
 from keima.ppo.rollout import Collector
@@ -144,8 +144,8 @@ def run_rank(
 ) -> None:
     """Take a round for each order, in one process of ``OursOnRanks``."""
     torch.set_num_threads(1)
-    place = Place(rank=rank, world_size=ranks, local_rank=rank)
-    with joined(place, device="cpu", store=store_in(Path(folder), ranks)) as group:
+    place = RankInfo(rank=rank, world_size=ranks, local_rank=rank)
+    with join_ranks(place, device="cpu", store=make_file_store(Path(folder), ranks)) as group:
         ours = Ours(kind, count, seed, mixed_precision=mixed_precision, ranks=group)
         while orders.recv():
             ours.learn()

@@ -22,7 +22,7 @@ from keima.config.load import load_settings
 from keima.evaluation.match import MatchResult, Player, SearchPlayer, opening_moves, play_from, states_after
 from keima.evaluation.match_worker import search_for_strength
 from keima.games import Game, load_game
-from keima.networks.files.model_heading import model_path_of_run
+from keima.networks.files.model_heading import find_run_model
 from keima.play.arena.ladder import find_program
 from keima.play.arena.players import read_model
 from keima.play.engines.gtp_client import GtpClient, GtpPlayer
@@ -37,7 +37,7 @@ class RhinoPlayer(GtpPlayer):
         """See ``GtpPlayer``."""
         return ["set_game Othello"]
 
-    def movers(self, moves: Sequence[int]) -> list[int]:
+    def who_moved(self, moves: Sequence[int]) -> list[int]:
         """See ``GtpPlayer``."""
         state = self._game.initial_state()
         found = [self._game.current_player(state)]
@@ -69,7 +69,7 @@ def main() -> None:
     path = find_program("gtp-rhino")
     if path is None:
         parser.error("Rhino is not here: install it (Debian: apt-get install grhino)")
-    model = read_model(model_path_of_run(arguments.run, arguments.version))
+    model = read_model(find_run_model(arguments.run, arguments.version))
     game = load_game(model.description.game, **model.description.options)
     settings = load_settings(arguments.run / "config.yaml").search
     player = SearchPlayer(search_for_strength(game, model, settings, num_simulations=arguments.simulations))

@@ -27,7 +27,7 @@ from keima.evaluation.match_worker import search_for_strength
 from keima.evaluation.perfect_play import SolvedPositions, errors, load_positions, policy_actions, read_positions
 from keima.games import Game, load_game
 from keima.networks.files.model_file import Model
-from keima.networks.files.model_heading import model_path_of_run
+from keima.networks.files.model_heading import find_run_model
 from keima.networks.inference.evaluator import Evaluator
 from keima.play.arena.players import read_model
 
@@ -78,7 +78,7 @@ def main() -> None:
         positions = (
             read_positions(game, arguments.positions) if arguments.positions else load_positions(game, count=count)
         )
-        models = [read_model(model_path_of_run(arguments.run, version)) for version in arguments.version]
+        models = [read_model(find_run_model(arguments.run, version)) for version in arguments.version]
         for model in models:
             model.build(game)  # rejects models of another game or rules version
     except (OSError, ValueError) as error:

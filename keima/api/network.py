@@ -14,10 +14,10 @@ from keima.evaluation.match import Player, SearchPlayer
 from keima.evaluation.match_worker import search_for_strength
 from keima.games import Game
 from keima.games.game import Planes
-from keima.networks.architectures.auxiliary_heads import scoring_network
+from keima.networks.architectures.auxiliary_heads import add_score_to_value
 from keima.networks.files.model_file import Model
 from keima.networks.inference.evaluator import Evaluator
-from keima.play.network_loader import network_from_model, network_from_run
+from keima.play.network_loader import load_network_from_model, load_network_from_run
 from keima.search.analysis import Analysis
 
 LEAVES = 8  # the most positions in a call of the network during an analysis
@@ -47,7 +47,7 @@ class LoadedNetwork:
         self.game, self.model_version = game, model.model_version
         self._model, self._search, self._device = model, search, device
         self._evaluator = self._analyst = Evaluator(model.build(game), game, device=device)
-        scoring, self._score_utility = scoring_network(model.build(game), game, search.match_score_utility)
+        scoring, self._score_utility = add_score_to_value(model.build(game), game, search.match_score_utility)
         if self._score_utility:
             self._analyst = Evaluator(scoring, game, device=device, max_batch=LEAVES)
 
@@ -108,5 +108,5 @@ def load_network(source: str | Path, *, version: int | None = None, device: str 
         ValueError, OSError: there is no such network, or it cannot be read; the message names the file.
     """
     path = find_network(str(source))
-    found = network_from_run(path, version) if path.is_dir() else network_from_model(path)
+    found = load_network_from_run(path, version) if path.is_dir() else load_network_from_model(path)
     return LoadedNetwork(found.game, found.model, found.search, device=device)

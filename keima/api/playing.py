@@ -28,7 +28,7 @@ def state_after(game: Game, moves: Sequence[str | int]) -> States:
     """
     state = game.initial_state()
     for move in moves:
-        game.play(state, _action(game, move))
+        game.play(state, _parse_action(game, move))
     return state
 
 
@@ -48,7 +48,7 @@ def play_game(game: Game, *players: Player, opening: Sequence[str | int] = (), s
         raise ValueError(f"{game.name} has {game.num_players} players; {len(players)} were given")
     nature = np.random.default_rng(seed)
     state, moves, actions = game.initial_state(), list[str](), list[int]()
-    given = [_action(game, move) for move in reversed(opening)]
+    given = [_parse_action(game, move) for move in reversed(opening)]
     while not game.terminal(state):
         mover = game.current_player(state)
         if mover == CHANCE:
@@ -62,5 +62,5 @@ def play_game(game: Game, *players: Player, opening: Sequence[str | int] = (), s
     return PlayedGame(moves=tuple(moves), actions=np.array(actions, np.int32), returns=game.returns(state))
 
 
-def _action(game: Game, move: str | int) -> int:
+def _parse_action(game: Game, move: str | int) -> int:
     return game.parse_action(move) if isinstance(move, str) else int(move)

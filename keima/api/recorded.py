@@ -12,7 +12,7 @@ from keima.data.receive import load_received
 from keima.data.records import CHANCE_OUTCOME, GameBatch, GameRecord
 from keima.games import CHANCE, Game
 from keima.games.game import Planes
-from keima.report.games.game_view import game_of
+from keima.report.games.game_view import load_game_of_run
 from keima.worker import batching
 
 
@@ -75,7 +75,7 @@ def read_games(run: str | Path) -> Iterator[RecordedGame]:
     """
     folder = Path(run)
     with read_ledger(folder) as ledger:
-        game, rows = game_of(ledger), ledger.received_batches()
+        game, rows = load_game_of_run(ledger), ledger.received_batches()
     number = 0
     for row in rows:
         batch = load_received(folder, row)

@@ -76,11 +76,11 @@ from keima.data.batch_file import MAX_BATCH_BYTES, SUFFIX
 from keima.data.ledger import Ledger
 from keima.data.ledger_rows import QUARANTINED, RECEIVED, BatchRow, ModelRow, WorkerAccount
 from keima.data.receive import games_path
-from keima.data.records import CorruptBatch, decode
-from keima.data.verify import verify
+from keima.data.records import CorruptBatch, decode_batch
+from keima.data.verify import verify_batch
 from keima.games import Game
-from keima.report.cost import hours_of_workers
-from keima.report.games.game_view import game_of
+from keima.report.cost import core_hours_by_worker
+from keima.report.games.game_view import load_game_of_run
 
 MAX_CHECKED_BYTES = 2**34
 SETTLE_SECONDS = 3.0  # within this time a running Coach enters a new file in the ledger
@@ -155,13 +155,13 @@ def audit(folder: Path, *, quick: bool = False) -> Audit:
 
 def read_snapshot(ledger: Ledger) -> LedgerSnapshot:
     """Read everything that is checked, at one moment."""
-    with ledger.one_moment():
+    with ledger.read_snapshot():
         return LedgerSnapshot(
             workers=[ledger.account(name) for name in ledger.workers()],
             batches=ledger.batches(),
             models=ledger.models(),
-            damage=ledger.damage(),
-            core_hours=hours_of_workers([recorded_core_hours(report) for report in ledger.iterations()]),
+            damage=ledger.find_damage(),
+            core_hours=core_hours_by_worker([recorded_core_hours(report) for report in ledger.iterations()]),
         )
 
 
@@ -177,7 +177,7 @@ def load_game_to_replay(ledger: Ledger) -> Game:
         LedgerMismatch: this program does not have it.
     """
     try:
-        return game_of(ledger)
+        return load_game_of_run(ledger)
     except LedgerMismatch as error:
         raise LedgerMismatch(f"{error} (--quick does not replay the games)") from error
 
@@ -311,8 +311,8 @@ def check_batch(ledger: Ledger, row: BatchRow, game: Game | None) -> Iterator[st
         yield from [problem] if problem else []
         return
     try:
-        batch = decode(data)
-        verify(batch, game)
+        batch = decode_batch(data)
+        verify_batch(batch, game)
     except CorruptBatch as error:
         yield f"its games are invalid: {error}"
         return

@@ -188,7 +188,7 @@ if __name__ == "__main__":
 
     from keima.base.system.processes import prepare_fork_server  # only now: --help needs nothing of it
 
-    prepare_fork_server("keima.play.arena.preloaded")  # it loads at the same time as this program
+    prepare_fork_server("keima.play.arena.preload")  # it loads at the same time as this program
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
@@ -202,29 +202,34 @@ from keima.games import Game
 from keima.play.arena.ladder import (
     GO_ENGINE_MISSING,
     USUAL_GO_ENGINES,
-    chosen,
+    build_ladder,
     find_program,
-    go_rungs,
     is_baseline,
-    ladder,
-    stockfish_rungs,
+    make_go_entrants,
+    make_stockfish_entrants,
+    select_entrants,
 )
-from keima.play.arena.match_benchmark import Entrant, Match, Tally, play_pairs, ratings
-from keima.play.arena.match_text import match_text
+from keima.play.arena.match_benchmark import Entrant, Match, Tally, compute_ratings, play_pairs
+from keima.play.arena.match_text import match_to_text
 from keima.play.arena.players import ExpectimaxSpec, NetworkSpec, PlayerSpec, RandomSpec
-from keima.play.arena.score_benchmark import Result, depth_for, play_scored
+from keima.play.arena.score_benchmark import ScoreResult, find_affordable_depth, play_scored
 from keima.play.arena.slices import SliceFailed
 from keima.play.engines.engine_process import EngineFailed
 from keima.play.network_loader import (
     PlayableNetwork,
-    earlier_versions,
-    network_from_model,
-    network_from_run,
-    network_from_weights,
-    others,
+    load_network_from_model,
+    load_network_from_run,
+    load_network_from_weights,
+    make_file_entrants,
+    make_version_entrants,
 )
-from keima.report.charts.rating_picture import rating_picture
-from keima.report.terminal.standings import rated_players, returns_table, standings, standings_table
+from keima.report.charts.rating_picture import draw_ratings
+from keima.report.terminal.results_table import (
+    make_player_results,
+    make_results_table,
+    make_returns_table,
+    rated_players,
+)
 
 
 @handle_interrupts
@@ -272,9 +277,11 @@ def fill_defaults(arguments: argparse.Namespace, game: Game) -> None:
 def load_playable(arguments: argparse.Namespace, folder: Path) -> PlayableNetwork:
     """The network to measure."""
     if arguments.checkpoint:
-        return network_from_weights(arguments.checkpoint, arguments.config, folder)
+        return load_network_from_weights(arguments.checkpoint, arguments.config, folder)
     return (
-        network_from_model(arguments.model) if arguments.model else network_from_run(arguments.run, arguments.version)
+        load_network_from_model(arguments.model)
+        if arguments.model
+        else load_network_from_run(arguments.run, arguments.version)
     )
 
 
@@ -291,9 +298,9 @@ def measure_by_elo(
     matches, code = play_matches(playable.game, pairings, arguments, console)
     if not matches:
         return code
-    anchor, found = rungs[0].name, ratings(matches, rungs[0].name)
-    rows = standings(me.name, matches, found)
-    print_lines(standings_table(rows, anchor=anchor, width=line_width(console)), console)
+    anchor, found = rungs[0].name, compute_ratings(matches, rungs[0].name)
+    rows = make_player_results(me.name, matches, found)
+    print_lines(make_results_table(rows, anchor=anchor, width=line_width(console)), console)
     about = network_text(playable, network)
     console.print(
         f"The network: {about}. Wins, draws, losses and score are its own. Elo: {anchor} is 0.", soft_wrap=True
@@ -305,11 +312,11 @@ def measure_by_elo(
         save_results(arguments, playable, content)
         write_atomically(
             arguments.save / RATINGS_PICTURE,
-            rating_picture(about, rated_players(rows, anchor), anchor=anchor),
+            draw_ratings(about, rated_players(rows, anchor), anchor=anchor),
             mode=0o644,
         )
         if file := GAME_FILES.get(playable.game.name):
-            text = "".join(match_text(playable.game, match, number + 1) for number, match in enumerate(matches))
+            text = "".join(match_to_text(playable.game, match, number + 1) for number, match in enumerate(matches))
             write_atomically(arguments.save / file, text.encode(), mode=0o644)
         console.print(f"All figures, a picture and every game: {arguments.save}", soft_wrap=True)
     return code
@@ -327,7 +334,7 @@ def measure_by_return(
     matches, code = play_matches(game, pairings, arguments, console)
     if not matches:
         return code
-    print_lines(returns_table(matches, line_width(console)), console)
+    print_lines(make_returns_table(matches, line_width(console)), console)
     console.print(
         f"The network: {network_text(playable, network)}. It has each of the {game.num_players} seats once per "
         "opening, the opponent all others.",
@@ -350,26 +357,26 @@ def make_opponents(game: Game, network: NetworkSpec, arguments: argparse.Namespa
         ValueError: one that is named is not there.
         EngineFailed: Stockfish cannot be used.
     """
-    rungs = ladder(game, arguments.opponents or ())
+    rungs = build_ladder(game, arguments.opponents or ())
     wanted = arguments.opponents is None or any(name.startswith("stockfish") for name in arguments.opponents)
     if game.name == "chess" and wanted:
         path = arguments.stockfish or find_program("stockfish")
         levels = arguments.stockfish_levels or named_levels(arguments.opponents or [])
         if path:
-            rungs += stockfish_rungs(
+            rungs += make_stockfish_entrants(
                 path, levels, movetime=arguments.stockfish_movetime, nodes=arguments.stockfish_nodes
             )
         else:
             console.print(NO_STOCKFISH, soft_wrap=True)
     if game.name == "go":
-        rungs += go_rungs(game, choose_go_engines(arguments.opponents, console))
+        rungs += make_go_entrants(game, choose_go_engines(arguments.opponents, console))
     if arguments.opponents:
-        rungs = chosen(rungs, arguments.opponents, game.name)
+        rungs = select_entrants(rungs, arguments.opponents, game.name)
     if arguments.against_version:
-        rungs += earlier_versions(
+        rungs += make_version_entrants(
             arguments.run, arguments.against_version, network.num_simulations, arguments.algorithm
         )
-    return rungs + others(arguments.against, game, network.num_simulations, arguments.algorithm)
+    return rungs + make_file_entrants(arguments.against, game, network.num_simulations, arguments.algorithm)
 
 
 def choose_go_engines(opponents: Sequence[str] | None, console: Console) -> list[str]:
@@ -441,10 +448,12 @@ def measure_by_score(
     return 0
 
 
-def measure_players(game: Game, network: NetworkSpec, arguments: argparse.Namespace, console: Console) -> list[Result]:
+def measure_players(
+    game: Game, network: NetworkSpec, arguments: argparse.Namespace, console: Console
+) -> list[ScoreResult]:
     """Play with every player, the network first."""
 
-    def play(name: str, spec: PlayerSpec) -> Result:
+    def play(name: str, spec: PlayerSpec) -> ScoreResult:
         with show_progress(name, arguments.games, console) as report:
             return play_scored(
                 game,
@@ -461,29 +470,31 @@ def measure_players(game: Game, network: NetworkSpec, arguments: argparse.Namesp
         return results
     if game.name == "twenty48" and game.observation_shape[1:] == (4, 4):
         found = arguments.expectimax_depth
-        looks = depth_for(game, results[0].move_seconds) if found is None else found
+        looks = find_affordable_depth(game, results[0].move_seconds) if found is None else found
         results.append(play(f"expectimax, depth {looks}", ExpectimaxSpec(depth=looks)))
     return [*results, play("random", RandomSpec())]
 
 
-def print_results(game: Game, results: Sequence[Result], console: Console) -> None:
+def print_results(game: Game, results: Sequence[ScoreResult], console: Console) -> None:
     """Print the table."""
     columns = [
-        Column[Result](title="Player", cell=lambda result: result.name, left=True),
-        Column[Result](title="Games", cell=lambda result: f"{result.report.games:,}"),
-        Column[Result](title="Mean score", cell=lambda result: format_score(result.report.mean, result.report.margin)),
-        Column[Result](title="Median", cell=lambda result: format_score(result.report.median)),
-        Column[Result](title="Best", cell=lambda result: format_score(result.report.best)),
+        Column[ScoreResult](title="Player", cell=lambda result: result.name, left=True),
+        Column[ScoreResult](title="Games", cell=lambda result: f"{result.report.games:,}"),
+        Column[ScoreResult](
+            title="Mean score", cell=lambda result: format_score(result.report.mean, result.report.margin)
+        ),
+        Column[ScoreResult](title="Median", cell=lambda result: format_score(result.report.median)),
+        Column[ScoreResult](title="Best", cell=lambda result: format_score(result.report.best)),
         *(milestone_column(number, milestone) for number, milestone in enumerate(game.milestones)),
-        Column[Result](title="ms/move", cell=lambda result: format_rate(1000 * result.move_seconds)),
+        Column[ScoreResult](title="ms/move", cell=lambda result: format_rate(1000 * result.move_seconds)),
     ]
     print_lines(table_lines(columns, results, line_width(console)), console)
 
 
-def milestone_column(number: int, milestone: int) -> Column[Result]:
+def milestone_column(number: int, milestone: int) -> Column[ScoreResult]:
     """The share of games that reach a milestone, with its interval; in short lines the first ones are dropped first."""
 
-    def cell(result: Result) -> str:
+    def cell(result: ScoreResult) -> str:
         part = result.report.milestones[number]
         return f"{format_percent(part.share)} ({100 * part.low:.1f}–{100 * part.high:.1f})"
 

@@ -81,9 +81,9 @@ def main(argv: Sequence[str] | None = None) -> int:
             return 0
         if is_launcher(arguments):
             return start_ranks(arguments, words)
-        place = Place(**{name: getattr(arguments, name) for name in PLACE_FLAGS})
+        place = RankInfo(**{name: getattr(arguments, name) for name in PLACE_FLAGS})
         room = partial(count_ranks_here, arguments)
-        with joined(place, device=arguments.device, backend=arguments.backend, room=room) as ranks:
+        with join_ranks(place, device=arguments.device, backend=arguments.backend, room=room) as ranks:
             who += "" if ranks.is_main else f", rank {ranks.rank}"
             try:
                 return begin_training(arguments, ranks)
@@ -91,7 +91,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                 if ranks.is_main:
                     raise
                 return 2
-    except NotNeeded:
+    except SurplusRank:
         return 0
     except (ValueError, TrainingDiverged, OSError, RuntimeError) as error:  # a lost rank, or no memory: RuntimeError
         console.print(f"{who}: {error_text(error)}", style="red", markup=False, soft_wrap=True)
@@ -245,27 +245,27 @@ from keima.coach.opening import make_learner
 from keima.config.commands import keima
 from keima.config.load import load_section, load_settings
 from keima.config.schema import Settings
-from keima.data.imports.game_files import SAMPLE, find_files, games_at_hand
+from keima.data.imports.game_files import SAMPLE, find_game_files, find_games
 from keima.games import load_game
-from keima.learning.big_learner import BigLearner, Epoch, Step, checkpoint_path, newest_checkpoint
+from keima.learning.big_learner import BigLearner, FinishedEpoch, StepProgress, checkpoint_path, load_newest_checkpoint
 from keima.learning.dataset_settings import BigExperiment, BigLearnerSettings
 from keima.learning.feed import EpochFeed
 from keima.learning.ranks.process_group import (
     ALONE,
-    NotNeeded,
-    Place,
+    RankInfo,
     Ranks,
+    SurplusRank,
     check_backend,
     idle_variables,
-    joined,
+    join_ranks,
 )
-from keima.learning.ranks.save_folder import chosen_folder
-from keima.learning.ranks.torchrun import Start, check_machines_can_meet, room_for_ranks, run_ranks
+from keima.learning.ranks.save_folder import choose_folder
+from keima.learning.ranks.torchrun import RankLaunch, check_machines_can_meet, count_ranks_to_start, run_ranks
 from keima.learning.ranks.total_batch import group_bounds
 from keima.learning.update_step import TrainingDiverged
 from keima.networks.inference.evaluator import use_threads
 from keima.replay.epochs import Epochs
-from keima.trainers.settings import default_settings, validated
+from keima.trainers.settings import default_settings, validate_settings
 
 
 def is_launcher(arguments: argparse.Namespace) -> bool:
@@ -276,7 +276,7 @@ def is_launcher(arguments: argparse.Namespace) -> bool:
 
 def count_ranks_here(arguments: argparse.Namespace, asked: int | None) -> int:
     """How many of the requested ranks train on this machine."""
-    return room_for_ranks(asked, arguments.device)[0]
+    return count_ranks_to_start(asked, arguments.device)[0]
 
 
 def start_ranks(arguments: argparse.Namespace, words: Sequence[str]) -> int:
@@ -288,8 +288,8 @@ def start_ranks(arguments: argparse.Namespace, words: Sequence[str]) -> int:
     """
     given, rest = launch_parser().parse_known_args(words)
     asked = given.gpus or (given.world_size and max(1, given.world_size // given.nodes))
-    count, fewer = room_for_ranks(asked, arguments.device)
-    start = Start(
+    count, fewer = count_ranks_to_start(asked, arguments.device)
+    start = RankLaunch(
         ranks=count,
         nodes=given.nodes,
         node_rank=given.node_rank,
@@ -339,19 +339,19 @@ def plan_training(
     by_default = arguments.save_dir is None
     if by_default:
         holds = lambda folder: bool(list_checkpoints(folder))  # noqa: E731
-        arguments.save_dir = chosen_folder(CHECKPOINTS, ranks, holds=holds, resume=arguments.resume)
+        arguments.save_dir = choose_folder(CHECKPOINTS, ranks, holds=holds, resume=arguments.resume)
         if ranks.is_main and not arguments.resume and arguments.save_dir != CHECKPOINTS:
             print(f"Earlier trainings are kept: this one uses {arguments.save_dir}; --resume continues the newest")
-    begun = arguments.resume or ranks.largest(ranks.restarts) > 0
-    found = [newest_checkpoint(ranks, path) for path in candidate_checkpoints(arguments)] if begun else []
+    begun = arguments.resume or ranks.all_reduce_max(ranks.restarts) > 0
+    found = [load_newest_checkpoint(ranks, path) for path in candidate_checkpoints(arguments)] if begun else []
     tree = next((tree for tree in found if tree), None)
     saved = tree["told"] if tree else {}
-    experiment = BigExperiment.from_saved(
-        make_on_rank_0(ranks, lambda: experiment_of(arguments, saved, world_size=world_size).saved())
+    experiment = BigExperiment.from_plain_values(
+        make_on_rank_0(ranks, lambda: experiment_of(arguments, saved, world_size=world_size).to_plain_values())
     )
     arguments.data = find_file(arguments.data or str(experiment.big_learner.data))
     path = checkpoint_path(arguments.save_dir, network_name(experiment))
-    if not begun and not by_default and ranks.largest(int(path.exists())):
+    if not begun and not by_default and ranks.all_reduce_max(int(path.exists())):
         raise RefusedByAll(f"{path} already exists: continue it by --resume, or choose another --save-dir")
     return tree, experiment
 
@@ -388,7 +388,7 @@ def experiment_of(arguments: argparse.Namespace, saved: dict[str, Any], *, world
     flags = {name: getattr(arguments, name) for name in names if getattr(arguments, name, None) is not None}
     given = {**saved, **(file.big_learner.model_dump(exclude_unset=True) if file else {}), **flags}
     if given.get("data") is None:
-        given["data"] = games_at_hand(RUNS, file.game.name if file else arguments.game)
+        given["data"] = find_games(RUNS, file.game.name if file else arguments.game)
     arguments.data = find_file(given["data"])
     numbers = BigLearnerSettings(
         **{name: given[name] for name in names if name in given} | {"data": str(given["data"])}
@@ -398,7 +398,7 @@ def experiment_of(arguments: argparse.Namespace, saved: dict[str, Any], *, world
     settings = saved.get("settings")
     if settings is None or file or arguments.game or network:
         settings = read_experiment(arguments).model_dump(mode="json")
-    return BigExperiment.from_saved({**numbers.model_dump(), "settings": settings})
+    return BigExperiment.from_plain_values({**numbers.model_dump(), "settings": settings})
 
 
 def nothing_left_text(epochs: int, folder: Path) -> str:
@@ -415,7 +415,7 @@ def check_plan(arguments: argparse.Namespace, *, world_size: int) -> None:
     """
     named = arguments.data
     plan_training(arguments, ALONE, world_size=world_size)
-    find_files(arguments.data)
+    find_game_files(arguments.data)
     arguments.data = named
 
 
@@ -452,7 +452,7 @@ def read_experiment(arguments: argparse.Namespace) -> Settings:
         document = default_settings(load_game(arguments.game or "chess"))
         document["network"] |= SIZES
     document["network"] |= {name: getattr(arguments, name) for name in SIZES if getattr(arguments, name) is not None}
-    return validated(document)
+    return validate_settings(document)
 
 
 def learner_settings(experiment: BigExperiment, device: str) -> Settings:
@@ -478,7 +478,7 @@ def learner_settings(experiment: BigExperiment, device: str) -> Settings:
     }
     # A cosine schedule needs to know its end.
     run = {**experiment.run.model_dump(), "seed": big.seed, "iterations": big.epochs}
-    return validated({**experiment.model_dump(exclude={"big_learner"}), "run": run, "training": training})
+    return validate_settings({**experiment.model_dump(exclude={"big_learner"}), "run": run, "training": training})
 
 
 def network_name(settings: Settings) -> str:
@@ -503,7 +503,7 @@ def build_training(experiment: BigExperiment, arguments: argparse.Namespace, ran
     """The training of this rank, on its own device."""
     settings = learner_settings(experiment, arguments.device)
     game = load_game(settings.game.name, **settings.game.options)
-    cores = len(os.sched_getaffinity(0)) // ranks.neighbours
+    cores = len(os.sched_getaffinity(0)) // ranks.ranks_on_machine
     use_threads(arguments.threads or max(1, cores))
     learner = make_learner(
         game,
@@ -528,7 +528,7 @@ def build_training(experiment: BigExperiment, arguments: argparse.Namespace, ran
         workers = arguments.num_workers
     return BigLearner(
         learner,
-        EpochFeed(epochs, rows=ranks.rows, num_workers=workers),
+        EpochFeed(epochs, rows=ranks.own_rows, num_workers=workers),
         experiment,
         data=arguments.data,
         save_dir=arguments.save_dir,
@@ -543,12 +543,12 @@ def print_introduction(training: BigLearner, device: str, *, resumed: bool) -> N
     if not ranks.is_main:
         return
     network, data = experiment.network, experiment.big_learner.data
-    total, several = learner.batch_size, "" if ranks.alone else f"s by {ranks.backend}"
+    total, several = learner.batch_size, "" if ranks.is_alone else f"s by {ranks.backend}"
     shares = sorted({len(range(rank, total, ranks.world_size)) for rank in range(ranks.world_size)}, reverse=True)
     groups = len(group_bounds(total, learner.norm_batch)) - 1
     size = sum(parameter.numel() for parameter in learner.network.parameters())
-    if ranks.started > ranks.world_size:
-        print(room_for_ranks(ranks.started, device)[1])
+    if ranks.ranks_started > ranks.world_size:
+        print(count_ranks_to_start(ranks.ranks_started, device)[1])
     if ranks.restarts:
         print("A rank has died: all ranks restart, from the last checkpoint if there is one")
     if idle := idle_variables(ranks):
@@ -567,10 +567,10 @@ def print_introduction(training: BigLearner, device: str, *, resumed: bool) -> N
         print(f"Resuming after step {learner.step:,}, in {done}", flush=True)
 
 
-def progress_printer(ranks: Ranks) -> Callable[[Step | Epoch], None]:
+def progress_printer(ranks: Ranks) -> Callable[[StepProgress | FinishedEpoch], None]:
     """Prints what happens, on rank 0."""
 
-    def watch(what: Step | Epoch) -> None:
+    def watch(what: StepProgress | FinishedEpoch) -> None:
         if ranks.is_main:
             for line in progress_lines(what, ranks.world_size):
                 print_line(line)
@@ -586,17 +586,17 @@ def print_line(line: str) -> None:
         discard_output_of_lost_terminal()
 
 
-def progress_lines(what: Step | Epoch, world_size: int) -> list[str]:
+def progress_lines(what: StepProgress | FinishedEpoch, world_size: int) -> list[str]:
     """The lines to print about a step or an epoch."""
     where = f"epoch {what.epoch}/{what.epochs}"
-    if isinstance(what, Epoch):
-        left_out = f", {what.bad:,} games or files left out" if what.bad else ""
+    if isinstance(what, FinishedEpoch):
+        left_out = f", {what.num_left_out:,} games or files left out" if what.num_left_out else ""
         return [f"{where} is over: mean loss {what.loss:.4f} over {what.positions:,} positions of all ranks{left_out}"]
     report, rate = what.report, what.samples_per_second
     losses = f"loss {report.loss:.4f} (policy {report.policy_loss:.4f}, value {report.value_loss:.4f})"
     rates = f"{rate:,.1f} samples/s ({rate / world_size:,.1f} a rank)  {format_duration(what.seconds_left)} left"
-    step = f"{where} {what.over:4.0%}  step {what.step:,}  {losses}  lr {report.learning_rate:.2e}  {rates}"
-    return [*(f"left out: {text}" for text in what.bad), step]
+    step = f"{where} {what.share_done:4.0%}  step {what.step:,}  {losses}  lr {report.learning_rate:.2e}  {rates}"
+    return [*(f"left out: {text}" for text in what.left_out), step]
 
 
 def run_training(training: BigLearner) -> int:

@@ -56,7 +56,7 @@ def check_inputs(args: argparse.Namespace) -> None:
 if __name__ == "__main__":
     parse_before_imports(parse, check_inputs)
 
-from keima.web.app import application
+from keima.web.app import make_dashboard_app
 
 
 @handle_interrupts
@@ -65,7 +65,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = parse(argv)
     try:
         check_inputs(args)
-        serve(partial(application, args.folders), args, say=partial(print, flush=True))
+        serve(partial(make_dashboard_app, args.folders), args, say=partial(print, flush=True))
     except (ValueError, OSError) as error:
         print(f"{program_name()}: {error}", file=sys.stderr)
         return 2

@@ -27,12 +27,12 @@ from keima.base.system.command_line import CommandLine, program_name
 from keima.base.system.signals import handle_interrupts
 from keima.base.system.start import check_file_is_readable, parse_before_imports, report_compiling_of
 from keima.config.flags import number, whole
-from keima.networks.files.model_heading import model_file, read_heading
-from keima.play.early import Early
+from keima.networks.files.model_heading import find_model_file, read_heading
 from keima.play.gtp.rules import NAMED_RULES, GtpRules, parse_rules
-from keima.play.gtp.syntax import GtpHello
+from keima.play.gtp.syntax import GtpHandshake
+from keima.play.handshake import HandshakeResponder
 from keima.play.line_reader import LineReader
-from keima.play.uci.options import Options, UciHello
+from keima.play.uci.options import Options, UciHandshake
 
 TITLE = "Keima"
 USUAL_SIMULATIONS = 400
@@ -68,7 +68,7 @@ def check_inputs(arguments: argparse.Namespace) -> None:
     Raises:
         ValueError: it does not.
     """
-    path = model_file(arguments.network, arguments.version)
+    path = find_model_file(arguments.network, arguments.version)
     check_file_is_readable(path)
     heading = read_heading(path)
     if heading:
@@ -85,18 +85,18 @@ def check_protocol_game(protocol: str, game: str) -> None:
         raise ValueError(f"{NAMES[protocol]} is for {GAMES[protocol]}, and this model plays {game}")
 
 
-def preload_answers(arguments: argparse.Namespace) -> Early | None:
+def preload_answers(arguments: argparse.Namespace) -> HandshakeResponder | None:
     """Start answering what needs no network; None if the model cannot be read."""
-    heading = read_heading(model_file(arguments.network, arguments.version))
+    heading = read_heading(find_model_file(arguments.network, arguments.version))
     if heading is None:
         return None
     version = heading.model_version
-    hello: UciHello | GtpHello = (
-        UciHello(uci_name(version), Options(simulations=arguments.simulations))
+    hello: UciHandshake | GtpHandshake = (
+        UciHandshake(uci_name(version), Options(simulations=arguments.simulations))
         if arguments.protocol == "uci"
-        else GtpHello(name=TITLE, version=gtp_version(version))
+        else GtpHandshake(name=TITLE, version=gtp_version(version))
     )
-    return Early(LineReader(sys.stdin.fileno()), hello)
+    return HandshakeResponder(LineReader(sys.stdin.fileno()), hello)
 
 
 def uci_name(model_version: int) -> str:
@@ -109,17 +109,17 @@ def gtp_version(model_version: int) -> str:
     return f"{__version__} model {model_version}"
 
 
-preload: Early | None = None  # answers while this program loads
+preload: HandshakeResponder | None = None  # answers while this program loads
 
 if __name__ == "__main__":
     preload = preload_answers(parse_before_imports(parse, check_inputs, loading="PyTorch"))
 
 from keima.config.sections.search import SearchSettings
 from keima.games import Game, load_game
-from keima.networks.architectures.auxiliary_heads import predictions_of, scoring_network
+from keima.networks.architectures.auxiliary_heads import add_score_to_value, make_predictor
 from keima.networks.inference.evaluator import Evaluator
 from keima.play.arena.players import read_model
-from keima.play.line_reader import Partner, converse
+from keima.play.line_reader import ConversationPartner, run_conversation
 from keima.play.thinking import Thinker
 
 MOST_LEAVES = 32  # evaluated at once
@@ -132,12 +132,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Be the engine until the input ends; returns the exit code."""
     arguments = parse(argv)
     try:
-        model = read_model(model_file(arguments.network, arguments.version))
+        model = read_model(find_model_file(arguments.network, arguments.version))
         check_protocol_game(arguments.protocol, model.description.game)
         game = load_game(model.description.game, **model.description.options)
         rules = starting_rules(arguments.rules, game) if arguments.protocol == "gtp" else None
         network = model.build(game)
-        scoring, score_utility = scoring_network(network, game, SearchSettings().match_score_utility)
+        scoring, score_utility = add_score_to_value(network, game, SearchSettings().match_score_utility)
         evaluator = Evaluator(scoring, game, max_batch=MOST_LEAVES)
     except (ValueError, OSError) as error:
         print(f"{program_name()}: {error_text(error)}", file=sys.stderr)
@@ -145,7 +145,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if arguments.protocol == "uci":
         from keima.play.uci.engine import UciEngine  # which compiles chess
 
-        make: Callable[..., Partner] = partial(UciEngine, game, name=uci_name(model.model_version))
+        make: Callable[..., ConversationPartner] = partial(UciEngine, game, name=uci_name(model.model_version))
     else:
         from keima.play.gtp.engine import GtpEngine  # which compiles Go
 
@@ -156,7 +156,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             game,
             name=TITLE,
             version=gtp_version(model.model_version),
-            predict=predictions_of(network),
+            predict=make_predictor(network),
             resign_below=arguments.resign,
             rules=rules,
         )
@@ -174,7 +174,7 @@ def starting_rules(name: str | None, game: Game) -> GtpRules:
 
 
 def run_engine(
-    make: Callable[..., Partner], game: Game, evaluator: Evaluator, simulations: int, score_utility: float
+    make: Callable[..., ConversationPartner], game: Game, evaluator: Evaluator, simulations: int, score_utility: float
 ) -> int:
     """Run as an engine until the input ends; returns the exit code. Only protocol goes to standard output."""
     protocol: TextIO = sys.stdout
@@ -195,7 +195,7 @@ def run_engine(
     engine = make(think=think, write=write, simulations=simulations)
     with contextlib.redirect_stdout(sys.stderr):
         try:
-            converse(preload.end() if preload else LineReader(sys.stdin.fileno()), engine)
+            run_conversation(preload.end() if preload else LineReader(sys.stdin.fileno()), engine)
             engine.close()
         except BrokenPipeError:
             return 0  # the terminal is closed

@@ -29,7 +29,7 @@ from keima.base.system.command_line import CommandLine, program_name
 from keima.base.system.signals import handle_interrupts
 from keima.base.system.start import check_file_is_readable, parse_before_imports, report_compiling_of
 from keima.config.flags import HIGHEST_SEED, number, whole
-from keima.networks.files.model_heading import model_file
+from keima.networks.files.model_heading import find_model_file
 from keima.web.server import add_server_flags, serve
 
 USUAL_SIMULATIONS = 400
@@ -66,7 +66,7 @@ def check_inputs(arguments: argparse.Namespace) -> None:
     Raises:
         ValueError: it does not.
     """
-    check_file_is_readable(model_file(arguments.network, arguments.version))
+    check_file_is_readable(find_model_file(arguments.network, arguments.version))
 
 
 @handle_interrupts
@@ -74,7 +74,7 @@ def serve_page(arguments: argparse.Namespace) -> int:
     """Let people play in a browser; returns the exit code."""
     from starlette.applications import Starlette
 
-    from keima.web.app import play_application
+    from keima.web.app import make_play_app
     from keima.web.limits import MOST_SIMULATIONS
     from keima.web.models import Models
     from keima.web.run_reader import RunReader
@@ -85,7 +85,7 @@ def serve_page(arguments: argparse.Namespace) -> int:
     simulations = arguments.simulations and min(arguments.simulations, MOST_SIMULATIONS)
 
     def make(ending: Callable[[], bool]) -> Starlette:
-        return play_application(models, chosen=chosen, simulations=simulations)
+        return make_play_app(models, chosen=chosen, simulations=simulations)
 
     try:
         serve(make, arguments, say=partial(print, flush=True), page="/play")
@@ -109,12 +109,12 @@ from keima.config.commands import keima
 from keima.config.sections.search import SearchSettings
 from keima.games import Game, load_game
 from keima.games.game import IllegalAction
-from keima.networks.architectures.auxiliary_heads import scoring_network
+from keima.networks.architectures.auxiliary_heads import add_score_to_value
 from keima.networks.inference.evaluator import Evaluator
 from keima.play.arena.players import read_model
 from keima.play.gtp.resignation import Resignation
-from keima.play.session import Table, move_name, parse_move, player_name
-from keima.report.terminal.boards import painted
+from keima.play.session import GameSession, move_name, parse_move, player_name
+from keima.report.terminal.boards import paint_board
 from keima.search.move_search import Search
 
 EXAMPLES = 3  # of moves, shown to somebody who typed none
@@ -143,33 +143,35 @@ class Opponent:
     def __init__(self, search: Search, *, resign_below: float = 0.0) -> None:
         self._search, self._resignation = search, Resignation(resign_below)
 
-    def find_move(self, table: Table) -> tuple[int, float]:
+    def find_move(self, session: GameSession) -> tuple[int, float]:
         """Its best action, and its expectation for the player to move."""
-        found = self._search.find(table.state[None])
+        found = self._search.find(session.state[None])
         return int(found.actions[0]), float(found.values[0])
 
-    def make_move(self, table: Table) -> str:
+    def make_move(self, session: GameSession) -> str:
         """Let the network move or resign; return the lines to print."""
-        game, player = table.game, table.game.current_player(table.state)
-        action, value = self.find_move(table)
-        if game.num_players == 2 and self._resignation.wanted(value):
-            table.resigned = player
+        game, player = session.game, session.game.current_player(session.state)
+        action, value = self.find_move(session)
+        if game.num_players == 2 and self._resignation.should_resign(value):
+            session.resigned = player
             return "It resigns."
-        table.play(action)
+        session.play(action)
         if game.num_players == 2:
-            return f"It plays {table.moves[-1]} and expects to win {(1 + value) / 2:.0%}."
-        return f"{player_name(game, player)} plays {table.moves[-1]} and expects {value:+.2f}."
+            return f"It plays {session.moves[-1]} and expects to win {(1 + value) / 2:.0%}."
+        return f"{player_name(game, player)} plays {session.moves[-1]} and expects {value:+.2f}."
 
 
-def painted_board(table: Table) -> Text:
+def painted_board(session: GameSession) -> Text:
     """The board in colours, with the last move marked and named."""
-    game, now = table.game, table.game.render(table.state)
+    game, now = session.game, session.game.render(session.state)
     if game.num_players == 1:
         return Text(now)
-    if table.before is None:
-        return painted(now)
-    mover = "you" if game.current_player(table.before) == table.person else "it"
-    return painted(now, game.render(table.before)).append(f"\n\nLast move: {table.moves[-1]}, by {mover}")
+    if session.previous_state is None:
+        return paint_board(now)
+    mover = "you" if game.current_player(session.previous_state) == session.person else "it"
+    return paint_board(now, game.render(session.previous_state)).append(
+        f"\n\nLast move: {session.moves[-1]}, by {mover}"
+    )
 
 
 @handle_interrupts
@@ -181,7 +183,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return serve_page(arguments)
     console = Console(highlight=False)
     try:
-        model = read_model(model_file(arguments.network, arguments.version))
+        model = read_model(find_model_file(arguments.network, arguments.version))
         game = load_game(model.description.game, **model.description.options)
         if game.num_players == 1 and arguments.second:
             raise ValueError(f"--second: {game.name} is a one-player game")
@@ -189,7 +191,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             shows = keima("results RUN --game 1")
             raise ValueError(f"--watch: {game.name} is no one-player game; {shows} shows the games of a run")
         settings = SearchSettings(forced_playouts=False)
-        scoring, score_utility = scoring_network(model.build(game), game, settings.match_score_utility)
+        scoring, score_utility = add_score_to_value(model.build(game), game, settings.match_score_utility)
         evaluator = Evaluator(scoring, game, max_batch=1)
     except (ValueError, OSError) as error:
         print(f"{program_name()}: {error_text(error)}", file=sys.stderr)
@@ -209,25 +211,25 @@ def main(argv: Sequence[str] | None = None) -> int:
         again = True
         while again:
             person = 1 if arguments.second else 0
-            table = Table(game, person=person, seed=arguments.seed)
+            session = GameSession(game, person=person, seed=arguments.seed)
             opponent = Opponent(search, resign_below=arguments.resign or 0.0)
-            again = play_at_terminal(table, opponent, console, watch=arguments.watch)
+            again = play_at_terminal(session, opponent, console, watch=arguments.watch)
     except (KeyboardInterrupt, EOFError):
         console.print()
     return 0
 
 
-def play_at_terminal(table: Table, opponent: Opponent, console: Console, *, watch: bool = False) -> bool:
+def play_at_terminal(session: GameSession, opponent: Opponent, console: Console, *, watch: bool = False) -> bool:
     """Play one game; returns whether another is wanted."""
     if watch:
-        watch_game(table, opponent, console)
+        watch_game(session, opponent, console)
     shown = None
-    while not table.over:
-        if table.state is not shown:
-            shown = table.state
-            print_board(table, console)
-        if table.game.current_player(table.state) != table.person:
-            console.print(opponent.make_move(table), markup=False)
+    while not session.is_over:
+        if session.state is not shown:
+            shown = session.state
+            print_board(session, console)
+        if session.game.current_player(session.state) != session.person:
+            console.print(opponent.make_move(session), markup=False)
             continue
         command = console.input("Your move: ").strip()
         match command.lower():
@@ -236,32 +238,32 @@ def play_at_terminal(table: Table, opponent: Opponent, console: Console, *, watc
             case "new":
                 return True
             case "resign":
-                table.resigned = table.person
-            case "watch" if table.game.num_players == 1:
-                watch_game(table, opponent, console)
+                session.resigned = session.person
+            case "watch" if session.game.num_players == 1:
+                watch_game(session, opponent, console)
             case _:
-                for line in handle_line(table, opponent, command):
+                for line in handle_line(session, opponent, command):
                     console.print(line, markup=False)
-    if table.state is not shown:
-        print_board(table, console)
-    console.print(f"{table.result()}\n", markup=False)
+    if session.state is not shown:
+        print_board(session, console)
+    console.print(f"{session.result()}\n", markup=False)
     return console.input("Another game? [y/N] ").strip().lower().startswith("y")
 
 
-def print_board(table: Table, console: Console) -> None:
+def print_board(session: GameSession, console: Console) -> None:
     """Print the board between empty lines."""
-    console.print(Text("\n").append(painted_board(table)).append("\n"), soft_wrap=True)
+    console.print(Text("\n").append(painted_board(session)).append("\n"), soft_wrap=True)
 
 
-def watch_game(table: Table, opponent: Opponent, console: Console) -> None:
+def watch_game(session: GameSession, opponent: Opponent, console: Console) -> None:
     """Let the network play a one-player game to its end, at a readable speed."""
-    while not table.game.terminal(table.state):
-        print_board(table, console)
-        action, value = opponent.find_move(table)
+    while not session.game.terminal(session.state):
+        print_board(session, console)
+        action, value = opponent.find_move(session)
         console.print(
-            f"It plays {table.game.action_name(action)}, {expectation_text(table.game, value)}.", markup=False
+            f"It plays {session.game.action_name(action)}, {expectation_text(session.game, value)}.", markup=False
         )
-        table.play(action)
+        session.play(action)
         time.sleep(WATCH_SECONDS if console.is_terminal else 0.0)
 
 
@@ -272,40 +274,40 @@ def expectation_text(game: Game, value: float) -> str:
     return f"and expects you to win {(1 + value) / 2:.0%}" if game.num_players == 2 else f"and expects {value:+.2f}"
 
 
-def handle_line(table: Table, opponent: Opponent, command: str) -> Iterator[str]:
+def handle_line(session: GameSession, opponent: Opponent, command: str) -> Iterator[str]:
     """Execute a typed line; yield the lines to print."""
-    game = table.game
+    game = session.game
     match command.lower():
         case "help" | "?":
             yield from HELP[min(game.num_players, 2)]
-            yield f"Here, for example, you may play {example_moves(table)}."
+            yield f"Here, for example, you may play {example_moves(session)}."
         case "undo":
-            table.undo()
+            session.undo()
         case "hint":
-            action, value = opponent.find_move(table)
-            yield f"It would play {move_name(game, table.state, action)}, {expectation_text(game, value)}."
+            action, value = opponent.find_move(session)
+            yield f"It would play {move_name(game, session.state, action)}, {expectation_text(game, value)}."
         case "go" if game.num_players == 1:
-            action, value = opponent.find_move(table)
-            table.play(action)
+            action, value = opponent.find_move(session)
+            session.play(action)
             yield f"It plays {game.action_name(action)}, {expectation_text(game, value)}."
         case _:
             try:
-                action = parse_move(game, table.state, command)
+                action = parse_move(game, session.state, command)
             except ValueError as error:
                 illegal = isinstance(error, IllegalAction)
                 yield (
-                    f"{command} is not legal here; {example_moves(table)} would be."
+                    f"{command} is not legal here; {example_moves(session)} would be."
                     if illegal
                     else f"{error}; or type help"
                 )
                 return
-            table.play(action)
+            session.play(action)
 
 
-def example_moves(table: Table) -> str:
+def example_moves(session: GameSession) -> str:
     """Some legal moves."""
-    legal = np.random.default_rng(0).permutation(table.game.legal_actions(table.state))[:EXAMPLES]
-    return ", ".join(move_name(table.game, table.state, int(action)) for action in legal)
+    legal = np.random.default_rng(0).permutation(session.game.legal_actions(session.state))[:EXAMPLES]
+    return ", ".join(move_name(session.game, session.state, int(action)) for action in legal)
 
 
 if __name__ == "__main__":

@@ -72,12 +72,12 @@ def main(argv: Sequence[str] | None = None) -> int:
             return start_ranks(arguments, words)
         given = {name: getattr(arguments, name) for name in PLACE_FLAGS}
         by_hand = any(value is not None for value in given.values())
-        place = Place(**given, master_port=arguments.master_port) if by_hand else Place()
-        with joined(
-            place, device=arguments.device, room=lambda asked: room_for_ranks(asked, arguments.device)[0]
+        place = RankInfo(**given, master_port=arguments.master_port) if by_hand else RankInfo()
+        with join_ranks(
+            place, device=arguments.device, room=lambda asked: count_ranks_to_start(asked, arguments.device)[0]
         ) as ranks:
             return begin_training(arguments, ranks)
-    except NotNeeded:
+    except SurplusRank:
         return 0
     except (TrainingDiverged, ValueError, OSError, RuntimeError) as error:  # a lost rank is a RuntimeError
         errors.print(f"{program_name()}: {error_text(error)}", style="red", markup=False, soft_wrap=True)
@@ -182,14 +182,14 @@ from keima.base.random import seed_stream
 from keima.base.system.logs import add_log_handler, package_logger
 from keima.config.commands import keima
 from keima.config.load import load_section
-from keima.learning.ranks.process_group import ALONE, NotNeeded, Place, Ranks, idle_variables, joined
-from keima.learning.ranks.save_folder import chosen_folder
-from keima.learning.ranks.torchrun import Start, check_machines_can_meet, room_for_ranks, run_ranks
+from keima.learning.ranks.process_group import ALONE, RankInfo, Ranks, SurplusRank, idle_variables, join_ranks
+from keima.learning.ranks.save_folder import choose_folder
+from keima.learning.ranks.torchrun import RankLaunch, check_machines_can_meet, count_ranks_to_start, run_ranks
 from keima.learning.update_step import TrainingDiverged
 from keima.networks.inference.evaluator import pick_device, use_threads
 from keima.networks.network import seed_weights
 from keima.ppo.actor_critic import ActorCritic
-from keima.ppo.checkpoint import PPOCheckpoint, checkpoints, newest_ppo_checkpoint, save_checkpoint
+from keima.ppo.checkpoint import PPOCheckpoint, list_checkpoints, load_newest_ppo_checkpoint, save_checkpoint
 from keima.ppo.observers import ppo_observers
 from keima.ppo.settings import TraderSettings
 from keima.ppo.trainer import PPOTrainer, world_streams
@@ -208,8 +208,8 @@ def start_ranks(arguments: argparse.Namespace, words: Sequence[str]) -> int:
     for name in PLACE_FLAGS:
         if getattr(arguments, name) is not None:
             raise ValueError(f"--distributed starts all ranks of this machine: leave --{name.replace('_', '-')} out")
-    count, fewer = room_for_ranks(arguments.num_gpus, arguments.device, usual=2)
-    start = Start(ranks=count, master_port=arguments.master_port, restarts=arguments.max_restarts)
+    count, fewer = count_ranks_to_start(arguments.num_gpus, arguments.device, usual=2)
+    start = RankLaunch(ranks=count, master_port=arguments.master_port, restarts=arguments.max_restarts)
     check_machines_can_meet(start)
     settings, saved = prepare_run(arguments, ALONE)
     if saved and (reached := nothing_left_text(settings, saved, arguments.checkpoint_dir)):
@@ -226,7 +226,7 @@ def start_ranks(arguments: argparse.Namespace, words: Sequence[str]) -> int:
 def begin_training(arguments: argparse.Namespace, ranks: Ranks) -> int:
     """Train, from the beginning or from a checkpoint; returns the exit code."""
     use_threads(arguments.threads)
-    if ranks.alone and ranks.started == 1 and (arguments.num_gpus or 1) > 1:
+    if ranks.is_alone and ranks.ranks_started == 1 and (arguments.num_gpus or 1) > 1:
         raise ValueError(f"--num-gpus {arguments.num_gpus}: only --distributed starts several ranks")
     settings, saved = prepare_run(arguments, ranks)
     if ranks.is_main:
@@ -291,8 +291,8 @@ def print_introduction(
 ) -> None:
     """Print what is about to happen; ``resumed_from`` is the number of ranks that wrote the checkpoint."""
     ranks, now = trainer.ranks, trainer.ranks.world_size
-    if ranks.started > now:
-        print_and_log(room_for_ranks(ranks.started, arguments.device)[1], console, ranks)
+    if ranks.ranks_started > now:
+        print_and_log(count_ranks_to_start(ranks.ranks_started, arguments.device)[1], console, ranks)
     if ranks.restarts:
         print_and_log("A rank has died: all ranks restart from the last checkpoint", console, ranks)
     if idle := idle_variables(ranks):
@@ -312,17 +312,17 @@ def prepare_run(arguments: argparse.Namespace, ranks: Ranks) -> tuple[TraderSett
     """
     default = arguments.checkpoint_dir is None
     if default:
-        arguments.checkpoint_dir = chosen_folder(
-            CHECKPOINTS, ranks, holds=lambda folder: bool(checkpoints(folder)), resume=arguments.resume
+        arguments.checkpoint_dir = choose_folder(
+            CHECKPOINTS, ranks, holds=lambda folder: bool(list_checkpoints(folder)), resume=arguments.resume
         )
         if ranks.is_main and not arguments.resume and arguments.checkpoint_dir != CHECKPOINTS:
             print(f"Earlier runs are kept: this one uses {arguments.checkpoint_dir}; --resume continues the newest")
     folder = arguments.checkpoint_dir
-    begun = arguments.resume or ranks.largest(ranks.restarts) > 0
-    saved = newest_ppo_checkpoint(ranks, folder) if begun else None
+    begun = arguments.resume or ranks.all_reduce_max(ranks.restarts) > 0
+    saved = load_newest_ppo_checkpoint(ranks, folder) if begun else None
     if arguments.resume and saved is None:
         raise ValueError(f"no checkpoint in {folder} to resume from: start without --resume")
-    if not begun and not default and ranks.largest(len(checkpoints(folder))):
+    if not begun and not default and ranks.all_reduce_max(len(list_checkpoints(folder))):
         raise ValueError(f"{folder} already holds a run: continue it by --resume, or choose another --checkpoint-dir")
     return settings_of(arguments, saved), saved
 
@@ -338,10 +338,10 @@ def settings_of(arguments: argparse.Namespace, saved: PPOCheckpoint | None) -> T
         for name, value in vars(arguments).items()
         if value is not None
     }
-    file = load_section(arguments.config, TraderSettings).flat(only_given=True) if arguments.config else {}
+    file = load_section(arguments.config, TraderSettings).to_flat(only_given=True) if arguments.config else {}
     values = {**(saved.settings if saved else {}), **file, **flags}
     if arguments.smoke:
-        usual = {**TraderSettings().flat(), **values}
+        usual = {**TraderSettings().to_flat(), **values}
         values |= {
             name: min(usual[name], limit)
             for name, limit in SMOKE.items()
@@ -379,7 +379,7 @@ def build_trainer(
         settings.training.for_ranks(ranks.world_size),
         seed=seed,
         episodes=settings.run.episodes,
-        keep=lambda state: save_checkpoint(arguments.checkpoint_dir, state, settings.flat()),
+        keep=lambda state: save_checkpoint(arguments.checkpoint_dir, state, settings.to_flat()),
         keep_every=arguments.checkpoint_interval,
         mixed_precision=settings.training.mixed_precision,
         ranks=ranks,
@@ -390,7 +390,7 @@ def count_world_threads(arguments: argparse.Namespace, ranks: Ranks) -> int:
     """How many threads step this rank's worlds: with a GPU its share of the cores, which do nothing else."""
     if pick_device(arguments.device).type == "cpu":
         return int(arguments.threads)
-    return max(1, len(os.sched_getaffinity(0)) // ranks.neighbours)
+    return max(1, len(os.sched_getaffinity(0)) // ranks.ranks_on_machine)
 
 
 def build_worlds(settings: TraderSettings, ranks: Ranks, *, rounds_over: int = 0, threads: int = 1) -> TradingMarkets:
@@ -430,7 +430,7 @@ def run_training(trainer: PPOTrainer, folder: Path, console: Console) -> int:
             observer.close()
         discard_output_of_lost_terminal()
     ended = trainer.episodes_over >= trainer.episodes
-    if trainer.ranks.is_main and (kept := checkpoints(folder)):
+    if trainer.ranks.is_main and (kept := list_checkpoints(folder)):
         done = f"{trainer.episodes_over:,} episodes, {trainer.total_steps:,} steps. The network is {kept[-1]}"
         console.print(done, soft_wrap=True)
         if not ended:

@@ -123,21 +123,21 @@ from keima.base.formats import (
     format_score,
     table_lines,
 )
-from keima.networks.architectures.auxiliary_heads import predictions_of
+from keima.networks.architectures.auxiliary_heads import make_predictor
 from keima.networks.predictions import Predict
-from keima.play.network_loader import network_from_run
+from keima.play.network_loader import load_network_from_run
 from keima.ppo import results as ppo_results
 from keima.ppo.rounds import Round, read_rounds
-from keima.report.charts.calibration import Bin, calibration_of
-from keima.report.charts.page import compared, page, report_charts
-from keima.report.charts.png import picture
+from keima.report.charts.calibration import CalibrationBin, measure_calibration
+from keima.report.charts.page import make_comparison_page, make_report_charts, make_run_page
+from keima.report.charts.png import draw_picture
 from keima.report.charts.run_charts import AXES
 from keima.report.files.run_files import StatsRow, read_stats
-from keima.report.games.game_export import games_as_pgn, games_as_sgf, write_games
-from keima.report.games.game_view import game_of, recorded_game, sample_games
+from keima.report.games.game_export import export_as_pgn, export_as_sgf, write_games
+from keima.report.games.game_view import load_game_of_run, load_game_view, load_sample_games
 from keima.report.metrics import METRICS
-from keima.report.tables import TRENDS, history, trends
-from keima.report.terminal.steps import keyboard, print_game, step_through
+from keima.report.tables import TRENDS, history_columns, trend_lines
+from keima.report.terminal.steps import open_keyboard, print_game, step_through
 
 PAGE_NOTE, PICTURE_NOTE, TERMINAL_NOTE = "open it in a browser", "the run's curves", "this output as a picture"
 
@@ -205,7 +205,12 @@ def model_path_text(run_dir: Path, version: int) -> str:
 def report_lines(rows: Sequence[StatsRow], run_dir: Path, *, last: int, width: int) -> list[Text]:
     """The table of the ``last`` iterations, sparklines over all of them, and the summary."""
     titles = summary_lines(rows, run_dir)
-    lines = [*table_lines(history(rows), rows[-last:], width), Text(), *trends(TRENDS, METRICS, rows, width), Text()]
+    lines = [
+        *table_lines(history_columns(rows), rows[-last:], width),
+        Text(),
+        *trend_lines(TRENDS, METRICS, rows, width),
+        Text(),
+    ]
     if len(rows) > last:
         lines.insert(0, Text(f"The last {last} of {len(rows):,} iterations:", FAINT))
     return [*lines, *(Text.assemble((f"{title:<20}", FAINT), (text, TITLE)) for title, text in titles)]
@@ -232,7 +237,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return print_rounds(args, rounds)
     files = ((args.html, write_page), (args.png, write_picture))
     if args.html or args.png:
-        bins = measure_calibration(args.path.parent)
+        bins = newest_calibration(args.path.parent)
         return max(make(path, rows, args.path.parent, bins) for path, make in files if path)
     if args.svg:
         return write_file(
@@ -274,16 +279,22 @@ def compare_runs(args: argparse.Namespace) -> int:
     names = names if len(set(names)) == len(names) else list(map(str, folders))
     runs, summaries = [], []
     for (rounds, rows), name, folder in zip(found, names, folders, strict=True):
-        drawn = ppo_results.charts(rounds, folder) if rounds else report_charts(name, rows, measure_calibration(folder))
+        drawn = (
+            ppo_results.make_charts(rounds, folder)
+            if rounds
+            else make_report_charts(name, rows, newest_calibration(folder))
+        )
         runs.append(replace(drawn, name=name))
-        summaries.append(ppo_results.summary(rounds, folder) if rounds else summary_lines(rows, folder))
+        summaries.append(ppo_results.summarize_run(rounds, folder) if rounds else summary_lines(rows, folder))
     axes = ppo_results.AXES if all(of_ppo) else AXES
     codes = []
     if args.html:
-        codes.append(write_file(args.html, lambda: compared(runs, summaries, axes).encode(), PAGE_NOTE))
+        codes.append(write_file(args.html, lambda: make_comparison_page(runs, summaries, axes).encode(), PAGE_NOTE))
     if args.png:
         codes.append(
-            write_file(args.png, lambda: picture(" and ".join(names), runs, next(iter(axes.items()))), PICTURE_NOTE)
+            write_file(
+                args.png, lambda: draw_picture(" and ".join(names), runs, next(iter(axes.items()))), PICTURE_NOTE
+            )
         )
     return max(codes)
 
@@ -293,11 +304,11 @@ def print_rounds(args: argparse.Namespace, rounds: Sequence[Round]) -> int:
     folder = args.path.parent
     if args.html or args.png:
         page_written = (
-            write_file(args.html, lambda: ppo_results.page(rounds, folder).encode(), PAGE_NOTE) if args.html else 0
+            write_file(args.html, lambda: ppo_results.make_page(rounds, folder).encode(), PAGE_NOTE) if args.html else 0
         )
-        drawn = write_file(args.png, lambda: ppo_results.drawn(rounds, folder), PICTURE_NOTE) if args.png else 0
+        drawn = write_file(args.png, lambda: ppo_results.draw_png(rounds, folder), PICTURE_NOTE) if args.png else 0
         return max(page_written, drawn)
-    print_lines(lambda width: ppo_results.report(rounds, folder, last=args.last, width=width))
+    print_lines(lambda width: ppo_results.make_report(rounds, folder, last=args.last, width=width))
     return 0
 
 
@@ -332,27 +343,29 @@ def browse_game(run_dir: Path, number: int) -> int:
     """Step through a recorded game, or print it without a terminal; returns the exit code: 2 if there is none."""
     console = Console(highlight=False)
     try:
-        view = recorded_game(run_dir, number)
+        view = load_game_view(run_dir, number)
     except (ValueError, OSError) as error:
         print(f"{program_name()}: {error_text(error)}", file=sys.stderr)
         return 2
     if console.is_terminal and sys.stdin.isatty():
-        with keyboard() as read_key, suppress(KeyboardInterrupt):
+        with open_keyboard() as read_key, suppress(KeyboardInterrupt):
             step_through(view, console, read_key)
     else:
         print_game(view, console)
     return 0
 
 
-def write_page(path: Path, rows: Sequence[StatsRow], run_dir: Path, bins: Sequence[Bin]) -> int:
+def write_page(path: Path, rows: Sequence[StatsRow], run_dir: Path, bins: Sequence[CalibrationBin]) -> int:
     """Write the run's page, without games if they cannot be read; returns the exit code: 2 if that fails."""
     try:
-        games = sample_games(run_dir, load_predictor(run_dir))
+        games = load_sample_games(run_dir, load_predictor(run_dir))
     except (ValueError, OSError) as error:
         print(f"{program_name()}: the page has no games: {error_text(error)}", file=sys.stderr)
         games = []
     return write_file(
-        path, lambda: page(run_dir.resolve().name, summary_lines(rows, run_dir), rows, games, bins).encode(), PAGE_NOTE
+        path,
+        lambda: make_run_page(run_dir.resolve().name, summary_lines(rows, run_dir), rows, games, bins).encode(),
+        PAGE_NOTE,
     )
 
 
@@ -363,27 +376,27 @@ def load_predictor(run_dir: Path) -> Predict | None:
         ValueError: there is no such run, or this program does not play it.
     """
     with read_ledger(run_dir) as ledger:
-        if not game_of(ledger).won_by_area:
+        if not load_game_of_run(ledger).won_by_area:
             return None
     try:
-        playable = network_from_run(run_dir)
-        return predictions_of(playable.model.build(playable.game))
+        playable = load_network_from_run(run_dir)
+        return make_predictor(playable.model.build(playable.game))
     except (ValueError, OSError) as error:
         print(f"{program_name()}: the network's predictions are not drawn: {error_text(error)}", file=sys.stderr)
         return None
 
 
-def measure_calibration(run_dir: Path) -> list[Bin]:
+def newest_calibration(run_dir: Path) -> list[CalibrationBin]:
     """The calibration of search in the newest games; empty if they cannot be read."""
     try:
-        return calibration_of(run_dir, log_event=lambda text: print(f"{program_name()}: {text}", file=sys.stderr))
+        return measure_calibration(run_dir, log_event=lambda text: print(f"{program_name()}: {text}", file=sys.stderr))
     except ValueError:
         return []
 
 
 def export_games(run_dir: Path, *, pgn: Path | None, sgf: Path | None) -> int:
     """Write the run's games; returns the exit code: 2 if that fails."""
-    for path, games in ((pgn, games_as_pgn(run_dir)), (sgf, games_as_sgf(run_dir))):
+    for path, games in ((pgn, export_as_pgn(run_dir)), (sgf, export_as_sgf(run_dir))):
         if path:
             try:
                 print(f"{path}: {write_games(path, games):,} games")
@@ -393,10 +406,10 @@ def export_games(run_dir: Path, *, pgn: Path | None, sgf: Path | None) -> int:
     return 0
 
 
-def write_picture(path: Path, rows: Sequence[StatsRow], run_dir: Path, bins: Sequence[Bin]) -> int:
+def write_picture(path: Path, rows: Sequence[StatsRow], run_dir: Path, bins: Sequence[CalibrationBin]) -> int:
     """Write the run's curves as a PNG file; returns the exit code: 2 if that fails."""
     name, over = run_dir.resolve().name, next(iter(AXES.items()))
-    return write_file(path, lambda: picture(name, [report_charts(name, rows, bins)], over), PICTURE_NOTE)
+    return write_file(path, lambda: draw_picture(name, [make_report_charts(name, rows, bins)], over), PICTURE_NOTE)
 
 
 if __name__ == "__main__":

@@ -146,10 +146,10 @@ from keima.coach.ranks.following import follow_rank_zero
 from keima.coach.session import exit_code
 from keima.config.load import ConfigError, load_settings, shrink
 from keima.config.schema import Settings
-from keima.learning.ranks.process_group import Place, Ranks, joined
+from keima.learning.ranks.process_group import RankInfo, Ranks, join_ranks
 from keima.report.strength import strength_sentences
 from keima.report.terminal.next_steps import next_steps
-from keima.trainers.run import FOLLOWED, RunEnd, cluster_backend, local_backend, train_run
+from keima.trainers.run import FOLLOWED, RunEnd, cluster_backend_maker, local_backend_maker, train_run
 
 
 def begin_training(arguments: argparse.Namespace) -> int:
@@ -159,7 +159,7 @@ def begin_training(arguments: argparse.Namespace) -> int:
         write_proposal(arguments.game, arguments.config)
         print_status(f"wrote {arguments.config}: settings to begin with")
     path, settings = read_settings(arguments)
-    with joined(Place(), device=settings.training.device) as ranks:  # the ranks of torchrun, if there are any
+    with join_ranks(RankInfo(), device=settings.training.device) as ranks:  # the ranks of torchrun, if there are any
         if ranks.is_main:
             return lead_training(arguments, path, settings, ranks)
         follow_rank_zero(ranks)
@@ -172,7 +172,9 @@ def lead_training(arguments: argparse.Namespace, path: Path, settings: Settings,
     restarted = ranks.restarts > 0 and (run_dir / "run.db").exists()
     distributed = settings.distributed.enabled
     backend = (
-        cluster_backend(run_dir, config=path, takeover=arguments.takeover) if distributed else local_backend(run_dir)
+        cluster_backend_maker(run_dir, config=path, takeover=arguments.takeover)
+        if distributed
+        else local_backend_maker(run_dir)
     )
     end = train_run(
         run_dir,

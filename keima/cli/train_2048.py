@@ -130,7 +130,7 @@ from keima.networks.network import seed_weights
 from keima.networks.zero_network import ZeroNetwork
 from keima.report.terminal.next_steps import next_steps
 from keima.trainers.parallel_zero import ParallelZeroTrainer
-from keima.trainers.settings import trainer_settings, validated, with_given
+from keima.trainers.settings import apply_given, trainer_settings, validate_settings
 
 
 def settings_of(arguments: argparse.Namespace) -> Settings:
@@ -154,7 +154,7 @@ def settings_of(arguments: argparse.Namespace) -> Settings:
         given |= {"run.name": run_dir.name, "run.directory": str(run_dir.parent)}
     if arguments.smoke and arguments.workers_per_gpu is None and document["self_play"]["workers"] == "auto":
         given = {"self_play.workers": SMOKE_WORKERS, **given}
-    return validated(with_given(document, given, smoke=arguments.smoke))
+    return validate_settings(apply_given(document, given, smoke=arguments.smoke))
 
 
 def run_training(arguments: argparse.Namespace) -> int:

@@ -132,8 +132,8 @@ from keima.config.schema import Settings
 from keima.report.files.trackers import require_trackers
 from keima.report.terminal.live import TerminalConsole
 from keima.report.terminal.next_steps import next_steps
-from keima.trainers.multi_gpu import SessionEnd, synchronous, train_on_devices
-from keima.trainers.settings import default_settings, shipped_rules, with_given
+from keima.trainers.multi_gpu import SessionEnd, make_synchronous_settings, train_on_devices
+from keima.trainers.settings import apply_given, default_settings, load_shipped_game
 
 
 def read_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
@@ -166,7 +166,7 @@ def new_experiment(game: str) -> dict[str, Any]:
 
     Strength is not measured during the run: use scripts/benchmark.py.
     """
-    document = default_settings(shipped_rules(game))
+    document = default_settings(load_shipped_game(game))
     document["network"] |= {"type": "spiking", "time_steps": DEFAULT_TIME_STEPS}
     document["run"] |= {"iterations": DEFAULT_ITERATIONS, "minutes": None}
     document["training"]["games_per_iteration"] = GAMES_PER_ITERATION
@@ -186,7 +186,7 @@ def settings_of(arguments: argparse.Namespace, slots: Sequence[DeviceSlot]) -> S
         ValueError: a number is out of range.
     """
     given = given_settings(arguments)
-    document = with_given(arguments.document, given, smoke=arguments.smoke)
+    document = apply_given(arguments.document, given, smoke=arguments.smoke)
     folder = arguments.save_dir.resolve()
     document["run"] |= {"name": folder.name, "directory": str(folder.parent)}
     network, search, training = document["network"], document["search"], document["training"]
@@ -197,7 +197,7 @@ def settings_of(arguments: argparse.Namespace, slots: Sequence[DeviceSlot]) -> S
     search["cheap_simulations"] = min(search["cheap_simulations"], search["num_simulations"])
     window = training["window"]
     window["min_positions"] = max(window["min_positions"], training["batch_size"])
-    return synchronous(document, slots, given=given)
+    return make_synchronous_settings(document, slots, given=given)
 
 
 def begin_training(arguments: argparse.Namespace) -> int:

@@ -75,7 +75,7 @@ from keima.base.formats import format_duration
 from keima.base.reports import ProgressReport
 from keima.base.run_lock import LOCK, is_held
 from keima.report.files.run_files import StatsRow, UnreadableStats, read_stats
-from keima.report.tables import Frame
+from keima.report.tables import ScreenFrame
 from keima.report.terminal.plain import iteration_line
 
 POLL_SECONDS = 1.0
@@ -149,11 +149,11 @@ class WatchedStats:
         return f"No new iteration since {when}; the last ones took {format_duration(usual)} each."
 
 
-def make_screen(stats: WatchedStats) -> Frame:
+def make_screen(stats: WatchedStats) -> ScreenFrame:
     """The screen of a terminal."""
     name = stats.path.resolve().parent.name
     if not stats.rows:
-        return Frame(name=name, game="", note=stats.notice_text())
+        return ScreenFrame(name=name, game="", note=stats.notice_text())
     last = stats.rows[-1]
     done = "finished" if stats.has_finished() else "done"
     now = ProgressReport(
@@ -173,7 +173,7 @@ def make_screen(stats: WatchedStats) -> Frame:
         model_version=last.model_version,
         workers=last.workers,
     )
-    return Frame(name=name, game="", now=now, rows=stats.rows, note=stats.notice_text())
+    return ScreenFrame(name=name, game="", now=now, rows=stats.rows, note=stats.notice_text())
 
 
 def watch_screen(stats: WatchedStats, console: Console) -> None:

@@ -39,10 +39,10 @@ from keima.coach.summary import merge_reports, phase_of_all, worker_statuses
 from keima.coach.waiting import EVALUATING, GATHERING, TRAINING, Waiting
 from keima.config.schema import Settings
 from keima.data.ledger import Ledger
-from keima.data.ledger_rows import model_path, model_row
+from keima.data.ledger_rows import make_model_row, model_path
 from keima.games import Game
 from keima.learning.checkpoint import Checkpoints
-from keima.learning.generalization import generalization
+from keima.learning.generalization import measure_generalization
 from keima.learning.learner import Learner
 from keima.learning.ranks.process_group import RankLost
 from keima.networks.files.model_file import (
@@ -228,7 +228,7 @@ class Coach:
             return None
         self._waiting.enter_phase(TRAINING)
         steps = int(self.state.owed_samples // training.batch_size)
-        generalized = generalization(self.learner, self.window, self.settings.run.seed) if steps else None
+        generalized = measure_generalization(self.learner, self.window, self.settings.run.seed) if steps else None
         reports, fresh, every = [], 0, training.steps_per_model or steps + 1  # fresh: steps since the last model
         while steps > 0 and not self._bounds.is_time_up():
             count = min(STEPS_BETWEEN_POLLS, steps, every - fresh)
@@ -262,7 +262,7 @@ class Coach:
         accepted = best is None or self.persist(
             f"model {version}", lambda: self.complete_steps(self.evaluation.accepts(model, best, file=data))
         )
-        row = model_row(self.run_dir, version, iteration=self.state.iteration, data=data, accepted=accepted)
+        row = make_model_row(self.run_dir, version, iteration=self.state.iteration, data=data, accepted=accepted)
         self.persist(f"model {version}", lambda: write_atomically(model_path(self.run_dir, version), data))
         self.persist(f"model {version}", lambda: self.ledger.add_model(row))
         if not accepted:
@@ -354,7 +354,9 @@ class Coach:
             self.poll_workers(ingest=False)
             self.sleep(WAIT_SECONDS)
 
-        return self._retries.retry_until_done(what, f"{what} cannot be stored now, and the run waits", action, wait=wait)
+        return self._retries.retry_until_done(
+            what, f"{what} cannot be stored now, and the run waits", action, wait=wait
+        )
 
     # Games.
 

@@ -18,7 +18,7 @@ from keima.coach.ranks.leading import LeadingLearner, LeadingWindow, share_state
 from keima.config.schema import Settings
 from keima.data.imports.seed_games import ingest_seed_games
 from keima.data.ledger import Ledger, open_ledger
-from keima.data.receive import load_if_intact, recover
+from keima.data.receive import load_if_intact, recover_batches
 from keima.data.records import GameBatch
 from keima.evaluation.remote_matches import RemoteMatches
 from keima.evaluation.strength import Strength, require_measurable
@@ -66,7 +66,7 @@ def open_coach(
     ledger = open_ledger(run_dir, game, run_id=repeatable_run_id(settings))
     for folder in ("models", "games"):
         (run_dir / folder).mkdir(mode=0o700, exist_ok=True)
-    for receipt in recover(ledger, game):
+    for receipt in recover_batches(ledger, game):
         log.info("found after the last session: %s", receipt)
     log_event = partial(report_event, observers)
     ingest_seed_games(ledger, game, settings.training.window.seed_games, log_event=log_event)

@@ -13,7 +13,7 @@ from keima.coach.tally import IterationTally
 from keima.config.schema import Settings
 from keima.config.sections.training import SEED_ACCOUNTS
 from keima.data.ledger import Ledger
-from keima.data.receive import Offer, Quarantined, Received, load_if_intact, receive_together
+from keima.data.receive import Offer, Quarantined, Received, load_if_intact, receive_batches
 from keima.data.records import GameBatch
 from keima.games import Game
 from keima.replay.window import ReplayWindow
@@ -99,7 +99,7 @@ class Receiving:
     def _receive_together(self, batches: Sequence[PendingBatch]) -> None:
         """Receive some batches, all or none."""
         offers = [Offer(worker=batch.worker, batch_id=batch.batch_id, fetch=batch.fetch) for batch in batches]
-        receipts = receive_together(self._ledger, self._game, offers)
+        receipts = receive_batches(self._ledger, self._game, offers)
         for batch, receipt in zip(batches, receipts, strict=True):
             if isinstance(receipt, Received):
                 self._count(receipt.batch.num_games, receipt.batch.num_positions, receipt.sequence)

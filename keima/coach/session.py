@@ -157,4 +157,4 @@ def learner_threads(settings: Settings, ranks: Ranks) -> int:
     threads, cores = settings.training.threads, len(os.sched_getaffinity(0))
     if threads == "auto":
         threads = cores - 1 if settings.distributed.enabled else cores // 2 if settings.training.asynchronous else cores
-    return max(1, threads // ranks.neighbours)
+    return max(1, threads // ranks.ranks_on_machine)

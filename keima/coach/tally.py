@@ -7,7 +7,7 @@ import numpy as np
 from keima.base.reports import SelfPlayReport
 from keima.config.sections.search import ResignationSettings
 from keima.data.records import GameBatch
-from keima.data.scores import reached_in, score_report
+from keima.data.scores import make_score_report, milestones_of
 from keima.games import Game
 
 
@@ -39,7 +39,7 @@ class IterationTally:
         self.versions.update(batch.last_model.tolist())
         if self.game.num_players == 1:
             self.scores += batch.returns[:, 0].tolist()
-            self.reached += reached_in(self.game, batch)
+            self.reached += milestones_of(self.game, batch)
         else:
             self._count_results(batch)
 
@@ -57,7 +57,7 @@ class IterationTally:
             false_resignations=self.false_resignations / max(self.would_resign, 1) if two else None,
             bytes_per_game=self.size / games,
             seconds=now - self.since,
-            score=score_report(self.game, self.scores, self.reached),
+            score=make_score_report(self.game, self.scores, self.reached),
         )
 
     def _count_results(self, batch: GameBatch) -> None:

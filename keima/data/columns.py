@@ -22,7 +22,7 @@ OCTAVE_STEPS = 4  # surprises have logarithmic steps of a quarter octave: within
 LEAST_SURPRISE = 2.0**-12  # nats; values below 0.92 of it become 0
 
 
-def compress(columns: list[NDArray[Any]]) -> bytes:
+def compress_columns(columns: list[NDArray[Any]]) -> bytes:
     """The planes of the columns as one zstd frame; deterministic.
 
     Each plane starts a new zstd block with its own Huffman code, which saves an eighth. Matches of fewer than six bytes
@@ -39,7 +39,7 @@ def compress(columns: list[NDArray[Any]]) -> bytes:
     return b"".join([*parts, stream.flush()])
 
 
-def decompress(frame: memoryview, total: int, *, what: str, error: type[Exception]) -> memoryview:
+def decompress_frame(frame: memoryview, total: int, *, what: str, error: type[Exception]) -> memoryview:
     """What a zstd frame holds. Nothing is unpacked before it is known that the frame, too, speaks of ``total`` bytes.
 
     Args:

@@ -66,7 +66,7 @@ class Ledger:
         self._kept: dict[str, WorkerAccount] | None = None  # all accounts, of the only writer; else read each time
         self._stale: set[str] = set()  # workers whose kept accounts a write may have changed
         if writes:
-            self._kept = {account.name: account for account in self._accounts("ORDER BY name", ())}
+            self._kept = {account.name: account for account in self._query_accounts("ORDER BY name", ())}
         facts = dict(connection.execute("SELECT key, value FROM run"))
         self.run_id: str = facts["run_id"]
         self.game: str = facts["game"]
@@ -86,7 +86,7 @@ class Ledger:
         self.close()
 
     @contextmanager
-    def one_moment(self) -> Iterator[None]:
+    def read_snapshot(self) -> Iterator[None]:
         """Within the block, all reads see one state, even while a Coach writes."""
         self._db.execute("BEGIN")
         try:
@@ -95,7 +95,7 @@ class Ledger:
             self._db.execute("ROLLBACK")
 
     @contextmanager
-    def together(self) -> Iterator[None]:
+    def transaction(self) -> Iterator[None]:
         """Make all changes in the block in one transaction, which is on the disk when the block ends; an error undoes
         all of them.
         """
@@ -106,7 +106,7 @@ class Ledger:
             self._stale.update(self._kept or ())  # read within the block, or changed there
             raise
 
-    def damage(self) -> list[str]:
+    def find_damage(self) -> list[str]:
         """The errors that SQLite's own checks find; empty when the file is sound."""
         found = [text for (text,) in self._db.execute("PRAGMA integrity_check") if text != "ok"]
         return found + [
@@ -125,9 +125,9 @@ class Ledger:
         for worker, more in games.items():
             if more < 0:
                 raise LedgerUnbalanced(f"worker {worker}: a grant of {more} games is negative")
-        with self._changing(*games):
+        with self._change_accounts(*games):
             for worker, more in games.items():
-                self._know(worker)
+                self._register_worker(worker)
                 self._db.execute("UPDATE workers SET granted = granted + ? WHERE name = ?", (more, worker))
 
     def withdraw(self, worker: str, games: int, reason: str) -> int:
@@ -139,9 +139,9 @@ class Ledger:
         outstanding = self.account(worker).outstanding
         if not 0 <= games <= outstanding:
             raise LedgerUnbalanced(f"worker {worker}: {games} games cannot be withdrawn, {outstanding} are outstanding")
-        with self._changing(worker):
+        with self._change_accounts(worker):
             self._db.execute("UPDATE workers SET granted = granted - ? WHERE name = ?", (games, worker))
-            self._note("withdrawn", f"{games} games that it had not begun were taken back: {reason}", worker)
+            self._insert_event("withdrawn", f"{games} games that it had not begun were taken back: {reason}", worker)
         return self.account(worker).granted
 
     def discard(self, worker: str, games: int, reason: str) -> None:
@@ -155,22 +155,24 @@ class Ledger:
         outstanding = self.account(worker).outstanding
         if not 0 <= games <= outstanding:
             raise LedgerUnbalanced(f"worker {worker}: {games} games cannot be discarded, {outstanding} are outstanding")
-        with self._changing(worker):
+        with self._change_accounts(worker):
             self._db.execute("UPDATE workers SET discarded = discarded + ? WHERE name = ?", (games, worker))
-            self._note("discarded", f"{games} games given up: {reason}", worker)
+            self._insert_event("discarded", f"{games} games given up: {reason}", worker)
 
     def account(self, worker: str) -> WorkerAccount:
         """The account of ``worker``; all zero for an unknown one."""
         if self._kept is None or worker in self._stale:
-            return self._stored(worker)
+            return self._read_account(worker)
         return self._kept.get(worker) or WorkerAccount(name=worker)
 
     def accounts(self) -> Mapping[str, WorkerAccount]:
         """The accounts of all workers of this run, by name; the same object as long as none of them changes."""
         if self._kept is None:
-            return {account.name: account for account in self._accounts("ORDER BY name", ())}
+            return {account.name: account for account in self._query_accounts("ORDER BY name", ())}
         if self._stale:
-            renewed = self._kept | {worker: self._stored(worker) for worker in self._stale if self._is_known(worker)}
+            renewed = self._kept | {
+                worker: self._read_account(worker) for worker in self._stale if self._is_known(worker)
+            }
             if len(renewed) > len(self._kept):
                 renewed = dict(sorted(renewed.items()))
             self._kept, self._stale = renewed, set()
@@ -184,16 +186,16 @@ class Ledger:
 
     def batch(self, batch_id: str) -> BatchRow | None:
         """The entry of a batch, if there is one."""
-        rows = self._batches("WHERE id = ?", (batch_id,))
+        rows = self._query_batches("WHERE id = ?", (batch_id,))
         return rows[0] if rows else None
 
     def batches(self) -> list[BatchRow]:
         """All batches, received and quarantined, in order of receipt."""
-        return self._batches("ORDER BY sequence", ())
+        return self._query_batches("ORDER BY sequence", ())
 
     def received_batches(self, *, after: int = 0, up_to: int = 2**62) -> list[BatchRow]:
         """The received batches with ``after`` < sequence <= ``up_to``, in order of receipt."""
-        return self._batches(
+        return self._query_batches(
             "WHERE state = 'received' AND sequence > ? AND sequence <= ? ORDER BY sequence", (after, up_to)
         )
 
@@ -201,11 +203,11 @@ class Ledger:
         """The ids of the received batches in order of receipt."""
         return [row.id for row in self.received_batches()]
 
-    def refusal(self, worker: str, first_game: int, games: int) -> str:
+    def refusal_reason(self, worker: str, first_game: int, games: int) -> str:
         """Why ``worker`` cannot deliver ``games`` games from ``first_game`` on; empty if it can."""
         end = first_game + games
         # Batches do not overlap: of those that begin before the end, the last one ends last.
-        for other in self._batches(
+        for other in self._query_batches(
             "WHERE worker = ? AND first_game < ? ORDER BY first_game DESC LIMIT 1", (worker, end)
         ):
             if (other.first_game or 0) + other.games > first_game:
@@ -219,12 +221,12 @@ class Ledger:
         """Enter a batch whose file is safe; returns its sequence number.
 
         Raises:
-            LedgerUnbalanced: see ``refusal``.
+            LedgerUnbalanced: see ``refusal_reason``.
         """
-        refusal = self.refusal(row.worker, row.first_game or 0, row.games)
+        refusal = self.refusal_reason(row.worker, row.first_game or 0, row.games)
         if refusal:
             raise LedgerUnbalanced(refusal)
-        with self._changing(row.worker):
+        with self._change_accounts(row.worker):
             sequence = self._add_batch(row)
         return sequence
 
@@ -233,10 +235,10 @@ class Ledger:
 
         Its games count as quarantined if it has a place in its worker's sequence.
         """
-        with self._changing(row.worker):
-            self._know(row.worker)
+        with self._change_accounts(row.worker):
+            self._register_worker(row.worker)
             sequence = self._add_batch(row)
-            self._note("quarantined", f"batch {row.id}: {row.reason}", row.worker)
+            self._insert_event("quarantined", f"batch {row.id}: {row.reason}", row.worker)
         return sequence
 
     # Models, iterations, events, matches, ratings.
@@ -270,7 +272,7 @@ class Ledger:
     def add_event(self, kind: str, text: str, *, worker: str = "") -> None:
         """Enter an event."""
         with _transaction(self._db):
-            self._note(kind, text, worker)
+            self._insert_event(kind, text, worker)
 
     def events(self, *, last: int = -1) -> list[tuple[str, str, str, float]]:
         """All events, or the ``last`` ones, in order: kind, worker, text, and the time in seconds since 1970."""
@@ -302,7 +304,7 @@ class Ledger:
         }
 
     @contextmanager
-    def _changing(self, *workers: str) -> Iterator[None]:
+    def _change_accounts(self, *workers: str) -> Iterator[None]:
         """A transaction that may change the accounts of these workers, which are then read again, also after an
         error.
         """
@@ -313,16 +315,16 @@ class Ledger:
     def _is_known(self, worker: str) -> bool:
         return bool(self._db.execute("SELECT 1 FROM workers WHERE name = ?", (worker,)).fetchone())
 
-    def _stored(self, worker: str) -> WorkerAccount:
+    def _read_account(self, worker: str) -> WorkerAccount:
         """The account as the file has it now, also within a transaction."""
-        found = self._accounts("WHERE name = ?", (worker,))
+        found = self._query_accounts("WHERE name = ?", (worker,))
         return found[0] if found else WorkerAccount(name=worker)
 
-    def _accounts(self, where: str, values: tuple[object, ...]) -> list[WorkerAccount]:
+    def _query_accounts(self, where: str, values: tuple[object, ...]) -> list[WorkerAccount]:
         rows = self._db.execute(f"SELECT {', '.join(ACCOUNT_COLUMNS)} FROM workers {where}", values)
         return [WorkerAccount(**dict(zip(ACCOUNT_COLUMNS, row, strict=True))) for row in rows]
 
-    def _batches(self, where: str, values: tuple[object, ...]) -> list[BatchRow]:
+    def _query_batches(self, where: str, values: tuple[object, ...]) -> list[BatchRow]:
         rows = self._db.execute(f"SELECT {', '.join(BATCH_COLUMNS)} FROM batches {where}", values)
         return [BatchRow(**dict(zip(BATCH_COLUMNS, row, strict=True))) for row in rows]
 
@@ -334,22 +336,22 @@ class Ledger:
             f"INSERT INTO batches ({', '.join(columns)}, time) VALUES ({marks}, ?)", (*values, time.time())
         )
         if row.first_game is not None:
-            self._count(row.worker, row.state, row.games, row.first_game + row.games)
+            self._add_to_sums(row.worker, row.state, row.games, row.first_game + row.games)
         return int(added.lastrowid or 0)
 
-    def _count(self, worker: str, state: str, games: int, end: int) -> None:
+    def _add_to_sums(self, worker: str, state: str, games: int, end: int) -> None:
         """Add a batch to its worker's sums; discarded games that arrived after all no longer count as discarded."""
         sums = f"{state} = {state} + ?, next_game = MAX(next_game, ?)"
         self._db.execute(f"UPDATE workers SET {sums} WHERE name = ?", (games, end, worker))
         late = -self.account(worker).outstanding
         if late > 0:
             self._db.execute("UPDATE workers SET discarded = discarded - ? WHERE name = ?", (late, worker))
-            self._note("returned", f"{late} discarded games arrived after all", worker)
+            self._insert_event("returned", f"{late} discarded games arrived after all", worker)
 
-    def _know(self, worker: str) -> None:
+    def _register_worker(self, worker: str) -> None:
         self._db.execute("INSERT OR IGNORE INTO workers (name) VALUES (?)", (worker,))
 
-    def _note(self, kind: str, text: str, worker: str) -> None:
+    def _insert_event(self, kind: str, text: str, worker: str) -> None:
         self._db.execute("INSERT INTO events VALUES (NULL, ?, ?, ?, ?)", (kind, worker, text, time.time()))
 
 
@@ -365,16 +367,17 @@ def open_ledger(folder: Path, game: "Game", *, run_id: str | None = None) -> Led
         LedgerDamaged: it cannot be read.
         LedgerMismatch: it is of another game, or of another version of this program.
     """
-    with _connection(folder / FILE, "rwc") as connection:
-        if _format(connection) == 0:
-            _begin(connection, game, run_id or secrets.token_hex(8))
+    with _open_connection(folder / FILE, "rwc") as connection:
+        if _read_format(connection) == 0:
+            _create_tables(connection, game, run_id or secrets.token_hex(8))
             sync_folder(folder)
-        ledger = _checked(folder, connection, writes=True)
+        ledger = _check_ledger(folder, connection, writes=True)
         ours = (game.name, game.options, game.rules_version)
         theirs = (ledger.game, ledger.options, ledger.rules_version)
         if ours != theirs:
             raise LedgerMismatch(
-                f"{folder} is a run of {_title(*theirs)}, not of {_title(*ours)}: choose another run name"
+                f"{folder} is a run of {_describe_game(*theirs)}, not of {_describe_game(*ours)}: "
+                "choose another run name"
             )
         return ledger
 
@@ -391,12 +394,12 @@ def read_ledger(folder: Path) -> Ledger:
     if not path.is_file():
         raise NoSuchRun(f"{folder} is not the folder of a run: it has no {FILE}")
     keep_copies(folder / MODULES)
-    with _connection(path, "ro") as connection:
-        return _checked(folder, connection)
+    with _open_connection(path, "ro") as connection:
+        return _check_ledger(folder, connection)
 
 
 @contextmanager
-def _connection(path: Path, mode: str) -> Iterator[sqlite3.Connection]:
+def _open_connection(path: Path, mode: str) -> Iterator[sqlite3.Connection]:
     """A connection that stays open unless the block fails."""
     connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode={mode}", uri=True, isolation_level=None)
     try:
@@ -412,11 +415,11 @@ def _connection(path: Path, mode: str) -> Iterator[sqlite3.Connection]:
         raise
 
 
-def _format(connection: sqlite3.Connection) -> int:
+def _read_format(connection: sqlite3.Connection) -> int:
     return int(connection.execute("PRAGMA user_version").fetchone()[0])
 
 
-def _begin(connection: sqlite3.Connection, game: "Game", run_id: str) -> None:
+def _create_tables(connection: sqlite3.Connection, game: "Game", run_id: str) -> None:
     connection.execute("PRAGMA journal_mode = WAL")
     facts = {
         "run_id": run_id,
@@ -431,8 +434,8 @@ def _begin(connection: sqlite3.Connection, game: "Game", run_id: str) -> None:
         connection.execute(f"PRAGMA user_version = {FORMAT}")
 
 
-def _checked(folder: Path, connection: sqlite3.Connection, *, writes: bool = False) -> Ledger:
-    number = _format(connection)
+def _check_ledger(folder: Path, connection: sqlite3.Connection, *, writes: bool = False) -> Ledger:
+    number = _read_format(connection)
     if number == 0:
         raise NoSuchRun(f"{folder} is not the folder of a run: {FILE} is empty")
     if number != FORMAT:
@@ -442,7 +445,7 @@ def _checked(folder: Path, connection: sqlite3.Connection, *, writes: bool = Fal
     return Ledger(folder, connection, writes=writes)
 
 
-def _title(name: str, options: dict[str, Any], rules_version: int) -> str:
+def _describe_game(name: str, options: dict[str, Any], rules_version: int) -> str:
     return f"{name} {options} (rules version {rules_version})"
 
 
@@ -450,7 +453,7 @@ def _title(name: str, options: dict[str, Any], rules_version: int) -> str:
 def _transaction(connection: sqlite3.Connection) -> Iterator[None]:
     """A transaction that is on the disk when the block ends; an error undoes it.
 
-    Within another one (``Ledger.together``), the block is a part of that, which an error must leave.
+    Within another one (``Ledger.transaction``), the block is a part of that, which an error must leave.
     """
     if connection.in_transaction:
         yield

@@ -94,7 +94,7 @@ class ModelRow:
     accepted: bool | None
 
 
-def model_row(run_dir: Path, version: int, *, iteration: int, data: bytes, accepted: bool) -> ModelRow:
+def make_model_row(run_dir: Path, version: int, *, iteration: int, data: bytes, accepted: bool) -> ModelRow:
     """The row of a model whose file holds ``data``."""
     path = model_path(run_dir, version).relative_to(run_dir)
     return ModelRow(

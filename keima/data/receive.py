@@ -25,8 +25,8 @@ from keima.base.files import (
 from keima.data.batch_file import MAX_BATCH_BYTES, SUFFIX
 from keima.data.ledger import Ledger
 from keima.data.ledger_rows import QUARANTINED, RECEIVED, BatchRow
-from keima.data.records import CorruptBatch, GameBatch, decode
-from keima.data.verify import verify
+from keima.data.records import CorruptBatch, GameBatch, decode_batch
+from keima.data.verify import verify_batch
 from keima.games import Game
 
 BATCH_ID = re.compile(r"[a-z0-9-]{1,80}")  # becomes a file name, also on file systems that ignore case
@@ -49,7 +49,7 @@ class Received:
 
 
 @dataclass(frozen=True, kw_only=True)
-class AlreadyHave:
+class AlreadyReceived:
     """The same file has been received or quarantined before."""
 
     batch_id: str
@@ -65,7 +65,7 @@ class Quarantined:
     next_game: int  # as in ``Received``
 
 
-Receipt = Received | AlreadyHave | Quarantined  # after any of them the worker may delete its copy
+Receipt = Received | AlreadyReceived | Quarantined  # after any of them the worker may delete its copy
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,16 +87,16 @@ def quarantine_path(folder: Path, batch_id: str) -> Path:
     return folder / "quarantine" / f"{batch_id}{SUFFIX}"
 
 
-def receive(ledger: Ledger, game: Game, *, worker: str, batch_id: str, fetch: Fetch) -> Receipt:
+def receive_batch(ledger: Ledger, game: Game, *, worker: str, batch_id: str, fetch: Fetch) -> Receipt:
     """Receive the file ``<batch_id>.games`` from the outbox of ``worker``.
 
     Raises:
-        OSError, sqlite3.Error, Exception: as ``receive_together``.
+        OSError, sqlite3.Error, Exception: as ``receive_batches``.
     """
-    return receive_together(ledger, game, [Offer(worker=worker, batch_id=batch_id, fetch=fetch)])[0]
+    return receive_batches(ledger, game, [Offer(worker=worker, batch_id=batch_id, fetch=fetch)])[0]
 
 
-def receive_together(ledger: Ledger, game: Game, offers: Iterable[Offer]) -> list[Receipt]:
+def receive_batches(ledger: Ledger, game: Game, offers: Iterable[Offer]) -> list[Receipt]:
     """Receive these files.
 
     Raises:
@@ -105,48 +105,50 @@ def receive_together(ledger: Ledger, game: Game, offers: Iterable[Offer]) -> lis
         Exception: whatever else a ``fetch`` raises; nothing was changed.
     """
     files: dict[Path, bytes] = {}
-    with ledger.together():
-        receipts = [_receive(ledger, game, offer.worker, offer.batch_id, offer.fetch, files) for offer in offers]
+    with ledger.transaction():
+        receipts = [_receive_file(ledger, game, offer.worker, offer.batch_id, offer.fetch, files) for offer in offers]
         write_together(files)
     return receipts
 
 
-def _receive(ledger: Ledger, game: Game, worker: str, batch_id: str, fetch: Fetch, files: dict[Path, bytes]) -> Receipt:
+def _receive_file(
+    ledger: Ledger, game: Game, worker: str, batch_id: str, fetch: Fetch, files: dict[Path, bytes]
+) -> Receipt:
     """Enter a file in the ledger, within a transaction, and add it to those that must be written before that ends."""
-    data, problem = _fetched(fetch)
+    data, problem = _fetch_file(fetch)
     content = sha256_hex(data)
-    entry, misuse = _entry(ledger, batch_id, content)
+    entry, misuse = _choose_ledger_id(ledger, batch_id, content)
     if ledger.batch(entry):
-        return AlreadyHave(batch_id=entry, next_game=ledger.account(worker).next_game)
+        return AlreadyReceived(batch_id=entry, next_game=ledger.account(worker).next_game)
     if misuse or problem:
         return _quarantine(ledger, worker, entry, data, misuse or problem)
     try:
-        batch = _opened(ledger, worker, batch_id, data)
+        batch = _decode_checked(ledger, worker, batch_id, data)
     except CorruptBatch as error:
         return _quarantine(ledger, worker, entry, data, str(error))
     try:
-        verify(batch, game)
+        verify_batch(batch, game)
     except CorruptBatch as error:
         return _quarantine(ledger, worker, entry, data, str(error), batch)
     path = games_path(ledger.folder, entry)
     _make_folder(path.parent)
     files[path] = data
-    sequence = ledger.add_received(_row(worker, entry, data, batch))
+    sequence = ledger.add_received(_make_row(worker, entry, data, batch))
     next_game = ledger.account(worker).next_game
     return Received(batch=batch, sequence=sequence, bytes=len(data), next_game=next_game)
 
 
-def recover(ledger: Ledger, game: Game) -> list[Receipt]:
-    """Enter files that a killed Coach had written but not yet entered in the ledger; call it before ``receive``.
+def recover_batches(ledger: Ledger, game: Game) -> list[Receipt]:
+    """Enter files that a killed Coach had written but not yet entered in the ledger; call it before ``receive_batch``.
 
     Raises:
-        OSError, sqlite3.Error: as ``receive``.
+        OSError, sqlite3.Error: as ``receive_batch``.
     """
     for kept in (games_path(ledger.folder, ""), quarantine_path(ledger.folder, "")):
         _make_folder(kept.parent)
         remove_stale_parts(kept.parent)
     found = sorted(games_path(ledger.folder, "").parent.glob(f"*{SUFFIX}"))
-    return [_recovered(ledger, game, path) for path in found if not _is_received(ledger, path.stem)]
+    return [_recover_file(ledger, game, path) for path in found if not _is_received(ledger, path.stem)]
 
 
 def load_received(folder: Path, row: BatchRow) -> GameBatch:
@@ -160,7 +162,7 @@ def load_received(folder: Path, row: BatchRow) -> GameBatch:
     data = read_limited(path, MAX_BATCH_BYTES)
     if sha256_hex(data) != row.sha256:
         raise CorruptBatch(f"{path} has changed since it was received")
-    return decode(data)
+    return decode_batch(data)
 
 
 def load_if_intact(folder: Path, row: BatchRow, *, log_event: Callable[[str], None]) -> GameBatch | None:
@@ -172,14 +174,14 @@ def load_if_intact(folder: Path, row: BatchRow, *, log_event: Callable[[str], No
         return None
 
 
-def _fetched(fetch: Fetch) -> tuple[bytes, str]:
+def _fetch_file(fetch: Fetch) -> tuple[bytes, str]:
     try:
         return fetch(MAX_BATCH_BYTES), ""
     except FileTooLarge as error:
         return b"", str(error)
 
 
-def _entry(ledger: Ledger, batch_id: str, content: str) -> tuple[str, str]:
+def _choose_ledger_id(ledger: Ledger, batch_id: str, content: str) -> tuple[str, str]:
     """The id of this file in the ledger, and what is wrong with the id that it came with."""
     other = f"refused-{content[:32]}"
     if not BATCH_ID.fullmatch(batch_id):
@@ -190,9 +192,9 @@ def _entry(ledger: Ledger, batch_id: str, content: str) -> tuple[str, str]:
     return batch_id, ""
 
 
-def _opened(ledger: Ledger, worker: str, batch_id: str, data: bytes) -> GameBatch:
+def _decode_checked(ledger: Ledger, worker: str, batch_id: str, data: bytes) -> GameBatch:
     """The decoded batch, if it matches its name and worker and has a place in the ledger."""
-    batch = decode(data)
+    batch = decode_batch(data)
     said, known = (batch.batch_id, batch.run_id, batch.worker), (batch_id, ledger.run_id, worker)
     if said != known:
         raise CorruptBatch(
@@ -200,13 +202,13 @@ def _opened(ledger: Ledger, worker: str, batch_id: str, data: bytes) -> GameBatc
                 *said, *known
             )
         )
-    refusal = ledger.refusal(worker, batch.first_game, batch.num_games)
+    refusal = ledger.refusal_reason(worker, batch.first_game, batch.num_games)
     if refusal:
         raise CorruptBatch(refusal)
     return batch
 
 
-def _row(worker: str, entry: str, data: bytes, batch: GameBatch | None, reason: str = "") -> BatchRow:
+def _make_row(worker: str, entry: str, data: bytes, batch: GameBatch | None, reason: str = "") -> BatchRow:
     return BatchRow(
         id=entry,
         worker=worker,
@@ -229,14 +231,14 @@ def _quarantine(
     reason = reason[:MAX_REASON]
     path = quarantine_path(ledger.folder, entry)
     _make_folder(path.parent)
-    if _has_room(path.parent, len(data)):
+    if _has_disk_space(path.parent, len(data)):
         write_atomically(path, data)
         write_atomically(path.with_suffix(".reason"), f"{reason}\n".encode())
-    ledger.add_quarantined(_row(worker, entry, data, batch, reason))
+    ledger.add_quarantined(_make_row(worker, entry, data, batch, reason))
     return Quarantined(batch_id=entry, reason=reason, next_game=ledger.account(worker).next_game)
 
 
-def _has_room(folder: Path, size: int) -> bool:
+def _has_disk_space(folder: Path, size: int) -> bool:
     kept = [path.stat().st_size for path in folder.glob(f"*{SUFFIX}")]
     return len(kept) < MAX_QUARANTINED_FILES and sum(kept) + size <= MAX_QUARANTINED_BYTES
 
@@ -252,13 +254,15 @@ def _is_received(ledger: Ledger, batch_id: str) -> bool:
     return row is not None and row.state == RECEIVED
 
 
-def _recovered(ledger: Ledger, game: Game, path: Path) -> Receipt:
+def _recover_file(ledger: Ledger, game: Game, path: Path) -> Receipt:
     """Receive a file that is already in games/; a rejected one moves to quarantine/."""
     try:
-        worker = decode(read_limited(path, MAX_BATCH_BYTES)).worker
+        worker = decode_batch(read_limited(path, MAX_BATCH_BYTES)).worker
     except (CorruptBatch, FileTooLarge):
         worker = UNKNOWN_WORKER
-    receipt = receive(ledger, game, worker=worker, batch_id=path.stem, fetch=lambda limit: read_limited(path, limit))
+    receipt = receive_batch(
+        ledger, game, worker=worker, batch_id=path.stem, fetch=lambda limit: read_limited(path, limit)
+    )
     if not isinstance(receipt, Received):
         kept = quarantine_path(ledger.folder, receipt.batch_id)
         path.replace(kept)

@@ -3,12 +3,13 @@
 A file holds: the magic, the format number (16 bits), the length of the header (32 bits), the header (JSON: who played
 what, and all counts), one zstd frame with the columns one after another, and the SHA-256 of everything before it.
 Numbers are little-endian. Positions are not sent: the receiver replays them from the moves, which include chance
-outcomes. Encoding rounds two columns (``keima/data/columns.py``); ``decode(encode(batch))`` gives the rounded ones.
+outcomes. Encoding rounds two columns (``keima/data/columns.py``); ``decode_batch(encode_batch(batch))`` returns the
+rounded ones.
 
 With two and more players, returns and root values lie in [-1, 1]. In one-player games they are points.
 
-``decode`` does not trust its input: it rejects a file with the reason, before it allocates more than the file's bytes
-account for.
+``decode_batch`` does not trust its input: it rejects a file with the reason, before it allocates more than the file's
+bytes account for.
 """
 
 import hashlib
@@ -24,8 +25,8 @@ from numpy.typing import NDArray
 from keima.config.older_options import with_older_options
 from keima.data.batch_file import MAX_BATCH_BYTES
 from keima.data.columns import (
-    compress,
-    decompress,
+    compress_columns,
+    decompress_frame,
     from_planes,
     invert_policies,
     pack_surprise,
@@ -55,7 +56,7 @@ class CorruptBatch(ValueError):
 
 @dataclass(frozen=True, kw_only=True)
 class BatchLimits:
-    """The largest batch that ``decode`` accepts. With the default limits it needs at most 256 MiB.
+    """The largest batch that ``decode_batch`` accepts. With the default limits it needs at most 256 MiB.
 
     A batch of 100 games of 19x19 Go with 800 simulations per move has about 30,000 positions and 3,000,000 policy
     entries.
@@ -185,7 +186,7 @@ COUNTS = {"games": "G", "players": "P", "positions": "M", "entries": "E", "actio
 LEAST_COUNTS = {"G": 1, "P": 1, "M": 1, "E": 0, "A": 0}
 
 
-def encode(batch: GameBatch) -> bytes:
+def encode_batch(batch: GameBatch) -> bytes:
     """Encode a batch as the bytes of a file; the encoding is deterministic.
 
     Root values and surprises are rounded (``keima/data/columns.py``), the rest is exact.
@@ -196,7 +197,7 @@ def encode(batch: GameBatch) -> bytes:
     validate_batch(batch)
     counts, gaps, order = invert_policies(batch.policy_sizes, batch.policy_actions)
     players = batch.returns.shape[1]
-    wire = wire_of(players)
+    wire = wire_columns(players)
     packed = {name: getattr(batch, name) for name in wire if name in LAYOUT} | {
         "actions": batch.actions.astype(np.uint16),
         "root_values": pack_values(batch.root_values) if players > 1 else round_points(batch.root_values),
@@ -213,78 +214,80 @@ def encode(batch: GameBatch) -> bytes:
         "actions": counts.size,
     }
     _check_counts(sizes, BatchLimits())
-    header = _dump({name: getattr(batch, name) for name in (*TEXTS, *NUMBERS, "options")} | sizes)
-    body = PREFIX.pack(MAGIC, FORMAT, len(header)) + header + compress([packed[name] for name in wire])
+    header = _encode_header({name: getattr(batch, name) for name in (*TEXTS, *NUMBERS, "options")} | sizes)
+    body = PREFIX.pack(MAGIC, FORMAT, len(header)) + header + compress_columns([packed[name] for name in wire])
     return body + hashlib.sha256(body).digest()
 
 
-def wire_of(players: int) -> dict[str, tuple[type[np.generic], str]]:
+def wire_columns(players: int) -> dict[str, tuple[type[np.generic], str]]:
     """The columns of a file with games of so many players."""
     return WIRE if players > 1 else WIRE_OF_POINTS
 
 
-def decode(data: bytes, *, limits: BatchLimits = BatchLimits()) -> GameBatch:
+def decode_batch(data: bytes, *, limits: BatchLimits = BatchLimits()) -> GameBatch:
     """Decode a batch. Whether its games follow the rules is left to ``keima.data.verify``.
 
     Raises:
         CorruptBatch: the file is damaged, of another format, over the limits, or inconsistent.
     """
-    header, frame = _open(data, limits)
-    columns = _unpack(frame, {axis: header.pop(name) for name, axis in COUNTS.items()})
-    _place_policies(columns)
+    header, frame = _split_file(data, limits)
+    columns = _unpack_columns(frame, {axis: header.pop(name) for name, axis in COUNTS.items()})
+    _convert_policies(columns)
     batch = GameBatch(**(header | columns))
     validate_batch(batch)
     return replace(batch, options=with_older_options(batch.game, batch.options))
 
 
-def run_in_header(data: bytes) -> str:
+def read_run_id(data: bytes) -> str:
     """The run id in the header of a file.
 
     Raises:
         CorruptBatch: the file is damaged, or of another format.
     """
-    return str(_open(data, BatchLimits())[0]["run_id"])
+    return str(_split_file(data, BatchLimits())[0]["run_id"])
 
 
-def _require(condition: Any, reason: str) -> None:
+def _require_valid(condition: Any, reason: str) -> None:
     if not condition:
         raise CorruptBatch(reason)
 
 
-def _open(data: bytes, limits: BatchLimits) -> tuple[dict[str, Any], memoryview]:
+def _split_file(data: bytes, limits: BatchLimits) -> tuple[dict[str, Any], memoryview]:
     """The checked header and the zstd frame."""
     view = memoryview(data)
-    _require(len(view) <= limits.max_bytes, f"{len(view):,} bytes exceed the {limits.max_bytes:,} allowed")
-    _require(len(view) >= PREFIX.size + DIGEST_BYTES, f"{len(view)} bytes are too few for a game batch")
+    _require_valid(len(view) <= limits.max_bytes, f"{len(view):,} bytes exceed the {limits.max_bytes:,} allowed")
+    _require_valid(len(view) >= PREFIX.size + DIGEST_BYTES, f"{len(view)} bytes are too few for a game batch")
     magic, number, header_bytes = PREFIX.unpack_from(view)
-    _require(magic == MAGIC, "it is no game batch")
+    _require_valid(magic == MAGIC, "it is no game batch")
     older = "the program that wrote it" if number < FORMAT else "this program"
-    _require(number == FORMAT, f"unknown format {number} (this program reads format {FORMAT}): update {older}")
+    _require_valid(number == FORMAT, f"unknown format {number} (this program reads format {FORMAT}): update {older}")
     body, digest = view[:-DIGEST_BYTES], view[-DIGEST_BYTES:]
-    _require(hashlib.sha256(body).digest() == digest, "the checksum does not match: the file is truncated or changed")
+    _require_valid(
+        hashlib.sha256(body).digest() == digest, "the checksum does not match: the file is truncated or changed"
+    )
     end = PREFIX.size + header_bytes
-    _require(
+    _require_valid(
         header_bytes <= limits.max_header_bytes and end <= len(body), f"a header of {header_bytes:,} bytes does not fit"
     )
-    return _parse(bytes(body[PREFIX.size : end]), limits), body[end:]
+    return _parse_header(bytes(body[PREFIX.size : end]), limits), body[end:]
 
 
-def _dump(header: dict[str, Any]) -> bytes:
+def _encode_header(header: dict[str, Any]) -> bytes:
     return json.dumps(header, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
 
 
-def _parse(raw: bytes, limits: BatchLimits) -> dict[str, Any]:
+def _parse_header(raw: bytes, limits: BatchLimits) -> dict[str, Any]:
     """The header, with the right keys and counts within the limits."""
     try:
         header = json.loads(raw)
-        canonical = _dump(header)
+        canonical = _encode_header(header)
     except (ValueError, RecursionError) as error:
         raise CorruptBatch(f"the header cannot be read: {error}") from error
-    _require(
+    _require_valid(
         isinstance(header, dict) and header.keys() == {*TEXTS, *NUMBERS, *COUNTS, "options"},
         "the header has the wrong keys",
     )
-    _require(raw == canonical, "the header is not in canonical form")
+    _require_valid(raw == canonical, "the header is not in canonical form")
     _check_counts({name: header[name] for name in COUNTS}, limits)
     return header
 
@@ -292,18 +295,20 @@ def _parse(raw: bytes, limits: BatchLimits) -> dict[str, Any]:
 def _check_counts(counts: dict[str, Any], limits: BatchLimits) -> None:
     for name, axis in COUNTS.items():
         count, most = counts[name], getattr(limits, f"max_{name}")
-        _require(type(count) is int, f"{name} is not an integer")
-        _require(LEAST_COUNTS[axis] <= count <= most, f"{name} is {count}, not from {LEAST_COUNTS[axis]} to {most:,}")
+        _require_valid(type(count) is int, f"{name} is not an integer")
+        _require_valid(
+            LEAST_COUNTS[axis] <= count <= most, f"{name} is {count}, not from {LEAST_COUNTS[axis]} to {most:,}"
+        )
 
 
-def _unpack(frame: memoryview, axes: dict[str, int]) -> dict[str, NDArray[Any]]:
+def _unpack_columns(frame: memoryview, axes: dict[str, int]) -> dict[str, NDArray[Any]]:
     """The columns of the file. Allocates nothing before header and frame agree on the size."""
-    wire = wire_of(axes["P"])
+    wire = wire_columns(axes["P"])
     shapes = {name: tuple(axes[axis] for axis in letters) for name, (_, letters) in wire.items()}
     sizes = {name: int(np.prod(shapes[name])) * np.dtype(dtype).itemsize for name, (dtype, _) in wire.items()}
     total = sum(sizes.values())
-    _require(total <= ZSTD_BEST_RATIO * len(frame), f"{len(frame):,} bytes cannot hold what the header declares")
-    raw = decompress(frame, total, what="columns", error=CorruptBatch)
+    _require_valid(total <= ZSTD_BEST_RATIO * len(frame), f"{len(frame):,} bytes cannot hold what the header declares")
+    raw = decompress_frame(frame, total, what="columns", error=CorruptBatch)
     columns, start = {}, 0
     for name, (dtype, _) in wire.items():
         part = raw[start : start + sizes[name]]
@@ -312,17 +317,19 @@ def _unpack(frame: memoryview, axes: dict[str, int]) -> dict[str, NDArray[Any]]:
     return columns
 
 
-def _place_policies(columns: dict[str, NDArray[Any]]) -> None:
+def _convert_policies(columns: dict[str, NDArray[Any]]) -> None:
     """Convert the columns of the file to those of a batch."""
     counts, gaps, weights = (columns.pop(name) for name in ("policy_counts", "policy_gaps", "policy_weights"))
-    _require(counts.sum(dtype=np.int64) == gaps.size, "the policies' counts do not add up to the number of entries")
-    _require(counts.size == 0 or counts[-1] > 0, "the last action of the policies is never used")
+    _require_valid(
+        counts.sum(dtype=np.int64) == gaps.size, "the policies' counts do not add up to the number of entries"
+    )
+    _require_valid(counts.size == 0 or counts[-1] > 0, "the last action of the policies is never used")
     columns["policy_sizes"] = np.zeros(columns["actions"].size, np.int32)
     columns["policy_actions"], columns["policy_weights"] = np.empty(gaps.size, np.int32), np.empty(gaps.size, np.uint16)
     placed = place_policies(
         counts, gaps, weights, columns["policy_sizes"], columns["policy_actions"], columns["policy_weights"]
     )
-    _require(placed, "a policy entry belongs to no position")
+    _require_valid(placed, "a policy entry belongs to no position")
     columns["actions"] = columns["actions"].astype(np.int32)
     if columns["root_values"].dtype == np.int8:
         columns["root_values"] = unpack_values(columns["root_values"])
@@ -345,17 +352,19 @@ def _check_header(batch: GameBatch) -> None:
     for name in TEXTS:
         text = getattr(batch, name)
         allowed = "up to 100 letters, digits, dots, dashes and underscores, with a letter or digit first"
-        _require(isinstance(text, str) and NAME.fullmatch(text), f"{name} is not a name: {allowed}")
+        _require_valid(isinstance(text, str) and NAME.fullmatch(text), f"{name} is not a name: {allowed}")
     for name in NUMBERS:
         number = getattr(batch, name)
-        _require(type(number) is int and 0 <= number < 2**53, f"{name} is not a non-negative integer")
-    _require(isinstance(batch.options, dict), "options are not a table")
+        _require_valid(type(number) is int and 0 <= number < 2**53, f"{name} is not a non-negative integer")
+    _require_valid(isinstance(batch.options, dict), "options are not a table")
     plain = all(isinstance(value, str | int | float | None) for value in batch.options.values())
-    _require(plain and all(isinstance(key, str) for key in batch.options), "options are not names with plain values")
+    _require_valid(
+        plain and all(isinstance(key, str) for key in batch.options), "options are not names with plain values"
+    )
 
 
 def _check_layout(batch: GameBatch) -> None:
-    _require(batch.returns.ndim == 2, "returns are not a table of games and players")
+    _require_valid(batch.returns.ndim == 2, "returns are not a table of games and players")
     axes = {
         "G": batch.lengths.size,
         "P": batch.returns.shape[1],
@@ -365,57 +374,59 @@ def _check_layout(batch: GameBatch) -> None:
     for name, (dtype, letters) in LAYOUT.items():
         column = getattr(batch, name)
         shape = tuple(axes[axis] for axis in letters)
-        _require(
+        _require_valid(
             column.dtype == dtype and column.shape == shape, f"{name} is not {np.dtype(dtype).name} of shape {shape}"
         )
 
 
 def _check_games(batch: GameBatch) -> None:
-    _require(batch.num_games >= 1, "there are no games")
-    _require(batch.lengths.min() >= 1, "a game has no moves")
-    _require(
+    _require_valid(batch.num_games >= 1, "there are no games")
+    _require_valid(batch.lengths.min() >= 1, "a game has no moves")
+    _require_valid(
         batch.lengths.sum(dtype=np.int64) == batch.num_positions,
         "the games' lengths do not add up to the number of positions",
     )
     _require_range(batch, batch.returns, "return")
-    _require(
+    _require_valid(
         (batch.first_model >= 0).all() and (batch.first_model <= batch.last_model).all(),
         "a game's models are out of order",
     )
     agreed = (batch.resigned == AGREED) & (batch.last_model == 0) & (batch.returns.shape[1] == 2)
-    _require((agreed | (batch.resigned <= batch.returns.shape[1])).all(), "a player resigned who does not exist")
-    _require(batch.returns.shape[1] <= 2 or not batch.resigned.any(), "a player resigned among three and more")
+    _require_valid((agreed | (batch.resigned <= batch.returns.shape[1])).all(), "a player resigned who does not exist")
+    _require_valid(batch.returns.shape[1] <= 2 or not batch.resigned.any(), "a player resigned among three and more")
 
 
 def _require_range(batch: GameBatch, values: NDArray[np.float32], what: str) -> None:
     # Comparisons with NaN are false: it is out of every range.
     most, text = (MOST_POINTS, "is no number of points") if batch.returns.shape[1] == 1 else (1, "is outside [-1, 1]")
-    _require((np.abs(values) <= most).all(), f"a {what} {text}")
+    _require_valid((np.abs(values) <= most).all(), f"a {what} {text}")
 
 
 def _check_positions(batch: GameBatch) -> None:
     full, sizes = (batch.flags & FULL_SEARCH) != 0, batch.policy_sizes
-    _require((batch.flags <= CHANCE_OUTCOME).all(), "a position has unknown flags")
-    _require(batch.actions.min() >= 0 and batch.actions.max() < 2**16, "an action does not fit 16 bits")
+    _require_valid((batch.flags <= CHANCE_OUTCOME).all(), "a position has unknown flags")
+    _require_valid(batch.actions.min() >= 0 and batch.actions.max() < 2**16, "an action does not fit 16 bits")
     _require_range(batch, batch.root_values, "root value")
-    _require(((batch.surprise >= 0) & (batch.surprise < np.inf)).all(), "a surprise is not a finite number from 0")
-    _require((batch.surprise[~full] == 0).all(), "a position without full search has a surprise")
-    _require(
+    _require_valid(
+        ((batch.surprise >= 0) & (batch.surprise < np.inf)).all(), "a surprise is not a finite number from 0"
+    )
+    _require_valid((batch.surprise[~full] == 0).all(), "a position without full search has a surprise")
+    _require_valid(
         sizes.min() >= 0 and ((sizes > 0) == full).all(),
         "there are policies for other positions than those with full search",
     )
-    _require(
+    _require_valid(
         sizes.sum(dtype=np.int64) == batch.policy_actions.size,
         "the policies' sizes do not add up to the number of entries",
     )
-    _require((batch.policy_weights > 0).all(), "a policy entry has no weight")
+    _require_valid((batch.policy_weights > 0).all(), "a policy entry has no weight")
     if batch.policy_actions.size == 0:
         return
-    _require(
+    _require_valid(
         batch.policy_actions.min() >= 0 and batch.policy_actions.max() < 2**16,
         "an action of a policy does not fit 16 bits",
     )
     rising = np.diff(batch.policy_actions) > 0
     bounds = np.cumsum(sizes[sizes > 0])[:-1]
     rising[bounds - 1] = True
-    _require(rising.all(), "the actions of a policy are not in ascending order")
+    _require_valid(rising.all(), "the actions of a policy are not in ascending order")

@@ -14,7 +14,7 @@ from keima.games import Game
 from keima.games.game import Actions, States
 
 
-def score_report(game: Game, scores: Sequence[float], reached: Sequence[int]) -> ScoreReport | None:
+def make_score_report(game: Game, scores: Sequence[float], reached: Sequence[int]) -> ScoreReport | None:
     """The report of games with these scores and milestones (``Game.milestone_of``); None without games."""
     if not scores:
         return None
@@ -26,27 +26,28 @@ def score_report(game: Game, scores: Sequence[float], reached: Sequence[int]) ->
         median=float(np.median(values)),
         best=float(values.max()),
         milestones=tuple(
-            _milestone(milestone, int((highest >= milestone).sum()), len(values)) for milestone in game.milestones
+            _make_milestone_report(milestone, int((highest >= milestone).sum()), len(values))
+            for milestone in game.milestones
         ),
     )
 
 
-def _milestone(milestone: int, hits: int, games: int) -> MilestoneReport:
+def _make_milestone_report(milestone: int, hits: int, games: int) -> MilestoneReport:
     low, high = wilson_interval(hits, games)
     return MilestoneReport(milestone=milestone, share=hits / games, low=low, high=high)
 
 
-def reached_in(game: Game, batch: GameBatch) -> list[int]:
+def milestones_of(game: Game, batch: GameBatch) -> list[int]:
     """The milestone of each game of a verified batch; 0 in games without milestones."""
     if not game.milestones:
         return [0] * batch.num_games
     return [
-        game.milestone_of(state) for state in final_states(game.rules.step, game.start, batch.lengths, batch.actions)
+        game.milestone_of(state) for state in replay_to_end(game.rules.step, game.start, batch.lengths, batch.actions)
     ]
 
 
 @compiled
-def final_states(step: Any, start: States, lengths: NDArray[np.int32], actions: Actions) -> States:
+def replay_to_end(step: Any, start: States, lengths: NDArray[np.int32], actions: Actions) -> States:
     """The final states ``[G, S]`` of games with these numbers of plies ``[G]``."""
     states = np.empty((lengths.size, start.size), np.int64)
     ply = 0

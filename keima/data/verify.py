@@ -37,7 +37,7 @@ class GameColumns(NamedTuple):
     policy_actions: Actions  # [E]
 
 
-def verify(batch: GameBatch, game: Game) -> None:
+def verify_batch(batch: GameBatch, game: Game) -> None:
     """Replay every game of a decoded batch.
 
     Raises:
@@ -47,7 +47,8 @@ def verify(batch: GameBatch, game: Game) -> None:
     played, known = (batch.game, batch.options, batch.rules_version), (game.name, game.options, game.rules_version)
     if played != known:
         raise CorruptBatch(
-            f"it holds games of {_called(*played)}, not of {_called(*known)}: run the same version on both sides"
+            f"it holds games of {_describe_rules(*played)}, not of {_describe_rules(*known)}: "
+            "run the same version on both sides"
         )
     if batch.returns.shape[1] != game.num_players:
         raise CorruptBatch(
@@ -64,18 +65,18 @@ def verify(batch: GameBatch, game: Game) -> None:
     )
     legal = np.empty(max(game.num_actions, game.num_outcomes), np.int32)
     chances = np.empty(game.num_outcomes, np.float32)
-    fault, index, ply = replay_games(game.rules, game.start, game.max_plies, games, legal, chances)
+    fault, index, ply = find_faulty_game(game.rules, game.start, game.max_plies, games, legal, chances)
     raise_kept_error()
     if fault != FINE:
         raise CorruptBatch(f"game {index} after {ply} moves: {FAULTS[fault]}")
 
 
-def _called(name: str, options: dict[str, Any], rules_version: int) -> str:
+def _describe_rules(name: str, options: dict[str, Any], rules_version: int) -> str:
     return f"{name} {options} by rules version {rules_version}"
 
 
 @compiled
-def replay_games(
+def find_faulty_game(
     rules: Rules, start: States, max_plies: int, games: GameColumns, legal: Actions, chances: NDArray[np.float32]
 ) -> tuple[int, int, int]:
     """The first fault, its game and the number of moves before it; ``legal`` and ``chances`` are scratch space."""
@@ -86,7 +87,7 @@ def replay_games(
             return TOO_LONG, game, max_plies
         entries = games.policy_sizes[first:last].sum()
         state = start.copy()
-        fault, ply = replay_moves(
+        fault, ply = find_faulty_move(
             rules,
             state,
             legal,
@@ -97,7 +98,7 @@ def replay_games(
             games.policy_actions[entry : entry + entries],
         )
         if fault == FINE:
-            fault = judge_end(rules, state, games.returns[game], games.resigned[game])
+            fault = check_end(rules, state, games.returns[game], games.resigned[game])
         if fault != FINE:
             return fault, game, ply
         first, entry = last, entry + entries
@@ -105,7 +106,7 @@ def replay_games(
 
 
 @compiled
-def replay_moves(
+def find_faulty_move(
     rules: Rules,
     state: States,
     legal: Actions,
@@ -148,7 +149,7 @@ def is_subset(some: Actions, legal: Actions) -> bool:
 
 
 @compiled
-def judge_end(rules: Rules, state: States, returns: NDArray[np.float32], resigned: int) -> int:
+def check_end(rules: Rules, state: States, returns: NDArray[np.float32], resigned: int) -> int:
     """The fault of a game that ended in ``state``, if there is one."""
     terminal, returns_of = rules.terminal, rules.returns
     if resigned == 0 and not terminal(state):

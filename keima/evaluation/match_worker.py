@@ -23,7 +23,7 @@ from keima.evaluation.match import (
 from keima.evaluation.orders import Contestant, MatchOrder, PlayedOrder
 from keima.games import Game
 from keima.games.game import CHANCE, Actions, Rules, States
-from keima.networks.architectures.auxiliary_heads import scoring_network
+from keima.networks.architectures.auxiliary_heads import add_score_to_value
 from keima.networks.files.model_file import Model
 from keima.networks.inference.evaluator import Evaluator
 from keima.search.chance import draw_outcome
@@ -66,7 +66,7 @@ def search_for_strength(
         device: of the network, as ``Evaluator`` has it.
     """
     limit = min(max_positions or TREES, TREES)
-    network, score_utility = scoring_network(model.build(game), game, settings.match_score_utility)
+    network, score_utility = add_score_to_value(model.build(game), game, settings.match_score_utility)
     evaluator = Evaluator(network, game, device=device, max_batch=limit)
     evaluate: Evaluate = evaluator if limit == TREES else in_parts(evaluator, limit)
     return Search(

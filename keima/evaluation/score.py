@@ -10,7 +10,7 @@ from keima.base.random import Streams, seed_stream
 from keima.base.reports import ScoreReport
 from keima.base.steps import Steps, run_steps
 from keima.compilation.decorators import compiled
-from keima.data.scores import score_report
+from keima.data.scores import make_score_report
 from keima.evaluation.match import Player
 from keima.games.game import CHANCE, Actions, Floats, Game, Rules, States
 from keima.search.chance import draw_outcome
@@ -96,7 +96,7 @@ def score_steps(
 
 def score_summary(game: Game, played: ScoredGames) -> ScoreReport | None:
     """The report of ``played``; None without games."""
-    return score_report(game, played.scores.tolist(), played.reached.tolist())
+    return make_score_report(game, played.scores.tolist(), played.reached.tolist())
 
 
 @compiled

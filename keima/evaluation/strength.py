@@ -29,9 +29,9 @@ from keima.games.game import Actions, States
 from keima.networks.files.model_file import (
     MAX_MODEL_BYTES,
     Model,
-    content_sha256,
     decode_model,
     encode_model,
+    stored_sha256,
 )
 from keima.networks.inference.evaluator import Evaluator
 from keima.search.move_search import Search
@@ -162,7 +162,7 @@ class Strength:
         first, *others = models
         files = [file or self._file(first), *(self._file(model) for model in others)]
         contestants = [
-            Contestant(version=model.model_version, sha256=content_sha256(data))
+            Contestant(version=model.model_version, sha256=stored_sha256(data))
             for model, data in zip(models, files, strict=True)
         ]
         with self._remote.deployed(dict(zip(contestants, files, strict=True))):

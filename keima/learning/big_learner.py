@@ -17,16 +17,16 @@ from typing import Any
 import torch
 
 from keima.base.reports import LearnerReport
-from keima.data.imports.game_files import file_size, find_files
+from keima.data.imports.game_files import file_size, find_game_files
 from keima.learning.dataset_settings import BigExperiment
-from keima.learning.feed import EpochFeed, Ready
+from keima.learning.feed import EpochFeed, LoadedBatch
 from keima.learning.learner import Learner, LearnerState
 from keima.learning.ranks.process_group import Ranks
 from keima.networks.files.model_file import (
     CorruptWeights,
     Model,
+    decode_tree,
     describe_model,
-    read_tree,
     save_safetensors,
     save_tree,
 )
@@ -37,28 +37,28 @@ Files = list[tuple[Path, int]]
 
 
 @dataclass(frozen=True)
-class Step:
+class StepProgress:
     """One step, for observers."""
 
     epoch: int  # from 1
     epochs: int
-    over: float  # completed share of the epoch
+    share_done: float  # completed share of the epoch
     step: int  # from 1
     report: LearnerReport
     samples_per_second: float  # of all ranks, including reading
     seconds_left: float
-    bad: tuple[str, ...]  # games left out since the last step
+    left_out: tuple[str, ...]  # games left out since the last step
 
 
 @dataclass(frozen=True)
-class Epoch:
+class FinishedEpoch:
     """A finished epoch, for observers."""
 
     epoch: int
     epochs: int
     positions: int
     loss: float  # the mean over all its positions, of all ranks
-    bad: int  # games and files left out
+    num_left_out: int  # games and files left out
 
 
 class BigLearner:
@@ -83,7 +83,7 @@ class BigLearner:
         data: Path,
         save_dir: Path,
         name: str,
-        watch: Callable[[Step | Epoch], None],
+        watch: Callable[[StepProgress | FinishedEpoch], None],
     ) -> None:
         self.learner, self.feed, self.ranks, self.experiment = learner, feed, learner.ranks, experiment
         self.data, self.save_dir, self.name, self.watch = data, save_dir, name, watch
@@ -108,50 +108,59 @@ class BigLearner:
             ValueError: the files have changed since the epoch began, or differ between ranks.
             OSError: the checkpoint cannot be written.
         """
-        pace = Pace(self.epochs)
+        pace = SpeedMeter(self.epochs)
         while self.epoch < self.epochs:
-            self.files = agreed_files(self.ranks, self.data, self.files if self.done else None)
+            self.files = agree_on_files(self.ranks, self.data, self.files if self.done else None)
             self.feed.epochs = replace(self.feed.epochs, files=self.files)
             for ready in self.feed.batches(self.epoch, done=self.done):
-                report = self._learn(ready)
-                rate, left = pace.after(self.epoch + self.over, ready.total)
+                report = self._train_on_batch(ready)
+                rate, left = pace.add_step(self.epoch + self.over, ready.total)
                 if report:
                     self.watch(
-                        Step(self.epoch + 1, self.epochs, ready.over, self.learner.step, report, rate, left, ready.bad)
+                        StepProgress(
+                            self.epoch + 1,
+                            self.epochs,
+                            ready.share_done,
+                            self.learner.step,
+                            report,
+                            rate,
+                            left,
+                            ready.left_out,
+                        )
                     )
-                if self.ranks.largest(int(self.stop_requested)):
+                if self.ranks.all_reduce_max(int(self.stop_requested)):
                     self.save()
                     return False
                 if self.learner.step % self.experiment.big_learner.checkpoint_every == 0:
                     self.save()
-            self._conclude()
+            self._finish_epoch()
         return True
 
-    def _learn(self, ready: Ready) -> LearnerReport | None:
+    def _train_on_batch(self, ready: LoadedBatch) -> LearnerReport | None:
         """Take a step on a batch; returns None if it was skipped because numbers were not finite."""
         progress = (self.epoch + self.over) / self.epochs
-        self.bad += len(ready.bad)
-        self.done, self.over = self.done + ready.total, ready.over
+        self.bad += len(ready.left_out)
+        self.done, self.over = self.done + ready.total, ready.share_done
         report = self.learner.train(self.feed, 1, self.feed.epochs.seed, batch_size=ready.total, progress=progress)
         if report.skipped_steps:
             return None
         self.loss_sum += report.loss * ready.total
         return report
 
-    def _conclude(self) -> None:
+    def _finish_epoch(self) -> None:
         """End the current epoch."""
         if not self.done:
             raise ValueError(f"--data {self.data} has no training positions: {self.bad} games or files were left out")
-        self.watch(Epoch(self.epoch + 1, self.epochs, self.done, self.loss_sum / self.done, self.bad))
+        self.watch(FinishedEpoch(self.epoch + 1, self.epochs, self.done, self.loss_sum / self.done, self.bad))
         self.epoch, self.done, self.over, self.loss_sum, self.bad = self.epoch + 1, 0, 0.0, 0.0, 0
         self.save()
 
     def save(self) -> None:
         """Save a checkpoint and the weights for play; all ranks call this at the same step."""
         state = self.learner.state()
-        random = {"torch": torch.stack(self.ranks.gather(state.tensors["random"]["torch"]))}
+        random = {"torch": torch.stack(self.ranks.all_gather_tensor(state.tensors["random"]["torch"]))}
         if self.learner.device.type == "cuda":
-            random["cuda"] = torch.stack(self.ranks.gather(torch.cuda.get_rng_state(self.learner.device)))
+            random["cuda"] = torch.stack(self.ranks.all_gather_tensor(torch.cuda.get_rng_state(self.learner.device)))
         if not self.ranks.is_main:
             return
         self.save_dir.mkdir(parents=True, exist_ok=True)
@@ -173,7 +182,7 @@ class BigLearner:
                 "seed": self.feed.epochs.seed,
                 "files": [[str(path), size] for path, size in self.files or []],
             },
-            "told": self.experiment.saved(),
+            "told": self.experiment.to_plain_values(),
         }
         save_tree(self.path, tree)
         description = describe_model(game, self.experiment.network.arguments(), self.learner.step)
@@ -212,7 +221,7 @@ class BigLearner:
             raise ValueError(f"{self.path} lacks {error}: another program wrote it") from error
 
 
-class Pace:
+class SpeedMeter:
     """Measures the speed and estimates the remaining time."""
 
     def __init__(self, epochs: int) -> None:
@@ -221,7 +230,7 @@ class Pace:
         self.marks: list[tuple[float, float]] = []
         self._last = time.perf_counter()
 
-    def after(self, over: float, positions: int) -> tuple[float, float]:
+    def add_step(self, over: float, positions: int) -> tuple[float, float]:
         """The positions per second of a step, and the remaining seconds, infinite while unknown.
 
         Args:
@@ -241,7 +250,7 @@ def checkpoint_path(save_dir: Path, name: str) -> Path:
     return save_dir / f"{name}.pt"
 
 
-def newest_checkpoint(ranks: Ranks, path: Path) -> dict[str, Any] | None:
+def load_newest_checkpoint(ranks: Ranks, path: Path) -> dict[str, Any] | None:
     """The checkpoint at ``path`` of the rank that has the newest; None if no rank has one.
 
     Raises:
@@ -249,23 +258,23 @@ def newest_checkpoint(ranks: Ranks, path: Path) -> dict[str, Any] | None:
         OSError: a rank's file cannot be read.
     """
     data = path.read_bytes() if path.exists() else b""
-    tree = _checked(data, path) if data else None
-    steps = ranks.everyones(tree["scheduler"]["step"] if tree else -1)
+    tree = _parse_checkpoint(data, path) if data else None
+    steps = ranks.all_gather(tree["scheduler"]["step"] if tree else -1)
     if max(steps) < 0:
         return None
     source = steps.index(max(steps))
     sent = ranks.broadcast_bytes(data, source=source)
-    return tree if ranks.rank == source else _checked(sent, path)
+    return tree if ranks.rank == source else _parse_checkpoint(sent, path)
 
 
-def _checked(data: bytes, path: Path) -> dict[str, Any]:
-    tree = read_tree(data, path=path)
+def _parse_checkpoint(data: bytes, path: Path) -> dict[str, Any]:
+    tree = decode_tree(data, path=path)
     if tree.get("format") != FORMAT or not isinstance(tree.get("scheduler"), dict):
         raise CorruptWeights(f"{path} is not a checkpoint of this program, or another version wrote it")
     return tree
 
 
-def agreed_files(ranks: Ranks, data: Path, begun: Files | None) -> Files:
+def agree_on_files(ranks: Ranks, data: Path, begun: Files | None) -> Files:
     """The files of an epoch: those in ``begun``, or all that rank 0 finds; every rank must have the same files.
 
     Raises:
@@ -274,7 +283,7 @@ def agreed_files(ranks: Ranks, data: Path, begun: Files | None) -> Files:
     message = ""
     if ranks.is_main:
         try:
-            files = begun or [(path, file_size(path)) for path in find_files(data)]
+            files = begun or [(path, file_size(path)) for path in find_game_files(data)]
             # Relative paths, because each machine may have the files in another folder.
             message = json.dumps([[os.path.relpath(path, data), size] for path, size in files])
         except ValueError as error:
@@ -284,7 +293,7 @@ def agreed_files(ranks: Ranks, data: Path, begun: Files | None) -> Files:
         raise ValueError(found)
     here = [(Path(os.path.normpath(data / path)), size) for path, size in found]
     wrong = [path for path, size in here if file_size(path) != size]
-    if ranks.largest(len(wrong)):
+    if ranks.all_reduce_max(len(wrong)):
         which = wrong[0] if wrong else "of another rank"
         raise ValueError(
             f"--data {data}: the file {which} has changed, or differs from rank 0's: every machine needs the same files"

@@ -11,13 +11,13 @@ from torch import Tensor, nn
 
 from keima.learning.update_step import Losses
 from keima.networks.architectures.resnet import ResNet
-from keima.networks.policy_value import network_of
+from keima.networks.policy_value import as_policy_value_network
 from keima.networks.value_heads import WinHead
 
 
 def can_be_captured(network: nn.Module) -> bool:
     """Whether the losses of a network are known to be computed without the processor's help."""
-    return isinstance(network, ResNet) and type(network_of(network).value) is WinHead
+    return isinstance(network, ResNet) and type(as_policy_value_network(network).value) is WinHead
 
 
 class CapturedGradients:
@@ -46,13 +46,13 @@ class CapturedGradients:
             try:
                 with torch.cuda.stream(stream):
                     for _ in range(2):  # libraries allocate memory and choose algorithms, which must not be captured
-                        self._descend(losses)
-                        self._forget()
+                        self._compute_gradients(losses)
+                        self._drop_graph()
                 with torch.cuda.graph(self._graph, stream=stream):
-                    self._figures = self._descend(losses)
+                    self._figures = self._compute_gradients(losses)
                 self._gradients = [parameter.grad for parameter in self._parameters]
             finally:
-                self._forget()
+                self._drop_graph()
                 torch.cuda.current_stream().wait_stream(stream)
                 for buffer, before in buffers:
                     buffer.copy_(before)
@@ -66,11 +66,11 @@ class CapturedGradients:
             parameter.grad = gradient
         return {name: figure.clone() for name, figure in self._figures.items()}
 
-    def _descend(self, losses: Callable[[dict[str, Tensor]], Losses]) -> dict[str, Tensor]:
+    def _compute_gradients(self, losses: Callable[[dict[str, Tensor]], Losses]) -> dict[str, Tensor]:
         found = losses(self._batch)
         found.loss.backward()
         return {"loss": found.loss.detach(), **found.figures}
 
-    def _forget(self) -> None:
+    def _drop_graph(self) -> None:
         for parameter in self._parameters:
             parameter.grad = None

@@ -50,7 +50,7 @@ class Checkpoints:
         """The complete checkpoints, newest last."""
         return sorted(
             (path for path in self.folder.glob(f"{FOLDER_PREFIX}*") if path.name[len(FOLDER_PREFIX) :].isdecimal()),
-            key=_number,
+            key=_checkpoint_number,
         )
 
     def save(self, learner: LearnerState, coach: Mapping[str, Any]) -> Path:
@@ -61,7 +61,7 @@ class Checkpoints:
         """
         self.folder.mkdir(parents=True, exist_ok=True)
         older = self.paths()
-        final = self.folder / f"{FOLDER_PREFIX}{_number(older[-1]) + 1 if older else 1:06d}"
+        final = self.folder / f"{FOLDER_PREFIX}{_checkpoint_number(older[-1]) + 1 if older else 1:06d}"
         part = final.with_name(final.name + PART)
         for stale in self.folder.glob(f"{FOLDER_PREFIX}*{PART}"):
             shutil.rmtree(stale)
@@ -90,7 +90,7 @@ class Checkpoints:
         return None
 
 
-def _number(path: Path) -> int:
+def _checkpoint_number(path: Path) -> int:
     return int(path.name[len(FOLDER_PREFIX) :])
 
 
@@ -122,7 +122,7 @@ def read_checkpoint(folder: Path) -> Checkpoint:
 
 
 def _read_index(path: Path) -> dict[str, Any]:
-    data = _read(path)
+    data = _read_file(path)
     try:
         index = json.loads(data)
         text = index["content"]
@@ -146,7 +146,7 @@ def _read_index(path: Path) -> dict[str, Any]:
 
 
 def _read_tensors(path: Path, digest: str) -> dict[str, Any]:
-    data = _read(path)
+    data = _read_file(path)
     if sha256_hex(data) != digest:
         raise CorruptCheckpoint(f"{path} does not match its SHA-256 in the index: it is damaged")
     try:
@@ -155,7 +155,7 @@ def _read_tensors(path: Path, digest: str) -> dict[str, Any]:
         raise CorruptCheckpoint(f"{path} cannot be read: {error}") from error
 
 
-def _read(path: Path) -> bytes:
+def _read_file(path: Path) -> bytes:
     try:
         return read_limited(path, MAX_CHECKPOINT_FILE_BYTES)
     except (OSError, ValueError) as error:

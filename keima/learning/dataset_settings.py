@@ -34,13 +34,13 @@ class BigExperiment(Settings):
 
     big_learner: BigLearnerSettings = BigLearnerSettings()
 
-    def saved(self) -> dict[str, Any]:
+    def to_plain_values(self) -> dict[str, Any]:
         """Plain values for a checkpoint: those of the big learner, and the experiment under "settings"."""
         return {**self.big_learner.model_dump(), "settings": self.model_dump(mode="json", exclude={"big_learner"})}
 
     @classmethod
-    def from_saved(cls, values: Mapping[str, Any]) -> Self:
-        """The experiment of which ``saved`` gave the values.
+    def from_plain_values(cls, values: Mapping[str, Any]) -> Self:
+        """The experiment of which ``to_plain_values`` gave the values.
 
         Raises:
             ValueError: a value is out of bounds.

@@ -16,17 +16,17 @@ from keima.replay.window import WHOLE, Batch
 
 
 @dataclass(frozen=True, eq=False)
-class Ready:
+class LoadedBatch:
     """The next batch."""
 
     total: int  # positions of all ranks
-    over: float  # completed share of the epoch after it
-    bad: tuple[str, ...]  # games and files left out while it was made
-    share: dict[str, Tensor]  # this rank's positions: the fields of ``Batch``
+    share_done: float  # completed share of the epoch after it
+    left_out: tuple[str, ...]  # games and files left out while it was made
+    tensors: dict[str, Tensor]  # this rank's positions: the fields of ``Batch``
 
     def batch(self) -> Batch:
         """This rank's positions."""
-        return Batch(**{name: tensor.numpy() for name, tensor in self.share.items()})
+        return Batch(**{name: tensor.numpy() for name, tensor in self.tensors.items()})
 
 
 class EpochFeed:
@@ -40,13 +40,17 @@ class EpochFeed:
 
     def __init__(self, epochs: Epochs, *, rows: slice = WHOLE, num_workers: int = 0) -> None:
         self.epochs, self.rows, self.num_workers = epochs, rows, num_workers
-        self._ready: Ready | None = None
+        self._ready: LoadedBatch | None = None
 
-    def batches(self, epoch: int, *, done: int = 0) -> Iterator[Ready]:
+    def batches(self, epoch: int, *, done: int = 0) -> Iterator[LoadedBatch]:
         """The batches of an epoch after its first ``done`` positions; call ``sample`` before asking for the next."""
-        source = _Source(self.epochs, self.rows, epoch, done)
+        source = _BatchDataset(self.epochs, self.rows, epoch, done)
         loader = DataLoader(
-            source, batch_size=None, num_workers=self.num_workers, collate_fn=_as_it_is, worker_init_fn=_of_this_rank
+            source,
+            batch_size=None,
+            num_workers=self.num_workers,
+            collate_fn=_return_unchanged,
+            worker_init_fn=_tie_loader_to_parent,
         )
         with hide_main_program():
             made = iter(loader)
@@ -61,25 +65,25 @@ class EpochFeed:
         return ready.batch()
 
 
-class _Source(IterableDataset[Ready]):
+class _BatchDataset(IterableDataset[LoadedBatch]):
     """The batches of one loader process: every K-th of them with K processes; the loader restores the order."""
 
     def __init__(self, epochs: Epochs, rows: slice, epoch: int, done: int) -> None:
         self._epochs, self._rows, self._epoch, self._done = epochs, rows, epoch, done
 
-    def __iter__(self) -> Iterator[Ready]:
+    def __iter__(self) -> Iterator[LoadedBatch]:
         worker = get_worker_info()
         number, workers = (worker.id, worker.num_workers) if worker else (0, 1)
         for index, planned in enumerate(self._epochs.batches(self._epoch, done=self._done)):
             if index % workers == number:
                 batch = planned.make(self._rows)
                 share = {name: torch.from_numpy(np.ascontiguousarray(array)) for name, array in vars(batch).items()}
-                yield Ready(planned.total, planned.over, planned.bad, share)
+                yield LoadedBatch(planned.total, planned.over, planned.bad, share)
 
 
-def _as_it_is(ready: Any) -> Any:
+def _return_unchanged(ready: Any) -> Any:
     return ready
 
 
-def _of_this_rank(number: int) -> None:
+def _tie_loader_to_parent(number: int) -> None:
     ignore_terminal_signals()

@@ -10,17 +10,17 @@ import torch
 
 from keima.base.random import seed_stream
 from keima.base.reports import GeneralizationReport
-from keima.learning.learner import Learner, TensorBatch, to_tensors
-from keima.networks.architectures.auxiliary_heads import outputs_to_learn
-from keima.networks.architectures.layers import log_policies
-from keima.networks.policy_value import network_of
+from keima.learning.learner import Learner, TensorBatch, copy_to_device
+from keima.networks.architectures.auxiliary_heads import forward_for_training
+from keima.networks.architectures.layers import masked_log_policies
+from keima.networks.policy_value import as_policy_value_network
 from keima.replay.window import ReplayWindow
 
 EVALUATED_POSITIONS = 512  # positions of each kind that are evaluated
 LEAST_VARIANCE = 1e-6  # of the values: avoids dividing by zero when all are equal
 
 
-def generalization(
+def measure_generalization(
     learner: Learner, window: ReplayWindow, seed: int, *, count: int = EVALUATED_POSITIONS
 ) -> GeneralizationReport | None:
     """The averaged network's errors on new and on learned positions; None while the window has too few.
@@ -37,24 +37,28 @@ def generalization(
         learned, count, replace=False
     )
     as_played = np.zeros(count, np.int64)  # the symmetries
-    policy_new, value_new = _shortfall(learner, to_tensors(window.take(places[-count:], as_played), learner.device))
-    policy_learned, value_learned = _shortfall(learner, to_tensors(window.take(chosen, as_played), learner.device))
+    policy_new, value_new = _policy_and_value_errors(
+        learner, copy_to_device(window.take(places[-count:], as_played), learner.device)
+    )
+    policy_learned, value_learned = _policy_and_value_errors(
+        learner, copy_to_device(window.take(chosen, as_played), learner.device)
+    )
     return GeneralizationReport(
         policy_new=policy_new, policy_learned=policy_learned, value_new=value_new, value_learned=value_learned
     )
 
 
 @torch.no_grad()
-def _shortfall(learner: Learner, batch: TensorBatch) -> tuple[float, float]:
+def _policy_and_value_errors(learner: Learner, batch: TensorBatch) -> tuple[float, float]:
     """The divergence of the network's policy from the targets, in nats, and the share of the values' variance that it
     does not explain.
     """
     network = learner.average.network
     with learner.update_step.autocast:
-        logits, value_logits, _ = outputs_to_learn(network, batch.observations)
-    log_policy = log_policies(logits, batch.legal)
+        logits, value_logits, _ = forward_for_training(network, batch.observations)
+    log_policy = masked_log_policies(logits, batch.legal)
     divergence = (torch.xlogy(batch.policies, batch.policies) - batch.policies * log_policy).sum(1) * batch.policy_mask
-    errors = (network_of(network).value.values(value_logits).float() - batch.values).square().mean()
+    errors = (as_policy_value_network(network).value.values(value_logits).float() - batch.values).square().mean()
     return (
         float(divergence.sum() / batch.policy_mask.sum().clamp(min=1)),
         float(errors / batch.values.var(correction=0).clamp(min=LEAST_VARIANCE)),

@@ -23,16 +23,16 @@ from keima.base.reports import MEANS, LearnerReport, SpikeReport
 from keima.base.system.threads import prefetch
 from keima.config.sections.training import TrainingSettings
 from keima.learning.captured import CapturedGradients, can_be_captured
-from keima.learning.optimizer_state import optimizer_tensors, own_part, restore_optimizer
+from keima.learning.optimizer_state import gather_optimizer_tensors, local_optimizer, restore_optimizer
 from keima.learning.optimizers import build_optimizer
 from keima.learning.ranks.process_group import ALONE, Ranks
-from keima.learning.ranks.rank_norm import Layout, share_norms
-from keima.learning.ranks.total_batch import Part, cut, halved, largest_part
+from keima.learning.ranks.rank_norm import GroupLayout, replace_batch_norms
+from keima.learning.ranks.total_batch import PartRows, halve_micro_batch, largest_part_rows, split_into_parts
 from keima.learning.update_step import AverageWeights, Losses, StepReport, UpdateStep
-from keima.networks.architectures.auxiliary_heads import auxiliary_losses, outputs_to_learn
-from keima.networks.architectures.layers import log_policies
+from keima.networks.architectures.auxiliary_heads import auxiliary_losses, forward_for_training
+from keima.networks.architectures.layers import masked_log_policies
 from keima.networks.inference.evaluator import keep_freed_memory, pick_device
-from keima.networks.policy_value import network_of
+from keima.networks.policy_value import as_policy_value_network
 from keima.replay.window import WHOLE, Batch
 
 log = logging.getLogger(__name__)
@@ -63,7 +63,7 @@ class TensorBatch:
     score_leads: Tensor  # [N] float32, NaN where unknown
     futures: Tensor  # [N, 2 * H * W] float32, or [N, 0]
 
-    def part(self, rows: slice) -> "TensorBatch":
+    def select_rows(self, rows: slice) -> "TensorBatch":
         """These rows, in the same memory."""
         return TensorBatch(*(tensor[rows] for tensor in vars(self).values()))
 
@@ -73,7 +73,7 @@ class BatchPart:
     """The rows of a batch that a rank computes at once."""
 
     batch: TensorBatch
-    part: Part
+    part: PartRows
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ class LearnerState:
     counters: dict[str, Any]  # plain JSON
 
 
-def to_tensors(batch: Batch, device: torch.device) -> TensorBatch:
+def copy_to_device(batch: Batch, device: torch.device) -> TensorBatch:
     """Copy a batch to the device, from pinned memory without waiting; on the CPU it shares memory where the layout
     allows.
     """
@@ -94,7 +94,7 @@ def to_tensors(batch: Batch, device: torch.device) -> TensorBatch:
     )
 
 
-def in_pinned_memory(batch: Batch) -> Batch:
+def copy_to_pinned_memory(batch: Batch) -> Batch:
     """A copy in memory that GPUs read by themselves."""
     return Batch(**{name: torch.from_numpy(array).pin_memory().numpy() for name, array in vars(batch).items()})
 
@@ -131,7 +131,7 @@ class Learner:
         self.network = network.to(device=self.device, memory_format=torch.channels_last).train()  # type: ignore[call-overload]
         self.batch_size = settings.batch_size
         self.average = AverageWeights(self.network, decay=settings.ema_decay)
-        self.optimizer = build_optimizer(self.network, settings, sharded=shard_optimizer and not ranks.alone)
+        self.optimizer = build_optimizer(self.network, settings, sharded=shard_optimizer and not ranks.is_alone)
         self.update_step = UpdateStep(
             self.network,
             self.optimizer,
@@ -144,8 +144,8 @@ class Learner:
         self.captures = self.device.type == "cuda" and can_be_captured(self.network)
         self._captured: dict[int, CapturedGradients] = {}  # by the number of positions
         self.ranks, self.norm_batch, self.micro_batch = ranks, norm_batch, micro_batch
-        self.layout = Layout(ranks)
-        share_norms(self.network, self.layout)
+        self.layout = GroupLayout(ranks)
+        replace_batch_norms(self.network, self.layout)
         self.step = 0  # steps taken, including skipped ones
         self._most_that_fitted = 0  # the largest batch for which several ranks have tested their memory
 
@@ -179,11 +179,11 @@ class Learner:
         taken = skipped = 0
         with closing(self._batches(window, steps, seed, batch_size)) as batches:
             while taken < steps and (
-                taken == 0 or seconds == math.inf or self.ranks.agreed(time.perf_counter() - started < seconds)
+                taken == 0 or seconds == math.inf or self.ranks.broadcast_bool(time.perf_counter() - started < seconds)
             ):
                 taken += 1
                 batch = next(batches)
-                report = self.descend(to_tensors(batch, self.device), total=batch_size, progress=progress)
+                report = self.descend(copy_to_device(batch, self.device), total=batch_size, progress=progress)
                 skipped += report.skipped
                 if not report.skipped:
                     figures = {**report.figures, "grad_norm": report.grad_norm}
@@ -206,15 +206,15 @@ class Learner:
         """The batches of the next steps; on a GPU each is drawn while the step before it is computed."""
 
         def draw(step: int) -> Batch:
-            batch = window.sample(batch_size, seed_stream(seed, "learner", step), rows=self.ranks.rows)
-            return in_pinned_memory(batch) if on_gpu else batch
+            batch = window.sample(batch_size, seed_stream(seed, "learner", step), rows=self.ranks.own_rows)
+            return copy_to_pinned_memory(batch) if on_gpu else batch
 
         numbers, on_gpu = range(self.step, self.step + steps), self.device.type == "cuda"
         yield from prefetch(draw, numbers) if on_gpu else map(draw, numbers)
 
     def spikes(self, batch: Batch) -> SpikeReport | None:
         """The statistics of the averaged network's spikes on this batch, if it has any."""
-        return network_of(self.average.network).statistics(to_tensors(batch, self.device).observations)
+        return as_policy_value_network(self.average.network).statistics(copy_to_device(batch, self.device).observations)
 
     def descend(self, batch: TensorBatch, *, total: int | None = None, progress: float = 0.0) -> StepReport:
         """Take one step on this rank's share of a batch, in parts that fit the memory.
@@ -235,22 +235,22 @@ class Learner:
         for group in self.optimizer.param_groups:
             group["lr"] = self.learning_rate_now(progress)
         total = len(batch.values) if total is None else total
-        if self.device.type == "cuda" and not self.ranks.alone and total > self._most_that_fitted:
+        if self.device.type == "cuda" and not self.ranks.is_alone and total > self._most_that_fitted:
             self.find_micro_batch(batch, total)
         while True:
             parts = self.parts(total)
             try:
                 shares = [part.count / total for part in parts]
                 return self.update_step(
-                    self.losses_of, [BatchPart(batch.part(part.rows), part) for part in parts], shares=shares
+                    self.losses_of, [BatchPart(batch.select_rows(part.rows), part) for part in parts], shares=shares
                 )
             except RuntimeError as error:
-                if not is_out_of_memory(error) or not self.ranks.alone or not self.halve(total):
+                if not is_out_of_memory(error) or not self.ranks.is_alone or not self.halve(total):
                     raise
 
-    def parts(self, total: int) -> list[Part]:
+    def parts(self, total: int) -> list[PartRows]:
         """The parts in which this rank computes its share of a batch of ``total`` positions."""
-        return cut(
+        return split_into_parts(
             total,
             norm_batch=self.norm_batch,
             micro_batch=self.micro_batch,
@@ -261,10 +261,10 @@ class Learner:
     def halve(self, total: int) -> bool:
         """Halve the number of positions computed at once; False if they cannot be fewer."""
         norm_batch, micro_batch, world_size = self.norm_batch, self.micro_batch, self.ranks.world_size
-        smaller = halved(total, norm_batch=norm_batch, micro_batch=micro_batch, world_size=world_size)
+        smaller = halve_micro_batch(total, norm_batch=norm_batch, micro_batch=micro_batch, world_size=world_size)
         if smaller is None:
             return False
-        now = largest_part(total, norm_batch=norm_batch, micro_batch=micro_batch, world_size=world_size)
+        now = largest_part_rows(total, norm_batch=norm_batch, micro_batch=micro_batch, world_size=world_size)
         log.warning(
             "out of memory with %d positions at once: from now on %d, added up; batches and results stay the same",
             now,
@@ -290,11 +290,11 @@ class Learner:
         buffers = [(buffer, buffer.clone()) for buffer in self.network.buffers()]
         while True:
             part = max(self.parts(total), key=lambda part: part.count)
-            fits = self._fits(BatchPart(batch.part(part.rows), part))
+            fits = self._fits_in_memory(BatchPart(batch.select_rows(part.rows), part))
             for buffer, before in buffers:
                 buffer.copy_(before)
             self.optimizer.zero_grad(set_to_none=True)
-            if self.ranks.largest(0 if fits else 1) == 0:
+            if self.ranks.all_reduce_max(0 if fits else 1) == 0:
                 self._most_that_fitted = total
                 return
             if not self.halve(total):
@@ -302,7 +302,7 @@ class Learner:
                     f"{part.count} positions at once are too many for the memory, and cannot be fewer"
                 )
 
-    def _fits(self, rows: BatchPart) -> bool:
+    def _fits_in_memory(self, rows: BatchPart) -> bool:
         self.layout.ranks, self.layout.totals = ALONE, rows.part.sizes
         self.layout.sizes = rows.part.sizes
         try:
@@ -349,10 +349,10 @@ class Learner:
 
     def losses(self, batch: TensorBatch) -> Losses:
         """The losses of one batch, in nats."""
-        logits, value_logits, outputs = outputs_to_learn(self.network, batch.observations)
-        log_policy = log_policies(logits, batch.legal)
+        logits, value_logits, outputs = forward_for_training(self.network, batch.observations)
+        log_policy = masked_log_policies(logits, batch.legal)
         policy_loss = -((batch.policies * log_policy).sum(1) * batch.policy_mask).mean()
-        value_loss = network_of(self.network).value.loss(value_logits, batch.values)
+        value_loss = as_policy_value_network(self.network).value.loss(value_logits, batch.values)
         entropy = -(log_policy.exp() * log_policy).sum(1).mean()
         auxiliary = auxiliary_losses(
             outputs,
@@ -385,11 +385,11 @@ class Learner:
         With a sharded optimizer all ranks must call this.
         """
         groups = {"network": self.network.state_dict(), "average": self.average.network.state_dict()}
-        groups["optimizer"] = optimizer_tensors(self.network, self.optimizer, self.ranks)
+        groups["optimizer"] = gather_optimizer_tensors(self.network, self.optimizer, self.ranks)
         counters = {
             "step": self.step,
             "average_updates": self.average.updates,
-            "optimizer": type(own_part(self.optimizer)).__name__,
+            "optimizer": type(local_optimizer(self.optimizer)).__name__,
             "scaler": self.update_step.scaler.state_dict(),
         }
         tensors = {
@@ -405,7 +405,7 @@ class Learner:
         Raises:
             ValueError: it belongs to another network or optimizer.
         """
-        kind = type(own_part(self.optimizer)).__name__
+        kind = type(local_optimizer(self.optimizer)).__name__
         if state.counters.get("optimizer") != kind:
             raise ValueError(
                 f"the saved state is of {state.counters.get('optimizer')}, not of {kind}: see training.optimizer"

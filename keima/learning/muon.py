@@ -52,12 +52,12 @@ class Muon(AdamW):
         for parameter in group["params"]:
             if parameter.grad is None:
                 continue
-            update = orthogonal(self._direction(parameter))
+            update = orthogonalize(self._nesterov_direction(parameter))
             rate = group["lr"] * KERNEL_RATE * math.sqrt(max(1.0, update.shape[0] / update.shape[1]))
             parameter.mul_(1 - group["lr"] * group["weight_decay"])
             parameter.sub_(update.view(parameter.shape), alpha=rate)
 
-    def _direction(self, parameter: nn.Parameter) -> Tensor:
+    def _nesterov_direction(self, parameter: nn.Parameter) -> Tensor:
         """Nesterov's momentum as a matrix ``[outputs, rest]``."""
         assert parameter.grad is not None
         state = self.state[parameter]
@@ -69,7 +69,7 @@ class Muon(AdamW):
         return parameter.grad.lerp(momentum, MOMENTUM).flatten(1)
 
 
-def orthogonal(matrix: Tensor) -> Tensor:
+def orthogonalize(matrix: Tensor) -> Tensor:
     """A matrix ``[M, N]`` with the same singular vectors, and all singular values between about 0.7 and 1.2.
 
     Layers are not batched: on some processors a batched product rounds differently from single ones, so ranks that
@@ -88,6 +88,6 @@ def orthogonal(matrix: Tensor) -> Tensor:
     return (x.mT if tall else x).to(matrix.dtype)
 
 
-def hidden_layers(network: nn.Module) -> list[nn.Parameter]:
+def hidden_matrices(network: nn.Module) -> list[nn.Parameter]:
     """The kernels and matrices of the network's ``tower``, without the first layer and the heads."""
     return [parameter for parameter in network.get_submodule("tower").parameters() if parameter.ndim > 1]

@@ -11,19 +11,21 @@ import torch
 from torch import Tensor, nn
 
 from keima.learning.ranks.process_group import ALONE, Ranks
-from keima.networks.files.model_file import read_tree, tree_bytes
+from keima.networks.files.model_file import decode_tree, encode_tree
 
 
-def own_part(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
+def local_optimizer(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
     """The optimizer of this rank's part of the parameters; of all parameters if it is not sharded."""
     return getattr(optimizer, "optim", optimizer)
 
 
-def optimizer_tensors(network: nn.Module, optimizer: torch.optim.Optimizer, ranks: Ranks = ALONE) -> dict[str, Tensor]:
+def gather_optimizer_tensors(
+    network: nn.Module, optimizer: torch.optim.Optimizer, ranks: Ranks = ALONE
+) -> dict[str, Tensor]:
     """The optimizer's state for each parameter of the network, as "parameter/key"; with a sharded optimizer all ranks
     must call this.
     """
-    own = own_part(optimizer)
+    own = local_optimizer(optimizer)
     tensors = {
         f"{name}/{key}": tensor
         for name, parameter in network.named_parameters()
@@ -31,21 +33,21 @@ def optimizer_tensors(network: nn.Module, optimizer: torch.optim.Optimizer, rank
     }
     if own is optimizer:
         return tensors
-    parts = [ranks.broadcast_bytes(tree_bytes(tensors), source=rank) for rank in range(ranks.world_size)]
+    parts = [ranks.broadcast_bytes(encode_tree(tensors), source=rank) for rank in range(ranks.world_size)]
     return {
         name: tensor
         for rank, part in enumerate(parts)
-        for name, tensor in read_tree(part, path=Path(f"rank {rank}")).items()
+        for name, tensor in decode_tree(part, path=Path(f"rank {rank}")).items()
     }
 
 
 def restore_optimizer(network: nn.Module, optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor]) -> None:
-    """Restore the optimizer from ``optimizer_tensors``, of which this rank takes its part.
+    """Restore the optimizer from ``gather_optimizer_tensors``, of which this rank takes its part.
 
     Raises:
         KeyError: they belong to another network.
     """
-    optimizer = own_part(optimizer)
+    optimizer = local_optimizer(optimizer)
     parameters = dict(network.named_parameters())
     indices = {id(p): i for i, p in enumerate(p for group in optimizer.param_groups for p in group["params"])}
     state: dict[int, dict[str, Tensor]] = {}

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from keima.config.sections.training import TrainingSettings
-from keima.learning.muon import Muon, hidden_layers
+from keima.learning.muon import Muon, hidden_matrices
 from keima.learning.plain_optimizers import SGD, AdamW
 
 
@@ -24,7 +24,7 @@ def build_optimizer(network: nn.Module, settings: TrainingSettings, *, sharded: 
         "sgd": (SGD, {"momentum": settings.momentum}),
     }
     build, options = kinds[settings.optimizer]
-    hidden = hidden_layers(network) if build is Muon else []
+    hidden = hidden_matrices(network) if build is Muon else []
     taken = set(hidden)
     others = [p for p in network.parameters() if p not in taken]
     groups: list[dict[str, Any]] = [

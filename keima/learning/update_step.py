@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from keima.learning.ranks.process_group import ALONE, Ranks
-from keima.networks.inference.evaluator import fast_dtype
+from keima.networks.inference.evaluator import fastest_dtype
 
 MOST_SKIPPED = 30  # steps in a row that are not finite: float16 begins with some, until its scale fits
 MicroBatch = TypeVar("MicroBatch")
@@ -91,7 +91,7 @@ class UpdateStep:
         shortcut: Callable[[Any], dict[str, Tensor] | None] = lambda batch: None,
     ) -> None:
         device = next(network.parameters()).device
-        fast = fast_dtype(device)
+        fast = fastest_dtype(device)
         self.network, self.optimizer, self.clip_norm, self.average = network, optimizer, clip_norm, average
         self.ranks, self.shortcut = ranks, shortcut
         mixed = mixed_precision is True or (mixed_precision == "auto" and fast != torch.float32)
@@ -126,15 +126,15 @@ class UpdateStep:
         shares = shares or [1 / (len(micro_batches) * self.ranks.world_size)] * len(micro_batches)
         buffers = [(buffer, buffer.clone()) for buffer in self.network.buffers()]
         try:
-            figures = self._gradients(loss_function, micro_batches, shares)
-            self.ranks.sum_([p.grad for p in self.network.parameters() if p.grad is not None])
-            self.ranks.sum_(list(figures.values()))
+            figures = self._compute_gradients(loss_function, micro_batches, shares)
+            self.ranks.all_reduce_sum_([p.grad for p in self.network.parameters() if p.grad is not None])
+            self.ranks.all_reduce_sum_(list(figures.values()))
             self.scaler.unscale_(self.optimizer)
             norm = nn.utils.get_total_norm([p.grad for p in self.network.parameters() if p.grad is not None])
             finite = bool(norm.isfinite())
-            self.ranks.check()  # GPUs have only now added the gradients up
+            self.ranks.raise_if_lost()  # GPUs have only now added the gradients up
         except BaseException:
-            self._undo(buffers)
+            self._discard_gradients(buffers)
             raise
         if finite:
             if norm > self.clip_norm:
@@ -144,9 +144,9 @@ class UpdateStep:
                 self.average.update()
             self.optimizer.zero_grad(set_to_none=True)
         else:
-            self._undo(buffers)
+            self._discard_gradients(buffers)
         self.scaler.update()
-        self._count(finite)
+        self._count_skipped(finite)
         return StepReport(figures, norm.detach(), skipped=not finite)
 
     def restore_scaler(self, state: dict[str, Any]) -> None:
@@ -154,7 +154,7 @@ class UpdateStep:
         if state:
             self.scaler.load_state_dict(state)
 
-    def _count(self, finite: bool) -> None:
+    def _count_skipped(self, finite: bool) -> None:
         self._skipped = 0 if finite else self._skipped + 1
         if self._skipped >= MOST_SKIPPED:
             raise TrainingDiverged(
@@ -162,14 +162,14 @@ class UpdateStep:
                 "the learning rate"
             )
 
-    def _gradients(
+    def _compute_gradients(
         self,
         loss_function: Callable[[MicroBatch], Losses],
         micro_batches: Sequence[MicroBatch],
         shares: Sequence[float],
     ) -> dict[str, Tensor]:
         """Set this rank's gradients; returns its figures."""
-        whole = self.ranks.alone and len(micro_batches) == 1 and not self.scaler.is_enabled()
+        whole = self.ranks.is_alone and len(micro_batches) == 1 and not self.scaler.is_enabled()
         if whole and (figures := self.shortcut(micro_batches[0])):
             return figures
         reports = [
@@ -185,7 +185,7 @@ class UpdateStep:
         self.scaler.scale(losses.loss * share).backward()
         return {name: figure.detach() * share for name, figure in {"loss": losses.loss, **losses.figures}.items()}
 
-    def _undo(self, buffers: Sequence[tuple[Tensor, Tensor]]) -> None:
+    def _discard_gradients(self, buffers: Sequence[tuple[Tensor, Tensor]]) -> None:
         """Discard the gradients and batch norm's statistics of a step that is not taken."""
         for buffer, before in buffers:
             buffer.copy_(before)

@@ -15,7 +15,7 @@ from keima.networks.architectures.auxiliary_heads import AuxiliaryHeads
 from keima.networks.architectures.bottleneck import BottleneckNet
 from keima.networks.architectures.resnet import ResNet
 from keima.networks.architectures.spiking import SpikingResNet
-from keima.networks.policy_value import OwnNetwork, network_of
+from keima.networks.policy_value import OwnNetwork, as_policy_value_network
 
 NETWORKS: dict[str, Any] = {
     **{network.kind: network for network in (ResNet, BottleneckNet)},
@@ -82,7 +82,7 @@ def build_network(
         "ownership": predict_ownership,
         "score": predict_score,
     }
-    _require_heads(game, type, heads)
+    _check_heads_exist(game, type, heads)
     network: nn.Module = NETWORKS[type](
         observation_shape=game.observation_shape,
         num_actions=game.num_actions,
@@ -128,11 +128,11 @@ def _build_own_network(game: Game, name: str, options: dict[str, Any]) -> nn.Mod
     if not isinstance(network, OwnNetwork):
         raise ValueError(f"{module.__file__}: network() must return an OwnNetwork (keima/networks/policy_value.py)")
     network.arguments = {"type": name, **options}
-    network_of(network)
+    as_policy_value_network(network)
     return network
 
 
-def _require_heads(game: Game, type: str, heads: Mapping[str, bool]) -> None:
+def _check_heads_exist(game: Game, type: str, heads: Mapping[str, bool]) -> None:
     wanted = [name for name, here in heads.items() if here]
     if wanted and type == "spiking":
         raise ValueError(f"network.predict_{wanted[0]}: a network of type {type} has no such head")

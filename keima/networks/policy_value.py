@@ -83,7 +83,7 @@ class OwnNetwork(nn.Module):
 MEMBERS = ("value", "runtime_dtype", "folds_on_cuda", "settings", "runtime", "statistics")
 
 
-def network_of(module: nn.Module) -> PolicyValueNetwork:
+def as_policy_value_network(module: nn.Module) -> PolicyValueNetwork:
     """The module as a ``PolicyValueNetwork``.
 
     Raises:

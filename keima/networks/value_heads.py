@@ -41,7 +41,7 @@ class WinHead(ValueHead):
         super().__init__()
         self.hidden = nn.Linear(inputs, WIN_HIDDEN)
         self.logit = nn.Linear(WIN_HIDDEN, num_values)
-        start_near_zero(self.logit)
+        initialize_near_zero(self.logit)
 
     def forward(self, x: Tensor) -> Tensor:
         """``[N, inputs]`` -> value logits ``[N]``, or ``[N, V]`` where V > 1."""
@@ -63,7 +63,7 @@ class PointsHead(ValueHead):
         super().__init__()
         self.hidden = nn.Linear(inputs, POINTS_HIDDEN)
         self.logits = nn.Linear(POINTS_HIDDEN, POINTS_BINS)
-        start_near_zero(self.logits)
+        initialize_near_zero(self.logits)
         with torch.no_grad():
             # Computed by numpy: on the device meta, PyTorch would import its compiler for it.
             self.logits.bias.copy_(torch.as_tensor(-TILT * np.arange(POINTS_BINS, dtype=np.float32)))
@@ -93,7 +93,7 @@ def make_value_head(inputs: int, most_points: float | None, num_values: int = 1)
     return WinHead(inputs, num_values) if most_points is None else PointsHead(inputs, most_points)
 
 
-def start_near_zero(layer: nn.Linear) -> None:
+def initialize_near_zero(layer: nn.Linear) -> None:
     """Initialize a layer so that an untrained network has hardly any preference, and search starts from the rules."""
     nn.init.normal_(layer.weight, std=0.01)
     if layer.bias is not None:

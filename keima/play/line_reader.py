@@ -8,14 +8,14 @@ from typing import Protocol
 READ_BYTES = 2**16  # the most per read
 
 
-class Partner(Protocol):
+class ConversationPartner(Protocol):
     """The engine's side of the conversation."""
 
     @property
-    def busy(self) -> bool:
+    def has_work(self) -> bool:
         """Whether there is work for ``advance``."""
 
-    def obey(self, line: str, arrived: float) -> bool:
+    def handle_line(self, line: str, arrived: float) -> bool:
         """Execute a line that ``arrived`` at this time (``time.monotonic``); False ends the conversation."""
 
     def advance(self) -> None:
@@ -35,12 +35,12 @@ class LineReader:
         self.arrived = time.monotonic()  # when the latest lines arrived
 
     @property
-    def ended(self) -> bool:
+    def is_ended(self) -> bool:
         """Whether no more lines will come."""
         return self._closed and not self._kept
 
     @property
-    def kept(self) -> bool:
+    def has_put_back(self) -> bool:
         """Whether there are lines that were read and put back."""
         return bool(self._kept)
 
@@ -48,7 +48,7 @@ class LineReader:
         """Put a line back, after those that were put back before."""
         self._kept.append((line, self.arrived))
 
-    def lines(self, *, wait: bool) -> list[str]:
+    def read_lines(self, *, wait: bool) -> list[str]:
         """The complete lines that have arrived, including empty ones; ``wait`` waits for input.
 
         An unfinished line at the end counts. Lines that were put back come first, one by one.
@@ -56,9 +56,9 @@ class LineReader:
         if self._kept:
             line, self.arrived = self._kept.pop(0)
             return [line]
-        return self.read(wait=wait)
+        return self.read_new_lines(wait=wait)
 
-    def read(self, *, wait: bool) -> list[str]:
+    def read_new_lines(self, *, wait: bool) -> list[str]:
         """The same, without the lines that were put back."""
         if self._closed or not select.select([self._descriptor], [], [], None if wait else 0)[0]:
             return []
@@ -71,11 +71,11 @@ class LineReader:
         return [line.decode(errors="replace").strip() for line in lines]
 
 
-def converse(reader: LineReader, partner: Partner) -> None:
+def run_conversation(reader: LineReader, partner: ConversationPartner) -> None:
     """Pass lines to ``partner``, and let it work in between, until it ends the conversation or the input ends."""
-    while not reader.ended:
-        for line in reader.lines(wait=not partner.busy):
-            if not partner.obey(line, reader.arrived):
+    while not reader.is_ended:
+        for line in reader.read_lines(wait=not partner.has_work):
+            if not partner.handle_line(line, reader.arrived):
                 return
-        if partner.busy and not reader.ended:
+        if partner.has_work and not reader.is_ended:
             partner.advance()

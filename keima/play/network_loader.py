@@ -16,10 +16,10 @@ from keima.networks.files.model_file import (
     load_weights,
     save_safetensors,
 )
-from keima.networks.files.model_heading import model_path_of_run
+from keima.networks.files.model_heading import find_run_model
 from keima.play.arena.match_benchmark import Entrant
 from keima.play.arena.players import NetworkSpec, read_model
-from keima.play.arena.score_benchmark import model_of_weights
+from keima.play.arena.score_benchmark import make_model_from_weights
 
 SETTINGS = "config.yaml"  # of a run, in its folder
 UNKNOWN_RUN = SearchSettings(algorithm="gumbel")
@@ -40,16 +40,16 @@ class PlayableNetwork:
         return NetworkSpec(model=self.path.resolve(), search=search, num_simulations=num_simulations)
 
 
-def network_from_run(run: Path, version: int | None = None) -> PlayableNetwork:
+def load_network_from_run(run: Path, version: int | None = None) -> PlayableNetwork:
     """A run's model, by default the newest that was accepted.
 
     Raises:
         ValueError, OSError: there is none, or it cannot be read.
     """
-    return network_from_model(model_path_of_run(run, version))
+    return load_network_from_model(find_run_model(run, version))
 
 
-def network_from_model(path: Path) -> PlayableNetwork:
+def load_network_from_model(path: Path) -> PlayableNetwork:
     """The model in a file, with the search settings of its run if the file is in a run's folder.
 
     Raises:
@@ -57,19 +57,19 @@ def network_from_model(path: Path) -> PlayableNetwork:
     """
     model, config = read_model(path), path.resolve().parent.parent / SETTINGS
     keep_copies(path.parent / MODULES)
-    return fitted(model, path, load_settings(config).search if config.is_file() else UNKNOWN_RUN)
+    return check_weights_fit(model, path, load_settings(config).search if config.is_file() else UNKNOWN_RUN)
 
 
-def network_at(path: Path) -> PlayableNetwork:
+def load_network_at(path: Path) -> PlayableNetwork:
     """The newest model of the run in a folder, or the model in a file.
 
     Raises:
         ValueError, OSError: there is none, or it cannot be read.
     """
-    return network_from_run(path) if path.is_dir() else network_from_model(path)
+    return load_network_from_run(path) if path.is_dir() else load_network_from_model(path)
 
 
-def network_from_weights(path: Path, config: Path | None, folder: Path) -> PlayableNetwork:
+def load_network_from_weights(path: Path, config: Path | None, folder: Path) -> PlayableNetwork:
     """The network in a state dictionary, saved as a model in ``folder``.
 
     Args:
@@ -88,7 +88,7 @@ def network_from_weights(path: Path, config: Path | None, folder: Path) -> Playa
         model = Model(description=describe_model(game, settings.network.arguments(), 0), weights=weights)
     else:
         try:
-            model = model_of_weights(load_game("twenty48"), weights)
+            model = make_model_from_weights(load_game("twenty48"), weights)
         except ValueError as error:
             raise ValueError(
                 f"{path} holds only weights, and there is no {SETTINGS} next to it to name their game and network: "
@@ -97,12 +97,12 @@ def network_from_weights(path: Path, config: Path | None, folder: Path) -> Playa
     file = folder / "model.safetensors"
     save_safetensors(file, model)
     try:
-        return fitted(model, file, search)
+        return check_weights_fit(model, file, search)
     except CorruptModel as error:
         raise ValueError(f"{path} does not fit the network that {settings_path} describes: {error}") from error
 
 
-def fitted(model: Model, path: Path, search: SearchSettings) -> PlayableNetwork:
+def check_weights_fit(model: Model, path: Path, search: SearchSettings) -> PlayableNetwork:
     """A model after checking that its weights fit its network, here and not in other processes.
 
     Raises:
@@ -114,19 +114,21 @@ def fitted(model: Model, path: Path, search: SearchSettings) -> PlayableNetwork:
     return PlayableNetwork(game=game, model=model, path=path, search=search)
 
 
-def earlier_versions(run: Path, versions: Sequence[int], num_simulations: int, algorithm: str | None) -> list[Entrant]:
+def make_version_entrants(
+    run: Path, versions: Sequence[int], num_simulations: int, algorithm: str | None
+) -> list[Entrant]:
     """A run's models as opponents.
 
     Raises:
         ValueError, OSError: one is not there, or cannot be read.
     """
     return [
-        Entrant(name=f"version-{version}", spec=network_from_run(run, version).spec(num_simulations, algorithm))
+        Entrant(name=f"version-{version}", spec=load_network_from_run(run, version).spec(num_simulations, algorithm))
         for version in versions
     ]
 
 
-def others(paths: Sequence[Path], game: Game, num_simulations: int, algorithm: str | None) -> list[Entrant]:
+def make_file_entrants(paths: Sequence[Path], game: Game, num_simulations: int, algorithm: str | None) -> list[Entrant]:
     """Other runs' newest models, or models in files, as opponents named by their paths.
 
     Raises:
@@ -134,7 +136,7 @@ def others(paths: Sequence[Path], game: Game, num_simulations: int, algorithm: s
     """
     found = []
     for path in paths:
-        other = network_at(path)
+        other = load_network_at(path)
         if (other.game.name, other.game.options) != (game.name, game.options):
             raise ValueError(
                 f"--against: {path} plays {other.game.name} {other.game.options}, not {game.name} {game.options}"

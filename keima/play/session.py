@@ -10,7 +10,7 @@ from keima.games.game import IllegalAction, States
 PLAYERS = {"go": ("Black", "White"), "chess": ("White", "Black")}  # by game; others have players 1, 2, ...
 
 
-class Table:
+class GameSession:
     """A game in progress. Chance events happen by themselves.
 
     Args:
@@ -44,8 +44,8 @@ class Table:
         self._turns: list[tuple[States, int]] = []  # the position before each of the moves, and its ply
         self._state = game.initial_state()
         for action in actions:
-            self._step(action)
-        self._wait()
+            self._apply_action(action)
+        self._play_chance_events()
 
     @property
     def state(self) -> States:
@@ -53,7 +53,7 @@ class Table:
         return self._state
 
     @property
-    def before(self) -> States | None:
+    def previous_state(self) -> States | None:
         """The position before the last move."""
         return self._turns[-1][0] if self._turns else None
 
@@ -68,10 +68,10 @@ class Table:
         Raises:
             IllegalAction: the rules forbid it.
         """
-        self._step(action)
-        self._wait()
+        self._apply_action(action)
+        self._play_chance_events()
 
-    def _step(self, action: int) -> None:
+    def _apply_action(self, action: int) -> None:
         state = self._state.copy()
         self.game.play(state, action)
         if self.game.current_player(self._state) != CHANCE:
@@ -80,11 +80,11 @@ class Table:
         self.actions.append(action)
         self._state = state
 
-    def _wait(self) -> None:
+    def _play_chance_events(self) -> None:
         """Let chance events happen until a player is to move."""
         while not self.game.terminal(self._state) and self.game.current_player(self._state) == CHANCE:
             outcomes, chances = self.game.chance_outcomes(self._state)
-            self._step(int(self._random.choice(outcomes, p=chances / chances.sum(dtype=np.float64))))
+            self._apply_action(int(self._random.choice(outcomes, p=chances / chances.sum(dtype=np.float64))))
 
     def undo(self) -> None:
         """Take back the person's last move and the answer to it, or a resignation; nothing at the start."""
@@ -99,7 +99,7 @@ class Table:
                 return
 
     @property
-    def over(self) -> bool:
+    def is_over(self) -> bool:
         """Whether the game has ended or a player has resigned."""
         return self.resigned is not None or self.game.terminal(self._state)
 
@@ -110,7 +110,7 @@ class Table:
         if game.num_players == 1:
             return f"The game is over: score {returns[0]:,.0f}."
         if self.person is None:
-            return neutral_result(game, returns.tolist(), self.resigned)
+            return describe_result(game, returns.tolist(), self.resigned)
         if self.resigned is not None:
             return "You resign: it wins." if self.resigned == self.person else "It resigns: you win!"
         won = returns[self.person]
@@ -119,7 +119,7 @@ class Table:
         return "You win!" if won > 0 else "You lose." if won < 0 else "A draw."
 
 
-def neutral_result(game: Game, returns: Sequence[float], resigned: int | None) -> str:
+def describe_result(game: Game, returns: Sequence[float], resigned: int | None) -> str:
     """The result of a game for two and more, from nobody's view."""
     if resigned is not None:
         return f"{player_name(game, resigned)} resigns."

@@ -29,30 +29,30 @@ class Thinker:
     def __init__(
         self, game: Game, evaluate: Evaluate, *, max_batch: int, max_simulations: int, score_utility: float = 0.0
     ) -> None:
-        self._seconds = batch_seconds(game, evaluate, max_batch)
+        self._seconds = measure_batch_seconds(game, evaluate, max_batch)
         settings = SearchSettings(forced_playouts=False, leaves_per_tree=max(self._seconds))
         self.analysis = Analysis(game, evaluate, settings, max_simulations=max_simulations, score_utility=score_utility)
-        self._rehearse(game)
+        self._warm_up(game)
 
-    def _rehearse(self, game: Game) -> None:
+    def _warm_up(self, game: Game) -> None:
         """Do everything once, so that code is compiled or loaded, and freeze long-lived objects for the garbage
         collector.
         """
         while self.analysis.visits < VISITS_A_LEAF * max(self._seconds) and not self.analysis.finished:
-            self.slice()
+            self.think_slice()
         self.analysis.play(self.analysis.lines()[0].action)
         self.analysis.consider_only(game.legal_actions(self.analysis.state)[:1].tolist())
-        self.slice()
+        self.think_slice()
         self.analysis.lines()
         self.analysis.begin(game.initial_state())
         gc.collect()
         gc.freeze()
 
-    def fits(self, seconds: float) -> bool:
+    def can_think_within(self, seconds: float) -> bool:
         """Whether the shortest slice usually fits in this time."""
         return seconds >= self._seconds[1]
 
-    def slice(self, *, seconds: float = np.inf, simulations: int | None = None) -> None:
+    def think_slice(self, *, seconds: float = np.inf, simulations: int | None = None) -> None:
         """Think for one network call: at most ``simulations``, and within ``seconds`` if possible."""
         most = (
             self.analysis.visits // VISITS_A_LEAF
@@ -66,7 +66,7 @@ class Thinker:
         self._seconds[size] += SMOOTHING * (taken - self._seconds[size])
 
 
-def batch_seconds(game: Game, evaluate: Evaluate, max_batch: int) -> dict[int, float]:
+def measure_batch_seconds(game: Game, evaluate: Evaluate, max_batch: int) -> dict[int, float]:
     """The network's seconds for batches of 1, 2, 4 ... positions, up to where more is too slow or useless."""
     found: dict[int, float] = {}
     size = 1
@@ -74,7 +74,7 @@ def batch_seconds(game: Game, evaluate: Evaluate, max_batch: int) -> dict[int, f
         observations = np.tile(game.observe(game.initial_state()), (size, 1, 1, 1))
         for count in range(size // 2 + 1, size + 1):  # the first call of each size takes longer
             evaluate(observations[:count])
-        seconds = min(_timed(evaluate, observations) for _ in range(TRIALS))
+        seconds = min(_time_evaluation(evaluate, observations) for _ in range(TRIALS))
         if found and (seconds > SLICE_SECONDS or 2 * found[size // 2] < DOUBLING_GAIN * seconds):
             break
         found[size] = seconds
@@ -82,7 +82,7 @@ def batch_seconds(game: Game, evaluate: Evaluate, max_batch: int) -> dict[int, f
     return found
 
 
-def _timed(evaluate: Evaluate, observations: np.ndarray[tuple[int, ...], np.dtype[np.float32]]) -> float:
+def _time_evaluation(evaluate: Evaluate, observations: np.ndarray[tuple[int, ...], np.dtype[np.float32]]) -> float:
     began = time.monotonic()
     evaluate(observations)
     return time.monotonic() - began

@@ -25,7 +25,7 @@ class Clock:
     moves_to_go: int | None = None  # until there is more time
 
 
-def allotted(clock: Clock, overhead: float) -> float:
+def allot_seconds(clock: Clock, overhead: float) -> float:
     """The seconds for this move; 0 if there are none to think."""
     moves = max(clock.moves_to_go or EXPECTED_MOVES, 1)
     share = (clock.remaining + (moves - 1) * clock.increment) / moves - overhead
@@ -55,13 +55,13 @@ class TimeKeeper:
         if self._expected is not None and 0 <= self._expected - clock.remaining <= MOST_OVERHEAD:
             self._measured = max(self._expected - clock.remaining, FORGETTING * self._measured)
         self._clock, self._expected = clock, None
-        return allotted(clock, self.overhead + self._measured)
+        return allot_seconds(clock, self.overhead + self._measured)
 
-    def began(self, now: float) -> None:
+    def note_started(self, now: float) -> None:
         """Note that our clock has started."""
         self._began = now
 
-    def moved(self, now: float) -> None:
+    def note_moved(self, now: float) -> None:
         """Note that we have moved and our clock has stopped."""
         if self._clock is not None:
             self._expected = self._clock.remaining - (now - self._began) + self._clock.increment

@@ -17,7 +17,7 @@ from torch.nn.functional import pad
 CLOSED_GATE = -1e4  # its sigmoid is 0
 
 
-class Memory(NamedTuple):
+class LSTMState(NamedTuple):
     """The state of one LSTM for N worlds."""
 
     hidden: Tensor  # [N, H]
@@ -55,10 +55,10 @@ class ActorCritic(nn.Module):
         self.memory = memory
         self.actor_lstm = nn.LSTM(observation_size, lstm_size)
         self.critic_lstm = None if shared else nn.LSTM(observation_size, lstm_size)
-        self.actor = layers([lstm_size, *hidden, num_actions], last_gain=0.01)
-        self.critic = layers([lstm_size, *hidden, 1], last_gain=1.0)
+        self.actor = make_layers([lstm_size, *hidden, num_actions], last_gain=0.01)
+        self.critic = make_layers([lstm_size, *hidden, 1], last_gain=1.0)
         for lstm in self.lstms:
-            begin_lstm(lstm, span=span)
+            initialize_lstm(lstm, span=span)
         self.register_buffer("seen_observations", torch.zeros(3, observation_size, dtype=torch.float64))
         self.register_buffer("seen_returns", torch.zeros(3, 1, dtype=torch.float64))
 
@@ -71,20 +71,20 @@ class ActorCritic(nn.Module):
         """The parameters with the critic's learning rate: all that the actor does not use."""
         return [*self.critic.parameters(), *(self.critic_lstm.parameters() if self.critic_lstm else [])]
 
-    def blank(self, count: int) -> list[Memory]:
+    def initial_states(self, count: int) -> list[LSTMState]:
         """The initial LSTM states of ``count`` worlds."""
         size, device = self.actor_lstm.hidden_size, self.seen_returns.device
-        return [Memory(*torch.zeros(2, count, size, device=device)) for _ in self.lstms]
+        return [LSTMState(*torch.zeros(2, count, size, device=device)) for _ in self.lstms]
 
-    def advance(self, observations: Tensor, memories: Sequence[Memory]) -> list[Memory]:
+    def advance(self, observations: Tensor, memories: Sequence[LSTMState]) -> list[LSTMState]:
         """The LSTM states after observations ``[N, F]``: the actor's, and the critic's if it has its own."""
-        before = memories if self.memory else self.blank(len(observations))
+        before = memories if self.memory else self.initial_states(len(observations))
         return [
-            Memory(*torch.lstm_cell(observations, memory, *_weights(lstm)))
+            LSTMState(*torch.lstm_cell(observations, memory, *_lstm_weights(lstm)))
             for lstm, memory in zip(self.lstms, before, strict=True)
         ]
 
-    def unroll(self, observations: Tensor, starts: Tensor, memories: Sequence[Memory]) -> tuple[Tensor, Tensor]:
+    def unroll(self, observations: Tensor, starts: Tensor, memories: Sequence[LSTMState]) -> tuple[Tensor, Tensor]:
         """Policy logits ``[L, N, A]`` and values ``[L, N]`` of N sequences ``[L, N, F]``, with gradients through time.
 
         Args:
@@ -94,24 +94,25 @@ class ActorCritic(nn.Module):
             memories: before the first step, blank where an episode begins there.
         """
         lived = [
-            self._live(lstm, observations, starts, memory) for lstm, memory in zip(self.lstms, memories, strict=True)
+            self._unroll_lstm(lstm, observations, starts, memory)
+            for lstm, memory in zip(self.lstms, memories, strict=True)
         ]
         return self.actor(lived[0]), self.critic(lived[-1]).squeeze(-1)
 
-    def _live(self, lstm: nn.LSTM, observations: Tensor, starts: Tensor, memory: Memory) -> Tensor:
+    def _unroll_lstm(self, lstm: nn.LSTM, observations: Tensor, starts: Tensor, memory: LSTMState) -> Tensor:
         if self.memory:
-            return unrolled(lstm, observations, starts, memory)
+            return unroll_lstm(lstm, observations, starts, memory)
         length, count, size = observations.shape
         lived: Tensor = lstm(observations.reshape(1, length * count, size))[0]
         return lived.reshape(length, count, -1)
 
 
-def _weights(lstm: nn.LSTM) -> list[Tensor]:
+def _lstm_weights(lstm: nn.LSTM) -> list[Tensor]:
     """Input and recurrent weights and biases; gates in the order input, forget, cell, output, ``[4 * H, ...]``."""
     return [*lstm.all_weights[0]]
 
 
-def unrolled(lstm: nn.LSTM, inputs: Tensor, starts: Tensor, memory: Memory) -> Tensor:
+def unroll_lstm(lstm: nn.LSTM, inputs: Tensor, starts: Tensor, memory: LSTMState) -> Tensor:
     """The output ``[L, N, H]`` of an LSTM that is reset where an episode starts; see ``ActorCritic.unroll``.
 
     The libraries' fast LSTMs run whole sequences in one call and know no starts. So a step of our own is put in before
@@ -121,9 +122,9 @@ def unrolled(lstm: nn.LSTM, inputs: Tensor, starts: Tensor, memory: Memory) -> T
     within = starts.clone()
     within[0] = False
     state = (memory.hidden[None], memory.cell[None])
-    weight, *others = _weights(lstm)
+    weight, *others = _lstm_weights(lstm)
     if not within.any():
-        return _run(inputs, state, [weight, *others])
+        return _run_cells(inputs, state, [weight, *others])
     length, count, size = inputs.shape
     places = torch.arange(length, device=inputs.device)[:, None] + within.cumsum(0)  # [L, N]: each step's new place
     columns = torch.arange(count, device=inputs.device).expand(length, count)
@@ -132,16 +133,18 @@ def unrolled(lstm: nn.LSTM, inputs: Tensor, starts: Tensor, memory: Memory) -> T
     longer[places[within] - 1, columns[within], size] = 1.0
     # Input, forget, cell, output.
     gate = weight.new_tensor([CLOSED_GATE, CLOSED_GATE, 0.0, CLOSED_GATE]).repeat_interleave(lstm.hidden_size)[:, None]
-    return _run(longer, state, [torch.cat([weight, gate], 1), *others])[places, columns]
+    return _run_cells(longer, state, [torch.cat([weight, gate], 1), *others])[places, columns]
 
 
-def _run(inputs: Tensor, state: tuple[Tensor, Tensor], weights: Sequence[Tensor]) -> Tensor:
+def _run_cells(inputs: Tensor, state: tuple[Tensor, Tensor], weights: Sequence[Tensor]) -> Tensor:
     if inputs.device.type == "cpu" and torch.is_autocast_enabled("cpu") and not _processor_has_short_lstm():
         with torch.autocast("cpu", enabled=False):
-            return _run(inputs.float(), state, weights)
+            return _run_cells(inputs.float(), state, weights)
     weight, *others = weights
     # inputs, state, weights, with biases, one layer, no dropout, training, one direction, time first
-    lived: Tensor = torch.lstm(_even(inputs), state, [_even(weight), *others], True, 1, 0.0, True, False, False)[0]
+    lived: Tensor = torch.lstm(
+        _pad_to_even(inputs), state, [_pad_to_even(weight), *others], True, 1, 0.0, True, False, False
+    )[0]
     return lived
 
 
@@ -157,7 +160,7 @@ def _processor_has_short_lstm() -> bool:
     return True
 
 
-def _even(tensor: Tensor) -> Tensor:
+def _pad_to_even(tensor: Tensor) -> Tensor:
     """Pad an odd number of inputs with a 0: oneDNN's 16-bit LSTM takes three times as long with odd numbers."""
     return pad(tensor, (0, 1)) if tensor.shape[-1] % 2 else tensor
 
@@ -170,7 +173,7 @@ class FullTanh(nn.Tanh):
         return torch.tanh(inputs.float())
 
 
-def layers(widths: Sequence[int], *, last_gain: float) -> nn.Sequential:
+def make_layers(widths: Sequence[int], *, last_gain: float) -> nn.Sequential:
     """Linear layers with tanh between them and orthogonal weights (arXiv 2005.12729 measures their effect)."""
     parts: list[nn.Module] = []
     for i, (inputs, outputs) in enumerate(itertools.pairwise(widths)):
@@ -182,14 +185,14 @@ def layers(widths: Sequence[int], *, last_gain: float) -> nn.Sequential:
     return nn.Sequential(*parts)
 
 
-def begin_lstm(lstm: nn.LSTM, *, span: int = 0) -> None:
+def initialize_lstm(lstm: nn.LSTM, *, span: int = 0) -> None:
     """Initialize an LSTM: orthogonal weights per gate, and gates that remember at first.
 
     The forget gate begins open (Jozefowicz, Zaremba & Sutskever, 2015), or where a ``span`` is given, such that the
     units forget at all speeds up to once in so many steps, and take in as slowly (C. Tallec & Y. Ollivier, arXiv
     1804.11188).
     """
-    weight_ih, weight_hh, bias, other_bias = _weights(lstm)
+    weight_ih, weight_hh, bias, other_bias = _lstm_weights(lstm)
     with torch.no_grad():
         for gate in (*weight_ih.chunk(4), *weight_hh.chunk(4)):
             nn.init.orthogonal_(gate)

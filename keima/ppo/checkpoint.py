@@ -11,7 +11,7 @@ from typing import Any
 
 from keima.learning.learner import LearnerState
 from keima.learning.ranks.process_group import Ranks
-from keima.networks.files.model_file import CorruptWeights, read_tree, save_tree
+from keima.networks.files.model_file import CorruptWeights, decode_tree, save_tree
 
 log = logging.getLogger(__name__)
 
@@ -29,7 +29,7 @@ class PPOCheckpoint:
     settings: dict[str, Any]  # of the run, without sections
 
 
-def checkpoints(folder: Path) -> list[Path]:
+def list_checkpoints(folder: Path) -> list[Path]:
     """The checkpoints in a folder, the newest last."""
     found = [path for path in folder.glob(f"{FILE_PREFIX}*.pt") if path.stem[len(FILE_PREFIX) :].isdecimal()]
     return sorted(found, key=lambda path: int(path.stem[len(FILE_PREFIX) :]))
@@ -44,12 +44,12 @@ def save_checkpoint(folder: Path, state: LearnerState, settings: Mapping[str, An
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{FILE_PREFIX}{state.counters['episodes_over']:07d}.pt"
     save_tree(path, {"format": FORMAT, **state.tensors, "counters": state.counters, "told": dict(settings)})
-    for older in checkpoints(folder)[:-KEEP]:
+    for older in list_checkpoints(folder)[:-KEEP]:
         older.unlink()
     return path
 
 
-def newest_ppo_checkpoint(ranks: Ranks, folder: Path) -> PPOCheckpoint | None:
+def load_newest_ppo_checkpoint(ranks: Ranks, folder: Path) -> PPOCheckpoint | None:
     """The newest checkpoint that rank 0 can read, on every rank; None if it has none.
 
     Raises:
@@ -62,16 +62,16 @@ def newest_ppo_checkpoint(ranks: Ranks, folder: Path) -> PPOCheckpoint | None:
     if problem:
         raise CorruptWeights(problem)
     data = ranks.broadcast_bytes(data)
-    return _read(data, folder) if data else None
+    return _parse_checkpoint(data, folder) if data else None
 
 
 def _newest_readable(folder: Path) -> tuple[bytes, str]:
     """The newest readable checkpoint's bytes, and the problem if there are files but none is readable."""
     problem = ""
-    for path in reversed(checkpoints(folder)):
+    for path in reversed(list_checkpoints(folder)):
         try:
             data = path.read_bytes()
-            _read(data, path)
+            _parse_checkpoint(data, path)
             return data, ""
         except (CorruptWeights, OSError) as error:
             log.warning("%s; trying the checkpoint before it", error)
@@ -79,8 +79,8 @@ def _newest_readable(folder: Path) -> tuple[bytes, str]:
     return b"", problem
 
 
-def _read(data: bytes, path: Path) -> PPOCheckpoint:
-    tree = read_tree(data, path=path)
+def _parse_checkpoint(data: bytes, path: Path) -> PPOCheckpoint:
+    tree = decode_tree(data, path=path)
     if tree.get("format") != FORMAT or not all(
         isinstance(tree.get(name), dict) for name in (*GROUPS, "counters", "told")
     ):

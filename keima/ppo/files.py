@@ -62,7 +62,7 @@ class PPOStats:
     def round(self, report: RoundReport) -> None:
         """Add the round, replacing it and later ones that a crashed session has written."""
         figures = {name: value if math.isfinite(value) else None for name, value in report.scalars().items()}
-        self._rows.add(report.round, json.dumps({"round": report.round, **figures}).encode())
+        self._rows.write_row(report.round, json.dumps({"round": report.round, **figures}).encode())
 
     def close(self) -> None:
         """Nothing is left open."""
@@ -109,7 +109,7 @@ class EpisodeFile:
             episodes_over=self._episodes_over,
             capital=self._markets.settings.capital,
             closes=tuple(seen.closes.tolist()),
-            worths=tuple(seen.worths.tolist()),
+            worths=tuple(seen.account_values.tolist()),
             trades=tuple(Trade(bar=i + 1, kind=TRADES[seen.trades[i]], price=float(seen.prices[i])) for i in made),
         )
         write_atomically(self._path, _EPISODE.dump_json(episode), mode=MODE, durable=False)

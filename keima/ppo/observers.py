@@ -14,9 +14,9 @@ from keima.base.run_folder import STATS_NAME
 from keima.ppo.files import EPISODE_NAME, EpisodeFile, PPOEvents, PPOStats
 from keima.ppo.reports import EpisodesReport, PPOObserver, RoundReport
 from keima.ppo.worlds.trading import TradingMarkets
-from keima.report import shielded
+from keima.report import shield_observer
 from keima.report.files.run_files import EVENTS_FOLDER
-from keima.report.metrics import money
+from keima.report.metrics import format_money
 
 log = logging.getLogger(__name__)
 
@@ -32,7 +32,7 @@ def episode_line(report: RoundReport, episodes: EpisodesReport, device: str) -> 
     if "profit" in figures:
         share = figures["won"] / figures["closed"] if figures["closed"] else 0.0
         trades = f"({figures['closed'] / count:.0f} closed, {figures['open'] / count:.0f} open)"
-        parts += [f"Return: {money(episodes.mean('profit'))}", f"Win Rate: {share:.1%} {trades}"]
+        parts += [f"Return: {format_money(episodes.mean('profit'))}", f"Win Rate: {share:.1%} {trades}"]
     parts.append(f"Steps: {episodes.steps / count:.0f}")
     several = f" | {device}: {report.world_size}" if report.world_size > 1 else ""
     return f"Episode {report.episodes_over}/{report.episodes_planned} - {', '.join(parts)}{several}"
@@ -58,7 +58,7 @@ class EpisodeLines:
         self._since = report.episodes if self._since is None else self._since + report.episodes
         if self._live:
             self._live.start()
-            self._live.update(standing(report), refresh=True)
+            self._live.update(status_table(report), refresh=True)
         due = report.episodes_over // self._every > self._reported or report.episodes_over == report.episodes_planned
         if due and self._since.count:
             line = episode_line(report, self._since, self._device)
@@ -72,7 +72,7 @@ class EpisodeLines:
             self._live.stop()
 
 
-def standing(report: RoundReport) -> Table:
+def status_table(report: RoundReport) -> Table:
     """The state of the run, as a few lines."""
     share = report.episodes_over / max(1, report.episodes_planned)
     left = report.seconds * (1 - share) / share if share else math.inf
@@ -104,4 +104,4 @@ def ppo_observers(
         EpisodeFile(folder / EPISODE_NAME, markets),
         EpisodeLines(console, every=every, device=device),
     ]
-    return [shielded(observer) for observer in observers]
+    return [shield_observer(observer) for observer in observers]

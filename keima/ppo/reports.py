@@ -72,7 +72,7 @@ class PPOObserver(Protocol):
         """Called at the end of the session."""
 
 
-def summed_up(episodes: Sequence[Episode], names: Sequence[str]) -> list[float]:
+def sum_episodes(episodes: Sequence[Episode], names: Sequence[str]) -> list[float]:
     """The totals of episodes, rewards, steps and each named figure."""
     totals = [
         [1.0, episode.reward, float(episode.steps), *(episode.figures[name] for name in names)] for episode in episodes

@@ -10,12 +10,12 @@ from keima.base.formats import FAINT, TITLE, format_duration, table_lines
 from keima.ppo.files import LastEpisode, read_episode
 from keima.ppo.rounds import Round
 from keima.ppo.worlds.trading_kernels import LONG_CLOSED, LONG_OPENED, SHORT_CLOSED, SHORT_OPENED, TRADES
-from keima.report.charts.page import as_html, as_list, filled
-from keima.report.charts.png import picture
+from keima.report.charts.page import fill_page, rows_to_html, summary_to_html
+from keima.report.charts.png import draw_picture
 from keima.report.charts.run_charts import AXES as ALL_AXES
-from keima.report.charts.run_charts import Curve, DrawnChart, RunCharts, ppo_charts, rounded
-from keima.report.metrics import PPO_METRICS, columns, money
-from keima.report.tables import trends
+from keima.report.charts.run_charts import Curve, DrawnChart, RunCharts, make_ppo_charts, round_value
+from keima.report.metrics import PPO_METRICS, format_money, make_columns
+from keima.report.tables import trend_lines
 
 PART_AT_END = 10  # the summary's means are over the last tenth of the rounds
 GREEN, RED = 2, 4  # colours of charts
@@ -31,7 +31,7 @@ EPISODE, BAR = "The last whole episode", "episode/bar"
 Rounds = Sequence[Round]
 
 
-PPO_COLUMNS = columns(PPO_METRICS)
+PPO_COLUMNS = make_columns(PPO_METRICS)
 SUMMARY_MEANS = ("episodes/reward", "episodes/profit", "episodes/win_rate")  # of the summary
 TRENDS = ("episodes/reward", "learning/entropy", "learning/value_loss")  # with a sparkline
 
@@ -43,7 +43,7 @@ def mean_at_end(rounds: Rounds, name: str) -> float | None:
     return sum(last) / len(last) if last else None
 
 
-def summary(rounds: Rounds, folder: Path) -> list[tuple[str, str]]:
+def summarize_run(rounds: Rounds, folder: Path) -> list[tuple[str, str]]:
     """The results of the run, as titles and texts."""
     last, episode = rounds[-1], read_episode(folder)
     lines = [
@@ -58,12 +58,12 @@ def summary(rounds: Rounds, folder: Path) -> list[tuple[str, str]]:
             lines.append((f"{metric.title} at the end", shown))
     if episode:
         market = episode.capital * (episode.closes[-1] / episode.closes[0] - 1)
-        own = money(episode.worths[-1] - episode.capital)
-        lines.append(("Last whole episode", f"{own}; who had bought and held: {money(market)}"))
+        own = format_money(episode.worths[-1] - episode.capital)
+        lines.append(("Last whole episode", f"{own}; who had bought and held: {format_money(market)}"))
     return lines
 
 
-def episode_charts(episode: LastEpisode) -> tuple[list[DrawnChart], dict[str, list[float | None]]]:
+def make_episode_charts(episode: LastEpisode) -> tuple[list[DrawnChart], dict[str, list[float | None]]]:
     """The account's worth, and its trades on the prices, with their figures; empty for an episode of one bar."""
     if len(episode.closes) < 2:
         return [], {}
@@ -83,35 +83,37 @@ def episode_charts(episode: LastEpisode) -> tuple[list[DrawnChart], dict[str, li
     bars = range(1, len(episode.closes) + 1)
     return charts, {
         BAR: list(map(float, bars)),
-        "episode/worth": [rounded(worth) for worth in episode.worths],
-        "episode/held": [rounded(episode.capital * close / episode.closes[0]) for close in episode.closes],
-        "episode/price": [rounded(close) for close in episode.closes],
-        **{f"episode/{kind}": [rounded(prices.get(bar)) for bar in bars] for kind, prices in traded.items()},
+        "episode/worth": [round_value(worth) for worth in episode.worths],
+        "episode/held": [round_value(episode.capital * close / episode.closes[0]) for close in episode.closes],
+        "episode/price": [round_value(close) for close in episode.closes],
+        **{f"episode/{kind}": [round_value(prices.get(bar)) for bar in bars] for kind, prices in traded.items()},
     }
 
 
-def charts(rounds: Rounds, folder: Path) -> RunCharts:
+def make_charts(rounds: Rounds, folder: Path) -> RunCharts:
     """All charts."""
-    training, episode = ppo_charts(folder.resolve().name, rounds), read_episode(folder)
-    drawn, figures = episode_charts(episode) if episode else ([], {})
+    training, episode = make_ppo_charts(folder.resolve().name, rounds), read_episode(folder)
+    drawn, figures = make_episode_charts(episode) if episode else ([], {})
     return replace(training, charts=[*drawn, *training.charts], figures={**figures, **training.figures})
 
 
-def page(rounds: Rounds, folder: Path) -> str:
+def make_page(rounds: Rounds, folder: Path) -> str:
     """The run as one self-contained page."""
-    name, table_of_rounds = folder.resolve().name, as_html("Rounds", PPO_COLUMNS, rounds)
-    return filled(name, as_list(summary(rounds, folder)), [charts(rounds, folder)], AXES, table_of_rounds)
+    name, table_of_rounds = folder.resolve().name, rows_to_html("Rounds", PPO_COLUMNS, rounds)
+    return fill_page(
+        name, summary_to_html(summarize_run(rounds, folder)), [make_charts(rounds, folder)], AXES, table_of_rounds
+    )
 
 
-def drawn(rounds: Rounds, folder: Path) -> bytes:
+def draw_png(rounds: Rounds, folder: Path) -> bytes:
     """The run's charts as a PNG file."""
-    return picture(folder.resolve().name, [charts(rounds, folder)], next(iter(AXES.items())))
+    return draw_picture(folder.resolve().name, [make_charts(rounds, folder)], next(iter(AXES.items())))
 
 
-def report(rounds: Rounds, folder: Path, *, last: int, width: int) -> list[Text]:
+def make_report(rounds: Rounds, folder: Path, *, last: int, width: int) -> list[Text]:
     """The table of the ``last`` rounds, sparklines over all of them, and the summary."""
     lines = [Text(f"The last {last} of {len(rounds):,} rounds:", FAINT)] if len(rounds) > last else []
     lines += [*table_lines(PPO_COLUMNS, rounds[-last:], width), Text()]
-    lines += trends(TRENDS, PPO_METRICS, rounds, width)
-    titles = summary(rounds, folder)
+    lines += trend_lines(TRENDS, PPO_METRICS, rounds, width)
+    titles = summarize_run(rounds, folder)
     return [*lines, Text(), *(Text.assemble((f"{title:<20}", FAINT), (text, TITLE)) for title, text in titles)]

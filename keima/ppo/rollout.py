@@ -15,7 +15,7 @@ from torch import Tensor
 from keima.compilation.decorators import compiled
 from keima.compilation.random import Streams, uniform
 from keima.learning.ranks.process_group import ALONE, Ranks
-from keima.ppo.actor_critic import ActorCritic, Memory
+from keima.ppo.actor_critic import ActorCritic, LSTMState
 from keima.ppo.settings import PPOSettings
 from keima.ppo.worlds.world import Worlds
 
@@ -73,7 +73,7 @@ class Collector:
     ) -> None:
         self.network, self.worlds, self.streams, self.settings = network, worlds, streams, settings
         self.ranks = ranks
-        self.memories = network.blank(worlds.num_envs)
+        self.memories = network.initial_states(worlds.num_envs)
         self.starting = np.ones(worlds.num_envs, np.bool_)  # worlds whose next step begins an episode
         self.rewards_so_far = np.zeros(worlds.num_envs)
         self.steps_so_far = np.zeros(worlds.num_envs, np.int64)
@@ -84,11 +84,11 @@ class Collector:
         taken = _Steps(self)
         with torch.inference_mode():
             for t in range(self.settings.num_steps):
-                taken.step(t)
-            values, next_values = taken.values()
+                taken.take_step(t)
+            values, next_values = taken.estimate_values()
         self._learn_scales(taken)
         scaled_rewards = np.clip(taken.rewards * self._reward_scale(), -CLIP, CLIP)
-        advantages, returns = estimated_advantages(
+        advantages, returns = estimate_advantages(
             scaled_rewards, values, next_values, taken.ended, self.settings.gamma, self.settings.gae_lambda
         )
         device = self.network.seen_returns.device
@@ -98,14 +98,14 @@ class Collector:
             "actions": torch.from_numpy(taken.actions),
             "log_probabilities": torch.from_numpy(taken.log_probabilities),
             "values": torch.from_numpy(values),
-            "advantages": normalized(torch.from_numpy(advantages), self.ranks),
+            "advantages": normalize_advantages(torch.from_numpy(advantages), self.ranks),
             "returns": torch.from_numpy(returns),
             "memories": taken.memories,
         }
         return Rollout(
             **{name: tensor.to(device) for name, tensor in on_device.items()},
             episodes=tuple(taken.episodes),
-            explained_variance=explained_variance(returns, values, self.ranks),
+            explained_variance=compute_explained_variance(returns, values, self.ranks),
         )
 
     def state(self) -> dict[str, Tensor]:
@@ -120,14 +120,14 @@ class Collector:
         """Resume from ``state``."""
         device = self.memories[0].hidden.device
         self.memories = [
-            Memory(state[f"{i}/hidden"].to(device, copy=True), state[f"{i}/cell"].to(device, copy=True))
+            LSTMState(state[f"{i}/hidden"].to(device, copy=True), state[f"{i}/cell"].to(device, copy=True))
             for i in range(len(self.memories))
         ]
         for name in SAVED_ARRAYS:
             setattr(self, name, state[name].numpy().copy())
         self.streams = state["streams"].numpy().copy().view(np.uint64)
 
-    def scale(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def observation_scale(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Shift and scale of observations, ``[F]`` each."""
         count, mean, squares = self.network.seen_observations.cpu().numpy()
         if not self.settings.scale_observations or count[0] == 0:
@@ -137,14 +137,18 @@ class Collector:
     def _learn_scales(self, taken: "_Steps") -> None:
         """Update the statistics of observations and returns, on all ranks."""
         sums = torch.from_numpy(taken.sums)
-        self.discounted = discount_returns(
+        self.discounted = accumulate_returns(
             taken.rewards, taken.ended, self.discounted, self.settings.gamma, taken.return_sums
         )
         return_sums = torch.from_numpy(taken.return_sums)
-        self.ranks.sum_([sums, return_sums])
+        self.ranks.all_reduce_sum_([sums, return_sums])
         network = self.network
-        network.seen_observations.copy_(merged(network.seen_observations.cpu(), sums, torch.from_numpy(taken.shift)))
-        network.seen_returns.copy_(merged(network.seen_returns.cpu(), return_sums, torch.zeros(1, dtype=torch.float64)))
+        network.seen_observations.copy_(
+            merge_statistics(network.seen_observations.cpu(), sums, torch.from_numpy(taken.shift))
+        )
+        network.seen_returns.copy_(
+            merge_statistics(network.seen_returns.cpu(), return_sums, torch.zeros(1, dtype=torch.float64))
+        )
 
     def _reward_scale(self) -> np.float32:
         count, _, squares = self.network.seen_returns[:, 0].tolist()
@@ -167,13 +171,13 @@ class _Steps:
         self.ended = np.zeros((steps, count), np.int8)  # 0: not ended, 1: terminated, 2: truncated
         self.memories = torch.zeros(steps // collector.settings.sequence_length, lstms, 2, count, hidden, device=device)
         self.lived = torch.zeros(steps, count, hidden, device=device)  # the output of the critic's LSTM
-        self.shift, self._scale = collector.scale()
+        self.shift, self._scale = collector.observation_scale()
         self.sums, self.return_sums = np.zeros((3, size)), np.zeros((3, 1))
         self.episodes: list[Episode] = []
         # Where episodes were truncated: step, worlds, last observations, LSTM states.
-        self._cut: list[tuple[int, NDArray[np.int64], Tensor, list[Memory]]] = []
+        self._cut: list[tuple[int, NDArray[np.int64], Tensor, list[LSTMState]]] = []
 
-    def step(self, t: int) -> None:
+    def take_step(self, t: int) -> None:
         """Take step t in every world."""
         at, network, now = self._at, self._at.network, self._at.worlds.moment
         shown = self.observations[t]
@@ -185,16 +189,16 @@ class _Steps:
         at.memories = network.advance(shown.to(self.lived.device), at.memories)
         self.lived[t] = at.memories[-1].hidden
         logits = network.actor(at.memories[0].hidden).float().cpu().numpy()
-        choose(logits, at.streams, self.actions[t], self.log_probabilities[t])
+        sample_actions(logits, at.streams, self.actions[t], self.log_probabilities[t])
         at.worlds.step(self.actions[t])
         self.rewards[t] = now.rewards
         at.rewards_so_far += now.rewards
         at.steps_so_far += 1
         at.starting = now.terminated | now.truncated
         if at.starting.any():
-            self._end(t)
+            self._end_episodes(t)
 
-    def _end(self, t: int) -> None:
+    def _end_episodes(self, t: int) -> None:
         """Record the finished episodes, and reset their LSTM states."""
         at, now = self._at, self._at.worlds.moment
         self.ended[t] = now.terminated + 2 * now.truncated.astype(np.int8)
@@ -210,12 +214,12 @@ class _Steps:
                 now.last_observations[cut], self.shift, self._scale, last.numpy(), np.zeros_like(self.sums)
             )
             self._cut.append(
-                (t, cut, last.to(self.lived.device), [Memory(m.hidden[cut], m.cell[cut]) for m in at.memories])
+                (t, cut, last.to(self.lived.device), [LSTMState(m.hidden[cut], m.cell[cut]) for m in at.memories])
             )
         going_on = torch.from_numpy(~at.starting).to(self.lived.device)[:, None]
-        at.memories = [Memory(memory.hidden * going_on, memory.cell * going_on) for memory in at.memories]
+        at.memories = [LSTMState(memory.hidden * going_on, memory.cell * going_on) for memory in at.memories]
 
-    def values(self) -> tuple[Floats, Floats]:
+    def estimate_values(self) -> tuple[Floats, Floats]:
         """The critic's values of every step and of the step after it, in the same episode even if truncated."""
         at, network = self._at, self._at.network
         values = network.critic(self.lived).squeeze(-1).float().cpu().numpy()
@@ -223,24 +227,24 @@ class _Steps:
         scale_observations(
             at.worlds.moment.observations, self.shift, self._scale, shown.numpy(), np.zeros_like(self.sums)
         )
-        after = np.concatenate([values[1:], self._judged(shown.to(self.lived.device), at.memories)[None]])
+        after = np.concatenate([values[1:], self._estimate_values(shown.to(self.lived.device), at.memories)[None]])
         if self._cut:
             last = torch.cat([shown for _, _, shown, _ in self._cut])
             memories = [
-                Memory(*map(torch.cat, zip(*parts, strict=True)))
+                LSTMState(*map(torch.cat, zip(*parts, strict=True)))
                 for parts in zip(*(cut[3] for cut in self._cut), strict=True)
             ]
             rows = np.concatenate([np.full(len(cut), t) for t, cut, _, _ in self._cut])
-            after[rows, np.concatenate([cut for _, cut, _, _ in self._cut])] = self._judged(last, memories)
+            after[rows, np.concatenate([cut for _, cut, _, _ in self._cut])] = self._estimate_values(last, memories)
         return values, after
 
-    def _judged(self, shown: Tensor, memories: Sequence[Memory]) -> NDArray[np.float32]:
+    def _estimate_values(self, shown: Tensor, memories: Sequence[LSTMState]) -> NDArray[np.float32]:
         network = self._at.network
         judged: Tensor = network.critic(network.advance(shown, memories)[-1].hidden)
         return judged.squeeze(-1).float().cpu().numpy()
 
 
-def merged(seen: Tensor, sums: Tensor, shift: Tensor) -> Tensor:
+def merge_statistics(seen: Tensor, sums: Tensor, shift: Tensor) -> Tensor:
     """Merge count, mean and squared deviations ``[3, F]`` with those of more numbers.
 
     Args:
@@ -255,18 +259,18 @@ def merged(seen: Tensor, sums: Tensor, shift: Tensor) -> Tensor:
     return torch.stack([all_counts, joined, seen[2] + deviations + apart * apart * seen[0] * count / all_counts])
 
 
-def normalized(advantages: Tensor, ranks: Ranks) -> Tensor:
+def normalize_advantages(advantages: Tensor, ranks: Ranks) -> Tensor:
     """Advantages ``[T, B]`` with mean 0 and variance 1 over all ranks."""
     exact = advantages.double()
     sums = torch.stack([torch.tensor(float(exact.numel()), dtype=torch.float64), exact.sum(), (exact * exact).sum()])
-    ranks.sum_([sums])
+    ranks.all_reduce_sum_([sums])
     count, total, squares = sums.tolist()
     mean = total / count
     deviation = max(squares / count - mean * mean, 0.0) ** 0.5
     return ((exact - mean) / (deviation + SMALL)).float()
 
 
-def explained_variance(returns: Floats, values: Floats, ranks: Ranks) -> float:
+def compute_explained_variance(returns: Floats, values: Floats, ranks: Ranks) -> float:
     """The share of the variance of all ranks' returns that the values explain."""
     exact = torch.from_numpy(returns).double()
     # [2, T, B]: the returns, and their unexplained part.
@@ -274,7 +278,7 @@ def explained_variance(returns: Floats, values: Floats, ranks: Ranks) -> float:
     sums = torch.stack(
         [torch.full((2,), exact.numel(), dtype=torch.float64), both.sum((1, 2)), both.square().sum((1, 2))]
     )
-    ranks.sum_([sums])
+    ranks.all_reduce_sum_([sums])
     count, totals, squares = sums
     variance, unforeseen = (squares / count - (totals / count).square()).tolist()
     return float(1 - unforeseen / (variance + SMALL))
@@ -288,7 +292,7 @@ def scale_observations(
     out: NDArray[np.float32],
     sums: NDArray[np.float64],
 ) -> None:
-    """Write scaled observations ``[B, F]``, and add their statistics to ``sums`` ``[3, F]``: see ``merged``."""
+    """Write scaled observations ``[B, F]``; add their statistics to ``sums`` ``[3, F]`` (see ``merge_statistics``)."""
     for b in range(raw.shape[0]):
         for i in range(raw.shape[1]):
             apart = raw[b, i] - shift[i]
@@ -299,7 +303,7 @@ def scale_observations(
 
 
 @compiled
-def choose(
+def sample_actions(
     logits: NDArray[np.float32], streams: Streams, actions: NDArray[np.int64], log_probabilities: NDArray[np.float32]
 ) -> None:
     """Draw an action of each world from its policy ``[B, A]``, with its log probability."""
@@ -320,7 +324,7 @@ def choose(
 
 
 @compiled
-def discount_returns(
+def accumulate_returns(
     rewards: NDArray[np.float32],
     ended: NDArray[np.int8],
     discounted: NDArray[np.float64],
@@ -343,7 +347,7 @@ def discount_returns(
 
 
 @compiled
-def estimated_advantages(
+def estimate_advantages(
     rewards: NDArray[np.float32],
     values: NDArray[np.float32],
     next_values: NDArray[np.float32],

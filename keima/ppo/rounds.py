@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from keima.report.files.row_file import rows_in
+from keima.report.files.row_file import read_rows
 
 # A row of training_stats.json: "round", and each number of the report, or None, under "section/figure".
 Round = dict[str, Any]
@@ -17,7 +17,7 @@ def read_rounds(path: Path) -> list[Round] | None:
         OSError: it is missing or may not be read.
     """
     try:
-        rows = [json.loads(row) for row in rows_in(path)]
+        rows = [json.loads(row) for row in read_rows(path)]
     except (ValueError, RecursionError):
         return None
     whole = bool(rows) and all(isinstance(row, dict) and isinstance(row.get("round"), int) for row in rows)

@@ -78,7 +78,7 @@ class PPOSettings(PPOLearningSettings):
     num_steps: Count = 128  # of each environment between two updates
 
     @model_validator(mode="after")
-    def _check(self) -> Self:
+    def _check_sequence_length(self) -> Self:
         if self.num_steps % self.sequence_length:
             raise ValueError(
                 f"num_steps ({self.num_steps}) must be a multiple of sequence_length ({self.sequence_length})"
@@ -113,14 +113,14 @@ class TraderSettings(Section):
     network: LSTMSettings = LSTMSettings()
     training: PPOTrainingSettings = PPOTrainingSettings()
 
-    def flat(self, *, only_given: bool = False) -> dict[str, Any]:
+    def to_flat(self, *, only_given: bool = False) -> dict[str, Any]:
         """The settings without their sections, as checkpoints keep them; ``only_given``: without what is by default."""
         sections = self.model_dump(exclude_unset=only_given).values()
         return {name: value for section in sections for name, value in section.items()}
 
     @classmethod
     def from_flat(cls, values: Mapping[str, Any]) -> Self:
-        """The settings that ``flat`` gave; missing ones have their defaults, and names that are no setting are ignored.
+        """The settings that ``to_flat`` returned. Missing ones take their defaults; unknown names are ignored.
 
         Raises:
             ValueError: a value is out of bounds.

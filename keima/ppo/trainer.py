@@ -19,12 +19,12 @@ from torch import Tensor
 from keima.base.random import seed_stream
 from keima.compilation.random import Streams
 from keima.learning.learner import LearnerState
-from keima.learning.optimizer_state import optimizer_tensors, restore_optimizer
+from keima.learning.optimizer_state import gather_optimizer_tensors, restore_optimizer
 from keima.learning.plain_optimizers import Adam
 from keima.learning.ranks.process_group import ALONE, Ranks
 from keima.learning.update_step import Losses, UpdateStep
-from keima.ppo.actor_critic import ActorCritic, Memory
-from keima.ppo.reports import EpisodesReport, PPOObserver, RoundReport, summed_up
+from keima.ppo.actor_critic import ActorCritic, LSTMState
+from keima.ppo.reports import EpisodesReport, PPOObserver, RoundReport, sum_episodes
 from keima.ppo.rollout import Collector, Rollout
 from keima.ppo.settings import PPOSettings
 from keima.ppo.worlds.world import Worlds
@@ -50,7 +50,7 @@ class Sequences:
     values: Tensor  # [L, N]
     advantages: Tensor  # [L, N]
     returns: Tensor  # [L, N]
-    memories: list[Memory]  # of each LSTM, before the first step
+    memories: list[LSTMState]  # of each LSTM, before the first step
 
 
 class PPOTrainer:
@@ -90,7 +90,7 @@ class PPOTrainer:
         self.update_step = UpdateStep(
             network, self.optimizer, clip_norm=settings.clip_norm, mixed_precision=mixed_precision, ranks=ranks
         )
-        self.collector = self._collector()
+        self.collector = self._make_collector()
         self.round = self.total_steps = self.episodes_over = 0
         self.seconds = 0.0
         self.kept = 0  # episodes that were over at that time
@@ -100,29 +100,29 @@ class PPOTrainer:
     def run(self) -> RoundReport | None:
         """Train until the episodes are done or a stop is requested; returns the last round's report, if any."""
         report = None
-        self.episodes_left = share_of(max(0, self.episodes - self.episodes_over), self.ranks)
-        while not self.over():
+        self.episodes_left = episodes_for_rank(max(0, self.episodes - self.episodes_over), self.ranks)
+        while not self.is_over():
             began = time.perf_counter()
             rollout = self.collector.collect()
             acted = time.perf_counter()
             figures = self.learn(rollout)
-            report = self.conclude(rollout, figures, began, acted)
+            report = self.finish_round(rollout, figures, began, acted)
             for observer in self.observers:
                 observer.round(report)
             if self.kept // self.keep_every < self.episodes_over // self.keep_every:
-                self._keep()
+                self._save_checkpoint()
         if report:
-            self._keep()
+            self._save_checkpoint()
         return report
 
-    def _keep(self) -> None:
+    def _save_checkpoint(self) -> None:
         self.kept = self.episodes_over
         if self.ranks.is_main:
             self.keep(self.state())
 
-    def over(self) -> bool:
+    def is_over(self) -> bool:
         """Whether training is done; all ranks agree."""
-        return self.episodes_over >= self.episodes or self.ranks.largest(int(self.stop_requested)) == 1
+        return self.episodes_over >= self.episodes or self.ranks.all_reduce_max(int(self.stop_requested)) == 1
 
     def learn(self, rollout: Rollout) -> dict[str, float]:
         """Take the steps of one round; returns the means of their figures, 0 if all steps were skipped.
@@ -132,10 +132,10 @@ class PPOTrainer:
         """
         settings, totals, taken, skipped = self.settings, dict.fromkeys((*LOSS_FIGURES, "grad_norm"), 0.0), 0, 0
         for epoch in range(settings.epochs):
-            for chosen in self.minibatches(epoch):
-                parts = chosen.parts(self.most_together(len(chosen.rows)))
-                batches = [self.sequences(rollout, part.rows) for part in parts]
-                report = self.update_step(self.losses, batches, shares=[part.share for part in parts])
+            for chosen in self.plan_minibatches(epoch):
+                parts = chosen.split(self.sequences_at_once(len(chosen.rows)))
+                batches = [self.select_sequences(rollout, part.rows) for part in parts]
+                report = self.update_step(self.compute_losses, batches, shares=[part.share for part in parts])
                 taken, skipped = taken + 1, skipped + report.skipped
                 if report.skipped:
                     continue
@@ -145,14 +145,14 @@ class PPOTrainer:
                 }
                 totals = {name: total + figures[name] for name, total in totals.items()}
                 if settings.target_kl and figures["approx_kl"] > KL_SLACK * settings.target_kl:
-                    return self._means(totals, taken, skipped)
-        return self._means(totals, taken, skipped)
+                    return self._mean_figures(totals, taken, skipped)
+        return self._mean_figures(totals, taken, skipped)
 
-    def _means(self, totals: dict[str, float], taken: int, skipped: int) -> dict[str, float]:
+    def _mean_figures(self, totals: dict[str, float], taken: int, skipped: int) -> dict[str, float]:
         means = {name: total / max(1, taken - skipped) for name, total in totals.items()}
         return {**means, "optimizer_steps": float(taken), "skipped_steps": float(skipped)}
 
-    def minibatches(self, epoch: int) -> list["Chosen"]:
+    def plan_minibatches(self, epoch: int) -> list["MinibatchShare"]:
         """Divide the sequences of all ranks into minibatches; returns this rank's share of each.
 
         All worlds contribute one sequence before any contributes its next, so that minibatches and the ranks' shares
@@ -171,14 +171,14 @@ class PPOTrainer:
         order = (turns * count + np.take_along_axis(sequences, turns, 1)).ravel()
         parts = np.array_split(order, min(self.settings.minibatches, len(order)))
         first = each * self.ranks.rank
-        return [chosen_of(part, first, each) for part in parts]
+        return [select_share(part, first, each) for part in parts]
 
-    def most_together(self, count: int) -> int:
+    def sequences_at_once(self, count: int) -> int:
         """How many of ``count`` sequences to compute at once: on a GPU all."""
         on_cpu = self.network.seen_returns.device.type == "cpu"
         return max(1, CACHED_STEPS // self.settings.sequence_length) if on_cpu else count
 
-    def sequences(self, rollout: Rollout, rows: NDArray[np.int64]) -> Sequences:
+    def select_sequences(self, rollout: Rollout, rows: NDArray[np.int64]) -> Sequences:
         """A minibatch of this rank's sequences, numbered world by world."""
         length = self.settings.sequence_length
         count = self.settings.num_steps // length
@@ -187,11 +187,11 @@ class PPOTrainer:
         def taken(tensor: Tensor) -> Tensor:
             return tensor.unflatten(0, (count, length))[part, :, world].transpose(0, 1).contiguous()
 
-        memories = [Memory(*lstm) for lstm in rollout.memories[part, :, :, world].permute(1, 2, 0, 3).contiguous()]
+        memories = [LSTMState(*lstm) for lstm in rollout.memories[part, :, :, world].permute(1, 2, 0, 3).contiguous()]
         names = ("observations", "starts", "actions", "log_probabilities", "values", "advantages", "returns")
         return Sequences(**{name: taken(getattr(rollout, name)) for name in names}, memories=memories)
 
-    def losses(self, batch: Sequences) -> Losses:
+    def compute_losses(self, batch: Sequences) -> Losses:
         """The clipped objective with its value loss and entropy, means over all steps."""
         settings = self.settings
         logits, values = (
@@ -220,12 +220,12 @@ class PPOTrainer:
         loss = policy_loss + settings.vf_coef * value_loss - settings.ent_coef * entropy
         return Losses(loss, {name: figure.detach() for name, figure in figures.items()})
 
-    def conclude(self, rollout: Rollout, figures: dict[str, float], began: float, acted: float) -> RoundReport:
+    def finish_round(self, rollout: Rollout, figures: dict[str, float], began: float, acted: float) -> RoundReport:
         """Update the counters; returns the round's report, the same on all ranks."""
         self.round += 1
         steps = self.settings.num_steps * self.worlds.num_envs * self.ranks.world_size
         self.episodes_left = max(0, self.episodes_left - len(rollout.episodes))
-        episodes, left = self._all_episodes(rollout)
+        episodes, left = self._gather_episodes(rollout)
         self.episodes_over = self.episodes - left
         now = time.perf_counter()
         self.seconds += now - began
@@ -245,18 +245,18 @@ class PPOTrainer:
             episodes=episodes,
         )
 
-    def _all_episodes(self, rollout: Rollout) -> tuple[EpisodesReport, int]:
+    def _gather_episodes(self, rollout: Rollout) -> tuple[EpisodesReport, int]:
         """The totals of all ranks' episodes, and how many are left."""
         names = self.worlds.figure_names
-        sums = torch.tensor([self.episodes_left, *summed_up(rollout.episodes, names)], dtype=torch.float64)
-        self.ranks.sum_([sums])
+        sums = torch.tensor([self.episodes_left, *sum_episodes(rollout.episodes, names)], dtype=torch.float64)
+        self.ranks.all_reduce_sum_([sums])
         left, count, rewards, steps, *figures = sums.tolist()
         report = EpisodesReport(
             count=int(count), rewards=rewards, steps=steps, figures=dict(zip(names, figures, strict=True))
         )
         return report, int(left)
 
-    def _collector(self) -> Collector:
+    def _make_collector(self) -> Collector:
         return Collector(
             self.network,
             self.worlds,
@@ -269,8 +269,8 @@ class PPOTrainer:
         """Everything that ``restore`` needs; with one rank, it resumes exactly."""
         groups = {
             "network": self.network.state_dict(),
-            "optimizer": optimizer_tensors(self.network, self.optimizer),
-            "worlds": {name: _as_tensor(array) for name, array in self.worlds.state().items()},
+            "optimizer": gather_optimizer_tensors(self.network, self.optimizer),
+            "worlds": {name: _to_tensor(array) for name, array in self.worlds.state().items()},
             "acting": self.collector.state(),
         }
         tensors = {
@@ -318,28 +318,28 @@ class PPOTrainer:
 
 
 @dataclass(frozen=True)
-class Chosen:
+class MinibatchShare:
     """This rank's sequences in a minibatch."""
 
     rows: NDArray[np.int64]  # at least one
     share: float  # of the minibatch; 0 if it has none of this rank's sequences
 
-    def parts(self, most: int) -> list["Chosen"]:
+    def split(self, most: int) -> list["MinibatchShare"]:
         """The same in parts of about ``most`` sequences."""
         size = -(-len(self.rows) // max(1, round(len(self.rows) / most)))
         size = -(-size // ROW_MULTIPLE) * ROW_MULTIPLE
         parts = [self.rows[i : i + size] for i in range(0, len(self.rows), size)]
-        return [Chosen(rows, self.share * len(rows) / len(self.rows)) for rows in parts]
+        return [MinibatchShare(rows, self.share * len(rows) / len(self.rows)) for rows in parts]
 
 
-def chosen_of(numbers: NDArray[np.int64], first: int, each: int) -> Chosen:
+def select_share(numbers: NDArray[np.int64], first: int, each: int) -> MinibatchShare:
     """The sequences among ``numbers`` that belong to a rank, which has ``each`` sequences from ``first`` on."""
     rows = numbers - first
     own = rows[(rows >= 0) & (rows < each)]
-    return Chosen(own, len(own) / len(numbers)) if len(own) else Chosen(np.zeros(1, np.int64), 0.0)
+    return MinibatchShare(own, len(own) / len(numbers)) if len(own) else MinibatchShare(np.zeros(1, np.int64), 0.0)
 
 
-def share_of(episodes: int, ranks: Ranks) -> int:
+def episodes_for_rank(episodes: int, ranks: Ranks) -> int:
     """This rank's share of ``episodes``."""
     return episodes // ranks.world_size + (episodes % ranks.world_size if ranks.is_main else 0)
 
@@ -365,5 +365,5 @@ def build_adam(network: ActorCritic, settings: PPOSettings) -> torch.optim.Optim
     return Adam(groups, eps=1e-5, fused=True)
 
 
-def _as_tensor(array: NDArray[Any]) -> Tensor:
+def _to_tensor(array: NDArray[Any]) -> Tensor:
     return torch.from_numpy(array.view(np.int64) if array.dtype == np.uint64 else array)

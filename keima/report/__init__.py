@@ -19,7 +19,7 @@ from keima.report.files.run_files import (
     EventFile,
     MetricsFile,
     StatsFile,
-    earlier_rows,
+    read_earlier_rows,
 )
 from keima.report.files.trackers import Tracker
 from keima.report.terminal.live import LiveView, TerminalConsole
@@ -51,7 +51,7 @@ def make_observers(
     out = stream or sys.stdout
     if isinstance(out, io.TextIOWrapper):
         out.reconfigure(errors="replace")  # a character that the terminal lacks must not end the program
-    earlier = earlier_rows(run_dir / STATS_NAME)
+    earlier = read_earlier_rows(run_dir / STATS_NAME)
     observers: list[Observer] = [
         StatsFile(run_dir / STATS_NAME),
         MetricsFile(run_dir / METRICS_NAME),
@@ -59,13 +59,13 @@ def make_observers(
         ProgressFile(run_dir / PROGRESS_NAME),
         terminal or _terminal_observer(out, name=name, game=game, earlier=earlier),
     ]
-    shown = [shielded(observer) for observer in observers]
+    shown = [shield_observer(observer) for observer in observers]
 
     def log_event(text: str) -> None:
         logger.warning("%s", text)
         report_event(shown, text)
 
-    return [*shown, *(shielded(Tracker(tracker, run_dir, log_event=log_event)) for tracker in trackers)]
+    return [*shown, *(shield_observer(Tracker(tracker, run_dir, log_event=log_event)) for tracker in trackers)]
 
 
 def _terminal_observer(stream: TextIO, *, name: str, game: str, earlier: Sequence[IterationReport]) -> Observer:
@@ -75,12 +75,12 @@ def _terminal_observer(stream: TextIO, *, name: str, game: str, earlier: Sequenc
     return PlainLines(stream)
 
 
-def shielded(observer: T) -> T:
+def shield_observer(observer: T) -> T:
     """Log an observer's first failure and ignore the rest: a full disk or a closed terminal must not end a run."""
-    return cast(T, _Shielded(observer))
+    return cast(T, _ShieldedObserver(observer))
 
 
-class _Shielded:
+class _ShieldedObserver:
     """Passes every call on to an observer, whatever its methods."""
 
     def __init__(self, observer: object) -> None:

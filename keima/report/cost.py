@@ -17,12 +17,12 @@ Figures = Mapping[str, float]
 class Cost:
     """The core hours of a run's iterations."""
 
-    hours: float
+    core_hours: float
     per_100_elo: float | None  # of the whole run, which began as the random player at 0; None: nothing was gained
-    lately: float | None  # the same since half of the evaluations
+    recent_per_100_elo: float | None  # the same since half of the evaluations
 
 
-def core_hours(rows: Sequence[Figures]) -> list[float]:
+def cumulative_core_hours(rows: Sequence[Figures]) -> list[float]:
     """The core hours that the workers had used by the end of each iteration.
 
     Workers that have left are no longer in a row, so its sum may fall; what they have used still counts.
@@ -38,13 +38,13 @@ def core_hours(rows: Sequence[Figures]) -> list[float]:
             total += max(row[CORE_HOURS] - used, 0.0)
             used = row[CORE_HOURS]
         else:
-            total += processes(row) * max(seconds - before, 0.0) / HOUR
+            total += count_processes(row) * max(seconds - before, 0.0) / HOUR
         hours.append(total)
         before = seconds
     return hours
 
 
-def hours_of_workers(rows: Sequence[Figures]) -> dict[str, float]:
+def core_hours_by_worker(rows: Sequence[Figures]) -> dict[str, float]:
     """The core hours of each worker.
 
     Args:
@@ -58,22 +58,22 @@ def hours_of_workers(rows: Sequence[Figures]) -> dict[str, float]:
     return hours
 
 
-def processes(row: Figures) -> float:
+def count_processes(row: Figures) -> float:
     """The number of worker processes at the end of an iteration."""
     return row.get(PROCESSES, row.get(EARLIER_PROCESSES, 0.0))
 
 
-def cost_of(rows: Sequence[Figures]) -> Cost:
+def compute_cost(rows: Sequence[Figures]) -> Cost:
     """What the iterations cost."""
-    hours = core_hours(rows)
+    hours = cumulative_core_hours(rows)
     rated = [(spent, row[ELO]) for spent, row in zip(hours, rows, strict=True) if ELO in row]
     return Cost(
-        hours=hours[-1] if hours else 0.0,
-        per_100_elo=_per_100((0.0, 0.0), rated[-1]) if rated else None,
-        lately=_per_100(rated[len(rated) // 2], rated[-1]) if len(rated) > 2 else None,
+        core_hours=hours[-1] if hours else 0.0,
+        per_100_elo=_hours_per_100_elo((0.0, 0.0), rated[-1]) if rated else None,
+        recent_per_100_elo=_hours_per_100_elo(rated[len(rated) // 2], rated[-1]) if len(rated) > 2 else None,
     )
 
 
-def _per_100(first: tuple[float, float], last: tuple[float, float]) -> float | None:
+def _hours_per_100_elo(first: tuple[float, float], last: tuple[float, float]) -> float | None:
     (spent_then, elo_then), (spent, elo) = first, last
     return 100 * (spent - spent_then) / (elo - elo_then) if elo > elo_then else None

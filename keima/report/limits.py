@@ -35,7 +35,7 @@ class Limit:
     remedy: str
 
 
-def time_shares(rows: Sequence[Figures]) -> TimeShares | None:
+def compute_time_shares(rows: Sequence[Figures]) -> TimeShares | None:
     """How the time of the last iterations was spent; None before there are two.
 
     Args:
@@ -59,7 +59,7 @@ def time_shares(rows: Sequence[Figures]) -> TimeShares | None:
     )
 
 
-def limits(now: ProgressReport, rows: Sequence[Figures], *, disk_free: int | None) -> list[Limit]:
+def find_limits(now: ProgressReport, rows: Sequence[Figures], *, disk_free: int | None) -> list[Limit]:
     """What holds a running run up: what stands still first, then where the time goes.
 
     Args:
@@ -67,14 +67,14 @@ def limits(now: ProgressReport, rows: Sequence[Figures], *, disk_free: int | Non
         rows: the iterations' figures.
         disk_free: bytes on the main node's disk; None: unknown.
     """
-    shares = time_shares(rows)
-    found = [*_disk(now, disk_free), *_lost_workers(now.workers)]
+    shares = compute_time_shares(rows)
+    found = [*_disk_limits(now, disk_free), *_lost_worker_limits(now.workers)]
     if now.cluster:
-        found += [*_worker_disks(now.workers), *_network(now, now.cluster, shares)]
-    return [*found, *([_largest(now, shares)] if shares else [])]
+        found += [*_worker_disk_limits(now.workers), *_network_limits(now, now.cluster, shares)]
+    return [*found, *([_largest_time_share(now, shares)] if shares else [])]
 
 
-def _disk(now: ProgressReport, disk_free: int | None) -> list[Limit]:
+def _disk_limits(now: ProgressReport, disk_free: int | None) -> list[Limit]:
     remedy = "free space on the main node's disk; the run then continues by itself"
     if now.phase == DISK_PHASE:
         return [Limit(who="disk", what="the run waits, because the main node's disk is full", remedy=remedy)]
@@ -84,7 +84,7 @@ def _disk(now: ProgressReport, disk_free: int | None) -> list[Limit]:
     return []
 
 
-def _worker_disks(workers: Sequence[WorkerStatus]) -> list[Limit]:
+def _worker_disk_limits(workers: Sequence[WorkerStatus]) -> list[Limit]:
     full = [each.name for each in workers if each.disk_free is not None and each.disk_free < LEAST_DISK]
     if not full:
         return []
@@ -92,7 +92,7 @@ def _worker_disks(workers: Sequence[WorkerStatus]) -> list[Limit]:
     return [Limit(who="disk", what=what, remedy="free space there; finished games wait meanwhile")]
 
 
-def _lost_workers(workers: Sequence[WorkerStatus]) -> list[Limit]:
+def _lost_worker_limits(workers: Sequence[WorkerStatus]) -> list[Limit]:
     lost = [worker for worker in workers if worker.activity in NO_LONGER_PLAYS]
     if not lost:
         return []
@@ -100,7 +100,7 @@ def _lost_workers(workers: Sequence[WorkerStatus]) -> list[Limit]:
     return [Limit(who="workers", what=which, remedy="their cards below have the reasons and the remedies")]
 
 
-def _network(now: ProgressReport, cluster: ClusterStatus, shares: TimeShares | None) -> list[Limit]:
+def _network_limits(now: ProgressReport, cluster: ClusterStatus, shares: TimeShares | None) -> list[Limit]:
     waiting = sum(worker.waiting for worker in now.workers)
     found = []
     if waiting > now.games_wanted > 0:
@@ -115,11 +115,11 @@ def _network(now: ProgressReport, cluster: ClusterStatus, shares: TimeShares | N
     return found
 
 
-def _largest(now: ProgressReport, shares: TimeShares) -> Limit:
+def _largest_time_share(now: ProgressReport, shares: TimeShares) -> Limit:
     """Where most of the main node's time goes."""
     idle = sum(worker.activity == "waiting" for worker in now.workers)
     if shares.learning >= max(shares.games, shares.evaluating):
-        meanwhile = f", and {idle} of {len(now.workers)} workers wait for it" if _many(idle, now) else ""
+        meanwhile = f", and {idle} of {len(now.workers)} workers wait for it" if _are_many_idle(idle, now) else ""
         return Limit(
             who="learner",
             what=f"learning takes {format_percent(shares.learning)} of the time{meanwhile}",
@@ -140,5 +140,5 @@ def _largest(now: ProgressReport, shares: TimeShares) -> Limit:
     )
 
 
-def _many(idle: int, now: ProgressReport) -> bool:
+def _are_many_idle(idle: int, now: ProgressReport) -> bool:
     return idle > 0 and idle >= MANY_WAIT * len(now.workers)

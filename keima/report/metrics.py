@@ -46,20 +46,20 @@ class Metric:
     rank: int | None = None  # of its column: see ``Column``; None: no column
     style: Callable[[float], str] | None = None  # of its cell
 
-    def text(self, row: "MetricRow") -> str:
+    def format_value(self, row: "MetricRow") -> str:
         """The figure of a row as people read it; empty if it was not measured."""
-        value = figure(row, self.name)
+        value = read_figure(row, self.name)
         if value is None:
             return ""
-        return self.format(value, figure(row, self.margin)) if self.margin else self.format(value)
+        return self.format(value, read_figure(row, self.margin)) if self.margin else self.format(value)
 
-    def column(self) -> Column[Any]:
+    def make_column(self) -> Column[Any]:
         """The column of a table."""
         style = self._style if self.style else None
-        return Column(title=self.title, cell=self.text, rank=self.rank or 0, style=style, help=self.help)
+        return Column(title=self.title, cell=self.format_value, rank=self.rank or 0, style=style, help=self.help)
 
     def _style(self, row: "MetricRow") -> str:
-        value = figure(row, self.name)
+        value = read_figure(row, self.name)
         return self.style(value) if self.style and value is not None else ""
 
 
@@ -75,12 +75,12 @@ class Chart:
 MetricRow = IterationReport | Figures
 
 
-def columns(metrics: Sequence[Metric]) -> tuple[Column[Any], ...]:
+def make_columns(metrics: Sequence[Metric]) -> tuple[Column[Any], ...]:
     """The columns of a table."""
-    return tuple(metric.column() for metric in metrics if metric.rank is not None)
+    return tuple(metric.make_column() for metric in metrics if metric.rank is not None)
 
 
-def figure(row: MetricRow, name: str) -> float | None:
+def read_figure(row: MetricRow, name: str) -> float | None:
     """The figure of that name; None if it was not measured."""
     if not isinstance(row, IterationReport):
         return row.get(name)
@@ -97,25 +97,25 @@ def figure(row: MetricRow, name: str) -> float | None:
     return value
 
 
-def _digits(number: int) -> Format:
+def _format_with_digits(number: int) -> Format:
     return f"{{:.{number}f}}".format
 
 
-def _excess(ratio: float) -> str:
+def _format_excess(ratio: float) -> str:
     return f"{100 * ratio:+.0f} %"
 
 
-def money(amount: float) -> str:
+def format_money(amount: float) -> str:
     """Dollars and cents."""
     return f"{'-' if amount < 0 else ''}${abs(amount):,.2f}"
 
 
-def _score(mean: float, margin: float | None = None) -> str:
+def _format_score(mean: float, margin: float | None = None) -> str:
     """A mean without its margin, which a table has no room for."""
     return format_score(mean)
 
 
-def _verdict(accepted: float) -> str:
+def _format_verdict(accepted: float) -> str:
     return "accepted" if accepted else "refused"
 
 
@@ -148,7 +148,7 @@ METRICS: tuple[Metric, ...] = (
     Metric(
         name="self_play/score_mean",
         title="Score",
-        format=_score,
+        format=_format_score,
         help="mean score of one-player games in self-play",
         margin="self_play/score_margin",
         rank=0,
@@ -176,7 +176,7 @@ METRICS: tuple[Metric, ...] = (
     Metric(
         name="learner/generalization_excess",
         title="Overfit",
-        format=_excess,
+        format=_format_excess,
         help="how much larger errors are on new games than on learned ones",
         rank=6,
     ),
@@ -251,7 +251,7 @@ METRICS: tuple[Metric, ...] = (
     Metric(
         name="evaluation/accepted",
         title="Gate",
-        format=_verdict,
+        format=_format_verdict,
         help="whether the gate accepted the model",
         rank=5,
         style=_verdict_style,
@@ -358,7 +358,7 @@ PPO_METRICS: tuple[Metric, ...] = (
         help="mean reward of an episode, in percent of the capital",
         rank=0,
     ),
-    Metric(name="episodes/profit", title="Return", format=money, help="mean profit of an episode", rank=0),
+    Metric(name="episodes/profit", title="Return", format=format_money, help="mean profit of an episode", rank=0),
     Metric(
         name="episodes/win_rate",
         title="Win rate",
@@ -367,7 +367,7 @@ PPO_METRICS: tuple[Metric, ...] = (
         rank=0,
     ),
     Metric(name="episodes/closed", title="Closed", format=format_rate, help="positions closed per episode", rank=2),
-    Metric(name="episodes/fees", title="Fees", format=money, help="fees paid per episode", rank=3),
+    Metric(name="episodes/fees", title="Fees", format=format_money, help="fees paid per episode", rank=3),
     Metric(
         name="learning/entropy",
         title="Entropy",

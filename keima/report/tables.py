@@ -29,8 +29,8 @@ from keima.base.reports import IterationReport, ProgressReport, ScoreReport
 from keima.base.text import printable_line
 from keima.base.worker_columns import WORKER_COLUMNS
 from keima.base.worker_status import WorkerStatus
-from keima.report.metrics import METRICS, Figures, Metric, columns, figure
-from keima.report.terminal.plain import figures_of
+from keima.report.metrics import METRICS, Figures, Metric, make_columns, read_figure
+from keima.report.terminal.plain import progress_figures
 
 # Lines for iterations, workers and events: the least for each, and how many are plenty; further lines are given in the
 # same order.
@@ -46,14 +46,14 @@ TRENDS = (  # metrics with a sparkline
 HALF_WIDTH = 40  # columns
 
 
-def history(rows: Sequence[IterationReport]) -> tuple[Column[IterationReport], ...]:
+def history_columns(rows: Sequence[IterationReport]) -> tuple[Column[IterationReport], ...]:
     """The columns of iterations: the metrics, and the share of games that reach each milestone, measured or else in
     self-play.
     """
     scores = [score for row in rows if (score := measured_score(row) or row.self_play.score)]
     milestones = sorted({part.milestone for score in scores for part in score.milestones if part.share > 0})
-    reached = (Column(title=str(milestone), cell=_reached(milestone), rank=1) for milestone in milestones)
-    return (*columns(METRICS), *reached)
+    reached = (Column(title=str(milestone), cell=_milestone_text(milestone), rank=1) for milestone in milestones)
+    return (*make_columns(METRICS), *reached)
 
 
 def measured_score(row: IterationReport) -> ScoreReport | None:
@@ -61,22 +61,22 @@ def measured_score(row: IterationReport) -> ScoreReport | None:
     return row.evaluation.score if row.evaluation else None
 
 
-def _reached(milestone: int) -> Callable[[IterationReport], str]:
+def _milestone_text(milestone: int) -> Callable[[IterationReport], str]:
     def cell(row: IterationReport) -> str:
         section = "evaluation" if measured_score(row) else "self_play"
-        share = figure(row, f"{section}/reached_{milestone}")
+        share = read_figure(row, f"{section}/reached_{milestone}")
         return "" if share is None else format_percent(share)
 
     return cell
 
 
-def trends(
+def trend_lines(
     names: Sequence[str], metrics: Sequence[Metric], rows: Sequence[IterationReport] | Sequence[Figures], width: int
 ) -> list[Text]:
     """Sparklines, over the whole run, of what has been measured at least twice."""
     lines = []
     for metric in (metric for name in names for metric in metrics if metric.name == name):
-        found = [figure(row, metric.name) for row in rows]
+        found = [read_figure(row, metric.name) for row in rows]
         known = [value for value in found if value is not None and math.isfinite(value)]
         if len(known) < 2:
             continue
@@ -87,7 +87,7 @@ def trends(
 
 
 @dataclass(frozen=True, kw_only=True)
-class Frame:
+class ScreenFrame:
     """One screen; in a small space it leaves out what matters least."""
 
     name: str
@@ -104,13 +104,13 @@ class Frame:
     def lines(self, width: int, height: int) -> list[Text]:
         """At most ``height`` lines of at most ``width`` cells."""
         workers = self.now.workers if self.now else ()
-        header, sparks = self._header(width), trends(TRENDS, METRICS, self.rows, width)
+        header, sparks = self._header(width), trend_lines(TRENDS, METRICS, self.rows, width)
         wants = (len(self.rows), len(workers), len(self.events))
         titles_and_blanks = sum(2 for want in wants[:2] if want) + bool(self.events)
-        shown, played, logged = _allot(height - len(header) - len(sparks) - titles_and_blanks, wants)
+        shown, played, logged = _allot_lines(height - len(header) - len(sparks) - titles_and_blanks, wants)
         sections = [
             header,
-            (table_lines(history(self.rows), self.rows[-shown:], width) if shown else []) + sparks,
+            (table_lines(history_columns(self.rows), self.rows[-shown:], width) if shown else []) + sparks,
             _worker_lines(workers, played, width) if played else [],
             [Text(printable_line(event)) for event in self.events[-logged:]] if logged else [],
         ]
@@ -130,14 +130,14 @@ class Frame:
         left = "" if now.seconds_left is None else f" · {format_time_left(now.seconds_left)}"
         return [
             spread_line(title, Text(format_duration(now.seconds) + left), width),
-            _progress(now, width),
-            _rates(now),
-            *_together(now),
+            _progress_line(now, width),
+            _rates_line(now),
+            *_cluster_lines(now),
             *notes,
         ]
 
 
-def _rates(now: ProgressReport) -> Text:
+def _rates_line(now: ProgressReport) -> Text:
     figures = (
         (format_rate(now.games_per_second), " games/s  "),
         (format_count(now.evaluations_per_second), " evals/s  "),
@@ -148,9 +148,9 @@ def _rates(now: ProgressReport) -> Text:
     return Text.assemble(*(part for figure, unit in figures for part in ((figure, TITLE), unit)))
 
 
-def _together(now: ProgressReport) -> list[Text]:
+def _cluster_lines(now: ProgressReport) -> list[Text]:
     """The figures of a cluster, two in a line."""
-    figures = figures_of(now)
+    figures = progress_figures(now)
     return [
         Text("".join(f"{figure:{HALF_WIDTH}}" for figure in line).rstrip(), TITLE)
         for line in (figures[:2], figures[2:])
@@ -158,7 +158,7 @@ def _together(now: ProgressReport) -> list[Text]:
     ]
 
 
-def _progress(now: ProgressReport, width: int) -> Text:
+def _progress_line(now: ProgressReport, width: int) -> Text:
     planned = "" if now.iterations is None else f" of {now.iterations:,}"
     phase = Text(f"Iteration {now.iteration:,}{planned} · {printable_line(now.phase)}")
     if now.games_wanted <= 0:
@@ -170,7 +170,7 @@ def _progress(now: ProgressReport, width: int) -> Text:
     )
 
 
-def _allot(room: int, wants: tuple[int, int, int]) -> list[int]:
+def _allot_lines(room: int, wants: tuple[int, int, int]) -> list[int]:
     given = [0] * len(wants)
     for enough in (LEAST_LINES, PLENTY_LINES, wants):
         for i, want in enumerate(wants):

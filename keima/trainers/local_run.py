@@ -7,7 +7,7 @@ from typing import Any
 from keima.base.named import find_experiment
 from keima.base.reports import IterationReport, Observer
 from keima.config.load import load_settings
-from keima.trainers.run import local_backend, train_run
+from keima.trainers.run import local_backend_maker, train_run
 
 
 def train(
@@ -41,7 +41,7 @@ def train(
     end = train_run(
         folder,
         settings,
-        make_backend=local_backend(folder),
+        make_backend=local_backend_maker(folder),
         config=path,
         resume=resume,
         option="run_dir",

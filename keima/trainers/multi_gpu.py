@@ -20,7 +20,7 @@ from keima.games import Game
 from keima.networks.files.model_file import save_weights
 from keima.report.terminal.devices import DeviceLines
 from keima.trainers.run import LogEvent, train_run
-from keima.trainers.settings import with_workers
+from keima.trainers.settings import settings_for_workers
 from keima.worker.spool import BATCH_GAMES
 
 RESTARTS = 1  # of a worker within ten minutes; after one more death the others play without it
@@ -36,7 +36,7 @@ class SessionEnd:
     model: Path  # the file of the last weights
 
 
-def synchronous(
+def make_synchronous_settings(
     document: dict[str, Any], slots: Sequence[DeviceSlot], *, given: Mapping[str, Any] = MappingProxyType({})
 ) -> Settings:
     """Return the settings in a document for these workers, which play each iteration's games with one model.
@@ -52,7 +52,7 @@ def synchronous(
         "device": "cuda" if on_gpu else "cpu",
     }
     spread = Spread(devices=tuple(slot.device for slot in slots))
-    return with_workers({**document, "training": training}, spread, batch_games=BATCH_GAMES, given=given)
+    return settings_for_workers({**document, "training": training}, spread, batch_games=BATCH_GAMES, given=given)
 
 
 def train_on_devices(
@@ -67,7 +67,7 @@ def train_on_devices(
 
     Args:
         run_dir: its folder.
-        settings: the result of ``synchronous``.
+        settings: the result of ``make_synchronous_settings``.
         slots: the devices of the workers.
         resume: continue the run in the folder.
         say: called with each line for the user.

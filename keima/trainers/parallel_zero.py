@@ -15,10 +15,10 @@ from keima.coach.session import make_run_folder
 from keima.config.schema import Settings
 from keima.games import Game
 from keima.networks.files.model_file import Model, describe_model
-from keima.networks.policy_value import network_of
+from keima.networks.policy_value import as_policy_value_network
 from keima.report.files.trackers import require_trackers
-from keima.trainers.run import local_backend, train_run
-from keima.trainers.settings import WINDOW_GROWTH, trainer_settings, validated, with_workers
+from keima.trainers.run import local_backend_maker, train_run
+from keima.trainers.settings import WINDOW_GROWTH, settings_for_workers, trainer_settings, validate_settings
 
 __all__ = ["ParallelZeroTrainer", "trainer_settings"]
 
@@ -98,7 +98,7 @@ class ParallelZeroTrainer:
             NobodyPlays: all workers have failed.
             TrainingDiverged: losses or gradients are not finite.
         """
-        network = network_of(self.model).settings()
+        network = as_policy_value_network(self.model).settings()
         description = describe_model(self.rules, network, 0)
         Model(description=description, weights=self.model.state_dict()).build(self.rules)  # raises if it does not fit
         game = {"name": self.rules.name, "options": self.rules.options}
@@ -116,15 +116,15 @@ class ParallelZeroTrainer:
         if epochs is None and self.settings.run.minutes is None:
             document["training"]["learning_rate_schedule"] = "constant"  # a run without an end has no schedule
         document["self_play"]["workers"] = "auto" if self.num_workers is None else self.num_workers
-        spread = spread_here(validated(document), per_gpu=self.workers_per_gpu)
-        settings = with_workers(document, spread)
+        spread = spread_here(validate_settings(document), per_gpu=self.workers_per_gpu)
+        settings = settings_for_workers(document, spread)
         require_trackers(settings.run.trackers)
         make_run_folder(self.run_dir, resume=self.resume)
         try:
             end = train_run(
                 self.run_dir,
                 settings,
-                make_backend=local_backend(self.run_dir, spread=spread),
+                make_backend=local_backend_maker(self.run_dir, spread=spread),
                 resume=self.resume,
                 observers=self._make_observers(self.run_dir) if self._make_observers else None,
                 weights=self.model.state_dict(),

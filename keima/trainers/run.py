@@ -29,7 +29,7 @@ from keima.config.schema import Settings
 from keima.games import Game
 from keima.learning.ranks.process_group import ALONE, Ranks
 from keima.paths import workspace
-from keima.report import make_observers, shielded
+from keima.report import make_observers, shield_observer
 from keima.report.files.trackers import require_trackers
 from keima.trainers.weights_files import WeightsFiles
 
@@ -78,7 +78,7 @@ def train_run(
     Args:
         run_dir: its folder; created if missing.
         settings: of the run.
-        make_backend: makes what has the games played; see ``local_backend``.
+        make_backend: makes what has the games played; see ``local_backend_maker``.
         config: the file of the settings, which messages about the game name, and which the run follows.
         resume: continue the run in the folder.
         option: what names the folder, for messages.
@@ -103,10 +103,10 @@ def train_run(
     if config:
         configured_game(settings, config)  # before anything is written
     make_run_folder(run_dir, resume=resume, option=option)
-    with RunLock(run_dir), logged_to(run_dir / LOG_NAME), learner_ranks(settings, run_dir, present=present) as ranks:
+    with RunLock(run_dir), log_to_file(run_dir / LOG_NAME), learner_ranks(settings, run_dir, present=present) as ranks:
         if config and config != run_dir / "config.yaml":  # which is the run's own copy
             write_atomically(run_dir / FOLLOWED, str(config.resolve()).encode())
-        watching = observers if observers is not None else observers_of(run_dir, settings, terminal=terminal)
+        watching = observers if observers is not None else make_run_observers(run_dir, settings, terminal=terminal)
         log_event = event_logger(watching)
         for sentence in changed:
             log_event(sentence)
@@ -117,11 +117,11 @@ def train_run(
         with session(run_dir, settings, make_backend=begin, observers=watching, weights=weights, ranks=ranks) as coach:
             files = WeightsFiles(weights_path, coach.learner.weights) if weights_path else None
             if files:
-                coach.observers = [*coach.observers, shielded(files)]
+                coach.observers = [*coach.observers, shield_observer(files)]
             return RunEnd(report=coach.run(), coach=coach, files=files)
 
 
-def observers_of(run_dir: Path, settings: Settings, *, terminal: Observer | None = None) -> Sequence[Observer]:
+def make_run_observers(run_dir: Path, settings: Settings, *, terminal: Observer | None = None) -> Sequence[Observer]:
     """Return the usual observers of a run: the terminal, or what stands for it, files, and trackers."""
     return make_observers(
         run_dir,
@@ -132,7 +132,7 @@ def observers_of(run_dir: Path, settings: Settings, *, terminal: Observer | None
     )
 
 
-def local_backend(run_dir: Path, *, spread: Spread | None = None) -> MakeBackend:
+def local_backend_maker(run_dir: Path, *, spread: Spread | None = None) -> MakeBackend:
     """Return what has the games of a run played by processes of this machine, on the devices of ``spread``."""
 
     def make(game: Game, settings: Settings, run_id: str, log_event: LogEvent) -> SelfPlayBackend:
@@ -143,7 +143,7 @@ def local_backend(run_dir: Path, *, spread: Spread | None = None) -> MakeBackend
     return make
 
 
-def cluster_backend(run_dir: Path, *, config: Path, takeover: bool = False) -> MakeBackend:
+def cluster_backend_maker(run_dir: Path, *, config: Path, takeover: bool = False) -> MakeBackend:
     """Return what has the games of a run played on the machines that its config lists."""
 
     def make(game: Game, settings: Settings, run_id: str, log_event: LogEvent) -> SelfPlayBackend:
@@ -165,7 +165,7 @@ def cluster_backend(run_dir: Path, *, config: Path, takeover: bool = False) -> M
 
 
 @contextmanager
-def logged_to(path: Path) -> Iterator[None]:
+def log_to_file(path: Path) -> Iterator[None]:
     """Within the block, what training and its workers have to say is written to the file at ``path`` too, and the
     error that ends it.
     """

@@ -34,7 +34,7 @@ SMOKE = {  # the most of each in a smoke test
 }
 
 
-def shipped_rules(name: str) -> Game:
+def load_shipped_game(name: str) -> Game:
     """Return the game ``name`` with the options of the shipped experiment of that name, if there is one."""
     shipped = find_file(f"configs/{name}.yaml")
     return load_game(name, **load_settings(shipped).game.options) if shipped.exists() else load_game(name)
@@ -71,10 +71,10 @@ def trainer_settings(rules: Game, overrides: Mapping[str, Any] | None = None) ->
     document["run"] = {"name": f"{stem_of(rules.name)}-{time.strftime('%Y%m%d-%H%M%S')}", "iterations": DEFAULT_EPOCHS}
     for key, value in (overrides or {}).items():
         override(document, key.split("."), value)
-    return validated(document)
+    return validate_settings(document)
 
 
-def with_given(document: dict[str, Any], given: Mapping[str, Any], *, smoke: bool = False) -> dict[str, Any]:
+def apply_given(document: dict[str, Any], given: Mapping[str, Any], *, smoke: bool = False) -> dict[str, Any]:
     """Return the sections of settings with those that a command line gives, by dotted key.
 
     Args:
@@ -92,7 +92,7 @@ def with_given(document: dict[str, Any], given: Mapping[str, Any], *, smoke: boo
     return changed
 
 
-def with_workers(
+def settings_for_workers(
     document: dict[str, Any],
     spread: Spread,
     *,
@@ -110,7 +110,7 @@ def with_workers(
         given: settings by dotted key that are not computed, but as they are here.
 
     Raises:
-        ValueError: see ``validated``.
+        ValueError: see ``validate_settings``.
     """
     games = document["training"]["games_per_iteration"]
     fewest = FEWEST_ON_GPU if spread.devices[0] else FEWEST_ON_CPU
@@ -124,10 +124,10 @@ def with_workers(
         "distributed.enabled": False,
     }
     kept = {key: value for key, value in given.items() if key in computed and key != "self_play.workers"}
-    return validated(with_given(document, computed | kept))
+    return validate_settings(apply_given(document, computed | kept))
 
 
-def validated(document: dict[str, Any]) -> Settings:
+def validate_settings(document: dict[str, Any]) -> Settings:
     """The settings in a document.
 
     Raises:

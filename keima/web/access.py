@@ -62,41 +62,41 @@ class Access:
             await send(message)
 
         request = Request(scope)
-        answer = self._refusal(request) or self._entrance(request) or self._app
+        answer = self._refuse_request(request) or self._admit_with_token(request) or self._app
         await answer(scope, receive, send_guarded)
 
-    def _refusal(self, request: Request) -> Response | None:
+    def _refuse_request(self, request: Request) -> Response | None:
         headers = request.headers
         commands = request.method == "POST" and request.url.path == COMMANDS
         if request.method not in ("GET", "HEAD") and not commands:
-            return refusal(HTTPStatus.METHOD_NOT_ALLOWED, "This can only be read.\n", {"Allow": "GET, HEAD"})
+            return make_refusal(HTTPStatus.METHOD_NOT_ALLOWED, "This can only be read.\n", {"Allow": "GET, HEAD"})
         if len(request.scope["raw_path"]) + len(request.scope["query_string"]) > MOST_ADDRESS_BYTES:
-            return refusal(HTTPStatus.REQUEST_URI_TOO_LONG, "The address is too long.\n")
+            return make_refusal(HTTPStatus.REQUEST_URI_TOO_LONG, "The address is too long.\n")
         if sum(len(name) + len(value) for name, value in headers.raw) > MOST_HEADER_BYTES:
-            return refusal(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, "The headers are too long.\n")
+            return make_refusal(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, "The headers are too long.\n")
         if commands and headers.getlist("content-type") != ["application/json"]:
-            return refusal(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "A command is JSON.\n")
+            return make_refusal(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "A command is JSON.\n")
         size = headers.getlist("content-length") or ["0"]
         if len(size) != 1 or not size[0].isdecimal() or "transfer-encoding" in headers:
-            return refusal(HTTPStatus.BAD_REQUEST, "A request says how long it is, once.\n")
+            return make_refusal(HTTPStatus.BAD_REQUEST, "A request says how long it is, once.\n")
         if int(size[0].lstrip("0")[:6] or "0") > (MOST_COMMAND_BYTES if commands else 0):
-            return refusal(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "The request has too much content.\n")
-        host = only(headers, "host")
+            return make_refusal(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "The request has too much content.\n")
+        host = single_header(headers, "host")
         if host not in self._hosts:
-            return refusal(HTTPStatus.MISDIRECTED_REQUEST, "The request was made for another server.\n")
+            return make_refusal(HTTPStatus.MISDIRECTED_REQUEST, "The request was made for another server.\n")
         if headers.getlist("origin") not in ([f"http://{host}"], *([] if commands else [[]])):
-            return refusal(HTTPStatus.FORBIDDEN, "The request comes from another site.\n")
+            return make_refusal(HTTPStatus.FORBIDDEN, "The request comes from another site.\n")
         return None
 
-    def _entrance(self, request: Request) -> Response | None:
+    def _admit_with_token(self, request: Request) -> Response | None:
         """The answer to a request without the cookie: one that carries the token receives it."""
         given = request.query_params.get("token")
         if given is None:
             if self._is_token(request.cookies.get(self._cookie, "")):
                 return None
-            return refusal(HTTPStatus.UNAUTHORIZED, NO_TOKEN)
+            return make_refusal(HTTPStatus.UNAUTHORIZED, NO_TOKEN)
         if not self._is_token(given):
-            return refusal(HTTPStatus.FORBIDDEN, f"The token is wrong. {NO_TOKEN}")
+            return make_refusal(HTTPStatus.FORBIDDEN, f"The token is wrong. {NO_TOKEN}")
         response = RedirectResponse(request.url.path if request.url.path in PAGES else "/", HTTPStatus.SEE_OTHER)
         response.set_cookie(self._cookie, self._token, httponly=True, samesite="lax")
         return response
@@ -105,12 +105,12 @@ class Access:
         return hmac.compare_digest(given.encode(), self._token.encode())
 
 
-def only(headers: Headers, name: str) -> str:
+def single_header(headers: Headers, name: str) -> str:
     """The value of a header that must be there once; empty if it is not."""
     values = headers.getlist(name)
     return values[0] if len(values) == 1 else ""
 
 
-def refusal(status: HTTPStatus, text: str, headers: dict[str, str] | None = None) -> Response:
+def make_refusal(status: HTTPStatus, text: str, headers: dict[str, str] | None = None) -> Response:
     """A refusal, in words."""
     return PlainTextResponse(text, status, headers)

@@ -25,9 +25,9 @@ from starlette.routing import Route
 
 from keima.base.disk_words import error_text
 from keima.report.charts.run_charts import AXES
-from keima.report.charts.viewer import BOARDS, CHARTS, VIEWER, shown_game
+from keima.report.charts.viewer import BOARDS, CHARTS, VIEWER, game_to_json
 from keima.web.models import Models, shipped_models
-from keima.web.play import Play
+from keima.web.play import VisitorGames
 from keima.web.run_reader import UNREADABLE, RunReader
 
 ASSETS = Path(__file__).with_name("assets")
@@ -40,31 +40,33 @@ MOST_STREAMS = 32  # browsers that are told of changes at the same time
 SILENT_POLLS = 15  # then a comment, so that nothing between here and the browser takes the connection for dead
 
 
-def application(folders: Sequence[Path], ending: Callable[[], bool] = lambda: False) -> Starlette:
+def make_dashboard_app(folders: Sequence[Path], ending: Callable[[], bool] = lambda: False) -> Starlette:
     """The dashboard of these runs, in this order, where people can also play against their models.
 
     Args:
         ending: whether the server is about to end, and waits for open streams.
     """
     runs = [RunReader(folder) for folder in folders]
-    play = Play(Models(runs, shipped_models()))
-    return Starlette(routes=[*dashboard_routes(runs, ending), *assets(), *play.routes()], lifespan=until_closed(play))
+    play = VisitorGames(Models(runs, shipped_models()))
+    return Starlette(
+        routes=[*dashboard_routes(runs, ending), *asset_routes(), *play.routes()], lifespan=closing_lifespan(play)
+    )
 
 
-def play_application(models: Models, *, chosen: str, simulations: int | None) -> Starlette:
+def make_play_app(models: Models, *, chosen: str, simulations: int | None) -> Starlette:
     """The page where people play against these models, alone.
 
     Args:
         chosen: the name of the model that it proposes; empty: the first.
         simulations: of a move, that it proposes; None: it proposes a time.
     """
-    play = Play(models, chosen=chosen, simulations=simulations)
+    play = VisitorGames(models, chosen=chosen, simulations=simulations)
     home = Route("/", lambda request: RedirectResponse("/play"))
     nothing = Route("/api/runs", lambda request: JSONResponse({"runs": []}))
-    return Starlette(routes=[home, nothing, *assets(), *play.routes()], lifespan=until_closed(play))
+    return Starlette(routes=[home, nothing, *asset_routes(), *play.routes()], lifespan=closing_lifespan(play))
 
 
-def until_closed(play: Play) -> Callable[[Starlette], AbstractAsyncContextManager[None]]:
+def closing_lifespan(play: VisitorGames) -> Callable[[Starlette], AbstractAsyncContextManager[None]]:
     """The life of an application, after which ``play`` is closed."""
 
     @asynccontextmanager
@@ -81,51 +83,53 @@ def dashboard_routes(runs: Sequence[RunReader], ending: Callable[[], bool]) -> I
         "runs": [{"name": run.name, "folder": str(run.folder)} for run in runs],
         "axes": [{"figure": figure, "name": name} for figure, name in AXES.items()],
     }
-    yield Route("/", page())
+    yield Route("/", make_page_endpoint())
     yield Route("/api/runs", lambda request: JSONResponse(overview))
-    yield Route("/api/runs/{number:int}/curves", of_run(runs, RunReader.curves))
-    yield Route("/api/runs/{number:int}/state", of_run(runs, RunReader.state))
-    yield Route("/api/runs/{number:int}/calibration", Calibrations(runs).answer)
-    yield Route("/api/runs/{number:int}/games/{game}", game_of(runs))
-    yield Route("/api/changes", Streams(runs, ending).answer)
+    yield Route("/api/runs/{number:int}/curves", make_run_endpoint(runs, RunReader.read_curves))
+    yield Route("/api/runs/{number:int}/state", make_run_endpoint(runs, RunReader.read_state))
+    yield Route("/api/runs/{number:int}/calibration", CalibrationCache(runs).answer)
+    yield Route("/api/runs/{number:int}/games/{game}", make_game_endpoint(runs))
+    yield Route("/api/changes", ChangeStreams(runs, ending).answer)
 
 
-def assets() -> Iterator[Route]:
+def asset_routes() -> Iterator[Route]:
     """The scripts, styles and pictures of all pages."""
     files = (*ASSETS.iterdir(), *BOARDS.values(), VIEWER["css"], VIEWER["js"], *CHARTS.values())
-    yield from (Route(f"/{path.name}", asset(path)) for path in files if path.suffix in TYPES)
+    yield from (Route(f"/{path.name}", make_asset_endpoint(path)) for path in files if path.suffix in TYPES)
 
 
-def asset(path: Path) -> Callable[[Request], Response]:
+def make_asset_endpoint(path: Path) -> Callable[[Request], Response]:
     """An endpoint that returns a file of the page."""
     content, media_type = path.read_bytes(), TYPES[path.suffix]
     return lambda request: Response(content, media_type=media_type)
 
 
-def page() -> Callable[[Request], Response]:
+def make_page_endpoint() -> Callable[[Request], Response]:
     """An endpoint that returns the page, with the part that shows games."""
     text = (ASSETS / PAGE).read_text(encoding="utf-8").replace(GAMES, VIEWER["html"].read_text(encoding="utf-8"))
     return lambda request: HTMLResponse(text)
 
 
-def game_of(runs: Sequence[RunReader]) -> Callable[[Request], Response]:
+def make_game_endpoint(runs: Sequence[RunReader]) -> Callable[[Request], Response]:
     """An endpoint that returns a recorded game of a run, from 1 in order of receipt; -1 is the last one."""
 
     def endpoint(request: Request) -> Response:
         number, game = request.path_params["number"], request.path_params["game"]
         if number >= len(runs) or not GAME_NUMBER.fullmatch(game):
             return PlainTextResponse("There is no such game.\n", HTTPStatus.NOT_FOUND)
-        from keima.report.games.game_view import recorded_game  # compiled rules: 140 MB, for those who look at games
+        from keima.report.games.game_view import load_game_view  # compiled rules: 140 MB, for those who look at games
 
         try:
-            return JSONResponse(shown_game(recorded_game(runs[number].folder, int(game))))
+            return JSONResponse(game_to_json(load_game_view(runs[number].folder, int(game))))
         except UNREADABLE as error:
             return PlainTextResponse(f"{error_text(error)}\n", HTTPStatus.NOT_FOUND)
 
     return endpoint
 
 
-def of_run(runs: Sequence[RunReader], read: Callable[[RunReader], dict[str, Any]]) -> Callable[[Request], Response]:
+def make_run_endpoint(
+    runs: Sequence[RunReader], read: Callable[[RunReader], dict[str, Any]]
+) -> Callable[[Request], Response]:
     """An endpoint that returns what ``read`` finds of the run whose number the address has."""
 
     def endpoint(request: Request) -> Response:
@@ -137,7 +141,7 @@ def of_run(runs: Sequence[RunReader], read: Callable[[RunReader], dict[str, Any]
     return endpoint
 
 
-class Calibrations:
+class CalibrationCache:
     """Answers with the calibration of search, which takes seconds: one is computed at a time, and kept for a while."""
 
     def __init__(self, runs: Sequence[RunReader]) -> None:
@@ -160,7 +164,7 @@ class Calibrations:
         return JSONResponse(found)
 
 
-class Streams:
+class ChangeStreams:
     """Tells browsers which runs have changed, by server-sent events (WHATWG HTML, section 9.2)."""
 
     def __init__(self, runs: Sequence[RunReader], ending: Callable[[], bool]) -> None:
@@ -183,7 +187,7 @@ class Streams:
             seen: list[tuple[str, str]] = [("", "")] * len(self._runs)
             silent = 0
             while not self._ending():
-                found = await self._stamps()
+                found = await self._current_stamps()
                 changes = [
                     {"run": number, "curves": now[0] != before[0], "state": now[1] != before[1]}
                     for number, (now, before) in enumerate(zip(found, seen, strict=True))
@@ -200,10 +204,10 @@ class Streams:
         finally:
             self._open -= 1
 
-    async def _stamps(self) -> list[tuple[str, str]]:
+    async def _current_stamps(self) -> list[tuple[str, str]]:
         """The stamps of all runs, which all streams share: their files are asked once in a while, not once a stream."""
         async with self._polling:
             if anyio.current_time() - self._polled >= POLL_SECONDS / 2:
-                self._found = await run_in_threadpool(lambda: [run.stamps() for run in self._runs])
+                self._found = await run_in_threadpool(lambda: [run.read_stamps() for run in self._runs])
                 self._polled = anyio.current_time()
             return self._found

@@ -27,13 +27,13 @@ from keima.base.system.priority import begin_session
 from keima.config.sections.search import SearchSettings
 from keima.games import Game
 from keima.games.game import States
-from keima.networks.architectures.auxiliary_heads import predictions_of, scoring_network
+from keima.networks.architectures.auxiliary_heads import add_score_to_value, make_predictor
 from keima.networks.inference.evaluator import Evaluator, use_threads
-from keima.play.network_loader import network_from_model
-from keima.play.session import Table, move_name, player_name
-from keima.report.games.drawn_board import drawn_board, drops, kind_of, points_of
-from keima.report.games.game_view import counted, foreseen
-from keima.report.games.saved_game import saved_game
+from keima.play.network_loader import load_network_from_model
+from keima.play.session import GameSession, move_name, player_name
+from keima.report.games.drawn_board import board_kind, draw_board, is_drop_game, points_of_move
+from keima.report.games.game_view import count_final_score, predict_final_score
+from keima.report.games.saved_game import export_session
 from keima.search.analysis import Analysis, MoveAnalysis
 from keima.search.move_search import Search
 from keima.web.limits import MOST_SECONDS, MOST_SIMULATIONS
@@ -48,7 +48,7 @@ IDLE_SECONDS = 600.0
 Answer = dict[str, Any]
 
 
-class Thinking:
+class NetworkThinker:
     """A network with its search.
 
     Args:
@@ -59,45 +59,45 @@ class Thinking:
     """
 
     def __init__(self, path: Path) -> None:
-        found = network_from_model(path)
+        found = load_network_from_model(path)
         self.game, self.version = found.game, found.model.model_version
         network = found.model.build(found.game)
-        self.predict = predictions_of(network) if found.game.won_by_area else None
+        self.predict = make_predictor(network) if found.game.won_by_area else None
         self._settings = SearchSettings(forced_playouts=False, leaves_per_tree=LEAVES)
-        scoring, self._score_utility = scoring_network(network, found.game, self._settings.match_score_utility)
+        scoring, self._score_utility = add_score_to_value(network, found.game, self._settings.match_score_utility)
         self.evaluator = Evaluator(scoring, found.game, max_batch=LEAVES)
         self._analysis: Analysis | None = None
         self._search: tuple[int, Search] | None = None
         self._seconds_each = 0.0  # of a simulation in a one-player game
 
-    def rehearse(self) -> None:
+    def warm_up(self) -> None:
         """Think about the start, so that all that is compiled, or read from the cache, is there."""
-        self.think(Table(self.game, person=0), simulations=2 * LEAVES, seconds=None)
+        self.think(GameSession(self.game, person=0), simulations=2 * LEAVES, seconds=None)
 
-    def opinion(self, table: Table) -> Answer:
+    def analyse_without_search(self, session: GameSession) -> Answer:
         """What the network thinks of a position without search: its policy, and what each player can expect."""
-        game, state = self.game, table.state
+        game, state = self.game, session.state
         logits, values = self.evaluator(game.observe(state)[None])
         legal = game.legal_actions(state)
         shares = softmax(logits[0, legal])
         order = np.argsort(-shares, kind="stable")
         player = game.current_player(state)
-        moves = [shown_move(game, state, int(legal[i]), float(shares[i])) for i in order[:MOVES_SHOWN]]
+        moves = [describe_move(game, state, int(legal[i]), float(shares[i])) for i in order[:MOVES_SHOWN]]
         value = values[0, 0] if self._score_utility else values[0]
-        return {"moves": moves, "expects": by_player(game, player, value)}
+        return {"moves": moves, "expects": expectations_by_player(game, player, value)}
 
-    def think(self, table: Table, *, simulations: int | None, seconds: float | None) -> tuple[int, Answer]:
+    def think(self, session: GameSession, *, simulations: int | None, seconds: float | None) -> tuple[int, Answer]:
         """The best action, and the moves that search considered."""
         began = time.monotonic()
         alone = self.game.num_players == 1
         if alone:
-            action, found = self._think_alone(table, self._budget(table, simulations, seconds))
+            action, found = self._think_alone(session, self._simulations_within(session, simulations, seconds))
         else:
-            action, found = self._think_against(table, simulations or MOST_NODES, seconds or MOST_SECONDS)
-        return action, found | {"ply": len(table.moves), "seconds": round(time.monotonic() - began, 2)}
+            action, found = self._think_against(session, simulations or MOST_NODES, seconds or MOST_SECONDS)
+        return action, found | {"ply": len(session.moves), "seconds": round(time.monotonic() - began, 2)}
 
-    def _think_against(self, table: Table, simulations: int, seconds: float) -> tuple[int, Answer]:
-        game, state, ends = self.game, table.state, time.monotonic() + seconds
+    def _think_against(self, session: GameSession, simulations: int, seconds: float) -> tuple[int, Answer]:
+        game, state, ends = self.game, session.state, time.monotonic() + seconds
         if self._analysis is None:
             self._analysis = Analysis(
                 game,
@@ -114,44 +114,44 @@ class Thinking:
             if time.monotonic() >= ends:
                 break
         lines, total = analysis.lines(MOVES_SHOWN), max(analysis.visits, 1)
-        moves = [self._line(state, line, line.visits / total) for line in lines]
+        moves = [self._describe_line(state, line, line.visits / total) for line in lines]
         return lines[0].action, {"simulations": analysis.visits, "moves": moves}
 
-    def _line(self, state: States, line: MoveAnalysis, share: float) -> Answer:
+    def _describe_line(self, state: States, line: MoveAnalysis, share: float) -> Answer:
         """A move with its principal line; its value is for the player to move."""
         after, names = state.copy(), list[str]()
         for action in line.actions[:LINE_SHOWN]:
             names.append(move_name(self.game, after, action))
             self.game.play(after, action)
-        return shown_move(self.game, state, line.action, share) | {
+        return describe_move(self.game, state, line.action, share) | {
             "visits": line.visits,
             "value": line.value,
             "line": names,
         }
 
-    def _think_alone(self, table: Table, simulations: int) -> tuple[int, Answer]:
+    def _think_alone(self, session: GameSession, simulations: int) -> tuple[int, Answer]:
         if self._search is None or self._search[0] != simulations:
             settings = SearchSettings(forced_playouts=False)
             search = Search(self.game, self.evaluator, settings, num_simulations=simulations, num_trees=1)
             self._search = simulations, search
         began = time.monotonic()
-        found = self._search[1].find(table.state[None])
+        found = self._search[1].find(session.state[None])
         self._seconds_each = (time.monotonic() - began) / simulations
         visits, total = found.visits[0], max(int(found.visits[0].sum()), 1)
         order = [int(action) for action in np.argsort(-visits, kind="stable") if visits[action] > 0][:MOVES_SHOWN]
         moves = [
-            shown_move(self.game, table.state, action, visits[action] / total) | {"visits": int(visits[action])}
+            describe_move(self.game, session.state, action, visits[action] / total) | {"visits": int(visits[action])}
             for action in order
         ]
         return int(found.actions[0]), {"simulations": simulations, "moves": moves, "value": float(found.values[0])}
 
-    def _budget(self, table: Table, simulations: int | None, seconds: float | None) -> int:
+    def _simulations_within(self, session: GameSession, simulations: int | None, seconds: float | None) -> int:
         """The simulations of a search in a one-player game, whose time is known from the last one."""
         if simulations is not None:
             return simulations
         if not self._seconds_each:
-            self._think_alone(table, TRIAL)  # compiles
-            self._think_alone(table, TRIAL)
+            self._think_alone(session, TRIAL)  # compiles
+            self._think_alone(session, TRIAL)
         wanted = int((seconds or 0.0) / max(self._seconds_each, 1e-6))
         return min(max(2 ** (wanted.bit_length() - 1) if wanted else TRIAL, TRIAL), MOST_SIMULATIONS)
 
@@ -163,17 +163,17 @@ def softmax(logits: NDArray[np.float32]) -> NDArray[np.float64]:
     return shares
 
 
-def shown_move(game: Game, state: States, action: int, share: float) -> Answer:
+def describe_move(game: Game, state: States, action: int, share: float) -> Answer:
     """A move with its share, for ``boards.js``."""
     return {
         "action": action,
         "name": move_name(game, state, action),
-        "points": points_of(game, state, action),
+        "points": points_of_move(game, state, action),
         "share": share,
     }
 
 
-def by_player(game: Game, mover: int, value: Any) -> list[float]:
+def expectations_by_player(game: Game, mover: int, value: Any) -> list[float]:
     """What each player can expect, given the network's value for ``mover``: the return, or the points still to come."""
     if game.num_players == 1:
         return [float(value)]
@@ -185,59 +185,59 @@ def by_player(game: Game, mover: int, value: Any) -> list[float]:
     return found
 
 
-def ownership_of(thinking: Thinking, table: Table) -> Answer:
+def expected_ownership(thinking: NetworkThinker, session: GameSession) -> Answer:
     """In a game won by area, who owns or will own each point, in percent, and player 0's lead in points."""
-    game, state = thinking.game, table.state
+    game, state = thinking.game, session.state
     if not game.won_by_area:
         return {}
     if game.terminal(state):
-        ownership, lead = counted(game, state)
+        ownership, lead = count_final_score(game, state)
         return {"ownership": list(ownership), "score_lead": lead}
     if thinking.predict is None:
         return {}
-    expected, expected_lead = foreseen(game, state, thinking.predict(game.observe(state)[None]))
+    expected, expected_lead = predict_final_score(game, state, thinking.predict(game.observe(state)[None]))
     found: Answer = {"ownership": list(expected)} if expected else {}
     return found | ({} if expected_lead is None else {"score_lead": expected_lead})
 
 
-def shown(thinking: Thinking, table: Table, thought: Answer | None) -> Answer:
+def describe_game(thinking: NetworkThinker, session: GameSession, thought: Answer | None) -> Answer:
     """All that the page shows of a game."""
-    game, state, over = thinking.game, table.state, table.over
-    drawn = drawn_board(game, state)
+    game, state, over = thinking.game, session.state, session.is_over
+    drawn = draw_board(game, state)
     legal = [] if over else game.legal_actions(state).tolist()
-    before, last = table.before, table.last_action
+    before, last = session.previous_state, session.last_action
     return {
         "title": game_title(game.name, game.options),
         "model": thinking.version,
-        "position": asdict(drawn) | {"kind": kind_of(game), "players": game.num_players},
+        "position": asdict(drawn) | {"kind": board_kind(game), "players": game.num_players},
         "players": [player_name(game, player) for player in range(game.num_players)],
-        "person": table.person,
+        "person": session.person,
         "to_move": None if over else game.current_player(state),
-        "drops": drops(game),
+        "drops": is_drop_game(game),
         "legal": [
-            {"action": each, "name": move_name(game, state, each), "points": points_of(game, state, each)}
+            {"action": each, "name": move_name(game, state, each), "points": points_of_move(game, state, each)}
             for each in legal
         ],
-        "last": () if before is None or last is None else points_of(game, before, last),
-        "moves": table.moves,
+        "last": () if before is None or last is None else points_of_move(game, before, last),
+        "moves": session.moves,
         "over": over,
-        "result": table.result() if over else "",
+        "result": session.result() if over else "",
         "score": float(game.returns(state)[0]) if game.num_players == 1 else None,
-        "opinion": None if over else thinking.opinion(table),
+        "opinion": None if over else thinking.analyse_without_search(session),
         "thought": thought,
         "saves_as": {"go": "SGF", "chess": "PGN"}.get(game.name, "text"),
-    } | ownership_of(thinking, table)
+    } | expected_ownership(thinking, session)
 
 
-def answered(thinking: Thinking, question: Answer) -> Answer:
+def answer_or_error(thinking: NetworkThinker, question: Answer) -> Answer:
     """The game after a command, or an error in words."""
     try:
-        return after(thinking, question)
+        return answer_question(thinking, question)
     except (ValueError, OSError) as error:
         return {"error": error_text(error)}
 
 
-def after(thinking: Thinking, question: Answer) -> Answer:
+def answer_question(thinking: NetworkThinker, question: Answer) -> Answer:
     """The game after a command.
 
     Raises:
@@ -246,32 +246,32 @@ def after(thinking: Thinking, question: Answer) -> Answer:
     given = {name: question[name] for name in ("person", "actions", "resigned")}
     if given["person"] is not None and given["person"] >= thinking.game.num_players:
         raise ValueError(f"this game has {thinking.game.num_players} players")
-    table = Table(thinking.game, **given)
+    session = GameSession(thinking.game, **given)
     if question["do"] == "save":
-        name, text = saved_game(table, f"Keima, model {thinking.version}")
+        name, text = export_session(session, f"Keima, model {thinking.version}")
         return {"name": name, "text": text}
-    thought = obey(thinking, table, question)
-    return {"actions": table.actions, "resigned": table.resigned, "view": shown(thinking, table, thought)}
+    thought = execute_command(thinking, session, question)
+    return {"actions": session.actions, "resigned": session.resigned, "view": describe_game(thinking, session, thought)}
 
 
-def obey(thinking: Thinking, table: Table, question: Answer) -> Answer | None:
+def execute_command(thinking: NetworkThinker, session: GameSession, question: Answer) -> Answer | None:
     """Execute a command; returns what search has found, if it was asked."""
     match question["do"]:
         case "undo":
-            table.undo()
-        case "resign" if table.person is not None:
-            table.resigned = table.person
-        case "move" if not table.over:
-            table.play(question["action"])
-        case "answer" | "hint" if not table.over:
-            action, thought = thinking.think(table, simulations=question["simulations"], seconds=question["seconds"])
+            session.undo()
+        case "resign" if session.person is not None:
+            session.resigned = session.person
+        case "move" if not session.is_over:
+            session.play(question["action"])
+        case "answer" | "hint" if not session.is_over:
+            action, thought = thinking.think(session, simulations=question["simulations"], seconds=question["seconds"])
             if question["do"] == "answer":
-                table.play(action)
+                session.play(action)
             return thought
     return None
 
 
-def converse(path: Path) -> None:
+def answer_questions(path: Path) -> None:
     """Answer until the input ends, or nobody has asked for long. The first line says whether the model can be read."""
     protocol = os.fdopen(os.dup(1), "w", encoding="utf-8")
 
@@ -282,8 +282,8 @@ def converse(path: Path) -> None:
 
     with contextlib.redirect_stdout(sys.stderr):
         try:
-            thinking = Thinking(path)
-            thinking.rehearse()
+            thinking = NetworkThinker(path)
+            thinking.warm_up()
         except (ValueError, OSError) as error:
             say({"error": error_text(error)})
             return
@@ -293,10 +293,10 @@ def converse(path: Path) -> None:
             line = sys.stdin.readline()
             if not line:
                 return
-            say(answered(thinking, json.loads(line)))
+            say(answer_or_error(thinking, json.loads(line)))
 
 
 if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C ends the server, which ends this process
     use_threads(1)
-    converse(Path(sys.argv[1]))
+    answer_questions(Path(sys.argv[1]))

@@ -24,7 +24,7 @@ class PlayableModel:
     game: str
     path: Path
 
-    def shown(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, Any]:
         """What the page is told."""
         return {"name": self.name, "group": self.group, "title": self.title, "game": self.game}
 
@@ -35,17 +35,19 @@ class Models:
     def __init__(self, runs: Sequence[RunReader], files: Sequence[Path]) -> None:
         self._runs, self._files = runs, files
 
-    def listed(self) -> list[PlayableModel]:
+    def list_models(self) -> list[PlayableModel]:
         """All models that are there now."""
-        found = [model for number, run in enumerate(self._runs) for model in models_of(run, number)]
-        return found + [model for number, path in enumerate(self._files) if (model := model_in(path, number))]
+        found = [model for number, run in enumerate(self._runs) for model in list_run_models(run, number)]
+        return found + [
+            model for number, path in enumerate(self._files) if (model := describe_model_file(path, number))
+        ]
 
-    def find(self, name: str) -> PlayableModel | None:
+    def find_model(self, name: str) -> PlayableModel | None:
         """The model of this name."""
-        return next((model for model in self.listed() if model.name == name), None)
+        return next((model for model in self.list_models() if model.name == name), None)
 
 
-def models_of(run: RunReader, number: int) -> list[PlayableModel]:
+def list_run_models(run: RunReader, number: int) -> list[PlayableModel]:
     """The models of a run that can be read; none if the run cannot."""
     try:
         with read_ledger(run.folder) as ledger:
@@ -66,7 +68,7 @@ def models_of(run: RunReader, number: int) -> list[PlayableModel]:
     ]
 
 
-def model_in(path: Path, number: int) -> PlayableModel | None:
+def describe_model_file(path: Path, number: int) -> PlayableModel | None:
     """The model in a file, if it is one."""
     heading = read_heading(path)
     if heading is None:

@@ -42,13 +42,13 @@ LOADING_SECONDS = 900.0  # for an answer beside its thinking: the first one on a
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"), "1")
 
 
-class Command(BaseModel):
+class VisitorCommand(BaseModel):
     """What a visitor sends."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
 
-class NewGame(Command):
+class NewGame(VisitorCommand):
     """Begin a game; the network thinks for this long."""
 
     do: Literal["new"]
@@ -64,7 +64,7 @@ class NewGame(Command):
         return self
 
 
-class MakeMove(Command):
+class MakeMove(VisitorCommand):
     """Make a move; ``ply`` counts the moves before it, so that a second click plays nothing."""
 
     do: Literal["move"]
@@ -72,7 +72,7 @@ class MakeMove(Command):
     ply: int = Field(ge=0)
 
 
-class Ask(Command):
+class Ask(VisitorCommand):
     """Look at the game, let the network move, ask it what it would play, take a move back, or resign."""
 
     do: Literal["look", "answer", "hint", "undo", "resign"]
@@ -85,7 +85,7 @@ COMMAND: TypeAdapter[NewGame | MakeMove | Ask] = TypeAdapter(
 
 
 @dataclass(kw_only=True)
-class PlayedGame:
+class VisitorGame:
     """A visitor's game."""
 
     given: NewGame
@@ -95,7 +95,7 @@ class PlayedGame:
     ply: int = 0
     lock: anyio.Lock = field(default_factory=anyio.Lock)
 
-    def question(self, do: str, action: int | None = None) -> dict[str, Any]:
+    def make_question(self, do: str, action: int | None = None) -> dict[str, Any]:
         """A question about this game for the engine."""
         state = {"path": self.path, "actions": self.actions, "resigned": self.resigned}
         limits = self.given.model_dump(include={"person", "simulations", "seconds"})
@@ -123,7 +123,7 @@ class ThinkingProcess(EngineProcess):
             environment=environment,
         )
         try:
-            loaded = json.loads(self._line("load", "the network", self._deadline(0.0)))
+            loaded = json.loads(self._read_line("load", "the network", self._deadline(0.0)))
         except EngineFailed:
             self.close()
             raise
@@ -137,12 +137,12 @@ class ThinkingProcess(EngineProcess):
         Raises:
             EngineFailed: the process has ended or does not answer.
         """
-        self._say(json.dumps(question))
-        answer: dict[str, Any] = json.loads(self._line(question["do"], "an answer", self._deadline(MOST_SECONDS)))
+        self._send_lines(json.dumps(question))
+        answer: dict[str, Any] = json.loads(self._read_line(question["do"], "an answer", self._deadline(MOST_SECONDS)))
         return answer
 
 
-class Play:
+class VisitorGames:
     """The games of all visitors. ``close`` ends the engines.
 
     Args:
@@ -153,15 +153,15 @@ class Play:
 
     def __init__(self, models: Models, *, chosen: str = "", simulations: int | None = None) -> None:
         self._models, self._chosen, self._simulations = models, chosen, simulations
-        self._games: OrderedDict[str, PlayedGame] = OrderedDict()  # by visitor, who was there last at the end
+        self._games: OrderedDict[str, VisitorGame] = OrderedDict()  # by visitor, who was there last at the end
         self._engines: dict[str, ThinkingProcess] = {}  # by the model's path, the one that was asked last at the end
         self._thinking, self._waiting, self._closed = anyio.Lock(), 0, False
 
     def routes(self) -> Iterator[Route]:
         """What this answers."""
         yield Route("/play", self._page)
-        yield Route("/api/play/models", self._list)
-        yield Route("/api/play/file", self._file)
+        yield Route("/api/play/models", self._list_models)
+        yield Route("/api/play/file", self._save_file)
         yield Route(COMMANDS, self._command, methods=["POST"])
 
     def close(self) -> None:
@@ -176,19 +176,19 @@ class Play:
             response.set_cookie(VISITOR, secrets.token_urlsafe(VISITOR_BYTES), httponly=True, samesite="strict")
         return response
 
-    async def _list(self, request: Request) -> Response:
-        models = [model.shown() for model in await run_in_threadpool(self._models.listed)]
+    async def _list_models(self, request: Request) -> Response:
+        models = [model.as_dict() for model in await run_in_threadpool(self._models.list_models)]
         limits = {"simulations": MOST_SIMULATIONS, "seconds": MOST_SECONDS}
         usual = {"simulations": self._simulations, "seconds": USUAL_SECONDS}
         playing = request.cookies.get(VISITOR, "") in self._games
         offer = {"models": models, "chosen": self._chosen, "limits": limits, "usual": usual, "playing": playing}
         return JSONResponse(offer)
 
-    async def _file(self, request: Request) -> Response:
+    async def _save_file(self, request: Request) -> Response:
         game = self._games.get(request.cookies.get(VISITOR, ""))
         if game is None:
-            return told("There is no game to save.", HTTPStatus.NOT_FOUND)
-        answer = await self._answered(game.question("save"))
+            return plain_refusal("There is no game to save.", HTTPStatus.NOT_FOUND)
+        answer = await self._ask_or_refuse(game.make_question("save"))
         if isinstance(answer, Response):
             return answer
         headers = {"Content-Disposition": f'attachment; filename="{answer["name"]}"'}
@@ -197,25 +197,25 @@ class Play:
     async def _command(self, request: Request) -> Response:
         visitor = request.cookies.get(VISITOR, "")
         if not visitor:
-            return told("Open /play first.", HTTPStatus.FORBIDDEN)
+            return plain_refusal("Open /play first.", HTTPStatus.FORBIDDEN)
         try:
             command = COMMAND.validate_json(await request.body())
         except ValidationError as error:
-            return told(f"{error.errors()[0]['msg']}", HTTPStatus.UNPROCESSABLE_ENTITY)
+            return plain_refusal(f"{error.errors()[0]['msg']}", HTTPStatus.UNPROCESSABLE_ENTITY)
         if isinstance(command, NewGame):
-            return await self._begin(visitor, command)
+            return await self._begin_game(visitor, command)
         game = self._games.get(visitor)
         if game is None:
-            return told("There is no game: begin one.", HTTPStatus.NOT_FOUND)
+            return plain_refusal("There is no game: begin one.", HTTPStatus.NOT_FOUND)
         self._games.move_to_end(visitor)
-        return await self._go_on(game, command)
+        return await self._continue_game(game, command)
 
-    async def _begin(self, visitor: str, command: NewGame) -> Response:
-        model = await run_in_threadpool(self._models.find, command.model)
+    async def _begin_game(self, visitor: str, command: NewGame) -> Response:
+        model = await run_in_threadpool(self._models.find_model, command.model)
         if model is None:
-            return told("There is no such model.", HTTPStatus.NOT_FOUND)
-        game = PlayedGame(given=command, path=str(model.path))
-        response = await self._go_on(game, Ask(do="look"))
+            return plain_refusal("There is no such model.", HTTPStatus.NOT_FOUND)
+        game = VisitorGame(given=command, path=str(model.path))
+        response = await self._continue_game(game, Ask(do="look"))
         if response.status_code == HTTPStatus.OK:
             self._games.pop(visitor, None)
             self._games[visitor] = game
@@ -223,43 +223,43 @@ class Play:
                 self._games.popitem(last=False)
         return response
 
-    async def _go_on(self, game: PlayedGame, command: MakeMove | Ask) -> Response:
+    async def _continue_game(self, game: VisitorGame, command: MakeMove | Ask) -> Response:
         """What the page shows after a command."""
         async with game.lock:
             late = command.ply != game.ply and command.do in ("move", "answer", "hint")
             action = command.action if isinstance(command, MakeMove) else None
-            answer = await self._answered(game.question("look" if late else command.do, action))
+            answer = await self._ask_or_refuse(game.make_question("look" if late else command.do, action))
             if isinstance(answer, Response):
                 return answer
             game.actions, game.resigned = answer["actions"], answer["resigned"]
             game.ply = len(answer["view"]["moves"])
             return JSONResponse(answer["view"] | {"chosen": game.given.model})
 
-    async def _answered(self, question: dict[str, Any]) -> dict[str, Any] | Response:
+    async def _ask_or_refuse(self, question: dict[str, Any]) -> dict[str, Any] | Response:
         """The engine's answer, or what the visitor is told instead."""
         if self._waiting >= MOST_WAITING:
-            return told("The server is busy with other games: try again.", HTTPStatus.SERVICE_UNAVAILABLE)
+            return plain_refusal("The server is busy with other games: try again.", HTTPStatus.SERVICE_UNAVAILABLE)
         self._waiting += 1
         try:
             async with self._thinking:
-                answer = await run_in_threadpool(self._ask, question)
+                answer = await run_in_threadpool(self._ask_engine, question)
         except UnreadableModel as error:
-            return told(str(error), HTTPStatus.UNPROCESSABLE_ENTITY)
+            return plain_refusal(str(error), HTTPStatus.UNPROCESSABLE_ENTITY)
         except EngineFailed as error:
-            return told(f"The engine has failed; the game is kept: {error}", HTTPStatus.INTERNAL_SERVER_ERROR)
+            return plain_refusal(f"The engine has failed; the game is kept: {error}", HTTPStatus.INTERNAL_SERVER_ERROR)
         finally:
             self._waiting -= 1
-        return told(answer["error"], HTTPStatus.UNPROCESSABLE_ENTITY) if "error" in answer else answer
+        return plain_refusal(answer["error"], HTTPStatus.UNPROCESSABLE_ENTITY) if "error" in answer else answer
 
-    def _ask(self, question: dict[str, Any]) -> dict[str, Any]:
+    def _ask_engine(self, question: dict[str, Any]) -> dict[str, Any]:
         path = question["path"]
         if path in self._engines:
             with suppress(EngineFailed):  # it ends when nobody plays, and may be killed for its memory
-                return self._running(path).ask(question)
+                return self._running_engine(path).ask(question)
             self._engines.pop(path).close()
-        return self._running(path).ask(question)
+        return self._running_engine(path).ask(question)
 
-    def _running(self, path: str) -> ThinkingProcess:
+    def _running_engine(self, path: str) -> ThinkingProcess:
         """The engine of a model, started if need be; another one may end for it."""
         if self._closed:
             raise EngineFailed("the server ends")
@@ -270,6 +270,6 @@ class Play:
         return engine
 
 
-def told(text: str, status: HTTPStatus) -> Response:
+def plain_refusal(text: str, status: HTTPStatus) -> Response:
     """A refusal, in words."""
     return PlainTextResponse(f"{text}\n", status)

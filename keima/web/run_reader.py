@@ -17,12 +17,18 @@ from keima.base.run_lock import LOCK, is_held
 from keima.base.system.disk_space import free_disk_bytes
 from keima.data.ledger import read_ledger
 from keima.ppo.rounds import Round, read_rounds
-from keima.report.charts.run_charts import Figures, calibration_charts, ppo_charts, run_charts
-from keima.report.cost import Cost, cost_of
+from keima.report.charts.run_charts import Figures, make_calibration_charts, make_ppo_charts, make_run_charts
+from keima.report.cost import Cost, compute_cost
 from keima.report.files.progress_file import PROGRESS_NAME, LiveState, UnreadableProgress, read_progress
 from keima.report.files.run_files import METRICS_NAME, read_metrics
-from keima.report.metrics import METRICS, PPO_METRICS, Metric, columns
-from keima.web.run_state import last_figures, ledger_state, live_state, newest_events, ppo_state
+from keima.report.metrics import METRICS, PPO_METRICS, Metric, make_columns
+from keima.web.run_state import (
+    describe_last_iteration,
+    describe_ledger,
+    describe_ppo_run,
+    describe_progress,
+    newest_events,
+)
 
 log = logging.getLogger(__name__)
 
@@ -37,67 +43,69 @@ class RunReader:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.name = folder.resolve().name
-        self._read: tuple[FileStamp | None, list[Figures], Cost] = (None, [], cost_of([]))
+        self._read: tuple[FileStamp | None, list[Figures], Cost] = (None, [], compute_cost([]))
         self._rounds_read: tuple[FileStamp | None, list[Round]] = (None, [])
         self._curves: tuple[str, dict[str, Any]] = ("", {})
 
-    def stamps(self) -> tuple[str, str]:
+    def read_stamps(self) -> tuple[str, str]:
         """What changes whenever the curves, and whenever the state, have changed."""
         live = [stamp_of(self.folder / name) for name in (PROGRESS_NAME, LOCK, *LEDGER_FILES)]
         iterations = stamp_of(self.folder / METRICS_NAME) or stamp_of(self.folder / STATS_NAME)
         return repr(iterations), f"{live} {self._is_running()} {'' if live[-2] else iterations}"
 
-    def curves(self) -> dict[str, Any]:
+    def read_curves(self) -> dict[str, Any]:
         """The charts, the figures of all iterations by column, and the newest iterations as a table."""
-        stamp, (known, found) = self.stamps()[0], self._curves
+        stamp, (known, found) = self.read_stamps()[0], self._curves
         if stamp != known:
-            found = self._new_curves()
+            found = self._compute_curves()
             self._curves = stamp, found
         return found
 
-    def _new_curves(self) -> dict[str, Any]:
-        if rounds := self._rounds():
-            return ppo_charts(self.name, rounds).as_json() | newest_rows(PPO_METRICS, rounds)
-        rows, _ = self._iterations()
-        return run_charts(self.name, rows).as_json() | newest_rows(METRICS, rows)
+    def _compute_curves(self) -> dict[str, Any]:
+        if rounds := self._read_rounds():
+            return make_ppo_charts(self.name, rounds).as_json() | table_of_newest_rows(PPO_METRICS, rounds)
+        rows, _ = self._read_iterations()
+        return make_run_charts(self.name, rows).as_json() | table_of_newest_rows(METRICS, rows)
 
-    def calibration(self) -> dict[str, Any]:
+    def read_calibration(self) -> dict[str, Any]:
         """The chart of search's calibration in the newest games. Loads the game's compiled rules.
 
         Raises:
             ValueError, OSError, sqlite3.Error: there is no such run, it is damaged, or this program does not play it.
         """
-        from keima.report.charts.calibration import calibration_of  # compiled rules: 140 MB, for those who look at it
+        from keima.report.charts.calibration import (
+            measure_calibration,  # compiled rules: 140 MB, for those who look at it
+        )
 
-        bins = calibration_of(self.folder, log_event=log.warning)
-        return calibration_charts(self.name, bins).as_json()
+        bins = measure_calibration(self.folder, log_event=log.warning)
+        return make_calibration_charts(self.name, bins).as_json()
 
-    def state(self) -> dict[str, Any]:
+    def read_state(self) -> dict[str, Any]:
         """The state now, as the files have it."""
-        if rounds := self._rounds():
-            return ppo_state(self.name, rounds, stamp_of(self.folder / STATS_NAME))
-        live, problems = self._live()
+        if rounds := self._read_rounds():
+            return describe_ppo_run(self.name, rounds, stamp_of(self.folder / STATS_NAME))
+        live, problems = self._read_live_state()
         found: dict[str, Any] = {"name": self.name, "running": self._is_running()}
         found |= {"game": "", "accounts": [], "events": []}
         try:
-            with read_ledger(self.folder) as ledger, ledger.one_moment():
-                found |= ledger_state(ledger)
+            with read_ledger(self.folder) as ledger, ledger.read_snapshot():
+                found |= describe_ledger(ledger)
         except UNREADABLE as error:
             problems.append(error_text(error))
-        rows, cost = self._iterations()
+        rows, cost = self._read_iterations()
         if live:
-            found |= live_state(
+            found |= describe_progress(
                 live.report, rows, cost, running=found["running"], disk_free=free_disk_bytes(self.folder)
             )
             found["events"] = newest_events(found["events"], live.events)
         elif rows:
-            found["figures"] = last_figures(rows[-1])
+            found["figures"] = describe_last_iteration(rows[-1])
         return found | {"problems": problems}
 
     def _is_running(self) -> bool:
         return (self.folder / LOCK).exists() and is_held(self.folder)
 
-    def _live(self) -> tuple[LiveState | None, list[str]]:
+    def _read_live_state(self) -> tuple[LiveState | None, list[str]]:
         if not self.folder.is_dir():
             return None, [f"{self.folder} is gone"]
         try:
@@ -107,16 +115,16 @@ class RunReader:
         except (UnreadableProgress, OSError) as error:
             return None, [error_text(error)]
 
-    def _iterations(self) -> tuple[list[Figures], Cost]:
+    def _read_iterations(self) -> tuple[list[Figures], Cost]:
         path = self.folder / METRICS_NAME
         seen, (known, rows, cost) = stamp_of(path), self._read
         if seen != known:
             rows = read_metrics(path)
-            cost = cost_of(rows)
+            cost = compute_cost(rows)
             self._read = seen, rows, cost  # at once, for other threads
         return rows, cost
 
-    def _rounds(self) -> list[Round]:
+    def _read_rounds(self) -> list[Round]:
         """The rounds of a PPO run, which has no ledger; none of another run."""
         if (self.folder / LEDGER_NAME).exists():
             return []
@@ -131,10 +139,10 @@ class RunReader:
         return rounds
 
 
-def newest_rows(metrics: Sequence[Metric], rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def table_of_newest_rows(metrics: Sequence[Metric], rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """The last rows as a table, the newest first, and how many there are in all."""
     last = rows[: -TABLE_ROWS - 1 : -1]
-    shown = [column for column in columns(metrics) if any(column.cell(row) for row in last)]
+    shown = [column for column in make_columns(metrics) if any(column.cell(row) for row in last)]
     return {
         "table": {
             "titles": [{"title": column.title, "help": column.help} for column in shown],

@@ -22,8 +22,8 @@ from keima.data.ledger import Ledger
 from keima.data.ledger_rows import WorkerAccount
 from keima.report.charts.run_charts import Figures
 from keima.report.cost import CORE_HOURS, Cost
-from keima.report.limits import NO_LONGER_PLAYS, limits, time_shares
-from keima.report.terminal.plain import figures_of
+from keima.report.limits import NO_LONGER_PLAYS, compute_time_shares, find_limits
+from keima.report.terminal.plain import progress_figures
 
 EVENTS_SHOWN = 50
 SAME_MOMENT = 2.0  # seconds between two records of one event
@@ -37,17 +37,17 @@ Event = tuple[float, str]  # seconds since 1970, and what happened
 Pairs = list[list[str]]  # titles and texts
 
 
-def ledger_state(ledger: Ledger) -> dict[str, Any]:
+def describe_ledger(ledger: Ledger) -> dict[str, Any]:
     """What the ledger says: the game, each worker's account, and what happened last."""
     newest = ledger.events(last=EVENTS_SHOWN)
     return {
         "game": game_title(ledger.game, ledger.options),
-        "accounts": [account_of(account) for account in ledger.accounts().values()],
+        "accounts": [describe_account(account) for account in ledger.accounts().values()],
         "events": [(when, f"{worker}: {text}" if worker else text) for _, worker, text, when in newest],
     }
 
 
-def account_of(account: WorkerAccount) -> dict[str, Any]:
+def describe_account(account: WorkerAccount) -> dict[str, Any]:
     """A worker's account; granted games are the sum of all others."""
     return {
         name: getattr(account, name)
@@ -62,11 +62,11 @@ def newest_events(recorded: Sequence[Event], logged: Sequence[Event]) -> list[Ev
         recorded: those of the ledger, each beginning with its worker's name and a colon, if it has one.
         logged: those of the Coach.
     """
-    kept = [event for event in recorded if not any(is_same(event, other) for other in logged)]
+    kept = [event for event in recorded if not any(is_same_event(event, other) for other in logged)]
     return sorted([*kept, *logged])[-EVENTS_SHOWN:]
 
 
-def is_same(recorded: Event, logged: Event) -> bool:
+def is_same_event(recorded: Event, logged: Event) -> bool:
     """Whether both tell of one event: at the same time, of the same batch or number of games of the same worker."""
     (when, text), (then, said) = recorded, logged
     worker, _, rest = text.partition(": ")
@@ -74,7 +74,7 @@ def is_same(recorded: Event, logged: Event) -> bool:
     return abs(when - then) < SAME_MOMENT and (text == said or (worker in said and said.split()[:2] == subject))
 
 
-def live_state(
+def describe_progress(
     report: ProgressReport, rows: Sequence[Figures], cost: Cost, *, running: bool, disk_free: int | None
 ) -> dict[str, Any]:
     """What the Coach last said.
@@ -93,33 +93,33 @@ def live_state(
         ("Games/s", format_rate(report.games_per_second) if running else ""),
         ("Evaluations/s", format_count(report.evaluations_per_second) if running else ""),
         ("Window", f"{format_count(report.window_positions)} positions"),
-        ("Model", f"{report.model_version:,}{models_in_flight(report) if running else ''}"),
+        ("Model", f"{report.model_version:,}{describe_models_in_flight(report) if running else ''}"),
         ("Disk free", format_size(disk_free) if disk_free is not None else ""),
     ]
     return {
         "phase": report.phase if running else "ended",
         "games_so_far": games_so_far(report.games_here, report.games_wanted) if report.games_wanted > 0 else "",
         "figures": [[title, text] for title, text in figures if text],
-        "time": time_and_cost(report, rows, cost, running=running),
-        "cluster": [text.split(": ", 1) for text in figures_of(report)],
-        "shares": shares_of_time(rows) if running else "",
-        "limits": [vars(each) for each in limits(report, rows, disk_free=disk_free)] if running else [],
-        "workers": [card_of(worker) for worker in report.workers],
+        "time": describe_time_and_cost(report, rows, cost, running=running),
+        "cluster": [text.split(": ", 1) for text in progress_figures(report)],
+        "shares": describe_time_shares(rows) if running else "",
+        "limits": [vars(each) for each in find_limits(report, rows, disk_free=disk_free)] if running else [],
+        "workers": [describe_worker(worker) for worker in report.workers],
     }
 
 
-def models_in_flight(report: ProgressReport) -> str:
+def describe_models_in_flight(report: ProgressReport) -> str:
     """How many workers that can play do not have the newest model yet, in words; empty if none."""
     playing = [worker for worker in report.workers if worker.activity not in NO_LONGER_PLAYS]
     behind = sum(worker.model_version < report.model_version for worker in playing)
     return f", on its way to {behind} of {len(playing)} workers" if behind else ""
 
 
-def time_and_cost(report: ProgressReport, rows: Sequence[Figures], cost: Cost, *, running: bool) -> Pairs:
+def describe_time_and_cost(report: ProgressReport, rows: Sequence[Figures], cost: Cost, *, running: bool) -> Pairs:
     """Elapsed time, time left, core hours, and those of 100 Elo points."""
     working = sum(worker.activity not in NO_LONGER_PLAYS for worker in report.workers)
     used = sum(worker.core_hours for worker in report.workers)
-    hours = cost.hours + max(0.0, used - (rows[-1].get(CORE_HOURS, 0.0) if rows else 0.0))
+    hours = cost.core_hours + max(0.0, used - (rows[-1].get(CORE_HOURS, 0.0) if rows else 0.0))
     left = (
         format_time_left(report.seconds_left).removesuffix(" left")
         if running and report.seconds_left is not None
@@ -129,22 +129,26 @@ def time_and_cost(report: ProgressReport, rows: Sequence[Figures], cost: Cost, *
         ("Elapsed", format_duration(report.seconds)),
         ("Left", left),
         ("Core hours of workers", f"{format_rate(hours)} ({working} now)" if running else format_rate(hours)),
-        ("Core hours for 100 Elo", cost_of_elo(cost)),
+        ("Core hours for 100 Elo", describe_cost_of_elo(cost)),
     ]
     return [[title, text] for title, text in found if text]
 
 
-def cost_of_elo(cost: Cost) -> str:
+def describe_cost_of_elo(cost: Cost) -> str:
     """What 100 Elo points took in the whole run, and lately; empty if nothing was gained."""
     if cost.per_100_elo is None:
         return ""
-    lately = "" if cost.lately is None else f", {format_rate(cost.lately)} in the second half of the evaluations"
+    lately = (
+        ""
+        if cost.recent_per_100_elo is None
+        else f", {format_rate(cost.recent_per_100_elo)} in the second half of the evaluations"
+    )
     return f"{format_rate(cost.per_100_elo)}{lately}"
 
 
-def shares_of_time(rows: Sequence[Figures]) -> str:
+def describe_time_shares(rows: Sequence[Figures]) -> str:
     """How the main node spent the last iterations, in words; empty before there are two."""
-    shares = time_shares(rows)
+    shares = compute_time_shares(rows)
     if shares is None:
         return ""
     parts = (
@@ -155,7 +159,7 @@ def shares_of_time(rows: Sequence[Figures]) -> str:
     return f"The main node {', '.join(parts)}, in iterations of {format_duration(shares.seconds)}."
 
 
-def card_of(worker: WorkerStatus) -> dict[str, Any]:
+def describe_worker(worker: WorkerStatus) -> dict[str, Any]:
     """A worker: its state, its figures, what is wrong, and the remedy."""
     figures = [(column.title, column.cell(worker)) for column in WORKER_COLUMNS if column.in_card]
     reason, remedy = reason_and_remedy(worker)
@@ -181,7 +185,7 @@ def reason_and_remedy(worker: WorkerStatus) -> tuple[str, str]:
     return reason, remedy or REMEDIES.get(worker.state, "").format(worker.machine)
 
 
-def last_figures(row: Figures) -> Pairs:
+def describe_last_iteration(row: Figures) -> Pairs:
     """What the last iteration says of a run that has left no progress file."""
     shown = (
         ("Iteration", "iteration", format_count),
@@ -191,7 +195,7 @@ def last_figures(row: Figures) -> Pairs:
     return [[title, show(row[name])] for title, name, show in shown if name in row]
 
 
-def ppo_state(name: str, rounds: Sequence[Mapping[str, Any]], stamp: FileStamp | None) -> dict[str, Any]:
+def describe_ppo_run(name: str, rounds: Sequence[Mapping[str, Any]], stamp: FileStamp | None) -> dict[str, Any]:
     """What a PPO run has left: its last round; it says nothing between two rounds.
 
     Args:

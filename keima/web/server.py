@@ -23,7 +23,7 @@ PRIORITY = 5  # the page takes less than a hundredth of a core, and should come 
 MOST_HEAD_BYTES = 16_384  # of a request's first line and headers
 
 
-def address(text: str) -> str:
+def parse_address(text: str) -> str:
     """An IP address of this machine."""
     try:
         return str(ip_address(text))
@@ -38,7 +38,7 @@ def add_server_flags(parser: argparse._ActionsContainer) -> None:
     )
     parser.add_argument(
         "--listen",
-        type=address,
+        type=parse_address,
         default=LOOPBACK,
         metavar="ADDRESS",
         help="address to listen at; other than the default, other machines can connect, unencrypted "
@@ -47,7 +47,7 @@ def add_server_flags(parser: argparse._ActionsContainer) -> None:
     parser.add_argument("--no-browser", action="store_true", help="do not open the address in a browser")
 
 
-def listener(host: str, port: int) -> socket.socket:
+def open_listener(host: str, port: int) -> socket.socket:
     """A socket that listens there.
 
     Raises:
@@ -66,18 +66,18 @@ def listener(host: str, port: int) -> socket.socket:
     return opened
 
 
-def hosts(listen: str, port: int) -> list[str]:
+def list_allowed_hosts(listen: str, port: int) -> list[str]:
     """The names, with the port, by which browsers may call the server."""
     names = [f"[{listen}]" if ":" in listen else listen]
     here = ["localhost", LOOPBACK, "[::1]"]
     if ip_address(listen).is_unspecified:
-        names = [socket.gethostname(), socket.getfqdn(), *own_addresses(), *here]
+        names = [socket.gethostname(), socket.getfqdn(), *list_own_addresses(), *here]
     elif ip_address(listen).is_loopback:
         names += here
     return [f"{name}:{port}" for name in dict.fromkeys(names)]
 
 
-def own_addresses() -> list[str]:
+def list_own_addresses() -> list[str]:
     """The addresses that this machine's name leads to."""
     try:
         found = {str(entry[4][0]) for entry in socket.getaddrinfo(socket.gethostname(), None)}
@@ -86,7 +86,7 @@ def own_addresses() -> list[str]:
     return [f"[{each}]" if ":" in each else each for each in sorted(found)]
 
 
-def greeting(what: str, link: str, listen: str, port: int) -> list[str]:
+def greeting_lines(what: str, link: str, listen: str, port: int) -> list[str]:
     """The lines that say how to open the application."""
     lines = [f"{what}: {link}"]
     if "SSH_CONNECTION" in os.environ and ip_address(listen).is_loopback:
@@ -119,15 +119,15 @@ def serve(
     from keima.web.access import Access
 
     try:
-        opened = listener(args.listen, args.port)
+        opened = open_listener(args.listen, args.port)
     except OSError as error:
         raise OSError(f"cannot listen at {args.listen}, port {args.port}: {error.strerror}") from error
     run_at_low_priority(PRIORITY)  # training goes first; only now, for the program that was started goes on in a child
     token, chosen = secrets.token_urlsafe(TOKEN_BYTES), opened.getsockname()[1]
-    names = hosts(args.listen, chosen)
+    names = list_allowed_hosts(args.listen, chosen)
     link = f"http://{names[0]}{page}?token={token}"
     app = make(lambda: server.should_exit)
-    for line in greeting("dashboard" if page == "/" else "play", link, args.listen, chosen):
+    for line in greeting_lines("dashboard" if page == "/" else "play", link, args.listen, chosen):
         say(line)
     if not args.no_browser and (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")):
         webbrowser.open(link)

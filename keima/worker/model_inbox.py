@@ -8,10 +8,10 @@ from keima.networks.files.model_file import (
     MAX_MODEL_BYTES,
     Content,
     Model,
+    decode_content,
+    encode_content,
     expand_delta,
-    model_in,
-    open_model,
-    seal,
+    unpack_model,
 )
 from keima.worker.model_push import DELTA_NAME, WholeModelNeeded
 from keima.worker.worker_folder import WorkerFolder
@@ -35,7 +35,7 @@ class ModelInbox:
             CorruptModel: the file has this SHA-256, but is not a valid model.
         """
         content = self._read_whole_model(version, sha256)
-        model = model_in(content)
+        model = unpack_model(content)
         self._last, self._last_version = content, version
         return model
 
@@ -47,7 +47,9 @@ class ModelInbox:
         """
         path = self._folder.model_path(version)
         if not path.exists() and self._last is not None and self._last_version == version:
-            write_atomically(path, seal(self._last, compressed=False), durable=False)  # can be requested again
+            write_atomically(
+                path, encode_content(self._last, compressed=False), durable=False
+            )  # can be requested again
         for path in self._folder.inbox.iterdir():
             found = MODEL_NAME.fullmatch(path.name)
             if found and (int(found[1]) < version or (int(found[1]) == version and found[2] != "model")):
@@ -58,7 +60,7 @@ class ModelInbox:
         if self._last is not None and self._last.sha256 == sha256:
             return self._last
         try:
-            content = open_model(read_limited(path, MAX_MODEL_BYTES))
+            content = decode_content(read_limited(path, MAX_MODEL_BYTES))
             if content.sha256 == sha256:
                 return content
             why = f"{path} does not have the SHA-256 in the assignment"
@@ -83,7 +85,7 @@ class ModelInbox:
         """
         if self._last is not None and self._last_version == version:
             return self._last
-        return open_model(read_limited(self._folder.model_path(version), MAX_MODEL_BYTES))
+        return decode_content(read_limited(self._folder.model_path(version), MAX_MODEL_BYTES))
 
 
 def _find_deltas(folder: WorkerFolder, version: int) -> list[tuple[Path, int]]:

@@ -82,9 +82,9 @@ class ModelPush:
 
     def _read_content(self, model: PublishedModel) -> "Content":
         if model.sha256 not in self._opened:
-            from keima.networks.files.model_content import open_model  # only now, likewise
+            from keima.networks.files.model_content import decode_content  # only now, likewise
 
-            self._opened[model.sha256] = open_model(model.data)
+            self._opened[model.sha256] = decode_content(model.data)
         self._opened.move_to_end(model.sha256)
         while len(self._opened) > KEPT_MODELS:
             self._opened.popitem(last=False)

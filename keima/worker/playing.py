@@ -8,7 +8,7 @@ from collections.abc import Callable
 import keima.worker.batching as batching
 from keima.base.files import write_atomically
 from keima.base.random import seed_stream
-from keima.data.records import GameBatch, GameRecord, encode
+from keima.data.records import GameBatch, GameRecord, encode_batch
 from keima.games import Game
 from keima.networks.files.model_file import Model
 from keima.networks.inference.evaluator import Evaluator
@@ -150,7 +150,7 @@ class Playing:
         while self.waiting and (rest or self._has_full_batch()):
             records = records_that_fit(self.waiting[: self.assignment.batch_games])
             batch = self._make_batch(records, self._next_game)
-            write_atomically(self.folder.outbox / f"{batch.batch_id}.games", encode(batch))
+            write_atomically(self.folder.outbox / f"{batch.batch_id}.games", encode_batch(batch))
             self._next_game += len(records)
             self._waiting_moves -= batch.num_positions
             del self.waiting[: len(records)]

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from keima.base.files import write_atomically
-from keima.data.records import BatchLimits, CorruptBatch, GameBatch, decode, encode
+from keima.data.records import BatchLimits, CorruptBatch, GameBatch, decode_batch, encode_batch
 from keima.worker.batching import make_batch, records_that_fit
 from keima.worker.worker_folder import AlreadyRunning, BrokenMessage, WorkerFolder, batch_end, is_batch_of_run
 
@@ -37,7 +37,7 @@ class Spool:
         Raises:
             OSError: the disk does not take them; none was appended.
         """
-        frames = [encode(game) for game in games]
+        frames = [encode_batch(game) for game in games]
         with os.fdopen(os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "wb", buffering=0) as file:
             size = os.fstat(file.fileno()).st_size
             data = b"".join(LENGTH.pack(len(frame)) + frame for frame in frames)
@@ -75,7 +75,7 @@ def salvage_games(folder: WorkerFolder) -> None:
                 for name in ("run_id", "worker", "game", "options", "rules_version", "first_game")
             }
             batch = make_batch(some, **named)
-            write_atomically(folder.outbox / f"{batch.batch_id}.games", encode(batch))
+            write_atomically(folder.outbox / f"{batch.batch_id}.games", encode_batch(batch))
             log.info("%d finished games of a killed process are handed over", len(some))
             games = games[len(some) :]
     except OSError as error:
@@ -118,6 +118,6 @@ def read_spool(path: Path) -> Iterator[GameBatch]:
             if length > BatchLimits().max_bytes:
                 return
             try:
-                yield decode(file.read(length))
+                yield decode_batch(file.read(length))
             except CorruptBatch:
                 return

@@ -14,8 +14,8 @@ from keima.networks.files.model_file import (
     MAX_MODEL_BYTES,
     Model,
     check_canary,
-    content_sha256,
     decode_model,
+    stored_sha256,
 )
 from keima.networks.inference.evaluator import Evaluator
 from keima.worker.worker_folder import Assignment, WorkerFolder
@@ -161,7 +161,7 @@ class OrderPlayer:
     def _load_model(self, who: Contestant, game: Game, device: str) -> Model:
         path = self._folder.inbox / who.file_name
         data = read_limited(path, MAX_MODEL_BYTES)
-        if content_sha256(data) != who.sha256:
+        if stored_sha256(data) != who.sha256:
             raise ValueError(f"{path} does not have the SHA-256 in the order")
         model = decode_model(data)
         check_canary(model, game, Evaluator(model.build(game), game, device=device, max_batch=CANARY_POSITIONS))

@@ -16,8 +16,8 @@ from keima.base.system.command_line import program_name
 from keima.cli import audit
 from keima.data.ledger import Ledger, open_ledger
 from keima.data.ledger_rows import ModelRow
-from keima.data.receive import games_path, receive
-from keima.data.records import GameBatch, encode
+from keima.data.receive import games_path, receive_batch
+from keima.data.records import GameBatch, encode_batch
 from keima.games import Game, load_game
 from tests.programs import called, printed
 from tests.synthetic import synthetic_batch
@@ -34,8 +34,8 @@ def batch_of(ledger: Ledger, game: Game, batch_id: str, worker: str, first_game:
 
 
 def take(ledger: Ledger, game: Game, batch_id: str, worker: str, first_game: int, data: bytes | None = None) -> None:
-    data = encode(batch_of(ledger, game, batch_id, worker, first_game)) if data is None else data
-    receive(ledger, game, worker=worker, batch_id=batch_id, fetch=lambda limit: data)
+    data = encode_batch(batch_of(ledger, game, batch_id, worker, first_game)) if data is None else data
+    receive_batch(ledger, game, worker=worker, batch_id=batch_id, fetch=lambda limit: data)
 
 
 @pytest.fixture(autouse=True)
@@ -226,7 +226,7 @@ def test_games_that_break_the_rules_are_found_even_if_the_ledger_agrees_with_the
         batch = batch_of(ledger, game, "c", "one", 10)
     actions = batch.actions.copy()
     actions[1] = actions[0]
-    data = encode(replace(batch, actions=actions))
+    data = encode_batch(replace(batch, actions=actions))
     games_path(run, "c").write_bytes(data)
     change(run, f"UPDATE batches SET bytes = {len(data)}, sha256 = '{sha256_hex(data)}' WHERE id = 'c'")
     assert problems(run, quick=True) == []
@@ -290,7 +290,7 @@ def test_a_file_that_is_being_entered_is_not_stray(run: Path, game: Game, monkey
     monkeypatch.setattr(audit, "SETTLE_SECONDS", 30.0)
     waits = []
     with open_ledger(run, game) as ledger:
-        data = encode(batch_of(ledger, game, "d", "one", 20))
+        data = encode_batch(batch_of(ledger, game, "d", "one", 20))
         games_path(run, "d").write_bytes(data)
 
         def enter_it_meanwhile(seconds: float) -> None:

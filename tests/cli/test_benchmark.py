@@ -18,7 +18,7 @@ from keima.games.go.sgf import SgfGame, read_sgf
 from keima.networks.files.model_file import decode_model, save_weights
 from keima.play.arena import ladder
 from keima.play.arena.match_benchmark import Match, play_pairs
-from keima.play.network_loader import others
+from keima.play.network_loader import make_file_entrants
 from tests.programs import needs_gnu_go
 from tests.small_run import GAME, NETWORK, model_bytes, saved_model, small_settings
 
@@ -127,7 +127,7 @@ def test_other_runs_and_models_in_files_also_play(run: Path, tmp_path: Path) -> 
     assert benchmark.main(["--run", str(run), *who, "--save", str(tmp_path / "results"), *FEW]) == 0
     found = json.loads((tmp_path / "results" / "benchmark.json").read_text(encoding="utf-8"))
     assert set(found["players"]) == {"network", "random", str(file)}
-    (other,) = others([run], GAME, 2, None)
+    (other,) = make_file_entrants([run], GAME, 2, None)
     assert other.name == str(run)
 
 

@@ -17,7 +17,7 @@ from keima.base.files import write_atomically
 from keima.base.system.command_line import program_name
 from keima.cli import big_learner
 from keima.config.load import number_schema
-from keima.data.records import encode
+from keima.data.records import encode_batch
 from keima.learning.dataset_settings import BigExperiment, BigLearnerSettings
 from tests.learning.ranks.test_ranks import free_port
 from tests.programs import ranks_of
@@ -48,7 +48,9 @@ def data(tmp_path: Path) -> Path:
     folder = tmp_path / "data"
     folder.mkdir()
     for seed in range(3):
-        write_atomically(folder / f"batch{seed}.games", encode(synthetic_batch(CONNECT_FOUR, games=10, seed=seed)))
+        write_atomically(
+            folder / f"batch{seed}.games", encode_batch(synthetic_batch(CONNECT_FOUR, games=10, seed=seed))
+        )
     return folder
 
 
@@ -173,9 +175,9 @@ def test_flags_override_a_config_file_which_overrides_the_settings_of_a_resumed_
     big = experiment.big_learner
     assert (big.epochs, big.norm_batch, big.learning_rate, big.batch_size) == (3, 64, 0.01, 1024)
     assert (experiment.game.name, experiment.network.blocks, experiment.network.channels) == ("connect_four", 1, 16)
-    resumed = given(data, "--seed", 7, saved=experiment.saved())
+    resumed = given(data, "--seed", 7, saved=experiment.to_plain_values())
     assert resumed == experiment.model_copy(update={"big_learner": big.model_copy(update={"seed": 7})})
-    resumed = given(data, "--config", path, saved={**experiment.saved(), "batch_size": 512, "epochs": 9})
+    resumed = given(data, "--config", path, saved={**experiment.to_plain_values(), "batch_size": 512, "epochs": 9})
     assert (resumed.big_learner.epochs, resumed.big_learner.batch_size, resumed.network.channels) == (3, 512, 8)
 
 

@@ -17,7 +17,7 @@ from keima.data.ledger_rows import ModelRow
 from keima.games import load_game
 from keima.networks.files.model_file import Model, describe_model, encode_model
 from keima.networks.network import build_network
-from keima.report.terminal.boards import CHANGED, FIRST_PLAYER, painted
+from keima.report.terminal.boards import CHANGED, FIRST_PLAYER, paint_board
 from tests.one_player import SMALL
 from tests.small_run import GAME, NETWORK, model_bytes
 
@@ -177,17 +177,17 @@ def test_pieces_are_coloured_and_the_last_move_is_marked() -> None:
         for move in moves:
             before = game.render(state)
             game.play(state, move)
-        text = painted(game.render(state), before)
+        text = paint_board(game.render(state), before)
         assert text.plain == game.render(state)
         assert "".join(text.plain[span.start : span.end] for span in text.spans if CHANGED in str(span.style)) == marked
-    start = painted(chess.render(chess.initial_state()))
+    start = paint_board(chess.render(chess.initial_state()))
     first = "".join(start.plain[span.start : span.end] for span in start.spans if FIRST_PLAYER in str(span.style))
     assert set(first) == set("PRNBQK"), "neither coordinates nor words"
 
 
 def test_chess_moves_are_typed_and_named_by_the_board_s_squares() -> None:
     chess = load_game("chess")
-    table, opponent = play.Table(chess, person=1), cast(play.Opponent, None)
+    table, opponent = play.GameSession(chess, person=1), cast(play.Opponent, None)
     table.play(play.parse_move(chess, table.state, "e2e4"))
     assert list(play.handle_line(table, opponent, "E7E5")) == []
     assert table.moves == ["e2e4", "e7e5"] and "Last move: e7e5, by you" in play.painted_board(table).plain

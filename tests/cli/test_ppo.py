@@ -127,12 +127,12 @@ def given(*words: object) -> TraderSettings:
 
 
 def flags_of_settings() -> list[argparse.Action]:
-    settings = TraderSettings().flat()
+    settings = TraderSettings().to_flat()
     return [action for action in ppo.make_parser()._actions if action.dest in settings]
 
 
 def test_the_help_states_the_defaults_of_the_settings() -> None:
-    settings = TraderSettings().flat()
+    settings = TraderSettings().to_flat()
     flags = {action.dest: action.help or "" for action in flags_of_settings()}
     assert settings.keys() - flags.keys() == {"exposure", "ruin", "scale_observations", "scale_rewards"}
     del flags["data"]  # without a default
@@ -171,7 +171,7 @@ def test_flags_override_a_config_file_which_overrides_the_settings_of_a_resumed_
     settings = given("--config", path, "--num-envs", 3, "--no-short", "--data", "prices.csv")
     assert (settings.training.gamma, settings.training.num_envs, settings.trading.ruin) == (0.9, 3, 0.25)
     assert (settings.trading.short, settings.history.data) == (False, "prices.csv")
-    before = PPOCheckpoint(LearnerState({}, {}), {**TraderSettings().flat(), "gamma": 0.5, "epochs": 7, "seed": 3})
+    before = PPOCheckpoint(LearnerState({}, {}), {**TraderSettings().to_flat(), "gamma": 0.5, "epochs": 7, "seed": 3})
     arguments = ppo.make_parser().parse_args(["--config", str(path), "--seed", "4", "--resume"])
     resumed = ppo.settings_of(arguments, before)
     assert (resumed.training.gamma, resumed.training.epochs, resumed.run.seed) == (0.9, 7, 4)

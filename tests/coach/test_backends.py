@@ -18,8 +18,8 @@ from keima.cluster.fleet.process.client import FleetClient
 from keima.cluster.local.processes import LocalProcesses
 from keima.coach.backends.backend import FolderBackend, InlineBackend, SelfPlayBackend
 from keima.coach.backends.pending_batch import PendingBatch
-from keima.data.records import GameBatch, decode
-from keima.data.verify import verify
+from keima.data.records import GameBatch, decode_batch
+from keima.data.verify import verify_batch
 from tests.cluster.conftest import no_local_stream_is_left
 from tests.cluster.hosted_fleet import LOWER, PLAYS, open_client
 from tests.cluster.local_fleet import ForkedWorkers, fleet_settings, open_fleet, worker_settings
@@ -84,7 +84,7 @@ def open_backend(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Ope
 
 
 def games_of(pending: PendingBatch) -> GameBatch:
-    return decode(pending.fetch(2**20))
+    return decode_batch(pending.fetch(2**20))
 
 
 def batch_ids(waiting: list[PendingBatch]) -> list[str]:
@@ -119,7 +119,7 @@ def test_workers_deliver_exactly_their_granted_games(open_backend: Open) -> None
         numbers = [batch.first_game + i for batch in mine for i in range(batch.num_games)]
         assert numbers == list(range(wanted[worker]))
         for batch in mine:
-            verify(batch, GAME)
+            verify_batch(batch, GAME)
             assert (batch.worker, batch.run_id) == (worker, "run")
             assert batch.num_games <= 10
     assert backend.collect() == []

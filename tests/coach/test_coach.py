@@ -12,7 +12,7 @@ from keima.coach.backends.pending_batch import PendingBatch
 from keima.coach.fingerprint import fingerprint
 from keima.coach.loop import Coach
 from keima.data.ledger import read_ledger
-from keima.networks.files.model_file import Model, content_sha256
+from keima.networks.files.model_file import Model, stored_sha256
 from tests.coach.coaching import FakeEvaluation, Listener, coaching, inline
 from tests.small_run import GAME, small_settings
 
@@ -213,7 +213,7 @@ def test_models_are_stored_and_sent_uncompressed_if_compression_is_off(tmp_path:
             sent = (folder / "workers" / "inline" / "inbox" / "model-000001.model").read_bytes()
             files.append((folder / "models" / "model-000001.model").read_bytes())
             assert sent == files[-1]
-    assert content_sha256(files[0]) == content_sha256(files[1]) and len(files[0]) < len(files[1])
+    assert stored_sha256(files[0]) == stored_sha256(files[1]) and len(files[0]) < len(files[1])
 
 
 @pytest.mark.medium

@@ -16,7 +16,7 @@ from keima.cli.audit import audit
 from keima.coach.loop import Coach
 from keima.config.schema import Settings
 from keima.data.ledger import read_ledger
-from keima.data.receive import recover
+from keima.data.receive import recover_batches
 from tests.coach.coaching import Listener, coaching
 from tests.coach.crash_points import Snapshots, before_each_operation, refused_at
 from tests.small_run import GAME, small_settings
@@ -46,7 +46,7 @@ def settings(folder: Path, iterations: int = ITERATIONS) -> Settings:
 def go_on(folder: Path, iterations: int = ITERATIONS) -> None:
     """Resume the run as the program does, and let it end."""
     with coaching(folder, settings(folder.parent, iterations)) as coach:
-        recover(coach.ledger, GAME)
+        recover_batches(coach.ledger, GAME)
         seen = [row for row in coach.ledger.received_batches() if row.sequence <= coach.state.window_sequence]
         assert coach.state.total_games == sum(row.games for row in seen)  # the rest is counted as new
         coach.run()
@@ -93,7 +93,7 @@ def check_start(state: Path) -> None:
     plays.
     """
     with coaching(state, settings(state.parent, ITERATIONS + 1)) as coach:
-        recover(coach.ledger, GAME)
+        recover_batches(coach.ledger, GAME)
         coach.start()
         assert coach.state.total_games == sum(row.games for row in coach.ledger.received_batches())
         assert coach.model is not None and coach.model.model_version == coach.state.model_version

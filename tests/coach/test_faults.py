@@ -110,7 +110,7 @@ def test_a_full_disk_is_reported_once_and_the_batch_is_received_when_there_is_ro
         def refuse(*arguments: object, **options: object) -> object:
             raise error
 
-        monkeypatch.setattr("keima.coach.receiving.receive_together", refuse)
+        monkeypatch.setattr("keima.coach.receiving.receive_batches", refuse)
         for _ in range(20):
             coach.poll_workers(ingest=True)
         assert coach.state.total_games == 0

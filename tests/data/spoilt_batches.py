@@ -13,8 +13,8 @@ import numpy as np
 import zstandard
 
 from keima.config.sections.training import TrainingSettings
-from keima.data.records import DIGEST_BYTES, decode, encode
-from keima.data.verify import verify
+from keima.data.records import DIGEST_BYTES, decode_batch, encode_batch
+from keima.data.verify import verify_batch
 from keima.games import load_game
 from keima.replay.window import ReplayWindow
 from tests.data.forging import Wire, column_bytes, dump, pack, put_together, seal, take_apart, unpack
@@ -236,7 +236,7 @@ def real_batches() -> list[bytes]:
         {"games": 3, "full_share": 0.0},
     ]
     return [
-        encode(synthetic_batch(game, seed=seed, **shape))
+        encode_batch(synthetic_batch(game, seed=seed, **shape))
         for game in GAMES.values()
         for seed, shape in enumerate(shapes)
     ]
@@ -252,10 +252,10 @@ def spoil_batch(random: Random, data: bytes) -> bytes:
 
 def read_batch(data: bytes) -> object:
     """Read through the usual door, then add to a replay window and draw samples: accepted input must work."""
-    batch = decode(data)
+    batch = decode_batch(data)
     game = GAMES.get(batch.game, GAMES["go"])
-    verify(batch, game)
-    assert encode(decode(encode(batch))) == encode(batch)
+    verify_batch(batch, game)
+    assert encode_batch(decode_batch(encode_batch(batch))) == encode_batch(batch)
     window = ReplayWindow(game, capacity_positions=1000, training=TrainingSettings(td_lambda=0.5))
     if window.add(batch):
         sample = window.sample(8, 1)

@@ -78,7 +78,7 @@ def test_a_run_can_be_given_its_id(tmp_path: Path, game: Game) -> None:
 
 def test_values_read_together_are_from_the_same_moment(tmp_path: Path, game: Game) -> None:
     with open_ledger(tmp_path, game) as ledger, read_ledger(tmp_path) as reader:
-        with reader.one_moment():
+        with reader.read_snapshot():
             assert reader.workers() == []
             ledger.grant("w1", 7)
             assert reader.workers() == []
@@ -136,12 +136,12 @@ def test_damage_inside_the_file_is_found(tmp_path: Path, game: Game) -> None:
     with open_ledger(tmp_path, game) as ledger:
         for number in range(200):
             ledger.add_event("note", f"{number}" * 100)
-        assert ledger.damage() == []
+        assert ledger.find_damage() == []
     data = bytearray((tmp_path / "run.db").read_bytes())
     data[-6000:-3000] = b"\xff" * 3000
     (tmp_path / "run.db").write_bytes(data)
     with read_ledger(tmp_path) as ledger:
-        assert ledger.damage()
+        assert ledger.find_damage()
 
 
 def test_every_entry_is_synced_and_references_are_checked(ledger: Ledger) -> None:
@@ -299,7 +299,7 @@ def carry_out(ledger: Ledger, operation: str, values: list[int], batch_id: str) 
     elif operation == "received":
         ledger.add_received(row(batch_id, *values))
     else:
-        place = ledger.refusal("w1", *values)
+        place = ledger.refusal_reason("w1", *values)
         ledger.add_quarantined(refused(batch_id, None, 0) if place else refused(batch_id, *values))
         if place:
             raise LedgerUnbalanced(place)
@@ -332,7 +332,7 @@ def test_an_entry_that_fails_half_way_leaves_nothing(ledger: Ledger, monkeypatch
     def fail(*_: Any) -> None:
         raise OSError("no space left on device")
 
-    monkeypatch.setattr(Ledger, "_note", fail)
+    monkeypatch.setattr(Ledger, "_insert_event", fail)
     with pytest.raises(OSError, match="no space"):
         ledger.add_quarantined(refused("bad", None, 0))
     monkeypatch.undo()
@@ -391,7 +391,7 @@ def test_games_that_were_not_begun_can_be_taken_back(ledger: Ledger) -> None:
     ledger.add_received(row("a", 0, 20))
     assert ledger.withdraw("w1", 10, "others play them") == 40
     assert sums(ledger.account("w1")) == {"granted": 40, "received": 20, "outstanding": 20}
-    assert ledger.refusal("w1", 35, 10) == "games 35 to 44 of worker w1 are beyond the 40 granted"
+    assert ledger.refusal_reason("w1", 35, 10) == "games 35 to 44 of worker w1 are beyond the 40 granted"
     assert ledger.events()[-1][:3] == (
         "withdrawn",
         "w1",

@@ -10,17 +10,17 @@ import pytest
 
 from keima.cli.results import main as view_results
 from keima.config.sections.training import TrainingSettings
-from keima.data.imports.imported_games import MOST_GAMES, ImportedGame, batch_of_files, in_batches
-from keima.data.imports.pgn_games import games_of_pgn
+from keima.data.imports.imported_games import MOST_GAMES, ImportedGame, group_into_batches, make_imported_batch
+from keima.data.imports.pgn_games import read_pgn_games
 from keima.data.ledger import Ledger, open_ledger
-from keima.data.receive import Received, receive
-from keima.data.records import AGREED, CorruptBatch, GameBatch, decode, encode, validate_batch
-from keima.data.verify import verify
+from keima.data.receive import Received, receive_batch
+from keima.data.records import AGREED, CorruptBatch, GameBatch, decode_batch, encode_batch, validate_batch
+from keima.data.verify import verify_batch
 from keima.games import Game, load_game
 from keima.games.authoring.bad_game import BadGame
 from keima.games.chess.pgn import PgnGame, read_pgn
 from keima.replay.window import ReplayWindow
-from keima.report.games.game_view import view_game
+from keima.report.games.game_view import make_game_view
 from tests.synthetic import synthetic_batch
 
 CHESS = load_game("chess", max_plies=60)
@@ -31,7 +31,7 @@ SHUFFLE = "1. Nf3 Nf6 2. Ng1 Ng8 3. Nf3 Nf6 4. Ng1 Ng8 5. e4 e5"
 def read(folder: Path, text: str) -> list[ImportedGame | BadGame]:
     path = folder / "games.pgn"
     path.write_text(text, encoding="utf-8")
-    return list(games_of_pgn(path, CHESS))
+    return list(read_pgn_games(path, CHESS))
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,7 @@ def test_a_game_ends_by_the_rules_by_resignation_or_by_agreement(
     (found,) = read(tmp_path, text)
     assert isinstance(found, ImportedGame), found
     assert (found.actions.size, found.returns.tolist(), found.resigned) == (plies, returns, resigned)
-    verify(decode(encode(batch_of_files([found], CHESS))), CHESS)
+    verify_batch(decode_batch(encode_batch(make_imported_batch([found], CHESS))), CHESS)
 
 
 @pytest.mark.parametrize(
@@ -73,13 +73,13 @@ def test_games_that_cannot_be_learned_from_are_reported(tmp_path: Path, text: st
 
 def test_other_games_have_no_pgn(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="games of chess, not of go"):
-        next(games_of_pgn(tmp_path / "x.pgn", load_game("go", size=5)))
+        next(read_pgn_games(tmp_path / "x.pgn", load_game("go", size=5)))
 
 
 def test_a_window_of_such_games_teaches_the_moves_and_the_results(tmp_path: Path) -> None:
     games = [each for each in read(tmp_path, f"{MATE} 1-0\n\n1. d4 d5 0-1\n\n") if isinstance(each, ImportedGame)]
     window = ReplayWindow(CHESS, capacity_positions=100, training=TrainingSettings(td_lambda=0.5))
-    assert window.add(decode(encode(batch_of_files(games, CHESS)))) == 9
+    assert window.add(decode_batch(encode_batch(make_imported_batch(games, CHESS)))) == 9
     batch = window.sample(500, 1)
     assert (batch.policies.max(axis=1) == 1).all() and (batch.policies.sum(axis=1) == 1).all()
     white = batch.observations[:, 112, 0, 0] == 1
@@ -92,27 +92,31 @@ def test_a_window_of_such_games_teaches_the_moves_and_the_results(tmp_path: Path
 
 def test_batches_of_files_are_the_same_every_time(tmp_path: Path) -> None:
     (played,) = (each for each in read(tmp_path, f"{MATE} 1-0") if isinstance(each, ImportedGame))
-    assert [len(games) for games in in_batches([played] * (2 * MOST_GAMES + 5))] == [MOST_GAMES, MOST_GAMES, 5]
+    assert [len(games) for games in group_into_batches([played] * (2 * MOST_GAMES + 5))] == [MOST_GAMES, MOST_GAMES, 5]
     long = replace(played, actions=np.zeros(60_000, np.int32))
-    assert [len(games) for games in in_batches([long] * 5)] == [2, 2, 1]
-    assert list(in_batches([])) == []
+    assert [len(games) for games in group_into_batches([long] * 5)] == [2, 2, 1]
+    assert list(group_into_batches([])) == []
 
 
 def test_only_people_can_agree_on_a_draw_and_only_before_the_end(tmp_path: Path) -> None:
     (drawn,) = (each for each in read(tmp_path, "1. e4 1/2-1/2") if isinstance(each, ImportedGame))
-    batch = batch_of_files([drawn], CHESS)
+    batch = make_imported_batch([drawn], CHESS)
     with pytest.raises(CorruptBatch, match="a player resigned who does not exist"):
         validate_batch(replace(batch, first_model=batch.first_model + 1, last_model=batch.last_model + 1))
     with pytest.raises(CorruptBatch, match="the returns are not those of the rules"):
-        verify(replace(batch, returns=np.array([[1, -1]], np.float32)), CHESS)
+        verify_batch(replace(batch, returns=np.array([[1, -1]], np.float32)), CHESS)
     (mate,) = (each for each in read(tmp_path, f"{MATE} 1-0") if isinstance(each, ImportedGame))
     with pytest.raises(CorruptBatch, match="agreed on a draw"):
-        verify(batch_of_files([replace(mate, resigned=AGREED, returns=np.zeros(2, np.float32))], CHESS), CHESS)
-    assert view_game(CHESS, batch, 0, number=1).result == "a draw, as agreed"
+        verify_batch(
+            make_imported_batch([replace(mate, resigned=AGREED, returns=np.zeros(2, np.float32))], CHESS), CHESS
+        )
+    assert make_game_view(CHESS, batch, 0, number=1).result == "a draw, as agreed"
 
 
 def take(ledger: Ledger, game: Game, batch: GameBatch) -> None:
-    receipt = receive(ledger, game, worker=batch.worker, batch_id=batch.batch_id, fetch=lambda limit: encode(batch))
+    receipt = receive_batch(
+        ledger, game, worker=batch.worker, batch_id=batch.batch_id, fetch=lambda limit: encode_batch(batch)
+    )
     assert isinstance(receipt, Received)
 
 

@@ -19,16 +19,16 @@ from keima.data import receive
 from keima.data.batch_file import MAX_BATCH_BYTES
 from keima.data.ledger import Ledger, open_ledger
 from keima.data.receive import (
-    AlreadyHave,
+    AlreadyReceived,
     Quarantined,
     Received,
     games_path,
     load_if_intact,
     load_received,
     quarantine_path,
-    recover,
+    recover_batches,
 )
-from keima.data.records import CorruptBatch, GameBatch, encode
+from keima.data.records import CorruptBatch, GameBatch, encode_batch
 from keima.games import Game, load_game
 from tests.coach.crash_points import FullOnce, Snapshots
 from tests.synthetic import synthetic_batch
@@ -61,12 +61,12 @@ def batch_of(ledger: Ledger, game: Game, batch_id: str = "batch-a", first_game: 
 
 
 def take(ledger: Ledger, game: Game, data: bytes, batch_id: str = "batch-a", worker: str = "w1") -> receive.Receipt:
-    return receive.receive(ledger, game, worker=worker, batch_id=batch_id, fetch=lambda limit: data)
+    return receive.receive_batch(ledger, game, worker=worker, batch_id=batch_id, fetch=lambda limit: data)
 
 
 def offers_of(ledger: Ledger, game: Game, *batch_ids: str) -> list[receive.Offer]:
     """Return offers of batches with the worker's next games."""
-    files = [encode(batch_of(ledger, game, each, 10 * number)) for number, each in enumerate(batch_ids)]
+    files = [encode_batch(batch_of(ledger, game, each, 10 * number)) for number, each in enumerate(batch_ids)]
     return [
         receive.Offer(worker="w1", batch_id=batch_id, fetch=lambda limit, data=data: data)  # type: ignore[misc]
         for batch_id, data in zip(batch_ids, files, strict=True)
@@ -75,7 +75,7 @@ def offers_of(ledger: Ledger, game: Game, *batch_ids: str) -> list[receive.Offer
 
 def test_a_received_batch_is_on_the_disk_and_in_the_ledger(ledger: Ledger, game: Game) -> None:
     batch = batch_of(ledger, game)
-    data = encode(batch)
+    data = encode_batch(batch)
     receipt = take(ledger, game, data)
     assert isinstance(receipt, Received)
     assert (receipt.sequence, receipt.bytes, receipt.next_game) == (1, len(data), 10)
@@ -94,16 +94,18 @@ def test_a_received_batch_is_on_the_disk_and_in_the_ledger(ledger: Ledger, game:
 
 
 def test_a_batch_that_is_offered_again_counts_once(ledger: Ledger, game: Game) -> None:
-    data = encode(batch_of(ledger, game))
+    data = encode_batch(batch_of(ledger, game))
     take(ledger, game, data)
-    assert take(ledger, game, data) == AlreadyHave(batch_id="batch-a", next_game=10)
+    assert take(ledger, game, data) == AlreadyReceived(batch_id="batch-a", next_game=10)
     assert ledger.account("w1").received == 10
     assert len(ledger.batches()) == 1
 
 
 def test_batches_may_come_in_any_order(ledger: Ledger, game: Game) -> None:
     for batch_id, first_game in (("c", 20), ("a", 0), ("b", 10)):
-        assert isinstance(take(ledger, game, encode(batch_of(ledger, game, batch_id, first_game)), batch_id), Received)
+        assert isinstance(
+            take(ledger, game, encode_batch(batch_of(ledger, game, batch_id, first_game)), batch_id), Received
+        )
     assert ledger.batch_ids_in_order() == ["c", "a", "b"]
     assert ledger.account("w1").missing == 0
 
@@ -113,7 +115,7 @@ def test_a_failed_fetch_changes_nothing(ledger: Ledger, game: Game) -> None:
         raise ConnectionError("w1 does not answer")
 
     with pytest.raises(ConnectionError):
-        receive.receive(ledger, game, worker="w1", batch_id="batch-a", fetch=unreachable)
+        receive.receive_batch(ledger, game, worker="w1", batch_id="batch-a", fetch=unreachable)
     assert ledger.batches() == []
     assert [path.name for path in ledger.folder.iterdir() if path.is_dir()] == []
 
@@ -140,7 +142,7 @@ REFUSED: list[tuple[str, Change, int]] = [  # the reason, the fault, and how man
 def test_an_invalid_batch_is_quarantined_with_its_reason(
     ledger: Ledger, game: Game, reason: str, change: Change, placed: int
 ) -> None:
-    data = encode(change(batch_of(ledger, game)))
+    data = encode_batch(change(batch_of(ledger, game)))
     receipt = take(ledger, game, data)
     assert isinstance(receipt, Quarantined) and receipt.batch_id == "batch-a" and reason in receipt.reason
     assert quarantine_path(ledger.folder, "batch-a").read_bytes() == data
@@ -149,7 +151,7 @@ def test_an_invalid_batch_is_quarantined_with_its_reason(
     assert ledger.batch_ids_in_order() == []
     assert (ledger.account("w1").quarantined, ledger.account("w1").received) == (placed, 0)
     assert ledger.events()[-1][:3] == ("quarantined", "w1", f"batch batch-a: {receipt.reason}")
-    assert take(ledger, game, data) == AlreadyHave(batch_id="batch-a", next_game=receipt.next_game)
+    assert take(ledger, game, data) == AlreadyReceived(batch_id="batch-a", next_game=receipt.next_game)
 
 
 @pytest.mark.parametrize(
@@ -163,8 +165,8 @@ def test_bytes_that_are_no_batch_are_quarantined(ledger: Ledger, game: Game, dat
 
 
 def test_games_received_before_are_refused_under_another_name(ledger: Ledger, game: Game) -> None:
-    take(ledger, game, encode(batch_of(ledger, game)))
-    receipt = take(ledger, game, encode(batch_of(ledger, game, "batch-b")), "batch-b")
+    take(ledger, game, encode_batch(batch_of(ledger, game)))
+    receipt = take(ledger, game, encode_batch(batch_of(ledger, game, "batch-b")), "batch-b")
     assert receipt == Quarantined(
         batch_id="batch-b", reason="games 0 to 9 of worker w1 overlap batch batch-a", next_game=10
     )
@@ -172,7 +174,7 @@ def test_games_received_before_are_refused_under_another_name(ledger: Ledger, ga
 
 
 def test_an_id_with_different_content_is_refused_and_both_are_kept(ledger: Ledger, game: Game) -> None:
-    first, second = encode(batch_of(ledger, game)), encode(batch_of(ledger, game, first_game=10))
+    first, second = encode_batch(batch_of(ledger, game)), encode_batch(batch_of(ledger, game, first_game=10))
     take(ledger, game, first)
     receipt = take(ledger, game, second)
     assert (
@@ -180,7 +182,7 @@ def test_an_id_with_different_content_is_refused_and_both_are_kept(ledger: Ledge
     )
     assert games_path(ledger.folder, "batch-a").read_bytes() == first
     assert quarantine_path(ledger.folder, receipt.batch_id).read_bytes() == second
-    assert take(ledger, game, second) == AlreadyHave(batch_id=receipt.batch_id, next_game=10)
+    assert take(ledger, game, second) == AlreadyReceived(batch_id=receipt.batch_id, next_game=10)
 
 
 HOSTILE = [
@@ -201,7 +203,7 @@ HOSTILE = [
 
 @pytest.mark.parametrize("batch_id", HOSTILE, ids=ascii)
 def test_an_id_never_becomes_another_path(ledger: Ledger, game: Game, batch_id: str) -> None:
-    receipt = take(ledger, game, encode(batch_of(ledger, game)), batch_id)
+    receipt = take(ledger, game, encode_batch(batch_of(ledger, game)), batch_id)
     assert isinstance(receipt, Quarantined) and "is not the id of a batch" in receipt.reason
     assert len(receipt.reason) < 600
     kept = {path.name for path in ledger.folder.rglob("*") if path.is_file()} - {"run.db", "run.db-wal", "run.db-shm"}
@@ -213,11 +215,11 @@ def test_a_file_that_is_too_large_is_not_read(ledger: Ledger, game: Game, tmp_pa
     path = tmp_path / "batch-a.games"
     with path.open("wb") as file:
         file.truncate(MAX_BATCH_BYTES + 1)
-    receipt = receive.receive(
+    receipt = receive.receive_batch(
         ledger, game, worker="w1", batch_id="batch-a", fetch=lambda limit: read_limited(path, limit)
     )
     assert isinstance(receipt, Quarantined) and "holds more than the 16,777,216 bytes allowed" in receipt.reason
-    assert take(ledger, game, b"") == AlreadyHave(batch_id="batch-a", next_game=0)
+    assert take(ledger, game, b"") == AlreadyReceived(batch_id="batch-a", next_game=0)
 
 
 @pytest.mark.parametrize(
@@ -236,7 +238,7 @@ def test_the_quarantine_cannot_fill_the_disk(
 def test_a_window_can_be_refilled_from_the_disk(ledger: Ledger, game: Game) -> None:
     batches = [batch_of(ledger, game, f"batch-{n}", 10 * n) for n in range(3)]
     for batch in batches:
-        take(ledger, game, encode(batch), batch.batch_id)
+        take(ledger, game, encode_batch(batch), batch.batch_id)
     loaded = [load_received(ledger.folder, row) for row in ledger.received_batches()]
     assert [batch.batch_id for batch in loaded] == ["batch-0", "batch-1", "batch-2"]
     assert all(np.array_equal(ours.actions, theirs.actions) for ours, theirs in zip(loaded, batches, strict=True))
@@ -248,7 +250,7 @@ def test_a_window_can_be_refilled_from_the_disk(ledger: Ledger, game: Game) -> N
 
 def test_a_batch_damaged_or_lost_since_is_left_out_of_the_window_and_reported(ledger: Ledger, game: Game) -> None:
     for number in range(3):
-        take(ledger, game, encode(batch_of(ledger, game, f"batch-{number}", 10 * number)), f"batch-{number}")
+        take(ledger, game, encode_batch(batch_of(ledger, game, f"batch-{number}", 10 * number)), f"batch-{number}")
     games_path(ledger.folder, "batch-0").unlink()
     games_path(ledger.folder, "batch-1").write_bytes(b"other content")
     said: list[str] = []
@@ -273,7 +275,7 @@ def steps(ledger: Ledger, game: Game, monkeypatch: pytest.MonkeyPatch) -> list[s
 
         return call
 
-    recover(ledger, game)
+    recover_batches(ledger, game)
     monkeypatch.setattr(os, "fsync", noted("sync", os.fsync))
     monkeypatch.setattr(Path, "replace", noted("rename", Path.replace))
     ledger._db.set_trace_callback(lambda statement: steps.append("commit") if statement == "COMMIT" else None)
@@ -281,14 +283,14 @@ def steps(ledger: Ledger, game: Game, monkeypatch: pytest.MonkeyPatch) -> list[s
 
 
 def test_everything_is_on_the_disk_before_the_ledger_says_so(ledger: Ledger, game: Game, steps: list[str]) -> None:
-    take(ledger, game, encode(batch_of(ledger, game)))
+    take(ledger, game, encode_batch(batch_of(ledger, game)))
     assert steps == ["sync batch-a.games.part", "rename", "sync games", "commit"]
 
 
 def test_batches_that_wait_together_share_the_syncs_of_folder_and_ledger(
     ledger: Ledger, game: Game, steps: list[str]
 ) -> None:
-    receipts = receive.receive_together(ledger, game, offers_of(ledger, game, "a", "b", "c"))
+    receipts = receive.receive_batches(ledger, game, offers_of(ledger, game, "a", "b", "c"))
     assert [(receipt.sequence, receipt.next_game) for receipt in receipts if isinstance(receipt, Received)] == [
         (1, 10),
         (2, 20),
@@ -306,16 +308,16 @@ def test_of_batches_that_are_received_together_all_are_safe_or_none(ledger: Ledg
         raise ConnectionError("w1 does not answer")
 
     with pytest.raises(ConnectionError):
-        receive.receive_together(ledger, game, [offers[0], replace(offers[1], fetch=unreachable), offers[2]])
+        receive.receive_batches(ledger, game, [offers[0], replace(offers[1], fetch=unreachable), offers[2]])
     assert ledger.batches() == [] and ledger.accounts()["w1"].received == 0
     assert not any(games_path(ledger.folder, "").parent.glob("*.games*"))
-    assert all(isinstance(each, Received) for each in receive.receive_together(ledger, game, offers))
+    assert all(isinstance(each, Received) for each in receive.receive_batches(ledger, game, offers))
 
 
 def test_a_batch_that_is_offered_twice_at_once_counts_once(ledger: Ledger, game: Game) -> None:
     offer = offers_of(ledger, game, "a")[0]
-    first, second = receive.receive_together(ledger, game, [offer, offer])
-    assert isinstance(first, Received) and second == AlreadyHave(batch_id="a", next_game=10)
+    first, second = receive.receive_batches(ledger, game, [offer, offer])
+    assert isinstance(first, Received) and second == AlreadyReceived(batch_id="a", next_game=10)
     assert ledger.account("w1").received == 10
 
 
@@ -380,40 +382,40 @@ CHANGES = pytest.mark.parametrize("change", [lambda batch: batch, illegal], ids=
 
 @CHANGES
 def test_a_kill_at_any_line_loses_nothing_and_counts_nothing_twice(ledger: Ledger, game: Game, change: Change) -> None:
-    data, good = encode(change(batch_of(ledger, game))), change is not illegal
-    states = states_on_the_way(ledger.folder, lambda: (recover(ledger, game), take(ledger, game, data)))
+    data, good = encode_batch(change(batch_of(ledger, game))), change is not illegal
+    states = states_on_the_way(ledger.folder, lambda: (recover_batches(ledger, game), take(ledger, game, data)))
     assert len(states) >= 7
     for state in states:  # the coach is restarted, and the worker still offers the batch
         with open_ledger(state, game) as again:
-            recover(again, game)
+            recover_batches(again, game)
             take(again, game, data)
             assert counted_once(again, data, good=good), state
 
 
 def test_a_batch_that_was_in_place_survives_even_without_its_worker(ledger: Ledger, game: Game) -> None:
-    data = encode(batch_of(ledger, game))
+    data = encode_batch(batch_of(ledger, game))
     outcomes = set()
     for state in states_on_the_way(ledger.folder, lambda: take(ledger, game, data)):
         in_place = games_path(state, "batch-a").exists()
         with open_ledger(state, game) as again:  # the batch is not offered again
-            recover(again, game)
+            recover_batches(again, game)
             assert counted_once(again, data) == in_place, state
-            assert recover(again, game) == []
+            assert recover_batches(again, game) == []
         outcomes.add(in_place)
     assert outcomes == {False, True}
 
 
 @pytest.mark.medium
 def test_a_kill_during_recovery_loses_nothing(ledger: Ledger, game: Game) -> None:
-    good, bad = encode(batch_of(ledger, game)), encode(batch_of(ledger, game, "batch-b", 10))[:-1]
+    good, bad = encode_batch(batch_of(ledger, game)), encode_batch(batch_of(ledger, game, "batch-b", 10))[:-1]
     games_path(ledger.folder, "").parent.mkdir()
     games_path(ledger.folder, "batch-a").write_bytes(good)
     games_path(ledger.folder, "batch-b").write_bytes(bad)
-    states = states_on_the_way(ledger.folder, lambda: recover(ledger, game))
+    states = states_on_the_way(ledger.folder, lambda: recover_batches(ledger, game))
     assert len(states) >= 8
     for state in states:
         with open_ledger(state, game) as again:
-            recover(again, game)
+            recover_batches(again, game)
             assert [(row.id, row.state) for row in again.batches()] == [
                 ("batch-a", "received"),
                 ("batch-b", "quarantined"),
@@ -443,7 +445,7 @@ def test_after_an_error_at_any_line_the_same_coach_receives_the_batch(
 ) -> None:
     monkeypatch.setattr(os, "fsync", lambda descriptor: None)  # the power stays on: a hundred runs take a second
     with new_ledger(tmp_path / "before", game) as ledger:
-        data, good = encode(change(batch_of(ledger, game))), change is not illegal
+        data, good = encode_batch(change(batch_of(ledger, game))), change is not illegal
     line, failed = 0, True
     while failed:
         line += 1
@@ -461,20 +463,20 @@ def test_after_an_error_at_any_line_the_same_coach_receives_the_batch(
 
 
 def test_a_damaged_file_in_place_is_moved_to_the_quarantine(ledger: Ledger, game: Game) -> None:
-    data = encode(batch_of(ledger, game))
+    data = encode_batch(batch_of(ledger, game))
     games_path(ledger.folder, "").parent.mkdir()
     games_path(ledger.folder, "batch-a").write_bytes(data[:-1])
-    receipts = recover(ledger, game)
+    receipts = recover_batches(ledger, game)
     assert [type(receipt) for receipt in receipts] == [Quarantined]
     assert not games_path(ledger.folder, "batch-a").exists()
     assert quarantine_path(ledger.folder, "batch-a").read_bytes() == data[:-1]
-    assert recover(ledger, game) == []
+    assert recover_batches(ledger, game) == []
 
 
 def test_recovery_removes_partial_files_and_nothing_else(ledger: Ledger, game: Game) -> None:
-    data = encode(batch_of(ledger, game))
+    data = encode_batch(batch_of(ledger, game))
     take(ledger, game, data)
     (ledger.folder / "games" / "batch-b.games.part").write_bytes(data[:100])
-    assert recover(ledger, game) == []
+    assert recover_batches(ledger, game) == []
     assert [path.name for path in (ledger.folder / "games").iterdir()] == ["batch-a.games"]
     assert (ledger.folder / "quarantine").is_dir()

@@ -16,8 +16,8 @@ from keima.data.records import (
     BatchLimits,
     CorruptBatch,
     GameBatch,
-    decode,
-    encode,
+    decode_batch,
+    encode_batch,
 )
 from keima.games import load_game
 from keima.games.game import MOST_PLAYERS
@@ -35,11 +35,11 @@ def batch() -> GameBatch:
 
 @pytest.fixture(scope="module")
 def data(batch: GameBatch) -> bytes:
-    return encode(batch)
+    return encode_batch(batch)
 
 
 def test_all_but_the_rounded_columns_survive_exactly(batch: GameBatch, data: bytes) -> None:
-    again = decode(data)
+    again = decode_batch(data)
     for field in fields(GameBatch):
         before, after = getattr(batch, field.name), getattr(again, field.name)
         if field.name in LAYOUT:
@@ -54,12 +54,12 @@ def test_all_but_the_rounded_columns_survive_exactly(batch: GameBatch, data: byt
 
 
 def test_a_decoded_batch_encodes_to_the_same_bytes(data: bytes) -> None:
-    assert encode(decode(data)) == data
+    assert encode_batch(decode_batch(data)) == data
 
 
 def test_equal_batches_give_equal_bytes(batch: GameBatch, data: bytes) -> None:
     copies = {name: getattr(batch, name).copy() for name in LAYOUT}
-    assert encode(replace(batch, options=dict(batch.options), **copies)) == data
+    assert encode_batch(replace(batch, options=dict(batch.options), **copies)) == data
 
 
 def test_the_largest_and_the_smallest_numbers_survive() -> None:
@@ -85,7 +85,7 @@ def test_the_largest_and_the_smallest_numbers_survive() -> None:
         policy_actions=np.array([65535, 0, 65535], np.int32),
         policy_weights=np.array([65535, 1, 2], np.uint16),
     )
-    again = decode(encode(batch))
+    again = decode_batch(encode_batch(batch))
     assert again.options == batch.options
     for name in LAYOUT:
         assert np.array_equal(getattr(again, name), getattr(batch, name)), name
@@ -95,7 +95,7 @@ def test_a_batch_without_policies_survives(batch: GameBatch) -> None:
     none: dict[str, Any] = {"surprise": np.zeros_like(batch.surprise), "flags": np.zeros_like(batch.flags)}
     none |= {"policy_sizes": np.zeros_like(batch.policy_sizes)}
     none |= {"policy_actions": batch.policy_actions[:0], "policy_weights": batch.policy_weights[:0]}
-    again = decode(encode(replace(batch, **none)))
+    again = decode_batch(encode_batch(replace(batch, **none)))
     assert again.policy_actions.size == 0
     assert np.array_equal(again.actions, batch.actions)
 
@@ -114,7 +114,7 @@ def test_a_game_record_is_the_game_s_part_of_every_column(batch: GameBatch) -> N
 def test_a_batch_cut_short_anywhere_is_refused(data: bytes) -> None:
     for size in range(len(data)):
         with pytest.raises(CorruptBatch):
-            decode(data[:size])
+            decode_batch(data[:size])
 
 
 def test_any_changed_bit_is_noticed(data: bytes) -> None:
@@ -123,17 +123,17 @@ def test_any_changed_bit_is_noticed(data: bytes) -> None:
         changed = bytearray(data)
         changed[place] ^= 1 << random.integers(8)
         with pytest.raises(CorruptBatch):
-            decode(bytes(changed))
+            decode_batch(bytes(changed))
 
 
 def test_appended_bytes_are_refused(data: bytes) -> None:
     with pytest.raises(CorruptBatch, match="checksum"):
-        decode(data + b"\0")
+        decode_batch(data + b"\0")
     header, frame = take_apart(data)
     with pytest.raises(CorruptBatch, match="cannot be unpacked"):
-        decode(put_together(header, frame + b"\0"))
+        decode_batch(put_together(header, frame + b"\0"))
     with pytest.raises(CorruptBatch, match="cannot be unpacked"):
-        decode(put_together(header, frame + frame))
+        decode_batch(put_together(header, frame + frame))
 
 
 @pytest.mark.parametrize(("number", "who"), [(FORMAT + 6, "this program"), (FORMAT - 1, "the program that wrote it")])
@@ -141,26 +141,26 @@ def test_another_format_is_refused_with_who_must_update(data: bytes, number: int
     with pytest.raises(
         CorruptBatch, match=rf"unknown format {number} \(this program reads format {FORMAT}\): update {who}$"
     ):
-        decode(MAGIC + PREFIX.pack(MAGIC, number, 0)[8:] + data[PREFIX.size :])
+        decode_batch(MAGIC + PREFIX.pack(MAGIC, number, 0)[8:] + data[PREFIX.size :])
 
 
 def test_other_files_are_refused() -> None:
     for other in (b"", b"KEIMAGB\n", b"\0" * 1000, b"PK\x03\x04" + b"\0" * 1000):
         with pytest.raises(CorruptBatch, match=r"too few|it is no game batch"):
-            decode(other)
+            decode_batch(other)
 
 
 def test_a_file_over_the_limit_is_refused_unread(data: bytes) -> None:
     with pytest.raises(CorruptBatch, match="exceed the 100 allowed"):
-        decode(data, limits=BatchLimits(max_bytes=100))
+        decode_batch(data, limits=BatchLimits(max_bytes=100))
 
 
 @pytest.mark.parametrize("name", ["games", "positions", "entries", "players", "actions"])
 def test_counts_over_the_limits_are_refused(data: bytes, name: str) -> None:
     count = take_apart(data)[0][name]
-    decode(data, limits=BatchLimits(**{f"max_{name}": count}))
+    decode_batch(data, limits=BatchLimits(**{f"max_{name}": count}))
     with pytest.raises(CorruptBatch, match=f"{name} is {count}"):
-        decode(data, limits=BatchLimits(**{f"max_{name}": count - 1}))
+        decode_batch(data, limits=BatchLimits(**{f"max_{name}": count - 1}))
 
 
 @pytest.mark.parametrize("name", ["games", "positions", "entries", "players", "actions"])
@@ -168,14 +168,14 @@ def test_counts_over_the_limits_are_refused(data: bytes, name: str) -> None:
 def test_absurd_counts_are_refused(data: bytes, name: str, value: Any) -> None:
     header, frame = take_apart(data)
     with pytest.raises(CorruptBatch, match=f"{name} is"):
-        decode(put_together(header | {name: value}, frame))
+        decode_batch(put_together(header | {name: value}, frame))
 
 
 @pytest.mark.parametrize("name", ["games", "positions", "entries", "players", "actions"])
 def test_counts_that_do_not_match_the_columns_are_refused(data: bytes, name: str) -> None:
     header, frame = take_apart(data)
     with pytest.raises(CorruptBatch):
-        decode(put_together(header | {name: header[name] - 1}, frame))
+        decode_batch(put_together(header | {name: header[name] - 1}, frame))
 
 
 @pytest.mark.parametrize("name", ["batch_id", "run_id", "worker", "game"])
@@ -183,7 +183,7 @@ def test_counts_that_do_not_match_the_columns_are_refused(data: bytes, name: str
 def test_a_name_that_is_dangerous_as_a_file_name_is_refused(data: bytes, name: str, value: Any) -> None:
     header, frame = take_apart(data)
     with pytest.raises(CorruptBatch, match=f"{name} is not a name"):
-        decode(put_together(header | {name: value}, frame))
+        decode_batch(put_together(header | {name: value}, frame))
 
 
 @pytest.mark.parametrize("name", ["rules_version", "first_game"])
@@ -191,14 +191,14 @@ def test_a_name_that_is_dangerous_as_a_file_name_is_refused(data: bytes, name: s
 def test_absurd_numbers_are_refused(data: bytes, name: str, value: Any) -> None:
     header, frame = take_apart(data)
     with pytest.raises(CorruptBatch, match=f"{name} is not (an|a non-negative) integer"):
-        decode(put_together(header | {name: value}, frame))
+        decode_batch(put_together(header | {name: value}, frame))
 
 
 @pytest.mark.parametrize("options", [None, [], "size", {"a": [1]}, {"a": {"b": 1}}])
 def test_options_must_be_a_flat_table(data: bytes, options: Any) -> None:
     header, frame = take_apart(data)
     with pytest.raises(CorruptBatch, match="options"):
-        decode(put_together(header | {"options": options}, frame))
+        decode_batch(put_together(header | {"options": options}, frame))
 
 
 @pytest.mark.parametrize(
@@ -219,7 +219,7 @@ def test_options_must_be_a_flat_table(data: bytes, options: Any) -> None:
 )
 def test_an_invalid_header_is_refused(data: bytes, raw: bytes) -> None:
     with pytest.raises(CorruptBatch, match="the header"):
-        decode(put_together(raw, take_apart(data)[1]))
+        decode_batch(put_together(raw, take_apart(data)[1]))
 
 
 def test_a_header_not_in_canonical_form_is_refused(data: bytes) -> None:
@@ -230,11 +230,11 @@ def test_a_header_not_in_canonical_form_is_refused(data: bytes) -> None:
         b'{"worker":"worker2",' + dump(header)[1:],
     ):
         with pytest.raises(CorruptBatch, match="not in canonical form"):
-            decode(put_together(raw, frame))
+            decode_batch(put_together(raw, frame))
     with pytest.raises(CorruptBatch, match="the wrong keys"):
-        decode(put_together(header | {"more": 1}, frame))
+        decode_batch(put_together(header | {"more": 1}, frame))
     with pytest.raises(CorruptBatch, match="cannot be read"):
-        decode(put_together(header | {"options": {"komi": float("nan")}}, frame))
+        decode_batch(put_together(header | {"options": {"komi": float("nan")}}, frame))
 
 
 def test_a_header_length_beyond_the_file_is_refused(data: bytes) -> None:
@@ -242,7 +242,7 @@ def test_a_header_length_beyond_the_file_is_refused(data: bytes) -> None:
     for size in (len(data), 2**32 - 1):
         body = PREFIX.pack(MAGIC, FORMAT, size) + dump(header) + frame
         with pytest.raises(CorruptBatch, match="does not fit"):
-            decode(seal(body))
+            decode_batch(seal(body))
 
 
 def peak_bytes(data: bytes) -> int:
@@ -250,7 +250,7 @@ def peak_bytes(data: bytes) -> int:
     tracemalloc.start()
     try:
         with pytest.raises(CorruptBatch):
-            decode(data)
+            decode_batch(data)
         return tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
@@ -279,7 +279,7 @@ def test_a_frame_that_holds_less_or_more_than_it_declares_is_refused(data: bytes
         assert size == zstandard.frame_header_size(bytes(lying))
         lying[:size] = honest[:size]
         with pytest.raises(CorruptBatch):
-            decode(put_together(header, bytes(lying)))
+            decode_batch(put_together(header, bytes(lying)))
 
 
 @pytest.mark.medium
@@ -319,7 +319,7 @@ def test_the_largest_batch_allowed_stays_within_the_documented_memory() -> None:
     }
     data = put_together(header | counts, pack(columns))
     tracemalloc.start()
-    batch = decode(data)
+    batch = decode_batch(data)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert batch.policy_actions.size == entries
@@ -361,7 +361,7 @@ def test_contradictory_columns_are_refused(data: bytes, fault: str) -> None:
     name, forge, reason = FORGED_COLUMNS[fault]
     columns[name] = forge(columns[name]).astype(columns[name].dtype)
     with pytest.raises(CorruptBatch, match=reason):
-        decode(put_together(header, pack(columns)))
+        decode_batch(put_together(header, pack(columns)))
 
 
 FAULTY_FIELDS: dict[str, tuple[dict[str, Any], str]] = {
@@ -402,7 +402,7 @@ def test_a_batch_that_would_be_refused_is_not_encoded(batch: GameBatch, fault: s
         for name, column in changed.items()
     }
     with pytest.raises(CorruptBatch, match=reason):
-        encode(replace(batch, **changed))
+        encode_batch(replace(batch, **changed))
 
 
 @pytest.mark.medium
@@ -414,9 +414,9 @@ def test_damaged_and_forged_files_raise_only_corrupt_batch() -> None:
 def test_a_batch_over_the_readers_limits_is_not_encoded() -> None:
     batch = synthetic_batch(load_game("tic_tac_toe"), games=10_001, num_simulations=1)
     with pytest.raises(CorruptBatch, match="games is 10001"):
-        encode(batch)
+        encode_batch(batch)
 
 
 def test_a_batch_that_names_no_planes_is_of_before_there_was_a_choice() -> None:
-    header, frame = take_apart(encode(synthetic_batch(load_game("connect_four", planes="threats"), games=2)))
-    assert decode(put_together(header | {"options": {}}, frame)).options == {"planes": "threats"}
+    header, frame = take_apart(encode_batch(synthetic_batch(load_game("connect_four", planes="threats"), games=2)))
+    assert decode_batch(put_together(header | {"options": {}}, frame)).options == {"planes": "threats"}

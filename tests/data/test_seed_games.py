@@ -16,7 +16,7 @@ from keima.data import receive as receiving
 from keima.data.imports import imported_games
 from keima.data.imports.seed_games import ingest_seed_games
 from keima.data.ledger import Ledger, open_ledger
-from keima.data.receive import load_received, recover
+from keima.data.receive import load_received, recover_batches
 from keima.games import Game, load_game
 from tests.coach.coaching import Listener
 from tests.small_run import small_settings
@@ -48,7 +48,7 @@ def ingest(folder: Path, *paths: Path, game: Game = CHESS) -> list[str]:
     """Run one session; return the reports."""
     told: list[str] = []
     with open_ledger(folder, game) as ledger:
-        recover(ledger, game)
+        recover_batches(ledger, game)
         ingest_seed_games(ledger, game, [str(path) for path in paths], log_event=told.append)
     return told
 
@@ -116,7 +116,7 @@ def test_a_session_killed_anywhere_is_continued(
     owner, name = {
         "grant": (Ledger, "grant"),
         "file": (receiving, "write_together"),
-        "ledger": (receiving, "receive_together"),
+        "ledger": (receiving, "receive_batches"),
     }[place]
     inner, calls = getattr(owner, name), []
 

@@ -7,12 +7,12 @@ from sgfmill import sgf
 
 from keima.cli.results import main as view_results
 from keima.config.sections.training import TrainingSettings
-from keima.data.imports.imported_games import ImportedGame, batch_of_files
-from keima.data.imports.sgf_games import games_of_sgf
+from keima.data.imports.imported_games import ImportedGame, make_imported_batch
+from keima.data.imports.sgf_games import read_sgf_games
 from keima.data.ledger import open_ledger
-from keima.data.receive import Received, receive
-from keima.data.records import AGREED, GameBatch, decode, encode
-from keima.data.verify import verify
+from keima.data.receive import Received, receive_batch
+from keima.data.records import AGREED, GameBatch, decode_batch, encode_batch
+from keima.data.verify import verify_batch
 from keima.games import Game, load_game
 from keima.games.authoring.bad_game import BadGame
 from keima.games.go.sgf import SGF_LETTERS, SgfGame, read_sgf
@@ -28,7 +28,7 @@ BLACK_WALL = (
 def read(folder: Path, text: str, game: Game = GO) -> list[ImportedGame | BadGame]:
     path = folder / "games.sgf"
     path.write_text(text, encoding="utf-8")
-    return list(games_of_sgf(path, game))
+    return list(read_sgf_games(path, game))
 
 
 def sgf_of(moves: str, result: str, *, root: str = "SZ[5]KM[2.5]") -> str:
@@ -56,7 +56,7 @@ def test_a_game_ends_by_the_rules_or_as_the_players_agreed(
     (found,) = read(tmp_path, text)
     assert isinstance(found, ImportedGame), found
     assert (found.actions.size, found.returns.tolist(), found.resigned) == (plies, returns, resigned)
-    verify(decode(encode(batch_of_files([found], GO))), GO)
+    verify_batch(decode_batch(encode_batch(make_imported_batch([found], GO))), GO)
 
 
 @pytest.mark.parametrize(
@@ -89,12 +89,12 @@ def test_a_game_too_long_for_our_rules_is_cut_there_and_scored(tmp_path: Path) -
     (found,) = read(tmp_path, sgf_of(f"{BLACK_WALL};B[bb];W[db]", "W+R"), short)
     assert isinstance(found, ImportedGame)
     assert (found.actions.size, found.returns.tolist(), found.resigned) == (10, [1, -1], 0)
-    verify(batch_of_files([found], short), short)
+    verify_batch(make_imported_batch([found], short), short)
 
 
 def test_other_games_have_no_sgf(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="hold games of Go, not of chess"):
-        next(games_of_sgf(tmp_path / "x.sgf", load_game("chess")))
+        next(read_sgf_games(tmp_path / "x.sgf", load_game("chess")))
 
 
 def test_a_window_of_such_games_teaches_the_moves_and_the_results(tmp_path: Path) -> None:
@@ -104,7 +104,7 @@ def test_a_window_of_such_games_teaches_the_moves_and_the_results(tmp_path: Path
         if isinstance(each, ImportedGame)
     ]
     window = ReplayWindow(GO, capacity_positions=100, training=TrainingSettings(td_lambda=1.0))
-    assert window.add(batch_of_files(games, GO)) == 3
+    assert window.add(make_imported_batch(games, GO)) == 3
     batch = window.sample(200, 1)
     assert (batch.policies.max(axis=1) == 1).all()
     assert set(batch.values.tolist()) == {1.0, -1.0}
@@ -119,11 +119,11 @@ def a_run(folder: Path) -> list[GameBatch]:
         for n in range(2):
             names = {"run_id": ledger.run_id, "worker": "one", "batch_id": f"b{n}"}
             batches.append(synthetic_batch(GO, games=3, seed=n, resign_share=0.5, first_game=3 * n, **names))
-            data = encode(batches[-1])
+            data = encode_batch(batches[-1])
             assert isinstance(
-                receive(ledger, GO, worker="one", batch_id=f"b{n}", fetch=lambda limit, data=data: data), Received
+                receive_batch(ledger, GO, worker="one", batch_id=f"b{n}", fetch=lambda limit, data=data: data), Received
             )
-    return [decode(encode(batch)) for batch in batches]
+    return [decode_batch(encode_batch(batch)) for batch in batches]
 
 
 def test_the_games_of_a_run_are_written_with_search_s_judgement(
@@ -169,7 +169,7 @@ def test_they_are_written_one_by_one_into_a_folder(tmp_path: Path, capsys: pytes
 def test_written_games_can_be_learned_from(tmp_path: Path) -> None:
     batches, path = a_run(tmp_path / "demo"), tmp_path / "games.sgf"
     assert view_results([str(tmp_path / "demo"), "--sgf", str(path)]) == 0
-    found = list(games_of_sgf(path, GO))
+    found = list(read_sgf_games(path, GO))
     records = [batch.game_record(index) for batch in batches for index in range(3)]
     for played, record in zip(found, records, strict=True):
         assert isinstance(played, ImportedGame), played
@@ -190,5 +190,5 @@ def test_a_run_of_another_game_has_no_sgf_and_leaves_no_file(
 def test_messages_about_omitted_games_cannot_control_the_terminal(tmp_path: Path) -> None:
     path = tmp_path / "games.sgf"
     path.write_text("(;GM[1]SZ[9]KM[7]RE[\x1b\\]0;owned\x07\x1b\\[31m];B[aa];W[bb])", encoding="utf-8")
-    (found,) = games_of_sgf(path, load_game("go", size=9))
+    (found,) = read_sgf_games(path, load_game("go", size=9))
     assert isinstance(found, BadGame) and "owned" in found.reason and found.reason.isprintable()

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from keima.data.records import AGREED, FULL_SEARCH, CorruptBatch, GameBatch, decode, encode, validate_batch
-from keima.data.verify import verify
+from keima.data.records import AGREED, FULL_SEARCH, CorruptBatch, GameBatch, decode_batch, encode_batch, validate_batch
+from keima.data.verify import verify_batch
 from keima.games import load_game
 from keima.games.game import Game
 from tests.synthetic import synthetic_batch
@@ -104,61 +104,61 @@ DRAW = [
 @pytest.mark.parametrize(("name", "options"), [("tic_tac_toe", {}), ("connect_four", {}), ("go", {"size": 7})])
 def test_real_games_are_accepted(name: str, options: dict[str, Any]) -> None:
     game = load_game(name, **options)
-    verify(decode(encode(synthetic_batch(game, games=50, full_share=0.5, resign_share=0.5))), game)
+    verify_batch(decode_batch(encode_batch(synthetic_batch(game, games=50, full_share=0.5, resign_share=0.5))), game)
 
 
 @pytest.mark.parametrize(("moves", "returns"), [(FIRST_WINS, [1, -1]), (SECOND_WINS, [-1, 1]), (DRAW, [0, 0])])
 def test_the_returns_must_be_those_of_the_rules(game: Game, moves: list[int], returns: list[float]) -> None:
-    verify(one_game(game, moves, returns), game)
+    verify_batch(one_game(game, moves, returns), game)
     others: list[list[float]] = [[1, -1], [-1, 1], [0, 0], [1, 0], [1, 1], [0.5, -0.5]]
     for wrong in others:
         if wrong != returns:
             with pytest.raises(CorruptBatch, match=f"game 0 after {len(moves)} moves: the returns"):
-                verify(one_game(game, moves, wrong), game)
+                verify_batch(one_game(game, moves, wrong), game)
 
 
 def test_a_resigned_game_is_lost_by_the_player_who_resigned(game: Game) -> None:
     for player, returns in ((0, [-1.0, 1.0]), (1, [1.0, -1.0])):
-        verify(one_game(game, FIRST_WINS[:-1], returns, resigned=1 + player), game)
+        verify_batch(one_game(game, FIRST_WINS[:-1], returns, resigned=1 + player), game)
         with pytest.raises(CorruptBatch, match="the returns"):
-            verify(one_game(game, FIRST_WINS[:-1], returns[::-1], resigned=1 + player), game)
+            verify_batch(one_game(game, FIRST_WINS[:-1], returns[::-1], resigned=1 + player), game)
 
 
 def test_a_draw_by_agreement_is_a_draw(game: Game) -> None:
-    verify(one_game(game, FIRST_WINS[:-1], [0, 0], resigned=AGREED), game)
+    verify_batch(one_game(game, FIRST_WINS[:-1], [0, 0], resigned=AGREED), game)
     with pytest.raises(CorruptBatch, match="the returns"):
-        verify(one_game(game, FIRST_WINS[:-1], [1, -1], resigned=AGREED), game)
+        verify_batch(one_game(game, FIRST_WINS[:-1], [1, -1], resigned=AGREED), game)
 
 
 def test_a_finished_game_cannot_be_resigned(game: Game) -> None:
     with pytest.raises(CorruptBatch, match="game 0 after 7 moves: a player resigned, or"):
-        verify(one_game(game, FIRST_WINS, [1, -1], resigned=2), game)
+        verify_batch(one_game(game, FIRST_WINS, [1, -1], resigned=2), game)
 
 
 def test_a_game_must_continue_to_its_end(game: Game) -> None:
     with pytest.raises(CorruptBatch, match="game 0 after 6 moves: the moves end before"):
-        verify(one_game(game, FIRST_WINS[:-1], [1, -1]), game)
+        verify_batch(one_game(game, FIRST_WINS[:-1], [1, -1]), game)
 
 
 def test_a_game_must_stop_at_its_end(game: Game) -> None:
     with pytest.raises(CorruptBatch, match=r"game 0 after 7 moves: the policy has an illegal"):
-        verify(one_game(game, [*FIRST_WINS, 0], [1, -1]), game)
+        verify_batch(one_game(game, [*FIRST_WINS, 0], [1, -1]), game)
 
 
 def test_a_game_longer_than_its_rules_allow_is_refused(game: Game) -> None:
     with pytest.raises(CorruptBatch, match="game 0 after 42 moves: the game is longer"):
-        verify(one_game(game, [*DRAW, 0], [0, 0]), game)
+        verify_batch(one_game(game, [*DRAW, 0], [0, 0]), game)
 
 
 @pytest.mark.parametrize("action", [7, 100, 65535])
 def test_moves_that_do_not_exist_are_refused(game: Game, action: int) -> None:
     with pytest.raises(CorruptBatch, match="game 0 after 2 moves: the move is illegal"):
-        verify(one_game(game, [3, 2, action, 3], [1, -1]), game)
+        verify_batch(one_game(game, [3, 2, action, 3], [1, -1]), game)
 
 
 def test_a_full_column_accepts_no_more(game: Game) -> None:
     with pytest.raises(CorruptBatch, match="game 0 after 6 moves: the move is illegal"):
-        verify(one_game(game, [0] * 8, [1, -1]), game)
+        verify_batch(one_game(game, [0] * 8, [1, -1]), game)
 
 
 @pytest.mark.parametrize("policy", [[0], [0, 3], [3, 7], [3, 65535]])
@@ -172,9 +172,9 @@ def test_a_policy_may_only_have_legal_moves(game: Game, policy: list[int]) -> No
         "policy_weights": weights,
         "policy_sizes": sizes,
     }
-    verify(one_game(game, moves, [1, -1]), game)
+    verify_batch(one_game(game, moves, [1, -1]), game)
     with pytest.raises(CorruptBatch, match="game 0 after 12 moves: the policy has an illegal move"):
-        verify(one_game(game, moves, [1, -1], **forged), game)
+        verify_batch(one_game(game, moves, [1, -1], **forged), game)
 
 
 CHANGES: dict[str, Callable[[NDArray[Any]], NDArray[Any]]] = {
@@ -202,7 +202,7 @@ def test_a_fault_in_any_game_is_found_and_located(game: Game, batch: GameBatch, 
             continue
         changed = replace(batch, **{name: column})
         with pytest.raises(CorruptBatch, match=rf"^game {index} after \d+ moves: "):
-            verify(changed, game)
+            verify_batch(changed, game)
         found += 1
     assert found > 3
 
@@ -212,9 +212,9 @@ def test_games_of_other_rules_are_refused(game: Game, batch: GameBatch, changes:
     with pytest.raises(
         CorruptBatch, match=r"it holds games of .*, not of connect_four .* by rules version 2: run the same version"
     ):
-        verify(replace(batch, **changes), game)
+        verify_batch(replace(batch, **changes), game)
 
 
 def test_returns_for_another_number_of_players_are_refused(game: Game, batch: GameBatch) -> None:
     with pytest.raises(CorruptBatch, match="returns for 1 players, and connect_four has 2"):
-        verify(replace(batch, returns=batch.returns[:, :1].copy()), game)
+        verify_batch(replace(batch, returns=batch.returns[:, :1].copy()), game)

@@ -13,11 +13,11 @@ from keima.evaluation.match import MatchResult, RandomPlayer, openings
 from keima.evaluation.match_worker import RefusedResult, play_order, played_order, verified_result
 from keima.evaluation.orders import MAX_PAIRS, Contestant, MatchOrder, PlayedOrder
 from keima.evaluation.remote_matches import QUIET_SECONDS, MatchSpec, RemoteMatches
-from keima.networks.files.model_file import content_sha256
+from keima.networks.files.model_file import stored_sha256
 from tests.games.dice_race import dice_race
 from tests.small_run import GAME, model_bytes
 
-MODEL = Contestant(version=1, sha256=content_sha256(model_bytes(1)))
+MODEL = Contestant(version=1, sha256=stored_sha256(model_bytes(1)))
 
 
 def order(*, first_pair: int = 0, pairs: int = 3) -> MatchOrder:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from keima.data.records import encode
+from keima.data.records import encode_batch
 from tests.lab.hosts import Host, Hosts
 from tests.promises.test_distributed_training import (
     CORES,
@@ -34,7 +34,7 @@ def put_games(host: Host) -> None:
     folder = host.home / "data"
     folder.mkdir()
     for seed in range(2):
-        (folder / f"batch{seed}.games").write_bytes(encode(synthetic_batch(CONNECT_FOUR, games=10, seed=seed)))
+        (folder / f"batch{seed}.games").write_bytes(encode_batch(synthetic_batch(CONNECT_FOUR, games=10, seed=seed)))
     for path in (folder, *folder.iterdir()):
         path.chmod(0o755)
 

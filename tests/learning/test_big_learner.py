@@ -17,11 +17,11 @@ from torch.utils.data import DataLoader
 
 from keima.base.files import write_atomically
 from keima.base.system.processes import prepare_fork_server
-from keima.data.records import encode
-from keima.learning.big_learner import BigLearner, Epoch, Step, newest_checkpoint
+from keima.data.records import encode_batch
+from keima.learning.big_learner import BigLearner, FinishedEpoch, StepProgress, load_newest_checkpoint
 from keima.learning.dataset_settings import BigExperiment
 from keima.learning.feed import EpochFeed
-from keima.learning.learner import Learner, TensorBatch, to_tensors
+from keima.learning.learner import Learner, TensorBatch, copy_to_device
 from keima.learning.ranks.process_group import ALONE, Ranks
 from keima.learning.update_step import Losses
 from keima.networks.files.model_file import CorruptWeights
@@ -46,7 +46,9 @@ EXPERIMENT = {
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("data")
     for seed in range(3):
-        write_atomically(folder / f"batch{seed}.games", encode(synthetic_batch(CONNECT_FOUR, games=10, seed=seed)))
+        write_atomically(
+            folder / f"batch{seed}.games", encode_batch(synthetic_batch(CONNECT_FOUR, games=10, seed=seed))
+        )
     return folder
 
 
@@ -57,14 +59,16 @@ def training(
     seed_weights(1)
     told: list[Any] = [] if watched is None else watched
 
-    def watch(what: Step | Epoch) -> None:
+    def watch(what: StepProgress | FinishedEpoch) -> None:
         told.append(what)
-        if isinstance(what, Step) and what.step == stop_after:
+        if isinstance(what, StepProgress) and what.step == stop_after:
             made.stop_requested = True
 
     options = {"mixed_precision": False, "learning_rate_schedule": "cosine"} | options
     learner = Learner(build_network(CONNECT_FOUR, **NETWORK), device="cpu", batch_size=64, norm_batch=32, **options)
-    feed = EpochFeed(Epochs(game=CONNECT_FOUR, files=(), batch_size=64, seed=5, shuffle_positions=400), rows=ALONE.rows)
+    feed = EpochFeed(
+        Epochs(game=CONNECT_FOUR, files=(), batch_size=64, seed=5, shuffle_positions=400), rows=ALONE.own_rows
+    )
     made = BigLearner(
         learner,
         feed,
@@ -95,20 +99,20 @@ def test_an_interrupted_training_ends_as_if_it_had_not_been(data: Path, tmp_path
     assert not first.train()
     torch.manual_seed(99)
     second = training(data, tmp_path / "parts", watched=seen)
-    tree = newest_checkpoint(ALONE, second.path)
+    tree = load_newest_checkpoint(ALONE, second.path)
     assert tree is not None
     second.restore(tree)
     assert second.train()
     assert seen[0].step == stop_after + 1
     assert same(weights(second), weights(whole)) and same(second.learner.weights(), whole.learner.weights())
-    assert [type(each) for each in seen].count(Epoch) == (2 if stop_after == 2 else 1)
+    assert [type(each) for each in seen].count(FinishedEpoch) == (2 if stop_after == 2 else 1)
 
 
 @pytest.mark.medium
 def test_the_report_of_an_epoch_is_the_mean_over_all_its_positions(data: Path, tmp_path: Path) -> None:
     told: list[Any] = []
     training(data, tmp_path, watched=told).train()
-    ends = [index for index, what in enumerate(told) if isinstance(what, Epoch)]
+    ends = [index for index, what in enumerate(told) if isinstance(what, FinishedEpoch)]
     steps, epoch = told[: ends[0]], told[ends[0]]
     assert sum(step.report.samples for step in steps) == epoch.positions
     assert sum(step.report.loss * step.report.samples for step in steps) / epoch.positions == pytest.approx(epoch.loss)
@@ -132,7 +136,7 @@ def test_the_checkpoint_has_everything_needed_as_tensors_and_plain_values(data: 
 def test_each_rank_gets_its_own_random_state_back(data: Path, tmp_path: Path) -> None:
     trained = training(data, tmp_path)
     trained.train()
-    tree = newest_checkpoint(ALONE, trained.path)
+    tree = load_newest_checkpoint(ALONE, trained.path)
     assert tree is not None
     states = [torch.Generator().manual_seed(seed).get_state() for seed in range(3)]
     tree["random"]["torch"] = torch.stack(states)
@@ -154,12 +158,12 @@ def test_the_averaged_weights_are_saved_next_to_it_for_play(data: Path, tmp_path
 
 @pytest.mark.medium
 def test_the_scale_of_float16_is_kept(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("keima.learning.update_step.fast_dtype", lambda device: torch.float16)
+    monkeypatch.setattr("keima.learning.update_step.fastest_dtype", lambda device: torch.float16)
     trained = training(data, tmp_path, stop_after=3, mixed_precision=True)
     trained.learner.update_step.scaler = torch.amp.GradScaler("cpu", init_scale=8.0)
     trained.train()
     again = training(data, tmp_path, mixed_precision=True)
-    tree = newest_checkpoint(ALONE, again.path)
+    tree = load_newest_checkpoint(ALONE, again.path)
     assert tree is not None and tree["scaler"]["scale"] == 8.0
     again.restore(tree)
     assert again.learner.update_step.scaler.get_scale() == 8.0
@@ -168,8 +172,8 @@ def test_the_scale_of_float16_is_kept(data: Path, tmp_path: Path, monkeypatch: p
 def test_a_damaged_checkpoint_is_named(tmp_path: Path) -> None:
     (tmp_path / "net.pt").write_bytes(b"no checkpoint")
     with pytest.raises(CorruptWeights, match=r"net\.pt"):
-        newest_checkpoint(ALONE, tmp_path / "net.pt")
-    assert newest_checkpoint(ALONE, tmp_path / "other.pt") is None
+        load_newest_checkpoint(ALONE, tmp_path / "net.pt")
+    assert load_newest_checkpoint(ALONE, tmp_path / "other.pt") is None
 
 
 def test_files_that_change_during_an_epoch_are_named(data: Path, tmp_path: Path) -> None:
@@ -180,7 +184,7 @@ def test_files_that_change_during_an_epoch_are_named(data: Path, tmp_path: Path)
     training(copy, tmp_path, stop_after=2).train()
     (copy / "batch1.games").unlink()
     again = training(copy, tmp_path)
-    tree = newest_checkpoint(ALONE, again.path)
+    tree = load_newest_checkpoint(ALONE, again.path)
     assert tree is not None
     again.restore(tree)
     with pytest.raises(ValueError, match=r"batch1\.games has changed"):
@@ -253,7 +257,7 @@ def test_a_group_too_large_for_the_memory_ends_the_training() -> None:
 def test_the_largest_possible_part_is_determined_beforehand_without_a_trace() -> None:
     learner = with_memory_for(small_learner(), 40)
     before = {name: tensor.clone() for name, tensor in learner.network.state_dict().items()}
-    learner.find_micro_batch(to_tensors(random_batch(CONNECT_FOUR, 64), learner.device), 64)
+    learner.find_micro_batch(copy_to_device(random_batch(CONNECT_FOUR, 64), learner.device), 64)
     assert learner.micro_batch == 32 and same(learner.network.state_dict(), before)
     assert all(parameter.grad is None for parameter in learner.network.parameters())
 

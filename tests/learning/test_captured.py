@@ -9,7 +9,7 @@ from torch import Tensor
 import keima.learning.learner
 from keima.games import load_game
 from keima.learning.captured import can_be_captured
-from keima.learning.learner import Learner, to_tensors
+from keima.learning.learner import Learner, copy_to_device
 from keima.networks.network import build_network
 from tests.small_networks import CONNECT_FOUR, random_batch
 
@@ -66,7 +66,7 @@ def test_whole_batches_are_computed_by_one_graph_for_each_size(graphs: type[Grap
     plain = Learner(build_network(CONNECT_FOUR, blocks=1, channels=8), device="cpu")
     learner = on_gpu()
     for size in (8, 8, 4, 8):
-        batch = to_tensors(random_batch(CONNECT_FOUR, size), CPU)
+        batch = copy_to_device(random_batch(CONNECT_FOUR, size), CPU)
         wanted, found = plain.descend(batch), learner.descend(batch)
         assert found.figures.keys() == wanted.figures.keys()
         assert all(torch.equal(found.figures[name], wanted.figures[name]) for name in wanted.figures)
@@ -80,12 +80,12 @@ def test_whole_batches_are_computed_by_one_graph_for_each_size(graphs: type[Grap
 @pytest.mark.parametrize("options", [{"norm_batch": 4}, {"norm_batch": 4, "micro_batch": 4}])
 def test_batches_in_parts_or_groups_are_computed_without_graphs(graphs: type[Graph], options: dict[str, int]) -> None:
     learner = on_gpu(**options)
-    learner.descend(to_tensors(random_batch(CONNECT_FOUR, 8), CPU))
+    learner.descend(copy_to_device(random_batch(CONNECT_FOUR, 8), CPU))
     assert graphs.made == 0
 
 
 def test_a_new_size_beyond_the_most_is_computed_without_a_graph(graphs: type[Graph]) -> None:
     learner = on_gpu()
     for size in (2, 4, 6, 8):
-        learner.descend(to_tensors(random_batch(CONNECT_FOUR, size), CPU))
+        learner.descend(copy_to_device(random_batch(CONNECT_FOUR, size), CPU))
     assert (graphs.made, graphs.used) == (3, 3)

@@ -9,13 +9,13 @@ import torch
 
 from keima.base.reports import GeneralizationReport
 from keima.data.records import GameBatch
-from keima.learning.generalization import generalization
+from keima.learning.generalization import measure_generalization
 from keima.learning.learner import Learner
 from keima.networks.network import build_network
 from keima.replay.window import ReplayWindow
-from keima.report.charts.page import report_charts
-from keima.report.files.run_files import StatsFile, read_stats, scalars
-from keima.report.tables import history
+from keima.report.charts.page import make_report_charts
+from keima.report.files.run_files import StatsFile, read_stats, report_scalars
+from keima.report.tables import history_columns
 from tests.example_reports import iteration
 from tests.one_player import random_batch
 from tests.small_networks import CONNECT_FOUR
@@ -47,18 +47,18 @@ def test_a_network_that_has_memorized_its_window_does_worse_on_new_games() -> No
     window, learner = window_of(30), learner_of(learning_rate=5e-3)
     learner.train(window, 250, 1)
     window.add(random_games(6, seed=2))
-    found = generalization(learner, window, 1, count=COUNT)
+    found = measure_generalization(learner, window, 1, count=COUNT)
     assert found is not None
     assert found.policy_new > 1.5 * found.policy_learned and found.value_new > 1.5 * found.value_learned
     assert found.excess > 0.5
-    assert found == generalization(learner, window, 1, count=COUNT)
+    assert found == measure_generalization(learner, window, 1, count=COUNT)
 
 
 def test_an_untrained_network_does_equally_well_and_is_left_unchanged() -> None:
     window, learner = window_of(200), learner_of(learning_rate=1e-9)
     learner.train(window, 1, 1)
     before, random = learner.state(), torch.get_rng_state()
-    found = generalization(learner, window, 1, count=500)
+    found = measure_generalization(learner, window, 1, count=500)
     assert found is not None and abs(found.excess) < 0.1
     # It predicts nothing: the values to learn, whose mean is nearly 0, are all that there is to explain, and its policy
     # is
@@ -76,7 +76,7 @@ def test_an_untrained_network_does_equally_well_and_is_left_unchanged() -> None:
 def test_the_policy_s_figure_is_its_divergence_from_the_targets() -> None:
     window, learner = window_of(40), learner_of(learning_rate=1e-9)
     learner.train(window, 1, 1)
-    found = generalization(learner, window, 1, count=COUNT)
+    found = measure_generalization(learner, window, 1, count=COUNT)
     newest = window.take(window.to_learn_from()[-COUNT:], np.zeros(COUNT, np.int64))
     with torch.no_grad():
         logits = learner.average.network(torch.from_numpy(newest.observations))[0].double().numpy()
@@ -94,9 +94,9 @@ def test_the_policy_s_figure_is_its_divergence_from_the_targets() -> None:
 
 def test_nothing_is_measured_before_the_first_step_or_on_a_few_positions() -> None:
     learner = learner_of(learning_rate=1e-9)
-    assert generalization(learner, window_of(40), 1, count=COUNT) is None
+    assert measure_generalization(learner, window_of(40), 1, count=COUNT) is None
     learner.train(window_of(4), 1, 1)
-    assert generalization(learner, window_of(4), 1, count=COUNT) is None
+    assert measure_generalization(learner, window_of(4), 1, count=COUNT) is None
 
 
 def test_the_result_is_shown_everywhere_and_read_again(tmp_path: Path) -> None:
@@ -104,15 +104,15 @@ def test_the_result_is_shown_everywhere_and_read_again(tmp_path: Path) -> None:
     assert plain.learner
     found = GeneralizationReport(policy_new=0.3, policy_learned=0.2, value_new=0.24, value_learned=0.25)
     row = replace(plain, learner=replace(plain.learner, generalization=found))
-    assert {name: value for name, value in scalars(row).items() if name not in scalars(plain)} == {
+    assert {name: value for name, value in report_scalars(row).items() if name not in report_scalars(plain)} == {
         "learner/generalization_policy_new": 0.3,
         "learner/generalization_policy_learned": 0.2,
         "learner/generalization_value_new": 0.24,
         "learner/generalization_value_learned": 0.25,
     }
-    column = next(column for column in history([]) if column.title == "Overfit")
+    column = next(column for column in history_columns([]) if column.title == "Overfit")
     assert (column.cell(row), column.cell(plain)) == ("+20 %", "")
-    drawn = report_charts("run", [row, replace(row, iteration=4, seconds=300.0)])
+    drawn = make_report_charts("run", [row, replace(row, iteration=4, seconds=300.0)])
     assert drawn.figures["learner/generalization_policy_new"] == [0.3, 0.3]
     titles = {curve.figure: chart.title for chart in drawn.charts for curve in chart.curves}
     assert titles["learner/generalization_policy_new"] == "Policy: divergence from search, in nats"

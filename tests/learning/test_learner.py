@@ -8,7 +8,7 @@ import torch
 
 from keima.config.sections.training import TrainingSettings
 from keima.games import Game
-from keima.learning.learner import Learner, LearnerState, to_tensors
+from keima.learning.learner import Learner, LearnerState, copy_to_device
 from keima.learning.optimizers import build_optimizer
 from keima.learning.update_step import MOST_SKIPPED, TrainingDiverged
 from keima.networks.inference.evaluator import Evaluator
@@ -46,7 +46,7 @@ def test_one_batch_can_be_memorized(game: Game, optimizer: Any, rate: float) -> 
     torch.manual_seed(0)
     network = build_network(game, blocks=1, channels=16)
     taught = Learner(network, device="cpu", optimizer=optimizer, learning_rate=rate, warmup_steps=10)
-    batch = to_tensors(random_batch(game, 16), CPU)
+    batch = copy_to_device(random_batch(game, 16), CPU)
     for _ in range(100):
         report = taught.descend(batch)
     assert report.figures["policy_loss"] < 0.1 and report.figures["value_loss"] < 0.1
@@ -60,7 +60,7 @@ def test_the_network_that_plays_has_learned_who_won() -> None:
     batch.policies[:], batch.legal[:] = np.eye(9)[[3] * 8 + [5] * 8], True
     taught = learner(learning_rate=0.01, warmup_steps=0, ema_decay=0.9)
     for _ in range(60):
-        taught.descend(to_tensors(batch, CPU))
+        taught.descend(copy_to_device(batch, CPU))
     evaluate = Evaluator(trained_network(TIC_TAC_TOE, channels=8), TIC_TAC_TOE, device="cpu")
     evaluate.load(taught.weights())
     logits, values = evaluate(batch.observations)
@@ -76,7 +76,7 @@ def test_the_losses_are_the_cross_entropies() -> None:
     batch.values[:] = [1, -0.5]
     logits = np.random.default_rng(0).normal(size=(2, 9)).astype(np.float32)
     taught, *_ = with_logits(batch, logits, [0.7, 1.3], value_weight=0.25)
-    losses = taught.losses(to_tensors(batch, CPU))
+    losses = taught.losses(copy_to_device(batch, CPU))
 
     chances = [np.exp(row[legal]) / np.exp(row[legal]).sum() for row, legal in zip(logits, batch.legal, strict=True)]
     policy = -sum((batch.policies[i][batch.legal[i]] * np.log(chances[i])).sum() for i in range(2)) / 2
@@ -96,7 +96,7 @@ def test_the_value_loss_is_minimal_where_the_value_is_the_target(target: float) 
     batch.values[:] = target
     logit = 2 * math.atanh(max(-0.9999, min(0.9999, target)))  # value = tanh(logit / 2)
     taught, _, value_logits = with_logits(batch, np.zeros((1, 9), np.float32), [logit])
-    taught.losses(to_tensors(batch, CPU)).loss.backward()
+    taught.losses(copy_to_device(batch, CPU)).loss.backward()
     assert value_logits.grad is not None and abs(value_logits.grad.item()) < 1e-4
 
 
@@ -104,7 +104,7 @@ def test_illegal_actions_do_not_contribute_to_the_loss() -> None:
     batch = rows(random_batch(TIC_TAC_TOE, 1), 1)
     batch.legal[:], batch.policies[:] = [[1, 1, 0, 0, 0, 0, 0, 0, 0]], np.eye(9)[0]
     taught, logits, _ = with_logits(batch, [[0.0, 0.0, 50.0, *[0.0] * 6]], [0.0])
-    losses = taught.losses(to_tensors(batch, CPU))
+    losses = taught.losses(copy_to_device(batch, CPU))
     losses.loss.backward()
     assert losses.figures["policy_loss"].item() == pytest.approx(math.log(2))
     assert logits.grad is not None and (logits.grad[0, 2:] == 0).all() and logits.grad[0, 0] < 0 < logits.grad[0, 1]
@@ -114,7 +114,7 @@ def test_a_position_without_a_policy_target_teaches_only_its_value() -> None:
     batch = rows(random_batch(TIC_TAC_TOE, 2), 2)
     batch.policy_mask[1], batch.policies[1] = 0, 0
     taught, logits, value_logits = with_logits(batch, np.zeros((2, 9), np.float32), [0.0, 0.0])
-    taught.losses(to_tensors(batch, CPU)).loss.backward()
+    taught.losses(copy_to_device(batch, CPU)).loss.backward()
     assert logits.grad is not None and value_logits.grad is not None
     assert logits.grad[0].any() and not logits.grad[1].any() and value_logits.grad.all()
 
@@ -170,7 +170,7 @@ def test_a_good_step_forgives_the_damaged_ones_before_it() -> None:
 
 def in_float16(monkeypatch: pytest.MonkeyPatch, **scale: float) -> Learner:
     """Return a learner with a device that is fast in float16 alone."""
-    monkeypatch.setattr("keima.learning.update_step.fast_dtype", lambda device: torch.float16)
+    monkeypatch.setattr("keima.learning.update_step.fastest_dtype", lambda device: torch.float16)
     taught = learner(mixed_precision=True)
     taught.update_step.scaler = torch.amp.GradScaler("cpu", **scale)
     monkeypatch.undo()

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from keima.config.sections.training import TrainingSettings
 from keima.games import load_game
-from keima.learning.muon import KERNEL_RATE, Muon, hidden_layers, orthogonal
+from keima.learning.muon import KERNEL_RATE, Muon, hidden_matrices, orthogonalize
 from keima.learning.optimizers import build_optimizer
 from keima.networks.network import build_network
 
@@ -20,7 +20,7 @@ CONNECT_FOUR = load_game("connect_four")
 @pytest.mark.parametrize("shape", [(16, 40), (40, 16), (8, 8)])
 def test_a_matrix_keeps_its_singular_vectors_and_loses_its_singular_values(shape: tuple[int, int]) -> None:
     matrix = torch.randn(shape, generator=torch.Generator().manual_seed(1)) * 1e-3
-    found = orthogonal(matrix)
+    found = orthogonalize(matrix)
     assert found.shape == matrix.shape and found.dtype == matrix.dtype
     left, values, right = torch.linalg.svd(matrix, full_matrices=False)
     inside = left.mT @ found @ right.mT
@@ -30,7 +30,7 @@ def test_a_matrix_keeps_its_singular_vectors_and_loses_its_singular_values(shape
 
 
 def test_a_gradient_of_zero_moves_nothing() -> None:
-    assert torch.equal(orthogonal(torch.zeros(4, 8)), torch.zeros(4, 8))
+    assert torch.equal(orthogonalize(torch.zeros(4, 8)), torch.zeros(4, 8))
 
 
 @pytest.mark.parametrize("shape", [(16, 16), (32, 32, 3, 3)])
@@ -116,8 +116,8 @@ def test_the_tower_s_layers_are_orthogonalized_and_the_others_are_adamw_s() -> N
 
 
 def test_spiking_networks_and_those_with_auxiliary_heads_also_have_hidden_layers() -> None:
-    assert len(hidden_layers(build_network(CONNECT_FOUR, type="spiking", blocks=2, channels=16))) >= 4
+    assert len(hidden_matrices(build_network(CONNECT_FOUR, type="spiking", blocks=2, channels=16))) >= 4
     heads = build_network(CONNECT_FOUR, blocks=1, channels=16, predict_reply=True)
-    assert {id(parameter) for parameter in hidden_layers(heads)} <= {
+    assert {id(parameter) for parameter in hidden_matrices(heads)} <= {
         id(parameter) for parameter in heads.tower.parameters()
     }  # type: ignore[operator, union-attr]

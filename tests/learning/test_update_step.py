@@ -134,7 +134,7 @@ def test_without_mixed_precision_the_network_computes_in_32_bits() -> None:
 def test_in_float16_the_loss_is_scaled_and_an_overflowing_step_is_skipped_with_a_smaller_scale(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("keima.learning.update_step.fast_dtype", lambda device: torch.float16)
+    monkeypatch.setattr("keima.learning.update_step.fastest_dtype", lambda device: torch.float16)
     net = network()
     step, batch = update_step(net), data(32)
     step = UpdateStep(net, step.optimizer, clip_norm=1e9)

@@ -7,13 +7,13 @@ import pytest
 import torch
 
 from keima.config.sections.network import NetworkSettings
-from keima.data.imports.imported_games import ImportedGame, batch_of_files
+from keima.data.imports.imported_games import ImportedGame, make_imported_batch
 from keima.data.records import GameBatch
 from keima.games import Game, load_game
 from keima.games.game import States
 from keima.games.go.rules import score_lead
-from keima.learning.learner import Learner, to_tensors
-from keima.networks.architectures.auxiliary_heads import predictions_of, scoring_network
+from keima.learning.learner import Learner, copy_to_device
+from keima.networks.architectures.auxiliary_heads import add_score_to_value, make_predictor
 from keima.networks.architectures.resnet import ResNet
 from keima.networks.files.model_file import Model, decode_model, describe_model, encode_model
 from keima.networks.inference.evaluator import Evaluator
@@ -43,7 +43,7 @@ def games_of(*played: tuple[str, int]) -> GameBatch:
         actions = np.array([GO.parse_action(move) for move in moves.split()], np.int32)
         returns = np.array([-1, 1] if resigned == 1 else [1, -1], np.float32)
         games.append(ImportedGame(actions=actions, returns=returns, resigned=resigned, line=1))
-    return batch_of_files(games, GO)
+    return make_imported_batch(games, GO)
 
 
 def samples(game: Game, batch: GameBatch, positions: Any, symmetry: int, **heads: bool) -> Batch:
@@ -154,7 +154,7 @@ def learn(
     learner = Learner(
         build_network(game, blocks=1, channels=16, **heads), device="cpu", learning_rate=0.01, warmup_steps=10
     )
-    tensors = to_tensors(batch, torch.device("cpu"))
+    tensors = copy_to_device(batch, torch.device("cpu"))
     reports = [learner.descend(tensors) for _ in range(steps)]
     first, last = ({name: float(figure) for name, figure in reports[index].figures.items()} for index in (0, -1))
     return learner.network, first, last
@@ -202,7 +202,7 @@ def test_a_network_predicts_learned_ends_from_the_mover_s_view() -> None:
         predict_ownership=True,
     )
     network, _, _ = learn(batch, predict_ownership=True, predict_score=True)
-    predict = predictions_of(network)
+    predict = make_predictor(network)
     assert predict is not None
     predictions = predict(batch.observations)
     assert predictions.ownership is not None and predictions.score_leads is not None
@@ -219,7 +219,7 @@ def test_where_points_stay_empty_a_network_predicts_them_as_neutral() -> None:
     batch = samples(CONNECT_FOUR, record, range(4, record.num_positions, 3), 0, predict_ownership=True)
     network, first, last = learn(batch, CONNECT_FOUR, predict_ownership=True)
     assert last["ownership_loss"] < 0.5 * first["ownership_loss"]
-    predict = predictions_of(network)
+    predict = make_predictor(network)
     assert predict is not None
     predictions = predict(batch.observations)
     assert predictions.ownership is not None and predictions.score_leads is None
@@ -228,14 +228,14 @@ def test_where_points_stay_empty_a_network_predicts_them_as_neutral() -> None:
 
 def test_a_network_predicts_only_what_it_has_learned() -> None:
     observations = np.stack([GO.observe(state) for state in positions(3)])
-    predict = predictions_of(build_network(GO, blocks=1, channels=8, predict_score=True))
+    predict = make_predictor(build_network(GO, blocks=1, channels=8, predict_score=True))
     assert predict is not None
     predictions = predict(observations)
     assert (
         predictions.ownership is None and predictions.score_leads is not None and predictions.score_leads.shape == (3,)
     )
-    assert predictions_of(build_network(GO, blocks=1, channels=8, predict_reply=True)) is None
-    assert predictions_of(build_network(CONNECT_FOUR, type="spiking", blocks=1, channels=8)) is None
+    assert make_predictor(build_network(GO, blocks=1, channels=8, predict_reply=True)) is None
+    assert make_predictor(build_network(CONNECT_FOUR, type="spiking", blocks=1, channels=8)) is None
 
 
 def test_for_a_search_that_counts_points_the_score_comes_beside_the_value() -> None:
@@ -243,9 +243,9 @@ def test_for_a_search_that_counts_points_the_score_comes_beside_the_value() -> N
     network = build_network(GO, blocks=1, channels=8, predict_score=True)
     assert isinstance(network, ResNet)
     torch.nn.init.normal_(network.auxiliary.score[-1].weight)  # type: ignore[union-attr, index]
-    predict = predictions_of(network)
+    predict = make_predictor(network)
     assert predict is not None
-    scoring, utility = scoring_network(network, GO, 0.3)
+    scoring, utility = add_score_to_value(network, GO, 0.3)
     logits, values = Evaluator(network, GO, device="cpu", dtype="float32")(observations)
     same, both = Evaluator(scoring, GO, device="cpu", dtype="float32")(observations)
     assert utility == 0.3 and both.shape == (5, 2)
@@ -261,7 +261,7 @@ def test_for_a_search_that_counts_points_the_score_comes_beside_the_value() -> N
 )
 def test_without_points_to_count_a_network_plays_as_it_is(game: Game, heads: dict[str, bool], utility: float) -> None:
     network = build_network(game, blocks=1, channels=8, **heads)
-    assert scoring_network(network, game, utility) == (network, 0.0)
+    assert add_score_to_value(network, game, utility) == (network, 0.0)
 
 
 def positions(count: int) -> States:

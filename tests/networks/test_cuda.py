@@ -13,8 +13,8 @@ from torch import Tensor, nn
 
 from keima.games import Game
 from keima.networks.inference import cuda
-from keima.networks.inference.cuda import LANES, CudaRuntime, Program
-from keima.networks.inference.evaluator import folded
+from keima.networks.inference.cuda import LANES, BatchProgram, CudaRuntime
+from keima.networks.inference.evaluator import fold_network
 from tests.small_networks import CONNECT_FOUR, TIC_TAC_TOE, board_with_pass, positions, trained_network
 
 BOARD = board_with_pass()
@@ -77,12 +77,12 @@ def device(monkeypatch: pytest.MonkeyPatch) -> Device:
     }
     for name, stand_in in stand_ins.items():
         monkeypatch.setattr(torch.cuda, name, stand_in)
-    monkeypatch.setattr(cuda, "pinned", lambda *shape, dtype: torch.empty(shape, dtype=dtype))
+    monkeypatch.setattr(cuda, "allocate_pinned", lambda *shape, dtype: torch.empty(shape, dtype=dtype))
     return device
 
 
 def runtime(game: Game, dtype: torch.dtype = torch.float32, *, fused: bool = False, **shape: Any) -> CudaRuntime:
-    network = folded(trained_network(game, **shape)).requires_grad_(False)
+    network = fold_network(trained_network(game, **shape)).requires_grad_(False)
     return CudaRuntime(network, game.observation_shape, CPU, dtype, graphs=False, fused=fused)
 
 
@@ -221,7 +221,7 @@ def test_fused_kernels_give_the_network_s_answers(monkeypatch: pytest.MonkeyPatc
         assert found.describe() == "fused bfloat16 on cpu"
         with torch.inference_mode():
             assert_close(found.run(observations, 8), plain(game, observations, **shape), 0.03)
-        found.load(folded(trained_network(game, spread=0.9, **shape)))
+        found.load(fold_network(trained_network(game, spread=0.9, **shape)))
         with torch.inference_mode():
             assert_close(found.run(observations, 8), plain(game, observations, spread=0.9, **shape), 0.03)
 
@@ -239,5 +239,5 @@ def test_graphs_are_captured_under_their_own_device(device: Device) -> None:
         stream: Any = Stream(EIGHT)
     shape = (2, *TIC_TAC_TOE.observation_shape)
     memory: dict[str, Any] = {"sent": torch.uint8, "stream": stream, "pool": None, "capturing": threading.Lock()}
-    Program(trained_network(TIC_TAC_TOE), shape, CPU, torch.float32, **memory)
+    BatchProgram(trained_network(TIC_TAC_TOE), shape, CPU, torch.float32, **memory)
     assert device.captured == [(CPU, EIGHT)]

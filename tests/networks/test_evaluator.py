@@ -14,10 +14,10 @@ from torch import nn
 
 import keima.networks.architectures.fused
 from keima.games import Game
-from keima.learning.learner import Learner, to_tensors
+from keima.learning.learner import Learner, copy_to_device
 from keima.networks.architectures.fused import Float32, FusedRuntime
 from keima.networks.architectures.layers import Tower
-from keima.networks.inference.evaluator import Evaluator, folded, padded, pick_device
+from keima.networks.inference.evaluator import Evaluator, fold_network, pad_batch_size, pick_device
 from tests.small_networks import (
     CONNECT_FOUR,
     TIC_TAC_TOE,
@@ -71,7 +71,7 @@ def test_the_fused_operators_serve_every_network(game: Game, options: dict[str, 
 @pytest.mark.parametrize("winograd", [True, False])
 def test_both_ways_to_convolve_in_float32_give_the_network_s_answers(winograd: bool) -> None:
     network, observations = trained_network(BOARD, blocks=3, channels=48), positions(BOARD, 40)
-    runtime = FusedRuntime(cast(Tower, folded(network)), Float32(winograd=winograd), BOARD.observation_shape[1:])
+    runtime = FusedRuntime(cast(Tower, fold_network(network)), Float32(winograd=winograd), BOARD.observation_shape[1:])
     with torch.inference_mode():
         logits, value_logits = runtime.run(observations, 40)
     wanted, wanted_values = plain(network, observations)
@@ -109,9 +109,18 @@ def test_every_batch_size_up_to_the_largest_is_evaluated(fused: bool) -> None:
 
 
 def test_batches_are_padded_to_few_sizes_and_by_little() -> None:
-    assert [padded(count) for count in (1, 63, 64, 65, 127, 128, 129, 257)] == [1, 63, 64, 66, 128, 128, 132, 264]
-    assert all(count <= padded(count) <= count * 33 / 32 for count in range(1, 5000))
-    assert len({padded(count) for count in range(1, 4097)}) <= 63 + 6 * 32 + 1
+    assert [pad_batch_size(count) for count in (1, 63, 64, 65, 127, 128, 129, 257)] == [
+        1,
+        63,
+        64,
+        66,
+        128,
+        128,
+        132,
+        264,
+    ]
+    assert all(count <= pad_batch_size(count) <= count * 33 / 32 for count in range(1, 5000))
+    assert len({pad_batch_size(count) for count in range(1, 4097)}) <= 63 + 6 * 32 + 1
 
 
 def test_answers_stay_unchanged_when_the_next_ones_come() -> None:
@@ -176,7 +185,7 @@ def test_in_bfloat16_a_trained_network_chooses_the_same_moves(game: Game) -> Non
     batch = random_batch(game, 256)
     learner = Learner(network, device="cpu", warmup_steps=0, learning_rate=3e-3, mixed_precision=False)
     for _ in range(30):
-        learner.descend(to_tensors(batch, learner.device))
+        learner.descend(copy_to_device(batch, learner.device))
     wanted, _ = plain(network, batch.observations)
     logits, _ = Evaluator(network, game, device="cpu", dtype="bfloat16")(batch.observations)
     assert (logits.argmax(1) == wanted.argmax(1)).mean() >= 0.99

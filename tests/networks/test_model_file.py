@@ -23,14 +23,14 @@ from keima.networks.files.model_file import (
     ModelLimits,
     canary_positions,
     check_canary,
-    content_sha256,
+    decode_content,
     decode_model,
     describe_model,
+    encode_content,
     encode_model,
     load_safetensors,
-    open_model,
     save_safetensors,
-    seal,
+    stored_sha256,
 )
 from keima.networks.inference.evaluator import Evaluator
 from tests.small_networks import CONNECT_FOUR, TIC_TAC_TOE, trained_network
@@ -112,7 +112,7 @@ import torch
 from keima.games import load_game
 from tests.small_networks import random_batch
 from tests.small_run import GAME, NETWORK
-from keima.learning.learner import Learner, to_tensors
+from keima.learning.learner import Learner, copy_to_device
 from keima.networks.files.model_file import Model, describe_model
 from keima.networks.network import build_network
 
@@ -129,7 +129,7 @@ for game, shape in [(GAME, NETWORK), (load_game("twenty48"), NETWORK), *((GAME, 
     assert all((built[name] == weights[name]).all() for name in weights) and built.keys() == weights.keys()
     assert not compiler(), (game.name, shape)
 
-batch = to_tensors(random_batch(GAME, 16), torch.device("cpu"))
+batch = copy_to_device(random_batch(GAME, 16), torch.device("cpu"))
 for optimizer in ("adamw", "muon", "sgd"):
     learner = Learner(build_network(GAME, **NETWORK), device="cpu", batch_size=16, optimizer=optimizer)
     learner.descend(batch)
@@ -185,10 +185,10 @@ def test_one_wrong_bit_anywhere_is_detected_or_changes_nothing(at: int, bit: int
     data = bytearray(DATA)
     data[at] ^= 1 << bit
     try:
-        content = open_model(bytes(data))
+        content = decode_content(bytes(data))
     except CorruptModel:
         return
-    assert seal(content) == DATA  # a bit that zstd does not use
+    assert encode_content(content) == DATA  # a bit that zstd does not use
 
 
 @given(length=st.integers(0, len(DATA) - 1))
@@ -261,14 +261,12 @@ def test_weights_that_are_not_finite_are_not_sent(value: float, dtype: Any) -> N
 
 def test_the_same_weights_have_the_same_name_however_they_are_compressed() -> None:
     stored = encode_model(model(), CONNECT_FOUR, compressed=False)
-    assert content_sha256(stored) == content_sha256(DATA) and len(stored) > max(len(DATA), len(PLANES))
-    assert seal(open_model(stored)) == DATA
+    assert stored_sha256(stored) == stored_sha256(DATA) and len(stored) > max(len(DATA), len(PLANES))
+    assert encode_content(decode_content(stored)) == DATA
 
 
 def test_other_weights_or_another_header_have_another_name() -> None:
-    names = {
-        content_sha256(encode_model(each, CONNECT_FOUR)) for each in (model(), model(version=8), model(shift=0.05))
-    }
+    names = {stored_sha256(encode_model(each, CONNECT_FOUR)) for each in (model(), model(version=8), model(shift=0.05))}
     assert len(names) == 3
 
 

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from keima.games import Game
-from keima.networks.architectures.layers import GlobalPooling, pooled_channels
+from keima.networks.architectures.layers import GlobalPooling, count_pooled_channels
 from keima.networks.architectures.resnet import ResNet
 from keima.networks.network import build_network
 from tests.small_networks import CONNECT_FOUR, TIC_TAC_TOE, board_with_pass, positions, trained_network
@@ -88,7 +88,7 @@ def test_the_weights_fit_every_board_whose_actions_are_points() -> None:
 
 @pytest.mark.parametrize(("channels", "pooled"), [(4, 2), (32, 16), (64, 32), (96, 32), (128, 32), (256, 64)])
 def test_about_a_quarter_of_the_channels_is_pooled(channels: int, pooled: int) -> None:
-    assert pooled_channels(channels) == pooled
+    assert count_pooled_channels(channels) == pooled
 
 
 def test_an_unknown_network_type_is_refused_with_the_known_ones() -> None:

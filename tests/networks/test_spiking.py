@@ -13,9 +13,9 @@ import keima.networks.inference.evaluator
 from keima.base.reports import SpikeReport
 from keima.coach.summary import merge_reports
 from keima.games import Game, load_game
-from keima.learning.learner import Learner, to_tensors
+from keima.learning.learner import Learner, copy_to_device
 from keima.networks.architectures.resnet import ResNet
-from keima.networks.architectures.spike_counts import count_spikes
+from keima.networks.architectures.spike_counts import measure_spikes
 from keima.networks.architectures.spiking import SpikingResNet
 from keima.networks.architectures.spiking_layers import Neurons
 from keima.networks.files.model_file import (
@@ -26,11 +26,11 @@ from keima.networks.files.model_file import (
     describe_model,
     encode_model,
 )
-from keima.networks.inference.evaluator import Evaluator, folded
+from keima.networks.inference.evaluator import Evaluator, fold_network
 from keima.networks.network import build_network
-from keima.networks.policy_value import network_of
-from keima.report.files.run_files import scalars
-from keima.report.tables import history
+from keima.networks.policy_value import as_policy_value_network
+from keima.report.files.run_files import report_scalars
+from keima.report.tables import history_columns
 from keima.report.terminal.plain import iteration_line
 from tests.example_reports import iteration
 from tests.small_networks import (
@@ -97,7 +97,7 @@ LAYOUT = pytest.mark.parametrize(
 def test_neurons_and_their_gradients_are_those_of_the_library(
     monkeypatch: pytest.MonkeyPatch, steps: int, layout: torch.memory_format, kernels: bool
 ) -> None:
-    monkeypatch.setattr(keima.networks.architectures.spiking_layers, "kernels_work_with", lambda currents: kernels)
+    monkeypatch.setattr(keima.networks.architectures.spiking_layers, "can_use_kernels", lambda currents: kernels)
     torch.manual_seed(1)
     currents = (1.5 * torch.randn(steps * 3, 5, 9, 11)).contiguous(memory_format=layout).requires_grad_()
     pull = torch.randn(steps * 3, 5, 9, 11)
@@ -111,7 +111,7 @@ def test_neurons_and_their_gradients_are_those_of_the_library(
 
 @KERNELS
 def test_16_bit_currents_meet_membranes_that_are_not_rounded(monkeypatch: pytest.MonkeyPatch, kernels: bool) -> None:
-    monkeypatch.setattr(keima.networks.architectures.spiking_layers, "kernels_work_with", lambda currents: kernels)
+    monkeypatch.setattr(keima.networks.architectures.spiking_layers, "can_use_kernels", lambda currents: kernels)
     torch.manual_seed(1)
     short = (1.5 * torch.randn(4 * 3, 5, 9, 11)).to(torch.bfloat16).requires_grad_()
     wide = short.detach().float().requires_grad_()
@@ -137,7 +137,7 @@ def test_a_spiking_network_answers_like_any_other(game: Game, global_pooling: bo
     network = build_network(game, **SMALL | {"global_pooling": global_pooling})
     logits, value_logits = answers(network, seen(game, 5))
     assert logits.shape == (5, game.num_actions)
-    assert network_of(network).value.values(value_logits).shape == (5,)
+    assert as_policy_value_network(network).value.values(value_logits).shape == (5,)
 
 
 @pytest.mark.medium
@@ -188,7 +188,9 @@ def test_more_time_steps_change_the_answers() -> None:
 def test_gradients_reach_all_parameters(game: Game) -> None:
     network = trained(game, blocks=3).train()
     logits, value_logits = network(seen(game, 8))
-    (logits.square().sum() + network_of(network).value.loss(value_logits, torch.full((8,), 0.7))).backward()
+    (
+        logits.square().sum() + as_policy_value_network(network).value.loss(value_logits, torch.full((8,), 0.7))
+    ).backward()
     assert not [
         name
         for name, p in network.named_parameters()
@@ -214,7 +216,7 @@ def test_one_batch_can_be_memorized(game: Game) -> None:
     torch.manual_seed(0)
     network = build_network(game, **SMALL | {"blocks": 1, "channels": 16})
     taught = Learner(network, device="cpu", learning_rate=0.01, warmup_steps=10)
-    batch = to_tensors(random_batch(game, 16), taught.device)
+    batch = copy_to_device(random_batch(game, 16), taught.device)
     for _ in range(100):
         report = taught.descend(batch)
     assert report.figures["policy_loss"] < 0.1 and report.figures["value_loss"] < 0.1
@@ -239,7 +241,9 @@ def test_an_evaluator_gives_its_spiking_network_s_answers(game: Game) -> None:
     assert evaluate.describe() == "event-driven float32 on cpu"  # with fewer bits, other neurons would fire
     logits, value_logits = answers(network, observations)
     for found, wanted in zip(
-        evaluate(observations.numpy()), (logits, network_of(network).value.values(value_logits)), strict=True
+        evaluate(observations.numpy()),
+        (logits, as_policy_value_network(network).value.values(value_logits)),
+        strict=True,
     ):
         np.testing.assert_allclose(found, wanted.numpy(), rtol=1e-4, atol=1e-4)
     new = trained(game, blocks=2)
@@ -253,8 +257,8 @@ def test_an_evaluator_gives_its_spiking_network_s_answers(game: Game) -> None:
 
 def test_all_norms_are_merged_for_play_except_on_a_cuda_device() -> None:
     network = trained()
-    assert not any(isinstance(module, nn.BatchNorm2d) for module in folded(network).modules())
-    kept = keima.networks.inference.evaluator.prepared_network(network, torch.device("cuda"))
+    assert not any(isinstance(module, nn.BatchNorm2d) for module in fold_network(network).modules())
+    kept = keima.networks.inference.evaluator.prepare_network(network, torch.device("cuda"))
     assert sum(isinstance(module, nn.BatchNorm2d) for module in kept.modules()) == 8
 
 
@@ -273,7 +277,8 @@ def test_a_captured_graph_gives_the_spiking_network_s_answers() -> None:
 def test_a_sent_spiking_model_plays_the_same() -> None:
     network = trained()
     sent = Model(
-        description=describe_model(CONNECT_FOUR, network_of(network).settings(), 7), weights=network.state_dict()
+        description=describe_model(CONNECT_FOUR, as_policy_value_network(network).settings(), 7),
+        weights=network.state_dict(),
     )
     data = encode_model(sent, CONNECT_FOUR)
     got = decode_model(data)
@@ -311,7 +316,7 @@ def three_points() -> SpikingResNet:
 
 
 def test_spikes_and_operations_agree_with_a_count_by_hand() -> None:
-    report = count_spikes(three_points(), torch.tensor([[0, 0.9, 1.5], [0, 0, 0]])[:, None, None])
+    report = measure_spikes(three_points(), torch.tensor([[0, 0.9, 1.5], [0, 0, 0]])[:, None, None])
     # Currents of 0.9 fire at the second step, those of 1.5 at both; the resulting currents of 2 fire at once. So each
     # of
     # the three layers fires once in the middle and twice on the right, where a spike passes 3 and 2 synapses of a
@@ -326,7 +331,7 @@ def test_spikes_and_operations_agree_with_a_count_by_hand() -> None:
 
 def test_pooled_boards_cost_multiplications_at_each_step() -> None:
     network, plain = trained(blocks=2), trained(blocks=2, global_pooling=False)
-    pooled, bare = (count_spikes(one, seen(CONNECT_FOUR, 6)) for one in (network, plain))
+    pooled, bare = (measure_spikes(one, seen(CONNECT_FOUR, 6)) for one in (network, plain))
     weights = network.get_parameter("tower.1.bias.weight").numel()  # the block's; the policy head has 96 x 32
     assert pooled.multiply_accumulates - bare.multiply_accumulates == 3 * weights + 96 * 32
 
@@ -337,7 +342,7 @@ def test_if_all_neurons_always_fire_each_step_costs_as_much_as_without_spikes() 
         for module in network.modules():
             if isinstance(module, nn.BatchNorm2d):
                 module.bias.fill_(100.0)
-    report = count_spikes(network, seen(CONNECT_FOUR, 2))
+    report = measure_spikes(network, seen(CONNECT_FOUR, 2))
     assert report.firing_rate == 1
     assert report.synaptic_operations == pytest.approx(3 * (report.without_spikes - report.multiply_accumulates))
 
@@ -375,7 +380,7 @@ def test_spikes_are_shown_everywhere_and_omitted_for_other_networks() -> None:
         in iteration_line(spiking)
     )
     assert "firing" not in iteration_line(plain)
-    figures = {name: value for name, value in scalars(spiking).items() if name not in scalars(plain)}
+    figures = {name: value for name, value in report_scalars(spiking).items() if name not in report_scalars(plain)}
     assert figures == {
         "learner/firing_rate": 0.125,
         "learner/firing_rate/last": 0.25,
@@ -385,7 +390,7 @@ def test_spikes_are_shown_everywhere_and_omitted_for_other_networks() -> None:
     }
     cells = {
         column.title: (column.cell(spiking), column.cell(plain))
-        for column in history([])
+        for column in history_columns([])
         if column.title in ("Firing", "Syn. ops")
     }
     assert cells == {"Firing": ("12.5 %", ""), "Syn. ops": ("1.23M", "")}

@@ -7,15 +7,15 @@ import pytest
 import torch
 
 from keima.games import Game, load_game
-from keima.learning.learner import Learner, to_tensors
+from keima.learning.learner import Learner, copy_to_device
 from keima.networks.architectures.fused import Float32, FusedResNet
 from keima.networks.architectures.layers import SqueezeExcitation
 from keima.networks.architectures.resnet import ResNet
 from keima.networks.files.model_file import Model, check_canary, decode_model, describe_model, encode_model
-from keima.networks.inference.cuda import fused_forward
-from keima.networks.inference.evaluator import Evaluator, folded
+from keima.networks.inference.cuda import make_fused_forward
+from keima.networks.inference.evaluator import Evaluator, fold_network
 from keima.networks.network import build_network
-from keima.networks.policy_value import network_of
+from keima.networks.policy_value import as_policy_value_network
 from keima.replay.window import Batch
 from tests.small_networks import CONNECT_FOUR, TIC_TAC_TOE, board_with_pass, look_trained, positions
 
@@ -59,7 +59,7 @@ def test_an_answer_depends_on_no_number_that_must_be_read_from_the_device(trunk:
 def test_a_model_file_describes_its_trunk_and_the_evaluator_plays_it(trunk: dict[str, Any]) -> None:
     network = built(CONNECT_FOUR, trunk)
     look_trained(network, 0.3)
-    description = describe_model(CONNECT_FOUR, network_of(network).settings(), 3)
+    description = describe_model(CONNECT_FOUR, as_policy_value_network(network).settings(), 3)
     sent = decode_model(
         encode_model(Model(description=description, weights=network.state_dict()), CONNECT_FOUR, dtype="float16")
     )
@@ -78,12 +78,12 @@ def test_operators_for_plain_blocks_are_not_tried(trunk: dict[str, Any], caplog:
     network = built(CONNECT_FOUR, trunk)
     shape = CONNECT_FOUR.observation_shape
     assert network.runtime(shape, torch.float32) is None
-    assert fused_forward(network, shape, torch.device("cpu"), torch.bfloat16) is None
+    assert make_fused_forward(network, shape, torch.device("cpu"), torch.bfloat16) is None
     assert not caplog.text
 
 
 def test_fused_operators_refuse_what_they_would_leave_out() -> None:
-    network = folded(built(CONNECT_FOUR, {"squeeze_excitation": True}))
+    network = fold_network(built(CONNECT_FOUR, {"squeeze_excitation": True}))
     assert isinstance(network, ResNet)
     with pytest.raises(TypeError, match="squeeze-and-excitation"):
         FusedResNet(network, Float32(), (6, 7))
@@ -98,7 +98,7 @@ def test_a_trunk_learns_which_move_goes_with_which_position(trunk: dict[str, Any
     batch.policies[:] = np.eye(9)[np.unique(batch.observations, axis=0, return_inverse=True)[1] % 9]
     batch.values[:] = 0
     learner = Learner(built(TIC_TAC_TOE, trunk), device="cpu", learning_rate=0.01, warmup_steps=1)
-    losses = [float(learner.descend(to_tensors(batch, learner.device)).figures["policy_loss"]) for _ in range(40)]
+    losses = [float(learner.descend(copy_to_device(batch, learner.device)).figures["policy_loss"]) for _ in range(40)]
     assert losses[-1] < 0.3 < losses[0]
 
 

@@ -3,7 +3,7 @@ import torch
 from torch import Tensor
 
 from keima.networks.architectures.layers import ConvNorm
-from keima.networks.kernels.winograd import WinogradConvolution, convolve_to_learn, learning_convolution
+from keima.networks.kernels.winograd import WinogradConvolution, convolve_with_gradients, differentiable_convolution
 
 BOARDS = [(1, 1), (2, 5), (3, 3), (4, 4), (6, 7), (9, 9), (19, 19)]
 
@@ -36,7 +36,7 @@ def test_boards_are_computed_in_parts(count: int) -> None:
     layer, x = convolution(12, 12), maps(count, 12, 9, 9)
     residual = maps(count, 12, 9, 9)
     wanted = torch.relu(residual + layer(x))
-    WinogradConvolution(layer.conv).add_relu(residual, x)
+    WinogradConvolution(layer.conv).convolve_add_relu(residual, x)
     torch.testing.assert_close(residual, wanted, rtol=0, atol=2e-5)
 
 
@@ -45,7 +45,7 @@ def test_the_gradients_are_those_of_a_direct_convolution(board: tuple[int, int])
     torch.manual_seed(1)
     x = maps(20, 5, *board).requires_grad_()
     weight = torch.randn(12, 5, 3, 3).requires_grad_()
-    found = learning_convolution(x, weight)
+    found = differentiable_convolution(x, weight)
     wanted = torch.conv2d(x, weight, padding=1)
     torch.testing.assert_close(found, wanted, rtol=0, atol=1e-4)
     direction = torch.randn_like(wanted)  # also in another memory order than the maps
@@ -60,7 +60,7 @@ def test_the_gradients_are_those_of_a_direct_convolution(board: tuple[int, int])
 def test_the_first_layer_computes_no_gradient_of_its_input() -> None:
     weight = torch.randn(4, 3, 3, 3).requires_grad_()
     x = maps(2, 3, 5, 5)
-    learning_convolution(x, weight).sum().backward()
+    differentiable_convolution(x, weight).sum().backward()
     assert x.grad is None and weight.grad is not None
 
 
@@ -75,4 +75,4 @@ def test_the_first_layer_computes_no_gradient_of_its_input() -> None:
 )
 def test_other_convolutions_remain_torch_s(conv: torch.nn.Conv2d, dtype: torch.dtype) -> None:
     conv, x = conv.to(dtype), maps(2, 64, 5, 5).to(dtype)
-    assert torch.equal(convolve_to_learn(conv, x), conv(x))
+    assert torch.equal(convolve_with_gradients(conv, x), conv(x))

@@ -53,15 +53,15 @@ class Talk:
     def ask(self, *lines: str) -> str:
         """Return the answer to the last of these commands, all of which must succeed."""
         for line in lines:
-            self.engine.obey(line, 0.0)
-            while self.engine.busy:
+            self.engine.handle_line(line, 0.0)
+            while self.engine.has_work:
                 self.engine.advance()
             assert self.said[-1].startswith("="), (line, self.said[-1])
         return self.said[-1][1:].strip()
 
     def refused(self, line: str) -> str:
         """Return the reason why a command fails."""
-        self.engine.obey(line, 0.0)
+        self.engine.handle_line(line, 0.0)
         assert self.said[-1].startswith("?")
         return self.said[-1][1:].strip()
 
@@ -135,7 +135,7 @@ def test_a_hopeless_game_is_resigned_only_on_request() -> None:
         said = talk.ask("genmove b")
         assert said == last or (last is None and said != "resign")
     assert giving.ask("final_score") == "W+Resign"
-    giving.engine.obey("kata-genmove_analyze b", 0.0)
+    giving.engine.handle_line("kata-genmove_analyze b", 0.0)
     assert giving.said[-1] == "play resign\n"
     giving.ask("clear_board")
     assert giving.ask("genmove b") != "resign", "hope is new in every game"
@@ -144,8 +144,8 @@ def test_a_hopeless_game_is_resigned_only_on_request() -> None:
 def test_the_count_of_hopeless_moves_restarts_after_hope_returns() -> None:
     resignation, even = Resignation(0.25), Resignation(0.25)
     values = [-0.75, -0.75, 0.0, -0.75, -0.75, -0.75]
-    assert [resignation.wanted(value) for value in values] == [False] * 5 + [True]
-    assert not any(even.wanted(-0.5) for _ in range(9)), "a quarter is not less than a quarter"
+    assert [resignation.should_resign(value) for value in values] == [False] * 5 + [True]
+    assert not any(even.should_resign(-0.5) for _ in range(9)), "a quarter is not less than a quarter"
 
 
 @pytest.mark.medium
@@ -174,23 +174,23 @@ def test_a_free_handicap_takes_no_longer_than_a_few_moves_however_many_stones_it
 def test_thinking_about_a_free_handicap_ends_on_an_empty_line() -> None:
     talk = Talk(0.0, simulations=1000)
     for last in ("", "quit"):
-        talk.engine.obey("7 place_free_handicap 5", 0.0)
+        talk.engine.handle_line("7 place_free_handicap 5", 0.0)
         for _ in range(3):
             talk.engine.advance()
-        assert talk.engine.busy and not talk.said[-1].startswith("=7")
+        assert talk.engine.has_work and not talk.said[-1].startswith("=7")
         talk.evaluations = 0
-        talk.engine.obey(last, 0.0)
+        talk.engine.handle_line(last, 0.0)
         stones = next(line for line in reversed(talk.said) if line.startswith("=7")).split()[1:]
         assert len(set(stones)) == 5 and talk.evaluations < 20
-        assert not talk.engine.busy
+        assert not talk.engine.has_work
         talk.ask("clear_board")
 
 
 @pytest.mark.medium
 def test_other_commands_wait_for_a_free_handicap() -> None:
     talk = Talk(0.0, simulations=100)
-    talk.engine.obey("place_free_handicap 3", 0.0)
-    talk.engine.obey("final_status_list alive", 0.0)
+    talk.engine.handle_line("place_free_handicap 3", 0.0)
+    talk.engine.handle_line("final_status_list alive", 0.0)
     assert talk.said[-1].removeprefix("= ").split() == sorted(
         talk.said[-2].removeprefix("= ").split(), key=GAME.parse_action
     )
@@ -249,7 +249,7 @@ def test_named_rules_are_those_of_katago_as_far_as_they_are_supported() -> None:
     for name in NAMED_RULES:
         rules, komi = parse_rules([name], GtpRules(suicide=False))
         assert (rules.suicide, komi) == (False, None), "the network decides whether there is suicide"
-        assert rules.agreed == (name != "tromp-taylor")
+        assert rules.agree_on_dead == (name != "tromp-taylor")
     with pytest.raises(GtpError, match="has learned with suicide"):
         parse_rules(["chinese"], GtpRules(suicide=True))
     assert parse_rules(["tromp-taylor"], GtpRules(suicide=True))[0].suicide

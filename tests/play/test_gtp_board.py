@@ -12,8 +12,16 @@ from keima.games.go.setup import position_with, stones, with_komi, with_player
 from keima.games.go.sgf import sgf_text
 from keima.play.gtp.board import GtpBoard, handicap_points
 from keima.play.gtp.clock import PlayerClock, TimeSettings, parse_kgs_time_settings, parse_time_settings
-from keima.play.gtp.syntax import Command, GtpError, action_of, info, parse_command, parse_wanted, player_of
-from keima.play.time_keeping import Clock, allotted
+from keima.play.gtp.syntax import (
+    GtpCommand,
+    GtpError,
+    format_info,
+    parse_analysis_options,
+    parse_command,
+    parse_player,
+    parse_vertex,
+)
+from keima.play.time_keeping import Clock, allot_seconds
 from keima.search.analysis import MoveAnalysis
 from tests.games.go.naive_go import NaiveGo
 from tests.programs import GNU_GO, needs_gnu_go
@@ -32,7 +40,7 @@ def board(game: Game) -> GtpBoard:
 def play(board: GtpBoard, game: Game, *moves: str) -> None:
     for move in moves:
         color, vertex = move.split()
-        board.play(player_of(color), action_of(game, vertex))
+        board.play(parse_player(color), parse_vertex(game, vertex))
 
 
 def shown(board: GtpBoard) -> list[str]:
@@ -162,7 +170,7 @@ def test_dead_stones_are_found_and_no_living_ones(board: GtpBoard, game: Game) -
 
 def test_chains_are_distinguished(board: GtpBoard, game: Game) -> None:
     play(board, game, "b A1", "b A2", "w C3", "b G7")
-    assert sorted(len(chain) for chain in board.chains()) == [1, 1, 2]
+    assert sorted(len(chain) for chain in board.find_chains()) == [1, 1, 2]
 
 
 def test_a_copy_has_its_own_komi(game: Game) -> None:
@@ -177,8 +185,8 @@ def test_a_copy_has_its_own_komi(game: Game) -> None:
 def test_lines_are_parsed_as_the_protocol_defines_them() -> None:
     for line in ("", "   ", "# a comment", "\x01\x02", "12"):
         assert parse_command(line) is None
-    assert parse_command("12 play\tB  D4 # here") == Command(identity="12", name="play", words=("B", "D4"))
-    assert parse_command("\x07na\x00me") == Command(identity="", name="name", words=())
+    assert parse_command("12 play\tB  D4 # here") == GtpCommand(identity="12", name="play", words=("B", "D4"))
+    assert parse_command("\x07na\x00me") == GtpCommand(identity="", name="name", words=())
 
 
 def words(text: str) -> list[str]:
@@ -194,18 +202,18 @@ def line(game: Game, move: str, visits: int, value: float) -> MoveAnalysis:
 
 def test_an_analysis_has_the_format_of_leela_zero_and_katago(game: Game) -> None:
     lines = [line(game, "D4", 7, 0.5), line(game, "C3", 1, -1.0)]
-    assert info(game, lines, kata=False, score_leads={}) == (
+    assert format_info(game, lines, kata=False, score_leads={}) == (
         "info move D4 visits 7 winrate 7500 prior 2500 lcb 7500 order 0 pv D4 pass "
         "info move C3 visits 1 winrate 0 prior 2500 lcb 0 order 1 pv C3 pass"
     )
-    assert info(game, lines[:1], kata=True, score_leads={}) == (
+    assert format_info(game, lines[:1], kata=True, score_leads={}) == (
         "info move D4 visits 7 utility 0.500000 winrate 0.750000 prior 0.250000 lcb 0.750000 order 0 pv D4 pass"
     )
 
 
 def test_points_and_ownership_have_katago_s_format(game: Game) -> None:
     lines = [line(game, "D4", 7, 0.5), line(game, "C3", 1, -1.0)]
-    told = info(
+    told = format_info(
         game, lines, kata=True, score_leads={lines[0].action: -2.25}, ownership=np.linspace(1, -1, 49, dtype=np.float32)
     )
     first, second = told.removeprefix("info ").split(" info ")
@@ -228,8 +236,8 @@ def test_points_and_ownership_have_katago_s_format(game: Game) -> None:
 def test_an_analysis_can_be_requested_in_many_ways(
     game: Game, text: str, player: int, seconds: float | None, most: int
 ) -> None:
-    wanted = parse_wanted(game, words(text), player=0, kata=False)
-    assert (wanted.player, wanted.seconds, wanted.most, wanted.allowed) == (
+    wanted = parse_analysis_options(game, words(text), player=0, kata=False)
+    assert (wanted.player, wanted.seconds, wanted.max_moves, wanted.allowed) == (
         player,
         seconds and pytest.approx(seconds),
         most,
@@ -239,17 +247,17 @@ def test_an_analysis_can_be_requested_in_many_ways(
 
 def test_ownership_is_from_the_mover_s_view_as_in_katago(game: Game) -> None:
     asked = [(text, kata) for text in ("ownership true", "ownership FALSE", "") for kata in (True, False)]
-    assert [parse_wanted(game, words(text), player=0, kata=kata).ownership for text, kata in asked] == [True] + 5 * [
-        False
-    ]
+    assert [parse_analysis_options(game, words(text), player=0, kata=kata).ownership for text, kata in asked] == [
+        True
+    ] + 5 * [False]
 
 
 def test_moves_can_be_allowed_and_avoided(game: Game) -> None:
-    wanted = parse_wanted(game, words("B 10 allow B D4,E5 1 avoid B E5 9 avoid W D4 9"), player=1, kata=True)
+    wanted = parse_analysis_options(game, words("B 10 allow B D4,E5 1 avoid B E5 9 avoid W D4 9"), player=1, kata=True)
     assert wanted.allowed == frozenset([game.parse_action("D4")])
     for text in ("xyzzy 3", "interval", "interval x", "allow B D4", "allow B Z9 1", "maxmoves 0", "ownership maybe"):
         with pytest.raises(GtpError, match="syntax error"):
-            parse_wanted(game, words(text), player=0, kata=False)
+            parse_analysis_options(game, words(text), player=0, kata=False)
 
 
 # Clocks.
@@ -298,7 +306,7 @@ def test_no_game_is_lost_on_a_clock_that_is_not_reported(given: TimeSettings) ->
     """A referee that counts as the protocol does, and a player whose moves take all their time and the overhead."""
     player, main, left, moves, periods = PlayerClock(given), given.main, given.period, given.moves, given.periods
     for _ in range(100):
-        spent = allotted(player.clock, 0.01) + 0.005
+        spent = allot_seconds(player.clock, 0.01) + 0.005
         if main > 0 or given.period == 0:
             main -= spent
             spent = max(-main, 0.0) if given.period else 0.0
@@ -314,14 +322,14 @@ def test_no_game_is_lost_on_a_clock_that_is_not_reported(given: TimeSettings) ->
                 left, moves = given.period, given.moves
             if given.periods > 1:
                 left = given.period
-        player.spent(0.005 + allotted(player.clock, 0.01))
+        player.subtract_move_time(0.005 + allot_seconds(player.clock, 0.01))
 
 
 def test_reported_time_takes_precedence() -> None:
     clock = PlayerClock(TimeSettings(main=100, period=10, moves=5))
-    clock.set_left(7.0, 0)
+    clock.set_remaining(7.0, 0)
     assert clock.clock == Clock(remaining=9.0, increment=2.0)
-    clock.set_left(6.0, 3)
+    clock.set_remaining(6.0, 3)
     assert clock.clock == Clock(remaining=6.0, moves_to_go=3)
-    clock.spent(2.0)
+    clock.subtract_move_time(2.0)
     assert clock.clock == Clock(remaining=4.0, moves_to_go=2)

@@ -9,7 +9,7 @@ from keima.games import load_game
 from keima.games.game import States
 from keima.games.go.rules import score_lead
 from keima.play.arena import ladder
-from keima.play.arena.ladder import go_command, go_rungs
+from keima.play.arena.ladder import make_go_command, make_go_entrants
 from keima.play.arena.players import GtpSpec
 from keima.play.engines.engine_process import EngineFailed
 from keima.play.engines.gtp_client import GtpClient, GtpPlayer
@@ -45,14 +45,14 @@ def follow(player: GtpPlayer, *games: str) -> list[str]:
 @needs_gnu_go
 def test_gnu_go_plays_many_games_each_with_its_own_past_and_seed() -> None:
     games = ["C3", "C3 C4 D4", "B2 D4 D2 B4", "C3 pass", KO]
-    with GtpClient(go_command(GAME, "gnugo", 10)) as engine:
+    with GtpClient(make_go_command(GAME, "gnugo", 10)) as engine:
         player = GtpPlayer(GAME, engine, seed=5, seconds=60.0)
         assert engine.name == "GNU Go 3.8"
         assert player.choose(GAME.initial_states(1)).tolist() == actions("C3")
         forth, back = follow(player, *games), follow(player, *reversed(games))
         assert forth == back[::-1]
         assert forth[-1] != "C3"
-    with GtpClient(go_command(GAME, "gnugo", 10)) as alone:
+    with GtpClient(make_go_command(GAME, "gnugo", 10)) as alone:
         assert follow(GtpPlayer(GAME, alone, seed=5, seconds=60.0), games[2]) == forth[2:3]
 
 
@@ -62,7 +62,7 @@ def test_gnu_go_captures_dead_stones_before_it_passes() -> None:
     passing.
     """
     moves = actions("C3 D3 C2 D2 C4 D4 C5 D5 C1 D1 pass A3 pass E2 pass E4")
-    with GtpClient(go_command(GAME, "gnugo", 10)) as engine:
+    with GtpClient(make_go_command(GAME, "gnugo", 10)) as engine:
         player = GtpPlayer(GAME, engine, seed=1, seconds=60.0)
         while not GAME.terminal(after(moves)):
             black = GAME.current_player(after(moves)) == 0
@@ -77,16 +77,16 @@ def test_gnu_go_captures_dead_stones_before_it_passes() -> None:
 
 def test_strengths_and_rules_are_part_of_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ladder, "find_program", lambda name: Path("/usr/games", name))
-    rungs = go_rungs(GAME, ["pachi:500", "gnugo:10", "gnugo:1", "gnugo:10"])
+    rungs = make_go_entrants(GAME, ["pachi:500", "gnugo:10", "gnugo:1", "gnugo:10"])
     assert [rung.name for rung in rungs] == ["gnugo:1", "gnugo:10", "pachi:500"]
     assert isinstance(rungs[1].spec, GtpSpec)
     command = rungs[1].spec.command
     assert command[0] == "/usr/games/gnugo" and command[command.index("--level") + 1] == "10"
     assert {"--chinese-rules", "--positional-superko", "--capture-all-dead", "--forbid-suicide"} <= set(command)
     suicidal = load_game("go", size=5, suicide=True)
-    assert "--allow-suicide" in go_command(suicidal, "gnugo", 1)
+    assert "--allow-suicide" in make_go_command(suicidal, "gnugo", 1)
     with pytest.raises(ValueError, match="pachi plays under rules that forbid suicide"):
-        go_command(suicidal, "pachi", 1)
+        make_go_command(suicidal, "pachi", 1)
 
 
 @pytest.mark.parametrize(
@@ -97,15 +97,15 @@ def test_an_invalid_engine_is_refused_with_examples(name: str) -> None:
         ValueError,
         match=f"there is no '{name}' here; GNU Go is gnugo:LEVEL with a level from 1 to 19, such as gnugo:10",
     ):
-        go_rungs(GAME, [name])
+        make_go_entrants(GAME, [name])
 
 
 def test_a_missing_engine_is_reported_with_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ladder, "find_program", lambda name: None)
     with pytest.raises(ValueError, match=r"--opponent: GNU Go is not here: install it \(Debian: apt install gnugo\)"):
-        go_rungs(GAME, ["gnugo:10"])
+        make_go_entrants(GAME, ["gnugo:10"])
     with pytest.raises(ValueError, match="--opponent: Pachi is not here"):
-        go_rungs(GAME, ["pachi:1000"])
+        make_go_entrants(GAME, ["pachi:1000"])
 
 
 GREETING = ("for answer in '= False Engine' '= 1.0' '= play' '=' '='; do", "read line", r'printf "$answer\n\n"', "done")

@@ -11,7 +11,7 @@ from torch import nn
 
 from keima.games import load_game
 from keima.games.go.rules import score_lead
-from keima.networks.architectures.auxiliary_heads import predictions_of
+from keima.networks.architectures.auxiliary_heads import make_predictor
 from keima.networks.inference.evaluator import Evaluator
 from keima.networks.network import build_network
 from keima.networks.predictions import Predict
@@ -28,7 +28,7 @@ def network(*, ownership: bool, score: bool) -> nn.Module:
 
 
 def predicting(*, ownership: bool = True, score: bool = True) -> Predict:
-    predict = predictions_of(network(ownership=ownership, score=score))
+    predict = make_predictor(network(ownership=ownership, score=score))
     assert predict is not None
     return predict
 
@@ -89,10 +89,10 @@ def told(line: str, **heads: bool) -> str:
     evaluate = Evaluator(net, GO, device="cpu", max_batch=4)
     think = partial(_thinker, evaluate)
     engine = GtpEngine(
-        GO, name="Keima", version="1", think=think, write=said.append, simulations=8, predict=predictions_of(net)
+        GO, name="Keima", version="1", think=think, write=said.append, simulations=8, predict=make_predictor(net)
     )
     for each in ("play b C3", line):
-        engine.obey(each, 0.0)
+        engine.handle_line(each, 0.0)
     for _ in range(6):
         engine.advance()
     engine.close()

@@ -10,10 +10,10 @@ from keima.evaluation.match import openings
 from keima.games import GAMES, Game, load_game
 from keima.games.chess.pgn import PgnGame, read_pgn
 from keima.games.go.sgf import SgfGame, read_sgf
-from keima.play.arena.ladder import chosen, find_program, go_rungs, ladder
-from keima.play.arena.match_benchmark import Entrant, Match, Tally, play_pairs, ratings
+from keima.play.arena.ladder import build_ladder, find_program, make_go_entrants, select_entrants
+from keima.play.arena.match_benchmark import Entrant, Match, Tally, compute_ratings, play_pairs
 from keima.play.arena.match_slice import MatchJob, play_match_job
-from keima.play.arena.match_text import match_text
+from keima.play.arena.match_text import match_to_text
 from keima.play.arena.players import (
     AlphaBetaSpec,
     GreedySpec,
@@ -56,7 +56,7 @@ def test_the_better_player_wins_and_the_results_agree_with_the_games() -> None:
             CHESS.play(state, action)
         assert CHESS.terminal(state)
         assert (np.sign(CHESS.returns(state)[number % 2]) + 1) / 2 == match.scores[number]
-    assert match.plies == np.mean([4 + len(moves) for moves in match.games])
+    assert match.mean_plies == np.mean([4 + len(moves) for moves in match.games])
     assert match.move_seconds[0] > match.move_seconds[1] > 0
     assert match.as_dict()["wins"] == match.result.wins
 
@@ -64,7 +64,7 @@ def test_the_better_player_wins_and_the_results_agree_with_the_games() -> None:
 @pytest.mark.medium
 def test_chess_games_are_written_as_other_programs_read_them() -> None:
     match = play_pairs(CHESS, GREEDY, RANDOM, games=4, opening_plies=3, seed=2, processes=1)
-    games = list(read_pgn(match_text(CHESS, match, 7).splitlines(keepends=True)))
+    games = list(read_pgn(match_to_text(CHESS, match, 7).splitlines(keepends=True)))
     assert len(games) == 4
     for number, game in enumerate(games):
         assert isinstance(game, PgnGame), game
@@ -80,7 +80,7 @@ def test_go_games_are_written_with_their_openings_as_other_programs_read_them(tm
     match = play_pairs(
         go, RANDOM, Entrant(name="other", spec=RandomSpec()), games=4, opening_plies=3, seed=2, processes=1
     )
-    (tmp_path / "games.sgf").write_text(match_text(go, match, 1), encoding="utf-8")
+    (tmp_path / "games.sgf").write_text(match_to_text(go, match, 1), encoding="utf-8")
     games = list(read_sgf(tmp_path / "games.sgf"))
     assert len(games) == 4
     for number, game in enumerate(games):
@@ -111,7 +111,7 @@ def test_gnu_go_plays_a_whole_match_which_our_rules_decide_and_which_can_be_repl
     game = load_game("go", size=5, komi=0.5)
     if find_program("gnugo") is None:
         pytest.skip("GNU Go is not installed (Debian: apt-get install gnugo)")
-    (gnu_go,) = go_rungs(game, ["gnugo:1"])
+    (gnu_go,) = make_go_entrants(game, ["gnugo:1"])
     match, again = (play_pairs(game, gnu_go, RANDOM, games=4, opening_plies=2, seed=3, processes=1) for _ in range(2))
     assert match.result.wins >= 3
     assert match.games == again.games
@@ -149,20 +149,20 @@ def match_of(first: str, second: str, wins: int, losses: int) -> Match:
 
 def test_games_among_the_opponents_show_how_far_apart_they_are() -> None:
     mine = [match_of("network", "random", 20, 0), match_of("network", "greedy", 0, 20)]
-    close = ratings([*mine, match_of("greedy", "random", 12, 8)], "random")
-    far = ratings([*mine, match_of("greedy", "random", 20, 0)], "random")
+    close = compute_ratings([*mine, match_of("greedy", "random", 12, 8)], "random")
+    far = compute_ratings([*mine, match_of("greedy", "random", 20, 0)], "random")
     assert close["random"].elo == 0
     assert close["greedy"].elo < far["greedy"].elo
-    assert ratings(mine, "random")["greedy"].margin > far["greedy"].margin
+    assert compute_ratings(mine, "random")["greedy"].margin > far["greedy"].margin
 
 
 def test_the_ladder_consists_of_players_of_the_game_and_names_are_checked() -> None:
-    assert [rung.name for rung in ladder(TIC_TAC_TOE)] == ["random", "mcts:100", "mcts:1000"]
-    rungs = ladder(CHESS)
+    assert [rung.name for rung in build_ladder(TIC_TAC_TOE)] == ["random", "mcts:100", "mcts:1000"]
+    rungs = build_ladder(CHESS)
     assert [rung.name for rung in rungs] == ["random", "greedy", "depth-1", "depth-2", "depth-3"]
-    assert [rung.name for rung in chosen(rungs, ["depth-2", "random"], "chess")] == ["random", "depth-2"]
+    assert [rung.name for rung in select_entrants(rungs, ["depth-2", "random"], "chess")] == ["random", "depth-2"]
     with pytest.raises(ValueError, match="--opponents: there is no 'gready' here; there are random, greedy"):
-        chosen(rungs, ["gready"], "chess")
+        select_entrants(rungs, ["gready"], "chess")
     for name, game, reason in (
         ("gnugo:10", "chess", "GNU Go plays go, and this network plays chess; there are random, greedy"),
         ("pachi:1000", "chess", "Pachi plays go, and this network plays chess"),
@@ -170,17 +170,17 @@ def test_the_ladder_consists_of_players_of_the_game_and_names_are_checked() -> N
         ("stockfish-1700", "chess", "there is no 'stockfish-1700' here"),
     ):
         with pytest.raises(ValueError, match=f"--opponents: {reason}"):
-            chosen(rungs, [name], game)
+            select_entrants(rungs, [name], game)
 
 
 def test_opponents_that_know_only_the_rules_play_every_game_for_two() -> None:
     connect_four, go = load_game("connect_four"), load_game("go", size=5)
     named = ["mcts:1000", "alphabeta:2", "random", "mcts:50", "alphabeta:10"]
     for game in (connect_four, go):
-        rungs = chosen(ladder(game, named), named, game.name)
+        rungs = select_entrants(build_ladder(game, named), named, game.name)
         assert [rung.name for rung in rungs] == ["random", "alphabeta:2", "alphabeta:10", "mcts:50", "mcts:1000"]
-    assert [rung.name for rung in ladder(go)] == ["random"]
-    (deep,) = chosen(ladder(CHESS, ["alphabeta:4"]), ["alphabeta:4"], "chess")
+    assert [rung.name for rung in build_ladder(go)] == ["random"]
+    (deep,) = select_entrants(build_ladder(CHESS, ["alphabeta:4"]), ["alphabeta:4"], "chess")
     assert deep.spec == AlphaBetaSpec(depth=4)
 
 
@@ -197,7 +197,7 @@ def test_opponents_that_know_only_the_rules_play_every_game_for_two() -> None:
 )
 def test_an_opponent_that_cannot_play_is_refused_with_the_remedy(game: Game, name: str, reason: str) -> None:
     with pytest.raises(ValueError, match=f"--opponents: {reason}"):
-        ladder(game, [name])
+        build_ladder(game, [name])
 
 
 @pytest.mark.medium

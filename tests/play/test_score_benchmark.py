@@ -13,7 +13,12 @@ from keima.games.twenty48.expectimax import expectimax_move
 from keima.networks.files.model_file import save_safetensors
 from keima.networks.network import build_network
 from keima.play.arena.players import ExpectimaxPlayer, ExpectimaxSpec, NetworkSpec, RandomSpec
-from keima.play.arena.score_benchmark import depth_for, model_of_weights, play_scored, some_positions
+from keima.play.arena.score_benchmark import (
+    find_affordable_depth,
+    make_model_from_weights,
+    play_scored,
+    sample_positions,
+)
 from keima.play.arena.slices import SliceFailed
 from tests.one_player import SMALL
 
@@ -63,17 +68,17 @@ def test_a_failing_process_says_why(tmp_path: Path) -> None:
 def test_a_state_dictionary_reveals_its_network(tmp_path: Path) -> None:
     for pooling in (True, False):
         weights = build_network(FULL, **NETWORK, global_pooling=pooling).state_dict()  # type: ignore[arg-type]
-        model = model_of_weights(FULL, weights)
+        model = make_model_from_weights(FULL, weights)
         assert model.description.network == {"type": "resnet", **NETWORK, "global_pooling": pooling}
     with pytest.raises(ValueError, match="the network takes 16 planes of 16 cells"):
-        model_of_weights(SMALL, weights)
+        make_model_from_weights(SMALL, weights)
     with pytest.raises(ValueError, match="is no state dictionary of a network for twenty48"):
-        model_of_weights(FULL, {"weight": torch.zeros(3)})
+        make_model_from_weights(FULL, {"weight": torch.zeros(3)})
 
 
 @pytest.mark.medium
 def test_a_network_plays_from_its_file(tmp_path: Path) -> None:
-    model = model_of_weights(SMALL, build_network(SMALL, **NETWORK).state_dict())  # type: ignore[arg-type]
+    model = make_model_from_weights(SMALL, build_network(SMALL, **NETWORK).state_dict())  # type: ignore[arg-type]
     save_safetensors(tmp_path / "a.safetensors", model)
     spec = NetworkSpec(model=tmp_path / "a.safetensors", search=SearchSettings(algorithm="gumbel"), num_simulations=4)
     result = play_scored(SMALL, "network", spec, games=3, seed=1, processes=1)
@@ -82,13 +87,13 @@ def test_a_network_plays_from_its_file(tmp_path: Path) -> None:
 
 @pytest.mark.medium
 def test_expectimax_looks_as_far_ahead_as_the_time_allows() -> None:
-    assert depth_for(FULL, 0.0) == 0
-    assert depth_for(FULL, 1e-3) >= 1
+    assert find_affordable_depth(FULL, 0.0) == 0
+    assert find_affordable_depth(FULL, 1e-3) >= 1
 
 
 @pytest.mark.medium
 def test_the_time_is_measured_on_positions_of_real_games() -> None:
-    positions = some_positions(FULL)
+    positions = sample_positions(FULL)
     assert all(FULL.current_player(state) == 0 and not FULL.terminal(state) for state in positions)
     assert max(FULL.milestone_of(state) for state in positions) >= 128
     chosen = ExpectimaxPlayer(1).choose(np.stack(positions))

@@ -8,7 +8,7 @@ import pytest
 from keima.games import load_game
 from keima.games.chess.notation import action_of_uci, fen_of, position_from_fen
 from keima.games.game import States
-from keima.play.arena.ladder import find_program, stockfish_rungs
+from keima.play.arena.ladder import find_program, make_stockfish_entrants
 from keima.play.engines.engine_process import EngineFailed
 from keima.play.engines.uci_client import UciClient, UciPlayer
 from tests.play.bad_engines import program
@@ -55,16 +55,16 @@ def position_states(*fens: str) -> States:
 def test_levels_are_those_of_the_engine(stockfish: Path) -> None:
     with UciClient(stockfish) as engine:
         least, greatest = engine.ranges["UCI_Elo"]
-    rungs = stockfish_rungs(stockfish, [], movetime=None, nodes=100)
+    rungs = make_stockfish_entrants(stockfish, [], movetime=None, nodes=100)
     assert [rung.name for rung in rungs] == [f"stockfish-{least}", "stockfish-1700"]
-    assert [rung.name for rung in stockfish_rungs(stockfish, [2000, least], movetime=5, nodes=100)] == [
+    assert [rung.name for rung in make_stockfish_entrants(stockfish, [2000, least], movetime=5, nodes=100)] == [
         f"stockfish-{least}",
         "stockfish-2000",
     ]
     with pytest.raises(
         ValueError, match=f"--stockfish-levels: Stockfish .* has levels from {least} to {greatest}, not 800"
     ):
-        stockfish_rungs(stockfish, [800], movetime=None, nodes=100)
+        make_stockfish_entrants(stockfish, [800], movetime=None, nodes=100)
 
 
 def test_a_program_that_is_missing_or_ends_at_once_is_reported(tmp_path: Path) -> None:
@@ -104,4 +104,4 @@ def test_invalid_answers_and_crashes_are_reported(tmp_path: Path, answer: str, c
 
 def test_an_engine_without_levels_cannot_be_limited(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="cannot be held to a level: it has no option UCI_Elo"):
-        stockfish_rungs(program(tmp_path, *GREETING), [], movetime=None, nodes=1)
+        make_stockfish_entrants(program(tmp_path, *GREETING), [], movetime=None, nodes=1)

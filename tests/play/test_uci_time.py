@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from keima.play.time_keeping import EXPECTED_MOVES, Clock, TimeKeeper, allotted
+from keima.play.time_keeping import EXPECTED_MOVES, Clock, TimeKeeper, allot_seconds
 
 
 def play(
@@ -16,9 +16,9 @@ def play(
     now = 0.0
     for _ in range(moves):
         seconds = keeper.seconds_for(Clock(remaining=remaining, increment=increment))
-        keeper.began(now)
+        keeper.note_started(now)
         now += max(seconds, least)
-        keeper.moved(now)
+        keeper.note_moved(now)
         remaining -= max(seconds, least) + lag * random.uniform(0.5, 1)
         left.append(remaining)
         remaining += increment
@@ -46,17 +46,17 @@ def test_most_of_the_time_is_used() -> None:
 
 
 def test_the_last_move_before_a_time_control_may_take_most_of_the_remaining_time() -> None:
-    assert allotted(Clock(remaining=10.0, moves_to_go=1), 0.01) == pytest.approx(0.6 * 9.99)
-    assert allotted(Clock(remaining=10.0, moves_to_go=10), 0.01) == pytest.approx(0.99)
+    assert allot_seconds(Clock(remaining=10.0, moves_to_go=1), 0.01) == pytest.approx(0.6 * 9.99)
+    assert allot_seconds(Clock(remaining=10.0, moves_to_go=10), 0.01) == pytest.approx(0.99)
 
 
 def test_without_time_there_is_no_thinking() -> None:
     for remaining in (0.0, 0.005, -1.0):
-        assert allotted(Clock(remaining=remaining), 0.01) == 0
+        assert allot_seconds(Clock(remaining=remaining), 0.01) == 0
 
 
 def test_more_time_never_means_less_thinking() -> None:
-    shares = [allotted(Clock(remaining=remaining, increment=0.1), 0.01) for remaining in np.linspace(0, 100, 1000)]
+    shares = [allot_seconds(Clock(remaining=remaining, increment=0.1), 0.01) for remaining in np.linspace(0, 100, 1000)]
     assert (np.diff(shares) >= 0).all()
     assert shares[-1] == pytest.approx((100 + (EXPECTED_MOVES - 1) * 0.1) / EXPECTED_MOVES - 0.01)
 
@@ -64,8 +64,8 @@ def test_more_time_never_means_less_thinking() -> None:
 def test_a_reset_clock_is_no_overhead() -> None:
     keeper = TimeKeeper(overhead=0.01)
     for remaining in (100.0, 10.0, 100.0):
-        assert keeper.seconds_for(Clock(remaining=remaining)) == allotted(Clock(remaining=remaining), 0.01)
-        keeper.began(0.0)
-        keeper.moved(1.0)
+        assert keeper.seconds_for(Clock(remaining=remaining)) == allot_seconds(Clock(remaining=remaining), 0.01)
+        keeper.note_started(0.0)
+        keeper.note_moved(1.0)
     keeper.new_game()
-    assert keeper.seconds_for(Clock(remaining=98.0)) == allotted(Clock(remaining=98.0), 0.01)
+    assert keeper.seconds_for(Clock(remaining=98.0)) == allot_seconds(Clock(remaining=98.0), 0.01)

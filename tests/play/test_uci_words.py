@@ -6,21 +6,21 @@ from keima.games import load_game
 from keima.play.time_keeping import Clock
 from keima.play.uci.options import Options
 from keima.play.uci.syntax import (
-    Broken,
-    Go,
-    centipawns,
-    moves_of,
+    BrokenCommand,
+    GoArguments,
+    format_score,
+    moves_as_uci,
     parse_go,
     parse_position,
     parse_setoption,
-    score_words,
+    to_centipawns,
 )
 from keima.search.analysis import MoveAnalysis
 
 CHESS = load_game("chess")
 
 
-def go_of(text: str) -> Go:
+def go_of(text: str) -> GoArguments:
     return parse_go(text.split())
 
 
@@ -38,20 +38,20 @@ def line(value: float, plies: int | None = None) -> MoveAnalysis:
 
 def test_go_understands_all_limits() -> None:
     said = "wtime 1000 btime 2000 winc 10 binc 20 movestogo 5 depth 6 nodes 700 movetime 80 mate 9 ponder"
-    assert go_of(said) == Go(
+    assert go_of(said) == GoArguments(
         wtime=1000, btime=2000, winc=10, binc=20, movestogo=5, depth=6, nodes=700, movetime=80, mate=9, ponder=True
     )
 
 
 def test_searchmoves_end_at_another_keyword() -> None:
-    assert go_of("searchmoves e2e4 d2d4 nodes 5") == Go(searchmoves=("e2e4", "d2d4"), nodes=5)
-    assert go_of("infinite searchmoves e2e4") == Go(searchmoves=("e2e4",), infinite=True)
+    assert go_of("searchmoves e2e4 d2d4 nodes 5") == GoArguments(searchmoves=("e2e4", "d2d4"), nodes=5)
+    assert go_of("infinite searchmoves e2e4") == GoArguments(searchmoves=("e2e4",), infinite=True)
 
 
 @pytest.mark.parametrize("said", ["wtime", "wtime soon", "nodes 1e9", "nodes ²", "nodes " + "9" * 5000, "wtime nodes"])
 def test_an_invalid_limit_is_skipped_and_reported(said: str) -> None:
     go = go_of(said)
-    assert not go.limited
+    assert not go.has_limit
     assert go.complaints
 
 
@@ -74,7 +74,7 @@ def test_a_position_is_a_start_and_moves() -> None:
 
 @pytest.mark.parametrize("said", ["", "fen", "moves e2e4", "startpos e2e4", "endpos"])
 def test_an_invalid_position_is_refused(said: str) -> None:
-    with pytest.raises(Broken, match="startpos or fen"):
+    with pytest.raises(BrokenCommand, match="startpos or fen"):
         position_of(said)
 
 
@@ -82,33 +82,33 @@ def test_names_and_values_of_options_may_have_several_words() -> None:
     assert setoption_of("name Move Overhead value 30") == ("Move Overhead", "30")
     assert setoption_of("name Clear Hash") == ("Clear Hash", "")
     for broken in ("", "name", "name value 3", "Hash value 3"):
-        with pytest.raises(Broken):
+        with pytest.raises(BrokenCommand):
             setoption_of(broken)
 
 
 def test_options_have_types_and_bounds() -> None:
     options = Options(simulations=400)
-    assert "option name Hash type spin default 256 min 1 max 4096" in options.words()
-    options.set("move overhead", "30")
+    assert "option name Hash type spin default 256 min 1 max 4096" in options.announcements()
+    options.set_option("move overhead", "30")
     assert (options.overhead, options.simulations) == (0.03, 400)
     for name, value in (("Hash", "0"), ("Hash", ""), ("Hash", "much"), ("Ponder", "perhaps"), ("Contempt", "1")):
-        with pytest.raises(Broken, match="option"):
-            options.set(name, value)
+        with pytest.raises(BrokenCommand, match="option"):
+            options.set_option(name, value)
 
 
 def test_values_are_reported_on_lc0_s_scale() -> None:
-    assert [centipawns(value) for value in (0.0, 0.5, -0.5)] == [0, 89, -89]
-    assert 12_000 < centipawns(1.0) == -centipawns(-1.0) < 13_000
+    assert [to_centipawns(value) for value in (0.0, 0.5, -0.5)] == [0, 89, -89]
+    assert 12_000 < to_centipawns(1.0) == -to_centipawns(-1.0) < 13_000
 
 
 def test_a_proven_end_is_reported_in_moves() -> None:
-    assert score_words(line(0.5)) == "cp 89"
-    assert [score_words(line(1.0, plies)) for plies in (1, 3, 5)] == ["mate 1", "mate 2", "mate 3"]
-    assert [score_words(line(-1.0, plies)) for plies in (2, 4)] == ["mate -1", "mate -2"]
+    assert format_score(line(0.5)) == "cp 89"
+    assert [format_score(line(1.0, plies)) for plies in (1, 3, 5)] == ["mate 1", "mate 2", "mate 3"]
+    assert [format_score(line(-1.0, plies)) for plies in (2, 4)] == ["mate -1", "mate -2"]
 
 
 def test_moves_are_written_from_both_sides() -> None:
     state = CHESS.initial_state()
     played = CHESS.legal_actions(state)[:1].tolist()
-    assert moves_of(CHESS, state, played * 2) == ["a2a3", "a7a6"]
+    assert moves_as_uci(CHESS, state, played * 2) == ["a2a3", "a7a6"]
     assert (state == CHESS.initial_state()).all()

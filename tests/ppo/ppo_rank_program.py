@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from keima.base.random import seed_stream
-from keima.learning.ranks.process_group import Place, Ranks, joined
+from keima.learning.ranks.process_group import RankInfo, Ranks, join_ranks
 from keima.networks.files.model_file import save_weights
 from keima.ppo.actor_critic import ActorCritic
 from keima.ppo.settings import PPOSettings, TradingSettings
@@ -54,8 +54,8 @@ def main() -> None:
     for rank in range(world_size):
         child = os.fork()
         if child == 0:
-            place = Place(rank=rank, world_size=world_size, local_rank=0, master_addr="localhost", master_port=port)
-            with joined(place, device="cpu") as ranks:
+            place = RankInfo(rank=rank, world_size=world_size, local_rank=0, master_addr="localhost", master_port=port)
+            with join_ranks(place, device="cpu") as ranks:
                 save_weights(folder / f"rank{rank}.pth", train(ranks))
             sys.exit()
         children.append(child)

@@ -16,7 +16,7 @@ from keima.ppo import trainer as ppo
 from keima.ppo.actor_critic import ActorCritic
 from keima.ppo.reports import RoundReport
 from keima.ppo.settings import PPOSettings, TradingSettings
-from keima.ppo.trainer import Chosen, PPOTrainer, chosen_of, share_of, world_streams
+from keima.ppo.trainer import MinibatchShare, PPOTrainer, episodes_for_rank, select_share, world_streams
 from keima.ppo.worlds.memory_tasks import TMaze
 from keima.ppo.worlds.trading import TradingMarkets
 from keima.ppo.worlds.world import Worlds
@@ -148,11 +148,11 @@ def test_the_run_ends_with_its_episodes() -> None:
 class Alike(Ranks):
     """Ranks that all show and report the same as this one."""
 
-    def sum_(self, tensors: Sequence[torch.Tensor]) -> None:
+    def all_reduce_sum_(self, tensors: Sequence[torch.Tensor]) -> None:
         for tensor in tensors:
             tensor *= self.world_size
 
-    def gather(self, tensor: torch.Tensor) -> list[torch.Tensor]:
+    def all_gather_tensor(self, tensor: torch.Tensor) -> list[torch.Tensor]:
         return [tensor] * self.world_size
 
 
@@ -190,17 +190,17 @@ def test_rank_0_alone_saves_the_state_after_a_number_of_episodes_and_at_the_end(
 
 
 def test_episodes_are_divided_evenly_and_rank_0_takes_the_rest() -> None:
-    assert [share_of(10, Ranks(rank=rank, world_size=4)) for rank in range(4)] == [4, 2, 2, 2]
-    assert [share_of(3, Ranks(rank=rank, world_size=4)) for rank in range(4)] == [3, 0, 0, 0]
-    assert share_of(7, ALONE) == 7
+    assert [episodes_for_rank(10, Ranks(rank=rank, world_size=4)) for rank in range(4)] == [4, 2, 2, 2]
+    assert [episodes_for_rank(3, Ranks(rank=rank, world_size=4)) for rank in range(4)] == [3, 0, 0, 0]
+    assert episodes_for_rank(7, ALONE) == 7
 
 
 def test_the_first_pass_over_a_rollout_changes_nothing_yet() -> None:
     """Before any step of the optimizer the ratios are all 1: nothing is clipped, and the policy has not moved."""
     training = trainer()
     rollout = training.collector.collect()
-    for chosen in training.minibatches(0):
-        figures = training.losses(training.sequences(rollout, chosen.rows)).figures
+    for chosen in training.plan_minibatches(0):
+        figures = training.compute_losses(training.select_sequences(rollout, chosen.rows)).figures
         assert figures["approx_kl"].item() == pytest.approx(0, abs=1e-6) and figures["clip_fraction"].item() == 0
 
 
@@ -208,18 +208,18 @@ def test_the_first_pass_over_a_rollout_changes_nothing_yet() -> None:
 def test_observations_are_scaled_only_if_the_settings_say_so(wanted: bool) -> None:
     acting = trainer(settings=PPOSettings(**{**vars(QUICK), "scale_observations": wanted})).collector
     acting.collect()
-    shift, scale = acting.scale()
+    shift, scale = acting.observation_scale()
     assert shift.any() == wanted and (scale != 1).any() == wanted
 
 
 def test_every_sequence_is_in_one_minibatch_of_an_epoch() -> None:
-    rows = np.concatenate([chosen.rows for chosen in trainer().minibatches(0)])
+    rows = np.concatenate([chosen.rows for chosen in trainer().plan_minibatches(0)])
     assert sorted(rows.tolist()) == list(range(8))
 
 
 def test_every_world_gives_one_sequence_to_a_minibatch_before_any_gives_two() -> None:
     training = trainer()
-    first, second = training.minibatches(0), training.minibatches(1)
+    first, second = training.plan_minibatches(0), training.plan_minibatches(1)
     assert len(first) == QUICK.minibatches == QUICK.num_steps // QUICK.sequence_length
     for chosen in first:
         assert sorted(chosen.rows // QUICK.minibatches) == list(range(training.worlds.num_envs))
@@ -227,19 +227,19 @@ def test_every_world_gives_one_sequence_to_a_minibatch_before_any_gives_two() ->
 
 
 def test_parts_have_a_multiple_of_eight_sequences_except_for_the_last() -> None:
-    parts = Chosen(np.arange(1045), 0.5).parts(256)
+    parts = MinibatchShare(np.arange(1045), 0.5).split(256)
     assert [len(part.rows) for part in parts] == [264, 264, 264, 253]
     assert np.array_equal(np.concatenate([part.rows for part in parts]), np.arange(1045))
     assert sum(part.share for part in parts) == pytest.approx(0.5)
-    assert [len(part.rows) for part in Chosen(np.arange(3), 1.0).parts(256)] == [3]
+    assert [len(part.rows) for part in MinibatchShare(np.arange(3), 1.0).split(256)] == [3]
 
 
 def test_the_sequences_of_a_minibatch_are_divided_by_their_owners() -> None:
     numbers = np.array([0, 5, 7, 9, 2])
-    first, second = chosen_of(numbers, 0, 6), chosen_of(numbers, 6, 6)
+    first, second = select_share(numbers, 0, 6), select_share(numbers, 6, 6)
     assert first.rows.tolist() == [0, 5, 2] and second.rows.tolist() == [1, 3]
     assert first.share == pytest.approx(0.6) and second.share == pytest.approx(0.4)
-    nobody = chosen_of(numbers, 12, 6)
+    nobody = select_share(numbers, 12, 6)
     assert nobody.share == 0 and len(nobody.rows) == 1
 
 
@@ -260,8 +260,8 @@ def test_a_minibatch_in_parts_has_the_gradients_of_the_whole(monkeypatch: pytest
     monkeypatch.setattr(ppo, "CACHED_STEPS", 2 * QUICK.sequence_length)
     monkeypatch.setattr(ppo, "ROW_MULTIPLE", 1)
     parted = trainer(five_markets())
-    (chosen, *_) = parted.minibatches(0)
-    assert [len(part.rows) for part in chosen.parts(parted.most_together(5))] == [3, 2]
+    (chosen, *_) = parted.plan_minibatches(0)
+    assert [len(part.rows) for part in chosen.split(parted.sequences_at_once(5))] == [3, 2]
     for name, gradient in first_gradients(parted).items():
         torch.testing.assert_close(gradient, whole[name], rtol=1e-4, atol=1e-6)
 

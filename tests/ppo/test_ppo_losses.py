@@ -31,7 +31,7 @@ def losses(training: PPOTrainer, logits: Tensor, values: Tensor | None = None, /
     named = {"log_probabilities": THIRD, "values": 0.0, "advantages": 1.0, "returns": 0.0} | batch
     tensors = {name: torch.full((1, 1), number) for name, number in named.items()}
     actions, starts = torch.zeros(1, 1, dtype=torch.int64), torch.zeros(1, 1, dtype=torch.bool)
-    return training.losses(Sequences(torch.zeros(1, 1, 1), starts, actions, memories=[], **tensors))
+    return training.compute_losses(Sequences(torch.zeros(1, 1, 1), starts, actions, memories=[], **tensors))
 
 
 def logits_of(*probabilities: float) -> Tensor:
@@ -188,7 +188,9 @@ def test_one_round_makes_profitable_actions_likelier_and_values_more_accurate() 
     rollout = training.collector.collect()
     training.learn(rollout)
     with torch.no_grad():
-        logits, values = training.network.unroll(rollout.observations, rollout.starts, training.network.blank(4))
+        logits, values = training.network.unroll(
+            rollout.observations, rollout.starts, training.network.initial_states(4)
+        )
         now = logits.log_softmax(-1).gather(-1, rollout.actions[..., None]).squeeze(-1)
     assert ((now - rollout.log_probabilities) * rollout.advantages).mean() > 0
     assert (values - rollout.returns).square().mean() < (rollout.values - rollout.returns).square().mean()

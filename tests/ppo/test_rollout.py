@@ -3,8 +3,15 @@ import pytest
 import torch
 
 from keima.learning.ranks.process_group import ALONE
-from keima.ppo.actor_critic import ActorCritic, Memory
-from keima.ppo.rollout import Collector, choose, estimated_advantages, merged, normalized, scale_observations
+from keima.ppo.actor_critic import ActorCritic, LSTMState
+from keima.ppo.rollout import (
+    Collector,
+    estimate_advantages,
+    merge_statistics,
+    normalize_advantages,
+    sample_actions,
+    scale_observations,
+)
 from keima.ppo.settings import PPOSettings, TradingSettings
 from keima.ppo.worlds.memory_tasks import FORWARD, TMaze
 from keima.ppo.worlds.trading import TradingMarkets
@@ -27,7 +34,7 @@ def test_advantages_are_the_sums_that_define_them() -> None:
     rewards, values, after = (rng.normal(size=(30, 3)).astype(np.float32) for _ in range(3))
     ended = rng.choice([0, 0, 0, 1, 2], (30, 3)).astype(np.int8)
     after[:-1][ended[:-1] == 0] = values[1:][ended[:-1] == 0]
-    advantages, returns = estimated_advantages(rewards, values, after, ended, 0.9, 0.8)
+    advantages, returns = estimate_advantages(rewards, values, after, ended, 0.9, 0.8)
     for b in range(3):
         for t in range(30):
             total, weight = 0.0, 1.0
@@ -44,14 +51,14 @@ def test_advantages_are_the_sums_that_define_them() -> None:
 def test_termination_ends_the_returns_and_truncation_adds_the_estimated_rest() -> None:
     one, zero = np.ones((1, 1), np.float32), np.zeros((1, 1), np.float32)
     for kind, expected in ((1, 1.0), (2, 1.0 + 0.9 * 7)):
-        _, returns = estimated_advantages(one, zero, 7 * one, np.full((1, 1), kind, np.int8), 0.9, 0.8)
+        _, returns = estimate_advantages(one, zero, 7 * one, np.full((1, 1), kind, np.int8), 0.9, 0.8)
         assert returns[0, 0] == pytest.approx(expected)
 
 
 def test_actions_are_as_frequent_as_the_policy_says() -> None:
     logits = np.tile(np.log(np.array([0.7, 0.2, 0.1], np.float32)), (30_000, 1))
     actions, log_probabilities = np.zeros(30_000, np.int64), np.zeros(30_000, np.float32)
-    choose(logits, np.arange(30_000).astype(np.uint64) * np.uint64(7919), actions, log_probabilities)
+    sample_actions(logits, np.arange(30_000).astype(np.uint64) * np.uint64(7919), actions, log_probabilities)
     np.testing.assert_allclose(np.bincount(actions) / 30_000, [0.7, 0.2, 0.1], atol=0.01)
     np.testing.assert_allclose(log_probabilities, logits[0][actions], atol=1e-5)
 
@@ -64,7 +71,7 @@ def test_stored_memories_reproduce_the_actor_s_answers() -> None:
         rollout = acting.collect()
         for k in range(4):
             part = slice(4 * k, 4 * k + 4)
-            memories = [Memory(*lstm) for lstm in rollout.memories[k]]
+            memories = [LSTMState(*lstm) for lstm in rollout.memories[k]]
             logits, values = acting.network.unroll(rollout.observations[part], rollout.starts[part], memories)
             chosen = logits.log_softmax(-1).gather(-1, rollout.actions[part, :, None]).squeeze(-1)
             torch.testing.assert_close(chosen, rollout.log_probabilities[part], atol=1e-5, rtol=1e-4)
@@ -90,7 +97,7 @@ def test_a_truncated_episode_is_valued_by_its_last_observation() -> None:
         )
     rollout = acting.collect()
     assert worlds.moment.truncated[0] and rollout.starts[:, 0].tolist() == [True, False, False, False]
-    memories = acting.network.blank(1)
+    memories = acting.network.initial_states(1)
     for shown in [*rollout.observations, torch.from_numpy(worlds.moment.last_observations)]:
         memories = acting.network.advance(shown, memories)
     would_have_come = acting.network.critic(memories[-1].hidden).item()
@@ -104,14 +111,14 @@ def test_scales_are_those_of_all_observations() -> None:
     for part in parts:
         sums, shift = np.zeros((3, 2)), seen[1].numpy()
         scale_observations(part, shift, np.ones(2), np.zeros_like(part), sums)
-        seen = merged(seen, torch.from_numpy(sums), torch.from_numpy(shift))
+        seen = merge_statistics(seen, torch.from_numpy(sums), torch.from_numpy(shift))
     everything = np.concatenate(parts).astype(np.float64)
     np.testing.assert_allclose(seen[1], everything.mean(0))
     np.testing.assert_allclose(seen[2] / seen[0], everything.var(0))
 
 
 def test_advantages_are_normalized_to_mean_0_and_variance_1() -> None:
-    made = normalized(torch.randn(20, 5) * 7 + 3, ALONE)
+    made = normalize_advantages(torch.randn(20, 5) * 7 + 3, ALONE)
     assert made.mean().item() == pytest.approx(0, abs=1e-6) and made.std(correction=0).item() == pytest.approx(
         1, abs=1e-5
     )

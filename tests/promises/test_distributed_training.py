@@ -24,7 +24,7 @@ import torch
 
 from keima.cli import big_learner
 from keima.config.load import load_settings
-from keima.data.imports.game_files import SAMPLE, find_files, games_at_hand, read_game_file
+from keima.data.imports.game_files import SAMPLE, find_game_files, find_games, read_game_file
 from keima.learning.dataset_settings import BigLearnerSettings
 from keima.learning.ranks.meeting import DEFAULT_PORT
 from keima.paths import SHIPPED, find_file
@@ -242,11 +242,11 @@ def test_the_options_and_defaults_are_the_guide_s(monkeypatch: pytest.MonkeyPatc
 
 
 def test_the_sample_has_a_few_hundred_complete_games_of_ours(tmp_path: Path) -> None:
-    sample = find_file(games_at_hand(tmp_path))
+    sample = find_file(find_games(tmp_path))
     from keima.games import load_game
 
     game = load_game(load_settings(sample / "config.yaml").game.name)
-    chunks = [chunk for path in find_files(sample) for chunk in read_game_file(path, game)]
+    chunks = [chunk for path in find_game_files(sample) for chunk in read_game_file(path, game)]
     assert not [line for chunk in chunks for line in chunk.bad]
     assert sum(chunk.games.num_games for chunk in chunks if chunk.games) == 800
 

@@ -28,7 +28,7 @@ import torch
 from keima.cli import ppo
 from keima.learning.ranks.meeting import DEFAULT_PORT
 from keima.learning.ranks.process_group import Ranks
-from keima.networks.files.model_file import read_tree
+from keima.networks.files.model_file import decode_tree
 from keima.ppo.settings import TraderSettings
 from tests.learning.ranks.test_ranks import free_port
 from tests.sources import ROOT
@@ -148,7 +148,7 @@ def lines_of(said: str) -> list[str]:
 def newest(folder: Path) -> dict[str, Any]:
     """Return the newest checkpoint in a folder."""
     path = max(folder.glob("ppo_lstm_episode_*.pt"))
-    return read_tree(path.read_bytes(), path=path)
+    return decode_tree(path.read_bytes(), path=path)
 
 
 def follow_progress(folder: Path, until: str) -> str:

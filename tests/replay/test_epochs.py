@@ -9,8 +9,8 @@ import pytest
 from numpy.typing import NDArray
 
 from keima.base.files import write_atomically
-from keima.data.imports.game_files import file_size, find_files, read_game_file
-from keima.data.records import encode
+from keima.data.imports.game_files import file_size, find_game_files, read_game_file
+from keima.data.records import encode_batch
 from keima.games import load_game
 from keima.learning.feed import EpochFeed
 from keima.replay.epochs import Epochs, Planned
@@ -23,12 +23,12 @@ from tests.synthetic import synthetic_batch
 def data(tmp_path: Path) -> Path:
     for seed in range(4):
         batch = synthetic_batch(CONNECT_FOUR, games=5, seed=seed, full_share=0.7)
-        write_atomically(tmp_path / f"batch{seed}.games", encode(batch))
+        write_atomically(tmp_path / f"batch{seed}.games", encode_batch(batch))
     return tmp_path
 
 
 def epochs(data: Path) -> Epochs:
-    files = [(path, file_size(path)) for path in find_files(data)]
+    files = [(path, file_size(path)) for path in find_game_files(data)]
     return Epochs(game=CONNECT_FOUR, files=files, seed=1, batch_size=32, shuffle_positions=150)
 
 
@@ -49,7 +49,7 @@ def test_every_position_with_a_full_search_occurs_once(data: Path) -> None:
     assert all(sorted(seen[key]) == window.to_learn_from().tolist() for key, window in windows.items())
     searched = sum(
         int(np.count_nonzero(chunk.games.flags))
-        for path in find_files(data)
+        for path in find_game_files(data)
         for chunk in read_game_file(path, CONNECT_FOUR)
         if chunk.games
     )
@@ -113,7 +113,7 @@ def test_a_bad_game_is_left_out_with_its_place_and_the_others_stay(data: Path) -
     batch = synthetic_batch(CONNECT_FOUR, games=5, seed=9)
     returns = batch.returns.copy()
     returns[2] = np.where(returns[2] == 1, -1, 1)
-    write_atomically(data / "batch1.games", encode(replace(batch, returns=returns)))
+    write_atomically(data / "batch1.games", encode_batch(replace(batch, returns=returns)))
     (chunk,) = read_game_file(data / "batch1.games", CONNECT_FOUR)
     assert chunk.games is not None and chunk.games.num_games == 4
     assert np.array_equal(np.delete(batch.lengths, 2), chunk.games.lengths)
@@ -121,7 +121,7 @@ def test_a_bad_game_is_left_out_with_its_place_and_the_others_stay(data: Path) -
 
 
 def test_games_of_another_game_are_left_out(data: Path) -> None:
-    write_atomically(data / "batch1.games", encode(synthetic_batch(TIC_TAC_TOE)))
+    write_atomically(data / "batch1.games", encode_batch(synthetic_batch(TIC_TAC_TOE)))
     (line,) = left_out(data)
     assert "batch1.games" in line and "tic_tac_toe" in line
 
@@ -150,7 +150,7 @@ PGN = """\
 
 def test_human_games_are_learned_from_and_bad_ones_reported_with_their_line(tmp_path: Path) -> None:
     (tmp_path / "games.pgn").write_text(PGN)
-    files = [(path, file_size(path)) for path in find_files(tmp_path)]
+    files = [(path, file_size(path)) for path in find_game_files(tmp_path)]
     chess = load_game("chess")
     (planned,) = Epochs(game=chess, files=files, batch_size=16, seed=1).batches(0)
     batch = planned.make(WHOLE)
@@ -171,7 +171,7 @@ SGF = """\
 
 def test_go_games_come_from_sgf_files(tmp_path: Path) -> None:
     (tmp_path / "games.SGF").write_text(SGF)
-    files = [(path, file_size(path)) for path in find_files(tmp_path)]
+    files = [(path, file_size(path)) for path in find_game_files(tmp_path)]
     (planned,) = Epochs(game=load_game("go", size=5, komi=2.5), files=files, batch_size=16, seed=1).batches(0)
     assert planned.total == 5 and planned.over == 1
     assert sorted(planned.make(WHOLE).values.tolist()) == [-1] * 2 + [1] * 3
@@ -180,9 +180,9 @@ def test_go_games_come_from_sgf_files(tmp_path: Path) -> None:
 
 def test_folders_without_games_are_named(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"has no files \*.games, \*.pgn"):
-        find_files(tmp_path)
+        find_game_files(tmp_path)
     with pytest.raises(ValueError, match="does not exist"):
-        find_files(tmp_path / "nowhere")
+        find_game_files(tmp_path / "nowhere")
 
 
 def test_a_run_provides_its_games(data: Path) -> None:
@@ -192,4 +192,4 @@ def test_a_run_provides_its_games(data: Path) -> None:
     (data / "batch0.games").rename(run / "games" / "batch0.games")
     (data / "batch1.games").rename(run / "quarantine" / "batch1.games")
     (run / "run.db").touch()
-    assert find_files(run) == [run / "games" / "batch0.games"]
+    assert find_game_files(run) == [run / "games" / "batch0.games"]

@@ -8,11 +8,11 @@ import pytest
 
 from keima.base.intervals import mean_margin, mean_margin_of_groups
 from keima.data.ledger import open_ledger
-from keima.data.receive import Received, games_path, receive
-from keima.data.records import RANDOM_MOVE, GameBatch, encode
+from keima.data.receive import Received, games_path, receive_batch
+from keima.data.records import RANDOM_MOVE, GameBatch, encode_batch
 from keima.games import Game, load_game
-from keima.report.charts.calibration import bins_of, calibration_of
-from keima.report.charts.run_charts import calibration_charts
+from keima.report.charts.calibration import make_bins, measure_calibration
+from keima.report.charts.run_charts import make_calibration_charts
 from tests.one_player import SMALL, random_batch
 from tests.synthetic import synthetic_batch
 
@@ -39,14 +39,14 @@ def outcomes(batch: GameBatch) -> np.ndarray[tuple[int], np.dtype[np.float32]]:
 def test_correct_expectations_are_on_the_diagonal() -> None:
     batch = games_with(0.0)
     batch = replace(batch, root_values=outcomes(batch))
-    for each in bins_of([batch, batch]):
+    for each in make_bins([batch, batch]):
         assert (each.won, each.margin) == (each.expected, 0)
-    assert [each.expected for each in bins_of([batch])][:: len(bins_of([batch])) - 1] == [0, 1]
+    assert [each.expected for each in make_bins([batch])][:: len(make_bins([batch])) - 1] == [0, 1]
 
 
 def test_exaggerated_expectations_are_below_it() -> None:
     batch = games_with(0.98)
-    (found,) = bins_of([batch])
+    (found,) = make_bins([batch])
     assert found.expected == pytest.approx(0.99)
     assert found.won == pytest.approx((1 + outcomes(batch).mean()) / 2) and found.won + found.margin < 0.8
 
@@ -54,9 +54,9 @@ def test_exaggerated_expectations_are_below_it() -> None:
 def test_random_moves_and_bins_of_few_games_are_left_out() -> None:
     batch = games_with(0.5)
     batch.flags[: batch.num_positions // 2] |= RANDOM_MOVE
-    (found,) = bins_of([batch])
+    (found,) = make_bins([batch])
     assert found.won == pytest.approx((1 + outcomes(batch)[batch.num_positions // 2 :].mean()) / 2)
-    assert bins_of([games_with(0.5, games=9)]) == bins_of([]) == []
+    assert make_bins([games_with(0.5, games=9)]) == make_bins([]) == []
 
 
 def test_positions_before_a_random_move_are_left_out() -> None:
@@ -64,7 +64,7 @@ def test_positions_before_a_random_move_are_left_out() -> None:
     before = outcomes(batch)
     ends = np.cumsum(batch.lengths)
     batch.flags[ends - 3] |= RANDOM_MOVE
-    (found,) = bins_of([batch])
+    (found,) = make_bins([batch])
     assert found.won == pytest.approx((1 + before[np.sort(np.concatenate([ends - 2, ends - 1]))].mean()) / 2)
 
 
@@ -81,24 +81,26 @@ def receive_all(folder: Path, game: Game, batch: GameBatch) -> Path:
     with open_ledger(folder, game) as ledger:
         ledger.grant(batch.worker, batch.num_games)
         batch = replace(batch, run_id=ledger.run_id, first_game=0)
-        receipt = receive(ledger, game, worker=batch.worker, batch_id=batch.batch_id, fetch=lambda limit: encode(batch))
+        receipt = receive_batch(
+            ledger, game, worker=batch.worker, batch_id=batch.batch_id, fetch=lambda limit: encode_batch(batch)
+        )
         assert isinstance(receipt, Received)
     return games_path(folder, batch.batch_id)
 
 
 def test_a_run_s_games_are_found_and_damaged_ones_reported(tmp_path: Path) -> None:
     path, told = receive_all(tmp_path, CONNECT_FOUR, synthetic_batch(CONNECT_FOUR, games=60)), list[str]()
-    bins = calibration_of(tmp_path, log_event=told.append)
+    bins = measure_calibration(tmp_path, log_event=told.append)
     assert len(bins) > 1 and not told
-    drawn = calibration_charts("run", bins)
+    drawn = make_calibration_charts("run", bins)
     (chart,) = drawn.charts
     assert drawn.figures[chart.curves[0].figure] == [None, *(pytest.approx(each.won, rel=1e-5) for each in bins), None]
     assert drawn.figures[chart.over][1:-1] == [pytest.approx(each.expected, rel=1e-5) for each in bins]
     path.write_bytes(b"")
-    assert calibration_of(tmp_path, log_event=told.append) == [] and path.stem in told[0]
-    assert calibration_charts("run", []).charts == []
+    assert measure_calibration(tmp_path, log_event=told.append) == [] and path.stem in told[0]
+    assert make_calibration_charts("run", []).charts == []
 
 
 def test_games_for_points_have_no_calibration(tmp_path: Path) -> None:
     receive_all(tmp_path, SMALL, random_batch(games=2))
-    assert calibration_of(tmp_path, log_event=pytest.fail) == []
+    assert measure_calibration(tmp_path, log_event=pytest.fail) == []

@@ -6,8 +6,8 @@ import pytest
 
 from keima.base.reports import ProgressReport
 from keima.base.worker_status import ClusterStatus, WorkerState
-from keima.report.cost import core_hours, cost_of, hours_of_workers
-from keima.report.limits import Limit, limits, time_shares
+from keima.report.cost import compute_cost, core_hours_by_worker, cumulative_core_hours
+from keima.report.limits import Limit, compute_time_shares, find_limits
 from tests.example_reports import progress, worker
 
 Rows = list[dict[str, float]]
@@ -35,7 +35,7 @@ def of(who: str, found: list[Limit]) -> Limit:
 def test_the_shares_of_the_last_iterations_add_up() -> None:
     earlier: Rows = [{"run/seconds": 0.0}, {"run/seconds": 5000.0, "learner/seconds": 5000.0}]
     late = [{**row, "run/seconds": row["run/seconds"] + 5000} for row in rows(learning=20.0, evaluating=30.0)]
-    shares = time_shares([*earlier, *late])
+    shares = compute_time_shares([*earlier, *late])
     assert shares is not None
     assert (shares.games, shares.learning, shares.evaluating) == pytest.approx((0.5, 0.2, 0.3))
     assert shares.seconds == pytest.approx(100.0)
@@ -43,16 +43,16 @@ def test_the_shares_of_the_last_iterations_add_up() -> None:
 
 def test_a_measurement_beside_playing_takes_only_the_time_that_was_waited_for_it() -> None:
     beside = [{**row, "waits/learning": 30.0, "waits/evaluation": 0.0} for row in rows(learning=25.0, evaluating=60.0)]
-    shares = time_shares(beside)
+    shares = compute_time_shares(beside)
     assert shares is not None
     assert (shares.games, shares.learning, shares.evaluating) == pytest.approx((0.7, 0.3, 0.0))
 
 
 def test_there_are_no_shares_before_two_iterations_or_without_times() -> None:
-    assert time_shares([]) is None
-    assert time_shares(rows(learning=1.0, count=1)) is None
-    assert time_shares([{"iteration": 1.0}, {"iteration": 2.0}]) is None
-    assert time_shares([{"run/seconds": 3.0}, {"run/seconds": 3.0}]) is None
+    assert compute_time_shares([]) is None
+    assert compute_time_shares(rows(learning=1.0, count=1)) is None
+    assert compute_time_shares([{"iteration": 1.0}, {"iteration": 2.0}]) is None
+    assert compute_time_shares([{"run/seconds": 3.0}, {"run/seconds": 3.0}]) is None
 
 
 @pytest.mark.parametrize(
@@ -62,40 +62,42 @@ def test_there_are_no_shares_before_two_iterations_or_without_times() -> None:
 def test_where_most_of_the_time_goes_is_named_with_a_remedy(
     learning: float, evaluating: float, who: str, said: str
 ) -> None:
-    found = limits(progress(5, workers=(worker(0),)), rows(learning=learning, evaluating=evaluating), disk_free=10**12)
+    found = find_limits(
+        progress(5, workers=(worker(0),)), rows(learning=learning, evaluating=evaluating), disk_free=10**12
+    )
     assert [each.who for each in found] == [who]
     assert said in found[0].what and found[0].remedy
 
 
 def test_workers_that_wait_for_the_learner_are_counted() -> None:
     workers = (worker(0, activity="waiting"), worker(1, activity="waiting"), worker(2))
-    found = limits(progress(5, workers=workers), rows(learning=90.0), disk_free=None)
+    found = find_limits(progress(5, workers=workers), rows(learning=90.0), disk_free=None)
     assert "2 of 3 workers wait for it" in of("learner", found).what
 
 
 def test_what_stands_still_comes_first() -> None:
     now = replace(progress(5, workers=(worker(0, activity="error", error="it died"), worker(1))))
-    found = limits(now, rows(learning=10.0), disk_free=5 * 10**8)
+    found = find_limits(now, rows(learning=10.0), disk_free=5 * 10**8)
     assert [each.who for each in found] == ["disk", "workers", "workers"]
     assert "only 500 MB" in found[0].what and "1 of 2 workers do not play" in found[1].what
-    full = limits(replace(now, phase="waiting for space on the disk"), [], disk_free=0)
+    full = find_limits(replace(now, phase="waiting for space on the disk"), [], disk_free=0)
     assert "the run waits" in of("disk", full).what
-    nobody = limits(progress(5, workers=(worker(0, activity="error"),)), [], disk_free=None)
+    nobody = find_limits(progress(5, workers=(worker(0, activity="error"),)), [], disk_free=None)
     assert of("workers", nobody).what == "no worker plays"
 
 
 def test_a_slow_network_and_full_disks_of_workers_are_named() -> None:
-    assert not [each for each in limits(clustered(), rows(learning=1.0), disk_free=None) if each.who == "network"]
-    slow = limits(clustered(sync_seconds=250.0), rows(learning=1.0), disk_free=None)
+    assert not [each for each in find_limits(clustered(), rows(learning=1.0), disk_free=None) if each.who == "network"]
+    slow = find_limits(clustered(sync_seconds=250.0), rows(learning=1.0), disk_free=None)
     assert "longer than an iteration (1 min 40 s)" in of("network", slow).what
     behind = replace(clustered(), workers=(replace(worker(0), waiting=5000),))
-    assert "5,000 finished games wait" in of("network", limits(behind, [], disk_free=None)).what
-    full = limits(clustered(disk_free=10**8), [], disk_free=None)
+    assert "5,000 finished games wait" in of("network", find_limits(behind, [], disk_free=None)).what
+    full = find_limits(clustered(disk_free=10**8), [], disk_free=None)
     assert "where these workers play: a" in of("disk", full).what
 
 
 def test_core_hours_are_those_of_all_worker_processes() -> None:
-    found = core_hours(
+    found = cumulative_core_hours(
         [
             {"run/seconds": 3600.0, "workers/processes": 4.0, "workers/playing": 1.0},
             {"run/seconds": 7200.0, "workers/playing": 2.0},  # of an earlier version
@@ -103,17 +105,17 @@ def test_core_hours_are_those_of_all_worker_processes() -> None:
         ]
     )
     assert found == pytest.approx([4.0, 6.0, 6.0])
-    assert core_hours([]) == []
+    assert cumulative_core_hours([]) == []
 
 
 def test_measured_processor_time_counts_and_stays_counted_when_a_worker_leaves() -> None:
     used = (1.0, 3.0, 2.0, 2.5)
     rows = [{"run/seconds": 100.0, "workers/processes": 9.0, "workers/core_hours": hours} for hours in used]
-    assert core_hours(rows) == pytest.approx([1.0, 3.0, 3.0, 3.5])
+    assert cumulative_core_hours(rows) == pytest.approx([1.0, 3.0, 3.0, 3.5])
 
 
 def test_a_worker_whose_folder_was_deleted_keeps_the_hours_it_had_used() -> None:
-    assert hours_of_workers([{"a": 1.0, "b": 0.5}, {"a": 2.0}, {"a": 0.25, "b": 0.5}]) == {"a": 2.25, "b": 0.5}
+    assert core_hours_by_worker([{"a": 1.0, "b": 0.5}, {"a": 2.0}, {"a": 0.25, "b": 0.5}]) == {"a": 2.25, "b": 0.5}
 
 
 def test_the_cost_of_elo_is_told_for_the_whole_run_and_lately() -> None:
@@ -122,9 +124,9 @@ def test_the_cost_of_elo_is_told_for_the_whole_run_and_lately() -> None:
         {"run/seconds": 3600.0 * number, "workers/processes": 2.0} | ({} if elo is None else {"evaluation/elo": elo})
         for number, elo in enumerate(elos, 1)
     ]
-    cost = cost_of(found)
-    assert cost.hours == pytest.approx(12.0)
+    cost = compute_cost(found)
+    assert cost.core_hours == pytest.approx(12.0)
     assert cost.per_100_elo == pytest.approx(12 / 3.5)
-    assert cost.lately == pytest.approx(2 / 0.5)
+    assert cost.recent_per_100_elo == pytest.approx(2 / 0.5)
     for without in (found[:1], [{**found[1], "evaluation/elo": -5.0}], []):
-        assert (cost_of(without).per_100_elo, cost_of(without).lately) == (None, None)
+        assert (compute_cost(without).per_100_elo, compute_cost(without).recent_per_100_elo) == (None, None)

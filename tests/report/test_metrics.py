@@ -5,9 +5,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from keima.base.reports import GeneralizationReport, IterationReport, SpikeReport, WaitReport
-from keima.report.charts.page import page
-from keima.report.files.run_files import EventFile, scalars
-from keima.report.metrics import CHARTS, METRICS, PPO_CHARTS, PPO_METRICS, figure
+from keima.report.charts.page import make_run_page
+from keima.report.files.run_files import EventFile, report_scalars
+from keima.report.metrics import CHARTS, METRICS, PPO_CHARTS, PPO_METRICS, read_figure
 from keima.report.tables import TRENDS
 from tests import one_player
 from tests.example_reports import evaluation, iteration
@@ -40,21 +40,23 @@ def full_report() -> IterationReport:
 
 def test_a_metric_is_the_figure_that_files_have_under_its_name() -> None:
     report = full_report()
-    files = scalars(report)
+    files = report_scalars(report)
     computed = {"run/iteration", "learner/generalization_excess"}
     for metric in METRICS:
         for name in (metric.name, metric.margin):
             if name and name not in computed:
-                assert figure(report, name) == files[name], name
-    assert figure(report, "evaluation/reached_2048") == files["evaluation/reached_2048"]
-    assert all(metric.text(report) for metric in METRICS)
+                assert read_figure(report, name) == files[name], name
+    assert read_figure(report, "evaluation/reached_2048") == files["evaluation/reached_2048"]
+    assert all(metric.format_value(report) for metric in METRICS)
 
 
 def test_a_metric_that_was_not_measured_is_empty() -> None:
     report = iteration(1, learned=False)
-    assert {metric.title for metric in METRICS if metric.text(report)} >= {"Iter.", "Time", "Games/s"}
+    assert {metric.title for metric in METRICS if metric.format_value(report)} >= {"Iter.", "Time", "Games/s"}
     assert not [
-        metric for metric in METRICS if metric.name.startswith(("learner", "evaluation")) and metric.text(report)
+        metric
+        for metric in METRICS
+        if metric.name.startswith(("learner", "evaluation")) and metric.format_value(report)
     ]
 
 
@@ -68,7 +70,7 @@ def test_names_and_titles_are_unique_and_views_use_known_ones() -> None:
 
 def test_the_page_and_tensorboard_explain_each_metric(tmp_path: Path) -> None:
     report = full_report()
-    shown = page("run", [], [report], [])
+    shown = make_run_page("run", [], [report], [])
     observer = EventFile(tmp_path)
     observer.iteration(report)
     observer.iteration(replace(report, iteration=4))
@@ -76,5 +78,5 @@ def test_the_page_and_tensorboard_explain_each_metric(tmp_path: Path) -> None:
     for metric in METRICS:
         if metric.rank is not None:
             assert f'title="{html.escape(metric.help)}">{metric.title}<' in shown
-        if metric.name in scalars(report):
+        if metric.name in report_scalars(report):
             assert file.read_bytes().count(metric.help.encode()) == 1, "with its first value only"

@@ -13,12 +13,12 @@ from keima.base.run_folder import STATS_NAME
 from keima.cli.export import main as export
 from keima.config.load import save_resolved
 from keima.data.ledger import open_ledger
-from keima.data.ledger_rows import model_path, model_row
+from keima.data.ledger_rows import make_model_row, model_path
 from keima.games import load_game
 from keima.networks.files.model_file import Model, canary_positions, describe_model, encode_model
 from keima.networks.inference.evaluator import Evaluator
 from keima.networks.network import build_network
-from keima.play.network_loader import network_from_model, network_from_run
+from keima.play.network_loader import load_network_from_model, load_network_from_run
 from keima.report.files.run_files import StatsFile
 from tests.example_reports import evaluation, iteration
 from tests.ppo.ppo_run import leave_a_run
@@ -45,7 +45,7 @@ def run(tmp_path: Path) -> Path:
             weights = build_network(GO, **NETWORK).eval().state_dict()
             data = encode_model(Model(description=describe_model(GO, NETWORK, version), weights=weights), GO)
             model_path(folder, version).write_bytes(data)
-            ledger.add_model(model_row(folder, version, iteration=version, data=data, accepted=version == 1))
+            ledger.add_model(make_model_row(folder, version, iteration=version, data=data, accepted=version == 1))
             observer.iteration(iteration(version, measured=evaluation(version, solved=False)))
     return folder
 
@@ -62,7 +62,7 @@ def benchmark(folder: Path, **changes: object) -> Path:
         "interval": [0.74, 0.85],
     }
     other = match | {"first": "gnugo:1", "second": "gnugo:10"}
-    model = network_from_run(folder).model.description.model_dump()
+    model = load_network_from_run(folder).model.description.model_dump()
     content = {"model": model, "arguments": {"simulations": 400}, "matches": [match, other]} | changes
     path = folder / "benchmark.json"
     path.write_text(json.dumps(content), encoding="utf-8")
@@ -76,7 +76,7 @@ def test_the_newest_accepted_model_is_exported_and_plays_as_before(
     path = run.parent / "models" / "go5.safetensors"
     assert export([str(run), str(path)]) == 0
     assert capsys.readouterr().out.startswith(f"{path}: the model, ")
-    kept, given = network_from_run(run), network_from_model(path)
+    kept, given = load_network_from_run(run), load_network_from_model(path)
     assert given.model.description == kept.model.description
     observations = canary_positions(GO, 8)
     answers = [Evaluator(each.model.build(GO), GO, device="cpu")(observations) for each in (kept, given)]

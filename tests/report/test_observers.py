@@ -13,13 +13,13 @@ from rich.console import Console
 from keima.base.reports import IterationReport, Observer, ProgressReport
 from keima.base.run_folder import STATS_NAME
 from keima.base.worker_status import ClusterStatus
-from keima.report import make_observers, shielded
+from keima.report import make_observers, shield_observer
 from keima.report.files.run_files import (
     METRICS_NAME,
     MetricsFile,
     StatsFile,
     UnreadableStats,
-    earlier_rows,
+    read_earlier_rows,
     read_stats,
 )
 from keima.report.terminal.live import LiveView, TerminalConsole
@@ -107,7 +107,7 @@ def test_a_file_with_other_content_is_kept_under_another_name_and_the_list_start
 ) -> None:
     path = tmp_path / STATS_NAME
     path.write_bytes(content)
-    assert earlier_rows(path) == []
+    assert read_earlier_rows(path) == []
     StatsFile(path).iteration(iteration(2))
     assert [row.iteration for row in read_stats(path)] == [2]
     assert [kept.read_bytes() for kept in tmp_path.iterdir() if kept != path] == [content]
@@ -306,7 +306,7 @@ def test_an_event_is_one_line_and_cannot_control_the_terminal() -> None:
 
 
 def test_a_failing_observer_is_logged_once_and_the_run_continues(caplog: pytest.LogCaptureFixture) -> None:
-    observer = shielded(Failing(OSError("No space left on device")))
+    observer = shield_observer(Failing(OSError("No space left on device")))
     with caplog.at_level(logging.WARNING):
         observer.progress(progress(1))
         observer.iteration(iteration(1))
@@ -318,13 +318,13 @@ def test_a_failing_observer_is_logged_once_and_the_run_continues(caplog: pytest.
 
 
 def test_a_bug_in_an_observer_is_logged_with_its_traceback(caplog: pytest.LogCaptureFixture) -> None:
-    shielded(Failing(KeyError("mistake"))).iteration(iteration(1))
+    shield_observer(Failing(KeyError("mistake"))).iteration(iteration(1))
     assert caplog.records[0].exc_info
 
 
 def test_an_interrupt_is_not_swallowed() -> None:
     with pytest.raises(KeyboardInterrupt):
-        shielded(Failing(KeyboardInterrupt())).progress(progress(1))
+        shield_observer(Failing(KeyboardInterrupt())).progress(progress(1))
 
 
 def play(observers: list[Observer], numbers: range) -> None:

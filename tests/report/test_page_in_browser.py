@@ -14,15 +14,15 @@ import torch
 from keima.base.reports import GeneralizationReport, IterationReport, SpikeReport
 from keima.base.run_folder import STATS_NAME
 from keima.games import load_game
-from keima.networks.architectures.auxiliary_heads import predictions_of
+from keima.networks.architectures.auxiliary_heads import make_predictor
 from keima.networks.network import build_network
 from keima.ppo import results as ppo_results
 from keima.ppo.files import read_episode
 from keima.ppo.rounds import read_rounds
-from keima.report.charts.page import compared, page, report_charts
+from keima.report.charts.page import make_comparison_page, make_report_charts, make_run_page
 from keima.report.charts.run_charts import AXES
-from keima.report.files.run_files import METRICS_NAME, MetricsFile, scalars
-from keima.report.games.game_view import GameView, view_game
+from keima.report.files.run_files import METRICS_NAME, MetricsFile, report_scalars
+from keima.report.games.game_view import GameView, make_game_view
 from tests.example_reports import evaluation, iteration
 from tests.one_player import SMALL, random_batch
 from tests.ppo.ppo_run import leave_a_run
@@ -86,7 +86,7 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
 def show(browser: Browser, folder: Path, games: Sequence[GameView], *, text: str = "") -> None:
     """Load the page of a run with three iterations and these ``games``, or this page; earlier events are forgotten."""
     rows = [iteration(number, measured=evaluation(number)) for number in (1, 2, 3)]
-    (folder / "page.html").write_text(text or page("run", [("Run", "here")], rows, games), encoding="utf-8")
+    (folder / "page.html").write_text(text or make_run_page("run", [("Run", "here")], rows, games), encoding="utf-8")
     browser.complaints()
     browser.requests()
     browser.show(folder / "page.html")
@@ -113,11 +113,11 @@ def after_keys(browser: Browser, *keys: str) -> list[int]:
 
 def games_of_2048(count: int) -> list[GameView]:
     batch = random_batch(games=count)
-    return [view_game(SMALL, batch, index, number=index + 1) for index in range(count)]
+    return [make_game_view(SMALL, batch, index, number=index + 1) for index in range(count)]
 
 
 def game_for_two() -> GameView:
-    return view_game(CONNECT_FOUR, synthetic_batch(CONNECT_FOUR, games=1), 0, number=1)
+    return make_game_view(CONNECT_FOUR, synthetic_batch(CONNECT_FOUR, games=1), 0, number=1)
 
 
 def test_it_requests_nothing_and_the_console_is_silent(browser: Browser, tmp_path: Path) -> None:
@@ -129,7 +129,7 @@ def test_it_requests_nothing_and_the_console_is_silent(browser: Browser, tmp_pat
 
 
 def test_injected_requests_are_refused(browser: Browser, tmp_path: Path) -> None:
-    text = page("run", [], [], []).replace("</body>", '<img src="picture.png"></body>')
+    text = make_run_page("run", [], [], []).replace("</body>", '<img src="picture.png"></body>')
     show(browser, tmp_path, [], text=text)
     until(lambda: any("Content Security Policy" in said for said in browser.complaints()))  # written after the load
 
@@ -170,7 +170,7 @@ def test_it_steps_through_a_game_of_2048(browser: Browser, tmp_path: Path) -> No
 def game_of_go(*, foreseen: bool) -> GameView:
     torch.manual_seed(1)
     network = build_network(GO, blocks=1, channels=8, predict_ownership=foreseen)
-    return view_game(GO, synthetic_batch(GO, games=1), 0, number=1, predict=predictions_of(network))
+    return make_game_view(GO, synthetic_batch(GO, games=1), 0, number=1, predict=make_predictor(network))
 
 
 def test_it_draws_stones_policy_and_ownership_on_a_go_board(browser: Browser, tmp_path: Path) -> None:
@@ -254,7 +254,7 @@ def test_a_ppo_run_shows_its_account_and_its_trades_on_the_prices(browser: Brows
     leave_a_run(tmp_path)
     rounds, episode = read_rounds(tmp_path / STATS_NAME), read_episode(tmp_path)
     assert rounds and episode and episode.trades
-    show(browser, tmp_path, [], text=ppo_results.page(rounds, tmp_path))
+    show(browser, tmp_path, [], text=ppo_results.make_page(rounds, tmp_path))
     assert browser.complaints() == [] and browser.requests() == [(tmp_path / "page.html").as_uri()]
     headings = browser.found(
         "return [...document.querySelectorAll('h2')].filter((part) => part.offsetParent).map((part) => "
@@ -306,7 +306,7 @@ def test_no_table_is_cut_off_and_nothing_is_wider_than_the_window(browser: Brows
     leave_a_run(tmp_path)
     rounds = read_rounds(tmp_path / STATS_NAME)
     assert rounds
-    for text in (page("run", [("Run", "here")], rows, []), ppo_results.page(rounds, tmp_path)):
+    for text in (make_run_page("run", [("Run", "here")], rows, []), ppo_results.make_page(rounds, tmp_path)):
         show(browser, tmp_path, [], text=text)
         tables = browser.found(CUT)
         assert tables and (width < 1000 or all(cut <= 0 and left >= 0 for cut, left in tables))
@@ -344,8 +344,8 @@ def losses(count: int, *, seconds_each: float = 60.0) -> list[IterationReport]:
 def test_every_curve_has_the_figures_of_metrics_jsonl(browser: Browser, tmp_path: Path) -> None:
     rows = losses(9)
     written = metrics_of(tmp_path, rows)
-    show(browser, tmp_path, [], text=page("run", [], rows, []))
-    charts = report_charts("run", rows).charts
+    show(browser, tmp_path, [], text=make_run_page("run", [], rows, []))
+    charts = make_report_charts("run", rows).charts
     drawn = [chart for chart in charts if chart.title in browser.found(TITLES)]
     assert {"Loss", "Elo", "Moves that throw away game value", "Games per second"} <= {chart.title for chart in drawn}
     browser.found(FOCUS, "Loss")
@@ -386,7 +386,7 @@ def places_shown(browser: Browser, title: str) -> tuple[float, float]:
 
 @pytest.mark.medium
 def test_dragging_enlarges_all_charts_and_a_double_click_shows_the_whole(browser: Browser, tmp_path: Path) -> None:
-    show(browser, tmp_path, [], text=page("run", [], losses(20), []))
+    show(browser, tmp_path, [], text=make_run_page("run", [], losses(20), []))
     assert places_shown(browser, "Games per second") == (1, 20)
     browser.drag("figure:first-of-type .u-over", 0.3, 0.6)
     first, last = places_shown(browser, "Games per second")
@@ -406,7 +406,7 @@ def test_dragging_enlarges_all_charts_and_a_double_click_shows_the_whole(browser
 def test_two_runs_lie_over_each_other_and_over_games(browser: Browser, tmp_path: Path) -> None:
     rows = {"first": losses(6), "second": losses(9, seconds_each=30.0)}
     summaries = [[("Games", "600")], [("Games", "900"), ("Elo", "<b>12</b>")]]
-    text = compared([report_charts(name, each) for name, each in rows.items()], summaries, AXES)
+    text = make_comparison_page([make_report_charts(name, each) for name, each in rows.items()], summaries, AXES)
     show(browser, tmp_path, [], text=text)
     names = [name for name, _ in legend(browser, "Loss")]
     assert names == ["minutes", *(f"{run} {curve}" for run in rows for curve in ("all", "policy", "value"))]
@@ -415,7 +415,7 @@ def test_two_runs_lie_over_each_other_and_over_games(browser: Browser, tmp_path:
     for figure, unit in (("run/total_games", "games"), ("iteration", "iterations"), ("run/seconds", "minutes")):
         browser.found(select, figure)
         assert legend(browser, "Loss")[0][0] == unit
-        places = [scalars(row) | {"iteration": row.iteration} for row in rows["second"]]
+        places = [report_scalars(row) | {"iteration": row.iteration} for row in rows["second"]]
         last = places[-1][figure] / (60 if unit == "minutes" else 1)
         assert places_shown(browser, "Loss")[1] == pytest.approx(max(last, 6 if unit == "minutes" else 0), rel=0.006)
     browser.click("#runs label:nth-of-type(1) input")
@@ -425,7 +425,7 @@ def test_two_runs_lie_over_each_other_and_over_games(browser: Browser, tmp_path:
 
 @pytest.mark.medium
 def test_curves_are_drawn_in_the_colours_of_a_dark_theme(browser: Browser, tmp_path: Path) -> None:
-    show(browser, tmp_path, [], text=page("run", [], losses(3), []))
+    show(browser, tmp_path, [], text=make_run_page("run", [], losses(3), []))
     light, dark = [31, 111, 235], [106, 167, 255]
     assert browser.found(DRAWN_IN, light) and not browser.found(DRAWN_IN, dark)
     browser.dark(on=True)

@@ -56,7 +56,7 @@ def test_a_run_leaves_its_rounds_and_its_last_whole_episode(tmp_path: Path) -> N
     assert {metric.name for metric in PPO_METRICS} <= rounds[-1].keys()
     kept, seen = read_episode(tmp_path), markets.last_episode()
     assert kept is not None and seen is not None
-    assert kept.closes == tuple(seen.closes) and kept.worths == tuple(seen.worths)
+    assert kept.closes == tuple(seen.closes) and kept.worths == tuple(seen.account_values)
     assert kept.capital == 10_000 and kept.episodes_over == 3 * WORLDS
     made = [(i + 1, TRADES[kind], seen.prices[i]) for i, kind in enumerate(seen.trades) if kind != NOTHING]
     assert made and [(trade.bar, trade.kind, trade.price) for trade in kept.trades] == made

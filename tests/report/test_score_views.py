@@ -9,15 +9,17 @@ import pytest
 from keima.base.reports import WaitReport
 from keima.base.run_folder import STATS_NAME
 from keima.cli.results import main as view_results
-from keima.report.files.run_files import MetricsFile, StatsFile, read_stats, scalars
-from keima.report.tables import Frame
+from keima.report.files.run_files import MetricsFile, StatsFile, read_stats, report_scalars
+from keima.report.tables import ScreenFrame
 from keima.report.terminal.plain import iteration_line
 from tests import example_reports
 from tests.one_player import iteration
 
 
 def screen(rows: list[int], *, width: int = 160) -> str:
-    frame = Frame(name="2048", game="twenty48", rows=[iteration(number, measured=number % 2 == 0) for number in rows])
+    frame = ScreenFrame(
+        name="2048", game="twenty48", rows=[iteration(number, measured=number % 2 == 0) for number in rows]
+    )
     return "\n".join(line.plain for line in frame.lines(width, 40))
 
 
@@ -50,7 +52,7 @@ def test_wins_draws_and_elo_are_not_shown_for_one_player_games() -> None:
 
 
 def test_scores_are_not_shown_for_two_player_games() -> None:
-    frame = Frame(name="go", game="go", rows=[example_reports.iteration(number) for number in (1, 2)])
+    frame = ScreenFrame(name="go", game="go", rows=[example_reports.iteration(number) for number in (1, 2)])
     text = "\n".join(line.plain for line in frame.lines(160, 40))
     assert "1st wins" in text and "Score" not in text and "Median" not in text
 
@@ -93,7 +95,7 @@ def test_metrics_have_the_scores_and_nothing_about_winners(tmp_path: Path) -> No
 
 
 def test_every_metric_of_a_score_is_a_number() -> None:
-    assert all(isinstance(value, float) for value in scalars(iteration(1, measured=True)).values())
+    assert all(isinstance(value, float) for value in report_scalars(iteration(1, measured=True)).values())
 
 
 def test_the_results_name_the_highest_mean_score(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

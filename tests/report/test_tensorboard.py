@@ -10,7 +10,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from tensorboard.backend.event_processing.event_file_loader import LegacyEventFileLoader
 
 from keima.base.reports import IterationReport
-from keima.report.files.run_files import EventFile, scalars
+from keima.report.files.run_files import EventFile, report_scalars
 from keima.report.metrics import METRICS
 from tests.example_reports import evaluation, iteration
 from tests.report.disk import full_disk
@@ -36,10 +36,10 @@ def test_every_figure_of_every_iteration_is_read(tmp_path: Path) -> None:
     reports = [iteration(number, measured=evaluation(number)) for number in (1, 2, 3)]
     write(tmp_path, reports)
     found = EventAccumulator(str(tmp_path)).Reload()
-    assert set(found.Tags()["scalars"]) == scalars(reports[0]).keys()
+    assert set(found.Tags()["scalars"]) == report_scalars(reports[0]).keys()
     for name in found.Tags()["scalars"]:
         events = [(event.step, event.value) for event in found.Scalars(name)]
-        assert events == [(report.iteration, pytest.approx(scalars(report)[name])) for report in reports], name
+        assert events == [(report.iteration, pytest.approx(report_scalars(report)[name])) for report in reports], name
 
 
 def test_the_first_value_of_a_metric_comes_with_its_description(tmp_path: Path) -> None:

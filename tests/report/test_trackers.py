@@ -17,7 +17,7 @@ from keima.base.reports import IterationReport
 from keima.cli import train
 from keima.config.load import ConfigError, load_settings, save_resolved
 from keima.report.files.run_files import METRICS_NAME, MetricsFile, read_metrics
-from keima.report.files.tracker_process import dotted
+from keima.report.files.tracker_process import flatten_settings
 from keima.report.files.trackers import FIRST_RETRY, FOLDER, Tracker, require_trackers
 from tests.example_reports import evaluation, iteration, progress
 from tests.report.browser import until
@@ -86,7 +86,7 @@ def test_other_trackers_are_refused(tmp_path: Path, given: str, said: str) -> No
 
 
 def test_settings_are_parameters_with_dotted_names() -> None:
-    assert dotted({"a": {"b": 1, "c": {"d": [2]}}, "e": None}) == [("a.b", 1), ("a.c.d", [2]), ("e", None)]
+    assert flatten_settings({"a": {"b": 1, "c": {"d": [2]}}, "e": None}) == [("a.b", 1), ("a.c.d", [2]), ("e", None)]
 
 
 @without_wandb

@@ -37,7 +37,7 @@ from keima.base.run_folder import STATS_NAME
 from keima.base.text import printable_line
 from keima.base.worker_status import ClusterStatus, WorkerState
 from keima.report.files.run_files import read_stats
-from keima.report.tables import Frame
+from keima.report.tables import ScreenFrame
 from keima.report.terminal.plain import heartbeat_line
 from tests.example_reports import evaluation, iteration, progress, worker
 from tests.sources import ROOT
@@ -173,9 +173,9 @@ EVENTS = (
 
 def frame(
     iterations: int = 12, *, workers: Any = WORKERS, events: Any = EVENTS, solved: bool = True, note: str = ""
-) -> Frame:
+) -> ScreenFrame:
     rows = [iteration(number, measured=evaluation(number, solved=solved)) for number in range(1, iterations + 1)]
-    return Frame(
+    return ScreenFrame(
         name="first",
         game="connect_four",
         now=progress(iterations + 1, workers=workers),
@@ -190,7 +190,7 @@ def test_a_frame_fits_every_terminal() -> None:
     for picture in (
         frame(),
         frame(100, workers=many, events=EVENTS * 10, note="wrong " * 20),
-        Frame(name="first", game="go"),
+        ScreenFrame(name="first", game="go"),
     ):
         for width in (1, 2, 10, 33, 60, 80, 120, 250):
             for height in (1, 2, 5, 12, 24, 60):
@@ -220,7 +220,7 @@ def test_the_usual_terminal_shows_eight_iterations_the_workers_and_the_last_even
 def test_a_run_that_is_over_time_says_that_it_ends() -> None:
     late = progress(13, seconds_left=0.0)
     assert heartbeat_line(late).endswith("time is up, and this iteration is the last")
-    assert "time is up" in "\n".join(line.plain for line in Frame(name="run", game="go", now=late).lines(100, 24))
+    assert "time is up" in "\n".join(line.plain for line in ScreenFrame(name="run", game="go", now=late).lines(100, 24))
 
 
 def test_games_for_later_iterations_are_counted_separately() -> None:
@@ -249,7 +249,7 @@ def test_missing_measurements_take_no_space() -> None:
 
 
 def test_a_run_with_the_name_of_its_game_is_named_once() -> None:
-    assert Frame(name="go", game="go").lines(80, 24)[0].plain == "Keima  go"
+    assert ScreenFrame(name="go", game="go").lines(80, 24)[0].plain == "Keima  go"
 
 
 def test_workers_in_error_come_first_and_those_without_a_line_are_counted() -> None:
@@ -397,7 +397,7 @@ def test_a_cluster_is_shown_as_in_its_status_file() -> None:
     )
     together = ClusterStatus(workers=workers, model_version=3, sync_seconds=3.21, network_mb_per_minute=12.34)
     now = replace(progress(3, workers=workers), cluster=together)
-    lines = [line.plain for line in Frame(name="run", game="go", now=now).lines(80, 30)]
+    lines = [line.plain for line in ScreenFrame(name="run", game="go", now=now).lines(80, 30)]
     assert f"Games/second: {12.2:<26.1f}Workers active: 1/2" in lines
     assert f"{'Model sync time: 3.2s':40}Network usage: 12.3 MB/min" in lines
     assert "  Workers active: 1/2  Model sync time: 3.2s  Network usage: 12.3 MB/min" in heartbeat_line(now)

@@ -7,10 +7,10 @@ import pytest
 
 from keima.base.reports import IterationReport
 from keima.base.worker_status import WorkerState, WorkerStatus
-from keima.report.charts.page import page, report_charts
-from keima.report.charts.png import COLOURS, picture
+from keima.report.charts.page import make_report_charts, make_run_page
+from keima.report.charts.png import COLOURS, draw_picture
 from keima.report.charts.run_charts import RowsChart, RowsPart
-from keima.report.charts.worker_charts import FAULT_STATES, GREEN, MOST_SPANS, RED, worker_charts
+from keima.report.charts.worker_charts import FAULT_STATES, GREEN, MOST_SPANS, RED, make_worker_charts
 from tests.example_reports import iteration, worker
 from tests.report.pictures import count_of, pixels
 
@@ -39,7 +39,7 @@ def test_a_state_is_drawn_for_the_time_when_a_worker_had_it() -> None:
     first, second = worker(0), worker(1)
     waiting, failed = replace(second, activity="waiting"), replace(first, activity="error")
     rows = run((first,), (first, waiting), (failed, second), (first,))
-    states, _ = worker_charts(rows)
+    states, _ = make_worker_charts(rows)
     assert stretches(states) == {
         "playing": [(0, 0.5), (0.75, 1), (0.5, 0.75)],
         "error": [(0.5, 0.75)],
@@ -51,27 +51,27 @@ def test_a_state_is_drawn_for_the_time_when_a_worker_had_it() -> None:
 
 def test_a_worker_on_another_machine_is_shown_with_its_state() -> None:
     gone = replace(worker(0), state=WorkerState.OFFLINE)
-    states, _ = worker_charts(run((worker(0),), (gone,)))
+    states, _ = make_worker_charts(run((worker(0),), (gone,)))
     assert stretches(states) == {"playing": [(0, 0.5)], "Offline": [(0.5, 1)]}
 
 
 def test_a_row_is_as_high_as_its_games_per_second() -> None:
     rows = run(*((replace(worker(0), games_per_second=rate), worker(1)) for rate in (12.2, 3.05)))
-    _, rates = worker_charts(rows)
+    _, rates = make_worker_charts(rows)
     assert rates.title == "Games per second by worker, up to 12.2"
     assert rates.most == 12.2 and rates.parts[0].heights == [[12.2, 3.05], [6.1, 6.1]]
 
 
 def test_a_fault_is_visible_however_long_the_run_is() -> None:
     workers = [(replace(worker(0), activity="error" if number == 777 else "playing"),) for number in range(1500)]
-    states, rates = worker_charts(run(*workers))
+    states, rates = make_worker_charts(run(*workers))
     assert set(stretches(states)) == {"playing", "error"} and "error" in FAULT_STATES
     assert len(rates.ends) == len(rates.parts[0].heights[0]) <= MOST_SPANS
 
 
 def test_many_workers_have_one_row_each_with_short_names() -> None:
     names = [f"a-machine-with-a-long-name-{number}" for number in range(64)]
-    states, _ = worker_charts(run(*[tuple(replace(worker(), name=name) for name in names)] * 3))
+    states, _ = make_worker_charts(run(*[tuple(replace(worker(), name=name) for name in names)] * 3))
     assert len(states.parts[0].heights) == len(states.rows) == 64
     assert states.rows[0] == "…ng-name-0"
 
@@ -79,9 +79,9 @@ def test_many_workers_have_one_row_each_with_short_names() -> None:
 @pytest.mark.medium
 def test_they_are_on_the_page_and_in_the_picture_unless_there_are_no_workers() -> None:
     rows = run((replace(worker(0), activity="error"),), (replace(worker(0), name="<b>"),))
-    text = page("run", [], rows, [])
+    text = make_run_page("run", [], rows, [])
     assert "Workers, as each stood" in text and "<b>" not in text
-    drawn = replace(report_charts("run", rows), charts=[])
-    assert count_of(COLOURS[RED], pixels(picture("run", [drawn], ("run/seconds", "time")))) > 1000
+    drawn = replace(make_report_charts("run", rows), charts=[])
+    assert count_of(COLOURS[RED], pixels(draw_picture("run", [drawn], ("run/seconds", "time")))) > 1000
     nobody = run((), ())
-    assert worker_charts(nobody) == [] and "Workers, as each stood" not in page("run", [], nobody, [])
+    assert make_worker_charts(nobody) == [] and "Workers, as each stood" not in make_run_page("run", [], nobody, [])

@@ -9,11 +9,11 @@ import torch
 
 from keima.config.sections.search import ResignationSettings, SearchSettings
 from keima.config.sections.training import TrainingSettings
-from keima.data.records import CHANCE_OUTCOME, FULL_SEARCH, CorruptBatch, GameBatch, decode, encode
-from keima.data.verify import verify
+from keima.data.records import CHANCE_OUTCOME, FULL_SEARCH, CorruptBatch, GameBatch, decode_batch, encode_batch
+from keima.data.verify import verify_batch
 from keima.games import load_game
 from keima.games.game import CHANCE, Game
-from keima.learning.learner import Learner, to_tensors
+from keima.learning.learner import Learner, copy_to_device
 from keima.networks.inference.evaluator import Evaluator
 from keima.networks.network import build_network
 from keima.networks.value_heads import PointsHead
@@ -60,8 +60,8 @@ def scores_before(game: Game, batch: GameBatch) -> list[np.ndarray]:
 
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_self_play_of_games_of_chance_follows_the_rules(variant: str) -> None:
-    played = decode(encode(batch_of(variant)))
-    verify(played, SMALL)
+    played = decode_batch(encode_batch(batch_of(variant)))
+    verify_batch(played, SMALL)
     chance = (played.flags & CHANCE_OUTCOME) != 0
     assert 0.4 < chance.mean() < 0.6 and not played.root_values[chance].any()
     assert (played.returns > 0).all()
@@ -123,11 +123,11 @@ def test_the_subtree_kept_after_a_move_does_not_count_its_points_again() -> None
 
 
 def test_points_are_sent_with_a_precision_of_one_part_in_256(batch: GameBatch) -> None:
-    again = decode(encode(batch))
+    again = decode_batch(encode_batch(batch))
     np.testing.assert_allclose(again.root_values, batch.root_values, rtol=1 / 256)
     assert not np.array_equal(again.root_values, batch.root_values)
     np.testing.assert_array_equal(again.returns, batch.returns)
-    assert encode(again) == encode(batch)
+    assert encode_batch(again) == encode_batch(batch)
 
 
 def test_points_that_are_not_finite_are_refused(batch: GameBatch) -> None:
@@ -136,14 +136,14 @@ def test_points_that_are_not_finite_are_refused(batch: GameBatch) -> None:
             column = getattr(batch, name).copy()
             column.flat[0] = value
             with pytest.raises(CorruptBatch, match="is no number of points"):
-                encode(replace(batch, **{name: column}))
+                encode_batch(replace(batch, **{name: column}))
 
 
 def test_impossible_chance_outcomes_are_refused(batch: GameBatch) -> None:
     actions = batch.actions.copy()
     actions[1] = actions[0]  # onto the first tile
     with pytest.raises(CorruptBatch, match="game 0 after 1 moves: the chance outcome is impossible"):
-        verify(replace(batch, actions=actions), SMALL)
+        verify_batch(replace(batch, actions=actions), SMALL)
 
 
 @pytest.mark.parametrize(("ply", "flags"), [(0, 0), (2, CHANCE_OUTCOME)])
@@ -152,7 +152,7 @@ def test_a_move_of_the_wrong_side_is_refused(batch: GameBatch, ply: int, flags: 
     assert changed[ply] in (CHANCE_OUTCOME, FULL_SEARCH)
     changed[ply] = flags
     with pytest.raises(CorruptBatch, match=f"game 0 after {ply} moves: a chance outcome stands where"):
-        verify(replace(batch, flags=changed), SMALL)
+        verify_batch(replace(batch, flags=changed), SMALL)
 
 
 @pytest.mark.parametrize(("td_lambda", "discount"), [(0.0, 1.0), (0.7, 1.0), (1.0, 1.0), (0.7, 0.9), (1.0, 0.99)])
@@ -193,7 +193,7 @@ def test_a_network_can_memorize_points() -> None:
     learned.policies[:], learned.legal[:], learned.policy_mask[:] = 0.25, True, 1
     learned.values[:] = np.linspace(0, 2000, 16)
     for _ in range(300):
-        taught.descend(to_tensors(learned, torch.device("cpu")))
+        taught.descend(copy_to_device(learned, torch.device("cpu")))
     evaluate = Evaluator(taught.average.network, SMALL, device="cpu")
     _, values = evaluate(learned.observations)
     np.testing.assert_allclose(values, learned.values, atol=60)

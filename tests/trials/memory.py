@@ -18,7 +18,7 @@ from functools import partial
 from pathlib import Path
 
 from keima.coach.backends.pending_batch import PendingBatch
-from keima.data.records import encode
+from keima.data.records import encode_batch
 from keima.worker.worker_folder import Heartbeat, batch_name
 from tests.coach.coaching import coaching
 from tests.small_run import GAME, small_settings
@@ -58,7 +58,7 @@ class Recorded:
         if self._granted - self._delivered < BATCH_GAMES:
             return []
         batch_id = batch_name(self._batch.run_id, "recorded", self._delivered, BATCH_GAMES, f"{self._delivered:016x}")
-        data = encode(replace(self._batch, batch_id=batch_id, first_game=self._delivered))
+        data = encode_batch(replace(self._batch, batch_id=batch_id, first_game=self._delivered))
         return [PendingBatch(worker="recorded", batch_id=batch_id, fetch=partial(_give, data))]
 
     def release(self, parcel: PendingBatch, *, delivered: int, refused: str = "") -> None:

@@ -12,9 +12,9 @@ from starlette.requests import Request
 from starlette.responses import StreamingResponse
 
 from keima.report import make_observers
-from keima.web.app import Streams
+from keima.web.app import ChangeStreams
 from keima.web.run_reader import RunReader
-from keima.web.server import listener
+from keima.web.server import open_listener
 from tests.example_reports import iteration, progress
 from tests.web.serving import SECONDS, dashboard
 
@@ -26,9 +26,9 @@ class CountingReader(RunReader):
 
     asked = 0
 
-    def stamps(self) -> tuple[str, str]:
+    def read_stamps(self) -> tuple[str, str]:
         self.asked += 1
-        return super().stamps()
+        return super().read_stamps()
 
 
 def leave(folder: Path) -> Path:
@@ -42,7 +42,7 @@ def leave(folder: Path) -> Path:
 
 def test_open_pages_share_one_poll_of_the_files(tmp_path: Path) -> None:
     reader = CountingReader(leave(tmp_path / "run"))
-    streams = Streams([reader], lambda: False)
+    streams = ChangeStreams([reader], lambda: False)
 
     async def first_lines() -> list[str]:
         answers = [await streams.answer(Request({"type": "http"})) for _ in range(STREAMS)]
@@ -59,7 +59,7 @@ def test_open_pages_share_one_poll_of_the_files(tmp_path: Path) -> None:
 
 def test_answers_are_sent_at_once() -> None:
     async def sent_at_once() -> int:
-        with listener("127.0.0.1", 0) as opened:
+        with open_listener("127.0.0.1", 0) as opened:
             accepted = asyncio.get_running_loop().create_future()
             server = await asyncio.start_server(lambda _, writer: accepted.set_result(writer), sock=opened)
             _, client = await asyncio.open_connection(*opened.getsockname())

@@ -19,10 +19,10 @@ from keima.data.ledger import open_ledger, read_ledger
 from keima.games import load_game
 from keima.ppo.files import PPOStats
 from keima.report import make_observers
-from keima.report.charts.calibration import calibration_of
+from keima.report.charts.calibration import measure_calibration
 from keima.report.files.progress_file import PROGRESS_NAME, ProgressFile
 from keima.report.files.run_files import METRICS_NAME
-from keima.report.games.game_view import recorded_game
+from keima.report.games.game_view import load_game_view
 from keima.web.run_reader import RunReader
 from tests import programs
 from tests.example_reports import evaluation, iteration, ppo_round, progress, worker
@@ -174,7 +174,7 @@ return cells.map((cell) => {
 
 def see_the_calibration(browser: Browser, folder: Path) -> None:
     """Unfold the calibration, and compare it with that of the run's games."""
-    bins = calibration_of(folder, log_event=pytest.fail)
+    bins = measure_calibration(folder, log_event=pytest.fail)
     assert len(bins) > 1
     browser.click("#calibration > summary")
     until(lambda: any(label.startswith("Wins by") for label in labels(browser)))
@@ -187,7 +187,7 @@ def step_through_the_last_game(browser: Browser, served: Dashboard, folder: Path
     """Step from the newest game's start to its end, and compare every board, move and value."""
     with read_ledger(folder) as ledger:
         total = sum(row.games for row in ledger.received_batches())
-    view = recorded_game(folder, total)
+    view = load_game_view(folder, total)
     assert served.read(f"/api/runs/0/games/{total}") == served.read("/api/runs/0/games/-1")
     browser.click("#choice > summary")
     until(lambda: browser.found("return document.getElementById('number').value") == str(total))
@@ -209,15 +209,18 @@ def test_a_run_is_followed_while_it_plays_and_when_it_ends(browser: Browser, tmp
         with dashboard(folder) as served:
             visit(browser, served)
             until(lambda: "local-1" in text(browser))
-            until(lambda: (folder / METRICS_NAME).exists() and len(RunReader(folder).curves()["figures"]) > 9, PATIENCE)
-            before = until(lambda: RunReader(folder).curves()["iterations"] >= 3 and labels(browser), PATIENCE)
+            until(
+                lambda: (folder / METRICS_NAME).exists() and len(RunReader(folder).read_curves()["figures"]) > 9,
+                PATIENCE,
+            )
+            before = until(lambda: RunReader(folder).read_curves()["iterations"] >= 3 and labels(browser), PATIENCE)
             until(lambda: labels(browser) != before, PATIENCE)
             process.terminate()
             process.wait(PATIENCE)
             until(lambda: "not running" in text(browser))
             last = RunReader(folder)
-            until(lambda: dict(last.state()["figures"])["Games"] in text(browser))
-            losses = last.curves()["figures"]["learner/loss"]
+            until(lambda: dict(last.read_state()["figures"])["Games"] in text(browser))
+            losses = last.read_curves()["figures"]["learner/loss"]
             until(lambda: shown_loss(browser) == pytest.approx(losses[-1], rel=0.01))
             until(lambda: "Every game is accounted for" in text(browser))
             see_the_calibration(browser, folder)

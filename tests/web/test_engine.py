@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from keima.games import load_game
-from keima.web.engine import MOST_NODES, Thinking, answered
+from keima.web.engine import MOST_NODES, NetworkThinker, answer_or_error
 from tests.web.small_models import GAMES, before_a_promotion, small_model
 
 pytestmark = pytest.mark.medium
@@ -18,12 +18,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("models")
 
 
-def thinking(folder: Path, game: str) -> Thinking:
-    return Thinking(small_model(folder, game))
+def thinking(folder: Path, game: str) -> NetworkThinker:
+    return NetworkThinker(small_model(folder, game))
 
 
-def asked(network: Thinking, do: str, action: int | None = None, **changes: Any) -> dict[str, Any]:
-    return answered(network, GAME | changes | {"do": do, "action": action})
+def asked(network: NetworkThinker, do: str, action: int | None = None, **changes: Any) -> dict[str, Any]:
+    return answer_or_error(network, GAME | changes | {"do": do, "action": action})
 
 
 @pytest.mark.parametrize("game", GAMES, ids=lambda game: Path(game).stem)
@@ -88,7 +88,7 @@ def test_what_cannot_be_is_told_in_words(folder: Path) -> None:
     assert "has 2 players" in asked(network, "look", person=2)["error"]
     (folder / "damaged.safetensors").write_bytes(b"nothing")
     with pytest.raises(ValueError, match=r"damaged\.safetensors"):
-        Thinking(folder / "damaged.safetensors")
+        NetworkThinker(folder / "damaged.safetensors")
     assert asked(network, "resign", actions=[4])["view"]["result"] == "You resign: it wins."
 
 

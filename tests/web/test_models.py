@@ -29,7 +29,7 @@ def run(tmp_path: Path) -> Path:
 
 
 def test_a_run_offers_its_models_that_are_there_with_the_newest_accepted_one_first(run: Path) -> None:
-    found = Models([RunReader(run)], []).listed()
+    found = Models([RunReader(run)], []).list_models()
     assert [(model.name, model.title) for model in found] == [
         ("run-0-3", "model 3, the newest"),
         ("run-0-4", "model 4"),
@@ -41,12 +41,12 @@ def test_a_run_offers_its_models_that_are_there_with_the_newest_accepted_one_fir
 def test_only_names_that_are_offered_lead_to_a_file(run: Path, tmp_path: Path) -> None:
     model = small_model(tmp_path, "tic_tac_toe")
     models = Models([RunReader(run)], [model, tmp_path / "missing.safetensors"])
-    chosen = models.find("file-0")
+    chosen = models.find_model("file-0")
     assert chosen and chosen.path == model
     for name in ("file-1", "run-0-1", "run-1-3", "", "../run", str(model)):
-        assert models.find(name) is None
+        assert models.find_model(name) is None
 
 
 def test_a_run_that_is_gone_offers_nothing_and_the_shipped_models_are_there(tmp_path: Path) -> None:
-    assert Models([RunReader(tmp_path / "gone")], []).listed() == []
-    assert [model.game for model in Models([], shipped_models()).listed()] == ["go", "go"]
+    assert Models([RunReader(tmp_path / "gone")], []).list_models() == []
+    assert [model.game for model in Models([], shipped_models()).list_models()] == ["go", "go"]

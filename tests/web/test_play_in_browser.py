@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from keima.games import load_game
-from keima.web.engine import Thinking, answered
+from keima.web.engine import NetworkThinker, answer_or_error
 from tests.report.browser import Browser, running_browser, until
 from tests.web.serving import Dashboard, server
 from tests.web.small_models import GAMES, before_a_promotion, small_model
@@ -206,7 +206,7 @@ def test_a_promotion_asks_for_the_piece_and_black_sees_the_board_from_its_side(
 def position_after(folder: Path, actions: list[int]) -> dict[str, Any]:
     """Return what the page is told of a game of chess after these actions."""
     question = {"person": 0, "resigned": None, "simulations": 4, "seconds": None, "do": "look", "action": None}
-    answer = answered(Thinking(folder / "chess.safetensors"), question | {"actions": actions})
+    answer = answer_or_error(NetworkThinker(folder / "chess.safetensors"), question | {"actions": actions})
     view: dict[str, Any] = json.loads(json.dumps(answer["view"] | {"chosen": "file-0"}))
     return view
 

@@ -18,9 +18,9 @@ from keima.data.ledger import open_ledger
 from keima.games import load_game
 from keima.ppo.files import PPOStats
 from keima.report import make_observers
-from keima.report.charts.run_charts import chart_list, with_time_and_cost
+from keima.report.charts.run_charts import add_time_and_cost, list_charts
 from keima.report.files.progress_file import PROGRESS_NAME, ProgressFile, UnreadableProgress, read_progress
-from keima.report.files.run_files import METRICS_NAME, scalars
+from keima.report.files.run_files import METRICS_NAME, report_scalars
 from keima.report.metrics import METRICS
 from keima.web.run_reader import RunReader
 from tests.example_reports import evaluation, iteration, ppo_round, progress, worker
@@ -38,38 +38,38 @@ def leave(folder: Path, *reports: IterationReport) -> RunReader:
 
 def test_the_curves_are_the_figures_of_the_reports(tmp_path: Path) -> None:
     reports = [iteration(number, measured=evaluation(number) if number != 2 else None) for number in (1, 2, 3)]
-    found = leave(tmp_path, *reports).curves()
+    found = leave(tmp_path, *reports).read_curves()
     assert found["iterations"] == 3
     assert found["figures"]["iteration"] == [1, 2, 3]
     for name in ("run/seconds", "run/total_games", "learner/loss", "evaluation/elo", "evaluation/elo_margin"):
-        values = [scalars(report).get(name) for report in reports]
+        values = [report_scalars(report).get(name) for report in reports]
         assert found["figures"][name] == [value and pytest.approx(value, rel=1e-5) for value in values], name
     assert found["figures"]["evaluation/elo"][1] is None
     titles = [column["title"] for column in found["table"]["titles"]]
     elo = next(metric for metric in METRICS if metric.name == "evaluation/elo")
     assert [row[titles.index("Elo")] for row in found["table"]["rows"]] == [
-        elo.text(reports[2]),
+        elo.format_value(reports[2]),
         "",
-        elo.text(reports[0]),
+        elo.format_value(reports[0]),
     ]
 
 
 def test_every_curve_of_the_page_has_a_figure_that_reports_have(tmp_path: Path) -> None:
     whole = iteration(1, measured=evaluation(1))
-    known = {metric.name for metric in METRICS} | scalars(whole).keys()
-    known |= with_time_and_cost([scalars(iteration(1)), scalars(iteration(2))])[1].keys()
-    for chart in chart_list([scalars(whole)]):
+    known = {metric.name for metric in METRICS} | report_scalars(whole).keys()
+    known |= add_time_and_cost([report_scalars(iteration(1)), report_scalars(iteration(2))])[1].keys()
+    for chart in list_charts([report_scalars(whole)]):
         for curve in chart.curves:
             assert curve.figure in known, chart.title
 
 
 def test_a_resumed_run_s_repeated_iterations_replace_the_earlier_ones(tmp_path: Path) -> None:
     reader = leave(tmp_path, *(iteration(number, loss=1.0) for number in (1, 2, 3)))
-    before = reader.stamps()
-    assert reader.curves()["figures"]["learner/loss"] == [1.0, 1.0, 1.0]
+    before = reader.read_stamps()
+    assert reader.read_curves()["figures"]["learner/loss"] == [1.0, 1.0, 1.0]
     leave(tmp_path, iteration(2, loss=0.5))
-    assert reader.stamps()[0] != before[0]
-    assert reader.curves()["figures"]["learner/loss"] == [1.0, 0.5]
+    assert reader.read_stamps()[0] != before[0]
+    assert reader.read_curves()["figures"]["learner/loss"] == [1.0, 0.5]
 
 
 @pytest.mark.parametrize(
@@ -79,7 +79,7 @@ def test_a_damaged_line_does_not_hide_the_others(tmp_path: Path, line: str) -> N
     reader = leave(tmp_path, iteration(1))
     with (tmp_path / METRICS_NAME).open("a") as file:
         file.write(f"{line}\n" + json.dumps({"iteration": 3, "learner/loss": math.inf, "run/seconds": 1e-300}) + "\n")
-    figures = reader.curves()["figures"]
+    figures = reader.read_curves()["figures"]
     assert (figures["iteration"][0], figures["iteration"][-1]) == (1, 3)
     assert figures["learner/loss"][-1] is None
     json.dumps(figures, allow_nan=False)
@@ -87,9 +87,9 @@ def test_a_damaged_line_does_not_hide_the_others(tmp_path: Path, line: str) -> N
 
 def test_the_state_is_what_the_coach_last_reported(tmp_path: Path) -> None:
     reader = leave(tmp_path, iteration(1))
-    assert reader.state()["phase"] == "ended"
+    assert reader.read_state()["phase"] == "ended"
     with RunLock(tmp_path):
-        state = reader.state()
+        state = reader.read_state()
     assert (state["running"], state["phase"]) == (True, "waiting for games")
     assert ["Iteration", "2 of 200"] in state["figures"]
     first, second = state["workers"]
@@ -103,7 +103,7 @@ def cluster_state(folder: Path, *workers: WorkerStatus) -> dict[str, Any]:
     cluster = ClusterStatus(workers=workers, model_version=1, sync_seconds=2.0, network_mb_per_minute=1.5)
     ProgressFile(folder / PROGRESS_NAME).progress(replace(progress(1), workers=workers, cluster=cluster))
     with RunLock(folder):
-        return RunReader(folder).state()
+        return RunReader(folder).read_state()
 
 
 def test_a_worker_on_another_machine_has_its_state_share_reason_and_traffic(tmp_path: Path) -> None:
@@ -161,8 +161,8 @@ def test_models_that_are_on_their_way_are_counted(tmp_path: Path) -> None:
     )
     ProgressFile(tmp_path / PROGRESS_NAME).progress(report)
     with RunLock(tmp_path):
-        assert ["Model", "13, on its way to 1 of 2 workers"] in RunReader(tmp_path).state()["figures"]
-    assert ["Model", "13"] in RunReader(tmp_path).state()["figures"]
+        assert ["Model", "13, on its way to 1 of 2 workers"] in RunReader(tmp_path).read_state()["figures"]
+    assert ["Model", "13"] in RunReader(tmp_path).read_state()["figures"]
 
 
 def test_time_and_cost_are_those_of_the_iterations_and_of_the_time_since(tmp_path: Path) -> None:
@@ -176,14 +176,14 @@ def test_time_and_cost_are_those_of_the_iterations_and_of_the_time_since(tmp_pat
     now = replace(progress(3, workers=two(2.5)), seconds=2.5 * 3600, seconds_left=60.0)
     ProgressFile(tmp_path / PROGRESS_NAME).progress(now)
     with RunLock(tmp_path):
-        state = reader.state()
+        state = reader.read_state()
     assert state["time"] == [
         ["Elapsed", "2 h 30 min"],
         ["Left", "about 1 min 00 s"],
         ["Core hours of workers", "5.00 (2 now)"],
         ["Core hours for 100 Elo", "2.00"],
     ]
-    assert reader.curves()["figures"]["run/core_hours"] == [2.0, 4.0]
+    assert reader.read_curves()["figures"]["run/core_hours"] == [2.0, 4.0]
     assert state["shares"].startswith("The main node waited for games 99.4 %, learned 0.6 %")
     assert [limit["who"] for limit in state["limits"]] == ["workers"]
 
@@ -201,7 +201,7 @@ def test_an_event_that_the_ledger_and_the_coach_both_tell_is_shown_once(tmp_path
         ledger.discard("local-0", 2, "the worker is gone")
     said.event("a line of the Coach alone")
     said.progress(progress(1))
-    texts = [text for _, text in RunReader(tmp_path).state()["events"]]
+    texts = [text for _, text in RunReader(tmp_path).read_state()["events"]]
     assert len(texts) == 50
     assert texts[-4:] == [
         "15 games of worker local-0 are given up: the worker is gone",
@@ -216,26 +216,26 @@ def test_a_run_of_ppo_has_its_own_charts_and_figures(tmp_path: Path) -> None:
     for number in (1, 2):
         file.round(ppo_round(number))
     reader = RunReader(tmp_path)
-    curves = reader.curves()
+    curves = reader.read_curves()
     titles = {chart["title"]: chart for chart in curves["charts"]}
     assert {"Reward per episode", "Entropy of the policy", "Steps per second"} <= titles.keys()
     assert curves["figures"]["run/total_steps"] == [4000.0, 8000.0] and curves["figures"]["iteration"] == [1.0, 2.0]
     assert curves["iterations"] == 2 and curves["table"]["rows"][0][0] == "2"
-    state = reader.state()
+    state = reader.read_state()
     assert ["Round", "2"] in state["figures"] and ["Steps", "8,000"] in state["figures"]
     assert not state["running"] and state["problems"] == [] and state["phase"].startswith("last round: ")
-    before = reader.stamps()
+    before = reader.read_stamps()
     file.round(ppo_round(3))
-    after = reader.stamps()
+    after = reader.read_stamps()
     assert before[0] != after[0] and before[1] != after[1]
-    assert reader.curves()["iterations"] == 3
+    assert reader.read_curves()["iterations"] == 3
 
 
 def test_accounts_and_events_are_those_of_the_ledger(tmp_path: Path) -> None:
     with open_ledger(tmp_path, load_game("tic_tac_toe"), run_id="run") as ledger:
         ledger.grant("local-0", 40)
         ledger.discard("local-0", 15, "it was deleted")
-        state = RunReader(tmp_path).state()
+        state = RunReader(tmp_path).read_state()
     assert state["game"] == "tic_tac_toe"
     (account,) = state["accounts"]
     assert account == {
@@ -252,14 +252,14 @@ def test_accounts_and_events_are_those_of_the_ledger(tmp_path: Path) -> None:
 
 def test_what_is_wrong_with_the_files_is_told(tmp_path: Path) -> None:
     reader = RunReader(tmp_path / "gone")
-    assert any("is gone" in problem for problem in reader.state()["problems"])
-    assert reader.curves()["iterations"] == 0
+    assert any("is gone" in problem for problem in reader.read_state()["problems"])
+    assert reader.read_curves()["iterations"] == 0
     for content in (b"", b"{", b"[]", b'{"written": 1}', b"\xff" * 100, b"[" * 100_000):
         (tmp_path / PROGRESS_NAME).write_bytes(content)
         with pytest.raises(UnreadableProgress, match=PROGRESS_NAME):
             read_progress(tmp_path / PROGRESS_NAME)
         (tmp_path / "run.db").write_bytes(content)
-        problems = RunReader(tmp_path).state()["problems"]
+        problems = RunReader(tmp_path).read_state()["problems"]
         assert any(PROGRESS_NAME in problem for problem in problems) and any(
             "run.db" in problem for problem in problems
         )
@@ -270,7 +270,7 @@ def test_numbers_that_are_not_finite_survive_the_file(tmp_path: Path) -> None:
     ProgressFile(tmp_path / PROGRESS_NAME).progress(report)
     found = read_progress(tmp_path / PROGRESS_NAME).report
     assert math.isnan(found.games_per_second) and found.seconds_left == math.inf
-    json.dumps(RunReader(tmp_path).state(), allow_nan=False)
+    json.dumps(RunReader(tmp_path).read_state(), allow_nan=False)
 
 
 def test_events_are_in_the_file_with_the_next_report(tmp_path: Path) -> None:
@@ -289,4 +289,4 @@ def test_a_ledger_that_is_damaged_within_is_told(tmp_path: Path) -> None:
     with closing(sqlite3.connect(path)) as database:
         database.execute("PRAGMA journal_mode = DELETE")
         database.execute("DROP TABLE events")
-    assert any("events" in problem for problem in RunReader(tmp_path).state()["problems"])
+    assert any("events" in problem for problem in RunReader(tmp_path).read_state()["problems"])

@@ -18,15 +18,15 @@ from keima.networks.files.model_file import (
     CorruptModel,
     Model,
     TensorEntry,
-    content_sha256,
+    decode_content,
     decode_model,
     describe_model,
+    encode_content,
     encode_delta,
     encode_model,
     expand_delta,
-    open_model,
-    seal,
     sha256_of,
+    stored_sha256,
 )
 from keima.networks.files.model_heading import MODEL_MAGIC, MODEL_PREFIX
 from keima.networks.network import build_network
@@ -51,7 +51,7 @@ def network_file(
     data = encode_model(
         Model(description=describe_model(GAME, size, version), weights=network.state_dict()), GAME, dtype=dtype
     )
-    return PublishedModel(version=version, data=data, sha256=content_sha256(data))
+    return PublishedModel(version=version, data=data, sha256=stored_sha256(data))
 
 
 SEVEN, EIGHT, NINE = network_file(7), network_file(8), network_file(9)
@@ -85,9 +85,9 @@ def holds(model: Model, file: PublishedModel) -> bool:
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 def test_a_delta_and_its_base_make_exactly_the_model_in_fewer_bytes(dtype: Literal["bfloat16", "float16"]) -> None:
     base, model = (network_file(version, dtype=dtype) for version in (7, 8))
-    delta = encode_delta(open_model(model.data), open_model(base.data))
+    delta = encode_delta(decode_content(model.data), decode_content(base.data))
     assert delta is not None and len(delta) < 0.75 * len(model.data)
-    assert seal(expand_delta(delta, open_model(base.data))) == model.data
+    assert encode_content(expand_delta(delta, decode_content(base.data))) == model.data
 
 
 def arbitrary(seed: int, dtype: Literal["bfloat16", "float16"]) -> Content:
@@ -102,7 +102,7 @@ def arbitrary(seed: int, dtype: Literal["bfloat16", "float16"]) -> Content:
         for kind, row in zip(kinds, words, strict=True)
         if row.size
     ]
-    header = open_model(SEVEN.data).header.model_copy(update={"tensors": tuple(entries)})
+    header = decode_content(SEVEN.data).header.model_copy(update={"tensors": tuple(entries)})
     raw = header.model_dump_json().encode()
     head = MODEL_PREFIX.pack(MODEL_MAGIC, FORMAT, len(raw)) + raw
     return Content(head=head, header=header, words=words, sha256=sha256_of(head, words))
@@ -165,7 +165,7 @@ def test_a_received_delta_becomes_the_model_and_a_whole_file_in_the_inbox(folder
     assert holds(inbox.receive_model(8, EIGHT.sha256), EIGHT)
     inbox.remove_other_models(8)
     assert in_inbox(folder) == ["model-000008.model"]
-    assert open_model(folder.model_path(8).read_bytes()).sha256 == EIGHT.sha256
+    assert decode_content(folder.model_path(8).read_bytes()).sha256 == EIGHT.sha256
     assert holds(ModelInbox(folder).receive_model(8, EIGHT.sha256), EIGHT)
 
 
@@ -248,7 +248,7 @@ def test_a_delta_that_does_not_make_the_model_is_refused_and_the_whole_file_is_r
 
 
 DELTA = pushed(EIGHT, SEVEN)[1]
-BASE = open_model(SEVEN.data)
+BASE = decode_content(SEVEN.data)
 
 
 @given(at=st.integers(0, len(DELTA) - 1), bit=st.integers(0, 7))
@@ -259,7 +259,7 @@ def test_one_wrong_bit_in_a_delta_is_detected_or_changes_nothing(at: int, bit: i
         content = expand_delta(bytes(data), BASE)
     except CorruptModel:
         return
-    assert seal(content) == EIGHT.data
+    assert encode_content(content) == EIGHT.data
 
 
 @given(length=st.integers(0, len(DELTA) - 1))

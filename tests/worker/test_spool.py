@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from keima.data.records import GameBatch
-from keima.data.verify import verify
+from keima.data.verify import verify_batch
 from keima.worker.loop import Worker
 from keima.worker.spool import FILE, LENGTH, Spool, salvage_games, salvage_games_if_idle
 from tests.small_run import GAME
@@ -41,7 +41,7 @@ def test_finished_games_of_a_killed_worker_are_handed_over_and_the_others_played
     assert numbers(main.batches()) == list(range(len(lost), GRANTED))
     assert len(set(seeds(main.batches()) + lost)) == GRANTED
     for batch in main.batches():
-        verify(batch, GAME)
+        verify_batch(batch, GAME)
 
 
 def test_a_successor_hands_over_the_games_of_a_killed_worker(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import pytest
 from keima.coach.backends.backend import FolderBackend
 from keima.coach.granting import Granting
 from keima.data.ledger import Ledger, open_ledger
-from keima.data.receive import Received, receive
+from keima.data.receive import Received, receive_batch
 from keima.worker.loop import Worker
 from keima.worker.worker_folder import Assignment, Heartbeat
 from tests.small_run import GAME, model_bytes, small_settings
@@ -56,7 +56,9 @@ class Desk:
         """Receive everything there; return the number of games."""
         games = 0
         for pending in self.backend.collect():
-            receipt = receive(self.ledger, GAME, worker=pending.worker, batch_id=pending.batch_id, fetch=pending.fetch)
+            receipt = receive_batch(
+                self.ledger, GAME, worker=pending.worker, batch_id=pending.batch_id, fetch=pending.fetch
+            )
             assert isinstance(receipt, Received), receipt
             games += receipt.batch.num_games
             self.backend.release(pending, delivered=self.ledger.account(pending.worker).next_game)

@@ -10,11 +10,11 @@ import pytest
 
 from keima.config import own_modules
 from keima.config.own_modules import source_of
-from keima.data.records import GameBatch, GameRecord, decode
-from keima.data.verify import verify
+from keima.data.records import GameBatch, GameRecord, decode_batch
+from keima.data.verify import verify_batch
 from keima.games import load_game
 from keima.networks.files import model_codec
-from keima.networks.files.model_file import Canary, content_sha256, decode_model
+from keima.networks.files.model_file import Canary, decode_model, stored_sha256
 from keima.worker.loop import Worker
 from keima.worker.worker_folder import Assignment, FolderGone, Heartbeat, WorkerFolder, batch_name
 from tests.own_game import own_game
@@ -50,7 +50,7 @@ class Main:
     def publish(self, version: int, **changes: Any) -> None:
         data = model_bytes(version)
         self.folder.model_path(version).write_bytes(data)
-        self.assign(model_version=version, model_sha256=content_sha256(data), **changes)
+        self.assign(model_version=version, model_sha256=stored_sha256(data), **changes)
 
     def assign(self, **changes: Any) -> None:
         self.leases += 1
@@ -70,7 +70,7 @@ class Main:
         worker.cycle()
 
     def batches(self) -> list[GameBatch]:
-        return [decode(path.read_bytes()) for path in self.folder.batch_files()]
+        return [decode_batch(path.read_bytes()) for path in self.folder.batch_files()]
 
     def deliver(self) -> int:
         """Receive everything in the outbox; return how many games are safe now."""
@@ -100,7 +100,7 @@ def test_a_worker_plays_its_grant_and_then_waits(tmp_path: Path) -> None:
     main.play(worker, seconds=2.0)
     assert numbers(main.batches()) == list(range(7))
     for batch in main.batches():
-        verify(batch, GAME)
+        verify_batch(batch, GAME)
     assert (main.heartbeat().state, main.heartbeat().finished) == ("waiting", 7)
     assert (main.heartbeat().disk_free or 0) > 0
     main.assign(granted=9)
@@ -208,7 +208,7 @@ def test_a_user_s_game_is_played_from_the_file_in_the_inbox(tmp_path: Path, monk
     main.folder.module_path(game.name).write_bytes(source_of(game.name))
     data = model_bytes(2, game)
     main.folder.model_path(2).write_bytes(data)
-    main.assign(model_version=2, model_sha256=content_sha256(data))
+    main.assign(model_version=2, model_sha256=stored_sha256(data))
     monkeypatch.setattr(own_modules, "CACHE", tmp_path / "another machine")
     main.play(main.worker())
     assert [batch.game for batch in main.batches()] == [game.name] and main.batches()[0].num_games == 2
@@ -430,17 +430,17 @@ def test_delivered_games_make_room_only_in_the_outbox(tmp_path: Path) -> None:
 
 
 def test_a_model_whose_canary_differs_here_is_not_played_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    honest = model_codec._canary
+    honest = model_codec._make_canary
     forged = Canary(
         values=(0.9, -0.9, 0.9, -0.9), policy_logits=honest(decode_model(model_bytes(1)), GAME).policy_logits
     )
-    monkeypatch.setattr(model_codec, "_canary", lambda model, game: forged)
+    monkeypatch.setattr(model_codec, "_make_canary", lambda model, game: forged)
     main = Main(tmp_path, granted=10)
     worker = main.worker()
     main.play(worker, seconds=2.0)
     assert "allowed difference" in main.heartbeat().error
     assert main.batches() == []
-    monkeypatch.setattr(model_codec, "_canary", honest)
+    monkeypatch.setattr(model_codec, "_make_canary", honest)
     main.publish(2)
     main.play(worker)
     assert [batch.num_games for batch in main.batches()] == [10]

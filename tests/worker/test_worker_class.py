@@ -12,8 +12,8 @@ import pytest
 
 from keima.cluster.local.processes import LocalProcesses
 from keima.coach.backends.backend import FolderBackend, InlineBackend
-from keima.data.records import decode
-from keima.data.verify import verify
+from keima.data.records import decode_batch
+from keima.data.verify import verify_batch
 from keima.games import Game
 from keima.search.puct import Evaluate
 from keima.self_play.parallel_games import SelfPlay
@@ -89,8 +89,8 @@ def play(backend: FolderBackend, games: int) -> None:
         assert time.monotonic() < deadline, backend.heartbeats()
         waiting = backend.collect()
         for pending in waiting:
-            batch = decode(pending.fetch(2**20))
-            verify(batch, GAME)
+            batch = decode_batch(pending.fetch(2**20))
+            verify_batch(batch, GAME)
             played += batch.num_games
             backend.release(pending, delivered=played)
         time.sleep(0.02)

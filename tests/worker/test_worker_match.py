@@ -8,7 +8,7 @@ import pytest
 
 from keima.evaluation.match_worker import verified_result
 from keima.evaluation.orders import Contestant, MatchOrder, PlayedOrder
-from keima.networks.files.model_file import content_sha256
+from keima.networks.files.model_file import stored_sha256
 from keima.worker.loop import Worker
 from keima.worker.worker_folder import BrokenMessage
 from tests.small_run import GAME, model_bytes
@@ -27,7 +27,7 @@ class Organizer(Main):
         self.assign(players=tuple(self.player(version) for version in versions), **changes)
 
     def player(self, version: int) -> Contestant:
-        return Contestant(version=version, sha256=content_sha256(model_bytes(version)))
+        return Contestant(version=version, sha256=stored_sha256(model_bytes(version)))
 
     def order(self, name: str, first: int, second: int | None, *, first_pair: int = 0) -> MatchOrder:
         return MatchOrder(

@@ -3,7 +3,7 @@
 A server that has imported what they need forks each of them: a process starts in milliseconds instead of seconds, and
 they share the memory of all code. The server imports in the background, so a program that calls ``prepare_fork_server``
 first loads PyTorch in the same time as the server does. A program has one server; what it imports is a module that
-begins with ``shield_fork_server`` (keima/cluster/local/preload.py, keima/play/arena/preloaded.py).
+begins with ``shield_fork_server`` (keima/cluster/local/preload.py, keima/play/arena/preload.py).
 
 This file is imported before everything that takes long to import: it needs only Python's standard library.
 """

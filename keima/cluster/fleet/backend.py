@@ -31,7 +31,7 @@ from keima.coach.backends.pending_batch import PendingBatch, pending_batches
 from keima.config.schema import Settings
 from keima.config.sections.workers import WorkerSettings
 from keima.evaluation.orders import Contestant
-from keima.networks.files.model_heading import content_sha256
+from keima.networks.files.model_heading import stored_sha256
 from keima.worker.model_push import ModelPush, PublishedModel
 from keima.worker.worker_folder import Heartbeat
 
@@ -115,7 +115,7 @@ class Fleet:
 
     def publish(self, version: int, model: bytes) -> None:
         """See ``SelfPlayBackend``."""
-        self._published = PublishedModel(version=version, data=model, sha256=content_sha256(model))
+        self._published = PublishedModel(version=version, data=model, sha256=stored_sha256(model))
         self._assignments.set_model(version, self._published.sha256)
         self._metrics.note_publication(version, self._clock())
         for worker in self._places:

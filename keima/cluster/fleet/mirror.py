@@ -300,10 +300,10 @@ class Mirror:
         """Return whether a batch is of another run, if its name, from an earlier version, does not say."""
         if TAGGED.search(name):
             return False
-        from keima.data.records import CorruptBatch, run_in_header  # only now: it imports numba
+        from keima.data.records import CorruptBatch, read_run_id  # only now: it imports numba
 
         try:
-            return run_in_header(data) != self.run_id
+            return read_run_id(data) != self.run_id
         except CorruptBatch:
             return False  # the receiver reports what is wrong
 
@@ -427,13 +427,13 @@ def drop_damaged(root: Path, waiting: Mapping[str, set[str]]) -> None:
     Fetched games are not synced, so that no poll waits for a disk. Their workers still have them, and they are fetched
     again. It takes a while for each file that an earlier session has left, and imports numba.
     """
-    from keima.data.records import CorruptBatch, decode
+    from keima.data.records import CorruptBatch, decode_batch
 
     for worker, names in waiting.items():
         for name in sorted(names):
             path = root / worker / "outbox" / name
             try:
-                decode(read_limited(path, MAX_BATCH_BYTES))
+                decode_batch(read_limited(path, MAX_BATCH_BYTES))
             except CorruptBatch:
                 path.unlink(missing_ok=True)
                 names.discard(name)

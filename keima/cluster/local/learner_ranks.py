@@ -18,7 +18,7 @@ from keima.cluster.local.processes import PRELOAD, last_log_line
 from keima.coach.ranks.following import follow_rank_zero
 from keima.config.schema import Settings
 from keima.learning.ranks.meeting import LOCALHOST
-from keima.learning.ranks.process_group import ALONE, Place, RankLost, Ranks, joined, store_in
+from keima.learning.ranks.process_group import ALONE, RankInfo, RankLost, Ranks, join_ranks, make_file_store
 from keima.networks.inference.evaluator import count_gpus
 
 log = logging.getLogger(__name__)
@@ -38,7 +38,7 @@ def learner_ranks(settings: Settings, run_dir: Path, *, present: Ranks = ALONE) 
         ValueError: there are too few GPUs.
     """
     count, device = settings.training.learner.ranks, settings.training.device
-    if count == 1 or not present.alone:
+    if count == 1 or not present.is_alone:
         yield present
         return
     if device != "cpu" and 0 < count_gpus() < count:
@@ -47,7 +47,7 @@ def learner_ranks(settings: Settings, run_dir: Path, *, present: Ranks = ALONE) 
             "or set training.device: cpu"
         )
     with tempfile.TemporaryDirectory() as folder:
-        store = store_in(Path(folder), count)
+        store = make_file_store(Path(folder), count)
         start = partial(start_process, run_rank, preload=PRELOAD, by=signal.SIGKILL)
         processes = {
             rank: start(
@@ -62,7 +62,7 @@ def learner_ranks(settings: Settings, run_dir: Path, *, present: Ranks = ALONE) 
                     raise RankLost(fallen)
                 time.sleep(POLL_SECONDS)
             with (
-                joined(rank_place(0, count), device=device, store=store) as ranks,
+                join_ranks(rank_place(0, count), device=device, store=store) as ranks,
                 watch_ranks(ranks, processes, run_dir),
             ):
                 yield ranks
@@ -89,8 +89,8 @@ def watch_ranks(ranks: Ranks, processes: Mapping[int, Process], run_dir: Path) -
         if failed and not noticed:
             noticed = time.monotonic()
             log.error("%s", reason := describe_ended_ranks(failed, run_dir))
-            ranks.lose(reason)
-        if noticed and not ranks.told and time.monotonic() - noticed > STUCK_SECONDS:
+            ranks.declare_lost(reason)
+        if noticed and not ranks.is_loss_raised and time.monotonic() - noticed > STUCK_SECONDS:
             log.critical("rank 0 still waits for a GPU after %.0f s and ends", STUCK_SECONDS)
             logging.shutdown()
             os._exit(1)
@@ -106,9 +106,9 @@ def watch_ranks(ranks: Ranks, processes: Mapping[int, Process], run_dir: Path) -
         thread.join(END_SECONDS)
 
 
-def rank_place(rank: int, count: int) -> Place:
+def rank_place(rank: int, count: int) -> RankInfo:
     """Return the place of a rank among ``count`` on this machine."""
-    return Place(rank=rank, world_size=count, local_rank=rank, master_addr=LOCALHOST)
+    return RankInfo(rank=rank, world_size=count, local_rank=rank, master_addr=LOCALHOST)
 
 
 def rank_ready_key(rank: int) -> str:
@@ -133,15 +133,15 @@ def describe_ended_ranks(processes: Mapping[int, Process], run_dir: Path, *, wai
     return "; ".join(said)
 
 
-def run_rank(where: Place, device: str, folder: Path, log_file: Path) -> None:
+def run_rank(where: RankInfo, device: str, folder: Path, log_file: Path) -> None:
     """Run the process of a rank: follow rank 0 as long as that lives."""
     ignore_terminal_signals()
     set_log_handler(logging.FileHandler(log_file, encoding="utf-8"))
     assert where.rank is not None and where.world_size is not None
     try:
-        store = store_in(folder, where.world_size)
+        store = make_file_store(folder, where.world_size)
         store.set(rank_ready_key(where.rank), "here")
-        with joined(where, device=device, store=store) as ranks:
+        with join_ranks(where, device=device, store=store) as ranks:
             follow_rank_zero(ranks)
     except Exception:
         log.exception("rank %d ends", where.rank)

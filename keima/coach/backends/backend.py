@@ -19,7 +19,7 @@ from keima.config.schema import Settings
 from keima.evaluation.orders import Contestant
 from keima.evaluation.remote_matches import MatchExecutors
 from keima.games import Game
-from keima.networks.files.model_file import content_sha256
+from keima.networks.files.model_file import stored_sha256
 from keima.worker.spool import salvage_games_if_idle
 from keima.worker.worker_class import load_worker_class
 from keima.worker.worker_folder import BrokenMessage, Heartbeat, WorkerFolder, is_batch_of_run
@@ -120,7 +120,7 @@ class FolderBackend:
         """See ``SelfPlayBackend``."""
         for folder in self.folders.values():
             write_atomically(folder.model_path(version), model)
-        self.assignments.set_model(version, content_sha256(model))
+        self.assignments.set_model(version, stored_sha256(model))
         for name in self.folders:
             self.assign(name)
 

@@ -9,12 +9,12 @@ from keima.coach.ranks.leading import next_command
 from keima.coach.session import learner_threads
 from keima.config.own_modules import keep_source
 from keima.config.schema import Settings
-from keima.data.records import decode
+from keima.data.records import decode_batch
 from keima.games import load_game
 from keima.learning.learner import LearnerState
 from keima.learning.ranks.process_group import Ranks
 from keima.learning.update_step import TrainingDiverged
-from keima.networks.files.model_file import read_tree
+from keima.networks.files.model_file import decode_tree
 from keima.networks.inference.evaluator import use_threads
 
 
@@ -37,10 +37,10 @@ def follow_rank_zero(ranks: Ranks) -> None:
         what, details, payload = next_command(ranks)
         match what:
             case "state":
-                tree = read_tree(payload, path=Path("rank 0's state"))
+                tree = decode_tree(payload, path=Path("rank 0's state"))
                 learner.restore(LearnerState(tree["tensors"], tree["counters"]))
             case "add":
-                window.add(decode(payload))
+                window.add(decode_batch(payload))
             case "resize":
                 window.resize(**details)
             case "train":

@@ -14,22 +14,22 @@ from typing import Any
 from keima.base.reports import LearnerReport
 from keima.config.own_modules import source_of
 from keima.config.schema import Settings
-from keima.data.records import GameBatch, encode
+from keima.data.records import GameBatch, encode_batch
 from keima.learning.learner import Learner, Window
 from keima.learning.ranks.process_group import RankLost, Ranks
-from keima.networks.files.model_file import tree_bytes
+from keima.networks.files.model_file import encode_tree
 from keima.replay.window import ReplayWindow
 
 
 def send_command(ranks: Ranks, what: str, payload: bytes = b"", **details: Any) -> None:
     """Send a command to the other ranks, which read it by ``next_command``; no longer once one of them is lost."""
-    if not ranks.alone and not ranks.lost:
-        ranks.next_message(json.dumps({"what": what, **details}).encode() + b"\n" + payload)
+    if not ranks.is_alone and not ranks.lost:
+        ranks.broadcast_next_message(json.dumps({"what": what, **details}).encode() + b"\n" + payload)
 
 
 def next_command(ranks: Ranks) -> tuple[str, dict[str, Any], bytes]:
     """The next command of rank 0, with its details and payload."""
-    header, _, payload = ranks.next_message().partition(b"\n")
+    header, _, payload = ranks.broadcast_next_message().partition(b"\n")
     details = json.loads(header)
     return details.pop("what"), details, payload
 
@@ -51,9 +51,9 @@ def lead_ranks(ranks: Ranks, settings: Settings) -> Iterator[None]:
 
 def share_state(learner: Learner) -> None:
     """Copy the state of this learner to the other ranks."""
-    if not learner.ranks.alone:
+    if not learner.ranks.is_alone:
         state = learner.state()
-        send_command(learner.ranks, "state", tree_bytes({"tensors": state.tensors, "counters": state.counters}))
+        send_command(learner.ranks, "state", encode_tree({"tensors": state.tensors, "counters": state.counters}))
 
 
 class LeadingWindow(ReplayWindow):
@@ -65,8 +65,8 @@ class LeadingWindow(ReplayWindow):
 
     def add(self, batch: GameBatch) -> int:
         """See ``ReplayWindow``."""
-        if not self._ranks.alone:
-            send_command(self._ranks, "add", encode(batch))
+        if not self._ranks.is_alone:
+            send_command(self._ranks, "add", encode_batch(batch))
         return super().add(batch)
 
     def resize(self, capacity_positions: int) -> None:

@@ -13,10 +13,10 @@ import numpy as np
 from keima.base.files import read_limited
 from keima.config.load import load_settings
 from keima.config.sections.training import SEED_FILES
-from keima.data.imports.imported_games import ImportedGame, batch_of_files, in_batches
-from keima.data.imports.seed_games import games_in
-from keima.data.records import LAYOUT, BatchLimits, CorruptBatch, GameBatch, decode
-from keima.data.verify import verify
+from keima.data.imports.imported_games import ImportedGame, group_into_batches, make_imported_batch
+from keima.data.imports.seed_games import read_games_of_kind
+from keima.data.records import LAYOUT, BatchLimits, CorruptBatch, GameBatch, decode_batch
+from keima.data.verify import verify_batch
 from keima.games.authoring.bad_game import BadGame
 from keima.games.game import Game
 
@@ -36,7 +36,7 @@ class Chunk:
     read: float = 1.0  # estimated share of the file read so far
 
 
-def find_files(data: Path) -> list[Path]:
+def find_game_files(data: Path) -> list[Path]:
     """The game files in a folder and its subfolders, or the games of a run in its folder; sorted.
 
     Raises:
@@ -54,7 +54,7 @@ def find_files(data: Path) -> list[Path]:
     return found
 
 
-def games_at_hand(runs: Path, game: str | None = None) -> Path:
+def find_games(runs: Path, game: str | None = None) -> Path:
     """The newest run in ``runs`` that has games of ``game`` (or of any game), else the sample games of the checkout.
 
     Raises:
@@ -62,14 +62,14 @@ def games_at_hand(runs: Path, game: str | None = None) -> Path:
     """
     newest_first = sorted((path.stat().st_mtime, path.parent) for path in runs.glob("*/run.db"))[::-1]
     for _, run in newest_first:
-        if next((run / "games").glob(f"*{BATCHES}"), None) and game in (None, _game_of(run)):
+        if next((run / "games").glob(f"*{BATCHES}"), None) and game in (None, _read_game_name(run)):
             return run
     if game in (None, SAMPLE.name):
         return SAMPLE
     raise ValueError(f"{runs}/ has no run with games of {game}: give a run's folder, or files of games, with --data")
 
 
-def _game_of(run: Path) -> str | None:
+def _read_game_name(run: Path) -> str | None:
     """The game of a run; None if its settings cannot be read."""
     try:
         return load_settings(run / "config.yaml").game.name
@@ -86,36 +86,36 @@ def read_game_file(path: Path, game: Game) -> Iterator[Chunk]:
     """The games in a file, a few at a time."""
     try:
         if path.suffix.lower() == BATCHES:
-            yield _batch(path, game)
+            yield _read_batch(path, game)
         else:
-            yield from _played_elsewhere(path, game)
+            yield from _read_imported(path, game)
     except (OSError, ValueError) as error:
         text = str(error)
         yield Chunk(games=None, bad=(text if str(path) in text else f"{path}: {text}",))
 
 
-def _batch(path: Path, game: Game) -> Chunk:
+def _read_batch(path: Path, game: Game) -> Chunk:
     """A batch of self-play without its invalid games."""
-    batch = decode(read_limited(path, BatchLimits().max_bytes))
+    batch = decode_batch(read_limited(path, BatchLimits().max_bytes))
     try:
-        verify(batch, game)
+        verify_batch(batch, game)
         return Chunk(games=batch, bad=())
     except CorruptBatch:
-        alone = replace(batch, **_columns(batch, [0]))
-        verify(
+        alone = replace(batch, **_select_columns(batch, [0]))
+        verify_batch(
             replace(alone, lengths=batch.lengths[:0], returns=batch.returns[:0]), game
         )  # raises unless it is of this game
     good, bad = [], []
     for index in range(batch.num_games):
         try:
-            verify(replace(batch, **_columns(batch, [index])), game)
+            verify_batch(replace(batch, **_select_columns(batch, [index])), game)
             good.append(index)
         except CorruptBatch as error:
             bad.append(f"{path}: game {index + 1} of {batch.num_games}: {str(error).removeprefix('game 0 ')}")
-    return Chunk(games=replace(batch, **_columns(batch, good)) if good else None, bad=tuple(bad))
+    return Chunk(games=replace(batch, **_select_columns(batch, good)) if good else None, bad=tuple(bad))
 
 
-def _columns(batch: GameBatch, games: Sequence[int]) -> dict[str, Any]:
+def _select_columns(batch: GameBatch, games: Sequence[int]) -> dict[str, Any]:
     """The columns of some games of a batch."""
     chosen = np.zeros(batch.num_games, np.bool_)
     chosen[list(games)] = True
@@ -124,27 +124,27 @@ def _columns(batch: GameBatch, games: Sequence[int]) -> dict[str, Any]:
     return {name: getattr(batch, name)[masks[axes[0]]] for name, (_, axes) in LAYOUT.items()}
 
 
-def _played_elsewhere(path: Path, game: Game) -> Iterator[Chunk]:
+def _read_imported(path: Path, game: Game) -> Iterator[Chunk]:
     bad: list[str] = []
-    lines = _about_how_many_lines(path)
+    lines = _estimate_lines(path)
     last = 0
 
     def good() -> Iterator[ImportedGame]:
         nonlocal last
-        for found in games_in(path, "go" if path.suffix.lower() == SGF else "chess", game):
+        for found in read_games_of_kind(path, "go" if path.suffix.lower() == SGF else "chess", game):
             last = found.line
             if isinstance(found, BadGame):
                 bad.append(f"{path}: line {found.line}: {found.reason}")
             else:
                 yield found
 
-    for games in in_batches(good()):
-        yield Chunk(games=batch_of_files(games, game), bad=tuple(bad), read=min(1.0, last / lines))
+    for games in group_into_batches(good()):
+        yield Chunk(games=make_imported_batch(games, game), bad=tuple(bad), read=min(1.0, last / lines))
         bad.clear()
     yield Chunk(games=None, bad=tuple(bad))
 
 
-def _about_how_many_lines(path: Path) -> float:
+def _estimate_lines(path: Path) -> float:
     """An estimate from the first lines."""
     with path.open("rb") as file:
         begin = file.read(PROBE_BYTES)

@@ -24,13 +24,13 @@ class ImportedGame:
     line: int  # of the file, where the game begins
 
 
-def given_up(returns: NDArray[np.float32]) -> int:
+def infer_resigned(returns: NDArray[np.float32]) -> int:
     """The ``resigned`` entry of a game that the rules did not end: the loser resigned, or both agreed on a draw."""
     return AGREED if returns[0] == 0 else 1 + int(np.argmin(returns))
 
 
 @compiled
-def played_until_the_end(rules: Rules, state: States, actions: Actions) -> int:
+def play_to_end(rules: Rules, state: States, actions: Actions) -> int:
     """Play legal actions in place until the game is over; returns how many were played."""
     step, terminal = rules.step, rules.terminal
     for ply in range(actions.size):
@@ -40,14 +40,14 @@ def played_until_the_end(rules: Rules, state: States, actions: Actions) -> int:
     return actions.size
 
 
-def last_state(game: Game, actions: Sequence[int] | Actions) -> States:
+def state_after_actions(game: Game, actions: Sequence[int] | Actions) -> States:
     """The state after legal actions from the start."""
     state = game.initial_state()
-    played_until_the_end(game.rules, state, np.asarray(actions, np.int32))
+    play_to_end(game.rules, state, np.asarray(actions, np.int32))
     return state
 
 
-def batch_of_files(
+def make_imported_batch(
     games: Sequence[ImportedGame], game: Game, *, first_game: int = 0, batch_id: str = "files", run_id: str = "files"
 ) -> GameBatch:
     """A batch of imported games: the policy target is the move played, the value of each position is the result.
@@ -85,7 +85,7 @@ def batch_of_files(
     )
 
 
-def in_batches(games: Iterable[ImportedGame]) -> Iterator[list[ImportedGame]]:
+def group_into_batches(games: Iterable[ImportedGame]) -> Iterator[list[ImportedGame]]:
     """Group games into batches, always in the same way."""
     waiting: list[ImportedGame] = []
     positions = 0

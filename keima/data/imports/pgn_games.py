@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from keima.data.imports.imported_games import ImportedGame, given_up, played_until_the_end
+from keima.data.imports.imported_games import ImportedGame, infer_resigned, play_to_end
 from keima.games.authoring.bad_game import BadGame
 from keima.games.chess.notation import ending_of
 from keima.games.chess.pgn import PgnGame, pgn_lines, read_pgn
@@ -15,7 +15,7 @@ RESULT_RETURNS = {"1-0": (1.0, -1.0), "0-1": (-1.0, 1.0), "1/2-1/2": (0.0, 0.0)}
 CERTAIN = ("checkmate", "stalemate", "insufficient material")  # ends with only one possible result
 
 
-def games_of_pgn(path: Path, game: Game) -> Iterator[ImportedGame | BadGame]:
+def read_pgn_games(path: Path, game: Game) -> Iterator[ImportedGame | BadGame]:
     """The games of a PGN file of any size, one by one, under the rules of ``game``.
 
     A game that continued after these rules end it, for example by threefold repetition or its length, is cut there and
@@ -32,10 +32,10 @@ def games_of_pgn(path: Path, game: Game) -> Iterator[ImportedGame | BadGame]:
     if game.name != "chess":
         raise ValueError(f"{path}: PGN files hold games of chess, not of {game.name}")
     for found in read_pgn(pgn_lines(path)):
-        yield found if isinstance(found, BadGame) else _played(found, game)
+        yield found if isinstance(found, BadGame) else _convert_game(found, game)
 
 
-def _played(found: PgnGame, game: Game) -> ImportedGame | BadGame:
+def _convert_game(found: PgnGame, game: Game) -> ImportedGame | BadGame:
     if found.start_fen is not None:
         return BadGame(found.line, "it does not begin in the standard position")
     if found.result not in RESULT_RETURNS:
@@ -43,10 +43,10 @@ def _played(found: PgnGame, game: Game) -> ImportedGame | BadGame:
     if not found.actions.size:
         return BadGame(found.line, "it has no moves")
     state, returns = game.initial_state(), np.array(RESULT_RETURNS[found.result], np.float32)
-    plies = played_until_the_end(game.rules, state, found.actions)
+    plies = play_to_end(game.rules, state, found.actions)
     resigned = 0
     if not game.terminal(state):
-        resigned = given_up(returns)
+        resigned = infer_resigned(returns)
     elif not np.array_equal(game.returns(state), returns):
         if ending_of(state) in CERTAIN:
             return BadGame(found.line, f"its result is {found.result}, but it ends by {ending_of(state)}")

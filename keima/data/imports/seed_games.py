@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from keima.config.sections.training import SEED_ACCOUNTS, SEED_FILES
-from keima.data.imports.imported_games import ImportedGame, batch_of_files, in_batches
+from keima.data.imports.imported_games import ImportedGame, group_into_batches, make_imported_batch
 from keima.data.ledger import Ledger
-from keima.data.receive import Quarantined, receive
-from keima.data.records import encode
+from keima.data.receive import Quarantined, receive_batch
+from keima.data.records import encode_batch
 from keima.games import Game
 from keima.games.authoring.bad_game import BadGame
 
@@ -25,14 +25,14 @@ MOST_LOGGED, MOST_NAMED = 1_000, 3  # games left out that are logged one by one,
 
 
 @dataclass
-class LeftOut:
+class UnusableGames:
     """Counts the unusable games of a file or folder."""
 
     source: Path
     count: int = 0
     first: list[str] = field(default_factory=list)
 
-    def without(self, path: Path, games: Iterable[ImportedGame | BadGame]) -> Iterator[ImportedGame]:
+    def filter_usable(self, path: Path, games: Iterable[ImportedGame | BadGame]) -> Iterator[ImportedGame]:
         """The usable games of a file; the others are counted and logged."""
         inside = f"{path.relative_to(self.source)}, " if path != self.source else ""
         for game in games:
@@ -76,23 +76,25 @@ def ingest_seed_games(ledger: Ledger, game: Game, sources: Sequence[str], *, log
 def _ingest_source(ledger: Ledger, game: Game, source: Path, log_event: Callable[[str], None]) -> None:
     account, kind = SEED_ACCOUNTS[game.name], SEED_FILES[game.name][0].removeprefix(".")
     begun_event, done_event = f"{kind} begun", f"{kind} taken in"  # kinds of events; their texts begin with the path
-    if _noted(ledger, done_event, source):
+    if _find_event(ledger, done_event, source):
         return
-    files = files_of(source, SEED_FILES[game.name])
-    digest = _digest(source, files)
-    begun = _noted(ledger, begun_event, source)
+    files = list_source_files(source, SEED_FILES[game.name])
+    digest = _source_sha256(source, files)
+    begun = _find_event(ledger, begun_event, source)
     if begun and digest not in begun:
         raise ValueError(
             f"{source} has changed since some of its games were ingested: restore it, or start another run"
         )
     if not begun:
         ledger.add_event(begun_event, f"{source}: SHA-256 {digest}", worker=account)
-    left_out, total, positions = LeftOut(source), 0, 0
-    games = (played for path in files for played in left_out.without(path, games_in(path, game.name, game)))
-    for number, batch in enumerate(in_batches(games), 1):
+    left_out, total, positions = UnusableGames(source), 0, 0
+    games = (
+        played for path in files for played in left_out.filter_usable(path, read_games_of_kind(path, game.name, game))
+    )
+    for number, batch in enumerate(group_into_batches(games), 1):
         batch_id = f"{kind}-{digest[:32]}-{number:06d}"
         if not ledger.batch(batch_id):
-            _enter(ledger, game, batch_id, batch)
+            _enter_batch(ledger, game, batch_id, batch)
         total += len(batch)
         positions += sum(each.actions.size for each in batch)
     counts = f"{total:,} games with {positions:,} training positions, {left_out}"
@@ -101,18 +103,18 @@ def _ingest_source(ledger: Ledger, game: Game, source: Path, log_event: Callable
     log_event(f"{source}: {counts}")
 
 
-def games_in(path: Path, kind: str, game: Game) -> Iterator[ImportedGame | BadGame]:
+def read_games_of_kind(path: Path, kind: str, game: Game) -> Iterator[ImportedGame | BadGame]:
     """The games of a file: PGN if ``kind`` is chess, else SGF."""
     if kind == "chess":
-        from keima.data.imports.pgn_games import games_of_pgn  # here, because it compiles chess
+        from keima.data.imports.pgn_games import read_pgn_games  # here, because it compiles chess
 
-        return games_of_pgn(path, game)
-    from keima.data.imports.sgf_games import games_of_sgf
+        return read_pgn_games(path, game)
+    from keima.data.imports.sgf_games import read_sgf_games
 
-    return games_of_sgf(path, game)
+    return read_sgf_games(path, game)
 
 
-def files_of(source: Path, endings: tuple[str, ...]) -> list[Path]:
+def list_source_files(source: Path, endings: tuple[str, ...]) -> list[Path]:
     """A file, or the files with these endings in a folder and its subfolders, sorted.
 
     Raises:
@@ -131,12 +133,12 @@ def files_of(source: Path, endings: tuple[str, ...]) -> list[Path]:
     return found
 
 
-def _noted(ledger: Ledger, kind: str, source: Path) -> str:
+def _find_event(ledger: Ledger, kind: str, source: Path) -> str:
     """The event of this kind about the file; empty if there is none."""
     return next((text for noted, _, text, _ in ledger.events() if noted == kind and text.startswith(f"{source}: ")), "")
 
 
-def _digest(source: Path, files: Sequence[Path]) -> str:
+def _source_sha256(source: Path, files: Sequence[Path]) -> str:
     """The SHA-256 of a file, or of the names and contents of a folder's files, in hexadecimal."""
     digests = []
     for path in files:
@@ -148,14 +150,16 @@ def _digest(source: Path, files: Sequence[Path]) -> str:
     return hashlib.sha256("".join(lines).encode(errors="surrogateescape")).hexdigest()
 
 
-def _enter(ledger: Ledger, game: Game, batch_id: str, played: Sequence[ImportedGame]) -> None:
+def _enter_batch(ledger: Ledger, game: Game, batch_id: str, played: Sequence[ImportedGame]) -> None:
     """Grant the games of a batch and receive it, like a worker's."""
     worker = SEED_ACCOUNTS[game.name]
     account = ledger.account(worker)
     lacking = len(played) - account.outstanding  # a killed session may have granted some
     if lacking > 0:
         ledger.grant(worker, lacking)
-    data = encode(batch_of_files(played, game, first_game=account.next_game, batch_id=batch_id, run_id=ledger.run_id))
-    receipt = receive(ledger, game, worker=worker, batch_id=batch_id, fetch=lambda limit: data)
+    data = encode_batch(
+        make_imported_batch(played, game, first_game=account.next_game, batch_id=batch_id, run_id=ledger.run_id)
+    )
+    receipt = receive_batch(ledger, game, worker=worker, batch_id=batch_id, fetch=lambda limit: data)
     if isinstance(receipt, Quarantined):
         log.warning("batch %s of %s is in quarantine: %s", receipt.batch_id, worker, receipt.reason)

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from keima.compilation.decorators import compiled
-from keima.data.imports.imported_games import ImportedGame, given_up
+from keima.data.imports.imported_games import ImportedGame, infer_resigned
 from keima.games.authoring.bad_game import BadGame
 from keima.games.game import Actions, Game, Rules, States
 from keima.games.go.sgf import SgfGame, read_sgf
@@ -18,7 +18,7 @@ DRAW_RESULTS = ("0", "DRAW", "JIGO")
 MOST_APART = 1.0  # points between the komi of a game and ours; people play alike with 6.5, 7 and 7.5
 
 
-def games_of_sgf(path: Path, game: Game) -> Iterator[ImportedGame | BadGame]:
+def read_sgf_games(path: Path, game: Game) -> Iterator[ImportedGame | BadGame]:
     """The games of an SGF file of any size, one by one, under the rules of ``game``; only main lines.
 
     Bad are games on another board or from other positions (including handicaps), with a komi more than ``MOST_APART``
@@ -35,24 +35,24 @@ def games_of_sgf(path: Path, game: Game) -> Iterator[ImportedGame | BadGame]:
     if game.name != "go":
         raise ValueError(f"{path}: SGF files hold games of Go, not of {game.name}")
     for found in read_sgf(path):
-        yield found if isinstance(found, BadGame) else _played(found, game)
+        yield found if isinstance(found, BadGame) else _convert_game(found, game)
 
 
-def _played(found: SgfGame, game: Game) -> ImportedGame | BadGame:
-    reason, returns = _refused(found, game), _returns(found, game.options["komi"])
+def _convert_game(found: SgfGame, game: Game) -> ImportedGame | BadGame:
+    reason, returns = _reason_to_refuse(found, game), _parse_returns(found, game.options["komi"])
     if isinstance(returns, str) or reason:
         return BadGame(found.line, reason or str(returns))
     actions, state = np.array([action for _, action in found.moves], np.int32), game.initial_state()
-    plies = played_while_legal(game.rules, state, actions, np.empty(game.num_actions, np.int32))
+    plies = play_while_legal(game.rules, state, actions, np.empty(game.num_actions, np.int32))
     if plies < actions.size and not game.terminal(state):
         return BadGame(found.line, f"move {plies + 1}, {game.action_name(int(actions[plies]))}, is not legal")
     actions, resigned = actions[:plies], 0
     if not game.terminal(state):
-        resigned = given_up(returns)
+        resigned = infer_resigned(returns)
     elif not np.array_equal(game.returns(state), returns):
-        passes = _passes_at_the_end(actions, game)
+        passes = _count_final_passes(actions, game)
         if passes:
-            actions, resigned = actions[:-passes], given_up(returns)
+            actions, resigned = actions[:-passes], infer_resigned(returns)
         else:
             returns = game.returns(state)
     if not actions.size:
@@ -60,7 +60,7 @@ def _played(found: SgfGame, game: Game) -> ImportedGame | BadGame:
     return ImportedGame(actions=actions, returns=returns, resigned=resigned, line=found.line)
 
 
-def _refused(found: SgfGame, game: Game) -> str:
+def _reason_to_refuse(found: SgfGame, game: Game) -> str:
     """Why a game is bad; empty if it is good."""
     size, komi = game.options["size"], game.options["komi"]
     if found.size != size:
@@ -77,7 +77,7 @@ def _refused(found: SgfGame, game: Game) -> str:
     return ""
 
 
-def _returns(found: SgfGame, komi: float) -> NDArray[np.float32] | str:
+def _parse_returns(found: SgfGame, komi: float) -> NDArray[np.float32] | str:
     """The returns ``[2]``, with our komi if points were counted; or why they are unknown."""
     text = found.result.strip()
     match = RESULT_TEXT.fullmatch(text)
@@ -95,13 +95,13 @@ def _returns(found: SgfGame, komi: float) -> NDArray[np.float32] | str:
     return np.array([lead, 0 - lead], np.float32)
 
 
-def _passes_at_the_end(actions: Actions, game: Game) -> int:
+def _count_final_passes(actions: Actions, game: Game) -> int:
     plays = np.flatnonzero(actions != game.num_actions - 1)
     return actions.size - 1 - int(plays[-1]) if plays.size else actions.size
 
 
 @compiled
-def played_while_legal(rules: Rules, state: States, actions: Actions, legal: Actions) -> int:
+def play_while_legal(rules: Rules, state: States, actions: Actions, legal: Actions) -> int:
     """Play actions in place until the game is over or one is illegal; returns how many were played.
 
     Args:

@@ -25,7 +25,7 @@ def check_own_address(address: str, port: int) -> None:
     """
     with socket.socket() as listener:
         try:
-            listener.bind((_resolved(address), 0))
+            listener.bind((_resolve_address(address), 0))
         except OSError as error:
             raise ValueError(
                 f"--master-addr {address} is not an address of this machine, which runs rank 0: "
@@ -34,7 +34,7 @@ def check_own_address(address: str, port: int) -> None:
     with socket.socket() as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as torch does: ignores closed connections
         try:
-            listener.bind(("", _checked(port)))
+            listener.bind(("", _check_port(port)))
         except OSError as error:
             reason = "another program uses it" if error.errno == errno.EADDRINUSE else str(error.strerror).lower()
             raise ValueError(f"--master-port {port}: {reason}; choose another, the same on all machines") from error
@@ -48,15 +48,15 @@ def wait_for_address(address: str, port: int, *, seconds: float) -> None:
         RuntimeError: nothing has listened there within ``seconds``.
     """
     deadline, logged = time.monotonic() + seconds, False
-    number = _resolved(address)
+    number = _resolve_address(address)
     while True:
         try:
-            with socket.create_connection((number, _checked(port)), timeout=min(5.0, seconds)):
+            with socket.create_connection((number, _check_port(port)), timeout=min(5.0, seconds)):
                 return
         except OSError as error:
             if time.monotonic() >= deadline:
                 raise RuntimeError(
-                    f"nobody answers at --master-addr {address}, --master-port {port}: {_reason(error)}; "
+                    f"nobody answers at --master-addr {address}, --master-port {port}: {_error_reason(error)}; "
                     "start the machine of rank 0, check that both flags are the same on all machines, "
                     "and that its firewall lets this machine in"
                 ) from error
@@ -66,7 +66,7 @@ def wait_for_address(address: str, port: int, *, seconds: float) -> None:
         time.sleep(min(LOOK_SECONDS, seconds))
 
 
-def check_training_answers(address: str, port: int) -> None:
+def reject_foreign_server(address: str, port: int) -> None:
     """Reject a program that answers in text, as web servers do. No version of torch's store does.
 
     torch itself would need a minute to notice, and hundreds of lines to report it.
@@ -75,7 +75,7 @@ def check_training_answers(address: str, port: int) -> None:
         RuntimeError: such a program listens there.
     """
     try:
-        with socket.create_connection((_resolved(address), port), timeout=ANSWER_SECONDS) as asked:
+        with socket.create_connection((_resolve_address(address), port), timeout=ANSWER_SECONDS) as asked:
             asked.sendall(GREETING)
             answer = asked.recv(16)
     except OSError:
@@ -86,17 +86,17 @@ def check_training_answers(address: str, port: int) -> None:
         )
 
 
-def _reason(error: OSError) -> str:
+def _error_reason(error: OSError) -> str:
     return "no answer in time" if isinstance(error, TimeoutError) else str(error.strerror or error).lower()
 
 
-def _checked(port: int) -> int:
+def _check_port(port: int) -> int:
     if not 0 < port < 2**16:
         raise ValueError(f"--master-port {port}: expected a number from 1 to 65535")
     return port
 
 
-def _resolved(address: str) -> str:
+def _resolve_address(address: str) -> str:
     try:
         return socket.gethostbyname(address)
     except OSError as error:

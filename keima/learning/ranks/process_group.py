@@ -24,7 +24,7 @@ from keima.learning.ranks.meeting import DEFAULT_PORT, LOCALHOST, check_own_addr
 
 BUCKET_BYTES = 64 * 2**20  # summed in one operation: large enough to use the link fully, small enough to copy
 TIMEOUT = timedelta(minutes=15)  # of waiting for other ranks, which may be compiling or writing
-PATIENCE = timedelta(days=365)  # of waiting for rank 0's next message; its end is noticed earlier
+MESSAGE_TIMEOUT = timedelta(days=365)  # of waiting for rank 0's next message; its end is noticed earlier
 GLOO_INTERFACE = "GLOO_SOCKET_IFNAME"
 ANY_PORT = 9
 SIOCGIFADDR = 0x8915  # on Linux, asks for the IPv4 address of an interface: netdevice(7)
@@ -38,12 +38,12 @@ class RankLost(RuntimeError):
     """Another rank has ended or cannot be reached."""
 
 
-class NotNeeded(Exception):
+class SurplusRank(Exception):
     """torchrun has started more ranks than the machine has room for, and this one has to leave."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Place:
+class RankInfo:
     """A process's number among those that train together, and where they meet; None: not given."""
 
     rank: int | None = None
@@ -65,21 +65,23 @@ class Ranks:
         rank: int = 0,
         world_size: int = 1,
         local_rank: int = 0,
-        neighbours: int = 1,
+        ranks_on_machine: int = 1,
         backend: str = "none",
         restarts: int = 0,
         started: int | None = None,
     ) -> None:
         self.rank, self.world_size, self.local_rank = rank, world_size, local_rank
-        self.neighbours = neighbours  # ranks on this machine, this one included
+        self.ranks_on_machine = ranks_on_machine  # ranks on this machine, this one included
         self.backend = backend  # "nccl", "gloo", or "none" for a process alone
         self.restarts = restarts  # how often torchrun has restarted the ranks after a failure
-        self.started = started or world_size  # ranks, including those that left because there was no room for them
+        self.ranks_started = (
+            started or world_size
+        )  # ranks, including those that left because there was no room for them
         self.lost = ""  # why no operation between ranks is possible any more: another rank has ended
-        self.told = False  # whether that has been raised here
-        self._patient: dist.ProcessGroup | None = None
+        self.is_loss_raised = False  # whether that has been raised here
+        self._unhurried_group: dist.ProcessGroup | None = None
 
-    def lose(self, reason: str) -> None:
+    def declare_lost(self, reason: str) -> None:
         """From any thread: another rank has ended, so end all operations between ranks, also those begun on a GPU.
 
         NCCL would wait for the other rank until its time limit.
@@ -88,28 +90,28 @@ class Ranks:
         if first and self.backend == "nccl":
             abort_nccl()
 
-    def check(self) -> None:
+    def raise_if_lost(self) -> None:
         """Raise if another rank has ended, as far as this one knows.
 
         Raises:
             RankLost: one has.
         """
         if self.lost:
-            self.told = True
+            self.is_loss_raised = True
             raise RankLost(self.lost)
 
     @contextmanager
-    def _reaching(self) -> Iterator[None]:
+    def _translating_errors(self) -> Iterator[None]:
         """Within the block, torch's errors about lost connections become ``RankLost``."""
-        self.check()
+        self.raise_if_lost()
         try:
             yield
         except RuntimeError as error:
             reason = str(error).strip().partition("\n")[0]
             self.lost = self.lost or f"another rank of this training run has ended or cannot be reached: {reason}"
-            self.told = True
+            self.is_loss_raised = True
             raise RankLost(self.lost) from error
-        self.check()
+        self.raise_if_lost()
 
     @property
     def is_main(self) -> bool:
@@ -117,72 +119,72 @@ class Ranks:
         return self.rank == 0
 
     @property
-    def alone(self) -> bool:
+    def is_alone(self) -> bool:
         """Whether this is the only rank."""
         return self.world_size == 1
 
     @property
-    def rows(self) -> slice:
+    def own_rows(self) -> slice:
         """This rank's share of the rows of any batch; shares differ by at most one row."""
         return slice(self.rank, None, self.world_size)
 
-    def sum_(self, tensors: Sequence[Tensor]) -> None:
+    def all_reduce_sum_(self, tensors: Sequence[Tensor]) -> None:
         """Replace each tensor by its sum over all ranks.
 
         All ranks pass the same shapes in the same order, and receive the same bits.
         """
-        if self.alone:
+        if self.is_alone:
             return
-        for bucket in _buckets(tensors):
+        for bucket in _split_into_buckets(tensors):
             flat = torch.cat([tensor.reshape(-1) for tensor in bucket])
-            with self._reaching():
+            with self._translating_errors():
                 dist.all_reduce(flat)
             for tensor, part in zip(bucket, flat.split([tensor.numel() for tensor in bucket]), strict=True):
                 tensor.copy_(part.view(tensor.shape))
 
-    def largest(self, number: int) -> int:
+    def all_reduce_max(self, number: int) -> int:
         """The largest of all ranks' numbers."""
-        return max(self.everyones(number))
+        return max(self.all_gather(number))
 
-    def everyones(self, number: int) -> list[int]:
+    def all_gather(self, number: int) -> list[int]:
         """Every rank's number, by rank."""
-        return [int(tensor) for tensor in self.gather(torch.tensor(number))]
+        return [int(tensor) for tensor in self.all_gather_tensor(torch.tensor(number))]
 
-    def gather(self, tensor: Tensor) -> list[Tensor]:
+    def all_gather_tensor(self, tensor: Tensor) -> list[Tensor]:
         """Every rank's tensor, on the CPU; all have the same shape and type."""
-        if self.alone:
+        if self.is_alone:
             return [tensor]
         parts = [torch.empty_like(tensor) for _ in range(self.world_size)]
-        with self._reaching():
+        with self._translating_errors():
             dist.all_gather(parts, tensor)
         return parts
 
-    def agreed(self, answer: bool) -> bool:
+    def broadcast_bool(self, answer: bool) -> bool:
         """Rank 0's answer."""
         verdict = torch.tensor(int(answer))
         self.broadcast_([verdict])
         return bool(verdict)
 
-    def next_message(self, data: bytes = b"") -> bytes:
+    def broadcast_next_message(self, data: bytes = b"") -> bytes:
         """Rank 0's next message, for which the others wait as long as it takes."""
-        with self._reaching():
-            self._patient = self._patient or dist.new_group(backend="gloo", timeout=PATIENCE)
-        return self.broadcast_bytes(data, group=self._patient)
+        with self._translating_errors():
+            self._unhurried_group = self._unhurried_group or dist.new_group(backend="gloo", timeout=MESSAGE_TIMEOUT)
+        return self.broadcast_bytes(data, group=self._unhurried_group)
 
     def broadcast_(self, tensors: Sequence[Tensor], *, source: int = 0, group: dist.ProcessGroup | None = None) -> None:
         """Replace each tensor by the rank ``source``'s, on any device."""
-        if self.alone:
+        if self.is_alone:
             return
         for tensor in tensors:
             sent = tensor.detach().contiguous()
-            with self._reaching():
+            with self._translating_errors():
                 dist.broadcast(sent, source, group)
             if self.rank != source:
                 tensor.copy_(sent)
 
     def broadcast_bytes(self, data: bytes, *, source: int = 0, group: dist.ProcessGroup | None = None) -> bytes:
         """The bytes that the rank ``source`` passes."""
-        if self.alone:
+        if self.is_alone:
             return data
         length = torch.tensor(len(data))
         self.broadcast_([length], source=source, group=group)
@@ -210,7 +212,7 @@ def abort_nccl() -> None:
     dist.group.WORLD._get_backend(torch.device("cuda")).abort()  # of PyTorch 2.6 and newer
 
 
-def _buckets(tensors: Sequence[Tensor]) -> Iterator[list[Tensor]]:
+def _split_into_buckets(tensors: Sequence[Tensor]) -> Iterator[list[Tensor]]:
     """The tensors in order, in buckets of one type and at most ``BUCKET_BYTES``, or one larger tensor."""
     bucket: list[Tensor] = []
     size = 0
@@ -225,8 +227,8 @@ def _buckets(tensors: Sequence[Tensor]) -> Iterator[list[Tensor]]:
 
 
 @contextmanager
-def joined(
-    given: Place,
+def join_ranks(
+    given: RankInfo,
     *,
     device: str = "auto",
     backend: str = "auto",
@@ -245,21 +247,21 @@ def joined(
         room: given a number of ranks, how many of them this machine has room for; torchrun's others leave.
 
     Raises:
-        NotNeeded: this rank leaves.
+        SurplusRank: this rank leaves.
         ValueError: the given numbers do not fit together.
         RuntimeError: the other ranks cannot be reached.
     """
     variables = os.environ if environment is None else environment
-    place = _resolved(given, variables)
+    place = _resolve_info(given, variables)
     assert place.rank is not None and place.world_size is not None and place.local_rank is not None
     by_torchrun = given.rank is None and given.master_addr is None and "MASTER_ADDR" in variables
     started = place.world_size
-    here = (None if given.world_size else _number(variables, "LOCAL_WORLD_SIZE")) or place.world_size
+    here = (None if given.world_size else _read_number(variables, "LOCAL_WORLD_SIZE")) or place.world_size
     if room and by_torchrun and started > 1:
-        place, here = with_room(place, here, room(here)), room(here)
+        place, here = keep_ranks_with_room(place, here, room(here)), room(here)
     assert place.rank is not None and place.world_size is not None and place.local_rank is not None
     if place.world_size == 1:
-        yield Ranks(local_rank=place.local_rank, restarts=_restarts(variables), started=started)
+        yield Ranks(local_rank=place.local_rank, restarts=_restart_count(variables), started=started)
         return
     on_gpu = device != "cpu" and torch.cuda.is_available()
     backend = ("nccl" if on_gpu else "gloo") if backend == "auto" else backend
@@ -271,10 +273,10 @@ def joined(
             )
         torch.cuda.set_device(place.local_rank)
     if store is None and by_torchrun and variables.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
-        store = store_of_this_start(place)
+        store = connect_store(place)
     host, port = place.master_addr or LOCALHOST, place.master_port or DEFAULT_PORT
     if store is None and not by_torchrun:
-        meet(place.rank, host, port, seconds=patience(variables).total_seconds())
+        check_rendezvous(place.rank, host, port, seconds=read_rank_timeout(variables).total_seconds())
     if place.master_addr and GLOO_INTERFACE not in os.environ and (interface := interface_towards(place.master_addr)):
         os.environ[GLOO_INTERFACE] = interface
     try:
@@ -284,7 +286,7 @@ def joined(
             store=store,
             rank=place.rank,
             world_size=place.world_size,
-            timeout=patience(variables),
+            timeout=read_rank_timeout(variables),
         )
     except RuntimeError as error:
         reason = str(error).strip().partition("\n")[0]
@@ -293,9 +295,9 @@ def joined(
         rank=place.rank,
         world_size=place.world_size,
         local_rank=place.local_rank,
-        neighbours=here,
+        ranks_on_machine=here,
         backend=backend,
-        restarts=_restarts(variables),
+        restarts=_restart_count(variables),
         started=started,
     )
     try:
@@ -315,7 +317,7 @@ def check_backend(backend: str, device: str) -> None:
         raise ValueError("--backend nccl needs a GPU for each rank, and there is none; use gloo")
 
 
-def meet(rank: int, address: str, port: int, *, seconds: float) -> None:
+def check_rendezvous(rank: int, address: str, port: int, *, seconds: float) -> None:
     """Check that processes started one by one can meet; all but rank 0 wait for rank 0.
 
     Raises:
@@ -328,7 +330,7 @@ def meet(rank: int, address: str, port: int, *, seconds: float) -> None:
         wait_for_address(address, port, seconds=seconds)
 
 
-def with_room(place: Place, here: int, room: int) -> Place:
+def keep_ranks_with_room(place: RankInfo, here: int, room: int) -> RankInfo:
     """The place of a rank among those that stay: on each machine the first ones, as many as it has room for.
 
     Args:
@@ -337,7 +339,7 @@ def with_room(place: Place, here: int, room: int) -> Place:
         room: how many of them this machine has room for.
 
     Raises:
-        NotNeeded: this rank leaves.
+        SurplusRank: this rank leaves.
     """
     assert place.rank is not None and place.world_size is not None and place.local_rank is not None
     stays = place.local_rank < room
@@ -345,22 +347,22 @@ def with_room(place: Place, here: int, room: int) -> Place:
         staying = [rank < room for rank in range(here)]
     else:  # other machines may have room for a different number
         assert place.master_addr is not None and place.master_port is not None
-        store = TCPStore(place.master_addr, place.master_port, is_master=False, timeout=patience())
+        store = TCPStore(place.master_addr, place.master_port, is_master=False, timeout=read_rank_timeout())
         keys = [f"{ROOM}/{place.world_size}/{rank}" for rank in range(place.world_size)]
         store.set(keys[place.rank], str(int(stays)))
         staying = [store.get(key) == b"1" for key in keys] if stays else []
     if not stays:
-        raise NotNeeded
+        raise SurplusRank
     return replace(place, rank=sum(staying[: place.rank]), world_size=sum(staying))
 
 
-def patience(variables: Mapping[str, str] = os.environ) -> timedelta:
+def read_rank_timeout(variables: Mapping[str, str] = os.environ) -> timedelta:
     """How long ranks wait for each other: ``NCCL_TIMEOUT`` seconds, with gloo too.
 
     Raises:
         ValueError: it is not a number of seconds.
     """
-    seconds = _number(variables, NCCL_TIMEOUT)
+    seconds = _read_number(variables, NCCL_TIMEOUT)
     if seconds is None:
         return TIMEOUT
     if seconds < 1:
@@ -370,18 +372,18 @@ def patience(variables: Mapping[str, str] = os.environ) -> timedelta:
 
 def idle_variables(ranks: Ranks, variables: Mapping[str, str] = os.environ) -> str:
     """A sentence about NCCL's variables that are set without effect; empty if there are none."""
-    names = sorted(name for name in variables if name.startswith(NCCL) and (name != NCCL_TIMEOUT or ranks.alone))
+    names = sorted(name for name in variables if name.startswith(NCCL) and (name != NCCL_TIMEOUT or ranks.is_alone))
     if not names or ranks.backend == "nccl":
         return ""
     instead = (
         "one process trains alone"
-        if ranks.alone
+        if ranks.is_alone
         else f"the ranks use gloo, which reads {NCCL_TIMEOUT} and {GLOO_INTERFACE}"
     )
     return f"{', '.join(names)}: read only by NCCL, which connects GPUs; here {instead}"
 
 
-def store_in(folder: Path, world_size: int) -> FileStore:
+def make_file_store(folder: Path, world_size: int) -> FileStore:
     """A store in an empty folder, through which ranks on one machine find each other; it opens no port."""
     return FileStore(str(folder / "store"), world_size)
 
@@ -392,7 +394,7 @@ def interface_towards(address: str) -> str | None:
     By default gloo listens at the address of this machine's name, which on Debian no other machine can reach.
     """
     try:
-        own = socket.inet_aton(own_address_towards(address))
+        own = socket.inet_aton(local_address_towards(address))
     except ValueError:
         return None
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
@@ -403,7 +405,7 @@ def interface_towards(address: str) -> str | None:
     return None
 
 
-def own_address_towards(address: str) -> str:
+def local_address_towards(address: str) -> str:
     """The address of this machine at which the machine at ``address`` reaches it.
 
     Raises:
@@ -420,7 +422,7 @@ def own_address_towards(address: str) -> str:
         return own
 
 
-def store_of_this_start(place: Place) -> TCPStore:
+def connect_store(place: RankInfo) -> TCPStore:
     """The store through which the ranks find each other; rank 0 hosts it, and torchrun's store has its port.
 
     torchrun's own store survives a restart of the ranks, with the addresses of the dead ones in it. A rank that reads
@@ -448,19 +450,19 @@ def store_of_this_start(place: Place) -> TCPStore:
     raise RuntimeError(f"rank 0 on {place.master_addr} cannot be reached")
 
 
-def _restarts(variables: Mapping[str, str]) -> int:
+def _restart_count(variables: Mapping[str, str]) -> int:
     return int(variables.get("TORCHELASTIC_RESTART_COUNT", "0"))
 
 
-def _resolved(given: Place, variables: Mapping[str, str]) -> Place:
+def _resolve_info(given: RankInfo, variables: Mapping[str, str]) -> RankInfo:
     """The place with every number known.
 
     Raises:
         ValueError: a number is missing or out of range.
     """
-    world_size = given.world_size if given.world_size is not None else _number(variables, "WORLD_SIZE")
-    rank = given.rank if given.rank is not None else _number(variables, "RANK")
-    local_rank = given.local_rank if given.local_rank is not None else _number(variables, "LOCAL_RANK")
+    world_size = given.world_size if given.world_size is not None else _read_number(variables, "WORLD_SIZE")
+    rank = given.rank if given.rank is not None else _read_number(variables, "RANK")
+    local_rank = given.local_rank if given.local_rank is not None else _read_number(variables, "LOCAL_RANK")
     world_size = 1 if world_size is None else world_size
     if world_size > 1 and rank is None:
         raise ValueError(
@@ -474,13 +476,13 @@ def _resolved(given: Place, variables: Mapping[str, str]) -> Place:
     if local_rank < 0:
         raise ValueError(f"--local-rank {local_rank}: ranks are numbered from 0")
     master_addr = given.master_addr or variables.get("MASTER_ADDR")
-    master_port = given.master_port or _number(variables, "MASTER_PORT")
-    return Place(
+    master_port = given.master_port or _read_number(variables, "MASTER_PORT")
+    return RankInfo(
         rank=rank, world_size=world_size, local_rank=local_rank, master_addr=master_addr, master_port=master_port
     )
 
 
-def _number(variables: Mapping[str, str], name: str) -> int | None:
+def _read_number(variables: Mapping[str, str], name: str) -> int | None:
     text = variables.get(name)
     if text is None:
         return None

@@ -18,7 +18,7 @@ from keima.learning.ranks.process_group import ALONE, Ranks
 
 
 @dataclass
-class Layout:
+class GroupLayout:
     """Which rows belong to which group; all norms of a network share one layout, which is set before each forward."""
 
     ranks: Ranks = ALONE
@@ -26,11 +26,11 @@ class Layout:
     totals: tuple[int, ...] = (0,)  # [G] all ranks' rows in each group
 
     @property
-    def plain(self) -> bool:
+    def is_one_group(self) -> bool:
         """Whether the rows are exactly one whole group."""
-        return self.ranks.alone and len(self.sizes) == 1
+        return self.ranks.is_alone and len(self.sizes) == 1
 
-    def members(self, rows: int, device: torch.device) -> Tensor:
+    def group_of_rows(self, rows: int, device: torch.device) -> Tensor:
         """The group of each row, ``[rows]``. A network with several rows per position has all positions' first rows
         first, then all second rows, and so on.
         """
@@ -41,7 +41,7 @@ class Layout:
 class RankNorm(nn.BatchNorm2d):
     """Takes the place of ``norm`` and shares its parameters and statistics."""
 
-    def __init__(self, norm: nn.BatchNorm2d, layout: Layout) -> None:
+    def __init__(self, norm: nn.BatchNorm2d, layout: GroupLayout) -> None:
         super().__init__(norm.num_features, eps=norm.eps, momentum=norm.momentum, device="meta")
         self.weight, self.bias = norm.weight, norm.bias
         self.running_mean, self.running_var, self.num_batches_tracked = (
@@ -53,20 +53,20 @@ class RankNorm(nn.BatchNorm2d):
 
     def forward(self, x: Tensor) -> Tensor:
         """``[N, C, H, W]`` -> the same shape and type."""
-        if not self.training or self.layout.plain:
+        if not self.training or self.layout.is_one_group:
             return super().forward(x)
         assert self.running_mean is not None and self.running_var is not None
-        members = self.layout.members(len(x), x.device)
+        members = self.layout.group_of_rows(len(x), x.device)
         per_position = x.shape[2] * x.shape[3] * (len(x) // sum(self.layout.sizes))
         counts = torch.tensor(self.layout.totals, dtype=torch.float64, device=x.device) * per_position
         normed, mean, var = _Normalize.apply(  # type: ignore[no-untyped-call]
             x, self.weight, self.bias, self.running_mean.clone(), members, counts, self.eps, self.layout.ranks
         )
-        self._remember(mean, var * (counts / (counts - 1))[:, None])
+        self._update_running_statistics(mean, var * (counts / (counts - 1))[:, None])
         return normed
 
     @torch.no_grad()
-    def _remember(self, means: Tensor, variances: Tensor) -> None:
+    def _update_running_statistics(self, means: Tensor, variances: Tensor) -> None:
         """Update the running statistics with the groups' ``[G, C]``, one group after another."""
         assert self.running_mean is not None and self.running_var is not None
         assert self.num_batches_tracked is not None and self.momentum is not None
@@ -92,7 +92,7 @@ class _Normalize(torch.autograd.Function):
         x32 = _at_least_32_bits(x)
         centred = x32 - about[:, None, None]
         sums = _group_sums(members, len(counts), centred.sum((2, 3)), centred.square().sum((2, 3)))
-        ranks.sum_([sums])
+        ranks.all_reduce_sum_([sums])
         offset, squares = (sums / counts[:, None]).chunk(2, 1)  # [G, C] float64
         var = (squares - offset.square()).clamp(min=0)
         mean, inverse = offset + about, (var + eps).rsqrt()
@@ -101,23 +101,27 @@ class _Normalize(torch.autograd.Function):
         ctx.save_for_backward(x, weight, mean, inverse, members, counts)
         ctx.ranks = ranks
         ctx.mark_non_differentiable(mean, var)
-        return torch.addcmul(_rows(shift, members, x32), x32, _rows(scale, members, x32)).to(x.dtype), mean, var
+        return (
+            torch.addcmul(_spread_to_rows(shift, members, x32), x32, _spread_to_rows(scale, members, x32)).to(x.dtype),
+            mean,
+            var,
+        )
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         x, weight, mean, inverse, members, counts = ctx.saved_tensors
         dy, x32 = _at_least_32_bits(gradients[0]), _at_least_32_bits(x)
-        centred = x32 - _rows(mean, members, x32)
+        centred = x32 - _spread_to_rows(mean, members, x32)
         sums = _group_sums(members, len(counts), dy.sum((2, 3)), (dy * centred).sum((2, 3)))
         own_dy, own_scaled = sums.chunk(2, 1)
         # Over this rank's rows only: UpdateStep adds the gradients of all ranks.
         bias_gradient, weight_gradient = own_dy.sum(0), (own_scaled * inverse).sum(0)
-        ctx.ranks.sum_([sums])
+        ctx.ranks.all_reduce_sum_([sums])
         mean_dy, mean_scaled = (sums / counts[:, None]).chunk(2, 1)
         scale = weight * inverse
         slope = -scale * inverse.square() * mean_scaled
-        dx = torch.addcmul(_rows(-scale * mean_dy, members, dy), centred, _rows(slope, members, dy))
-        dx.addcmul_(dy, _rows(scale, members, dy))
+        dx = torch.addcmul(_spread_to_rows(-scale * mean_dy, members, dy), centred, _spread_to_rows(slope, members, dy))
+        dx.addcmul_(dy, _spread_to_rows(scale, members, dy))
         return (
             dx.to(x.dtype),
             weight_gradient.to(weight.dtype),
@@ -137,7 +141,7 @@ def _group_sums(members: Tensor, groups: int, *columns: Tensor) -> Tensor:
     return belongs.double() @ torch.cat(columns, 1).double()
 
 
-def _rows(table: Tensor, members: Tensor, like: Tensor) -> Tensor:
+def _spread_to_rows(table: Tensor, members: Tensor, like: Tensor) -> Tensor:
     """The entry of ``[G, C]`` for each row, ``[N, C, 1, 1]``."""
     return table.to(like.dtype)[members][:, :, None, None]
 
@@ -146,7 +150,7 @@ def _at_least_32_bits(x: Tensor) -> Tensor:
     return x.to(torch.promote_types(x.dtype, torch.float32))
 
 
-def share_norms(network: nn.Module, layout: Layout) -> None:
+def replace_batch_norms(network: nn.Module, layout: GroupLayout) -> None:
     """Make every batch norm in the network follow the layout; its state dictionary does not change."""
     for module in list(network.modules()):
         for name, child in list(module.named_children()):

@@ -6,7 +6,7 @@ from pathlib import Path
 from keima.learning.ranks.process_group import Ranks
 
 
-def chosen_folder(default: Path, ranks: Ranks, *, holds: Callable[[Path], bool], resume: bool) -> Path:
+def choose_folder(default: Path, ranks: Ranks, *, holds: Callable[[Path], bool], resume: bool) -> Path:
     """``default``, or ``default`` with ``_2``, ``_3`` ... appended; the same on all ranks, whatever each machine has.
 
     A new run gets the folder after the last one that holds a run. It must create the folder at once, so that it gets
@@ -18,19 +18,19 @@ def chosen_folder(default: Path, ranks: Ranks, *, holds: Callable[[Path], bool],
         holds: whether a folder holds a run.
         resume: whether to continue a run.
     """
-    there = [number for number in _numbers(default) if not resume or holds(numbered(default, number))]
+    there = [number for number in _existing_numbers(default) if not resume or holds(numbered_folder(default, number))]
     number = max(there, default=1)
-    if not resume and not ranks.restarts and holds(numbered(default, number)):
+    if not resume and not ranks.restarts and holds(numbered_folder(default, number)):
         number += 1
-    return numbered(default, ranks.largest(number))
+    return numbered_folder(default, ranks.all_reduce_max(number))
 
 
-def numbered(default: Path, number: int) -> Path:
+def numbered_folder(default: Path, number: int) -> Path:
     """The folder of this number, from 1."""
     return default if number == 1 else default.with_name(f"{default.name}_{number}")
 
 
-def _numbers(default: Path) -> list[int]:
+def _existing_numbers(default: Path) -> list[int]:
     """The numbers of the folders that exist."""
     first = [1] if default.is_dir() else []
     endings = [

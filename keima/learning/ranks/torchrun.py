@@ -11,8 +11,8 @@ from torch.distributed.elastic.rendezvous import RendezvousError
 from torch.distributed.run import parse_args, run
 
 from keima.base.system.signals import INTERRUPTED, ends_with_terminal
-from keima.learning.ranks.meeting import DEFAULT_PORT, LOCALHOST, check_training_answers
-from keima.learning.ranks.process_group import meet, own_address_towards, patience
+from keima.learning.ranks.meeting import DEFAULT_PORT, LOCALHOST, reject_foreign_server
+from keima.learning.ranks.process_group import check_rendezvous, local_address_towards, read_rank_timeout
 from keima.networks.inference.evaluator import count_gpus
 from keima.paths import with_code
 
@@ -21,7 +21,7 @@ SECONDS_TO_END = 300  # for a rank to finish its step and save after it was aske
 
 
 @dataclass(frozen=True, kw_only=True)
-class Start:
+class RankLaunch:
     """The ranks to start on this machine, and where they meet those of other machines."""
 
     ranks: int  # on this machine
@@ -32,7 +32,7 @@ class Start:
     restarts: int = 3  # how often all ranks are restarted after one has died
 
 
-def room_for_ranks(asked: int | None, device: str, *, usual: int = 1) -> tuple[int, str]:
+def count_ranks_to_start(asked: int | None, device: str, *, usual: int = 1) -> tuple[int, str]:
     """How many ranks to start on this machine, and a sentence if that differs from the request.
 
     Each rank needs its own GPU, or its own core on a machine without GPUs. With ``device`` "cpu" the number is as
@@ -46,21 +46,21 @@ def room_for_ranks(asked: int | None, device: str, *, usual: int = 1) -> tuple[i
     gpus, cores = count_gpus() if device != "cpu" else 0, len(os.sched_getaffinity(0))
     if asked is None:
         count = gpus or min(usual, cores)
-        return count, "" if gpus or device == "cpu" else f"No GPU found: {_ranks(count)} on the CPU"
+        return count, "" if gpus or device == "cpu" else f"No GPU found: {_ranks_text(count)} on the CPU"
     if device == "cpu" or asked <= gpus or (asked == 1 and not gpus):
         return asked, ""
     if gpus:
-        return gpus, f"{asked} GPUs requested, {gpus} found: {_ranks(gpus)} with a GPU each"
+        return gpus, f"{asked} GPUs requested, {gpus} found: {_ranks_text(gpus)} with a GPU each"
     count = min(asked, cores)
     fewer = f", one per core; --device cpu starts all {asked}" if count < asked else ""
-    return count, f"{asked} GPUs requested, none found: {_ranks(count)} on the CPU{fewer}"
+    return count, f"{asked} GPUs requested, none found: {_ranks_text(count)} on the CPU{fewer}"
 
 
-def _ranks(count: int) -> str:
+def _ranks_text(count: int) -> str:
     return f"{count} rank{'s' if count > 1 else ''}"
 
 
-def check_machines_can_meet(start: Start) -> None:
+def check_machines_can_meet(start: RankLaunch) -> None:
     """Check that the machines can meet; all but the first wait until the first is there.
 
     Raises:
@@ -72,19 +72,19 @@ def check_machines_can_meet(start: Start) -> None:
             f"--node-rank {start.node_rank} is out of range for --nodes {start.nodes}: machines are numbered from 0"
         )
     address, port = start.master_addr or LOCALHOST, start.master_port or DEFAULT_PORT
-    meet(start.node_rank, address, port, seconds=patience().total_seconds())
+    check_rendezvous(start.node_rank, address, port, seconds=read_rank_timeout().total_seconds())
     if start.node_rank:
-        check_training_answers(address, port)
+        reject_foreign_server(address, port)
 
 
-def run_ranks(program: Sequence[str], words: Sequence[str], start: Start) -> int:
+def run_ranks(program: Sequence[str], words: Sequence[str], start: RankLaunch) -> int:
     """Run a program on several ranks to its end; returns 0, or 130 after Ctrl-C, which reaches every rank once.
 
     Closing the terminal acts like Ctrl-C, unless the program was started to outlive it, for example with nohup.
 
     Args:
         program: as torchrun is told: a file, or ``--module`` and its first words. It joins the other ranks with
-            ``keima.learning.ranks.process_group.joined``.
+            ``keima.learning.ranks.process_group.join_ranks``.
         words: its arguments.
         start: how many ranks, and where they meet; each machine calls this.
 
@@ -99,7 +99,7 @@ def run_ranks(program: Sequence[str], words: Sequence[str], start: Start) -> int
         logging.CRITICAL
     )  # failures are reported below, in one line
     line = [
-        *_meeting(start, address, port),
+        *_rendezvous_flags(start, address, port),
         *(() if ends_with_terminal() else UNDER_NOHUP),
         "--nproc-per-node",
         str(start.ranks),
@@ -122,12 +122,12 @@ def run_ranks(program: Sequence[str], words: Sequence[str], start: Start) -> int
     return 0
 
 
-def _meeting(start: Start, address: str, port: int) -> list[str]:
+def _rendezvous_flags(start: RankLaunch, address: str, port: int) -> list[str]:
     """The flags for torchrun that name the place where the machines meet."""
     if start.nodes == 1:
         return ["--master-port", str(port)]
     host = "true" if start.node_rank == 0 else "false"
-    settings = f"is_host={host},join_timeout={round(patience().total_seconds())}"
+    settings = f"is_host={host},join_timeout={round(read_rank_timeout().total_seconds())}"
     place = ["--nnodes", str(start.nodes), "--rdzv-backend", "c10d", "--rdzv-conf", settings]
     # The address at which the others reach this machine, because its name may not resolve.
     return [
@@ -137,5 +137,5 @@ def _meeting(start: Start, address: str, port: int) -> list[str]:
         "--rdzv-id",
         f"keima-{port}",
         "--local-addr",
-        own_address_towards(address),
+        local_address_towards(address),
     ]

@@ -12,7 +12,7 @@ from itertools import pairwise
 
 
 @dataclass(frozen=True)
-class Part:
+class PartRows:
     """Whole groups that a rank computes at once."""
 
     rows: slice  # of the rank's share
@@ -25,9 +25,9 @@ class Part:
         return sum(self.sizes)
 
 
-def cut(
+def split_into_parts(
     total: int, *, norm_batch: int | None = None, micro_batch: int | None = None, rank: int = 0, world_size: int = 1
-) -> list[Part]:
+) -> list[PartRows]:
     """The parts of one rank; every rank has the same number of parts, with the same groups.
 
     Args:
@@ -44,12 +44,12 @@ def cut(
         raise ValueError(
             f"{world_size} ranks cannot share {smallest} positions: batch norm needs at least one from each rank"
         )
-    parts: list[Part] = []
-    for first, last in _spans(bounds, micro_batch, world_size):
+    parts: list[PartRows] = []
+    for first, last in _part_bounds(bounds, micro_batch, world_size):
         edges = [_rows_before(bound, rank, world_size) for bound in bounds[first : last + 1]]
         sizes = tuple(after - before for before, after in pairwise(edges))
         totals = tuple(after - before for before, after in pairwise(bounds[first : last + 1]))
-        parts.append(Part(slice(edges[0], edges[-1]), sizes, totals))
+        parts.append(PartRows(slice(edges[0], edges[-1]), sizes, totals))
     return parts
 
 
@@ -59,36 +59,37 @@ def group_bounds(total: int, norm_batch: int | None) -> list[int]:
     return [total * group // groups for group in range(groups + 1)]
 
 
-def largest_part(total: int, *, norm_batch: int | None, micro_batch: int | None, world_size: int) -> int:
+def largest_part_rows(total: int, *, norm_batch: int | None, micro_batch: int | None, world_size: int) -> int:
     """The most rows that any rank computes at once."""
     bounds = group_bounds(total, norm_batch)
     return max(
-        _most(bounds[first], bounds[last], world_size) for first, last in _spans(bounds, micro_batch, world_size)
+        _most_rows_per_rank(bounds[first], bounds[last], world_size)
+        for first, last in _part_bounds(bounds, micro_batch, world_size)
     )
 
 
-def halved(total: int, *, norm_batch: int | None, micro_batch: int | None, world_size: int) -> int | None:
+def halve_micro_batch(total: int, *, norm_batch: int | None, micro_batch: int | None, world_size: int) -> int | None:
     """About half of the rows that a rank computes at once; None if that is one group, which cannot be divided."""
-    now = largest_part(total, norm_batch=norm_batch, micro_batch=micro_batch, world_size=world_size)
-    smaller = largest_part(total, norm_batch=norm_batch, micro_batch=max(1, now // 2), world_size=world_size)
+    now = largest_part_rows(total, norm_batch=norm_batch, micro_batch=micro_batch, world_size=world_size)
+    smaller = largest_part_rows(total, norm_batch=norm_batch, micro_batch=max(1, now // 2), world_size=world_size)
     return smaller if smaller < now else None
 
 
-def _spans(bounds: list[int], micro_batch: int | None, world_size: int) -> Iterator[tuple[int, int]]:
+def _part_bounds(bounds: list[int], micro_batch: int | None, world_size: int) -> Iterator[tuple[int, int]]:
     """The first and the last bound of each part."""
     first = 0
     for last in range(1, len(bounds)):
         full = (
             micro_batch is not None
             and last + 1 < len(bounds)
-            and _most(bounds[first], bounds[last + 1], world_size) > micro_batch
+            and _most_rows_per_rank(bounds[first], bounds[last + 1], world_size) > micro_batch
         )
         if full or last + 1 == len(bounds):
             yield first, last
             first = last
 
 
-def _most(begin: int, end: int, world_size: int) -> int:
+def _most_rows_per_rank(begin: int, end: int, world_size: int) -> int:
     """The most of these rows that any rank has."""
     return max(
         _rows_before(end, rank, world_size) - _rows_before(begin, rank, world_size) for rank in range(world_size)

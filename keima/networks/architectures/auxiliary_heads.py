@@ -1,5 +1,5 @@
 """Auxiliary heads: training them improves the tower. Of their outputs search uses the score alone, in play
-(``scoring_network``).
+(``add_score_to_value``).
 
 Sources: KataGo (arXiv 1902.10565, sections 4.1 and 4.2): the opponent's reply with a weight of 0.15, each point's owner
 at the end of the game with 1.5 (training.ownership_weight), and the final score, here as one number with a robust loss.
@@ -20,7 +20,7 @@ from keima.config.sections.training import TrainingSettings
 from keima.games.game import Game, Planes
 from keima.networks.architectures.layers import HEAD_CHANNELS, PolicyHead
 from keima.networks.predictions import Predict, Predictions
-from keima.networks.value_heads import ValueHead, start_near_zero
+from keima.networks.value_heads import ValueHead, initialize_near_zero
 
 REPLY_WEIGHT, SCORE_WEIGHT = 0.15, 0.25
 SCORE_HIDDEN = 64
@@ -63,7 +63,7 @@ class AuxiliaryHeads(nn.Module):
         if self.score:
             last = self.score[-1]
             assert isinstance(last, nn.Linear)
-            start_near_zero(last)
+            initialize_near_zero(last)
         self.future = nn.Conv2d(channels, 2, 1) if future else None
 
     def forward(self, x: Tensor, pooled: Tensor) -> dict[str, Tensor]:
@@ -84,7 +84,7 @@ class AuxiliaryHeads(nn.Module):
         return outputs
 
 
-def outputs_to_learn(network: Any, observations: Tensor) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
+def forward_for_training(network: Any, observations: Tensor) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
     """Policy logits, value logits, and the outputs of the auxiliary heads, if the network has any."""
     heads = getattr(network, "auxiliary", None)
     if heads is None:
@@ -93,7 +93,7 @@ def outputs_to_learn(network: Any, observations: Tensor) -> tuple[Tensor, Tensor
     return network.policy(x, pooled), network.value(pooled), heads(x, pooled)
 
 
-def predictions_of(network: nn.Module) -> Predict | None:
+def make_predictor(network: nn.Module) -> Predict | None:
     """The predictions of a network about the end of games, put into evaluation mode; None if it has no such heads.
 
     For a few positions that people look at: it runs the whole network by plain torch, on its device.
@@ -109,8 +109,8 @@ def predictions_of(network: nn.Module) -> Predict | None:
         return Predictions(
             ownership=None
             if ownership is None
-            else _numbers(ownership_of(ownership, math.prod(observations.shape[2:]))),
-            score_leads=None if score is None else _numbers(SCORE_SCALE * score),
+            else _to_numpy(decode_ownership(ownership, math.prod(observations.shape[2:]))),
+            score_leads=None if score is None else _to_numpy(SCORE_SCALE * score),
         )
 
     return predict
@@ -136,7 +136,7 @@ class ScoringHead(ValueHead):
         return self.value.loss(logits[:, 0], targets[:, 0])
 
 
-def scoring_network(network: nn.Module, game: Game, score_utility: float) -> tuple[nn.Module, float]:
+def add_score_to_value(network: nn.Module, game: Game, score_utility: float) -> tuple[nn.Module, float]:
     """The network for a search in which points count up to ``score_utility``, and what they can count.
 
     A game won by area and a network that predicts the score: a copy whose values are ``[N, 2]``, of value and lead.
@@ -150,7 +150,7 @@ def scoring_network(network: nn.Module, game: Game, score_utility: float) -> tup
     return network, score_utility
 
 
-def ownership_of(logits: Tensor, points: int) -> Tensor:
+def decode_ownership(logits: Tensor, points: int) -> Tensor:
     """Ownership logits ``[N, points]`` or ``[N, 2 * points]`` -> ``[N, points]``: 1 surely the mover's, -1 surely the
     opponent's.
     """
@@ -158,7 +158,7 @@ def ownership_of(logits: Tensor, points: int) -> Tensor:
     return mine - (theirs[0] if theirs else 1 - mine)
 
 
-def _numbers(tensor: Tensor) -> NDArray[np.float32]:
+def _to_numpy(tensor: Tensor) -> NDArray[np.float32]:
     return tensor.float().numpy()
 
 

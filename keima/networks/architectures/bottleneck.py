@@ -8,7 +8,7 @@ residual network's blocks: a convolution, its norm, then the ReLU.
 import torch
 from torch import Tensor, nn
 
-from keima.networks.architectures.layers import ConvNorm, SqueezeExcitation, residual_blocks
+from keima.networks.architectures.layers import ConvNorm, SqueezeExcitation, make_residual_blocks
 from keima.networks.architectures.resnet import ResNet, TowerShape
 
 INNER_BLOCKS = 2
@@ -20,7 +20,7 @@ class BottleneckBlock(nn.Module):
     def __init__(self, channels: int, *, global_pooling: bool, squeeze_excitation: bool) -> None:
         super().__init__()
         self.narrow = ConvNorm(channels, channels // 2, 1)
-        self.inner = residual_blocks(
+        self.inner = make_residual_blocks(
             INNER_BLOCKS, channels // 2, global_pooling=global_pooling, squeeze_excitation=False
         )
         self.widen = ConvNorm(channels // 2, channels, 1)

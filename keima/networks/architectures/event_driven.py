@@ -13,9 +13,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from keima.networks.architectures.layers import ConvNorm, width_scale
+from keima.networks.architectures.layers import ConvNorm, pooling_width_scale
 from keima.networks.architectures.spiking_layers import SpikingBlock, SpikingPooledBlock, SpikingTower
-from keima.networks.kernels.spike_kernels import Numbers, block, first_layer, last_layer
+from keima.networks.kernels.spike_kernels import Numbers, run_block, run_first_layer, run_last_layer
 
 
 class EventConvolution:
@@ -48,7 +48,7 @@ class EventBlock:
 
     def __call__(self, currents: Numbers, board: tuple[int, int]) -> None:
         """Currents ``[N, T, points, C]``, in place."""
-        block(
+        run_block(
             currents,
             self.first.weight,
             self.first.bias,
@@ -56,7 +56,7 @@ class EventBlock:
             self.second.bias,
             *self.pool,
             board,
-            width_scale(*board),
+            pooling_width_scale(*board),
         )
 
 
@@ -77,12 +77,12 @@ class EventDrivenNetwork:
         count, _, height, width = observations.shape
         board, channels = (height, width), len(self.stem.bias)
         currents = np.empty((count, self.network.time_steps, (height + 2) * (width + 2), channels), np.float32)
-        first_layer(observations, self.stem.weight, self.stem.bias, currents)
+        run_first_layer(observations, self.stem.weight, self.stem.bias, currents)
         for layer in self.blocks:
             layer(currents, board)
         rates = np.zeros((count, height * width, channels), np.float32)
-        last_layer(currents, board, rates)
-        return self.network.answers(torch.from_numpy(rates).unflatten(1, board).permute(0, 3, 1, 2))
+        run_last_layer(currents, board, rates)
+        return self.network.head_outputs(torch.from_numpy(rates).unflatten(1, board).permute(0, 3, 1, 2))
 
 
 class EventDrivenRuntime:

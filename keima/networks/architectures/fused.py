@@ -24,10 +24,10 @@ from keima.networks.architectures.layers import (
     GlobalPooling,
     PooledBlock,
     Tower,
-    width_scale,
+    pooling_width_scale,
 )
-from keima.networks.kernels.bfloat16 import Words, narrow, widen
-from keima.networks.kernels.winograd import WinogradConvolution, pays
+from keima.networks.kernels.bfloat16 import Words, bfloat16_to_float32, float32_to_bfloat16
+from keima.networks.kernels.winograd import WinogradConvolution, is_winograd_faster
 
 PACKED_BATCH = 64  # the batch size for which weights are packed; others have the same packing where it was measured
 
@@ -41,11 +41,11 @@ def pack_observations(observations: NDArray[np.float32], words: Words) -> None:
     for n in range(count):
         for p in range(points):
             for c in range(channels):
-                words[n, p, c] = narrow(observations[n, c, p])
+                words[n, p, c] = float32_to_bfloat16(observations[n, c, p])
 
 
 @compiled
-def pool(words: Words, scale: float, out: NDArray[np.float32]) -> None:
+def pool_words(words: Words, scale: float, out: NDArray[np.float32]) -> None:
     """Non-negative maps ``[N, P, C]`` -> ``[N, 3 * C]``: for each channel mean, mean times ``scale`` and maximum."""
     count, points, channels = words.shape
     largest = np.empty(channels, np.uint16)
@@ -56,12 +56,12 @@ def pool(words: Words, scale: float, out: NDArray[np.float32]) -> None:
         for p in range(points):
             for c in range(channels):
                 word = words[n, p, c]
-                row[c] += widen(word)
+                row[c] += bfloat16_to_float32(word)
                 largest[c] = max(largest[c], word)  # words of non-negative numbers have the numbers' order
         for c in range(channels):
             row[c] /= np.float32(points)
             row[channels + c] = row[c] * np.float32(scale)
-            row[2 * channels + c] = widen(largest[c])
+            row[2 * channels + c] = bfloat16_to_float32(largest[c])
 
 
 @compiled
@@ -71,7 +71,9 @@ def add_bias_relu(words: Words, bias: NDArray[np.float32]) -> None:
     for n in range(count):
         for p in range(points):
             for c in range(channels):
-                words[n, p, c] = narrow(max(widen(words[n, p, c]) + bias[n, c], np.float32(0)))
+                words[n, p, c] = float32_to_bfloat16(
+                    max(bfloat16_to_float32(words[n, p, c]) + bias[n, c], np.float32(0))
+                )
 
 
 @compiled
@@ -81,7 +83,7 @@ def add_bias_relu_wide(words: Words, bias: NDArray[np.float32], out: NDArray[np.
     for n in range(count):
         for p in range(points):
             for c in range(channels):
-                out[n, p, c] = max(widen(words[n, p, c]) + bias[n, c], np.float32(0))
+                out[n, p, c] = max(bfloat16_to_float32(words[n, p, c]) + bias[n, c], np.float32(0))
 
 
 class FoldedConvolution(Protocol):
@@ -90,7 +92,7 @@ class FoldedConvolution(Protocol):
     def __call__(self, x: Tensor, activation: str) -> Tensor:
         """``activation`` is "relu" or "none"."""
 
-    def add_relu(self, residual: Tensor, x: Tensor) -> Tensor:
+    def convolve_add_relu(self, residual: Tensor, x: Tensor) -> Tensor:
         """``relu(residual + convolution of x)``, which may take the residual's memory."""
 
 
@@ -99,7 +101,7 @@ class Arithmetic(Protocol):
 
     dtype: torch.dtype
 
-    def convolution(self, layer: ConvNorm, board: tuple[int, int]) -> FoldedConvolution:
+    def make_convolution(self, layer: ConvNorm, board: tuple[int, int]) -> FoldedConvolution:
         """The folded convolution ``layer`` on maps of this height and width."""
 
     def pool(self, x: Tensor) -> Tensor:
@@ -108,14 +110,14 @@ class Arithmetic(Protocol):
     def add_bias_relu(self, x: Tensor, bias: Tensor) -> None:
         """``x = max(0, x + bias)`` in place, with ``bias`` float32 ``[N, C]``."""
 
-    def points(self, x: Tensor, bias: Tensor) -> Tensor:
+    def point_features(self, x: Tensor, bias: Tensor) -> Tensor:
         """``max(0, x + bias)`` in full precision, ``[N, H * W, C]``."""
 
 
 class ProcessorArithmetic(Arithmetic, Protocol):
     """The operations on a CPU, and the way from observations to maps."""
 
-    def board(self, observations: NDArray[np.float32], count: int) -> Tensor:
+    def load_board(self, observations: NDArray[np.float32], count: int) -> Tensor:
         """The network's input of ``count`` rows: the observations ``[n, C, H, W]`` and padding."""
 
 
@@ -124,11 +126,11 @@ class Bfloat16:
 
     dtype = torch.bfloat16
 
-    def convolution(self, layer: ConvNorm, board: tuple[int, int]) -> FoldedConvolution:
+    def make_convolution(self, layer: ConvNorm, board: tuple[int, int]) -> FoldedConvolution:
         """Calls oneDNN."""
         return Convolution(layer, self.dtype, board)
 
-    def board(self, observations: NDArray[np.float32], count: int) -> Tensor:
+    def load_board(self, observations: NDArray[np.float32], count: int) -> Tensor:
         """Rounds and reorders in one pass."""
         rows, channels, height, width = observations.shape
         words = np.zeros((count, height * width, channels), np.uint16)
@@ -138,14 +140,14 @@ class Bfloat16:
     def pool(self, x: Tensor) -> Tensor:
         """See ``Arithmetic``."""
         out = np.empty((x.shape[0], 3 * x.shape[1]), np.float32)
-        pool(map_words(x), width_scale(x.shape[2], x.shape[3]), out)
+        pool_words(map_words(x), pooling_width_scale(x.shape[2], x.shape[3]), out)
         return torch.from_numpy(out)
 
     def add_bias_relu(self, x: Tensor, bias: Tensor) -> None:
         """Takes one pass."""
         add_bias_relu(map_words(x), bias.numpy())
 
-    def points(self, x: Tensor, bias: Tensor) -> Tensor:
+    def point_features(self, x: Tensor, bias: Tensor) -> Tensor:
         """Takes one pass."""
         out = np.empty((x.shape[0], x.shape[2] * x.shape[3], x.shape[1]), np.float32)
         add_bias_relu_wide(map_words(x), bias.numpy(), out)
@@ -171,15 +173,15 @@ class Float32:
     def __init__(self, *, winograd: bool = True) -> None:
         self.winograd = winograd
 
-    def convolution(self, layer: ConvNorm, board: tuple[int, int]) -> FoldedConvolution:
+    def make_convolution(self, layer: ConvNorm, board: tuple[int, int]) -> FoldedConvolution:
         """Takes the fastest way for the layer's size."""
         if layer.conv.kernel_size == (1, 1):
             return PointConvolution(layer)
-        if self.winograd and pays(layer.conv):
+        if self.winograd and is_winograd_faster(layer.conv):
             return WinogradConvolution(layer.conv)
         return Convolution(layer, self.dtype, board)
 
-    def board(self, observations: NDArray[np.float32], count: int) -> Tensor:
+    def load_board(self, observations: NDArray[np.float32], count: int) -> Tensor:
         """See ``Arithmetic``."""
         x = torch.zeros((count, *observations.shape[1:])).contiguous(memory_format=torch.channels_last)
         x[: len(observations)] = torch.from_numpy(observations)
@@ -193,7 +195,7 @@ class Float32:
         """Takes two passes."""
         x.add_(bias[:, :, None, None]).relu_()
 
-    def points(self, x: Tensor, bias: Tensor) -> Tensor:
+    def point_features(self, x: Tensor, bias: Tensor) -> Tensor:
         """See ``Arithmetic``."""
         return torch.relu(x + bias[:, :, None, None]).permute(0, 2, 3, 1).flatten(1, 2)
 
@@ -223,7 +225,7 @@ class Convolution:
         convolve = torch.ops.mkldnn._convolution_pointwise
         return convolve(x, self.weight, self.bias, self.padding, [1, 1], [1, 1], 1, activation, [], "")
 
-    def add_relu(self, residual: Tensor, x: Tensor) -> Tensor:
+    def convolve_add_relu(self, residual: Tensor, x: Tensor) -> Tensor:
         """In the residual's memory, which saves a quarter of the time."""
         convolve = torch.ops.mkldnn._convolution_pointwise_.binary
         convolve(residual, x, self.weight, self.bias, self.padding, [1, 1], [1, 1], 1, "add", 1.0, "relu", [], "")
@@ -247,7 +249,7 @@ class PointConvolution:
             out.relu_()
         return out.view(*points.shape[:3], -1).permute(0, 3, 1, 2)
 
-    def add_relu(self, residual: Tensor, x: Tensor) -> Tensor:
+    def convolve_add_relu(self, residual: Tensor, x: Tensor) -> Tensor:
         """See ``FoldedConvolution``."""
         return residual.add_(self(x, "none")).relu_()
 
@@ -260,18 +262,18 @@ class FusedBlock:
         if not isinstance(block.excitation, nn.Identity):
             raise TypeError("there are no fused operators for squeeze-and-excitation")
         self.arithmetic = arithmetic
-        self.first = arithmetic.convolution(block.first, board)
-        self.second = arithmetic.convolution(block.second, board)
+        self.first = arithmetic.make_convolution(block.first, board)
+        self.second = arithmetic.make_convolution(block.second, board)
         self.pooled = None
         if isinstance(block, PooledBlock):
-            self.pooled = arithmetic.convolution(block.pooled, board)
+            self.pooled = arithmetic.make_convolution(block.pooled, board)
             self.bias = block.bias
 
     def __call__(self, x: Tensor) -> Tensor:
         """``[N, C, H, W]`` -> the same shape; it may take the input's memory."""
-        return self.second.add_relu(x, self._inner(x))
+        return self.second.convolve_add_relu(x, self._inner_convolution(x))
 
-    def _inner(self, x: Tensor) -> Tensor:
+    def _inner_convolution(self, x: Tensor) -> Tensor:
         if self.pooled is None:
             return self.first(x, "relu")
         inner = self.first(x, "none")
@@ -294,10 +296,10 @@ class FusedResNet:
 
     def __init__(self, network: Tower, arithmetic: Arithmetic, board: tuple[int, int]) -> None:
         self.arithmetic = arithmetic
-        self.stem = arithmetic.convolution(network.stem, board)
+        self.stem = arithmetic.make_convolution(network.stem, board)
         self.blocks = [FusedBlock(block, arithmetic, board) for block in network.tower]
-        self.head = arithmetic.convolution(network.head, board)
-        self.map = arithmetic.convolution(network.policy.conv, board)
+        self.head = arithmetic.make_convolution(network.head, board)
+        self.map = arithmetic.make_convolution(network.policy.conv, board)
         self.policy, self.value = network.policy, network.value
 
     def __call__(self, board: Tensor) -> tuple[Tensor, Tensor]:
@@ -306,7 +308,7 @@ class FusedResNet:
         for block in self.blocks:
             x = block(x)
         pooled = self.arithmetic.pool(self.head(x, "relu"))
-        points = self.arithmetic.points(self.map(x, "none"), self.policy.point_bias(pooled))
+        points = self.arithmetic.point_features(self.map(x, "none"), self.policy.point_bias(pooled))
         return self.policy.logits(points, pooled), self.value(pooled)
 
 
@@ -327,10 +329,12 @@ class FusedRuntime:
 
     def run(self, observations: NDArray[np.float32], count: int) -> tuple[Tensor, Tensor]:
         """Policy logits ``[count, A]`` and value logits ``[count]``."""
-        return self._network(self._arithmetic.board(observations, count))
+        return self._network(self._arithmetic.load_board(observations, count))
 
 
-def fused_runtime(network: Tower, observation_shape: tuple[int, int, int], dtype: torch.dtype) -> FusedRuntime | None:
+def make_fused_runtime(
+    network: Tower, observation_shape: tuple[int, int, int], dtype: torch.dtype
+) -> FusedRuntime | None:
     """The fused runtime of a folded network, tested with one position; None if it does not work here or in float16."""
     if dtype == torch.float16:
         return None

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from keima.networks.kernels.winograd import convolve_to_learn
-from keima.networks.value_heads import ValueHead, start_near_zero
+from keima.networks.kernels.winograd import convolve_with_gradients
+from keima.networks.value_heads import ValueHead, initialize_near_zero
 
 HEAD_CHANNELS = 32  # of the policy head's map, and of the map that is pooled for both heads
 LEAST_HIDDEN = 8  # numbers between the two layers of squeeze-and-excitation
@@ -35,7 +35,7 @@ class ConvNorm(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """``[N, inputs, H, W]`` -> ``[N, outputs, H, W]``."""
-        return self.norm(convolve_to_learn(self.conv, x))
+        return self.norm(convolve_with_gradients(self.conv, x))
 
     def fold(self) -> None:
         """Merge the batch norm, in evaluation mode, into the convolution."""
@@ -50,11 +50,11 @@ class GlobalPooling(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """``[N, C, H, W]`` -> ``[N, 3 * C]``."""
         mean = x.mean((2, 3))
-        scale = width_scale(x.shape[2], x.shape[3])
+        scale = pooling_width_scale(x.shape[2], x.shape[3])
         return torch.cat([mean, mean * scale, functional.max_pool2d(x, x.shape[2:]).flatten(1)], 1)
 
 
-def width_scale(height: int, width: int) -> float:
+def pooling_width_scale(height: int, width: int) -> float:
     """The factor of the scaled mean: 0 on KataGo's mean board, -0.5 on 9x9."""
     return (math.sqrt(height * width) - MEAN_WIDTH) / 10
 
@@ -99,7 +99,7 @@ class PooledBlock(nn.Module):
 
     def __init__(self, channels: int, *, squeeze_excitation: bool = False) -> None:
         super().__init__()
-        pooled = pooled_channels(channels)
+        pooled = count_pooled_channels(channels)
         self.first = ConvNorm(channels, channels - pooled, 3)
         self.pooled = ConvNorm(channels, pooled, 3)
         self.pool = GlobalPooling()
@@ -115,13 +115,13 @@ class PooledBlock(nn.Module):
         return torch.relu(x + self.excitation(self.second(torch.relu(self.first(x) + bias[:, :, None, None]))))
 
 
-def residual_blocks(count: int, channels: int, *, global_pooling: bool, squeeze_excitation: bool) -> nn.Sequential:
+def make_residual_blocks(count: int, channels: int, *, global_pooling: bool, squeeze_excitation: bool) -> nn.Sequential:
     """``count`` blocks, of which every third pools if ``global_pooling``."""
     kinds = [PooledBlock if global_pooling and index % 3 == 1 else Block for index in range(count)]
     return nn.Sequential(*(kind(channels, squeeze_excitation=squeeze_excitation) for kind in kinds))
 
 
-def pooled_channels(channels: int) -> int:
+def count_pooled_channels(channels: int) -> int:
     """About a quarter of the channels, in whole vectors of 32 (KataGo's 32 of 96 and 128, 64 of 256), at most half."""
     return min(channels // 2, 32 * math.ceil(channels / 128))
 
@@ -142,7 +142,7 @@ class PolicyHead(nn.Module):
         others_from = 3 * HEAD_CHANNELS if policy_planes else HEAD_CHANNELS * points
         self.others = nn.Linear(others_from, others) if others else None
         for layer in filter(None, (self.points, self.others)):
-            start_near_zero(layer)
+            initialize_near_zero(layer)
         if self.points and self.others:
             nn.init.constant_(self.others.bias, PASS_LOGIT)
 
@@ -166,7 +166,7 @@ class PolicyHead(nn.Module):
         return points if self.others is None else torch.cat([points, self.others(pooled)], 1)
 
 
-def log_policies(logits: Tensor, legal: Tensor) -> Tensor:
+def masked_log_policies(logits: Tensor, legal: Tensor) -> Tensor:
     """The logarithm of the policy over the ``legal`` actions, ``[N, A]``, in float32."""
     return functional.log_softmax(logits.float().masked_fill(~legal, ILLEGAL_LOGIT), 1)
 

@@ -12,13 +12,13 @@ import torch
 from torch import Tensor, nn
 
 from keima.base.reports import SpikeReport
-from keima.networks.architectures.fused import fused_runtime
+from keima.networks.architectures.fused import make_fused_runtime
 from keima.networks.architectures.layers import (
     HEAD_CHANNELS,
     ConvNorm,
     GlobalPooling,
     PolicyHead,
-    residual_blocks,
+    make_residual_blocks,
 )
 from keima.networks.policy_value import Runtime
 from keima.networks.value_heads import make_value_head
@@ -74,7 +74,7 @@ class ResNet(nn.Module):
 
     def make_tower(self, shape: TowerShape) -> nn.Sequential:
         """The part between the first layer and the heads: maps ``[N, channels, H, W]`` -> the same shape."""
-        return residual_blocks(
+        return make_residual_blocks(
             shape.blocks,
             shape.channels,
             global_pooling=shape.global_pooling,
@@ -99,7 +99,7 @@ class ResNet(nn.Module):
 
     def runtime(self, observation_shape: tuple[int, int, int], dtype: torch.dtype) -> Runtime | None:
         """Fused operators, where they work."""
-        return fused_runtime(self, observation_shape, dtype) if self.has_fused_operators else None
+        return make_fused_runtime(self, observation_shape, dtype) if self.has_fused_operators else None
 
     @property
     def has_fused_operators(self) -> bool:

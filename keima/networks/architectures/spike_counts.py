@@ -17,7 +17,7 @@ from keima.base.reports import SpikeReport
 from keima.networks.architectures.spiking_layers import Neurons, SpikeConvNorm
 
 
-class Counter:
+class SpikeCounter:
     """Counts in the layers of a network while it runs; the counts stay on the device until they are read."""
 
     def __init__(self, network: nn.Module) -> None:
@@ -28,14 +28,14 @@ class Counter:
         self._names = {module: name for name, module in network.named_modules()}
         self._of_spikes = {module.conv for module in network.modules() if isinstance(module, SpikeConvNorm)}
 
-    def neurons(self, layer: nn.Module, _: Any, spikes: Tensor) -> None:
+    def count_spikes(self, layer: nn.Module, _: Any, spikes: Tensor) -> None:
         """A hook after ``Neurons``."""
         self.layers[self._names[layer]] = (spikes.sum(dtype=torch.float64), spikes.numel())
 
-    def synapses(self, layer: nn.Module, inputs: tuple[Tensor], _: Any) -> None:
+    def count_operations(self, layer: nn.Module, inputs: tuple[Tensor], _: Any) -> None:
         """A hook after a convolution or a linear layer."""
         x = inputs[0]
-        connections = synapses_of(layer, x)
+        connections = fan_out(layer, x)
         self.once.append(float(connections.sum(dtype=torch.float64)) * x[0].numel() / connections.numel())
         if layer in self._of_spikes:
             self.reached.append((x * connections).sum(dtype=torch.float64))
@@ -43,7 +43,7 @@ class Counter:
             self.dense.append(self.once[-1] * len(x))
 
 
-def synapses_of(layer: nn.Module, x: Tensor) -> Tensor:
+def fan_out(layer: nn.Module, x: Tensor) -> Tensor:
     """The number of outputs of each input: ``[H, W]`` for maps ``[N, C, H, W]``, one number for a linear layer."""
     if isinstance(layer, nn.Linear):
         return torch.full((1,), layer.out_features, device=x.device)
@@ -54,15 +54,15 @@ def synapses_of(layer: nn.Module, x: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def count_spikes(network: nn.Module, observations: Tensor) -> SpikeReport:
+def measure_spikes(network: nn.Module, observations: Tensor) -> SpikeReport:
     """The spikes and operations of a spiking network, in evaluation mode, on observations ``[N, C, H, W]``, N >= 1."""
-    counter = Counter(network)
+    counter = SpikeCounter(network)
     with ExitStack() as hooks:
         for module in network.modules():
             if isinstance(module, Neurons):
-                hooks.enter_context(module.register_forward_hook(counter.neurons))
+                hooks.enter_context(module.register_forward_hook(counter.count_spikes))
             elif isinstance(module, nn.Conv2d | nn.Linear):
-                hooks.enter_context(module.register_forward_hook(counter.synapses))
+                hooks.enter_context(module.register_forward_hook(counter.count_operations))
         network(observations)
     layers, count = counter.layers, len(observations)
     return SpikeReport(

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from keima.base.reports import SpikeReport
 from keima.networks.architectures.event_driven import EventDrivenRuntime
 from keima.networks.architectures.layers import HEAD_CHANNELS, ConvNorm, GlobalPooling, PolicyHead
-from keima.networks.architectures.spike_counts import count_spikes
+from keima.networks.architectures.spike_counts import measure_spikes
 from keima.networks.architectures.spiking_layers import Neurons, SpikingBlock, SpikingPooledBlock
 from keima.networks.policy_value import Runtime
 from keima.networks.value_heads import make_value_head
@@ -71,9 +71,9 @@ class SpikingResNet(nn.Module):
     def forward(self, observations: Tensor) -> tuple[Tensor, Tensor]:
         """Observations ``[N, C, H, W]`` -> policy logits ``[N, A]``, value logits of the value head."""
         currents = self.tower(torch.cat([self.stem(observations)] * self.time_steps))
-        return self.answers(torch.stack(self.last(currents).chunk(self.time_steps)).mean(0))
+        return self.head_outputs(torch.stack(self.last(currents).chunk(self.time_steps)).mean(0))
 
-    def answers(self, rates: Tensor) -> tuple[Tensor, Tensor]:
+    def head_outputs(self, rates: Tensor) -> tuple[Tensor, Tensor]:
         """The heads' outputs for firing rates ``[N, channels, H, W]`` of the last neurons."""
         pooled = self.pool(torch.relu(self.head(rates)))
         return self.policy(rates, pooled), self.value(pooled)
@@ -94,4 +94,4 @@ class SpikingResNet(nn.Module):
 
     def statistics(self, observations: Tensor) -> SpikeReport | None:
         """The spikes and operations that these observations cause."""
-        return count_spikes(self, observations)
+        return measure_spikes(self, observations)

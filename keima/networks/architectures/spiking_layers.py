@@ -11,9 +11,16 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
-from keima.networks.architectures.layers import ConvNorm, GlobalPooling, Tower, pooled_channels
+from keima.networks.architectures.layers import ConvNorm, GlobalPooling, Tower, count_pooled_channels
 from keima.networks.kernels.bfloat16 import Words
-from keima.networks.kernels.spike_kernels import DECAY, THRESHOLD, descend, descend_words, fire, fire_words
+from keima.networks.kernels.spike_kernels import (
+    DECAY,
+    THRESHOLD,
+    backpropagate_spikes,
+    backpropagate_spikes_words,
+    compute_spikes,
+    compute_spikes_words,
+)
 
 
 class Neurons(nn.Module):
@@ -42,56 +49,56 @@ class _Fire(torch.autograd.Function):
         ctx.save_for_backward(currents)
         ctx.time_steps = time_steps
         spikes = torch.empty_like(currents)
-        steps, fired = by_step(currents, time_steps), by_step(spikes, time_steps)
-        if not kernels_work_with(currents):
-            fired.copy_(torch.stack(membranes(steps)) > THRESHOLD)
+        steps, fired = view_by_step(currents, time_steps), view_by_step(spikes, time_steps)
+        if not can_use_kernels(currents):
+            fired.copy_(torch.stack(compute_membranes(steps)) > THRESHOLD)
         elif currents.dtype == torch.bfloat16:
-            fire_words(words(steps), words(fired))
+            compute_spikes_words(view_as_words(steps), view_as_words(fired))
         else:
-            fire(steps.numpy(), fired.numpy())
+            compute_spikes(steps.numpy(), fired.numpy())
         return spikes
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
         (currents,) = ctx.saved_tensors
         gradient = torch.empty_like(currents).copy_(gradients[0])
-        steps, slopes = by_step(currents, ctx.time_steps), by_step(gradient, ctx.time_steps)
-        if not kernels_work_with(currents):
-            later = torch.zeros_like(_wide(steps[0]))
-            for membrane, slope in zip(reversed(membranes(steps)), reversed(slopes.unbind()), strict=True):
-                later = DECAY * later + _wide(slope) / (1 + (torch.pi * (membrane - THRESHOLD)).square())
+        steps, slopes = view_by_step(currents, ctx.time_steps), view_by_step(gradient, ctx.time_steps)
+        if not can_use_kernels(currents):
+            later = torch.zeros_like(_to_float32(steps[0]))
+            for membrane, slope in zip(reversed(compute_membranes(steps)), reversed(slopes.unbind()), strict=True):
+                later = DECAY * later + _to_float32(slope) / (1 + (torch.pi * (membrane - THRESHOLD)).square())
                 slope.copy_(later)
         elif currents.dtype == torch.bfloat16:
-            descend_words(words(steps), words(slopes))
+            backpropagate_spikes_words(view_as_words(steps), view_as_words(slopes))
         else:
-            descend(steps.numpy(), slopes.numpy())
+            backpropagate_spikes(steps.numpy(), slopes.numpy())
         return gradient, None
 
 
-def by_step(maps: Tensor, time_steps: int) -> Tensor:
+def view_by_step(maps: Tensor, time_steps: int) -> Tensor:
     """The memory of maps ``[T * N, ...]`` as ``[T, elements of a step]``, in memory order."""
     return (maps if maps.is_contiguous() else maps.permute(0, 2, 3, 1)).view(time_steps, -1)
 
 
-def kernels_work_with(currents: Tensor) -> bool:
+def can_use_kernels(currents: Tensor) -> bool:
     """Whether the compiled kernels accept these; torch's operations serve all others, such as those on a GPU."""
     return currents.device.type == "cpu" and currents.dtype in (torch.float32, torch.bfloat16)
 
 
-def membranes(steps: Tensor) -> list[Tensor]:
+def compute_membranes(steps: Tensor) -> list[Tensor]:
     """The membranes after each step's currents ``[T, M]``, by torch."""
-    held = [torch.zeros_like(_wide(steps[0]))]
+    held = [torch.zeros_like(_to_float32(steps[0]))]
     for current in steps:
-        held.append(DECAY * held[-1] + _wide(current) - (held[-1] > THRESHOLD).to(held[-1].dtype))
+        held.append(DECAY * held[-1] + _to_float32(current) - (held[-1] > THRESHOLD).to(held[-1].dtype))
     return held[1:]
 
 
-def words(steps: Tensor) -> Words:
+def view_as_words(steps: Tensor) -> Words:
     """The memory of bfloat16 numbers as 16-bit words."""
     return steps.view(torch.uint16).numpy()
 
 
-def _wide(numbers: Tensor) -> Tensor:
+def _to_float32(numbers: Tensor) -> Tensor:
     return numbers.to(torch.promote_types(numbers.dtype, torch.float32))
 
 
@@ -123,7 +130,7 @@ class SpikingPooledBlock(nn.Module):
 
     def __init__(self, channels: int, time_steps: int) -> None:
         super().__init__()
-        pooled = pooled_channels(channels)
+        pooled = count_pooled_channels(channels)
         self.outer = Neurons(time_steps)
         self.first = SpikeConvNorm(channels, channels - pooled, 3)
         self.pooled = SpikeConvNorm(channels, pooled, 3)
@@ -147,5 +154,5 @@ class SpikingTower(Tower, Protocol):
 
     time_steps: int
 
-    def answers(self, rates: Tensor) -> tuple[Tensor, Tensor]:
+    def head_outputs(self, rates: Tensor) -> tuple[Tensor, Tensor]:
         """The heads' outputs for firing rates ``[N, channels, H, W]`` of the last neurons."""

@@ -29,15 +29,15 @@ from keima.networks.files.model_content import (
     Description,
     Header,
     ModelLimits,
-    open_model,
-    require,
-    seal,
+    decode_content,
+    encode_content,
+    require_valid,
     sha256_of,
 )
 from keima.networks.files.model_heading import METADATA, MODEL_MAGIC, MODEL_PREFIX
-from keima.networks.files.model_weights import entry_for, from_words, one_thread, to_words
+from keima.networks.files.model_weights import decode_weights, encode_weights, make_tensor_entry, use_one_thread
 from keima.networks.network import build_network
-from keima.networks.policy_value import network_of
+from keima.networks.policy_value import as_policy_value_network
 
 CANARY_POSITIONS = 4
 CANARY_ACTIONS = 16
@@ -104,13 +104,13 @@ class Model:
         return network
 
 
-def model_in(content: Content) -> Model:
+def unpack_model(content: Content) -> Model:
     """The model in a file's content, with its weights in float32.
 
     Raises:
         CorruptModel: weights are not finite.
     """
-    weights = from_words(content.words, content.header.tensors)
+    weights = decode_weights(content.words, content.header.tensors)
     return Model(description=content.header.model, weights=weights, canary=content.header.canary)
 
 
@@ -138,13 +138,15 @@ def encode_model(
     Raises:
         CorruptModel: the weights do not belong to the network, or are not finite in ``dtype``.
     """
-    entries = tuple(entry_for(name, tensor, dtype) for name, tensor in model.weights.items())
-    words = to_words(model.weights, entries)
-    canary = _canary(replace(model, weights=from_words(words, entries)), game)
+    entries = tuple(make_tensor_entry(name, tensor, dtype) for name, tensor in model.weights.items())
+    words = encode_weights(model.weights, entries)
+    canary = _make_canary(replace(model, weights=decode_weights(words, entries)), game)
     header = Header(model=model.description, canary=canary, tensors=entries)
     raw = header.model_dump_json().encode()
     head = MODEL_PREFIX.pack(MODEL_MAGIC, FORMAT, len(raw)) + raw
-    return seal(Content(head=head, header=header, words=words, sha256=sha256_of(head, words)), compressed=compressed)
+    return encode_content(
+        Content(head=head, header=header, words=words, sha256=sha256_of(head, words)), compressed=compressed
+    )
 
 
 def decode_model(data: bytes, *, limits: ModelLimits = LIMITS) -> Model:
@@ -153,7 +155,7 @@ def decode_model(data: bytes, *, limits: ModelLimits = LIMITS) -> Model:
     Raises:
         CorruptModel: the file is damaged, of another format, over the limits, or its parts contradict each other.
     """
-    return model_in(open_model(data, limits=limits))
+    return unpack_model(decode_content(data, limits=limits))
 
 
 def canary_positions(game: Game, count: int = CANARY_POSITIONS) -> NDArray[np.float32]:
@@ -174,16 +176,16 @@ def canary_positions(game: Game, count: int = CANARY_POSITIONS) -> NDArray[np.fl
     return np.stack(observations)
 
 
-def _some_actions(policy_logits: NDArray[np.float32]) -> NDArray[np.float32]:
+def _select_actions(policy_logits: NDArray[np.float32]) -> NDArray[np.float32]:
     return policy_logits[:, :: -(-policy_logits.shape[1] // CANARY_ACTIONS)]
 
 
-def _canary(model: Model, game: Game) -> Canary:
-    with torch.inference_mode(), one_thread():
+def _make_canary(model: Model, game: Game) -> Canary:
+    with torch.inference_mode(), use_one_thread():
         network = model.build(game, copy=False).eval()
         logits, value_logits = network(torch.from_numpy(canary_positions(game)))
-    values = network_of(network).value.values(value_logits).ravel().tolist()
-    some = np.round(_some_actions(logits.numpy()).astype(np.float64), 5).tolist()
+    values = as_policy_value_network(network).value.values(value_logits).ravel().tolist()
+    some = np.round(_select_actions(logits.numpy()).astype(np.float64), 5).tolist()
     return Canary(values=tuple(round(value, 5) for value in values), policy_logits=tuple(map(tuple, some)))
 
 
@@ -204,8 +206,10 @@ def check_canary(model: Model, game: Game, evaluate: NetworkFunction, *, toleran
     logits, values = evaluate(canary_positions(game))
     values = values.ravel()
     wanted_logits, wanted_values = np.array(model.canary.policy_logits), np.array(model.canary.values)
-    some = _some_actions(logits)
-    require(some.shape == wanted_logits.shape and values.shape == wanted_values.shape, "the canary is of another game")
+    some = _select_actions(logits)
+    require_valid(
+        some.shape == wanted_logits.shape and values.shape == wanted_values.shape, "the canary is of another game"
+    )
     allowed = tolerance * max(1.0, float(np.abs(wanted_logits).max()))
     if game.num_players > 1:
         # Half of the largest logit, because a value changes by at most half as much as its logit.
@@ -217,7 +221,7 @@ def check_canary(model: Model, game: Game, evaluate: NetworkFunction, *, toleran
         float(np.abs(some - wanted_logits).max()) / allowed, float(np.abs(values - wanted_values).max()) / allowed_value
     )
     # Written so that NaN is rejected.
-    require(
+    require_valid(
         off <= 1,
         f"on known positions the network here differs from the sender's by {off:.1f} times the allowed difference",
     )
@@ -234,11 +238,11 @@ def save_safetensors(path: Path, model: Model, *, compact: bool = False) -> None
     """
     weights = {name: tensor.detach().cpu().contiguous() for name, tensor in model.weights.items()}
     if compact:
-        weights = {name: _shortened(tensor) for name, tensor in weights.items()}
+        weights = {name: _to_16_bits(tensor) for name, tensor in weights.items()}
     write_atomically(path, save(weights, {METADATA: model.description.model_dump_json()}))
 
 
-def _shortened(tensor: Tensor) -> Tensor:
+def _to_16_bits(tensor: Tensor) -> Tensor:
     short = tensor.to(torch.bfloat16)
     return short if tensor.is_floating_point() and torch.equal(short.to(tensor.dtype), tensor) else tensor
 
@@ -261,8 +265,8 @@ def load_safetensors(path: Path) -> Model:
     except ValidationError as error:
         remedy = "it does not name its game; keima export writes models of this program"
         raise CorruptModel(f"{path} is not a model file: {remedy}") from error
-    return Model(description=description, weights={name: _full(tensor) for name, tensor in weights.items()})
+    return Model(description=description, weights={name: _to_float32(tensor) for name, tensor in weights.items()})
 
 
-def _full(tensor: Tensor) -> Tensor:
+def _to_float32(tensor: Tensor) -> Tensor:
     return tensor.float() if tensor.is_floating_point() else tensor

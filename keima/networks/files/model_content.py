@@ -30,8 +30,8 @@ from pydantic import (
 )
 
 from keima.config.older_options import with_older_options, without_left_settings
-from keima.data.columns import decompress, from_planes, to_planes
-from keima.networks.files.model_heading import DIGEST_BYTES, MODEL_MAGIC, MODEL_PREFIX, content_sha256
+from keima.data.columns import decompress_frame, from_planes, to_planes
+from keima.networks.files.model_heading import DIGEST_BYTES, MODEL_MAGIC, MODEL_PREFIX, stored_sha256
 
 FORMAT = 2
 STORED = -(2**17)  # a level of zstd that hardly compresses and takes almost no time
@@ -85,7 +85,7 @@ class TensorEntry(HeaderSection):
 Entries = tuple[TensorEntry, ...]
 
 
-def require(condition: Any, reason: str) -> None:
+def require_valid(condition: Any, reason: str) -> None:
     """Raise CorruptModel, unless the condition holds."""
     if not condition:
         raise CorruptModel(reason)
@@ -145,25 +145,27 @@ class Content:
     sha256: str  # of both, in hexadecimal: identifies the model
 
 
-def seal(content: Content, *, compressed: bool = True) -> bytes:
+def encode_content(content: Content, *, compressed: bool = True) -> bytes:
     """The file with this content."""
-    return b"".join((content.head, pack(content.words, compressed=compressed), bytes.fromhex(content.sha256)))
+    return b"".join((content.head, compress_words(content.words, compressed=compressed), bytes.fromhex(content.sha256)))
 
 
-def open_model(data: bytes, *, limits: ModelLimits = LIMITS) -> Content:
+def decode_content(data: bytes, *, limits: ModelLimits = LIMITS) -> Content:
     """The content of a file's bytes.
 
     Raises:
         CorruptModel: the file is damaged, of another format, over the limits, or its parts contradict each other.
     """
-    require(len(data) <= limits.max_bytes, f"{len(data):,} bytes are more than the {limits.max_bytes:,} allowed")
-    require(len(data) >= MODEL_PREFIX.size + DIGEST_BYTES, f"{len(data)} bytes are too few for a model")
+    require_valid(len(data) <= limits.max_bytes, f"{len(data):,} bytes are more than the {limits.max_bytes:,} allowed")
+    require_valid(len(data) >= MODEL_PREFIX.size + DIGEST_BYTES, f"{len(data)} bytes are too few for a model")
     end = MODEL_PREFIX.size + MODEL_PREFIX.unpack_from(data)[2]
     head, frame = data[:end], memoryview(data)[end:-DIGEST_BYTES]
     header = parse_header(head, limits)
-    words = unpack(frame, header.tensors, limits)
+    words = decompress_words(frame, header.tensors, limits)
     content = Content(head=head, header=header, words=words, sha256=sha256_of(head, words))
-    require(content.sha256 == content_sha256(data), "the checksum does not match: the file was changed in transfer")
+    require_valid(
+        content.sha256 == stored_sha256(data), "the checksum does not match: the file was changed in transfer"
+    )
     return content
 
 
@@ -182,10 +184,10 @@ def parse_header(head: bytes, limits: ModelLimits) -> Header:
         CorruptModel: it is damaged, of another format, or over the limits.
     """
     magic, number, length = MODEL_PREFIX.unpack_from(head)
-    require(magic == MODEL_MAGIC, "it does not begin like a model")
+    require_valid(magic == MODEL_MAGIC, "it does not begin like a model")
     older = "the program that wrote it" if number < FORMAT else "this program"
-    require(number == FORMAT, f"it has format {number}, and this program reads format {FORMAT}: update {older}")
-    require(
+    require_valid(number == FORMAT, f"it has format {number}, and this program reads format {FORMAT}: update {older}")
+    require_valid(
         length <= limits.max_header_bytes and len(head) == MODEL_PREFIX.size + length,
         f"a header of {length:,} bytes does not fit",
     )
@@ -196,7 +198,7 @@ def parse_header(head: bytes, limits: ModelLimits) -> Header:
         raise CorruptModel(f"the header is wrong at {'.'.join(map(str, first['loc']))}: {first['msg']}") from error
 
 
-def pack(words: Iterable[NDArray[Any]], *, compressed: bool = True) -> bytes:
+def compress_words(words: Iterable[NDArray[Any]], *, compressed: bool = True) -> bytes:
     """The planes of all rows of words as one zstd frame."""
     rows = list(words)
     planes, start = np.empty(sum(row.nbytes for row in rows), np.uint8), 0
@@ -209,21 +211,21 @@ def pack(words: Iterable[NDArray[Any]], *, compressed: bool = True) -> bytes:
     return zstandard.ZstdCompressor(compression_params=settings).compress(planes.data)
 
 
-def unpack(frame: memoryview, entries: Entries, limits: ModelLimits) -> WordRows:
+def decompress_words(frame: memoryview, entries: Entries, limits: ModelLimits) -> WordRows:
     """The words in a frame.
 
     Raises:
         CorruptModel: it is damaged, over the limits, or has another number of bytes.
     """
-    planes, start, words = unpacked(frame, entries, limits), 0, []
-    for count, kind in zip(counts_of(entries, limits), WORD_TYPES.values(), strict=True):
+    planes, start, words = decompress_planes(frame, entries, limits), 0, []
+    for count, kind in zip(count_words(entries, limits), WORD_TYPES.values(), strict=True):
         end = start + count * np.dtype(kind).itemsize
         words.append(from_planes(planes[start:end], kind, count))
         start = end
     return tuple(words)
 
 
-def unpacked(frame: memoryview, entries: Entries, limits: ModelLimits) -> memoryview:
+def decompress_planes(frame: memoryview, entries: Entries, limits: ModelLimits) -> memoryview:
     """The planes in a frame. Their size is checked against the tensors before anything is unpacked.
 
     Raises:
@@ -231,24 +233,24 @@ def unpacked(frame: memoryview, entries: Entries, limits: ModelLimits) -> memory
     """
     total = sum(
         count * np.dtype(kind).itemsize
-        for count, kind in zip(counts_of(entries, limits), WORD_TYPES.values(), strict=True)
+        for count, kind in zip(count_words(entries, limits), WORD_TYPES.values(), strict=True)
     )
-    return decompress(frame, total, what="weights", error=CorruptModel)
+    return decompress_frame(frame, total, what="weights", error=CorruptModel)
 
 
-def counts_of(entries: Entries, limits: ModelLimits) -> list[int]:
+def count_words(entries: Entries, limits: ModelLimits) -> list[int]:
     """The number of words of each type in these tensors.
 
     Raises:
         CorruptModel: they are over the limits, or two have the same name.
     """
-    require(len({entry.name for entry in entries}) == len(entries), "two tensors have the same name")
+    require_valid(len({entry.name for entry in entries}) == len(entries), "two tensors have the same name")
     counts = [sum(math.prod(entry.shape) for entry in entries if entry.dtype == dtype) for dtype in WORD_TYPES]
-    require(sum(counts) <= limits.max_elements, f"{sum(counts):,} weights are more than {limits.max_elements:,}")
+    require_valid(sum(counts) <= limits.max_elements, f"{sum(counts):,} weights are more than {limits.max_elements:,}")
     return counts
 
 
-def places(words: WordRows, entries: Entries) -> Iterator[tuple[TensorEntry, NDArray[Any]]]:
+def iterate_tensors(words: WordRows, entries: Entries) -> Iterator[tuple[TensorEntry, NDArray[Any]]]:
     """Each tensor with its part of the words."""
     for dtype, row in zip(WORD_TYPES, words, strict=True):
         start = 0

@@ -18,13 +18,13 @@ from keima.networks.files.model_content import (
     WORD_TYPES,
     Content,
     ModelLimits,
-    pack,
+    compress_words,
+    decompress_planes,
     parse_header,
-    require,
+    require_valid,
     sha256_of,
-    unpacked,
 )
-from keima.networks.files.model_heading import DIGEST_BYTES, MODEL_MAGIC, MODEL_PREFIX, content_sha256
+from keima.networks.files.model_heading import DIGEST_BYTES, MODEL_MAGIC, MODEL_PREFIX, stored_sha256
 
 DELTA_MAGIC = b"KEIMADL\n"
 EXPONENT_BITS = {"bfloat16": 7, "float16": 10}  # the number of bits below the exponent
@@ -40,9 +40,9 @@ def encode_delta(model: Content, base: Content) -> bytes | None:
         if dtype in EXPONENT_BITS:
             old, new = base.words[index], model.words[index]
             rows[index] = np.empty_like(new)
-            _differences(old, new, EXPONENT_BITS[dtype], _firsts(old, EXPONENT_BITS[dtype]), rows[index])
+            _write_differences(old, new, EXPONENT_BITS[dtype], _first_indices(old, EXPONENT_BITS[dtype]), rows[index])
     head = MODEL_PREFIX.pack(DELTA_MAGIC, FORMAT, len(model.head) - MODEL_PREFIX.size) + model.head[MODEL_PREFIX.size :]
-    return b"".join((head, pack(rows), bytes.fromhex(model.sha256)))
+    return b"".join((head, compress_words(rows), bytes.fromhex(model.sha256)))
 
 
 def expand_delta(delta: bytes, base: Content, *, limits: ModelLimits = LIMITS) -> Content:
@@ -51,31 +51,35 @@ def expand_delta(delta: bytes, base: Content, *, limits: ModelLimits = LIMITS) -
     Raises:
         CorruptModel: the delta is damaged, over the limits, or does not fit ``base``.
     """
-    require(len(delta) >= MODEL_PREFIX.size + DIGEST_BYTES, f"{len(delta)} bytes are too few for a delta")
+    require_valid(len(delta) >= MODEL_PREFIX.size + DIGEST_BYTES, f"{len(delta)} bytes are too few for a delta")
     magic, number, length = MODEL_PREFIX.unpack_from(delta)
-    require((magic, number) == (DELTA_MAGIC, FORMAT), "it is not a delta that this version of the program reads")
+    require_valid((magic, number) == (DELTA_MAGIC, FORMAT), "it is not a delta that this version of the program reads")
     end = MODEL_PREFIX.size + length
     head = MODEL_PREFIX.pack(MODEL_MAGIC, FORMAT, length) + delta[MODEL_PREFIX.size : end]
     header = parse_header(head, limits)
-    require(header.tensors == base.header.tensors, "it was made for another network")
-    planes, start, words = unpacked(memoryview(delta)[end:-DIGEST_BYTES], header.tensors, limits), 0, []
+    require_valid(header.tensors == base.header.tensors, "it was made for another network")
+    planes, start, words = decompress_planes(memoryview(delta)[end:-DIGEST_BYTES], header.tensors, limits), 0, []
     for dtype, old in zip(WORD_TYPES, base.words, strict=True):
         row = planes[start : start + old.nbytes]
         start += old.nbytes
         if dtype in EXPONENT_BITS:
             new = np.empty_like(old)
             bits = EXPONENT_BITS[dtype]
-            _changed(old, np.frombuffer(row, np.uint8).reshape(2, old.size), bits, _firsts(old, bits), new)
+            _apply_differences(
+                old, np.frombuffer(row, np.uint8).reshape(2, old.size), bits, _first_indices(old, bits), new
+            )
             words.append(new)
         else:
             words.append(from_planes(row, old.dtype.type, old.size))
     content = Content(head=head, header=header, words=tuple(words), sha256=sha256_of(head, words))
-    require(content.sha256 == content_sha256(delta), "applied to the model here, it does not give the intended model")
+    require_valid(
+        content.sha256 == stored_sha256(delta), "applied to the model here, it does not give the intended model"
+    )
     return content
 
 
 @compiled
-def _firsts(words: NDArray[np.uint16], bits: int) -> NDArray[np.int64]:
+def _first_indices(words: NDArray[np.uint16], bits: int) -> NDArray[np.int64]:
     """The start of each exponent's differences, when they are sorted by exponent."""
     firsts = np.zeros(EXPONENTS, np.int64)
     for word in words:
@@ -89,7 +93,7 @@ def _firsts(words: NDArray[np.uint16], bits: int) -> NDArray[np.int64]:
 
 
 @compiled
-def _differences(
+def _write_differences(
     old: NDArray[np.uint16],
     new: NDArray[np.uint16],
     bits: int,
@@ -105,10 +109,10 @@ def _differences(
 
 
 @compiled
-def _changed(
+def _apply_differences(
     old: NDArray[np.uint16], planes: NDArray[np.uint8], bits: int, firsts: NDArray[np.int64], new: NDArray[np.uint16]
 ) -> None:
-    """Undo ``_differences``, given its planes ``[2, N]``; safe for any content."""
+    """Undo ``_write_differences``, given its planes ``[2, N]``; safe for any content."""
     for i in range(old.size):
         exponent = (old[i] & 0x7FFF) >> bits
         place = firsts[exponent]

@@ -19,8 +19,8 @@ from keima.networks.files.model_codec import (
     describe_model,
     encode_model,
     load_safetensors,
-    model_in,
     save_safetensors,
+    unpack_model,
 )
 from keima.networks.files.model_content import (
     MAX_MODEL_BYTES,
@@ -29,19 +29,19 @@ from keima.networks.files.model_content import (
     CorruptModel,
     ModelLimits,
     TensorEntry,
-    open_model,
-    seal,
+    decode_content,
+    encode_content,
     sha256_of,
 )
 from keima.networks.files.model_delta import encode_delta, expand_delta
-from keima.networks.files.model_heading import content_sha256
+from keima.networks.files.model_heading import stored_sha256
 from keima.networks.files.weights_file import (
     CorruptWeights,
+    decode_tree,
+    encode_tree,
     load_weights,
-    read_tree,
     save_tree,
     save_weights,
-    tree_bytes,
 )
 
 __all__ = [
@@ -56,21 +56,21 @@ __all__ = [
     "TensorEntry",
     "canary_positions",
     "check_canary",
-    "content_sha256",
+    "decode_content",
     "decode_model",
+    "decode_tree",
     "describe_model",
+    "encode_content",
     "encode_delta",
     "encode_model",
+    "encode_tree",
     "expand_delta",
     "load_safetensors",
     "load_weights",
-    "model_in",
-    "open_model",
-    "read_tree",
     "save_safetensors",
     "save_tree",
     "save_weights",
-    "seal",
     "sha256_of",
-    "tree_bytes",
+    "stored_sha256",
+    "unpack_model",
 ]

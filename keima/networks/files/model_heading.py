@@ -23,20 +23,20 @@ class Heading:
     model_version: int
 
 
-def model_file(network: Path, version: int | None = None) -> Path:
+def find_model_file(network: Path, version: int | None = None) -> Path:
     """The file of a network that is given as a run's folder, whose newest accepted model it is, or as a model's file.
 
     Raises:
         ValueError, OSError: there is no such run, it has no such model, or a file has no versions.
     """
     if network.is_dir() or (version is not None and not network.is_file()):
-        return model_path_of_run(network, version)
+        return find_run_model(network, version)
     if version is not None:
         raise ValueError(f"--version selects a run's model, and {network} is a file")
     return network
 
 
-def model_path_of_run(run: Path, version: int | None) -> Path:
+def find_run_model(run: Path, version: int | None) -> Path:
     """The file of a run's model; without a version, of the newest accepted one.
 
     Raises:
@@ -49,8 +49,8 @@ def model_path_of_run(run: Path, version: int | None) -> Path:
     return run / rows[-1].path
 
 
-def content_sha256(data: bytes) -> str:
-    """The hash that identifies the model in a transfer file, as stored there; ``open_model`` checks it."""
+def stored_sha256(data: bytes) -> str:
+    """The hash that identifies the model in a transfer file, as stored there; ``decode_content`` checks it."""
     return data[-DIGEST_BYTES:].hex()
 
 

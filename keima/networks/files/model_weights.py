@@ -17,36 +17,36 @@ from keima.networks.files.model_content import (
     Entries,
     TensorEntry,
     WordRows,
-    counts_of,
-    places,
-    require,
+    count_words,
+    iterate_tensors,
+    require_valid,
 )
 
 NUMBER_TYPES = {"bfloat16": torch.bfloat16, "float16": torch.float16, "float32": torch.float32, "int64": torch.int64}
 
 
-def entry_for(name: str, tensor: Tensor, dtype: Literal["bfloat16", "float16"]) -> TensorEntry:
+def make_tensor_entry(name: str, tensor: Tensor, dtype: Literal["bfloat16", "float16"]) -> TensorEntry:
     """How a tensor is transferred. Whole numbers and one-dimensional tensors are few, and keep all their bits."""
     if not tensor.is_floating_point():
         return TensorEntry(name=name, shape=tuple(tensor.shape), dtype="int64")
     return TensorEntry(name=name, shape=tuple(tensor.shape), dtype=dtype if tensor.ndim > 1 else "float32")
 
 
-def to_words(weights: Mapping[str, Tensor], entries: Entries) -> WordRows:
+def encode_weights(weights: Mapping[str, Tensor], entries: Entries) -> WordRows:
     """All weights, rounded if necessary.
 
     Tensor by tensor, so that intermediate results stay in the processor's caches.
     """
-    counts = counts_of(entries, LIMITS)
+    counts = count_words(entries, LIMITS)
     words = tuple(np.empty(count, kind) for count, kind in zip(counts, WORD_TYPES.values(), strict=True))
-    with one_thread():
-        for entry, part in places(words, entries):
+    with use_one_thread():
+        for entry, part in iterate_tensors(words, entries):
             values = weights[entry.name].detach().cpu().to(NUMBER_TYPES[entry.dtype]).contiguous().flatten()
             part[:] = values.view(torch.uint8).numpy().view(part.dtype)
     return words
 
 
-def from_words(words: WordRows, entries: Entries) -> dict[str, Tensor]:
+def decode_weights(words: WordRows, entries: Entries) -> dict[str, Tensor]:
     """The tensors, in float32 (or int64). They share one block of memory: numpy uses large pages, which is much faster.
 
     Raises:
@@ -54,14 +54,14 @@ def from_words(words: WordRows, entries: Entries) -> dict[str, Tensor]:
     """
     row = torch.from_numpy(np.empty(sum(part.size for part in words), np.float32))
     start, weights = 0, dict[str, Tensor]()
-    with one_thread():
-        for entry, part in places(words, entries):
+    with use_one_thread():
+        for entry, part in iterate_tensors(words, entries):
             number = NUMBER_TYPES[entry.dtype]
             values = torch.from_numpy(part.view(np.uint8)).view(number)
             if number.is_floating_point:
                 # One pass: infinities are extremes, and NaN makes both extremes NaN.
                 finite = torch.stack(values.aminmax()).isfinite().all()
-                require(finite, f"tensor {entry.name} has infinite or undefined numbers")
+                require_valid(finite, f"tensor {entry.name} has infinite or undefined numbers")
                 values = row[start : start + len(values)].copy_(values)
                 start += len(values)
             weights[entry.name] = values.reshape(entry.shape)
@@ -69,7 +69,7 @@ def from_words(words: WordRows, entries: Entries) -> dict[str, Tensor]:
 
 
 @contextmanager
-def one_thread() -> Iterator[None]:
+def use_one_thread() -> Iterator[None]:
     """Within the block, torch uses one thread: with more, each of many small operations waits for all threads, which
     takes long when other programs keep cores busy.
     """

@@ -38,17 +38,17 @@ def save_tree(path: Path, tree: Mapping[str, Any]) -> None:
     Raises:
         OSError: the disk is full or the folder not writable.
     """
-    write_atomically(path, tree_bytes(tree))
+    write_atomically(path, encode_tree(tree))
 
 
-def tree_bytes(tree: Mapping[str, Any]) -> bytes:
+def encode_tree(tree: Mapping[str, Any]) -> bytes:
     """The file of ``save_tree``."""
     buffer = io.BytesIO()
     torch.save(tree, buffer)
     return buffer.getvalue()
 
 
-def read_tree(data: bytes, *, path: Path) -> dict[str, Any]:
+def decode_tree(data: bytes, *, path: Path) -> dict[str, Any]:
     """The tree in the bytes of a file of ``save_tree``, on the CPU.
 
     Raises:
@@ -57,13 +57,13 @@ def read_tree(data: bytes, *, path: Path) -> dict[str, Any]:
     try:
         tree = torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
     except Exception as error:  # the reader's errors are of many types, and advise to read without restrictions
-        raise CorruptWeights(f"{path} is not a file of weights: {_what_is_wrong(data)}") from error
+        raise CorruptWeights(f"{path} is not a file of weights: {_explain_unreadable(data)}") from error
     if not isinstance(tree, dict):
         raise CorruptWeights(f"{path} is not a file of weights: it has no dictionary")
     return tree
 
 
-def _what_is_wrong(data: bytes) -> str:
+def _explain_unreadable(data: bytes) -> str:
     """Why a file could not be read, and the remedy."""
     if zipfile.is_zipfile(io.BytesIO(data)):
         remedy = "write it with torch.save(model.state_dict(), path)"
@@ -87,7 +87,7 @@ def load_weights(path: Path) -> dict[str, Tensor]:
         data = read_limited(path, LIMITS.max_bytes)
     except FileTooLarge as error:
         raise CorruptWeights(f"{path} is not a file of weights: {error}") from error
-    weights = read_tree(data, path=path)
+    weights = decode_tree(data, path=path)
     if not weights:
         raise CorruptWeights(f"{path} is not a file of weights: it has no state dictionary")
     for name, tensor in weights.items():

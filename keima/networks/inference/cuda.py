@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from keima.base.system.threads import new_lock
 from keima.networks.architectures.fused import FoldedConvolution, FusedResNet
-from keima.networks.architectures.layers import ConvNorm, width_scale
+from keima.networks.architectures.layers import ConvNorm, pooling_width_scale
 from keima.networks.architectures.resnet import ResNet
 from keima.networks.inference.compact import pack_bytes
 
@@ -60,12 +60,12 @@ class CudaRuntime:
     ) -> None:
         self._network, self._device, self._dtype, self._graphs = network.to(device), device, dtype, graphs
         self._shape = shape
-        own = fused_forward(self._network, shape, device, dtype) if fused else None
+        own = make_fused_forward(self._network, shape, device, dtype) if fused else None
         if own is None:
             self._network.to(dtype=dtype, memory_format=torch.channels_last)  # type: ignore[call-overload]
         self._forward: Forward = own or self._network
         self._fused = own is not None
-        self._free: LifoQueue[Lane] = LifoQueue()  # the lane that was used last has what it needs in the caches
+        self._free: LifoQueue[CallLane] = LifoQueue()  # the lane that was used last has what it needs in the caches
         self._lanes = 0
         self._adding, self._capturing = new_lock(), new_lock()
 
@@ -88,24 +88,24 @@ class CudaRuntime:
 
     def run(self, observations: NDArray[np.float32], count: int) -> tuple[Tensor, Tensor]:
         """Policy logits ``[count, A]`` and value logits ``[count]``, float32 on the CPU, in new memory."""
-        with self._lane() as lane:
+        with self._borrow_lane() as lane:
             return lane.run(observations, count)
 
     @contextmanager
-    def _lane(self) -> Iterator["Lane"]:
-        lane = self._take()
+    def _borrow_lane(self) -> Iterator["CallLane"]:
+        lane = self._take_lane()
         try:
             yield lane
         finally:
             self._free.put(lane)
 
-    def _take(self) -> "Lane":
+    def _take_lane(self) -> "CallLane":
         with self._adding:  # nobody adds a lane while weights are copied
             try:
                 return self._free.get_nowait()
             except Empty:
                 if self._lanes < LANES:
-                    lane = Lane(
+                    lane = CallLane(
                         self._forward, self._shape, self._device, self._dtype, self._capturing if self._graphs else None
                     )
                     self._lanes += 1
@@ -113,7 +113,7 @@ class CudaRuntime:
         return self._free.get()
 
 
-class Lane:
+class CallLane:
     """The stream and the memory of one call at a time.
 
     Args:
@@ -139,24 +139,24 @@ class Lane:
             self._done = torch.cuda.Event(blocking=True)  # a thread that waits leaves the core to others
         # Graphs of a lane share their memory: one runs at a time, and its answers are copied before the next.
         self._pool = torch.cuda.graph_pool_handle() if capturing else None
-        self._programs: dict[tuple[int, torch.dtype], Program] = {}
+        self._programs: dict[tuple[int, torch.dtype], BatchProgram] = {}
 
     def run(self, observations: NDArray[np.float32], count: int) -> tuple[Tensor, Tensor]:
         """See ``CudaRuntime.run``."""
         with torch.cuda.stream(self._stream):
-            program = self._program(count, torch.uint8)
+            program = self._program_for(count, torch.uint8)
             if not pack_bytes(observations.reshape(-1), program.words):
-                program = self._program(count, torch.float32)
+                program = self._program_for(count, torch.float32)
                 program.words[: observations.size] = observations.reshape(-1)
             answers = program.run()
             self._done.record()
             self._done.synchronize()
-        return program.split(answers)
+        return program.split_answers(answers)
 
-    def _program(self, count: int, sent: torch.dtype) -> "Program":
+    def _program_for(self, count: int, sent: torch.dtype) -> "BatchProgram":
         key = count, sent
         if key not in self._programs:
-            self._programs[key] = Program(
+            self._programs[key] = BatchProgram(
                 self._forward,
                 (count, *self._shape),
                 self._device,
@@ -169,7 +169,7 @@ class Lane:
         return self._programs[key]
 
 
-class Program:
+class BatchProgram:
     """A network at one batch size, from observations to answers in pinned memory; with ``capturing``, a captured graph.
 
     Args:
@@ -199,7 +199,7 @@ class Program:
         capturing: AbstractContextManager[object] | None,
     ) -> None:
         self._forward, self._device, self._dtype = forward, device, dtype
-        self._sent = pinned(*shape, dtype=sent).zero_()
+        self._sent = allocate_pinned(*shape, dtype=sent).zero_()
         self.words = self._sent.view(-1).numpy()
         self._graph: torch.cuda.CUDAGraph | None = None
         # Memory of a capture is that of the current device.
@@ -208,33 +208,33 @@ class Program:
                 logits, value_logits = self._compute()
             self._shapes = logits.shape, value_logits.shape
             few = FLOAT_BYTES * (logits.numel() + value_logits.numel()) <= MOST_COPIED
-            self._here = pinned(logits.numel() + value_logits.numel(), dtype=torch.float32) if few else None
+            self._here = allocate_pinned(logits.numel() + value_logits.numel(), dtype=torch.float32) if few else None
             stream.synchronize()
             if capturing:
                 graph = torch.cuda.CUDAGraph()
                 # Other threads go on with their calls.
                 with torch.cuda.graph(graph, pool=pool, stream=stream, capture_error_mode="thread_local"):
-                    self._answers = self._answer()
+                    self._answers = self._compute_answers()
                 self._graph = graph
 
     def run(self) -> Tensor:
         """Begin to send the observations, to compute, and to send the answers back; returns where they will be."""
         if self._graph is None:
-            self._answers = self._answer()
+            self._answers = self._compute_answers()
         else:
             self._graph.replay()
         if self._here is not None:
             return self._here
-        return pinned(self._answers.numel(), dtype=torch.float32).copy_(self._answers, non_blocking=True)
+        return allocate_pinned(self._answers.numel(), dtype=torch.float32).copy_(self._answers, non_blocking=True)
 
-    def split(self, answers: Tensor) -> tuple[Tensor, Tensor]:
+    def split_answers(self, answers: Tensor) -> tuple[Tensor, Tensor]:
         """The logits and value logits of all rows, once the answers are there, in memory that no run overwrites."""
         if answers is self._here:
             answers = answers.clone()
         logits, value_logits = self._shapes
         return answers[: logits.numel()].view(logits), answers[logits.numel() :].view(value_logits)
 
-    def _answer(self) -> Tensor:
+    def _compute_answers(self) -> Tensor:
         answers = torch.cat([answer.flatten() for answer in self._compute()])
         if self._here is not None:
             self._here.copy_(answers, non_blocking=True)
@@ -247,12 +247,12 @@ class Program:
         return logits.float(), value_logits.float()
 
 
-def pinned(*shape: int, dtype: torch.dtype) -> Tensor:
+def allocate_pinned(*shape: int, dtype: torch.dtype) -> Tensor:
     """New memory that the device reads and writes by itself; torch keeps what is freed."""
     return torch.empty(shape, dtype=dtype, pin_memory=True)
 
 
-def fused_forward(
+def make_fused_forward(
     network: nn.Module, shape: tuple[int, int, int], device: torch.device, dtype: torch.dtype
 ) -> Forward | None:
     """A ``ResNet`` by fused kernels, tested with some positions; None for other networks and types, or where they do
@@ -285,20 +285,20 @@ class CudnnArithmetic:
     def __init__(self, dtype: torch.dtype) -> None:
         self.dtype = dtype
 
-    def convolution(self, layer: ConvNorm, board: tuple[int, int]) -> FoldedConvolution:
+    def make_convolution(self, layer: ConvNorm, board: tuple[int, int]) -> FoldedConvolution:
         """Reads the layer's own weights, so that new ones can be copied to their place."""
         return CudnnConvolution(layer.conv)
 
     def pool(self, x: Tensor) -> Tensor:
         """See ``Arithmetic``."""
         mean = x.mean((2, 3), dtype=torch.float32)
-        return torch.cat([mean, mean * width_scale(x.shape[2], x.shape[3]), x.amax((2, 3)).float()], 1)
+        return torch.cat([mean, mean * pooling_width_scale(x.shape[2], x.shape[3]), x.amax((2, 3)).float()], 1)
 
     def add_bias_relu(self, x: Tensor, bias: Tensor) -> None:
         """See ``Arithmetic``."""
         x.add_(bias.to(self.dtype)[:, :, None, None]).relu_()
 
-    def points(self, x: Tensor, bias: Tensor) -> Tensor:
+    def point_features(self, x: Tensor, bias: Tensor) -> Tensor:
         """See ``Arithmetic``."""
         return torch.relu(x.float() + bias[:, :, None, None]).permute(0, 2, 3, 1).flatten(1, 2)
 
@@ -319,7 +319,7 @@ class CudnnConvolution:
         out: Tensor = conv(x)
         return out.relu_() if activation == "relu" else out
 
-    def add_relu(self, residual: Tensor, x: Tensor) -> Tensor:
+    def convolve_add_relu(self, residual: Tensor, x: Tensor) -> Tensor:
         """See ``FoldedConvolution``."""
         conv = self._conv
         if not self._fuses:

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from keima.games.game import Game
 from keima.networks.architectures.layers import ConvNorm
 from keima.networks.inference.cuda import CudaRuntime
-from keima.networks.policy_value import Runtime, network_of
+from keima.networks.policy_value import Runtime, as_policy_value_network
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # glibc's malloc.h
 EVALUATION_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
@@ -57,13 +57,17 @@ class Evaluator:
             raise ValueError(f"there is no dtype {dtype!r} for evaluation; use auto, {', '.join(EVALUATION_DTYPES)}")
         keep_freed_memory()
         where = pick_device(device)
-        what = (network_of(network).runtime_dtype or fast_dtype(where)) if dtype == "auto" else EVALUATION_DTYPES[dtype]
+        what = (
+            (as_policy_value_network(network).runtime_dtype or fastest_dtype(where))
+            if dtype == "auto"
+            else EVALUATION_DTYPES[dtype]
+        )
         self.game = game
         self.max_batch = max_batch
         self._network = copy.deepcopy(network).cpu().eval().requires_grad_(False)
         self._device = where
         self._runtime = pick_runtime(
-            prepared_network(self._network, where), game, where, what, fused=fused, graphs=graphs
+            prepare_network(self._network, where), game, where, what, fused=fused, graphs=graphs
         )
 
     def describe(self) -> str:
@@ -82,7 +86,7 @@ class Evaluator:
         except RuntimeError as error:
             raise ValueError(f"these weights belong to another network: {error}") from error
         self._network = network
-        self._runtime.load(prepared_network(network, self._device))
+        self._runtime.load(prepare_network(network, self._device))
 
     def __call__(self, observations: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
         """Evaluate positions.
@@ -110,11 +114,13 @@ class Evaluator:
             values = np.empty((0, self.game.num_values) if many else 0, np.float32)
             return np.empty((0, self.game.num_actions), np.float32), values
         with torch.inference_mode():
-            logits, value_logits = self._runtime.run(observations, padded(count))
-            return logits[:count].numpy(), network_of(self._network).value.values(value_logits[:count]).numpy()
+            logits, value_logits = self._runtime.run(observations, pad_batch_size(count))
+            return logits[:count].numpy(), as_policy_value_network(self._network).value.values(
+                value_logits[:count]
+            ).numpy()
 
 
-def padded(count: int) -> int:
+def pad_batch_size(count: int) -> int:
     """The batch size for ``count`` rows: rounded up to six binary digits, at most 3 % more.
 
     The first batch of a size costs some 10 ms (oneDNN, CUDA graphs); with rounding there are only 32 sizes between a
@@ -153,14 +159,14 @@ def pick_device(name: str) -> torch.device:
         device = torch.device(name)
         torch.ones(2, device=device).sum().item()  # a GPU that this build has no code for fails only now
     except (RuntimeError, AssertionError) as error:
-        missing = cuda_lacks(error) if name.startswith("cuda") else str(error)
+        missing = explain_missing_cuda(error) if name.startswith("cuda") else str(error)
         raise ValueError(f"there is no device {name!r} here; use auto or cpu: {missing}") from error
     if device.type == "cuda" and device.index is None:
         return torch.device("cuda", torch.cuda.current_device())
     return device
 
 
-def cuda_lacks(error: Exception) -> str:
+def explain_missing_cuda(error: Exception) -> str:
     """What is missing for a CUDA device, by torch's error, and what to do."""
     text = str(error).strip().partition("\n")[0]
     build, seen = f"PyTorch {torch.__version__}", os.environ.get("CUDA_VISIBLE_DEVICES")
@@ -183,7 +189,7 @@ def count_gpus() -> int:
     return torch.cuda.device_count()
 
 
-def fast_dtype(device: torch.device) -> torch.dtype:
+def fastest_dtype(device: torch.device) -> torch.dtype:
     """The shortest number type in which ``device`` multiplies fast."""
     if device.type == "cuda":
         with torch.cuda.device(device):
@@ -193,14 +199,14 @@ def fast_dtype(device: torch.device) -> torch.dtype:
     return torch.bfloat16 if fast and device.type == "cpu" else torch.float32
 
 
-def prepared_network(network: nn.Module, device: torch.device) -> nn.Module:
+def prepare_network(network: nn.Module, device: torch.device) -> nn.Module:
     """A copy of a network in evaluation mode as it is run on ``device``: folded, if it folds there."""
-    if device.type == "cuda" and not network_of(network).folds_on_cuda:
+    if device.type == "cuda" and not as_policy_value_network(network).folds_on_cuda:
         return copy.deepcopy(network)
-    return folded(network)
+    return fold_network(network)
 
 
-def folded(network: nn.Module) -> nn.Module:
+def fold_network(network: nn.Module) -> nn.Module:
     """A copy of a network in evaluation mode whose batch norms are merged into their convolutions."""
     network = copy.deepcopy(network)
     for module in network.modules():
@@ -215,7 +221,11 @@ def pick_runtime(
     """The fastest way to run a ``prepared`` network on ``device`` in ``dtype``."""
     if device.type == "cuda":
         return CudaRuntime(network, game.observation_shape, device, dtype, graphs=graphs, fused=fused)
-    own = network_of(network).runtime(game.observation_shape, dtype) if device.type == "cpu" and fused else None
+    own = (
+        as_policy_value_network(network).runtime(game.observation_shape, dtype)
+        if device.type == "cpu" and fused
+        else None
+    )
     return own or ModuleRuntime(network, game, device, dtype)
 
 

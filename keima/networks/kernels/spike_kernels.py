@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from keima.compilation.decorators import compiled, inlined, lean
-from keima.networks.kernels.bfloat16 import Words, narrow, widen
+from keima.networks.kernels.bfloat16 import Words, bfloat16_to_float32, float32_to_bfloat16
 
 DECAY, THRESHOLD = 0.5, 1.0
 BLOCK_NEURONS = 1024  # computed together, so that their membranes fit the processor's first cache
@@ -24,21 +24,21 @@ Events = NDArray[
 
 
 @inlined
-def after(membrane: float, current: float) -> float:
+def step_membrane(membrane: float, current: float) -> float:
     """The potential of a membrane after a step with this current."""
     fired = np.float32(THRESHOLD) if membrane > np.float32(THRESHOLD) else np.float32(0)
     return np.float32(DECAY) * membrane + current - fired  # type: ignore[return-value]
 
 
 @inlined
-def slope(membrane: float) -> float:
+def surrogate_slope(membrane: float) -> float:
     """The surrogate derivative of firing with respect to the membrane's potential."""
     steepness = np.float32(np.pi) * (membrane - np.float32(THRESHOLD))
     return np.float32(1) / (np.float32(1) + steepness * steepness)  # type: ignore[return-value]
 
 
 @compiled
-def fire(currents: Numbers, spikes: Numbers) -> None:
+def compute_spikes(currents: Numbers, spikes: Numbers) -> None:
     """Currents ``[T, M]`` of M neurons -> spikes ``[T, M]``, 0 or 1."""
     steps, neurons = currents.shape
     membranes = np.empty(BLOCK_NEURONS, np.float32)
@@ -48,13 +48,13 @@ def fire(currents: Numbers, spikes: Numbers) -> None:
         for t in range(steps):
             current, spike = currents[t, first : first + count], spikes[t, first : first + count]
             for i in range(count):
-                membranes[i] = after(membranes[i], current[i])
+                membranes[i] = step_membrane(membranes[i], current[i])
                 spike[i] = np.float32(1) if membranes[i] > np.float32(THRESHOLD) else np.float32(0)
 
 
 @compiled
-def fire_words(currents: Words, spikes: Words) -> None:
-    """``fire`` with bfloat16 words."""
+def compute_spikes_words(currents: Words, spikes: Words) -> None:
+    """``compute_spikes`` with bfloat16 words."""
     steps, neurons = currents.shape
     membranes = np.empty(BLOCK_NEURONS, np.float32)
     for first in range(0, neurons, BLOCK_NEURONS):
@@ -63,12 +63,12 @@ def fire_words(currents: Words, spikes: Words) -> None:
         for t in range(steps):
             current, spike = currents[t, first : first + count], spikes[t, first : first + count]
             for i in range(count):
-                membranes[i] = after(membranes[i], widen(current[i]))
+                membranes[i] = step_membrane(membranes[i], bfloat16_to_float32(current[i]))
                 spike[i] = np.uint16(0x3F80) if membranes[i] > np.float32(THRESHOLD) else np.uint16(0)
 
 
 @compiled
-def descend(currents: Numbers, gradients: Numbers) -> None:
+def backpropagate_spikes(currents: Numbers, gradients: Numbers) -> None:
     """Turn gradients with respect to spikes ``[T, M]`` into gradients with respect to currents, in place."""
     steps, neurons = currents.shape
     membranes, later = np.zeros((steps + 1, BLOCK_NEURONS), np.float32), np.empty(BLOCK_NEURONS, np.float32)
@@ -77,18 +77,18 @@ def descend(currents: Numbers, gradients: Numbers) -> None:
         for t in range(steps):
             current, before, membrane = currents[t, first : first + count], membranes[t], membranes[t + 1]
             for i in range(count):
-                membrane[i] = after(before[i], current[i])
+                membrane[i] = step_membrane(before[i], current[i])
         later[:] = 0
         for t in range(steps - 1, -1, -1):
             gradient, membrane = gradients[t, first : first + count], membranes[t + 1]
             for i in range(count):
-                later[i] = np.float32(DECAY) * later[i] + gradient[i] * slope(membrane[i])
+                later[i] = np.float32(DECAY) * later[i] + gradient[i] * surrogate_slope(membrane[i])
                 gradient[i] = later[i]
 
 
 @compiled
-def descend_words(currents: Words, gradients: Words) -> None:
-    """``descend`` with bfloat16 words."""
+def backpropagate_spikes_words(currents: Words, gradients: Words) -> None:
+    """``backpropagate_spikes`` with bfloat16 words."""
     steps, neurons = currents.shape
     membranes, later = np.zeros((steps + 1, BLOCK_NEURONS), np.float32), np.empty(BLOCK_NEURONS, np.float32)
     for first in range(0, neurons, BLOCK_NEURONS):
@@ -96,17 +96,19 @@ def descend_words(currents: Words, gradients: Words) -> None:
         for t in range(steps):
             current, before, membrane = currents[t, first : first + count], membranes[t], membranes[t + 1]
             for i in range(count):
-                membrane[i] = after(before[i], widen(current[i]))
+                membrane[i] = step_membrane(before[i], bfloat16_to_float32(current[i]))
         later[:] = 0
         for t in range(steps - 1, -1, -1):
             gradient, membrane = gradients[t, first : first + count], membranes[t + 1]
             for i in range(count):
-                later[i] = np.float32(DECAY) * later[i] + widen(gradient[i]) * slope(membrane[i])
-                gradient[i] = narrow(later[i])
+                later[i] = np.float32(DECAY) * later[i] + bfloat16_to_float32(gradient[i]) * surrogate_slope(
+                    membrane[i]
+                )
+                gradient[i] = float32_to_bfloat16(later[i])
 
 
 @lean
-def fill(currents: Numbers, bias: Numbers) -> None:
+def fill_points(currents: Numbers, bias: Numbers) -> None:
     """Set the currents of all points of a map ``[points, C]`` to ``[C]``."""
     points, channels = currents.shape
     for point in range(points):
@@ -116,7 +118,7 @@ def fill(currents: Numbers, bias: Numbers) -> None:
 
 
 @lean
-def add_to_all(currents: Numbers, bias: Numbers) -> None:
+def add_to_points(currents: Numbers, bias: Numbers) -> None:
     """Add currents ``[C]`` to all points of a map ``[points, C]``."""
     points, channels = currents.shape
     for point in range(points):
@@ -180,7 +182,7 @@ def find_events(
             current, membrane = currents[point, first:last], membranes[point, first:last]
             added = bias[first:last]
             for c in range(last - first):
-                membrane[c] = after(membrane[c], current[c] + added[c])
+                membrane[c] = step_membrane(membrane[c], current[c] + added[c])
             for c in range(last - first):
                 events[count] = point << CHANNEL_BITS | c
                 count += membrane[c] > np.float32(THRESHOLD)
@@ -188,7 +190,7 @@ def find_events(
 
 
 @compiled
-def first_layer(observations: Numbers, weights: Numbers, bias: Numbers, currents: Numbers) -> None:
+def run_first_layer(observations: Numbers, weights: Numbers, bias: Numbers, currents: Numbers) -> None:
     """Observations ``[N, inputs, H, W]`` -> the same currents at every time step, ``[N, T, points, C]``."""
     count, inputs, height, width = observations.shape
     steps, points, channels = currents.shape[1:]
@@ -201,14 +203,14 @@ def first_layer(observations: Numbers, weights: Numbers, bias: Numbers, currents
                     events[found] = ((y + 1) * (width + 2) + x + 1) << CHANNEL_BITS | channel
                     strength[found] = observations[n, channel, y, x]
                     found += strength[found] != np.float32(0)
-        fill(currents[n, 0], bias)
+        fill_points(currents[n, 0], bias)
         add_events(events, found, strength, weights, width + 2, currents[n, 0].reshape(points * channels))
         for step in range(1, steps):
             currents[n, step] = currents[n, 0]
 
 
 @compiled
-def block(
+def run_block(
     currents: Numbers,
     first: Numbers,
     first_bias: Numbers,
@@ -245,8 +247,8 @@ def block(
         for step in range(steps):
             current = currents[n, step]
             found = find_events(current, nothing, outer, (0, channels), board, events)
-            fill(between, first_bias)
-            add_to_all(current, second_bias)
+            fill_points(between, first_bias)
+            add_to_points(current, second_bias)
             add_events(events, found, ones, first, width + 2, between.reshape(points * channels))
             if pooled:
                 found = find_events(between, nothing, inner, (steered, channels), board, events)
@@ -268,7 +270,7 @@ def block(
 
 
 @compiled
-def last_layer(currents: Numbers, board: tuple[int, int], rates: Numbers) -> None:
+def run_last_layer(currents: Numbers, board: tuple[int, int], rates: Numbers) -> None:
     """Currents ``[N, T, points, C]`` -> the firing rate of each neuron, ``[N, H * W, C]``."""
     count, steps, points, channels = currents.shape
     height, width = board

@@ -32,7 +32,7 @@ _LINE = np.array([[1 / 2, 0, 0], [-1 / 2, -1 / 2, -1 / 2], [-1 / 6, 1 / 6, -1 / 
 WEIGHT_TRANSFORM = torch.from_numpy(np.kron(_LINE, _LINE)).float()  # [25, 9]
 
 
-def pays(conv: nn.Conv2d) -> bool:
+def is_winograd_faster(conv: nn.Conv2d) -> bool:
     """Whether Winograd's filtering is faster than a direct convolution, with torch's number of threads.
 
     The products grow with the product of inputs and outputs, the transforms with their sum.
@@ -46,7 +46,7 @@ def pays(conv: nn.Conv2d) -> bool:
 
 
 @inlined
-def evaluate(a: Floats, b: Floats, c: Floats, d: Floats, e: Floats, out: tuple[Floats, ...]) -> None:
+def transform_inputs(a: Floats, b: Floats, c: Floats, d: Floats, e: Floats, out: tuple[Floats, ...]) -> None:
     """Transform five inputs in a line, for many lines: ``out[k][i]`` from ``a[i]`` to ``e[i]``.
 
     One loop for each output, since compilers give up vectorizing loops over many arrays.
@@ -66,7 +66,7 @@ def evaluate(a: Floats, b: Floats, c: Floats, d: Floats, e: Floats, out: tuple[F
 
 
 @inlined
-def interpolate(a: Floats, b: Floats, c: Floats, d: Floats, e: Floats, out: tuple[Floats, ...]) -> None:
+def transform_outputs(a: Floats, b: Floats, c: Floats, d: Floats, e: Floats, out: tuple[Floats, ...]) -> None:
     """Transform five products in a line into three results, for many lines."""
     two, four = np.float32(2), np.float32(4)
     to_0, to_1, to_2 = out
@@ -79,8 +79,8 @@ def interpolate(a: Floats, b: Floats, c: Floats, d: Floats, e: Floats, out: tupl
 
 
 @inlined
-def evaluate_three(a: Floats, b: Floats, c: Floats, out: tuple[Floats, ...]) -> None:
-    """The transpose of ``interpolate``: gradients of three results in a line -> those of five products."""
+def transform_output_gradients(a: Floats, b: Floats, c: Floats, out: tuple[Floats, ...]) -> None:
+    """The transpose of ``transform_outputs``: gradients of three results in a line -> those of five products."""
     two, four = np.float32(2), np.float32(4)
     to_0, to_1, to_2, to_3, to_4 = out
     for i in range(len(a)):
@@ -96,7 +96,7 @@ def evaluate_three(a: Floats, b: Floats, c: Floats, out: tuple[Floats, ...]) -> 
 
 
 @inlined
-def copy(numbers: Floats, out: Floats) -> None:
+def copy_floats(numbers: Floats, out: Floats) -> None:
     """``out[:] = numbers``, which numba does not vectorize."""
     for i in range(len(numbers)):
         out[i] = numbers[i]
@@ -118,10 +118,10 @@ def transform_boards(boards: Floats, tiles: Floats) -> None:
     for n in range(count):
         for y in range(height):
             for x in range(width):
-                copy(boards[n, y, x], framed[y + 1, (x + 1) % 3, (x + 1) // 3])
+                copy_floats(boards[n, y, x], framed[y + 1, (x + 1) % 3, (x + 1) // 3])
         for ty in range(down):
             y, row = 3 * ty, n * down + ty
-            evaluate(
+            transform_inputs(
                 rows[y],
                 rows[y + 1],
                 rows[y + 2],
@@ -130,7 +130,7 @@ def transform_boards(boards: Floats, tiles: Floats) -> None:
                 (flat[0], flat[1], flat[2], flat[3], flat[4]),
             )
             for k in range(5):
-                evaluate(
+                transform_inputs(
                     lines[k, 0, :last],
                     lines[k, 1, :last],
                     lines[k, 2, :last],
@@ -162,7 +162,7 @@ def transform_products(products: Floats, bias: Floats, low: np.float32, add: boo
     for n in range(count):
         for y in range(0, height, 3):
             for k in range(5):
-                interpolate(
+                transform_outputs(
                     flat[0, k, at : at + length],
                     flat[1, k, at : at + length],
                     flat[2, k, at : at + length],
@@ -173,7 +173,7 @@ def transform_products(products: Floats, bias: Floats, low: np.float32, add: boo
             at += length
             for row in range(min(3, height - y)):
                 line = lines[row]
-                interpolate(line[0], line[1], line[2], line[3], line[4], (results[0], results[1], results[2]))
+                transform_outputs(line[0], line[1], line[2], line[3], line[4], (results[0], results[1], results[2]))
                 for x in range(width):
                     result = results[x % 3, x // 3 * channels : (x // 3 + 1) * channels]
                     point = boards[n, y + row, x]
@@ -198,12 +198,12 @@ def transform_gradients(boards: Floats, tiles: Floats) -> None:
     for n in range(count):
         for y in range(height):
             for x in range(width):
-                copy(boards[n, y, x], framed[y, x % 3, x // 3])
+                copy_floats(boards[n, y, x], framed[y, x % 3, x // 3])
         for ty in range(down):
             y, row = 3 * ty, n * down + ty
-            evaluate_three(rows[y], rows[y + 1], rows[y + 2], (flat[0], flat[1], flat[2], flat[3], flat[4]))
+            transform_output_gradients(rows[y], rows[y + 1], rows[y + 2], (flat[0], flat[1], flat[2], flat[3], flat[4]))
             for k in range(5):
-                evaluate_three(
+                transform_output_gradients(
                     lines[k, 0],
                     lines[k, 1],
                     lines[k, 2],
@@ -231,13 +231,13 @@ class WinogradConvolution:
         convolve(x, self.weights, self.bias, out, low=0.0 if activation == "relu" else -np.inf)
         return out
 
-    def add_relu(self, residual: Tensor, x: Tensor) -> Tensor:
+    def convolve_add_relu(self, residual: Tensor, x: Tensor) -> Tensor:
         """``relu(residual + convolution of x)``, in the residual's memory."""
         convolve(x, self.weights, self.bias, residual, low=0.0, add=True)
         return residual
 
 
-def convolve_to_learn(conv: nn.Conv2d, x: Tensor) -> Tensor:
+def convolve_with_gradients(conv: nn.Conv2d, x: Tensor) -> Tensor:
     """``conv(x)``, by Winograd's filtering if that is faster: with gradients, in float32, on a CPU."""
     suits = (
         conv.bias is None
@@ -246,19 +246,19 @@ def convolve_to_learn(conv: nn.Conv2d, x: Tensor) -> Tensor:
         and x.dtype == conv.weight.dtype == torch.float32
         and x.device.type == "cpu"
         and not torch.is_autocast_enabled("cpu")
-        and pays(conv)
+        and is_winograd_faster(conv)
     )
-    return learning_convolution(x, conv.weight) if suits else conv(x)
+    return differentiable_convolution(x, conv.weight) if suits else conv(x)
 
 
-def learning_convolution(x: Tensor, weight: Tensor) -> Tensor:
+def differentiable_convolution(x: Tensor, weight: Tensor) -> Tensor:
     """The convolution of maps ``[N, I, H, W]`` with weights ``[O, I, 3, 3]``, in float32 and with gradients."""
-    out: Tensor = LearningConvolution.apply(x, weight)  # type: ignore[no-untyped-call]
+    out: Tensor = DifferentiableConvolution.apply(x, weight)  # type: ignore[no-untyped-call]
     return out
 
 
-class LearningConvolution(torch.autograd.Function):
-    """``learning_convolution``.
+class DifferentiableConvolution(torch.autograd.Function):
+    """``differentiable_convolution``.
 
     The gradient of the maps is a convolution with turned weights. That of the weights is a sum of the same matrix
     products, whose transformed maps are computed again, since they would take three times the memory of the maps.
@@ -268,7 +268,7 @@ class LearningConvolution(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, weight: Tensor) -> Tensor:
         """Maps ``[N, I, H, W]`` and weights ``[O, I, 3, 3]`` -> maps ``[N, O, H, W]``."""
         ctx.save_for_backward(x, weight)
-        return convolve_freely(x, weight)
+        return convolve_without_bias(x, weight)
 
     @staticmethod
     @once_differentiable
@@ -276,11 +276,11 @@ class LearningConvolution(torch.autograd.Function):
         """The gradient of ``forward``'s result -> those of its arguments."""
         x, weight = ctx.saved_tensors
         turned = weight.flip(2, 3).transpose(0, 1)
-        of_maps = convolve_freely(gradient, turned) if ctx.needs_input_grad[0] else None
+        of_maps = convolve_without_bias(gradient, turned) if ctx.needs_input_grad[0] else None
         return of_maps, weight_gradient(x, gradient)
 
 
-def convolve_freely(x: Tensor, weight: Tensor) -> Tensor:
+def convolve_without_bias(x: Tensor, weight: Tensor) -> Tensor:
     """The convolution of maps ``[N, I, H, W]`` with weights ``[O, I, 3, 3]``."""
     out = empty_maps(x, len(weight))
     convolve(x, transform_weights(weight), np.zeros(len(weight), np.float32), out, low=-np.inf)
@@ -289,10 +289,10 @@ def convolve_freely(x: Tensor, weight: Tensor) -> Tensor:
 
 def weight_gradient(x: Tensor, gradient: Tensor) -> Tensor:
     """The gradient of the weights ``[O, I, 3, 3]`` from the maps and the gradient of the results."""
-    boards, gradients = in_memory(x), in_memory(gradient)
+    boards, gradients = channels_last_array(x), channels_last_array(gradient)
     total = torch.zeros((WINDOW**2, boards.shape[3], gradients.shape[3]))
-    for part in parts(boards):
-        maps, results = new_tiles(boards[part]), new_tiles(gradients[part])
+    for part in board_chunks(boards):
+        maps, results = allocate_tiles(boards[part]), allocate_tiles(gradients[part])
         transform_boards(boards[part], maps.numpy())
         transform_gradients(gradients[part], results.numpy())
         total.baddbmm_(maps.transpose(1, 2), results)
@@ -309,15 +309,15 @@ def convolve(x: Tensor, weights: Tensor, bias: Floats, out: Tensor, *, low: floa
     """Write the convolution of ``x`` with transformed weights, plus a bias ``[O]``, to ``out``, or add it, with no
     result below ``low``.
     """
-    boards, results = in_memory(x), in_memory(out)
-    for part in parts(boards):
-        tiles = new_tiles(boards[part])
+    boards, results = channels_last_array(x), channels_last_array(out)
+    for part in board_chunks(boards):
+        tiles = allocate_tiles(boards[part])
         transform_boards(boards[part], tiles.numpy())
         products = torch.bmm(tiles, weights)
         transform_products(products.numpy(), bias, np.float32(low), add, results[part])
 
 
-def in_memory(x: Tensor) -> Floats:
+def channels_last_array(x: Tensor) -> Floats:
     """The memory of a map in channels-last order, ``[N, H, W, C]``, without its gradient; other orders are copied."""
     memory: Floats = x.detach().permute(0, 2, 3, 1).contiguous().numpy()
     return memory
@@ -328,19 +328,19 @@ def empty_maps(x: Tensor, channels: int) -> Tensor:
     return torch.empty((len(x), channels, *x.shape[2:]), memory_format=torch.channels_last)
 
 
-def parts(boards: Floats) -> Iterator[slice]:
+def board_chunks(boards: Floats) -> Iterator[slice]:
     """The boards ``[N, H, W, C]`` that are computed at once."""
     count, height, width, _ = boards.shape
-    at_once = max(1, TILES_AT_ONCE // tiles_of(height, width))
+    at_once = max(1, TILES_AT_ONCE // count_tiles(height, width))
     return (slice(first, min(first + at_once, count)) for first in range(0, count, at_once))
 
 
-def tiles_of(height: int, width: int) -> int:
+def count_tiles(height: int, width: int) -> int:
     """The number of tiles of a board."""
     return -(-height // TILE) * -(-width // TILE)
 
 
-def new_tiles(boards: Floats) -> Tensor:
+def allocate_tiles(boards: Floats) -> Tensor:
     """Memory for the transformed tiles of boards ``[N, H, W, C]``."""
     count, height, width, channels = boards.shape
-    return torch.empty((WINDOW**2, count * tiles_of(height, width), channels))
+    return torch.empty((WINDOW**2, count * count_tiles(height, width), channels))

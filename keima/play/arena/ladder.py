@@ -42,7 +42,7 @@ GNU_GO_RULES = ("--chinese-rules", "--positional-superko", "--capture-all-dead",
 PACHI_OPTIONS = "pass_all_alive,resign_threshold=0,threads=1"  # Pachi forbids suicide and positional superko by itself
 
 
-def ladder(game: Game, names: Sequence[str] = ()) -> list[Entrant]:
+def build_ladder(game: Game, names: Sequence[str] = ()) -> list[Entrant]:
     """The built-in opponents for this game, and the baselines among ``names``: ``mcts:1000``, ``alphabeta:4``.
 
     Raises:
@@ -53,7 +53,7 @@ def ladder(game: Game, names: Sequence[str] = ()) -> list[Entrant]:
         rungs.append(Entrant(name="greedy", spec=GreedySpec()))
         rungs += [Entrant(name=f"depth-{depth}", spec=AlphaBetaSpec(depth=depth)) for depth in DEPTHS]
     usual = OTHER_BASELINES.get(game.name, USUAL_BASELINES)
-    wanted = {baseline(game, name) for name in (*usual, *names) if is_baseline(name)}
+    wanted = {parse_baseline(game, name) for name in (*usual, *names) if is_baseline(name)}
     return rungs + [
         Entrant(
             name=f"{kind}:{number}",
@@ -68,7 +68,7 @@ def is_baseline(name: str) -> bool:
     return name.partition(":")[0] in BASELINES
 
 
-def baseline(game: Game, name: str) -> tuple[str, int]:
+def parse_baseline(game: Game, name: str) -> tuple[str, int]:
     """Split the name of a baseline into its kind and its number of playouts, or its depth.
 
     Raises:
@@ -76,7 +76,7 @@ def baseline(game: Game, name: str) -> tuple[str, int]:
     """
     kind, _, number = name.partition(":")
     try:
-        most = MOST_PLAYOUTS if kind == "mcts" else deepest(game)
+        most = MOST_PLAYOUTS if kind == "mcts" else max_alpha_beta_depth(game)
     except ValueError as error:
         raise ValueError(f"--opponents: {name}: {error}") from error
     if not re.fullmatch(r"[1-9]\d{0,8}", number) or int(number) > most:
@@ -87,7 +87,7 @@ def baseline(game: Game, name: str) -> tuple[str, int]:
     return kind, int(number)
 
 
-def deepest(game: Game) -> int:
+def max_alpha_beta_depth(game: Game) -> int:
     """The greatest depth of alpha-beta in this game.
 
     Raises:
@@ -107,7 +107,7 @@ def find_program(name: str) -> Path | None:
     return Path(found) if found else None
 
 
-def stockfish_rungs(path: Path, levels: Sequence[int], *, movetime: int | None, nodes: int) -> list[Entrant]:
+def make_stockfish_entrants(path: Path, levels: Sequence[int], *, movetime: int | None, nodes: int) -> list[Entrant]:
     """Stockfish at these levels, in ascending order; by default at its lowest level and a usual one.
 
     Raises:
@@ -131,20 +131,20 @@ def stockfish_rungs(path: Path, levels: Sequence[int], *, movetime: int | None, 
     ]
 
 
-def go_rungs(game: Game, names: Sequence[str]) -> list[Entrant]:
+def make_go_entrants(game: Game, names: Sequence[str]) -> list[Entrant]:
     """GTP engines, such as ``gnugo:10`` for GNU Go at level 10 and ``pachi:1000`` for Pachi with 1000 playouts.
 
     Raises:
         ValueError: there is no such program or level, or the program is not here.
     """
-    found = [(*go_engine(name), name) for name in dict.fromkeys(names)]
+    found = [(*parse_go_engine(name), name) for name in dict.fromkeys(names)]
     return [
-        Entrant(name=name, spec=GtpSpec(command=go_command(game, program, strength), move_seconds=MOVE_SECONDS))
+        Entrant(name=name, spec=GtpSpec(command=make_go_command(game, program, strength), move_seconds=MOVE_SECONDS))
         for program, strength, name in sorted(found)
     ]
 
 
-def go_engine(name: str) -> tuple[str, int]:
+def parse_go_engine(name: str) -> tuple[str, int]:
     """Split a name such as ``gnugo:10`` into program and strength.
 
     Raises:
@@ -160,7 +160,7 @@ def go_engine(name: str) -> tuple[str, int]:
     return match[1], int(match[2])
 
 
-def go_command(game: Game, program: str, strength: int) -> tuple[str, ...]:
+def make_go_command(game: Game, program: str, strength: int) -> tuple[str, ...]:
     """The command that starts a GTP engine with the game's rules.
 
     Raises:
@@ -177,7 +177,7 @@ def go_command(game: Game, program: str, strength: int) -> tuple[str, ...]:
     return (str(path), "-d", "0", "-t", f"={strength}", "-r", "chinese", PACHI_OPTIONS)
 
 
-def chosen(rungs: Sequence[Entrant], names: Sequence[str], game: str) -> list[Entrant]:
+def select_entrants(rungs: Sequence[Entrant], names: Sequence[str], game: str) -> list[Entrant]:
     """The named opponents, in the ladder's order.
 
     Raises:

@@ -65,7 +65,7 @@ class Match:
     @cached_property
     def result(self) -> PairResult:
         """Wins, draws and losses."""
-        counted = self._by_pair
+        counted = self._match_result
         return PairResult(
             first=self.first, second=self.second, wins=counted.wins, draws=counted.draws, losses=counted.losses
         )
@@ -85,14 +85,14 @@ class Match:
     @property
     def mean_return(self) -> tuple[float, float | None]:
         """The first player's mean return, and half the width of its 95 % interval."""
-        return mean_return([self._by_pair])
+        return mean_return([self._match_result])
 
     @property
-    def _by_pair(self) -> MatchResult:
+    def _match_result(self) -> MatchResult:
         return MatchResult(scores=self.scores.reshape(-1, self.players))
 
     @property
-    def plies(self) -> float:
+    def mean_plies(self) -> float:
         """The mean length of a game, its opening included."""
         return self.opening_plies + float(np.mean([len(moves) for moves in self.games]))
 
@@ -102,7 +102,7 @@ class Match:
             **vars(self.result),
             "score": self.score,
             "interval": self.interval,
-            "mean_plies": self.plies,
+            "mean_plies": self.mean_plies,
             "move_seconds": self.move_seconds,
             "seconds": self.seconds,
             "scores": self.scores.tolist(),
@@ -142,7 +142,7 @@ def play_pairs(
         )
         for begin, end in itertools.pairwise(bounds)
     ]
-    parts = play_jobs(play_match_job, jobs, MatchLine(ended=0, moves=0), lambda lines: on_progress(total_of(lines)))
+    parts = play_jobs(play_match_job, jobs, MatchLine(ended=0, moves=0), lambda lines: on_progress(sum_progress(lines)))
     return Match(
         first=first.name,
         second=second.name,
@@ -156,7 +156,7 @@ def play_pairs(
     )
 
 
-def total_of(lines: Sequence[MatchLine]) -> Tally:
+def sum_progress(lines: Sequence[MatchLine]) -> Tally:
     """The progress of all slices together."""
     return Tally(
         **{key: sum(getattr(line, key) for line in lines) for key in ("ended", "moves", "wins", "draws", "losses")}
@@ -168,6 +168,6 @@ def mean_seconds(parts: Sequence[MatchLine], side: int) -> float:
     return sum(part.seconds[side] for part in parts) / max(1, sum(part.chosen[side] for part in parts))
 
 
-def ratings(matches: Sequence[Match], anchor: str) -> dict[str, Rating]:
+def compute_ratings(matches: Sequence[Match], anchor: str) -> dict[str, Rating]:
     """All players' Elo, with the anchor at 0."""
     return rate_players([match.result for match in matches], anchor)

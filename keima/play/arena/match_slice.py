@@ -78,7 +78,7 @@ class TimedPlayer:
         return actions
 
 
-def timed_player(game: Game, spec: AnyPlayerSpec, seed: int, *, warm_up: int, stack: ExitStack) -> TimedPlayer:
+def make_timed_player(game: Game, spec: AnyPlayerSpec, seed: int, *, warm_up: int, stack: ExitStack) -> TimedPlayer:
     """A player after a first move (a network in ``warm_up`` games), so that everything is compiled and loaded before
     timing.
 
@@ -102,7 +102,7 @@ def play_match_job(job: MatchJob, report: Report = lambda line: None) -> MatchLi
     ]
     with ExitStack() as stack:
         first, second = (
-            timed_player(game, spec, seed_stream(job.seed, side, job.first_pair), warm_up=job.pairs, stack=stack)
+            make_timed_player(game, spec, seed_stream(job.seed, side, job.first_pair), warm_up=job.pairs, stack=stack)
             for side, spec in (("first", job.first), ("second", job.second))
         )
         reporter = ProgressReporter(report)
@@ -121,7 +121,7 @@ def play_match_job(job: MatchJob, report: Report = lambda line: None) -> MatchLi
             seed=job.seed,
             first_pair=job.first_pair,
             opened=opened,
-            watch=lambda states: reporter.maybe(lambda: line(states)),
+            watch=lambda states: reporter.report_if_due(lambda: line(states)),
         )
     return MatchLine(
         ended=len(result.moves),

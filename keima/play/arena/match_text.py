@@ -2,7 +2,7 @@
 
 import time
 
-from keima.data.imports.imported_games import last_state
+from keima.data.imports.imported_games import state_after_actions
 from keima.evaluation.match import opening_moves, states_after
 from keima.games import Game
 from keima.games.go.sgf import score_text, sgf_text
@@ -18,13 +18,13 @@ RESULT_TEXTS = {
 OPENING_END = "The random moves end here."
 
 
-def match_text(game: Game, match: Match, round_number: int) -> str:
+def match_to_text(game: Game, match: Match, round_number: int) -> str:
     """All games of a match. Chess games start after their random moves, Go games include them."""
-    written = match_pgn if game.name == "chess" else match_sgf
+    written = match_to_pgn if game.name == "chess" else match_to_sgf
     return written(game, match, round_number)
 
 
-def match_pgn(game: Game, match: Match, round_number: int) -> str:
+def match_to_pgn(game: Game, match: Match, round_number: int) -> str:
     """All games of a chess match, each from the position after its random moves."""
     from keima.games.chess.notation import fen_of  # imported here, because it compiles chess
     from keima.games.chess.pgn import pgn_text
@@ -33,7 +33,7 @@ def match_pgn(game: Game, match: Match, round_number: int) -> str:
     texts = []
     for number, (result, actions) in enumerate(zip(match.scores.tolist(), match.games, strict=True)):
         black = number % 2
-        white, other = players(match, number)
+        white, other = players_of_game(match, number)
         date = time.strftime("%Y.%m.%d")
         tags = {"Event": EVENT, "Date": date, "Round": f"{round_number}.{number + 1}", "White": white, "Black": other}
         texts.append(
@@ -44,7 +44,7 @@ def match_pgn(game: Game, match: Match, round_number: int) -> str:
     return "".join(texts)
 
 
-def match_sgf(game: Game, match: Match, round_number: int) -> str:
+def match_to_sgf(game: Game, match: Match, round_number: int) -> str:
     """All games of a Go match, with their random moves, and the board's score as result."""
     from keima.games.go.rules import score_lead
 
@@ -53,17 +53,21 @@ def match_sgf(game: Game, match: Match, round_number: int) -> str:
     texts = []
     for number, moves in enumerate(match.games):
         actions = [*opened[number // 2], *moves]
-        black, white = players(match, number)
+        black, white = players_of_game(match, number)
         date = time.strftime("%Y-%m-%d")
         tags = {"EV": EVENT, "DT": date, "RO": f"{round_number}.{number + 1}", "PB": black, "PW": white}
         texts.append(
             sgf_text(
-                game, actions, tags=tags, result=score_text(score_lead(last_state(game, actions))), comments=comments
+                game,
+                actions,
+                tags=tags,
+                result=score_text(score_lead(state_after_actions(game, actions))),
+                comments=comments,
             )
         )
     return "".join(texts)
 
 
-def players(match: Match, number: int) -> tuple[str, str]:
+def players_of_game(match: Match, number: int) -> tuple[str, str]:
     """The players of a game of a match, in order of moving."""
     return (match.second, match.first) if number % 2 else (match.first, match.second)

@@ -127,11 +127,11 @@ class BestOfPlayer:
 
     def choose(self, states: States) -> Actions:
         """One of the best, all equally likely."""
-        return one_of_each(*self._find(states), self._streams)
+        return sample_one_per_row(*self._find(states), self._streams)
 
 
 @compiled
-def one_of_each(actions: Actions, counts: NDArray[np.int64], streams: Streams) -> Actions:
+def sample_one_per_row(actions: Actions, counts: NDArray[np.int64], streams: Streams) -> Actions:
     """One of the first ``counts[i]`` actions in each row of ``[N, ...]``, from stream 0."""
     chosen = np.empty(len(actions), np.int32)
     for i in range(len(actions)):
@@ -139,14 +139,14 @@ def one_of_each(actions: Actions, counts: NDArray[np.int64], streams: Streams) -
     return chosen
 
 
-def greedy_player(game: Game, seed: int) -> Player:
+def make_greedy_player(game: Game, seed: int) -> Player:
     """The greedy player of chess."""
     from keima.games.chess.material import greedy_actions
 
     return BestOfPlayer(lambda states: greedy_actions(game, states), seed)
 
 
-def alpha_beta_player(game: Game, depth: int, seed: int) -> Player:
+def make_alpha_beta_player(game: Game, depth: int, seed: int) -> Player:
     """Alpha-beta to this depth: on material in chess, by the score on the board in other games."""
 
     def by_material(states: States) -> tuple[Actions, NDArray[np.int64]]:
@@ -162,7 +162,7 @@ def alpha_beta_player(game: Game, depth: int, seed: int) -> Player:
     return BestOfPlayer(by_material if game.name == "chess" else by_score, seed)
 
 
-def stockfish_player(game: Game, spec: StockfishSpec, stack: ExitStack) -> Player:
+def make_stockfish_player(game: Game, spec: StockfishSpec, stack: ExitStack) -> Player:
     """Stockfish at a level, in one thread; it ends with ``stack``."""
     options: dict[str, str | int] = {
         "Threads": 1,
@@ -176,7 +176,7 @@ def stockfish_player(game: Game, spec: StockfishSpec, stack: ExitStack) -> Playe
     return UciPlayer(game, engine, f"movetime {spec.movetime}", seconds=spec.movetime / 1000)
 
 
-def gtp_player(game: Game, spec: GtpSpec, seed: int, stack: ExitStack) -> Player:
+def make_gtp_player(game: Game, spec: GtpSpec, seed: int, stack: ExitStack) -> Player:
     """A GTP engine; it ends with ``stack``."""
     engine = stack.enter_context(GtpClient(spec.command))
     return GtpPlayer(game, engine, seed=seed, seconds=spec.move_seconds)
@@ -209,14 +209,14 @@ def make_player(game: Game, spec: AnyPlayerSpec, seed: int, stack: ExitStack) ->
         case ExpectimaxSpec():
             return ExpectimaxPlayer(spec.depth)
         case GreedySpec():
-            return greedy_player(game, seed)
+            return make_greedy_player(game, seed)
         case AlphaBetaSpec():
-            return alpha_beta_player(game, spec.depth, seed)
+            return make_alpha_beta_player(game, spec.depth, seed)
         case MctsSpec():
             return UctPlayer(game, playouts=spec.playouts, seed=seed)
         case StockfishSpec():
-            return stockfish_player(game, spec, stack)
+            return make_stockfish_player(game, spec, stack)
         case GtpSpec():
-            return gtp_player(game, spec, seed, stack)
+            return make_gtp_player(game, spec, seed, stack)
         case RandomSpec():
             return RandomPlayer(game, seed)

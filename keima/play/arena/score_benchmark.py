@@ -31,7 +31,7 @@ OnProgress = Callable[[int, int], None]  # (games that have ended, moves made)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Result:
+class ScoreResult:
     """The games of one player."""
 
     name: str
@@ -62,7 +62,7 @@ def play_scored(
     seed: int,
     processes: int,
     on_progress: OnProgress = lambda ended, moves: None,
-) -> Result:
+) -> ScoreResult:
     """Let a player play ``games`` games in so many processes.
 
     Raises:
@@ -89,19 +89,21 @@ def play_scored(
     report = score_summary(game, played)
     assert report is not None
     move_seconds = sum(part.seconds for part in parts) / max(1, played.moves)
-    return Result(name=name, games=played, report=report, move_seconds=move_seconds, seconds=time.monotonic() - started)
+    return ScoreResult(
+        name=name, games=played, report=report, move_seconds=move_seconds, seconds=time.monotonic() - started
+    )
 
 
-def depth_for(game: Game, seconds: float) -> int:
+def find_affordable_depth(game: Game, seconds: float) -> int:
     """The greatest expectimax depth at which a move takes at most ``seconds``, at least 0."""
-    positions = some_positions(game)
+    positions = sample_positions(game)
     depth = 0
     while depth < MOST_DEPTH and time_a_move(positions, depth + 1) <= seconds:
         depth += 1
     return depth
 
 
-def some_positions(game: Game) -> list[States]:
+def sample_positions(game: Game) -> list[States]:
     """Positions from games of shallow expectimax, late enough for the board to be as full as usual."""
     random, player, state = np.random.default_rng(0), ExpectimaxPlayer(0), game.initial_state()
     positions: list[States] = []
@@ -127,7 +129,7 @@ def time_a_move(positions: Iterable[States], depth: int) -> float:
     return (time.process_time() - started) / len(states)
 
 
-def model_of_weights(game: Game, weights: Mapping[str, Any]) -> Model:
+def make_model_from_weights(game: Game, weights: Mapping[str, Any]) -> Model:
     """A state dictionary of a network for ``game`` as a model; the network's size follows from the shapes.
 
     Raises:

@@ -48,7 +48,7 @@ def play_slice(job: ScoreJob, report: Report) -> tuple[ScoredGames, float]:
             games=job.games,
             seed=job.seed,
             first=job.first,
-            watch=lambda ended, moves: reporter.maybe(
+            watch=lambda ended, moves: reporter.report_if_due(
                 lambda: ScoreLine(ended=ended, moves=moves, seconds=clock() - started)
             ),
         )

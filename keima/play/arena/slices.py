@@ -18,7 +18,7 @@ from pydantic import BaseModel, ConfigDict
 from keima.base.system.processes import Connection, open_pipe, start_process
 from keima.networks.inference.evaluator import use_threads
 
-PRELOADED = "keima.play.arena.preloaded"  # by the server of processes
+PRELOADED = "keima.play.arena.preload"  # by the server of processes
 ERROR_CHARACTERS = 2000  # of a failed process
 REPORT_SECONDS = 0.5  # between two lines of a process's progress
 
@@ -69,7 +69,7 @@ def play_jobs(
         SliceFailed: a process ended before its games did.
     """
     with ExitStack() as stack, selectors.DefaultSelector() as selector:
-        children = [stack.enter_context(_Child(play, job, nothing)) for job in jobs]
+        children = [stack.enter_context(_SliceProcess(play, job, nothing)) for job in jobs]
         for child in children:
             selector.register(child.output, selectors.EVENT_READ, child)
         while selector.get_map():
@@ -80,7 +80,7 @@ def play_jobs(
         return [child.line for child in children]
 
 
-class _Child(Generic[AnyJob, AnyLine]):
+class _SliceProcess(Generic[AnyJob, AnyLine]):
     """A process that plays a job."""
 
     def __init__(self, play: Play[AnyJob, AnyLine], job: AnyJob, nothing: AnyLine) -> None:
@@ -102,7 +102,7 @@ class _Child(Generic[AnyJob, AnyLine]):
         self._process.join()
         self.output.close()
 
-    def listen(self) -> bool:
+    def read_line(self) -> bool:
         """Read the next line; False at the end.
 
         Raises:
@@ -141,7 +141,7 @@ class ProgressReporter:
     def __init__(self, report: Report) -> None:
         self._report, self._reported = report, time.monotonic()
 
-    def maybe(self, line: Callable[[], JobStatus]) -> None:
+    def report_if_due(self, line: Callable[[], JobStatus]) -> None:
         """Send a line if a report is due."""
         if time.monotonic() - self._reported >= REPORT_SECONDS:
             self._reported = time.monotonic()

@@ -81,14 +81,14 @@ class EngineProcess:
         """The deadline of an answer that may take ``seconds`` of thinking."""
         return time.monotonic() + self._seconds + seconds
 
-    def _say(self, *lines: str) -> None:
+    def _send_lines(self, *lines: str) -> None:
         try:
             self._input.write("".join(f"{line}\n" for line in lines).encode())
             self._input.flush()
         except OSError as error:
-            raise self._ended(lines[-1]) from error
+            raise self._failure(lines[-1]) from error
 
-    def _line(self, command: str, awaited: str, deadline: float) -> str:
+    def _read_line(self, command: str, awaited: str, deadline: float) -> str:
         """The next line of output after ``command``, while waiting for ``awaited``."""
         while not self._lines:
             with selectors.DefaultSelector() as selector:
@@ -98,12 +98,12 @@ class EngineProcess:
                     raise EngineFailed(f"{self._path} {late}: does it speak {self._language}?")
             data = os.read(self._output.fileno(), 2**16)
             if not data:
-                raise self._ended(command)
+                raise self._failure(command)
             *lines, self._rest = (self._rest + data).split(b"\n")
             self._lines += [line.decode(errors="replace").strip() for line in lines]
         return self._lines.pop(0)
 
-    def _ended(self, command: str) -> EngineFailed:
+    def _failure(self, command: str) -> EngineFailed:
         code = self._process.wait()
         self._errors.seek(0)
         words = self._errors.read()[-ERROR_CHARACTERS:].decode(errors="replace").strip()

@@ -56,14 +56,14 @@ class GtpClient(EngineProcess):
         Raises:
             EngineFailed: it refuses one, or does not answer in time.
         """
-        self._say(*commands)
+        self._send_lines(*commands)
         deadline = self._deadline(seconds)
-        return [self._answer(command, deadline) for command in commands]
+        return [self._read_answer(command, deadline) for command in commands]
 
-    def _answer(self, command: str, deadline: float) -> str:
+    def _read_answer(self, command: str, deadline: float) -> str:
         lines = list[str]()
         while True:
-            line = self._line(command, "=", deadline)
+            line = self._read_line(command, "=", deadline)
             if line:
                 lines.append(line)
             elif lines:  # an empty line ends an answer; leading empty lines mean nothing
@@ -80,7 +80,7 @@ class GtpClient(EngineProcess):
 
 
 class GtpPlayer(ExternalPlayer):
-    """A GTP engine as a player of Go; for another game, override ``settings`` and ``movers``.
+    """A GTP engine as a player of Go; for another game, override ``settings`` and ``who_moved``.
 
     Args:
         game: Go; the engine is sent its size and komi.
@@ -100,7 +100,7 @@ class GtpPlayer(ExternalPlayer):
         """The commands that choose the game."""
         return [f"boardsize {self._game.options['size']}", f"komi {self._game.options['komi']:g}"]
 
-    def movers(self, moves: Sequence[int]) -> list[int]:
+    def who_moved(self, moves: Sequence[int]) -> list[int]:
         """Who made each of ``moves``, and who moves next: 0 for the first player, or 1."""
         return [number % 2 for number in range(len(moves) + 1)]
 
@@ -117,10 +117,12 @@ class GtpPlayer(ExternalPlayer):
 
     def _choose(self, state: States, moves: Sequence[int]) -> int:
         texts = [self._game.action_name(action) for action in moves]
-        *colors, color = (COLORS[mover] for mover in self.movers(moves))
+        *colors, color = (COLORS[mover] for mover in self.who_moved(moves))
         asked = f"{self._engine.name}, asked for move {len(texts) + 1} of the game {' '.join(texts)}".rstrip()
         try:
-            text = self._engine.ask(*self._told(moves, texts, colors), f"genmove {color}", seconds=self._seconds)[-1]
+            text = self._engine.ask(
+                *self._setup_commands(moves, texts, colors), f"genmove {color}", seconds=self._seconds
+            )[-1]
         except EngineFailed as error:
             raise EngineFailed(f"{asked}: {error}") from error
         legal = {self._game.action_name(action).upper(): action for action in self._game.legal_actions(state).tolist()}
@@ -128,7 +130,7 @@ class GtpPlayer(ExternalPlayer):
             raise EngineFailed(f"{asked}: it answered {text!r}, which is no legal move there")
         return legal[text.upper()]
 
-    def _told(self, moves: Sequence[int], texts: Sequence[str], colors: Sequence[str]) -> list[str]:
+    def _setup_commands(self, moves: Sequence[int], texts: Sequence[str], colors: Sequence[str]) -> list[str]:
         """The commands that lead from an empty board to a position."""
         forget = [FORGET] if FORGET in self._engine.commands else []
         seed = [f"{SEED} {seed_stream(self._seed, *map(int, moves)) % SEEDS}"] if SEED in self._engine.commands else []

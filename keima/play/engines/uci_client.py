@@ -41,9 +41,9 @@ class UciClient(EngineProcess):
         super().__init__([path], language="UCI", seconds=seconds)
         self.ranges = dict[str, tuple[int, int]]()
         try:
-            self.ask("uci", until="uciok", heed=self._introduce)
+            self.ask("uci", until="uciok", heed=self._read_identity)
             for name, value in (options or {}).items():
-                self._say(f"setoption name {name} value {value}")
+                self._send_lines(f"setoption name {name} value {value}")
             self.ask("isready", until="readyok")
         except BaseException:
             self.close()
@@ -59,8 +59,8 @@ class UciClient(EngineProcess):
         Raises:
             EngineFailed: it does not answer.
         """
-        self._say("ucinewgame")
-        self._say(f"position fen {fen} moves {' '.join(moves)}".removesuffix(" moves "))
+        self._send_lines("ucinewgame")
+        self._send_lines(f"position fen {fen} moves {' '.join(moves)}".removesuffix(" moves "))
         words = self.ask(f"go {go}", until="bestmove", seconds=seconds).split()
         if len(words) < 2:
             raise EngineFailed(
@@ -77,15 +77,15 @@ class UciClient(EngineProcess):
         Raises:
             EngineFailed: it does not come in time.
         """
-        self._say(command)
+        self._send_lines(command)
         deadline = self._deadline(seconds)
         while True:
-            line = self._line(command, until, deadline)
+            line = self._read_line(command, until, deadline)
             if line.split()[:1] == [until]:
                 return line
             heed(line)
 
-    def _introduce(self, line: str) -> None:
+    def _read_identity(self, line: str) -> None:
         if found := ENGINE_NAME.match(line):
             self.name = found[1].strip()
         elif found := SPIN_OPTION.match(line):
@@ -117,13 +117,13 @@ class UciPlayer(ExternalPlayer):
     def _choose(self, state: States, start: States, moves: Sequence[int]) -> int:
         from keima.games.chess.notation import action_of_uci, fen_of  # imported here, because it compiles chess
 
-        text = self._engine.best_move(fen_of(start), self._written(start, moves), self._go, seconds=self._seconds)
+        text = self._engine.best_move(fen_of(start), self._moves_as_uci(start, moves), self._go, seconds=self._seconds)
         try:
             return action_of_uci(state, text)
         except (ValueError, IllegalAction) as error:
             raise EngineFailed(f"{self._engine.name} answered bestmove {text}: {error}") from error
 
-    def _written(self, start: States, moves: Sequence[int]) -> list[str]:
+    def _moves_as_uci(self, start: States, moves: Sequence[int]) -> list[str]:
         from keima.games.chess.notation import uci_of
 
         state, texts = start.copy(), []

@@ -76,7 +76,7 @@ class GtpBoard:
             raise GtpError(f"syntax error: {error}") from error
         self.komi, self.rules = komi, rules
 
-    def turned_to(self, player: int) -> States:
+    def state_with_player_to_move(self, player: int) -> States:
         """The position with this player to move, even out of turn or after two passes.
 
         Raises:
@@ -93,7 +93,7 @@ class GtpBoard:
         Raises:
             Refused: it is illegal.
         """
-        state = self.turned_to(player)
+        state = self.state_with_player_to_move(player)
         if action not in self._game.legal_actions(state):
             raise GtpError("illegal move")
         self._game.play(state, action)
@@ -170,17 +170,17 @@ class GtpBoard:
         """
         if self._resigned is not None:
             return f"{'WB'[self._resigned]}+Resign"
-        return score_text(score_lead(self.settled()))
+        return score_text(score_lead(self.state_without_dead_stones()))
 
-    def settled(self, player: int = 0) -> States:
+    def state_without_dead_stones(self, player: int = 0) -> States:
         """The position that is counted at the end, with this player to move: without dead stones, if the rules say so.
 
         Its only history is a pass of the opponent.
         """
-        if not self.rules.agreed:
+        if not self.rules.agree_on_dead:
             return with_player(self.state, player)
         board = stones(self.state).flatten()
-        board[[point for chain in self.dead() for point in chain]] = 0
+        board[[point for chain in self.removed_chains() for point in chain]] = 0
         black, white = np.flatnonzero(board == 1).tolist(), np.flatnonzero(board == 2).tolist()
         passed = self.player == player and self.state[PASSES] == 1
         left = position_with(self._game, black, white, player=1 - player if passed else player)
@@ -188,41 +188,43 @@ class GtpBoard:
             self._game.play(left, self.size**2)
         return with_komi(left, self.komi + self.rules.white_points(self._handicap))
 
-    def leads(self, player: int) -> bool:
+    def is_ahead(self, player: int) -> bool:
         """Whether this player wins if both pass."""
-        return score_lead(self.settled()) * (1 if player == 0 else -1) > 0
+        return score_lead(self.state_without_dead_stones()) * (1 if player == 0 else -1) > 0
 
-    def dead(self) -> list[list[int]]:
+    def removed_chains(self) -> list[list[int]]:
         """The chains removed at the end of the game: those that playouts find dead, if the rules say so."""
-        return [*self.dead_chains(0), *self.dead_chains(1)] if self.rules.agreed else []
+        return [*self.find_dead_chains(0), *self.find_dead_chains(1)] if self.rules.agree_on_dead else []
 
-    def chains(self) -> Iterator[list[int]]:
+    def find_chains(self) -> Iterator[list[int]]:
         """The points of each chain of stones."""
         board, seen = stones(self.state), set[int]()
         for row, column in np.argwhere(board > 0).tolist():
             if row * self.size + column not in seen:
-                chain, _ = self._chain(row, column)
+                chain, _ = self._flood_chain(row, column)
                 seen.update(chain)
                 yield chain
 
-    def dead_chains(self, player: int) -> list[list[int]]:
+    def find_dead_chains(self, player: int) -> list[list[int]]:
         """The chains of a player that playouts find dead."""
         sign = 1 if player == 1 else -1
-        lost = sign * ownership(self._game, self.turned_to(1 - player)).ravel()
+        lost = sign * ownership(self._game, self.state_with_player_to_move(1 - player)).ravel()
         return [
             chain
-            for chain in self.chains()
+            for chain in self.find_chains()
             if stones(self.state).flat[chain[0]] == player + 1 and lost[chain].mean() >= DEAD_OWNERSHIP
         ]
 
     def liberties_of_dead(self, player: int) -> list[int]:
         """A player's legal moves on liberties of the opponent's dead chains."""
         found = {
-            point for chain in self.dead_chains(1 - player) for point in self._chain(*divmod(chain[0], self.size))[1]
+            point
+            for chain in self.find_dead_chains(1 - player)
+            for point in self._flood_chain(*divmod(chain[0], self.size))[1]
         }
-        return sorted(found & set(self._game.legal_actions(self.turned_to(player)).tolist()))
+        return sorted(found & set(self._game.legal_actions(self.state_with_player_to_move(player)).tolist()))
 
-    def _chain(self, row: int, column: int) -> tuple[list[int], set[int]]:
+    def _flood_chain(self, row: int, column: int) -> tuple[list[int], set[int]]:
         """The points of the chain with this stone, and its liberties."""
         board, size = stones(self.state), self.size
         color, chain, liberties = board[row, column], {row * size + column}, set[int]()

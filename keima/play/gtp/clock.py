@@ -6,7 +6,7 @@ kgs-time_settings) a period has one move, and there are several periods; a perio
 
 from dataclasses import dataclass
 
-from keima.play.gtp.syntax import Command, GtpError, parse_decimal, parse_whole
+from keima.play.gtp.syntax import GtpCommand, GtpError, parse_decimal, parse_whole
 from keima.play.time_keeping import Clock
 
 TIME_NUMBERS = {"none": 0, "absolute": 1, "byoyomi": 3, "canadian": 3}
@@ -30,13 +30,13 @@ class PlayerClock:
         self._main = settings.main
         self._left, self._moves = 0.0, 0  # of the current period; 0 moves: there is none
 
-    def set_left(self, seconds: float, moves: int) -> None:
+    def set_remaining(self, seconds: float, moves: int) -> None:
         """Set the time left: of the main time if ``moves`` is 0, else of a period with this many moves (or periods of
         one move).
         """
         self._main, self._left, self._moves = (0.0, seconds, moves) if moves else (seconds, 0.0, 0)
 
-    def spent(self, seconds: float) -> None:
+    def subtract_move_time(self, seconds: float) -> None:
         """Subtract a move's time."""
         settings = self._settings
         if not self._moves:
@@ -60,20 +60,20 @@ class PlayerClock:
         return Clock(remaining=self._main + share, increment=share)
 
 
-def parse_time_settings(command: Command) -> TimeSettings | None:
+def parse_time_settings(command: GtpCommand) -> TimeSettings | None:
     """Parse the arguments of time_settings: main time, period, moves per period; None means no limit.
 
     Raises:
         Refused: it says something else.
     """
-    main, period, moves = command.exactly(3)
-    seconds, count = _seconds(period), parse_whole(moves)
+    main, period, moves = command.require_words(3)
+    seconds, count = _parse_seconds(period), parse_whole(moves)
     if seconds > 0 and count == 0:
         return None
-    return TimeSettings(main=_seconds(main), period=seconds, moves=max(count, 1))
+    return TimeSettings(main=_parse_seconds(main), period=seconds, moves=max(count, 1))
 
 
-def parse_kgs_time_settings(command: Command) -> TimeSettings | None:
+def parse_kgs_time_settings(command: GtpCommand) -> TimeSettings | None:
     """Parse the arguments of kgs-time_settings: none, absolute, byoyomi or canadian with their numbers; None means no
     limit.
 
@@ -88,8 +88,8 @@ def parse_kgs_time_settings(command: Command) -> TimeSettings | None:
     if kind == "none":
         return None
     if kind == "absolute":
-        return TimeSettings(main=_seconds(rest[0]))
-    main, period, count = _seconds(rest[0]), _seconds(rest[1]), parse_whole(rest[2], least=1)
+        return TimeSettings(main=_parse_seconds(rest[0]))
+    main, period, count = _parse_seconds(rest[0]), _parse_seconds(rest[1]), parse_whole(rest[2], least=1)
     return (
         TimeSettings(main=main, period=period, periods=count)
         if kind == "byoyomi"
@@ -97,5 +97,5 @@ def parse_kgs_time_settings(command: Command) -> TimeSettings | None:
     )
 
 
-def _seconds(word: str) -> float:
+def _parse_seconds(word: str) -> float:
     return max(parse_decimal(word), 0.0)

@@ -24,22 +24,22 @@ from keima.play.gtp.resignation import Resignation
 from keima.play.gtp.rules import GtpRules, parse_rules
 from keima.play.gtp.syntax import (
     COMMANDS,
-    Command,
+    AnalysisOptions,
+    GtpCommand,
     GtpError,
-    GtpHello,
-    Wanted,
-    action_of,
-    answered,
-    info,
+    GtpHandshake,
+    format_failure,
+    format_info,
+    format_success,
+    parse_analysis_options,
     parse_command,
     parse_decimal,
-    parse_wanted,
+    parse_player,
+    parse_vertex,
     parse_whole,
-    player_of,
-    refused,
 )
 from keima.play.thinking import Thinker
-from keima.play.time_keeping import allotted
+from keima.play.time_keeping import allot_seconds
 from keima.search.analysis import MoveAnalysis, simulations_in
 
 MEGABYTES = 256  # the most for the tree
@@ -53,12 +53,12 @@ RESIGN = "resign"
 class LiveAnalysis:
     """An analysis in progress, which reports at intervals."""
 
-    wanted: Wanted
+    wanted: AnalysisOptions
     due: float  # the next time, of ``time.monotonic``
 
 
 @dataclass(kw_only=True)
-class Placing:
+class HandicapPlacement:
     """A free handicap in progress."""
 
     identity: str  # of the command
@@ -68,7 +68,7 @@ class Placing:
 
 
 class GtpEngine:
-    """Answers one line after the other; see ``keima.play.line_reader.Partner``.
+    """Answers one line after the other; see ``keima.play.line_reader.ConversationPartner``.
 
     Args:
         game: Go, of the size that the network knows.
@@ -96,7 +96,7 @@ class GtpEngine:
         rules: GtpRules | None = None,
     ) -> None:
         self._game, self._write, self._make_thinker, self._simulations = game, write, think, simulations
-        self._greeting = GtpHello(name=name, version=version)
+        self._greeting = GtpHandshake(name=name, version=version)
         self._board = GtpBoard(game)
         self._board.set_rules(rules or self._board.rules)
         self._predictions = PositionPredictions(game, predict) if predict else None
@@ -104,16 +104,16 @@ class GtpEngine:
         self._settings: TimeSettings | None = None
         self._clocks: list[PlayerClock] = []  # empty without time settings
         self._live: LiveAnalysis | None = None
-        self._placing: Placing | None = None
+        self._placing: HandicapPlacement | None = None
         self._resign_below = resign_below
         self._resignations = self._new_resignations()
 
     @property
-    def busy(self) -> bool:
+    def has_work(self) -> bool:
         """Whether it is placing a handicap, or has an unfinished analysis."""
-        return self._placing is not None or (self._live is not None and not self._ready().analysis.finished)
+        return self._placing is not None or (self._live is not None and not self._get_thinker().analysis.finished)
 
-    def obey(self, line: str, arrived: float) -> bool:
+    def handle_line(self, line: str, arrived: float) -> bool:
         """Execute a line; returns False after ``quit``."""
         command = parse_command(line)
         while self._placing is not None and command is not None and command.name != "quit":
@@ -126,9 +126,9 @@ class GtpEngine:
                 raise GtpError("unknown command")
             answer = getattr(self, f"_{COMMANDS[command.name]}")(command, arrived)
             if answer is not None:
-                self._write(answered(command, answer))
+                self._write(format_success(command, answer))
         except GtpError as error:
-            self._write(refused(command, error))
+            self._write(format_failure(command, error))
         return command.name != "quit"
 
     def close(self) -> None:
@@ -136,7 +136,7 @@ class GtpEngine:
         has ended.
         """
         while self._placing is not None:
-            self._place_on(self._placing, 1)
+            self._advance_placement(self._placing, 1)
         if self._live is not None:
             self._live = None
             self._write("")
@@ -144,28 +144,28 @@ class GtpEngine:
     def advance(self) -> None:
         """Analyse for a slice, or think about the next stone of the handicap."""
         if self._placing is not None:
-            self._place_on(self._placing, self._placing.simulations)
+            self._advance_placement(self._placing, self._placing.simulations)
         elif self._live is not None:
-            self._ready().slice()
-            self._report(self._live)
+            self._get_thinker().think_slice()
+            self._report_analysis(self._live)
 
     # Thinking.
 
-    def _ready(self) -> Thinker:
+    def _get_thinker(self) -> Thinker:
         """The thinker; the first call creates it, which takes seconds."""
         if self._thinker is None:
             self._thinker = self._make_thinker(simulations_in(MEGABYTES))
         return self._thinker
 
-    def _turn_to(self, state: States, allowed: Sequence[int] | None = None) -> Thinker:
+    def _set_position(self, state: States, allowed: Sequence[int] | None = None) -> Thinker:
         """The thinker, set to this position and restricted to these moves."""
-        thinker = self._ready()
+        thinker = self._get_thinker()
         if not np.array_equal(thinker.analysis.state, state):
             thinker.analysis.begin(state)
         thinker.analysis.consider_only(allowed or None)
         return thinker
 
-    def _best(self, thinker: Thinker, deadline: float | None, live: LiveAnalysis | None = None) -> MoveAnalysis:
+    def _find_best(self, thinker: Thinker, deadline: float | None, live: LiveAnalysis | None = None) -> MoveAnalysis:
         """The best move after thinking until the deadline, or without one for the engine's number of simulations."""
         analysis = thinker.analysis
         while not analysis.evaluated or not analysis.finished:
@@ -173,17 +173,17 @@ class GtpEngine:
                 left = self._simulations - analysis.visits
                 if analysis.evaluated and left <= 0:
                     break
-                thinker.slice(simulations=max(left, 1))
+                thinker.think_slice(simulations=max(left, 1))
             else:
                 seconds = deadline - time.monotonic()
-                if analysis.evaluated and not thinker.fits(seconds):
+                if analysis.evaluated and not thinker.can_think_within(seconds):
                     break
-                thinker.slice(seconds=seconds)
+                thinker.think_slice(seconds=seconds)
             if live is not None:
-                self._report(live)
+                self._report_analysis(live)
         return analysis.lines(1)[0]
 
-    def _chosen(
+    def _choose_move(
         self, player: int, thinker: Thinker, arrived: float | None, live: LiveAnalysis | None = None
     ) -> MoveAnalysis:
         """The move to play: the best one, but no pass while something is left to capture or to play for.
@@ -191,37 +191,43 @@ class GtpEngine:
         Args:
             arrived: when the command did, from which on time is shared out; None: there is no clock.
         """
-        best = self._best(thinker, self._deadline(player, arrived), live)
+        best = self._find_best(thinker, self._deadline(player, arrived), live)
         if best.action != self._board.size**2 or (live is not None and live.wanted.allowed is not None):
             return best
-        if self._board.rules.agreed:
-            return self._settling(player, best, arrived)
+        if self._board.rules.agree_on_dead:
+            return self._choose_settling_move(player, best, arrived)
         captures = self._board.liberties_of_dead(player)
         if not captures:
             return best
-        capture = self._best(self._turn_to(self._board.turned_to(player), captures), self._deadline(player, arrived))
+        capture = self._find_best(
+            self._set_position(self._board.state_with_player_to_move(player), captures), self._deadline(player, arrived)
+        )
         return capture if capture.value >= best.value - CAPTURE_COST else best
 
-    def _settling(self, player: int, best: MoveAnalysis, arrived: float | None) -> MoveAnalysis:
+    def _choose_settling_move(self, player: int, best: MoveAnalysis, arrived: float | None) -> MoveAnalysis:
         """If players agree on dead stones: ``best``, a pass, unless the dead stones lose the game and something is left
         to play for.
         """
-        if not self._board.dead() or self._board.leads(player):
+        if not self._board.removed_chains() or self._board.is_ahead(player):
             return best
-        found = self._best(self._turn_to(self._board.settled(player)), self._deadline(player, arrived))
-        return found if found.action in self._game.legal_actions(self._board.turned_to(player)) else best
+        found = self._find_best(
+            self._set_position(self._board.state_without_dead_stones(player)), self._deadline(player, arrived)
+        )
+        return (
+            found if found.action in self._game.legal_actions(self._board.state_with_player_to_move(player)) else best
+        )
 
     def _deadline(self, player: int, arrived: float | None) -> float | None:
         """The deadline for a move that was requested at ``arrived``; None without a clock."""
         if not self._clocks or arrived is None:
             return None
         clock, now = self._clocks[player].clock, time.monotonic()
-        return now + allotted(replace(clock, remaining=max(clock.remaining - (now - arrived), 0.0)), OVERHEAD)
+        return now + allot_seconds(replace(clock, remaining=max(clock.remaining - (now - arrived), 0.0)), OVERHEAD)
 
     def _new_resignations(self) -> list[Resignation]:
         return [Resignation(self._resign_below), Resignation(self._resign_below)]
 
-    def _place_on(self, placing: Placing, simulations: int) -> None:
+    def _advance_placement(self, placing: HandicapPlacement, simulations: int) -> None:
         """Think for a slice about a handicap stone, as if White passed in between; then place it, or answer after the
         last one.
         """
@@ -229,38 +235,40 @@ class GtpEngine:
         plays = self._game.legal_actions(state)[:-1].tolist()
         if len(placing.points) == placing.count or not plays:
             self._placing = None
-            self._write(f"={placing.identity} {self._handicap(placing.points)}\n")
+            self._write(f"={placing.identity} {self._set_handicap(placing.points)}\n")
             return
-        thinker = self._turn_to(state, plays)
+        thinker = self._set_position(state, plays)
         left = simulations - thinker.analysis.visits
         if not thinker.analysis.evaluated or (left > 0 and not thinker.analysis.finished):
-            thinker.slice(simulations=max(left, 1))
+            thinker.think_slice(simulations=max(left, 1))
         else:
             placing.points.append(thinker.analysis.lines(1)[0].action)
 
-    def _report(self, live: LiveAnalysis) -> None:
+    def _report_analysis(self, live: LiveAnalysis) -> None:
         """Write the analysis if a report is due."""
-        now, wanted, analysis = time.monotonic(), live.wanted, self._ready().analysis
+        now, wanted, analysis = time.monotonic(), live.wanted, self._get_thinker().analysis
         if wanted.seconds is None or not analysis.evaluated or not (now >= live.due or analysis.finished):
             return
         live.due = now + wanted.seconds
         lines = [
             line
-            for place, line in enumerate(analysis.lines(wanted.most))
-            if line.visits or place < max(wanted.least, 1)
+            for place, line in enumerate(analysis.lines(wanted.max_moves))
+            if line.visits or place < max(wanted.min_moves, 1)
         ]
         if not lines:
             return
         if self._predictions is None or not wanted.kata:
-            self._write(info(self._game, lines, kata=wanted.kata, score_leads={}))
+            self._write(format_info(self._game, lines, kata=wanted.kata, score_leads={}))
             return
         self._predictions.update(analysis.state, [line.action for line in lines])
         ownership = self._predictions.ownership if wanted.ownership else None
-        self._write(info(self._game, lines, kata=True, score_leads=self._predictions.score_leads, ownership=ownership))
+        self._write(
+            format_info(self._game, lines, kata=True, score_leads=self._predictions.score_leads, ownership=ownership)
+        )
 
-    def _move(self, player: int, action: int) -> str:
+    def _make_move(self, player: int, action: int) -> str:
         """Make a move on the board, keeping the search tree; returns the move's name."""
-        before = self._board.turned_to(player)
+        before = self._board.state_with_player_to_move(player)
         self._board.play(player, action)
         if self._thinker is not None and np.array_equal(self._thinker.analysis.state, before):
             self._thinker.analysis.play(action)
@@ -276,14 +284,14 @@ class GtpEngine:
         may_resign: bool = True,
     ) -> str:
         """Think as long as the clock allows, and play the best move or resign; returns the move's name."""
-        best = self._chosen(player, thinker, arrived, live)
-        if may_resign and self._resignations[player].wanted(best.value):
+        best = self._choose_move(player, thinker, arrived, live)
+        if may_resign and self._resignations[player].should_resign(best.value):
             self._board.resign(player)
             answer = RESIGN
         else:
-            answer = self._move(player, best.action)
+            answer = self._make_move(player, best.action)
         if self._clocks:
-            self._clocks[player].spent(time.monotonic() - arrived)
+            self._clocks[player].subtract_move_time(time.monotonic() - arrived)
         return answer
 
     def _begin_clocks(self, settings: TimeSettings | None) -> None:
@@ -291,16 +299,16 @@ class GtpEngine:
 
     # The commands of ``COMMANDS``: each returns its answer, or None if it has answered itself.
 
-    def _hello(self, command: Command, arrived: float) -> str | None:
+    def _hello(self, command: GtpCommand, arrived: float) -> str | None:
         return self._greeting.answer(command)
 
-    def _boardsize(self, command: Command, arrived: float) -> str:
-        if parse_whole(command.only()) != self._board.size:
+    def _boardsize(self, command: GtpCommand, arrived: float) -> str:
+        if parse_whole(command.require_one_word()) != self._board.size:
             raise GtpError("unacceptable size")
         return self._clear_board(command, arrived)
 
-    def _clear_board(self, command: Command, arrived: float) -> str:
-        self._ready()
+    def _clear_board(self, command: GtpCommand, arrived: float) -> str:
+        self._get_thinker()
         self._board.begin()
         self._begin_game()
         return ""
@@ -309,119 +317,123 @@ class GtpEngine:
         self._begin_clocks(self._settings)
         self._resignations = self._new_resignations()
 
-    def _game_over(self, command: Command, arrived: float) -> str:
+    def _game_over(self, command: GtpCommand, arrived: float) -> str:
         self._begin_game()
         return ""
 
-    def _komi(self, command: Command, arrived: float) -> str:
-        self._board.set_komi(parse_decimal(command.only()))
+    def _komi(self, command: GtpCommand, arrived: float) -> str:
+        self._board.set_komi(parse_decimal(command.require_one_word()))
         return ""
 
-    def _get_komi(self, command: Command, arrived: float) -> str:
+    def _get_komi(self, command: GtpCommand, arrived: float) -> str:
         return f"{self._board.komi:.1f}"
 
-    def _get_rules(self, command: Command, arrived: float) -> str:
+    def _get_rules(self, command: GtpCommand, arrived: float) -> str:
         return self._board.rules.text()
 
-    def _set_rules(self, command: Command, arrived: float) -> str:
+    def _set_rules(self, command: GtpCommand, arrived: float) -> str:
         self._board.set_rules(*parse_rules(command.words, self._board.rules))
         return ""
 
-    def _play(self, command: Command, arrived: float) -> str:
-        player, vertex = command.exactly(2)
+    def _play(self, command: GtpCommand, arrived: float) -> str:
+        player, vertex = command.require_words(2)
         if vertex.lower() == RESIGN:
-            self._board.resign(player_of(player))
+            self._board.resign(parse_player(player))
         else:
-            self._move(player_of(player), action_of(self._game, vertex))
+            self._make_move(parse_player(player), parse_vertex(self._game, vertex))
         return ""
 
-    def _undo(self, command: Command, arrived: float) -> str:
+    def _undo(self, command: GtpCommand, arrived: float) -> str:
         self._board.undo()
         return ""
 
-    def _genmove(self, command: Command, arrived: float) -> str:
-        player, cleanup = player_of(command.only()), command.name == "kgs-genmove_cleanup"
+    def _genmove(self, command: GtpCommand, arrived: float) -> str:
+        player, cleanup = parse_player(command.require_one_word()), command.name == "kgs-genmove_cleanup"
         allowed = self._board.liberties_of_dead(player) if cleanup else None
-        thinker = self._turn_to(self._board.turned_to(player), allowed)
+        thinker = self._set_position(self._board.state_with_player_to_move(player), allowed)
         return self._move_on_the_clock(player, thinker, arrived, may_resign=not cleanup)
 
-    def _reg_genmove(self, command: Command, arrived: float) -> str:
-        player = player_of(command.only())
-        return self._game.action_name(self._chosen(player, self._turn_to(self._board.turned_to(player)), None).action)
+    def _reg_genmove(self, command: GtpCommand, arrived: float) -> str:
+        player = parse_player(command.require_one_word())
+        return self._game.action_name(
+            self._choose_move(player, self._set_position(self._board.state_with_player_to_move(player)), None).action
+        )
 
-    def _analyze(self, command: Command, arrived: float) -> None:
+    def _analyze(self, command: GtpCommand, arrived: float) -> None:
         self._live, _ = self._begin_analysis(command, arrived)
 
-    def _genmove_analyze(self, command: Command, arrived: float) -> None:
+    def _genmove_analyze(self, command: GtpCommand, arrived: float) -> None:
         live, thinker = self._begin_analysis(command, arrived)
         self._write(f"play {self._move_on_the_clock(live.wanted.player, thinker, arrived, live)}\n")
 
-    def _begin_analysis(self, command: Command, arrived: float) -> tuple[LiveAnalysis, Thinker]:
+    def _begin_analysis(self, command: GtpCommand, arrived: float) -> tuple[LiveAnalysis, Thinker]:
         kata = command.name.startswith("kata")
-        wanted = parse_wanted(self._game, command.words, player=self._board.player, kata=kata)
-        state = self._board.turned_to(wanted.player)
+        wanted = parse_analysis_options(self._game, command.words, player=self._board.player, kata=kata)
+        state = self._board.state_with_player_to_move(wanted.player)
         legal = self._game.legal_actions(state).tolist()
         allowed = None if wanted.allowed is None else [action for action in legal if action in wanted.allowed]
-        thinker = self._turn_to(state, allowed)
+        thinker = self._set_position(state, allowed)
         self._write(f"={command.identity}")
         return LiveAnalysis(wanted=wanted, due=arrived + (wanted.seconds or 0.0)), thinker
 
-    def _fixed_handicap(self, command: Command, arrived: float) -> str:
+    def _fixed_handicap(self, command: GtpCommand, arrived: float) -> str:
         self._board.require_empty()
-        return self._handicap(handicap_points(self._board.size, parse_whole(command.only())))
+        return self._set_handicap(handicap_points(self._board.size, parse_whole(command.require_one_word())))
 
-    def _place_free_handicap(self, command: Command, arrived: float) -> None:
+    def _place_free_handicap(self, command: GtpCommand, arrived: float) -> None:
         """Place the handicap that the network prefers. An empty line or ``quit`` ends it; other lines wait."""
         self._board.require_empty()
-        count = parse_whole(command.only())
+        count = parse_whole(command.require_one_word())
         if not 2 <= count < self._board.size**2:
             raise GtpError("invalid number of stones")
         simulations = max(self._simulations * min(HANDICAP_MOVES, count) // count, 1)
-        self._placing = Placing(identity=command.identity, count=count, simulations=simulations)
+        self._placing = HandicapPlacement(identity=command.identity, count=count, simulations=simulations)
 
-    def _set_free_handicap(self, command: Command, arrived: float) -> str:
+    def _set_free_handicap(self, command: GtpCommand, arrived: float) -> str:
         self._board.require_empty()
-        points = [action_of(self._game, word) for word in command.words]
+        points = [parse_vertex(self._game, word) for word in command.words]
         if not 2 <= len(points) == len(set(points)) or self._board.size**2 in points:
             raise GtpError("bad vertex list")
-        self._handicap(points)
+        self._set_handicap(points)
         return ""
 
-    def _handicap(self, points: Sequence[int]) -> str:
+    def _set_handicap(self, points: Sequence[int]) -> str:
         self._board.place_handicap(points)
-        return self._names(points)
+        return self._name_points(points)
 
-    def _names(self, points: Sequence[int]) -> str:
+    def _name_points(self, points: Sequence[int]) -> str:
         return " ".join(self._game.action_name(point) for point in points)
 
-    def _time_settings(self, command: Command, arrived: float) -> str:
+    def _time_settings(self, command: GtpCommand, arrived: float) -> str:
         parse = parse_kgs_time_settings if command.name.startswith("kgs") else parse_time_settings
         self._settings = parse(command)
         self._begin_clocks(self._settings)
         return ""
 
-    def _time_left(self, command: Command, arrived: float) -> str:
-        player, seconds, moves = command.exactly(3)
+    def _time_left(self, command: GtpCommand, arrived: float) -> str:
+        player, seconds, moves = command.require_words(3)
         left, count = parse_decimal(seconds), parse_whole(moves)
         if not self._clocks:
             self._begin_clocks(TimeSettings(main=left))
-        self._clocks[player_of(player)].set_left(max(left, 0.0), count)
+        self._clocks[parse_player(player)].set_remaining(max(left, 0.0), count)
         return ""
 
-    def _final_score(self, command: Command, arrived: float) -> str:
+    def _final_score(self, command: GtpCommand, arrived: float) -> str:
         return self._board.final_score()
 
-    def _final_status_list(self, command: Command, arrived: float) -> str:
-        status = command.only()
+    def _final_status_list(self, command: GtpCommand, arrived: float) -> str:
+        status = command.require_one_word()
         if status not in ("alive", "dead", "seki"):
             raise GtpError(f"syntax error: {status!r} is not alive, dead or seki")
-        dead = self._board.dead()
-        listed = {"alive": [chain for chain in self._board.chains() if chain not in dead], "dead": dead, "seki": []}[
-            status
-        ]
-        return "\n".join(self._names(chain) for chain in listed)
+        dead = self._board.removed_chains()
+        listed = {
+            "alive": [chain for chain in self._board.find_chains() if chain not in dead],
+            "dead": dead,
+            "seki": [],
+        }[status]
+        return "\n".join(self._name_points(chain) for chain in listed)
 
-    def _loadsgf(self, command: Command, arrived: float) -> str:
+    def _loadsgf(self, command: GtpCommand, arrived: float) -> str:
         words = command.words
         before = parse_whole(words[-1], least=1) if len(words) > 1 and words[-1].isdigit() else None
         if not words:
@@ -429,5 +441,5 @@ class GtpEngine:
         self._board.load(Path(" ".join(words if before is None else words[:-1])), before)
         return ""
 
-    def _showboard(self, command: Command, arrived: float) -> str:
+    def _showboard(self, command: GtpCommand, arrived: float) -> str:
         return "\n" + self._game.render(self._board.state)

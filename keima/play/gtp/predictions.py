@@ -44,18 +44,18 @@ class PositionPredictions:
         if self._here.score_leads is None:
             return
         fresh = [action for action in actions if action not in self._score_leads][:MOVES_PER_UPDATE]
-        after = [self._after(action) for action in fresh]
+        after = [self._state_after(action) for action in fresh]
         if after:
             leads = self._predict(np.stack([self._game.observe(each) for each in after])).score_leads
             assert leads is not None
             for action, each, lead in zip(fresh, after, leads.tolist(), strict=True):
-                self._score_leads[action] = self._result(each) if self._game.terminal(each) else -lead
+                self._score_leads[action] = self._final_result(each) if self._game.terminal(each) else -lead
 
-    def _after(self, action: int) -> States:
+    def _state_after(self, action: int) -> States:
         state = self._state.copy()
         self._game.play(state, action)
         return state
 
-    def _result(self, end: States) -> float:
+    def _final_result(self, end: States) -> float:
         """The result of a finished game for the player to move in the current position."""
         return score_lead(end) * (1 - 2 * self._game.current_player(self._state))

@@ -32,23 +32,23 @@ class GtpRules:
     """The rules of a game."""
 
     suicide: bool  # of several stones is legal; fixed by the network's game
-    agreed: bool = False  # dead stones are removed by agreement; otherwise the board is counted as it is
-    bonus: str = NO_BONUS  # White's points for Black's handicap: none, the number of its stones, or one less
+    agree_on_dead: bool = False  # dead stones are removed by agreement; otherwise the board is counted as it is
+    handicap_bonus: str = NO_BONUS  # White's points for Black's handicap: none, the number of its stones, or one less
 
     def text(self) -> str:
         """The rules as kata-get-rules prints them."""
         given = {
-            "friendlyPassOk": self.agreed,
+            "friendlyPassOk": self.agree_on_dead,
             "hasButton": False,
             "ko": "POSITIONAL",
             "scoring": "AREA",
             "suicide": self.suicide,
         }
-        return json.dumps({**given, "tax": "NONE", "whiteHandicapBonus": self.bonus}, separators=(",", ":"))
+        return json.dumps({**given, "tax": "NONE", "whiteHandicapBonus": self.handicap_bonus}, separators=(",", ":"))
 
     def white_points(self, handicap: int) -> int:
         """White's points in addition to the komi, for Black's handicap stones."""
-        return {NO_BONUS: 0, EACH_STONE: handicap, EACH_BUT_ONE: max(handicap - 1, 0)}[self.bonus]
+        return {NO_BONUS: 0, EACH_STONE: handicap, EACH_BUT_ONE: max(handicap - 1, 0)}[self.handicap_bonus]
 
 
 def parse_rules(words: Sequence[str], now: GtpRules) -> tuple[GtpRules, float | None]:
@@ -62,7 +62,9 @@ def parse_rules(words: Sequence[str], now: GtpRules) -> tuple[GtpRules, float | 
     text = " ".join(words)
     if text.lower() in NAMED_RULES:
         suicide, agreed, bonus = NAMED_RULES[text.lower()]
-        return _rules({"suicide": suicide, "friendlyPassOk": agreed, "whiteHandicapBonus": bonus}, now), None
+        return _parse_rules_object(
+            {"suicide": suicide, "friendlyPassOk": agreed, "whiteHandicapBonus": bonus}, now
+        ), None
     try:
         given = json.loads(text)
     except (ValueError, RecursionError):
@@ -74,10 +76,10 @@ def parse_rules(words: Sequence[str], now: GtpRules) -> tuple[GtpRules, float | 
     komi = given.pop("komi", None)
     if komi is not None and (isinstance(komi, bool) or not isinstance(komi, int | float)):
         raise GtpError(f"komi is a number, and not {komi!r}")
-    return _rules(given, now), komi
+    return _parse_rules_object(given, now), komi
 
 
-def _rules(given: dict[str, Any], now: GtpRules) -> GtpRules:
+def _parse_rules_object(given: dict[str, Any], now: GtpRules) -> GtpRules:
     for key, value in given.items():
         known = {**OURS, "suicide": (True, False), "friendlyPassOk": (True, False), "whiteHandicapBonus": BONUSES}.get(
             key
@@ -89,5 +91,7 @@ def _rules(given: dict[str, Any], now: GtpRules) -> GtpRules:
     if now.suicide and given.get("suicide") is False:
         raise GtpError("this network has learned with suicide, and may play it")
     return replace(
-        now, agreed=given.get("friendlyPassOk", now.agreed), bonus=given.get("whiteHandicapBonus", now.bonus)
+        now,
+        agree_on_dead=given.get("friendlyPassOk", now.agree_on_dead),
+        handicap_bonus=given.get("whiteHandicapBonus", now.handicap_bonus),
     )

@@ -22,7 +22,7 @@ CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 IDENTITY = re.compile(r"[0-9]{1,10}")
 PLAYERS = {"b": 0, "black": 0, "w": 1, "white": 1}
 CENTISECOND = 0.01  # the unit of an interval
-COMMANDS = {  # all commands with their methods; ``GtpHello`` answers the first ones
+COMMANDS = {  # all commands with their methods; ``GtpHandshake`` answers the first ones
     "protocol_version": "hello",
     "name": "hello",
     "version": "hello",
@@ -64,14 +64,14 @@ class GtpError(ValueError):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Command:
+class GtpCommand:
     """A command line from the controller."""
 
     identity: str  # its number, or nothing
     name: str
     words: tuple[str, ...]
 
-    def exactly(self, count: int) -> tuple[str, ...]:
+    def require_words(self, count: int) -> tuple[str, ...]:
         """The arguments, of which there must be ``count``.
 
         Raises:
@@ -83,25 +83,25 @@ class Command:
             )
         return self.words
 
-    def only(self) -> str:
+    def require_one_word(self) -> str:
         """The only argument.
 
         Raises:
             Refused: there is none, or more.
         """
-        return self.exactly(1)[0]
+        return self.require_words(1)[0]
 
 
-def parse_command(line: str) -> Command | None:
+def parse_command(line: str) -> GtpCommand | None:
     """Parse a line; None if it is empty or a comment."""
     words = CONTROL.sub("", line).partition("#")[0].split()
     identity = words.pop(0) if words and IDENTITY.fullmatch(words[0]) else ""
     if not words:
         return None
-    return Command(identity=identity, name=words[0], words=tuple(words[1:]))
+    return GtpCommand(identity=identity, name=words[0], words=tuple(words[1:]))
 
 
-class GtpHello:
+class GtpHandshake:
     """Answers the commands that need no network, which programs send before they play.
 
     Args:
@@ -118,44 +118,44 @@ class GtpHello:
             "quit": "",
         }
 
-    def answer(self, command: Command) -> str | None:
+    def answer(self, command: GtpCommand) -> str | None:
         """The answer, or None: it is another command.
 
         Raises:
             Refused: the command's arguments are wrong.
         """
         if command.name == "known_command":
-            return "true" if command.only() in COMMANDS else "false"
+            return "true" if command.require_one_word() in COMMANDS else "false"
         return self._facts.get(command.name)
 
-    def at_once(self, line: str) -> str | None:
+    def answer_line(self, line: str) -> str | None:
         """The complete answer to a line; None: the line must wait for the engine."""
         command = parse_command(line)
         if command is None:
             return ""
         try:
             answer = self.answer(command)
-            return None if answer is None else answered(command, answer) + "\n"
+            return None if answer is None else format_success(command, answer) + "\n"
         except GtpError as error:
-            return refused(command, error) + "\n"
+            return format_failure(command, error) + "\n"
 
-    def ends(self, line: str) -> bool:
+    def is_quit(self, line: str) -> bool:
         """Whether a line ends the conversation."""
         command = parse_command(line)
         return command is not None and command.name == "quit"
 
 
-def answered(command: Command, answer: str) -> str:
+def format_success(command: GtpCommand, answer: str) -> str:
     """A success response; an empty line ends it."""
     return f"={command.identity} {answer}".rstrip() + "\n"
 
 
-def refused(command: Command, error: GtpError) -> str:
+def format_failure(command: GtpCommand, error: GtpError) -> str:
     """A failure response; an empty line ends it."""
     return f"?{command.identity} {error}\n"
 
 
-def player_of(word: str) -> int:
+def parse_player(word: str) -> int:
     """Black (0) or White (1).
 
     Raises:
@@ -167,7 +167,7 @@ def player_of(word: str) -> int:
     return player
 
 
-def action_of(game: Game, word: str) -> int:
+def parse_vertex(game: Game, word: str) -> int:
     """A vertex.
 
     Raises:
@@ -201,7 +201,7 @@ def parse_decimal(word: str) -> float:
     return float(word)
 
 
-def truth(word: str) -> bool:
+def parse_boolean(word: str) -> bool:
     """A boolean.
 
     Raises:
@@ -213,19 +213,19 @@ def truth(word: str) -> bool:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Wanted:
+class AnalysisOptions:
     """The options of an analysis."""
 
     player: int
     seconds: float | None = None  # between two updates; None: only at the end
-    least: int = 0  # moves to report even without visits
-    most: int = 1000  # moves
+    min_moves: int = 0  # moves to report even without visits
+    max_moves: int = 1000  # moves
     kata: bool = False
     ownership: bool = False  # report the predicted ownership, too
     allowed: frozenset[int] | None = None  # the only moves to consider
 
 
-def parse_wanted(game: Game, words: Sequence[str], *, player: int, kata: bool) -> Wanted:
+def parse_analysis_options(game: Game, words: Sequence[str], *, player: int, kata: bool) -> AnalysisOptions:
     """Parse the arguments of lz-analyze and similar commands: optional color, optional interval in centiseconds, then
     pairs.
 
@@ -234,9 +234,9 @@ def parse_wanted(game: Game, words: Sequence[str], *, player: int, kata: bool) -
     Raises:
         Refused: it is none of that.
     """
-    left, wanted = list(words), Wanted(player=player, kata=kata)
+    left, wanted = list(words), AnalysisOptions(player=player, kata=kata)
     if left and left[0].lower() in PLAYERS:
-        wanted = replace(wanted, player=player_of(left.pop(0)))
+        wanted = replace(wanted, player=parse_player(left.pop(0)))
     if left and left[0].isdigit():
         wanted = replace(wanted, seconds=CENTISECOND * parse_whole(left.pop(0)))
     while left:
@@ -246,16 +246,16 @@ def parse_wanted(game: Game, words: Sequence[str], *, player: int, kata: bool) -
         if key in ("allow", "avoid"):
             if len(left) < 3:
                 raise GtpError(f"syntax error: {key} is followed by a color, moves and a number of plies")
-            wanted = _restricted(game, wanted, key, player_of(left.pop(0)), left.pop(0))
+            wanted = _restrict_moves(game, wanted, key, parse_player(left.pop(0)), left.pop(0))
             parse_whole(left.pop(0))
         elif key == "interval":
             wanted = replace(wanted, seconds=CENTISECOND * parse_whole(left.pop(0)))
         elif key == "maxmoves":
-            wanted = replace(wanted, most=parse_whole(left.pop(0), least=1))
+            wanted = replace(wanted, max_moves=parse_whole(left.pop(0), least=1))
         elif key == "minmoves":
-            wanted = replace(wanted, least=parse_whole(left.pop(0)))
+            wanted = replace(wanted, min_moves=parse_whole(left.pop(0)))
         elif key == "ownership":
-            wanted = replace(wanted, ownership=truth(left.pop(0)) and kata)
+            wanted = replace(wanted, ownership=parse_boolean(left.pop(0)) and kata)
         elif key in KATAGO_ONLY:
             left.pop(0)
         else:
@@ -263,16 +263,16 @@ def parse_wanted(game: Game, words: Sequence[str], *, player: int, kata: bool) -
     return wanted
 
 
-def _restricted(game: Game, wanted: Wanted, key: str, player: int, text: str) -> Wanted:
+def _restrict_moves(game: Game, wanted: AnalysisOptions, key: str, player: int, text: str) -> AnalysisOptions:
     """The options with the player's allowed or avoided moves applied."""
     if player != wanted.player:
         return wanted
-    named = frozenset(action_of(game, word) for word in text.split(","))
+    named = frozenset(parse_vertex(game, word) for word in text.split(","))
     before = wanted.allowed if wanted.allowed is not None else frozenset(range(game.num_actions))
     return replace(wanted, allowed=(before & named) if key == "allow" else (before - named))
 
 
-def info(
+def format_info(
     game: Game,
     lines: Sequence[MoveAnalysis],
     *,
@@ -288,13 +288,15 @@ def info(
         leads: by how many points the player will win, by action.
         ownership: of each point, ``[H * W]`` from the upper left corner, from 1, the player's, to -1.
     """
-    said = [_info(game, order, line, kata, score_leads.get(line.action)) for order, line in enumerate(lines)]
+    said = [
+        _format_move_info(game, order, line, kata, score_leads.get(line.action)) for order, line in enumerate(lines)
+    ]
     return " ".join(
         [*said, *(["ownership", *(f"{share:.4f}" for share in ownership.tolist())] if ownership is not None else [])]
     )
 
 
-def _info(game: Game, order: int, line: MoveAnalysis, kata: bool, score_lead: float | None) -> str:
+def _format_move_info(game: Game, order: int, line: MoveAnalysis, kata: bool, score_lead: float | None) -> str:
     chance = (1 + line.value) / 2
     chances = (
         (f"{chance:.6f}", f"{line.prior:.6f}")

@@ -15,15 +15,15 @@ from keima.games.game import IllegalAction, States
 from keima.networks.inference.evaluator import use_threads
 from keima.play.thinking import Thinker
 from keima.play.time_keeping import TimeKeeper
-from keima.play.uci.options import Options, UciHello
+from keima.play.uci.options import Options, UciHandshake
 from keima.play.uci.syntax import (
-    Broken,
-    Go,
-    moves_of,
+    BrokenCommand,
+    GoArguments,
+    format_score,
+    moves_as_uci,
     parse_go,
     parse_position,
     parse_setoption,
-    score_words,
 )
 from keima.search.analysis import MoveAnalysis, simulations_in
 
@@ -32,10 +32,10 @@ WARM_UP_GAME = "7k/P7/8/8/8/8/8/K7 w - - 0 1", "a7a8q"
 
 
 @dataclass(kw_only=True)
-class Task:
+class GoTask:
     """A ``go`` in progress. Times are from ``time.monotonic``."""
 
-    go: Go
+    go: GoArguments
     began: float
     visits: int  # of the tree before
     pondering: bool
@@ -45,7 +45,7 @@ class Task:
 
 
 class UciEngine:
-    """Answers one line after the other; see ``keima.play.line_reader.Partner``.
+    """Answers one line after the other; see ``keima.play.line_reader.ConversationPartner``.
 
     Args:
         game: chess.
@@ -65,19 +65,19 @@ class UciEngine:
         self._start: str | None = None  # the position of the last command, and the moves from there
         self._moves: tuple[str, ...] = ()
         self._state = game.initial_state()
-        self._task: Task | None = None
+        self._task: GoTask | None = None
 
     @property
-    def busy(self) -> bool:
+    def has_work(self) -> bool:
         """Whether it is thinking."""
-        return self._task is not None and not self._idle()
+        return self._task is not None and not self._is_waiting_for_stop()
 
-    def _idle(self) -> bool:
+    def _is_waiting_for_stop(self) -> bool:
         """Whether the search is finished and only ``stop`` or ``ponderhit`` is missing."""
         task = self._task
-        return task is not None and (task.pondering or task.go.infinite) and self._ready().analysis.finished
+        return task is not None and (task.pondering or task.go.infinite) and self._get_thinker().analysis.finished
 
-    def obey(self, line: str, arrived: float) -> bool:
+    def handle_line(self, line: str, arrived: float) -> bool:
         """Execute a line; returns False after ``quit``.
 
         As the protocol has it, words before the first command are passed over.
@@ -87,44 +87,44 @@ class UciEngine:
             words = words[1:]
         if not words:
             if line:
-                self._say(f"{line[:80]!r} is unknown and passed over")
+                self._write_line(f"{line[:80]!r} is unknown and passed over")
             return True
         command, rest = words[0], words[1:]
         if self._task is not None and command not in ("isready", "ponderhit", "debug", "register", "uci"):
-            self._answer()
+            self._answer_best_move()
         if command == "quit":
             return False
         try:
             self.COMMANDS[command](self, rest, arrived)
-        except Broken as error:
-            self._say(f"{error}")
+        except BrokenCommand as error:
+            self._write_line(f"{error}")
         return True
 
     def close(self) -> None:
         """The input has ended: answer."""
         if self._task is not None:
-            self._answer()
+            self._answer_best_move()
 
     def advance(self) -> None:
         """Think for a slice, and answer if it is time."""
-        task, thinker = self._task, self._ready()
+        task, thinker = self._task, self._get_thinker()
         if task is None:
             return
-        if self._done():
-            self._answer()
+        if self._is_time_to_answer():
+            self._answer_best_move()
             return
         now = time.monotonic()
         left = None if task.go.nodes is None or task.pondering else task.go.nodes - thinker.analysis.visits
         if task.deadline is None:
-            thinker.slice(simulations=left)
+            thinker.think_slice(simulations=left)
         else:
-            thinker.slice(seconds=task.deadline - now, simulations=left)
+            thinker.think_slice(seconds=task.deadline - now, simulations=left)
         if time.monotonic() >= task.next_info:
-            self._report()
+            self._report_search()
 
-    def _done(self) -> bool:
+    def _is_time_to_answer(self) -> bool:
         """Whether to answer now."""
-        task, thinker = self._task, self._ready()
+        task, thinker = self._task, self._get_thinker()
         assert task is not None
         analysis, go = thinker.analysis, task.go
         if task.pondering or go.infinite:
@@ -133,23 +133,25 @@ class UciEngine:
             return True
         if not analysis.evaluated:
             return False
-        if task.deadline is not None and (not thinker.fits(task.deadline - time.monotonic()) or self._forced(go)):
+        if task.deadline is not None and (
+            not thinker.can_think_within(task.deadline - time.monotonic()) or self._is_forced(go)
+        ):
             return True
         if go.nodes is not None and analysis.visits >= go.nodes:
             return True
         return go.depth is not None and len(analysis.lines()[0].actions) >= go.depth
 
-    def _forced(self, go: Go) -> bool:
+    def _is_forced(self, go: GoArguments) -> bool:
         """Whether there is only one legal move, on a running clock."""
         return go.movetime is None and len(self._game.legal_actions(self._state)) == 1
 
-    def _ready(self) -> Thinker:
+    def _get_thinker(self) -> Thinker:
         """The thinker; the first call creates it, which takes seconds."""
         if self._thinker is None:
             use_threads(self._options.threads)
             self._thinker = self._make_thinker_for(self._options.megabytes)
             self._thinker.analysis.begin(self._state)
-            self._rehearse()
+            self._warm_up()
         return self._thinker
 
     def _make_thinker_for(self, megabytes: int) -> Thinker:
@@ -159,25 +161,25 @@ class UciEngine:
         except MemoryError:
             if megabytes == 1:
                 raise
-            self._say(f"there is no memory for a Hash of {megabytes} megabytes: it is halved")
+            self._write_line(f"there is no memory for a Hash of {megabytes} megabytes: it is halved")
         return self._make_thinker_for(megabytes // 2)
 
-    def _rehearse(self) -> None:
+    def _warm_up(self) -> None:
         """Read and write a position and a move, to compile that, too."""
         state = position_from_fen(self._game, WARM_UP_GAME[0])
-        moves_of(self._game, state, self._after(state, WARM_UP_GAME[1:])[1])
+        moves_as_uci(self._game, state, self._replay_moves(state, WARM_UP_GAME[1:])[1])
         self._game.returns(state)
 
-    def _say(self, text: str) -> None:
+    def _write_line(self, text: str) -> None:
         self._write(f"info string {text}")
 
     # The commands.
 
     def _uci(self, words: list[str], arrived: float) -> None:
-        self._write(str(UciHello(self._name, self._options).at_once("uci")).removesuffix("\n"))
+        self._write(str(UciHandshake(self._name, self._options).answer_line("uci")).removesuffix("\n"))
 
     def _isready(self, words: list[str], arrived: float) -> None:
-        self._ready()
+        self._get_thinker()
         self._write("readyok")
 
     def _ucinewgame(self, words: list[str], arrived: float) -> None:
@@ -186,7 +188,7 @@ class UciEngine:
 
     def _setoption(self, words: list[str], arrived: float) -> None:
         before = self._options.megabytes, self._options.threads
-        self._options.set(*parse_setoption(words))
+        self._options.set_option(*parse_setoption(words))
         self._keeper.overhead = self._options.overhead
         if (self._options.megabytes, self._options.threads) != before:
             self._thinker = None
@@ -196,17 +198,17 @@ class UciEngine:
         goes_on = start == self._start and moves[: len(self._moves)] == self._moves
         try:
             if goes_on:
-                self._play(moves[len(self._moves) :])
+                self._advance_tree(moves[len(self._moves) :])
             else:
                 beginning = self._game.initial_state() if start is None else position_from_fen(self._game, start)
-                self._set_up(start, moves, self._after(beginning, moves)[0])
+                self._set_up(start, moves, self._replay_moves(beginning, moves)[0])
         except ValueError as error:
-            raise Broken(f"position refused, the one before stays: {error}") from error
+            raise BrokenCommand(f"position refused, the one before stays: {error}") from error
         self._moves = moves
 
-    def _play(self, moves: tuple[str, ...]) -> None:
+    def _advance_tree(self, moves: tuple[str, ...]) -> None:
         """Advance in the same tree by ``moves``, if Keima's rules continue the game."""
-        state, actions = self._after(self._state, moves)
+        state, actions = self._replay_moves(self._state, moves)
         follow = self._state.copy()
         for action in actions:
             if self._game.terminal(follow):
@@ -220,7 +222,7 @@ class UciEngine:
             for action in actions:
                 self._thinker.analysis.play(action)
 
-    def _after(self, state: States, moves: tuple[str, ...]) -> tuple[States, list[int]]:
+    def _replay_moves(self, state: States, moves: tuple[str, ...]) -> tuple[States, list[int]]:
         """The position after ``moves``, and their actions. An unclaimed draw does not end the game.
 
         Raises:
@@ -242,34 +244,34 @@ class UciEngine:
             self._thinker.analysis.begin(state)
 
     def _go(self, words: list[str], arrived: float) -> None:
-        go, analysis = parse_go(words), self._ready().analysis
+        go, analysis = parse_go(words), self._get_thinker().analysis
         for complaint in go.complaints:
-            self._say(complaint)
-        if not go.limited:
+            self._write_line(complaint)
+        if not go.has_limit:
             go = replace(go, nodes=self._options.simulations)
-        analysis.consider_only(self._searched(go))
-        self._task = Task(
+        analysis.consider_only(self._allowed_actions(go))
+        self._task = GoTask(
             go=go,
             began=arrived,
             visits=analysis.visits,
             pondering=go.ponder,
             next_info=arrived + FIRST_INFO,
-            seconds=self._seconds(go),
+            seconds=self._seconds_for_move(go),
         )
         if not go.ponder:
             self._start_clock(arrived)
 
-    def _searched(self, go: Go) -> list[int] | None:
+    def _allowed_actions(self, go: GoArguments) -> list[int] | None:
         """The actions that ``searchmoves`` names, or None for all."""
         found = []
         for move in go.searchmoves:
             try:
                 found.append(action_of_uci(self._state, move.lower()))
             except ValueError as error:
-                self._say(f"searchmoves: {error}")
+                self._write_line(f"searchmoves: {error}")
         return found or None
 
-    def _seconds(self, go: Go) -> float | None:
+    def _seconds_for_move(self, go: GoArguments) -> float | None:
         """The seconds for the move, or None without a limit."""
         clock = go.clock(self._game.current_player(self._state))
         seconds = [] if clock is None else [self._keeper.seconds_for(clock)]
@@ -280,21 +282,21 @@ class UciEngine:
     def _start_clock(self, arrived: float) -> None:
         """Start our clock."""
         assert self._task is not None
-        self._keeper.began(arrived)
+        self._keeper.note_started(arrived)
         if self._task.seconds is not None:
             self._task.deadline = arrived + self._task.seconds
 
     def _ponderhit(self, words: list[str], arrived: float) -> None:
         if self._task is None or not self._task.pondering:
-            self._say("ponderhit without go ponder is passed over")
+            self._write_line("ponderhit without go ponder is passed over")
             return
         self._task.pondering = False
         self._start_clock(arrived)
 
     def _stop(self, words: list[str], arrived: float) -> None:
-        """Nothing to do: ``obey`` has answered already."""
+        """Nothing to do: ``handle_line`` has answered already."""
 
-    def _pass_over(self, words: list[str], arrived: float) -> None:
+    def _ignore_command(self, words: list[str], arrived: float) -> None:
         """Ignore the command."""
 
     COMMANDS: ClassVar[dict[str, Callable[["UciEngine", list[str], float], None]]] = {
@@ -307,55 +309,55 @@ class UciEngine:
         "ponderhit": _ponderhit,
         "stop": _stop,
         "quit": _stop,
-        "debug": _pass_over,
-        "register": _pass_over,
+        "debug": _ignore_command,
+        "register": _ignore_command,
     }
 
     # Output.
 
-    def _answer(self) -> None:
+    def _answer_best_move(self) -> None:
         """Stop thinking, and name the best move."""
-        task, thinker = self._task, self._ready()
+        task, thinker = self._task, self._get_thinker()
         assert task is not None
         if not thinker.analysis.evaluated:
-            thinker.slice(simulations=1)
-        best = self._report()
+            thinker.think_slice(simulations=1)
+        best = self._report_search()
         self._task = None
         self._write(
             " ".join(["bestmove", best[0] if best else "(none)", *(["ponder", best[1]] if len(best) > 1 else [])])
         )
         if not task.pondering:
-            self._keeper.moved(time.monotonic())
+            self._keeper.note_moved(time.monotonic())
         elif task.seconds is not None:
             self._keeper.new_game()
 
-    def _report(self) -> list[str]:
+    def _report_search(self) -> list[str]:
         """Write the state of the search; returns the best line's moves, none if the game is over."""
-        task, analysis = self._task, self._ready().analysis
+        task, analysis = self._task, self._get_thinker().analysis
         assert task is not None
         now = time.monotonic()
         task.next_info = now + min(now - task.began, INFO_EVERY)
-        lines = analysis.lines(self._options.lines)
+        lines = analysis.lines(self._options.multipv_lines)
         if not lines:
             mated = bool(self._game.returns(self._state).any())
             self._write(f"info depth 0 score {'mate 0' if mated else 'cp 0'}")
             return []
-        reported = [moves_of(self._game, self._state, line.actions) for line in lines]
+        reported = [moves_as_uci(self._game, self._state, line.actions) for line in lines]
         for number, (line, moves) in enumerate(zip(lines, reported, strict=True), 1):
-            self._write(self._info(number, line, moves, now))
+            self._write(self._format_info(number, line, moves, now))
         return reported[0]
 
-    def _info(self, number: int, line: MoveAnalysis, moves: list[str], now: float) -> str:
+    def _format_info(self, number: int, line: MoveAnalysis, moves: list[str], now: float) -> str:
         """One line of play.
 
         Its depth is its length; nodes are all simulations of this position, nps what came in this search.
         """
-        task, analysis = self._task, self._ready().analysis
+        task, analysis = self._task, self._get_thinker().analysis
         assert task is not None
         seconds = max(now - task.began, 1e-3)
-        words = [f"info depth {len(moves)}", *([f"multipv {number}"] if self._options.lines > 1 else [])]
+        words = [f"info depth {len(moves)}", *([f"multipv {number}"] if self._options.multipv_lines > 1 else [])]
         words += [
-            f"score {score_words(line)}",
+            f"score {format_score(line)}",
             f"nodes {analysis.visits}",
             f"nps {round((analysis.visits - task.visits) / seconds)}",
         ]

@@ -3,38 +3,38 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from keima.play.uci.syntax import Broken, whole_number
+from keima.play.uci.syntax import BrokenCommand, parse_whole_number
 
 
 @dataclass(frozen=True, kw_only=True)
-class Spin:
+class SpinOption:
     """An option that is a whole number."""
 
     default: int
-    least: int
-    most: int
+    minimum: int
+    maximum: int
 
-    def words(self) -> str:
+    def announcement(self) -> str:
         """The option's announcement."""
-        return f"type spin default {self.default} min {self.least} max {self.most}"
+        return f"type spin default {self.default} min {self.minimum} max {self.maximum}"
 
-    def read(self, text: str) -> int | None:
+    def parse_value(self, text: str) -> int | None:
         """Parse a value."""
-        number = whole_number(text)
-        return number if number is not None and self.least <= number <= self.most else None
+        number = parse_whole_number(text)
+        return number if number is not None and self.minimum <= number <= self.maximum else None
 
 
 @dataclass(frozen=True, kw_only=True)
-class Check:
+class CheckOption:
     """An option that is true (1) or false (0)."""
 
     default: int
 
-    def words(self) -> str:
+    def announcement(self) -> str:
         """The option's announcement."""
         return f"type check default {'true' if self.default else 'false'}"
 
-    def read(self, text: str) -> int | None:
+    def parse_value(self, text: str) -> int | None:
         """Parse a value."""
         return {"true": 1, "false": 0}.get(text.lower())
 
@@ -47,33 +47,33 @@ class Options:
     """
 
     def __init__(self, *, simulations: int) -> None:
-        self._kinds: dict[str, Spin | Check] = {
-            "Threads": Spin(default=1, least=1, most=512),
-            "Hash": Spin(default=256, least=1, most=4096),
-            "Move Overhead": Spin(default=10, least=0, most=10_000),
-            "Simulations": Spin(default=simulations, least=1, most=10**9),
-            "MultiPV": Spin(default=1, least=1, most=256),
-            "Ponder": Check(default=0),
+        self._kinds: dict[str, SpinOption | CheckOption] = {
+            "Threads": SpinOption(default=1, minimum=1, maximum=512),
+            "Hash": SpinOption(default=256, minimum=1, maximum=4096),
+            "Move Overhead": SpinOption(default=10, minimum=0, maximum=10_000),
+            "Simulations": SpinOption(default=simulations, minimum=1, maximum=10**9),
+            "MultiPV": SpinOption(default=1, minimum=1, maximum=256),
+            "Ponder": CheckOption(default=0),
         }
         self._values = {name: kind.default for name, kind in self._kinds.items()}
 
-    def words(self) -> Iterator[str]:
+    def announcements(self) -> Iterator[str]:
         """The announcements of all options."""
         for name, kind in self._kinds.items():
-            yield f"option name {name} {kind.words()}"
+            yield f"option name {name} {kind.announcement()}"
 
-    def set(self, given: str, text: str) -> None:
+    def set_option(self, given: str, text: str) -> None:
         """Set an option; its name is case-insensitive.
 
         Raises:
-            Broken: there is no such option, or it cannot have that value.
+            BrokenCommand: there is no such option, or it cannot have that value.
         """
         name = next((name for name in self._kinds if name.lower() == given.lower()), None)
         if name is None:
-            raise Broken(f"there is no option {given!r}; the options are {', '.join(self._kinds)}")
-        value = self._kinds[name].read(text)
+            raise BrokenCommand(f"there is no option {given!r}; the options are {', '.join(self._kinds)}")
+        value = self._kinds[name].parse_value(text)
         if value is None:
-            raise Broken(f"option {name} cannot be {text!r}; it is of {self._kinds[name].words()}")
+            raise BrokenCommand(f"option {name} cannot be {text!r}; it is of {self._kinds[name].announcement()}")
         self._values[name] = value
 
     @property
@@ -97,12 +97,12 @@ class Options:
         return self._values["Simulations"]
 
     @property
-    def lines(self) -> int:
+    def multipv_lines(self) -> int:
         """The number of lines to report (MultiPV)."""
         return self._values["MultiPV"]
 
 
-class UciHello:
+class UciHandshake:
     """Answers ``uci``, for which an engine needs no network.
 
     Args:
@@ -111,14 +111,14 @@ class UciHello:
     """
 
     def __init__(self, name: str, options: Options) -> None:
-        self._lines = [f"id name {name}", "id author the authors of Keima", *options.words(), "uciok"]
+        self._lines = [f"id name {name}", "id author the authors of Keima", *options.announcements(), "uciok"]
 
-    def at_once(self, line: str) -> str | None:
+    def answer_line(self, line: str) -> str | None:
         """The complete answer to a line; None: the line must wait for the engine."""
         if line == "uci":
             return "".join(f"{said}\n" for said in self._lines)
-        return "" if not line or self.ends(line) else None
+        return "" if not line or self.is_quit(line) else None
 
-    def ends(self, line: str) -> bool:
+    def is_quit(self, line: str) -> bool:
         """Whether a line ends the conversation."""
         return line == "quit"

@@ -20,12 +20,12 @@ CLOCKS = ("wtime", "btime"), ("winc", "binc")
 LARGEST_NUMBER = 2**53
 
 
-class Broken(ValueError):
+class BrokenCommand(ValueError):
     """A malformed command."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Go:
+class GoArguments:
     """The arguments of ``go``; times are in milliseconds, None if not given."""
 
     wtime: int | None = None
@@ -43,7 +43,7 @@ class Go:
     complaints: tuple[str, ...] = field(default=())  # about ignored words
 
     @property
-    def limited(self) -> bool:
+    def has_limit(self) -> bool:
         """Whether any limit is given."""
         return self.infinite or any(
             getattr(self, name) is not None for name in ("wtime", "btime", "depth", "nodes", "movetime")
@@ -59,7 +59,7 @@ class Go:
         )
 
 
-def parse_go(words: Sequence[str]) -> Go:
+def parse_go(words: Sequence[str]) -> GoArguments:
     """Parse the arguments of ``go``. Unknown words are ignored, because the GUI expects an answer in any case."""
     found: dict[str, Any] = {}
     complaints: list[str] = []
@@ -73,15 +73,15 @@ def parse_go(words: Sequence[str]) -> Go:
             found[word], left = tuple(left[:end]), left[end:]
         elif word not in NUMBER_WORDS:
             complaints.append(f"go: {word!r} is unknown and passed over")
-        elif not left or (number := whole_number(left[0])) is None:
+        elif not left or (number := parse_whole_number(left[0])) is None:
             complaints.append(f"go: {word} needs a whole number")
         else:
             found[word] = number
             left.pop(0)
-    return Go(**found, complaints=tuple(complaints))
+    return GoArguments(**found, complaints=tuple(complaints))
 
 
-def whole_number(text: str) -> int | None:
+def parse_whole_number(text: str) -> int | None:
     """Parse a number of a sane size."""
     digits = text.removeprefix("-")
     if not digits.isascii() or not digits.isdecimal() or len(digits) > len(str(LARGEST_NUMBER)):
@@ -93,7 +93,7 @@ def parse_position(words: Sequence[str]) -> tuple[str | None, tuple[str, ...]]:
     """Parse the arguments of ``position``: the FEN (None: the starting position), and the moves from there.
 
     Raises:
-        Broken: it is neither of the two.
+        BrokenCommand: it is neither of the two.
     """
     cut = words.index("moves") if "moves" in words else len(words)
     where, moves = words[:cut], tuple(word.lower() for word in words[cut + 1 :])
@@ -101,36 +101,38 @@ def parse_position(words: Sequence[str]) -> tuple[str | None, tuple[str, ...]]:
         return " ".join(where[1:]), moves
     if list(where) == ["startpos"]:
         return None, moves
-    raise Broken("position is followed by startpos or fen and a position, and then perhaps by moves and moves")
+    raise BrokenCommand("position is followed by startpos or fen and a position, and then perhaps by moves and moves")
 
 
 def parse_setoption(words: Sequence[str]) -> tuple[str, str]:
     """Parse the arguments of ``setoption``: a name and a value, which may be empty.
 
     Raises:
-        Broken: there is no name.
+        BrokenCommand: there is no name.
     """
     cut = words.index("value") if "value" in words else len(words)
     if len(words) < 2 or words[0] != "name" or cut < 2:
-        raise Broken("setoption is followed by name and the name of an option, and then perhaps by value and its value")
+        raise BrokenCommand(
+            "setoption is followed by name and the name of an option, and then perhaps by value and its value"
+        )
     return " ".join(words[1:cut]), " ".join(words[cut + 1 :])
 
 
-def centipawns(value: float) -> int:
+def to_centipawns(value: float) -> int:
     """Convert a value in [-1, 1] to centipawns: ``90 tan(1.5637541897 value)``, Lc0's scale. 0.5 is 89, and 1 is
     12,780.
     """
     return round(90 * math.tan(1.5637541897 * value))
 
 
-def score_words(line: MoveAnalysis) -> str:
+def format_score(line: MoveAnalysis) -> str:
     """The score of a move: moves to mate if proven, else centipawns."""
     if line.plies is None:
-        return f"cp {centipawns(line.value)}"
+        return f"cp {to_centipawns(line.value)}"
     return f"mate {(line.plies + 1) // 2}" if line.value > 0 else f"mate -{line.plies // 2}"
 
 
-def moves_of(game: Game, state: States, actions: Sequence[int]) -> list[str]:
+def moves_as_uci(game: Game, state: States, actions: Sequence[int]) -> list[str]:
     """A line of play from a position."""
     from keima.games.chess.notation import uci_of
 

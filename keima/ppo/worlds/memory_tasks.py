@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from keima.compilation.decorators import compiled
 from keima.compilation.random import Streams, below, uniform
-from keima.ppo.worlds.world import ArrayWorlds, Moment, Seeds, empty_moment
+from keima.ppo.worlds.world import ArrayWorlds, Seeds, StepResult, empty_step_result
 
 Moves = NDArray[np.int64]
 
@@ -57,8 +57,8 @@ class TMaze(ArrayWorlds):
 
     def __init__(self, seeds: Seeds, *, length: int = 100) -> None:
         self._length, self._mazes = length, Mazes(np.array(seeds, np.uint64), np.zeros((len(seeds), 3), np.int64))
-        super().__init__(empty_moment(len(seeds), 4, 1), self._mazes._asdict())
-        begin_mazes(length, self._mazes, self.moment.observations)
+        super().__init__(empty_step_result(len(seeds), 4, 1), self._mazes._asdict())
+        begin_maze_episodes(length, self._mazes, self.moment.observations)
 
     def step(self, actions: Moves) -> None:
         """A step in every maze."""
@@ -66,7 +66,7 @@ class TMaze(ArrayWorlds):
 
 
 @compiled
-def begin_maze(mazes: Mazes, b: int) -> None:
+def begin_maze_episode(mazes: Mazes, b: int) -> None:
     """Begin an episode in maze ``b``."""
     places = mazes.places
     places[b, 0] = places[b, 1] = 0
@@ -74,7 +74,7 @@ def begin_maze(mazes: Mazes, b: int) -> None:
 
 
 @compiled
-def show_maze(length: int, mazes: Mazes, b: int, out: NDArray[np.float32]) -> None:
+def write_maze_observation(length: int, mazes: Mazes, b: int, out: NDArray[np.float32]) -> None:
     """Write the observation of maze ``b``."""
     place = mazes.places[b, 0]
     out[b, 0] = mazes.places[b, 2] if place == 0 else 0
@@ -82,15 +82,15 @@ def show_maze(length: int, mazes: Mazes, b: int, out: NDArray[np.float32]) -> No
 
 
 @compiled
-def begin_mazes(length: int, mazes: Mazes, observations: NDArray[np.float32]) -> None:
+def begin_maze_episodes(length: int, mazes: Mazes, observations: NDArray[np.float32]) -> None:
     """Begin an episode in every maze."""
     for b in range(len(mazes.streams)):
-        begin_maze(mazes, b)
-        show_maze(length, mazes, b, observations)
+        begin_maze_episode(mazes, b)
+        write_maze_observation(length, mazes, b, observations)
 
 
 @compiled
-def step_mazes(length: int, mazes: Mazes, actions: Moves, now: Moment) -> None:
+def step_mazes(length: int, mazes: Mazes, actions: Moves, now: StepResult) -> None:
     """A step in every maze; where an episode ends, another begins."""
     places, rewards, terminated = mazes.places, now.rewards, now.terminated
     for b in range(len(mazes.streams)):
@@ -111,11 +111,11 @@ def step_mazes(length: int, mazes: Mazes, actions: Moves, now: Moment) -> None:
             terminated[b] = True
             now.figures[b, 0] = found
         now.truncated[b] = not terminated[b] and places[b, 1] >= 2 * length
-        show_maze(length, mazes, b, now.observations)
+        write_maze_observation(length, mazes, b, now.observations)
         if terminated[b] or now.truncated[b]:
             now.last_observations[b] = now.observations[b]
-            begin_maze(mazes, b)
-            show_maze(length, mazes, b, now.observations)
+            begin_maze_episode(mazes, b)
+            write_maze_observation(length, mazes, b, now.observations)
 
 
 class BlindCartPole(ArrayWorlds):
@@ -134,8 +134,8 @@ class BlindCartPole(ArrayWorlds):
     def __init__(self, seeds: Seeds, *, limit: int = 500) -> None:
         self._limit, count = limit, len(seeds)
         self._poles = Poles(np.array(seeds, np.uint64), np.zeros((count, 4)), np.zeros(count, np.int64))
-        super().__init__(empty_moment(count, 2), self._poles._asdict())
-        begin_poles(self._poles, self.moment.observations)
+        super().__init__(empty_step_result(count, 2), self._poles._asdict())
+        begin_pole_episodes(self._poles, self.moment.observations)
 
     def step(self, actions: Moves) -> None:
         """A fiftieth of a second in every world."""
@@ -143,7 +143,7 @@ class BlindCartPole(ArrayWorlds):
 
 
 @compiled
-def begin_pole(poles: Poles, b: int) -> None:
+def begin_pole_episode(poles: Poles, b: int) -> None:
     """Begin an episode in world ``b``."""
     poles.steps[b] = 0
     for i in range(4):
@@ -151,21 +151,21 @@ def begin_pole(poles: Poles, b: int) -> None:
 
 
 @compiled
-def show_pole(poles: Poles, b: int, out: NDArray[np.float32]) -> None:
+def write_pole_observation(poles: Poles, b: int, out: NDArray[np.float32]) -> None:
     """Write the observation of world ``b``."""
     out[b, 0], out[b, 1] = poles.bodies[b, CART], poles.bodies[b, ANGLE]
 
 
 @compiled
-def begin_poles(poles: Poles, observations: NDArray[np.float32]) -> None:
+def begin_pole_episodes(poles: Poles, observations: NDArray[np.float32]) -> None:
     """Begin an episode in every world."""
     for b in range(len(poles.streams)):
-        begin_pole(poles, b)
-        show_pole(poles, b, observations)
+        begin_pole_episode(poles, b)
+        write_pole_observation(poles, b, observations)
 
 
 @compiled
-def move(bodies: NDArray[np.float64], b: int, force: float) -> None:
+def push_cart(bodies: NDArray[np.float64], b: int, force: float) -> None:
     """Apply the force for ``SECONDS`` (Euler's method, as in Gymnasium)."""
     sine, cosine = math.sin(bodies[b, ANGLE]), math.cos(bodies[b, ANGLE])
     mass = CART_MASS + POLE_MASS
@@ -179,17 +179,17 @@ def move(bodies: NDArray[np.float64], b: int, force: float) -> None:
 
 
 @compiled
-def step_poles(limit: int, poles: Poles, actions: Moves, now: Moment) -> None:
+def step_poles(limit: int, poles: Poles, actions: Moves, now: StepResult) -> None:
     """A fiftieth of a second in every world; where an episode ends, another begins."""
     bodies = poles.bodies
     for b in range(len(poles.streams)):
-        move(bodies, b, PUSH if actions[b] == 1 else -PUSH)
+        push_cart(bodies, b, PUSH if actions[b] == 1 else -PUSH)
         poles.steps[b] += 1
         now.rewards[b] = 1.0
         now.terminated[b] = abs(bodies[b, CART]) > MOST_WAY or abs(bodies[b, ANGLE]) > MOST_ANGLE
         now.truncated[b] = not now.terminated[b] and poles.steps[b] >= limit
-        show_pole(poles, b, now.observations)
+        write_pole_observation(poles, b, now.observations)
         if now.terminated[b] or now.truncated[b]:
             now.last_observations[b] = now.observations[b]
-            begin_pole(poles, b)
-            show_pole(poles, b, now.observations)
+            begin_pole_episode(poles, b)
+            write_pole_observation(poles, b, now.observations)

@@ -43,10 +43,10 @@ from keima.ppo.worlds.trading_kernels import (
     Accounts,
     Tape,
     TradingRules,
-    begin_all,
-    step_all,
+    begin_episodes,
+    step_accounts,
 )
-from keima.ppo.worlds.world import ArrayWorlds, Moment, Seeds, empty_moment
+from keima.ppo.worlds.world import ArrayWorlds, Seeds, StepResult, empty_step_result
 
 LEAST_PART = 256  # worlds, whose step takes several times as long as telling a thread
 
@@ -56,7 +56,7 @@ class TradedEpisode:
     """One account in an episode of T bars."""
 
     closes: NDArray[np.float64]  # [T]
-    worths: NDArray[np.float64]  # [T]: of the account, at these prices
+    account_values: NDArray[np.float64]  # [T]: of the account, at these prices
     trades: NDArray[np.int64]  # [T]: the trade of ``TRADES`` in the bar
     prices: NDArray[np.float64]  # [T]: of the trades
 
@@ -109,16 +109,16 @@ class TradingMarkets(ArrayWorlds):
             np.zeros((count, rules.max_positions, 2)),
         )
         self._tape = Tape(np.zeros((2, rules.window, TAPE_WORDS)), np.zeros(2, np.int64))
-        super().__init__(empty_moment(count, len(FEATURES), len(FIGURES)), self._worlds._asdict())
-        begin_all(self._rules, self._worlds, self.moment.observations)
+        super().__init__(empty_step_result(count, len(FEATURES), len(FIGURES)), self._worlds._asdict())
+        begin_episodes(self._rules, self._worlds, self.moment.observations)
         self._actions = np.zeros(count, np.int64)
-        parts = self._parts(max(1, min(threads, count // LEAST_PART)))
-        step = specialized(step_all, *parts[0])
+        parts = self._split_worlds(max(1, min(threads, count // LEAST_PART)))
+        step = specialized(step_accounts, *parts[0])
         self._steps = [partial(step, *part) for part in parts]
         self._threads = StepThreads(self._steps[1:], name="worlds")
 
-    def _parts(self, number: int) -> list[tuple[TradingRules, Accounts, Tape, NDArray[np.int64], Moment]]:
-        """The arguments of ``step_all`` for this number of parts of the worlds; each has a tape of its first world."""
+    def _split_worlds(self, number: int) -> list[tuple[TradingRules, Accounts, Tape, NDArray[np.int64], StepResult]]:
+        """Divide the worlds into parts: the arguments of ``step_accounts`` for each, with a tape of its first world."""
         ends = [self.num_envs * i // number for i in range(number + 1)]
         tapes = [self._tape, *(Tape._make(map(np.zeros_like, self._tape)) for _ in range(number - 1))]
         return [
@@ -127,7 +127,7 @@ class TradingMarkets(ArrayWorlds):
                 Accounts._make(array[first:end] for array in self._worlds),
                 tape,
                 self._actions[first:end],
-                Moment._make(array[first:end] for array in self.moment),
+                StepResult._make(array[first:end] for array in self.moment),
             )
             for tape, (first, end) in zip(tapes, itertools.pairwise(ends), strict=True)
         ]
@@ -161,8 +161,8 @@ class TradingMarkets(ArrayWorlds):
         return self._worlds.known[:, CLOSED_AT].copy()
 
     @property
-    def worth(self) -> NDArray[np.float64]:
-        """Each account's worth at that price, ``[B]``."""
+    def account_values(self) -> NDArray[np.float64]:
+        """Each account's total value at that price, ``[B]``."""
         return self._worlds.accounts[:, WORTH].copy()
 
     @property

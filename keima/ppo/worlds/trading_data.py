@@ -89,7 +89,7 @@ def begin_market(parameters: NDArray[np.float64], market: NDArray[np.float64], s
 
 
 @compiled
-def simulated_bar(
+def simulate_bar(
     parameters: NDArray[np.float64], market: NDArray[np.float64], streams: Streams, b: int
 ) -> tuple[float, float, float, float, float]:
     """The next bar of world ``b``'s market; later bars are not drawn yet."""
@@ -133,14 +133,14 @@ def read_history(path: Path, *, max_gap: float = MAX_GAP) -> Bars:
     times, bars = reader(path)
     if len(bars) < 2:
         raise BadHistory(f"{path} has {len(bars)} rows of prices, which is no history")
-    problem = first_problem(times, bars, max_gap=max_gap)
+    problem = find_first_fault(times, bars, max_gap=max_gap)
     if problem:
         row, text = problem
         raise BadHistory(f"{path}, row {row + first_row}: {text}")
     return bars
 
 
-def first_problem(times: NDArray[np.float64], bars: Bars, *, max_gap: float = MAX_GAP) -> tuple[int, str] | None:
+def find_first_fault(times: NDArray[np.float64], bars: Bars, *, max_gap: float = MAX_GAP) -> tuple[int, str] | None:
     """The first faulty row, from 0, of bars at ``times`` ``[N]`` in seconds, and its fault."""
     finite = np.isfinite(bars)
     steps = np.diff(times, prepend=-np.inf)
@@ -173,14 +173,14 @@ def _read_csv(path: Path) -> tuple[NDArray[np.float64], Bars]:
             raise BadHistory(f"{path} is no CSV file: {error}") from error
     if not rows:
         raise BadHistory(f"{path} is empty")
-    places = _places(path, rows[0])
+    places = _column_numbers(path, rows[0])
     width = len(rows[0])
     times, bars = [], []
     for number, row in enumerate(rows[1:], 2):
         if len(row) != width:
             raise BadHistory(f"{path}, row {number}: it has {len(row)} fields, and the first row has {width}")
         try:
-            times.append(_seconds(row[places[0]]))
+            times.append(_parse_time(row[places[0]]))
             bars.append([float(row[place] or "nan") for place in places[1:]])
         except ValueError as error:
             raise BadHistory(f"{path}, row {number}: {error}") from error
@@ -197,22 +197,22 @@ def _read_parquet(path: Path) -> tuple[NDArray[np.float64], Bars]:
         ) from None
     try:
         table: Any = pyarrow.parquet.read_table(path)
-        columns = [table.column(place).to_numpy() for place in _places(path, table.column_names)]
+        columns = [table.column(place).to_numpy() for place in _column_numbers(path, table.column_names)]
         times = (
             columns[0].astype("datetime64[ns]").astype(np.float64) / 1e9
             if columns[0].dtype.kind == "M"
-            else _numbers(columns[0])
+            else _parse_numbers(columns[0])
         )
         return times, np.stack([column.astype(np.float64) for column in columns[1:]], axis=1)
     except (pyarrow.ArrowException, ValueError, TypeError) as error:
         raise BadHistory(f"{path}: {error}") from error
 
 
-def _numbers(column: Iterable[Any]) -> NDArray[np.float64]:
-    return np.array([_seconds(str(value)) for value in column], np.float64)
+def _parse_numbers(column: Iterable[Any]) -> NDArray[np.float64]:
+    return np.array([_parse_time(str(value)) for value in column], np.float64)
 
 
-def _places(path: Path, names: Sequence[str]) -> list[int]:
+def _column_numbers(path: Path, names: Sequence[str]) -> list[int]:
     """The column numbers of the times and of each of ``BAR_COLUMNS``."""
     known = [name.strip().lower() for name in names]
     time = next((name for name in TIMES if name in known), None)
@@ -222,7 +222,7 @@ def _places(path: Path, names: Sequence[str]) -> list[int]:
     return [known.index(name) for name in (time, *BAR_COLUMNS)]
 
 
-def _seconds(text: str) -> float:
+def _parse_time(text: str) -> float:
     """A time as seconds since 1970: a number of seconds (or of milliseconds), or an ISO date.
 
     Raises:

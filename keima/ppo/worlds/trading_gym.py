@@ -69,4 +69,8 @@ class TradingEnv(gymnasium.Env[Observation, np.int64]):
     def _info(self) -> dict[str, Any]:
         """Information in addition to the observation."""
         worlds = self._worlds
-        return {"worth": float(worlds.worth[0]), "close": float(worlds.close[0]), "positions": int(worlds.positions[0])}
+        return {
+            "worth": float(worlds.account_values[0]),
+            "close": float(worlds.close[0]),
+            "positions": int(worlds.positions[0]),
+        }

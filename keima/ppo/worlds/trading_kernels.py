@@ -8,8 +8,8 @@ from numpy.typing import NDArray
 
 from keima.compilation.decorators import compiled, lean
 from keima.compilation.random import Streams, below
-from keima.ppo.worlds.trading_data import CLOSE, HIGH, LOW, OPEN, VOLUME, Bars, begin_market, simulated_bar
-from keima.ppo.worlds.world import Moment
+from keima.ppo.worlds.trading_data import CLOSE, HIGH, LOW, OPEN, VOLUME, Bars, begin_market, simulate_bar
+from keima.ppo.worlds.world import StepResult
 
 Doubles = NDArray[np.float64]
 Counts = NDArray[np.int64]
@@ -99,14 +99,14 @@ def next_bar(rules: TradingRules, worlds: Accounts, b: int) -> tuple[float, floa
     """Advance by a bar: open, high, low, close, volume."""
     history = rules.history
     if len(history) == 0:
-        return simulated_bar(rules.market, worlds.markets, worlds.streams, b)
+        return simulate_bar(rules.market, worlds.markets, worlds.streams, b)
     row = worlds.counters[b, ROW]
     worlds.counters[b, ROW] = row + 1
     return history[row, OPEN], history[row, HIGH], history[row, LOW], history[row, CLOSE], history[row, VOLUME]
 
 
 @lean
-def take_in(known: Doubles, b: int, first: float, high: float, low: float, close: float, volume: float) -> None:
+def update_features(known: Doubles, b: int, first: float, high: float, low: float, close: float, volume: float) -> None:
     """Update the features with a closed bar, with moving averages over about 5, 20 and 60 bars."""
     logarithm = math.log(close)
     change = logarithm - known[b, LOG_CLOSE]
@@ -125,7 +125,7 @@ def take_in(known: Doubles, b: int, first: float, high: float, low: float, close
 
 
 @lean
-def begin_one(rules: TradingRules, worlds: Accounts, b: int) -> None:
+def begin_episode(rules: TradingRules, worlds: Accounts, b: int) -> None:
     """Begin an episode on a new window of the history or a new simulated market, including its past."""
     accounts, known, counters = worlds.accounts, worlds.known, worlds.counters
     counters[b], worlds.lots[b], known[b] = 0, 0.0, 0.0
@@ -139,10 +139,10 @@ def begin_one(rules: TradingRules, worlds: Accounts, b: int) -> None:
     known[b, LOG_CLOSE] = known[b, MEAN] = math.log(first)
     known[b, SQUARE] = (0.5 * math.log(high / low)) ** 2
     known[b, LOG_VOLUME] = math.log(volume + 1.0)
-    take_in(known, b, first, high, low, close, volume)
+    update_features(known, b, first, high, low, close, volume)
     for _ in range(PAST - 1):
         first, high, low, close, volume = next_bar(rules, worlds, b)
-        take_in(known, b, first, high, low, close, volume)
+        update_features(known, b, first, high, low, close, volume)
 
 
 @lean
@@ -173,7 +173,7 @@ def close_oldest(worlds: Accounts, b: int, price: float, fee: float) -> None:
 
 
 @lean
-def carry_out(rules: TradingRules, worlds: Accounts, b: int, action: int, market_price: float) -> tuple[int, float]:
+def execute_order(rules: TradingRules, worlds: Accounts, b: int, action: int, market_price: float) -> tuple[int, float]:
     """Buy or sell at this price plus slippage; returns which of ``TRADES`` was made, and its price.
 
     What the rules do not allow is refused.
@@ -202,7 +202,7 @@ def carry_out(rules: TradingRules, worlds: Accounts, b: int, action: int, market
 
 
 @lean
-def observe(rules: TradingRules, worlds: Accounts, b: int, out: NDArray[np.float32]) -> None:
+def write_observation(rules: TradingRules, worlds: Accounts, b: int, out: NDArray[np.float32]) -> None:
     """Write the ``FEATURES`` of world ``b``, limited to ``LIMIT``, into its row of ``out`` ``[B, F]``."""
     known, capital = worlds.known, rules.shares[CAPITAL]
     volatility = math.sqrt(known[b, SQUARE]) + 1e-6
@@ -229,32 +229,32 @@ def observe(rules: TradingRules, worlds: Accounts, b: int, out: NDArray[np.float
 
 
 @compiled
-def begin_all(rules: TradingRules, worlds: Accounts, observations: NDArray[np.float32]) -> None:
+def begin_episodes(rules: TradingRules, worlds: Accounts, observations: NDArray[np.float32]) -> None:
     """Begin an episode in every world."""
     for b in range(len(worlds.streams)):
-        begin_one(rules, worlds, b)
-        observe(rules, worlds, b, observations)
+        begin_episode(rules, worlds, b)
+        write_observation(rules, worlds, b, observations)
 
 
 @compiled
-def step_all(rules: TradingRules, worlds: Accounts, tape: Tape, actions: Counts, now: Moment) -> None:
+def step_accounts(rules: TradingRules, worlds: Accounts, tape: Tape, actions: Counts, now: StepResult) -> None:
     """A bar in every world; where an episode ends, another begins."""
     accounts, counters, capital = worlds.accounts, worlds.counters, rules.shares[CAPITAL]
     for b in range(len(worlds.streams)):
         first, high, low, close, volume = next_bar(rules, worlds, b)
-        trade, price = carry_out(rules, worlds, b, actions[b], first)
+        trade, price = execute_order(rules, worlds, b, actions[b], first)
         net, _ = net_units(worlds.lots, counters[b, LOTS], b)
         worth = accounts[b, CASH] + net * close
         now.rewards[b] = 100.0 * (worth - accounts[b, WORTH]) / capital
         accounts[b, WORTH] = worth
-        take_in(worlds.known, b, first, high, low, close, volume)
+        update_features(worlds.known, b, first, high, low, close, volume)
         counters[b, TIME] += 1
         now.terminated[b] = worth <= rules.shares[RUIN] * capital
         now.truncated[b] = not now.terminated[b] and counters[b, TIME] == rules.counts[WINDOW]
         ended = now.terminated[b] or now.truncated[b]
         if b == 0:
-            write_down(tape, counters[0, TIME], ended, close, worth, trade, price)
-        observe(rules, worlds, b, now.observations)
+            record_bar(tape, counters[0, TIME], ended, close, worth, trade, price)
+        write_observation(rules, worlds, b, now.observations)
         if ended:
             now.last_observations[b] = now.observations[b]
             now.figures[b, 0] = worth - capital
@@ -264,12 +264,12 @@ def step_all(rules: TradingRules, worlds: Accounts, tape: Tape, actions: Counts,
                 counters[b, LOTS],
             )
             now.figures[b, 4] = accounts[b, FEES]
-            begin_one(rules, worlds, b)
-            observe(rules, worlds, b, now.observations)
+            begin_episode(rules, worlds, b)
+            write_observation(rules, worlds, b, now.observations)
 
 
 @lean
-def write_down(tape: Tape, time: int, ended: bool, close: float, worth: float, trade: int, price: float) -> None:
+def record_bar(tape: Tape, time: int, ended: bool, close: float, worth: float, trade: int, price: float) -> None:
     """Write bar ``time`` of an episode, from 1, on the tape; an episode without its first bar is never whole."""
     lengths = tape.lengths
     if time == 1:

@@ -17,7 +17,7 @@ Seeds = NDArray[np.uint64]  # [B]: where the stream of each world starts
 WorldState = dict[str, NDArray[Any]]  # arrays by name, the first axis being the world
 
 
-class Moment(NamedTuple):
+class StepResult(NamedTuple):
     """The state of the worlds after a step.
 
     Each step overwrites the same arrays; compiled code takes them as one argument.
@@ -31,9 +31,9 @@ class Moment(NamedTuple):
     figures: NDArray[np.float64]  # [B, K] of an episode that has ended; elsewhere without meaning
 
 
-def empty_moment(num_envs: int, observation_size: int, num_figures: int = 0) -> Moment:
+def empty_step_result(num_envs: int, observation_size: int, num_figures: int = 0) -> StepResult:
     """The arrays for so many worlds."""
-    return Moment(
+    return StepResult(
         observations=np.zeros((num_envs, observation_size), np.float32),
         last_observations=np.zeros((num_envs, observation_size), np.float32),
         rewards=np.zeros(num_envs, np.float32),
@@ -50,7 +50,7 @@ class Worlds(Protocol):
     observation_size: int
     num_actions: int
     figure_names: tuple[str, ...]  # figures of an episode in addition to reward and length
-    moment: Moment
+    moment: StepResult
 
     def step(self, actions: NDArray[np.int64]) -> None:
         """Take an action ``[B]`` in each world; the result is in ``moment``."""
@@ -69,7 +69,7 @@ class Worlds(Protocol):
 class ArrayWorlds:
     """Worlds whose whole state is a set of arrays, with the world as first axis."""
 
-    def __init__(self, moment: Moment, arrays: Mapping[str, NDArray[Any]]) -> None:
+    def __init__(self, moment: StepResult, arrays: Mapping[str, NDArray[Any]]) -> None:
         self.moment = moment
         self.num_envs, self.observation_size = moment.observations.shape
         self._arrays = {**arrays, "observations": moment.observations}

@@ -1,5 +1,5 @@
 "use strict";
-// Draws positions, as views/drawn_board.py describes them: where recorded games are shown, and where people play.
+// Draws positions, as report/games/drawn_board.py describes them: where recorded games are shown, and where people play.
 const Boards = (() => {
 const SPACE = new DOMParser().parseFromString("<svg></svg>", "text/html").querySelector("svg").namespaceURI;
 const UNIT = 20, EDGE = 30;  // the width of a cell, and from the edge of the drawing to the middle of the first cell

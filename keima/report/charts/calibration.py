@@ -12,7 +12,7 @@ from keima.config.sections.training import SEED_ACCOUNTS
 from keima.data.ledger import read_ledger
 from keima.data.receive import load_if_intact
 from keima.data.records import RANDOM_MOVE, GameBatch
-from keima.report.games.game_view import game_of
+from keima.report.games.game_view import load_game_of_run
 
 BINS = 10
 EXAMINED_POSITIONS = 50_000  # examined, of the newest games
@@ -20,7 +20,7 @@ FEWEST_GAMES = 10  # in a bin that is shown
 
 
 @dataclass(frozen=True, kw_only=True)
-class Bin:
+class CalibrationBin:
     """Positions with similar expectations of search; a draw is half a win."""
 
     expected: float  # the share of wins that search expected for the player to move, on average
@@ -28,7 +28,7 @@ class Bin:
     margin: float  # half the width of the latter's 95 % interval; positions of one game count as one observation
 
 
-def calibration_of(run: Path, *, log_event: Callable[[str], None]) -> list[Bin]:
+def measure_calibration(run: Path, *, log_event: Callable[[str], None]) -> list[CalibrationBin]:
     """The calibration in a run's newest self-play games; empty for one-player games, or too few games.
 
     Positions with a random move are left out, because the search's value was of another move.
@@ -41,7 +41,7 @@ def calibration_of(run: Path, *, log_event: Callable[[str], None]) -> list[Bin]:
         ValueError: there is no such run, or this program does not play it.
     """
     with read_ledger(run) as ledger:
-        game, rows = game_of(ledger), ledger.received_batches()
+        game, rows = load_game_of_run(ledger), ledger.received_batches()
     if game.num_players != 2 or game.num_outcomes:
         return []
     batches, positions = list[GameBatch](), 0
@@ -51,16 +51,16 @@ def calibration_of(run: Path, *, log_event: Callable[[str], None]) -> list[Bin]:
         positions += row.positions
         if positions >= EXAMINED_POSITIONS:
             break
-    return bins_of(batches)
+    return make_bins(batches)
 
 
-def bins_of(batches: list[GameBatch]) -> list[Bin]:
+def make_bins(batches: list[GameBatch]) -> list[CalibrationBin]:
     """The positions of two-player games without chance, by search's expectation in ascending order; small bins are left
     out.
     """
     if not batches:
         return []
-    parts = [_positions(batch) for batch in batches]
+    parts = [_positions_with_results(batch) for batch in batches]
     expected, won = (np.concatenate([part[column] for part in parts]) for column in (0, 1))
     firsts = np.cumsum([0, *(batch.num_games for batch in batches)])
     games = np.concatenate([first + part[2] for first, part in zip(firsts, parts, strict=False)])
@@ -70,11 +70,13 @@ def bins_of(batches: list[GameBatch]) -> list[Bin]:
         here = place == each
         if len(np.unique(games[here])) >= FEWEST_GAMES:
             margin = mean_margin_of_groups(won[here], games[here])
-            found.append(Bin(expected=float(expected[here].mean()), won=float(won[here].mean()), margin=margin))
+            found.append(
+                CalibrationBin(expected=float(expected[here].mean()), won=float(won[here].mean()), margin=margin)
+            )
     return found
 
 
-def _positions(batch: GameBatch) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.int64]]:
+def _positions_with_results(batch: GameBatch) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.int64]]:
     """Expectation, result and game of each position after the last random move.
 
     Players take turns, and player 0 begins.

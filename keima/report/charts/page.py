@@ -11,13 +11,13 @@ from typing import Any
 
 from keima.base.formats import Column, Row
 from keima.base.reports import IterationReport
-from keima.report.charts.calibration import Bin
-from keima.report.charts.run_charts import AXES, RunCharts, calibration_charts, run_charts
-from keima.report.charts.viewer import ASSETS, BOARDS, CHARTS, VIEWER, shown_game
-from keima.report.charts.worker_charts import worker_charts
-from keima.report.files.run_files import scalars
+from keima.report.charts.calibration import CalibrationBin
+from keima.report.charts.run_charts import AXES, RunCharts, make_calibration_charts, make_run_charts
+from keima.report.charts.viewer import ASSETS, BOARDS, CHARTS, VIEWER, game_to_json
+from keima.report.charts.worker_charts import make_worker_charts
+from keima.report.files.run_files import report_scalars
 from keima.report.games.game_view import GameView
-from keima.report.tables import history
+from keima.report.tables import history_columns
 
 TEMPLATE, SCRIPT = ASSETS / "page.html", ASSETS / "page.js"
 STYLES = (CHARTS["library css"], CHARTS["css"], BOARDS["css"], VIEWER["css"])
@@ -29,7 +29,9 @@ Rows = Sequence[IterationReport]
 Summary = Sequence[tuple[str, str]]  # titles and texts
 
 
-def page(title: str, summary: Summary, rows: Rows, games: Sequence[GameView], calibration: Sequence[Bin] = ()) -> str:
+def make_run_page(
+    title: str, summary: Summary, rows: Rows, games: Sequence[GameView], calibration: Sequence[CalibrationBin] = ()
+) -> str:
     """The page of a run.
 
     Args:
@@ -39,12 +41,12 @@ def page(title: str, summary: Summary, rows: Rows, games: Sequence[GameView], ca
         games: to step through.
         calibration: of what search expected in the newest games.
     """
-    runs = [report_charts(title, rows, calibration)] if rows else []
-    table = as_html("Iterations", history(rows), rows) if rows else ""
-    return filled(title, as_list(summary), runs, AXES, table, games)
+    runs = [make_report_charts(title, rows, calibration)] if rows else []
+    table = rows_to_html("Iterations", history_columns(rows), rows) if rows else ""
+    return fill_page(title, summary_to_html(summary), runs, AXES, table, games)
 
 
-def compared(runs: Sequence[RunCharts], summaries: Sequence[Summary], axes: Mapping[str, str]) -> str:
+def make_comparison_page(runs: Sequence[RunCharts], summaries: Sequence[Summary], axes: Mapping[str, str]) -> str:
     """The page of several runs, whose curves lie over each other.
 
     Args:
@@ -52,10 +54,10 @@ def compared(runs: Sequence[RunCharts], summaries: Sequence[Summary], axes: Mapp
         axes: what curves may be drawn over, as ``AXES``.
     """
     names = [run.name for run in runs]
-    return filled(" and ".join(names), side_by_side(names, summaries), runs, axes, "")
+    return fill_page(" and ".join(names), summaries_to_html(names, summaries), runs, axes, "")
 
 
-def filled(
+def fill_page(
     title: str,
     summary: str,
     runs: Sequence[RunCharts],
@@ -75,28 +77,28 @@ def filled(
     parts = {
         "TITLE": html.escape(title),
         "SUMMARY": summary,
-        "CURVES": as_script({"axes": choices, "runs": [run.as_json() for run in runs]}),
+        "CURVES": to_script_json({"axes": choices, "runs": [run.as_json() for run in runs]}),
         "TABLE": table,
-        "GAMES": as_script([shown_game(view) for view in games]),
+        "GAMES": to_script_json([game_to_json(view) for view in games]),
         "VIEWER": VIEWER["html"].read_text(encoding="utf-8"),
-        "STYLE": _joined(STYLES),
+        "STYLE": _join_files(STYLES),
         "LICENCE": CHARTS["licence"].read_text(encoding="utf-8"),
-        "SCRIPT": _joined(SCRIPTS),
+        "SCRIPT": _join_files(SCRIPTS),
     }
     # In one pass, so that a placeholder within a text is left alone.
     return PLACEHOLDER.sub(lambda mark: parts[mark[1]], TEMPLATE.read_text(encoding="utf-8"))
 
 
-def as_script(content: Any) -> str:
+def to_script_json(content: Any) -> str:
     """The content as JSON in which nothing can end the script that contains it."""
     return json.dumps(content, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
 
 
-def _joined(paths: Sequence[Path]) -> str:
+def _join_files(paths: Sequence[Path]) -> str:
     return "\n".join(path.read_text(encoding="utf-8") for path in paths)
 
 
-def as_list(summary: Summary) -> str:
+def summary_to_html(summary: Summary) -> str:
     """What a run has reached, as HTML."""
     return (
         "<dl>"
@@ -105,7 +107,7 @@ def as_list(summary: Summary) -> str:
     )
 
 
-def side_by_side(names: Sequence[str], summaries: Sequence[Summary]) -> str:
+def summaries_to_html(names: Sequence[str], summaries: Sequence[Summary]) -> str:
     """What several runs have reached, a column for each, as HTML."""
     titles = dict.fromkeys(title for summary in summaries for title, _ in summary)
     texts = [dict(summary) for summary in summaries]
@@ -119,7 +121,7 @@ def side_by_side(names: Sequence[str], summaries: Sequence[Summary]) -> str:
     return f'<div class="scroll"><table class="words"><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>'
 
 
-def as_html(heading: str, columns: Sequence[Column[Row]], rows: Sequence[Row]) -> str:
+def rows_to_html(heading: str, columns: Sequence[Column[Row]], rows: Sequence[Row]) -> str:
     """The last rows as a table, newest first, without empty columns."""
     shown = rows[-ROWS_SHOWN:]
     columns = [column for column in columns if any(column.cell(row) for row in shown)]
@@ -136,7 +138,7 @@ def as_html(heading: str, columns: Sequence[Column[Row]], rows: Sequence[Row]) -
     return f'<h2>{html.escape(heading)}</h2>{left_out}<div class="scroll">{body}</div>'
 
 
-def report_charts(name: str, rows: Rows, calibration: Sequence[Bin] = ()) -> RunCharts:
+def make_report_charts(name: str, rows: Rows, calibration: Sequence[CalibrationBin] = ()) -> RunCharts:
     """All charts of a run.
 
     Args:
@@ -144,11 +146,11 @@ def report_charts(name: str, rows: Rows, calibration: Sequence[Bin] = ()) -> Run
         rows: its iterations, at least one.
         calibration: of what search expected in the newest games.
     """
-    found = run_charts(name, [scalars(row) | {"iteration": row.iteration} for row in rows])
-    wins = calibration_charts(name, calibration)
+    found = make_run_charts(name, [report_scalars(row) | {"iteration": row.iteration} for row in rows])
+    wins = make_calibration_charts(name, calibration)
     return RunCharts(
         name=name,
         charts=[*found.charts, *wins.charts],
         figures={**found.figures, **wins.figures},
-        rows=worker_charts(rows),
+        rows=make_worker_charts(rows),
     )

@@ -13,8 +13,8 @@ from itertools import count as numbers
 from typing import TYPE_CHECKING
 
 from keima.base.formats import format_count, format_percent
-from keima.report.charts.run_charts import TIME, Curve, DrawnChart, RowsChart, RunCharts, merged, time_unit
-from keima.report.metrics import money
+from keima.report.charts.run_charts import TIME, Curve, DrawnChart, RowsChart, RunCharts, choose_time_unit, merge_charts
+from keima.report.metrics import format_money
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -25,7 +25,7 @@ INK, FAINT_INK, PAPER, LINE = "#1c2430", "#5b6675", "#ffffff", "#dde2e8"
 COLOURS = ("#1f6feb", "#c2570c", "#1f7a3d", "#8a4fbf", "#b3261e", "#0f7a83", "#8a6100", "#b0307f")  # as in charts.css
 BAND = 0.18  # its opacity
 MOST_NAMES, HALF_BAR = 16, 0.36  # readable names of rows below each other; half of a bar's height, in rows
-FORMATS: dict[str, Callable[[float], str]] = {"share": format_percent, "money": money}
+FORMATS: dict[str, Callable[[float], str]] = {"share": format_percent, "money": format_money}
 STYLE = {
     "axes.axisbelow": True,
     "axes.edgecolor": LINE,
@@ -50,7 +50,7 @@ STYLE = {
 Line = tuple[str, Curve, list[tuple[float, float, float]]]  # name, curve, and its points: place, value, margin
 
 
-def picture(title: str, runs: Sequence[RunCharts], axis: tuple[str, str]) -> bytes:
+def draw_picture(title: str, runs: Sequence[RunCharts], axis: tuple[str, str]) -> bytes:
     """All charts of runs over each other under a title, as a PNG file.
 
     Args:
@@ -59,7 +59,7 @@ def picture(title: str, runs: Sequence[RunCharts], axis: tuple[str, str]) -> byt
     Raises:
         ValueError: there are none.
     """
-    charts = [(chart, lines_of(chart, runs, axis[0])) for chart in merged(runs)]
+    charts = [(chart, collect_lines(chart, runs, axis[0])) for chart in merge_charts(runs)]
     drawing = [partial(draw_curves, chart=chart, lines=lines, axis=axis) for chart, lines in charts if lines]
     for run in runs:
         owner = f"{run.name}: " if len(runs) > 1 else ""
@@ -74,10 +74,10 @@ def picture(title: str, runs: Sequence[RunCharts], axis: tuple[str, str]) -> byt
         for place, draw_chart in enumerate(drawing, 1):
             draw_chart(figure.add_subplot(rows, columns, place))
 
-    return as_png((columns * CHART_SIZE[0], rows * CHART_SIZE[1] + TITLE_HEIGHT), draw)
+    return render_png((columns * CHART_SIZE[0], rows * CHART_SIZE[1] + TITLE_HEIGHT), draw)
 
 
-def as_png(size: tuple[float, float], draw: Callable[[Figure], None]) -> bytes:
+def render_png(size: tuple[float, float], draw: Callable[[Figure], None]) -> bytes:
     """What ``draw`` draws on a figure of so many inches, as a file; settings of the user's matplotlib do not matter."""
     from matplotlib import style
     from matplotlib.figure import Figure
@@ -91,19 +91,19 @@ def as_png(size: tuple[float, float], draw: Callable[[Figure], None]) -> bytes:
     return out.getvalue()
 
 
-def lines_of(chart: DrawnChart, runs: Sequence[RunCharts], axis: str) -> list[Line]:
+def collect_lines(chart: DrawnChart, runs: Sequence[RunCharts], axis: str) -> list[Line]:
     """The lines and marks of a chart, of each run; none if no line has two points."""
     found: list[Line] = []
     for number, run in enumerate(runs):
         for curve in chart.curves if number == 0 else [each for each in chart.curves if not each.shared]:
-            points = points_of(curve, run, chart.over or axis)
+            points = collect_points(curve, run, chart.over or axis)
             if len(points) >= (1 if curve.mark else 2):
                 owner = run.name if len(runs) > 1 and not curve.shared else ""
                 found.append((" ".join(filter(None, (owner, curve.name))), curve, points))
     return found if any(not curve.mark for _, curve, _ in found) else []
 
 
-def points_of(curve: Curve, run: RunCharts, axis: str) -> list[tuple[float, float, float]]:
+def collect_points(curve: Curve, run: RunCharts, axis: str) -> list[tuple[float, float, float]]:
     """Place, value and margin wherever place and value are known."""
     places, values = run.figures.get(axis, ()), run.figures.get(curve.figure, ())
     margins = run.figures.get(curve.margin) or [None] * len(values)
@@ -117,7 +117,7 @@ def points_of(curve: Curve, run: RunCharts, axis: str) -> list[tuple[float, floa
 def draw_curves(axes: Axes, *, chart: DrawnChart, lines: Sequence[Line], axis: tuple[str, str]) -> None:
     """One pair of axes with its curves."""
     last = max(points[-1][0] for _, _, points in lines)
-    size, unit = (1.0, chart.over_name or axis[1]) if chart.over or axis[0] != TIME else time_unit(last)
+    size, unit = (1.0, chart.over_name or axis[1]) if chart.over or axis[0] != TIME else choose_time_unit(last)
     next_colour = numbers()
     for name, curve, points in lines:
         places, values = [place / size for place, _, _ in points], [value for _, value, _ in points]
@@ -130,8 +130,8 @@ def draw_curves(axes: Axes, *, chart: DrawnChart, lines: Sequence[Line], axis: t
         if curve.margin:
             low, high = ([value + sign * margin for _, value, margin in points] for sign in (-1, 1))
             axes.fill_between(places, low, high, color=colour, alpha=BAND, linewidth=0)
-    _label(axes, chart.title, unit)
-    show, show_x = FORMATS.get(chart.unit, _short), FORMATS.get(chart.over_unit, _short)
+    _label_axes(axes, chart.title, unit)
+    show, show_x = FORMATS.get(chart.unit, _format_short), FORMATS.get(chart.over_unit, _format_short)
     axes.yaxis.set_major_formatter(lambda value, _: show(value))
     axes.xaxis.set_major_formatter(lambda value, _: show_x(value))
     if any(name for name, _, _ in lines):
@@ -140,7 +140,7 @@ def draw_curves(axes: Axes, *, chart: DrawnChart, lines: Sequence[Line], axis: t
 
 def draw_rows(axes: Axes, *, chart: RowsChart, title: str) -> None:
     """A row for each of several things."""
-    size, unit = time_unit(chart.ends[-1])
+    size, unit = choose_time_unit(chart.ends[-1])
     edges = [0.0, *(end / size for end in chart.ends)]
     for part in chart.parts:
         for place, heights in enumerate(part.heights):
@@ -148,7 +148,7 @@ def draw_rows(axes: Axes, *, chart: RowsChart, title: str) -> None:
             label = part.name if place == 0 else None
             bottom, colour = place + HALF_BAR, COLOURS[part.colour]
             axes.stairs(tops, edges, baseline=bottom, fill=True, color=colour, linewidth=0, label=label)
-    _label(axes, title, unit)
+    _label_axes(axes, title, unit)
     axes.set_ylim(len(chart.rows) - 0.5, -0.5)
     named = range(0, len(chart.rows), -(-len(chart.rows) // MOST_NAMES))
     axes.set_yticks(named, [chart.rows[place] for place in named])
@@ -156,11 +156,11 @@ def draw_rows(axes: Axes, *, chart: RowsChart, title: str) -> None:
         axes.legend(fontsize=6.5, loc="lower right", bbox_to_anchor=(1.0, 1.0), ncols=len(chart.parts))
 
 
-def _label(axes: Axes, title: str, below: str) -> None:
+def _label_axes(axes: Axes, title: str, below: str) -> None:
     axes.set_title(title)
     axes.set_xlabel(below, loc="right", color=FAINT_INK)
 
 
-def _short(value: float) -> str:
+def _format_short(value: float) -> str:
     """A number with at most four digits."""
     return f"{value:,.4g}" if abs(value) < 9999.5 else format_count(value)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from keima.base.formats import format_elo
-from keima.report.charts.png import COLOURS, FAINT_INK, INK, as_png
+from keima.report.charts.png import COLOURS, FAINT_INK, INK, render_png
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -26,7 +26,7 @@ class RatedPlayer:
     marked: bool = False  # the player that the picture is about
 
 
-def rating_picture(title: str, players: Sequence[RatedPlayer], *, anchor: str) -> bytes:
+def draw_ratings(title: str, players: Sequence[RatedPlayer], *, anchor: str) -> bytes:
     """The picture as a file.
 
     Raises:
@@ -54,4 +54,4 @@ def rating_picture(title: str, players: Sequence[RatedPlayer], *, anchor: str) -
             each.tick_params(axis="y", length=0)
             each.spines[:].set_visible(False)
 
-    return as_png((WIDTH, ROW_HEIGHT * len(known) + EDGES), draw)
+    return render_png((WIDTH, ROW_HEIGHT * len(known) + EDGES), draw)

@@ -7,12 +7,12 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from keima.base.formats import format_count, format_percent
-from keima.report.cost import core_hours
-from keima.report.limits import time_shares
-from keima.report.metrics import CHARTS, METRICS, PPO_CHARTS, PPO_METRICS, Chart, Format, Metric, money
+from keima.report.cost import cumulative_core_hours
+from keima.report.limits import compute_time_shares
+from keima.report.metrics import CHARTS, METRICS, PPO_CHARTS, PPO_METRICS, Chart, Format, Metric, format_money
 
 if TYPE_CHECKING:
-    from keima.report.charts.calibration import Bin
+    from keima.report.charts.calibration import CalibrationBin
 
 LEARNING, HEALTH = "Learning", "Speed and time"
 HEALTH_CHARTS = (
@@ -45,7 +45,7 @@ REACHED = "self_play/reached_"  # how the shares of games that reach a tile are 
 TILES_DRAWN = 5
 EXPECTED, EVEN, WON, WON_MARGIN = (f"calibration/{name}" for name in ("expected", "even", "won", "won_margin"))
 DIGITS = 6  # of a number in the curves
-UNITS: dict[Format, str] = {format_percent: "share", money: "money"}
+UNITS: dict[Format, str] = {format_percent: "share", format_money: "money"}
 
 Figures = Mapping[str, float]
 
@@ -113,30 +113,30 @@ class RunCharts:
         return {"name": self.name, "charts": charts, "figures": dict(self.figures), "rows": rows}
 
 
-def run_charts(name: str, rows: Sequence[Figures]) -> RunCharts:
+def make_run_charts(name: str, rows: Sequence[Figures]) -> RunCharts:
     """The charts of a run.
 
     Args:
         name: the run's name.
         rows: its iterations, as ``metrics.jsonl`` has them.
     """
-    rows = with_time_and_cost(rows)
-    charts = chart_list(rows)
-    return RunCharts(name=name, charts=charts, figures=figures_of(charts, rows))
+    rows = add_time_and_cost(rows)
+    charts = list_charts(rows)
+    return RunCharts(name=name, charts=charts, figures=collect_columns(charts, rows))
 
 
-def with_time_and_cost(rows: Sequence[Figures]) -> list[Figures]:
+def add_time_and_cost(rows: Sequence[Figures]) -> list[Figures]:
     """The rows with what follows from several of them: core hours, and how the main node spent each iteration."""
-    spent = [time_shares(pair) for pair in pairwise(rows)]
+    spent = [compute_time_shares(pair) for pair in pairwise(rows)]
     shares = [
         {"time/games": each.games, "time/learning": each.learning, "time/evaluating": each.evaluating} if each else {}
         for each in (None, *spent)
     ]
-    costs = zip(rows, core_hours(rows), shares, strict=False)
+    costs = zip(rows, cumulative_core_hours(rows), shares, strict=False)
     return [{**row, "run/core_hours": hours, **share} for row, hours, share in costs]
 
 
-def ppo_charts(name: str, rounds: Sequence[Mapping[str, Any]]) -> RunCharts:
+def make_ppo_charts(name: str, rounds: Sequence[Mapping[str, Any]]) -> RunCharts:
     """The charts of a PPO run; a round stands for an iteration.
 
     Args:
@@ -146,11 +146,11 @@ def ppo_charts(name: str, rounds: Sequence[Mapping[str, Any]]) -> RunCharts:
     rows = [{**row, "iteration": row["round"]} for row in rounds]
     health = [chart for chart in PPO_CHARTS if chart.title == "Steps per second"]
     learning = [chart for chart in PPO_CHARTS if chart not in health]
-    charts = [*described(LEARNING, learning, PPO_METRICS), *described(HEALTH, health, PPO_METRICS)]
-    return RunCharts(name=name, charts=charts, figures=figures_of(charts, rows))
+    charts = [*describe_charts(LEARNING, learning, PPO_METRICS), *describe_charts(HEALTH, health, PPO_METRICS)]
+    return RunCharts(name=name, charts=charts, figures=collect_columns(charts, rows))
 
 
-def calibration_charts(name: str, bins: Sequence["Bin"]) -> RunCharts:
+def make_calibration_charts(name: str, bins: Sequence["CalibrationBin"]) -> RunCharts:
     """The actual wins of a run over those that search expected: on the diagonal, search is well calibrated. Empty with
     fewer than two bins.
     """
@@ -166,20 +166,20 @@ def calibration_charts(name: str, bins: Sequence["Bin"]) -> RunCharts:
         over_name="expected wins",
         over_unit="share",
     )
-    expected = [0.0, *(rounded(each.expected) for each in bins), 1.0]
-    actual = [None, *(rounded(each.won) for each in bins), None]
-    margins = [None, *(rounded(each.margin) for each in bins), None]
+    expected = [0.0, *(round_value(each.expected) for each in bins), 1.0]
+    actual = [None, *(round_value(each.won) for each in bins), None]
+    margins = [None, *(round_value(each.margin) for each in bins), None]
     figures = {EXPECTED: expected, EVEN: expected, WON: actual, WON_MARGIN: margins}
     return RunCharts(name=name, charts=[chart], figures=figures)
 
 
-def chart_list(rows: Sequence[Figures]) -> list[DrawnChart]:
+def list_charts(rows: Sequence[Figures]) -> list[DrawnChart]:
     """The charts of a run, section by section, also those that it has no figures for."""
-    learning = described(LEARNING, (*LEARNING_CHARTS, *tile_charts(rows)), METRICS)
-    return [*learning, *described(HEALTH, HEALTH_CHARTS, METRICS)]
+    learning = describe_charts(LEARNING, (*LEARNING_CHARTS, *make_tile_charts(rows)), METRICS)
+    return [*learning, *describe_charts(HEALTH, HEALTH_CHARTS, METRICS)]
 
 
-def tile_charts(rows: Sequence[Figures]) -> list[Chart]:
+def make_tile_charts(rows: Sequence[Figures]) -> list[Chart]:
     """The shares of games that reach the largest tiles; empty for games without tiles."""
     reached = {name for row in rows for name, share in row.items() if name.startswith(REACHED) and share > 0}
     tiles = sorted(int(name.removeprefix(REACHED)) for name in reached if name.removeprefix(REACHED).isdecimal())
@@ -187,34 +187,34 @@ def tile_charts(rows: Sequence[Figures]) -> list[Chart]:
     return [Chart(title="Games that reach a tile", curves=curves, format=format_percent)] if curves else []
 
 
-def described(section: str, charts: Sequence[Chart], metrics: Sequence[Metric]) -> list[DrawnChart]:
+def describe_charts(section: str, charts: Sequence[Chart], metrics: Sequence[Metric]) -> list[DrawnChart]:
     """The charts with the margins and help texts of their metrics, under one heading."""
     known = {metric.name: metric for metric in metrics}
     found = []
     for chart in charts:
         first = known.get(chart.curves[0][1])
         shown = chart.format or (first.format if first else None)
-        curves = [_curve(name, figure, known.get(figure)) for name, figure in chart.curves]
+        curves = [_make_curve(name, figure, known.get(figure)) for name, figure in chart.curves]
         unit = UNITS.get(shown, "") if shown else ""
         found.append(DrawnChart(section=section, title=chart.title, unit=unit, curves=curves))
     return found
 
 
-def _curve(name: str, figure: str, metric: Metric | None) -> Curve:
+def _make_curve(name: str, figure: str, metric: Metric | None) -> Curve:
     return Curve(name=name, figure=figure, margin=metric.margin if metric else "", help=metric.help if metric else "")
 
 
-def figures_of(
+def collect_columns(
     charts: Sequence[DrawnChart], rows: Sequence[Mapping[str, float | None]]
 ) -> dict[str, list[float | None]]:
     """The columns of the axes and of all figures that some curve shows, with their margins, without empty ones."""
     curves = [curve for chart in charts for curve in chart.curves]
     names = dict.fromkeys((*AXES, *(curve.figure for curve in curves), *(curve.margin for curve in curves)))
-    columns = {name: [rounded(row.get(name)) for row in rows] for name in names if name}
+    columns = {name: [round_value(row.get(name)) for row in rows] for name in names if name}
     return {name: column for name, column in columns.items() if any(value is not None for value in column)}
 
 
-def merged(runs: Sequence[RunCharts]) -> list[DrawnChart]:
+def merge_charts(runs: Sequence[RunCharts]) -> list[DrawnChart]:
     """The charts of all runs; one that several runs have gets the curves of all."""
     found: dict[str, DrawnChart] = {}
     for chart in (chart for run in runs for chart in run.charts):
@@ -224,11 +224,11 @@ def merged(runs: Sequence[RunCharts]) -> list[DrawnChart]:
     return list(found.values())
 
 
-def rounded(value: float | None) -> float | None:
+def round_value(value: float | None) -> float | None:
     """The number with few digits; None where there is none, for JSON has no other."""
     return None if value is None or not math.isfinite(value) else float(f"{value:.{DIGITS}g}")
 
 
-def time_unit(seconds: float) -> tuple[float, str]:
+def choose_time_unit(seconds: float) -> tuple[float, str]:
     """The unit of the time axis of a run that lasts so long: its seconds and its name."""
     return (3600.0, "hours") if seconds >= 7200 else (60.0, "minutes")

@@ -20,7 +20,7 @@ CHARTS = {  # the library comes first
 }
 
 
-def shown_game(view: "GameView") -> dict[str, Any]:
+def game_to_json(view: "GameView") -> dict[str, Any]:
     """The game for the script of games.js; a board that is drawn needs no text."""
     moments = [replace(moment, board="") if moment.cells or moment.svg else moment for moment in view.moments]
     return asdict(replace(view, moments=tuple(moments)))

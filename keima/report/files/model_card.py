@@ -17,7 +17,7 @@ from keima.config.public import public_settings
 from keima.config.sections.training import SEED_ACCOUNTS
 from keima.data.ledger import read_ledger
 from keima.networks.files.model_file import save_safetensors
-from keima.play.network_loader import SETTINGS, PlayableNetwork, network_from_run
+from keima.play.network_loader import SETTINGS, PlayableNetwork, load_network_from_run
 from keima.report.strength import strength_sentences
 
 ENDING = ".safetensors"
@@ -41,17 +41,17 @@ def export_model(run: Path, path: Path, rows: Rows, benchmarks: Sequence[Path] =
     """
     if path.suffix != ENDING:
         raise ValueError(f"{path}: an exported model is called NAME{ENDING}")
-    playable = network_from_run(run)
+    playable = load_network_from_run(run)
     measured = [line for file in benchmarks for line in benchmark_lines(file, playable)]
     path.parent.mkdir(parents=True, exist_ok=True)
     save_safetensors(path, playable.model, compact=True)
     copy_modules((playable.game.name, str(playable.model.description.network.get("type"))), path.parent / MODULES)
     card_path = path.with_suffix(".md")
-    write_atomically(card_path, card(run, path, playable, rows, measured).encode(), mode=0o644)
+    write_atomically(card_path, make_card(run, path, playable, rows, measured).encode(), mode=0o644)
     return card_path
 
 
-def card(run: Path, path: Path, playable: PlayableNetwork, rows: Rows, measured: Sequence[str]) -> str:
+def make_card(run: Path, path: Path, playable: PlayableNetwork, rows: Rows, measured: Sequence[str]) -> str:
     """The card of the model in ``path``; ``measured`` are lines on its strength."""
     game, model = playable.game, playable.model
     numbers, version = sum(tensor.numel() for tensor in model.weights.values()), model.model_version
@@ -71,7 +71,7 @@ def card(run: Path, path: Path, playable: PlayableNetwork, rows: Rows, measured:
         "",
         "## How it was trained",
         "",
-        *(f"- {line}" for line in trained(run, version, rows)),
+        *(f"- {line}" for line in training_lines(run, version, rows)),
         "",
         "The settings; all others are the defaults:",
         "",
@@ -79,12 +79,12 @@ def card(run: Path, path: Path, playable: PlayableNetwork, rows: Rows, measured:
         "",
         "## How strong it is",
         "",
-        *(f"- {line}" for line in [*measured, *strength(version, rows)] or ["Not measured yet."]),
+        *(f"- {line}" for line in [*measured, *strength_lines(version, rows)] or ["Not measured yet."]),
     ]
     return "\n".join([*lines, ""])
 
 
-def trained(run: Path, version: int, rows: Rows) -> list[str]:
+def training_lines(run: Path, version: int, rows: Rows) -> list[str]:
     """The training up to the model's publication, as lines."""
     row = next((row for row in rows if row.model_version >= version), rows[-1])
     with read_ledger(run) as ledger:
@@ -99,7 +99,7 @@ def trained(run: Path, version: int, rows: Rows) -> list[str]:
     return [f"{origin}: {games}, {row.iteration:,} iterations.", f"{steps:,} steps of the learner."]
 
 
-def strength(version: int, rows: Rows) -> list[str]:
+def strength_lines(version: int, rows: Rows) -> list[str]:
     """The run's own last measurement up to this model, as lines."""
     found = [row.evaluation for row in rows if row.evaluation and row.evaluation.model_version <= version]
     if not found:

@@ -26,7 +26,7 @@ CLUSTER = ("active", "total", "model_version", "sync_seconds", "network_mb_per_m
 MOST_BYTES = 8 * 2**20  # thousands of workers
 
 
-def _as_recorded(report: ProgressReport, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+def _dump_report(report: ProgressReport, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
     """Return a report as in the file: ``standings`` and ``details`` of a cluster are by worker."""
     record: dict[str, Any] = dump(report)
     if report.cluster:
@@ -38,7 +38,7 @@ def _as_recorded(report: ProgressReport, dump: SerializerFunctionWrapHandler) ->
     return record
 
 
-def _with_workers(record: Any) -> Any:
+def _restore_details(record: Any) -> Any:
     """Return a report from the file, with its workers' details."""
     cluster = record.get("cluster") if isinstance(record, dict) else None
     if not isinstance(cluster, dict):
@@ -58,7 +58,7 @@ class LiveState:
     """The content of the file."""
 
     written: float  # seconds since 1970
-    report: Annotated[ProgressReport, BeforeValidator(_with_workers), WrapSerializer(_as_recorded)]
+    report: Annotated[ProgressReport, BeforeValidator(_restore_details), WrapSerializer(_dump_report)]
     events: tuple[tuple[float, str], ...] = ()  # the newest last, with their times in seconds since 1970
 
 

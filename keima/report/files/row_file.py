@@ -34,26 +34,26 @@ class RowFile:
         self._end = -1  # the end of the last row; 0: no rows, -1: not determined yet
         self._waiting: list[bytes] = []  # rows that could not be written yet
 
-    def add(self, number: int, row: bytes) -> None:
+    def write_row(self, number: int, row: bytes) -> None:
         """Add the row of this number, after removing rows of this and later numbers.
 
         Raises:
             OSError: the disk does not take it; the file is as it was, and the row is written with the next one.
         """
         self._waiting.append(row)
-        if self._end < 0 or not self._is_as_left():
+        if self._end < 0 or not self._is_unchanged():
             self._end = self._end_of_rows_before(number)
         start, piece = self._end, (ROW_SEPARATOR if self._end else LIST_HEAD) + ROW_SEPARATOR.join(self._waiting)
         with os.fdopen(os.open(self.path, os.O_WRONLY | os.O_CREAT, MODE), "wb", buffering=0) as file:
             try:
-                _write(file.fileno(), start, piece + LIST_TAIL)
+                _write_from(file.fileno(), start, piece + LIST_TAIL)
             except OSError:
                 with suppress(OSError):
-                    _write(file.fileno(), start, LIST_TAIL if start else b"")
+                    _write_from(file.fileno(), start, LIST_TAIL if start else b"")
                 raise
         self._end, self._waiting = start + len(piece), []
 
-    def _is_as_left(self) -> bool:
+    def _is_unchanged(self) -> bool:
         return self.path.exists() and self.path.stat().st_size == self._end + len(LIST_TAIL)
 
     def _end_of_rows_before(self, number: int) -> int:
@@ -66,7 +66,7 @@ class RowFile:
                     raise ValueError
                 for line in file:
                     row = line.rstrip(b",\n")
-                    if row == LIST_TAIL.strip() or self._number(row, torn=not line.endswith(b"\n")) >= number:
+                    if row == LIST_TAIL.strip() or self._row_number(row, torn=not line.endswith(b"\n")) >= number:
                         break
                     end = file.tell() - len(line) + len(row)
         except FileNotFoundError:
@@ -83,7 +83,7 @@ class RowFile:
             return 0
         return end
 
-    def _number(self, row: bytes, *, torn: bool) -> float:
+    def _row_number(self, row: bytes, *, torn: bool) -> float:
         """The number of a row; infinity for an incomplete one."""
         try:
             return int(json.loads(row)[self._key])
@@ -93,7 +93,7 @@ class RowFile:
             raise ValueError from None
 
 
-def _write(file: int, start: int, data: bytes) -> None:
+def _write_from(file: int, start: int, data: bytes) -> None:
     """Replace the file's content from ``start`` on."""
     left = memoryview(data)
     while left:
@@ -102,7 +102,7 @@ def _write(file: int, start: int, data: bytes) -> None:
     os.ftruncate(file, start + len(data))
 
 
-def rows_in(path: Path) -> Iterator[bytes]:
+def read_rows(path: Path) -> Iterator[bytes]:
     """The rows of a list, as JSON texts. JSON lists with other layouts are read, too.
 
     Raises:

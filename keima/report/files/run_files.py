@@ -16,7 +16,7 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from keima.base.reports import IterationReport, ProgressReport
 from keima.report.files.appended_file import AppendedFile
-from keima.report.files.row_file import RowFile, rows_in
+from keima.report.files.row_file import RowFile, read_rows
 from keima.report.files.tensorboard import EventsWriter
 from keima.report.metrics import METRICS
 
@@ -49,7 +49,7 @@ def read_stats(path: Path) -> list[StatsRow]:
     """
     found: list[StatsRow] = []
     try:
-        for row in rows_in(path):
+        for row in read_rows(path):
             found += _ROWS.validate_json(b"[" + row + b"]")
     except ValidationError as error:
         first = error.errors()[0]
@@ -60,7 +60,7 @@ def read_stats(path: Path) -> list[StatsRow]:
     return found
 
 
-def scalars(report: IterationReport) -> dict[str, float]:
+def report_scalars(report: IterationReport) -> dict[str, float]:
     """Every finite number of a report under the name ``section/figure``; unmeasured figures are left out."""
     content = report.as_dict()
     workers, _ = content.pop("workers"), content.pop("iteration")
@@ -104,7 +104,7 @@ def _generalization_figures(found: dict[str, Any] | None) -> dict[str, float]:
     return {f"generalization_{name}": figure for name, figure in (found or {}).items()}
 
 
-class _Record:
+class _IterationObserver:
     """An observer of iterations alone."""
 
     def progress(self, report: ProgressReport) -> None:
@@ -117,7 +117,7 @@ class _Record:
         """Nothing is left open."""
 
 
-class StatsFile(_Record):
+class StatsFile(_IterationObserver):
     """Writes training_stats.json: a list of iterations, one per line."""
 
     def __init__(self, path: Path) -> None:
@@ -130,10 +130,10 @@ class StatsFile(_Record):
 
     def iteration(self, report: IterationReport) -> None:
         """Add the iteration; rows that could not be written before are written now."""
-        self._rows.add(report.iteration, _line(StatsRow(**vars(report), **self._plan)))
+        self._rows.write_row(report.iteration, _encode_row(StatsRow(**vars(report), **self._plan)))
 
 
-def earlier_rows(path: Path) -> list[StatsRow]:
+def read_earlier_rows(path: Path) -> list[StatsRow]:
     """The iterations of earlier sessions; empty if the file cannot be read (``StatsFile`` then renames it)."""
     try:
         return read_stats(path)
@@ -141,11 +141,11 @@ def earlier_rows(path: Path) -> list[StatsRow]:
         return []
 
 
-def _line(row: StatsRow) -> bytes:
+def _encode_row(row: StatsRow) -> bytes:
     return _ROWS.dump_json([row])[1:-1]
 
 
-class MetricsFile(_Record):
+class MetricsFile(_IterationObserver):
     """Appends one flat JSON object per iteration to metrics.jsonl."""
 
     def __init__(self, path: Path) -> None:
@@ -155,26 +155,26 @@ class MetricsFile(_Record):
     def iteration(self, report: IterationReport) -> None:
         """Append the iteration."""
         if not self._begun:
-            _drop_repeated(self._file.path, report.iteration)
+            _drop_lines_from(self._file.path, report.iteration)
             self._begun = True
-        line = {"iteration": report.iteration, "time": time.time(), **scalars(report)}
+        line = {"iteration": report.iteration, "time": time.time(), **report_scalars(report)}
         self._file.append(json.dumps(line).encode() + b"\n")
 
 
-def _drop_repeated(path: Path, iteration: int) -> None:
+def _drop_lines_from(path: Path, iteration: int) -> None:
     """Remove the lines from ``iteration`` on, and an incomplete last line."""
     if not path.exists():
         return
     end = 0
     with path.open("r+b") as file:
         for line in file:
-            if _line_iteration(line) >= iteration:
+            if _iteration_of_line(line) >= iteration:
                 file.truncate(end)
                 return
             end += len(line)
 
 
-def _line_iteration(line: bytes) -> float:
+def _iteration_of_line(line: bytes) -> float:
     """The iteration of a line; infinity if the line is incomplete."""
     try:
         return int(json.loads(line)["iteration"]) if line.endswith(b"\n") else math.inf
@@ -202,7 +202,7 @@ def read_metrics(path: Path) -> list[Mapping[str, float]]:
     return rows
 
 
-class EventFile(_Record):
+class EventFile(_IterationObserver):
     """Writes the iterations' numbers for TensorBoard."""
 
     def __init__(self, folder: Path) -> None:
@@ -210,4 +210,4 @@ class EventFile(_Record):
 
     def iteration(self, report: IterationReport) -> None:
         """Append the iteration."""
-        self._events.write(report.iteration, scalars(report))
+        self._events.write(report.iteration, report_scalars(report))

@@ -37,12 +37,12 @@ class EventsWriter:
             OSError: the disk does not take them; they are appended with the next ones.
         """
         if self._file is None:
-            self._file = self._begin(step)
+            self._file = self._begin_file(step)
         new = {name: self._help_texts[name] for name in self._help_texts.keys() & figures.keys() - self._described}
-        self._file.append(records(_scalars(step, figures, new)))
+        self._file.append(encode_records(_make_scalars_event(step, figures, new)))
         self._described |= new.keys()
 
-    def _begin(self, step: int) -> AppendedFile:
+    def _begin_file(self, step: int) -> AppendedFile:
         from tensorboard.compat.proto.event_pb2 import Event, SessionLog
 
         self._folder.mkdir(parents=True, exist_ok=True)
@@ -50,7 +50,7 @@ class EventsWriter:
         file = AppendedFile(self._folder / f"events.out.tfevents.{now // 10**9:010d}.{now % 10**9:09d}")
         restart = SessionLog(status=SessionLog.START)
         file.append(
-            records(
+            encode_records(
                 Event(wall_time=now / 1e9, file_version=VERSION),
                 Event(wall_time=now / 1e9, step=step, session_log=restart),
             )
@@ -58,7 +58,7 @@ class EventsWriter:
         return file
 
 
-def records(*events: Any) -> bytes:
+def encode_records(*events: Any) -> bytes:
     """The events as an event file has them."""
     from tensorboard.summary.writer.record_writer import RecordWriter
 
@@ -69,7 +69,7 @@ def records(*events: Any) -> bytes:
     return out.getvalue()
 
 
-def _scalars(step: int, figures: Mapping[str, float], help_texts: Mapping[str, str]) -> Any:
+def _make_scalars_event(step: int, figures: Mapping[str, float], help_texts: Mapping[str, str]) -> Any:
     """An event with one step's values; TensorBoard keeps the description that came with a value's first event."""
     from tensorboard.compat.proto.event_pb2 import Event
     from tensorboard.compat.proto.summary_pb2 import DATA_CLASS_SCALAR, Summary, SummaryMetadata

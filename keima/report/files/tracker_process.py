@@ -35,14 +35,14 @@ PARAMETER_LENGTH = 6000  # characters, likewise
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sent:
+class SentState:
     """What the tracker has been told."""
 
     record: str = ""  # the client's name for the run
     iteration: int = 0  # the last one
 
 
-class Client(Protocol):
+class TrackerClient(Protocol):
     """A tracker's client, with one run open."""
 
     record: str
@@ -103,12 +103,12 @@ class MLflow:
         found = self._client.get_experiment_by_name(name)
         experiment = found.experiment_id if found else self._client.create_experiment(name)
         self.record = self._client.create_run(experiment, run_name=run_dir.name).info.run_id
-        self._describe(settings)
+        self._log_settings(settings)
 
-    def _describe(self, settings: Mapping[str, Any]) -> None:
+    def _log_settings(self, settings: Mapping[str, Any]) -> None:
         from mlflow.entities import Param
 
-        parameters = [Param(key, str(value)[:PARAMETER_LENGTH]) for key, value in dotted(settings)]
+        parameters = [Param(key, str(value)[:PARAMETER_LENGTH]) for key, value in flatten_settings(settings)]
         for start in range(0, len(parameters), PARAMETERS_AT_ONCE):
             self._client.log_batch(self.record, params=parameters[start : start + PARAMETERS_AT_ONCE])
 
@@ -125,27 +125,27 @@ class MLflow:
         self._client.set_terminated(self.record)
 
 
-CLIENTS: dict[str, Callable[[Path, Mapping[str, Any], str], Client]] = {"wandb": Wandb, "mlflow": MLflow}
+CLIENTS: dict[str, Callable[[Path, Mapping[str, Any], str], TrackerClient]] = {"wandb": Wandb, "mlflow": MLflow}
 
 
-def dotted(settings: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
+def flatten_settings(settings: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
     """Nested settings as pairs of a dotted key and a value."""
     pairs: list[tuple[str, Any]] = []
     for key, value in settings.items():
-        pairs += dotted(value, f"{prefix}{key}.") if isinstance(value, dict) else [(f"{prefix}{key}", value)]
+        pairs += flatten_settings(value, f"{prefix}{key}.") if isinstance(value, dict) else [(f"{prefix}{key}", value)]
     return pairs
 
 
-def follow(name: str, run_dir: Path, wait: Callable[[], bool]) -> None:
+def follow_run(name: str, run_dir: Path, wait: Callable[[], bool]) -> None:
     """Send every iteration of the run, from those that were not sent before.
 
     Args:
         wait: waits until there may be more; returns whether there will be none.
     """
     memory, metrics = run_dir / FOLDER / f"{name}.json", run_dir / METRICS_NAME
-    sent = remembered(memory)
+    sent = read_sent_state(memory)
     client = CLIENTS[name](run_dir, public_settings(load_settings(run_dir / "config.yaml")), sent.record)
-    remember(memory, sent := replace(sent, record=client.record))
+    save_sent_state(memory, sent := replace(sent, record=client.record))
     seen, last = None, False
     while True:
         now = stamp_of(metrics)
@@ -155,7 +155,7 @@ def follow(name: str, run_dir: Path, wait: Callable[[], bool]) -> None:
                     figures = {figure: value for figure, value in row.items() if "/" in figure}
                     client.send(int(row["iteration"]), figures)
                     sent = replace(sent, iteration=int(row["iteration"]))
-            remember(memory, sent)
+            save_sent_state(memory, sent)
             seen = now
         if last:
             client.end()
@@ -163,20 +163,20 @@ def follow(name: str, run_dir: Path, wait: Callable[[], bool]) -> None:
         last = wait()
 
 
-def remembered(path: Path) -> Sent:
+def read_sent_state(path: Path) -> SentState:
     """What an earlier process has sent; nothing if it has left no such file."""
     try:
-        return Sent(**json.loads(path.read_bytes()))
+        return SentState(**json.loads(path.read_bytes()))
     except (OSError, ValueError, TypeError):
-        return Sent()
+        return SentState()
 
 
-def remember(path: Path, sent: Sent) -> None:
+def save_sent_state(path: Path, sent: SentState) -> None:
     """Keep what was sent."""
     write_atomically(path, json.dumps(asdict(sent)).encode(), mode=0o644, durable=False)
 
 
-def input_ends() -> bool:
+def wait_for_input_end() -> bool:
     """Wait a moment for standard input to end; when it has, this process may live on only for a while."""
     ended = bool(select.select([sys.stdin], [], [], POLL_SECONDS)[0])
     if ended:
@@ -188,7 +188,7 @@ def main(argv: Sequence[str]) -> None:
     """Follow a run: the tracker's name and the run's folder."""
     begin_session(PRIORITY)
     name, folder = argv
-    follow(name, Path(folder), input_ends)
+    follow_run(name, Path(folder), wait_for_input_end)
 
 
 if __name__ == "__main__":

@@ -65,12 +65,12 @@ class Tracker:
     def progress(self, report: ProgressReport) -> None:
         """Look after the process."""
         if self._begun:
-            self._attend()
+            self._check_process()
 
     def iteration(self, report: IterationReport) -> None:
         """Start the process at the first iteration; it finds all of them in metrics.jsonl."""
         self._begun = True
-        self._attend()
+        self._check_process()
 
     def event(self, text: str) -> None:
         """Events are kept elsewhere."""
@@ -84,19 +84,19 @@ class Tracker:
             except subprocess.TimeoutExpired:
                 log.warning("%s still sends figures; it ends by itself", self._name)
 
-    def _attend(self) -> None:
+    def _check_process(self) -> None:
         if self._process is not None and self._process.poll() is not None:
             if self._process.stdin:
                 self._process.stdin.close()
             self._process = None
-            self._failed(self._last_words())
+            self._log_failure(self._last_log_line())
         if self._process is None and self._clock() >= self._next_try:
             try:
-                self._process = self._start()
+                self._process = self._start_process()
             except OSError as error:
-                self._failed(str(error))
+                self._log_failure(str(error))
 
-    def _start(self) -> subprocess.Popen[bytes]:
+    def _start_process(self) -> subprocess.Popen[bytes]:
         folder = self._run_dir / FOLDER
         folder.mkdir(exist_ok=True)
         command = [*program_of("keima.report.files.tracker_process"), self._name, str(self._run_dir.resolve())]
@@ -109,7 +109,7 @@ class Tracker:
                 stderr=subprocess.STDOUT,
             )
 
-    def _failed(self, reason: str) -> None:
+    def _log_failure(self, reason: str) -> None:
         self._next_try = self._clock() + self._delay
         self._delay = min(2 * self._delay, MOST_RETRY)
         if not self._told:
@@ -120,7 +120,7 @@ class Tracker:
     def _log_path(self) -> Path:
         return self._run_dir / FOLDER / f"{self._name}.log"
 
-    def _last_words(self) -> str:
+    def _last_log_line(self) -> str:
         try:
             lines = self._log_path().read_text(encoding="utf-8", errors="replace").split("\n")
         except OSError:

@@ -23,26 +23,26 @@ class DrawnBoard:
     svg: str = ""
 
 
-def drawn_board(game: Game, state: States) -> DrawnBoard:
+def draw_board(game: Game, state: States) -> DrawnBoard:
     """The position for ``boards.js``."""
     if game.svg is not None:
         return DrawnBoard(text=game.render(state), svg=str(game.svg(state)))
-    found = cells_of(game, state)
+    found = read_cells(game, state)
     cells = () if found is None else tuple(map(tuple, found.tolist()))
     return DrawnBoard(text=game.render(state), cells=cells)
 
 
-def kind_of(game: Game) -> str:
+def board_kind(game: Game) -> str:
     """How ``boards.js`` draws the board: "go", "chess", "connect_four", "twenty48", or "grid" for any other."""
     return game.name if game.name in ("go", "chess", "connect_four", "twenty48") else "grid"
 
 
-def cells_of(game: Game, state: States) -> NDArray[np.int64] | None:
+def read_cells(game: Game, state: States) -> NDArray[np.int64] | None:
     """The cells of a position, ``[H, W]``; those of a game that does not give them are read from its observation."""
-    return game.cells(state) if game.cells is not None else stones_in(game, state)
+    return game.cells(state) if game.cells is not None else read_stones(game, state)
 
 
-def stones_in(game: Game, state: States) -> NDArray[np.int64] | None:
+def read_stones(game: Game, state: States) -> NDArray[np.int64] | None:
     """The stones that a game for two shows the network, ``[H, W]``, if its first two planes are the mover's and the
     other's.
     """
@@ -54,12 +54,12 @@ def stones_in(game: Game, state: States) -> NDArray[np.int64] | None:
     return ((mine - theirs) * (1 - 2 * game.current_player(state))).astype(np.int64)
 
 
-def drops(game: Game) -> bool:
+def is_drop_game(game: Game) -> bool:
     """Whether a move is a column, into which a stone falls."""
     return game.num_players > 1 and game.policy_planes == 0 and game.num_actions == game.width
 
 
-def points_of(game: Game, state: States, action: int) -> tuple[int, ...]:
+def points_of_move(game: Game, state: States, action: int) -> tuple[int, ...]:
     """The points ``row * W + column`` that a legal move is made on: from and to, or one, or none.
 
     In chess they are squares as White sees them. The move of a column is made on the cell that it fills.
@@ -73,13 +73,13 @@ def points_of(game: Game, state: States, action: int) -> tuple[int, ...]:
     plane, point = divmod(action, size)
     if plane < game.policy_planes:
         return (plane, point) if game.policy_planes == size > 1 else (point,)
-    return filled_by(game, state, action) if drops(game) else ()
+    return cells_filled_by_move(game, state, action) if is_drop_game(game) else ()
 
 
-def filled_by(game: Game, state: States, action: int) -> tuple[int, ...]:
+def cells_filled_by_move(game: Game, state: States, action: int) -> tuple[int, ...]:
     """The cell that a move fills, if it changes no other."""
-    after, before = state.copy(), cells_of(game, state)
+    after, before = state.copy(), read_cells(game, state)
     call_step(game.rules.step, after, action)
-    now = cells_of(game, after)
+    now = read_cells(game, after)
     changed = () if before is None or now is None else np.flatnonzero(before != now).tolist()
     return tuple(changed) if len(changed) == 1 else ()

@@ -8,20 +8,20 @@ from pathlib import Path
 
 from keima.base.files import PART, write_atomically
 from keima.config.sections.training import SEED_ACCOUNTS
-from keima.data.imports.imported_games import last_state
+from keima.data.imports.imported_games import state_after_actions
 from keima.data.ledger import read_ledger
 from keima.data.receive import games_path, load_received
 from keima.data.records import AGREED, GameRecord
 from keima.games import Game
 from keima.games.go.sgf import point_name, score_text, sgf_text
-from keima.report.games.game_view import PositionView, game_of, moments_of
+from keima.report.games.game_view import PositionView, load_game_of_run, make_position_views
 
 CANDIDATES = 5  # moves per position that are written with their shares
 COLORS = "Black", "White"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Recorded:
+class ExportedGame:
     """A self-play game and its origin."""
 
     game: Game
@@ -38,7 +38,7 @@ class Recorded:
         return f"Model {first}" if first == last else f"Models {first} to {last}"
 
 
-def recorded_games(run: Path, *, name: str, form: str) -> Iterator[Recorded]:
+def read_exported_games(run: Path, *, name: str, form: str) -> Iterator[ExportedGame]:
     """Every self-play game of a run of the game ``name``, in order of receipt, without games from files.
 
     Args:
@@ -49,7 +49,7 @@ def recorded_games(run: Path, *, name: str, form: str) -> Iterator[Recorded]:
         OSError: a file of games is missing or unreadable.
     """
     with read_ledger(run) as ledger:
-        game, rows = game_of(ledger), ledger.received_batches()
+        game, rows = load_game_of_run(ledger), ledger.received_batches()
     if game.name != name:
         raise ValueError(f"{run} is a run of {game.name}: only games of {name} can be written as {form}")
     number = 0
@@ -58,7 +58,7 @@ def recorded_games(run: Path, *, name: str, form: str) -> Iterator[Recorded]:
             batch = load_received(run, row)
             received = datetime.fromtimestamp(games_path(run, row.id).stat().st_mtime, UTC)
             for index in range(batch.num_games):
-                yield Recorded(
+                yield ExportedGame(
                     game=game,
                     record=batch.game_record(index),
                     number=number + index + 1,
@@ -69,15 +69,15 @@ def recorded_games(run: Path, *, name: str, form: str) -> Iterator[Recorded]:
         number += row.games
 
 
-def games_as_pgn(run: Path) -> Iterator[str]:
+def export_as_pgn(run: Path) -> Iterator[str]:
     """The games of a run of chess, each as PGN. Round is the game's number in the run.
 
     Raises:
-        ValueError, OSError: as ``recorded_games``.
+        ValueError, OSError: as ``read_exported_games``.
     """
     from keima.games.chess.pgn import pgn_text
 
-    for each in recorded_games(run, name="chess", form="PGN"):
+    for each in read_exported_games(run, name="chess", form="PGN"):
         won = float(each.record.returns[0])
         tags = {
             "Event": each.event,
@@ -86,7 +86,7 @@ def games_as_pgn(run: Path) -> Iterator[str]:
             "Round": str(each.number),
             "White": each.player,
             "Black": each.player,
-            "Termination": _termination(each.game, each.record),
+            "Termination": _pgn_termination(each.game, each.record),
             "PlyCount": str(each.record.actions.size),
         }
         yield pgn_text(
@@ -97,25 +97,25 @@ def games_as_pgn(run: Path) -> Iterator[str]:
         )
 
 
-def _termination(game: Game, record: GameRecord) -> str:
+def _pgn_termination(game: Game, record: GameRecord) -> str:
     if record.resigned:
         return "agreed draw" if record.resigned == AGREED else "resignation"
     from keima.games.chess.notation import ending_of
 
-    return ending_of(last_state(game, record.actions))
+    return ending_of(state_after_actions(game, record.actions))
 
 
-def games_as_sgf(run: Path) -> Iterator[str]:
+def export_as_sgf(run: Path) -> Iterator[str]:
     """The games of a run of Go, each as SGF, with search's view of each position.
 
     That is Black's chance to win in percent, as a comment and as SBKV, from which Sabaki draws its graph; and where the
     search was a full one, the shares of the likeliest moves, as labels and in the comment.
 
     Raises:
-        ValueError, OSError: as ``recorded_games``.
+        ValueError, OSError: as ``read_exported_games``.
     """
-    for each in recorded_games(run, name="go", form="SGF"):
-        moments = moments_of(each.game, each.record)[:-1]
+    for each in read_exported_games(run, name="go", form="SGF"):
+        moments = make_position_views(each.game, each.record)[:-1]
         yield sgf_text(
             each.game,
             each.record.actions.tolist(),
@@ -128,8 +128,8 @@ def games_as_sgf(run: Path) -> Iterator[str]:
                 "PW": each.player,
             },
             result=_sgf_result(each.game, each.record),
-            comments=[_comment(moment) for moment in moments],
-            marks=[_marks(each.game, moment) for moment in moments],
+            comments=[_sgf_comment(moment) for moment in moments],
+            marks=[_sgf_marks(each.game, moment) for moment in moments],
         )
 
 
@@ -139,27 +139,27 @@ def _sgf_result(game: Game, record: GameRecord) -> str:
         return "0" if won == 0 else f"{'B' if won > 0 else 'W'}+R"
     from keima.games.go.rules import score_lead
 
-    return score_text(score_lead(last_state(game, record.actions)))
+    return score_text(score_lead(state_after_actions(game, record.actions)))
 
 
-def _black_wins(moment: PositionView) -> float:
+def _black_winning_chance(moment: PositionView) -> float:
     """Black's winning chance in percent according to search; a draw is half a win."""
     assert moment.value is not None
     return 50 + 50 * moment.value * (1 if moment.player == 0 else -1)
 
 
-def _comment(moment: PositionView) -> str:
-    lines = [f"Search: Black wins with {_black_wins(moment):.0f} %"]
+def _sgf_comment(moment: PositionView) -> str:
+    lines = [f"Search: Black wins with {_black_winning_chance(moment):.0f} %"]
     if moment.policy:
         lines.append(", ".join(f"{move} {share:.1%}" for move, share in moment.policy[:CANDIDATES]))
     lines.append(f"{COLORS[moment.player]} plays {moment.move}{', drawn at random' if moment.drawn else ''}")
     return "\n".join(lines)
 
 
-def _marks(game: Game, moment: PositionView) -> dict[str, list[str]]:
+def _sgf_marks(game: Game, moment: PositionView) -> dict[str, list[str]]:
     points = [(game.parse_action(move), share) for move, share in moment.policy[:CANDIDATES] if move != "pass"]
     labels = [f"{point_name(game.options['size'], action)}:{100 * share:.0f}" for action, share in points]
-    return {"SBKV": [f"{_black_wins(moment):.1f}"]} | ({"LB": labels} if labels else {})
+    return {"SBKV": [f"{_black_winning_chance(moment):.1f}"]} | ({"LB": labels} if labels else {})
 
 
 def write_games(path: Path, games: Iterator[str]) -> int:

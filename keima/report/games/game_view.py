@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from keima.base.formats import game_title
-from keima.data.imports.imported_games import last_state
+from keima.data.imports.imported_games import state_after_actions
 from keima.data.ledger import Ledger, LedgerMismatch, read_ledger
 from keima.data.receive import load_received
 from keima.data.records import AGREED, RANDOM_MOVE, GameBatch, GameRecord
@@ -17,7 +17,7 @@ from keima.games import CHANCE, Game, load_game
 from keima.games.game import States
 from keima.networks.predictions import Predict, Predictions
 from keima.play.session import move_name
-from keima.report.games.drawn_board import Cells, drawn_board, kind_of, points_of
+from keima.report.games.drawn_board import Cells, board_kind, draw_board, points_of_move
 
 SAMPLE_GAMES = 3  # shown for a run
 VIEW_BATCH = 64  # positions that a network evaluates at once
@@ -33,7 +33,7 @@ class PositionView:
     svg: str = ""
     player: int = 0
     move: str = ""  # that was played; empty at the end
-    points: tuple[int, ...] = ()  # that it was played on; see ``points_of``
+    points: tuple[int, ...] = ()  # that it was played on; see ``points_of_move``
     drawn: bool = False  # whether the move was drawn at random, rather than found by search
     outcomes: tuple[str, ...] = ()  # chance outcomes after the move
     value: float | None = (
@@ -53,7 +53,7 @@ class GameView:
     """A recorded game."""
 
     game: str
-    kind: str  # of board; see ``kind_of``
+    kind: str  # of board; see ``board_kind``
     players: int
     number: int  # in the run, from 1, in the order of receipt
     worker: str
@@ -62,7 +62,7 @@ class GameView:
     moments: tuple[PositionView, ...]
 
 
-def recorded_game(run: Path, number: int) -> GameView:
+def load_game_view(run: Path, number: int) -> GameView:
     """Game ``number`` of a run, from 1 in order of receipt; -1 is the last one, -2 the one before.
 
     Raises:
@@ -70,7 +70,7 @@ def recorded_game(run: Path, number: int) -> GameView:
         OSError: the file of the game is missing or unreadable.
     """
     with read_ledger(run) as ledger:
-        game, rows = game_of(ledger), ledger.received_batches()
+        game, rows = load_game_of_run(ledger), ledger.received_batches()
         total = sum(row.games for row in rows)
         index = number - 1 if number > 0 else total + number
         if not 0 <= index < total or number == 0:
@@ -78,12 +78,12 @@ def recorded_game(run: Path, number: int) -> GameView:
         first = 0
         for row in rows:
             if index < first + row.games:
-                return view_game(game, load_received(run, row), index - first, number=index + 1)
+                return make_game_view(game, load_received(run, row), index - first, number=index + 1)
             first += row.games
         raise AssertionError("the number was within the total")
 
 
-def sample_games(run: Path, predict: Predict | None = None) -> list[GameView]:
+def load_sample_games(run: Path, predict: Predict | None = None) -> list[GameView]:
     """A few games of the newest batch: the last ones, or in one-player games those with the best, median and lowest
     score.
 
@@ -92,10 +92,10 @@ def sample_games(run: Path, predict: Predict | None = None) -> list[GameView]:
         predict: the network's predictions, for games won by area.
 
     Raises:
-        ValueError, OSError: as ``recorded_game``.
+        ValueError, OSError: as ``load_game_view``.
     """
     with read_ledger(run) as ledger:
-        game, rows = game_of(ledger), ledger.received_batches()
+        game, rows = load_game_of_run(ledger), ledger.received_batches()
         if not rows:
             return []
         batch, before = load_received(run, rows[-1]), sum(row.games for row in rows[:-1])
@@ -103,10 +103,10 @@ def sample_games(run: Path, predict: Predict | None = None) -> list[GameView]:
     if game.num_players == 1:
         order = np.argsort(-batch.returns[:, 0], kind="stable").tolist()
         chosen = list(dict.fromkeys((order[0], order[len(order) // 2], order[-1])))
-    return [view_game(game, batch, index, number=before + index + 1, predict=predict) for index in chosen]
+    return [make_game_view(game, batch, index, number=before + index + 1, predict=predict) for index in chosen]
 
 
-def game_of(ledger: Ledger) -> Game:
+def load_game_of_run(ledger: Ledger) -> Game:
     """The run's game.
 
     Raises:
@@ -124,21 +124,23 @@ def game_of(ledger: Ledger) -> Game:
     return game
 
 
-def view_game(game: Game, batch: GameBatch, index: int, *, number: int, predict: Predict | None = None) -> GameView:
+def make_game_view(
+    game: Game, batch: GameBatch, index: int, *, number: int, predict: Predict | None = None
+) -> GameView:
     """Game ``index`` of a verified batch, with the predictions of ``predict`` if the game is won by area."""
     record = batch.game_record(index)
-    moments = moments_of(game, record)
+    moments = make_position_views(game, record)
     if game.won_by_area:
         moments = moments if predict is None else _with_predictions(game, record, moments, predict)
         moments[-1] = _with_final_score(game, record, moments[-1])
     return GameView(
         game=game_title(game.name, game.options),
-        kind=kind_of(game),
+        kind=board_kind(game),
         players=game.num_players,
         number=number,
         worker=batch.worker,
         models=(int(record.first_model), int(record.last_model)),
-        result=result_of(game, record),
+        result=result_text(game, record),
         moments=tuple(moments),
     )
 
@@ -156,7 +158,7 @@ def _with_predictions(
         some = states[first : first + VIEW_BATCH]
         predictions = predict(np.stack([game.observe(state) for state in some]))
         for row, (state, moment) in enumerate(zip(some, moments[first : first + VIEW_BATCH], strict=True)):
-            ownership, score_lead = foreseen(game, state, predictions, row)
+            ownership, score_lead = predict_final_score(game, state, predictions, row)
             found.append(replace(moment, ownership=ownership, score_lead=score_lead))
     return found
 
@@ -165,31 +167,33 @@ def _with_final_score(game: Game, record: GameRecord, moment: PositionView) -> P
     """The last position with its final score, if the game was played out."""
     if record.resigned:
         return moment
-    ownership, score_lead = counted(game, last_state(game, record.actions))
+    ownership, score_lead = count_final_score(game, state_after_actions(game, record.actions))
     return replace(moment, ownership=ownership, score_lead=score_lead)
 
 
-def foreseen(game: Game, state: States, predictions: Predictions, row: int = 0) -> tuple[tuple[int, ...], float | None]:
+def predict_final_score(
+    game: Game, state: States, predictions: Predictions, row: int = 0
+) -> tuple[tuple[int, ...], float | None]:
     """Who will own each point of a position, in percent, and player 0's lead in points, as row ``row`` of predictions
     has it; empty and None for what is not predicted.
     """
     sign, owned, leads = 1 - 2 * game.current_player(state), predictions.ownership, predictions.score_leads
-    ownership = () if owned is None else _hundredths(sign * owned[row])
+    ownership = () if owned is None else _to_percent(sign * owned[row])
     return ownership, None if leads is None else sign * float(leads[row])
 
 
-def counted(game: Game, state: States) -> tuple[tuple[int, ...], float]:
+def count_final_score(game: Game, state: States) -> tuple[tuple[int, ...], float]:
     """Who owns each point of a last position by the rules, in percent, and player 0's lead in points."""
     ownership = np.empty(game.point_symmetries.shape[1], np.int32)
     score_lead = game.final_score(state, ownership) / 2
-    return _hundredths(ownership), score_lead
+    return _to_percent(ownership), score_lead
 
 
-def _hundredths(shares: NDArray[Any]) -> tuple[int, ...]:
+def _to_percent(shares: NDArray[Any]) -> tuple[int, ...]:
     return tuple(np.rint(100.0 * shares).astype(int).tolist())
 
 
-def moments_of(game: Game, record: GameRecord) -> list[PositionView]:
+def make_position_views(game: Game, record: GameRecord) -> list[PositionView]:
     """Every position in which a player was to move, and the last one."""
     state, entry, found = game.initial_state(), 0, []
     waiting: PositionView | None = None  # for chance outcomes
@@ -198,46 +202,46 @@ def moments_of(game: Game, record: GameRecord) -> list[PositionView]:
         if game.current_player(state) == CHANCE:
             outcomes.append(game.outcome_name(action))
         else:
-            found += [_answered(waiting, outcomes)] if waiting else []
+            found += [_with_outcomes(waiting, outcomes)] if waiting else []
             outcomes = []
             entries = slice(entry, entry := entry + int(record.policy_sizes[ply]))
             waiting = PositionView(
-                **_board(game, state),
+                **_describe_board(game, state),
                 ply=ply,
                 player=game.current_player(state),
                 move=move_name(game, state, action),
-                points=points_of(game, state, action),
+                points=points_of_move(game, state, action),
                 drawn=bool(record.flags[ply] & RANDOM_MOVE),
                 value=float(record.root_values[ply]),
-                **_policy(
+                **_describe_policy(
                     game, state, record.policy_actions[entries].tolist(), record.policy_weights[entries].tolist()
                 ),
             )
         game.play(state, action)
-    found += [_answered(waiting, outcomes)] if waiting else []
-    return [*found, PositionView(**_board(game, state), ply=len(record.actions))]
+    found += [_with_outcomes(waiting, outcomes)] if waiting else []
+    return [*found, PositionView(**_describe_board(game, state), ply=len(record.actions))]
 
 
-def _answered(moment: PositionView, outcomes: Sequence[str]) -> PositionView:
+def _with_outcomes(moment: PositionView, outcomes: Sequence[str]) -> PositionView:
     return PositionView(**(vars(moment) | {"outcomes": tuple(outcomes)}))
 
 
-def _board(game: Game, state: States) -> dict[str, Any]:
-    drawn = drawn_board(game, state)
+def _describe_board(game: Game, state: States) -> dict[str, Any]:
+    drawn = draw_board(game, state)
     score = float(game.returns(state)[0]) if game.num_players == 1 else None
     return {"board": drawn.text, "cells": drawn.cells, "svg": drawn.svg, "score": score}
 
 
-def _policy(game: Game, state: States, actions: Sequence[int], weights: Sequence[int]) -> dict[str, Any]:
+def _describe_policy(game: Game, state: States, actions: Sequence[int], weights: Sequence[int]) -> dict[str, Any]:
     """The shares of moves, the largest first, and the points of these moves."""
     total, order = sum(weights), sorted(range(len(actions)), key=lambda entry: -weights[entry])
     return {
         "policy": tuple((move_name(game, state, actions[entry]), weights[entry] / total) for entry in order),
-        "policy_points": tuple(points_of(game, state, actions[entry]) for entry in order),
+        "policy_points": tuple(points_of_move(game, state, actions[entry]) for entry in order),
     }
 
 
-def result_of(game: Game, record: GameRecord) -> str:
+def result_text(game: Game, record: GameRecord) -> str:
     """The result in words."""
     if game.num_players == 1:
         return f"score {record.returns[0]:,.0f}"

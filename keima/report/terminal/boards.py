@@ -5,7 +5,7 @@ from rich.text import Text
 FIRST_PLAYER, SECOND_PLAYER, CHANGED = "bold yellow", "bold cyan", "reverse"
 
 
-def painted(board: str, before: str | None = None) -> Text:
+def paint_board(board: str, before: str | None = None) -> Text:
     """A rendered two-player board with a colour for each player's pieces, if the terminal supports colours.
 
     Args:
@@ -17,18 +17,20 @@ def painted(board: str, before: str | None = None) -> Text:
         text.append("\n" if number else "")
         for column, char in enumerate(row):
             changed = column < len(old) and old[column] != char and char not in "() "
-            text.append(char, " ".join([*_color(char), *([CHANGED] if changed else [])]) if is_row(row) else "")
+            text.append(
+                char, " ".join([*_piece_color(char), *([CHANGED] if changed else [])]) if is_board_row(row) else ""
+            )
     return text
 
 
-def is_row(line: str) -> bool:
+def is_board_row(line: str) -> bool:
     """Whether a line is a row of the board, and not coordinates or text."""
     cells = line.replace("(", " ").replace(")", " ").split()
     men = [cell for cell in cells if not cell.isdecimal()]
     return bool(men) and all(len(cell) == 1 for cell in men) and (len(men) < len(cells) or set(men) <= {".", "X", "O"})
 
 
-def _color(char: str) -> list[str]:
+def _piece_color(char: str) -> list[str]:
     """The colour of a piece: X, or in chess capital letters, belongs to the first player."""
     if not char.isalpha():
         return []

@@ -48,19 +48,19 @@ class DeviceLines:
         """Print which devices are done, and the iteration's games when all have arrived."""
         self._report_errors(report.workers)
         if self._began is None and any(worker.outstanding for worker in report.workers):
-            self._begin(report)
+            self._begin_iteration(report)
         if self._began is not None and not self._completed:
             self._report_done(report, self._clock() - self._began)
         if report.self_play is not None:
-            self._complete(report.self_play, report.window_positions)
+            self._print_games(report.self_play, report.window_positions)
         if report.phase == TRAINING:
-            self._train()
+            self._print_training()
 
     def iteration(self, report: IterationReport) -> None:
         """Print the iteration's results."""
-        self._complete(report.self_play, report.window_positions)
+        self._print_games(report.self_play, report.window_positions)
         if report.learner:
-            self._train()
+            self._print_training()
         self._say(losses_line(report.learner))
         if report.learner and (spikes := report.learner.spikes):
             figures = {
@@ -85,11 +85,13 @@ class DeviceLines:
     def close(self) -> None:
         """The stream is its owner's to close."""
 
-    def _begin(self, report: ProgressReport) -> None:
+    def _begin_iteration(self, report: ProgressReport) -> None:
         self._began = self._clock()
         for worker in report.workers:
             self._received.setdefault(worker.name, worker.games)
-        shares = [played + left for played, left in (self._counts(report.workers, device) for device in self._devices)]
+        shares = [
+            played + left for played, left in (self._count_games(report.workers, device) for device in self._devices)
+        ]
         here = report.games_wanted - sum(shares)
         earlier = f" ({here} of this iteration's {report.games_wanted} are here already)" if here > 0 else ""
         many = "s" if len(shares) > 1 else ""
@@ -100,7 +102,7 @@ class DeviceLines:
         self._say(f"Games per {self._kind}: {shares}")
         self._say(RULE)
 
-    def _counts(self, workers: Sequence[WorkerStatus], device: str) -> tuple[int, int]:
+    def _count_games(self, workers: Sequence[WorkerStatus], device: str) -> tuple[int, int]:
         """A device's finished and remaining games of the iteration."""
         mine = [worker for worker in workers if self._titles.get(worker.name) == device]
         finished = sum(worker.games - self._received.get(worker.name, 0) + worker.waiting for worker in mine)
@@ -113,7 +115,7 @@ class DeviceLines:
             else report.games_here + sum(worker.waiting for worker in report.workers)
         )
         for device in self._devices:
-            finished, left = self._counts(report.workers, device)
+            finished, left = self._count_games(report.workers, device)
             if left:
                 self._done.pop(device, None)  # it was given another device's games
             elif device not in self._done:
@@ -122,7 +124,7 @@ class DeviceLines:
                 progress = f"Progress: {games}/{report.games_wanted} games"
                 self._say(f"[{seconds:7.1f}s] {device}: Completed {finished} games | Total: {total} | {progress}")
 
-    def _complete(self, games: SelfPlayReport, positions: int) -> None:
+    def _print_games(self, games: SelfPlayReport, positions: int) -> None:
         if self._completed:
             return
         self._completed = True
@@ -134,7 +136,7 @@ class DeviceLines:
         self._say("Adding games to replay buffer...")
         self._say(f"Buffer size: {positions}")
 
-    def _train(self) -> None:
+    def _print_training(self) -> None:
         if not self._training:
             self._training = True
             self._say(f"Training for {self._epochs:g} epochs...")

@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.live import Live
 
 from keima.base.reports import IterationReport, ProgressReport
-from keima.report.tables import Frame
+from keima.report.tables import ScreenFrame
 
 FRAME_SECONDS = 0.25  # the least time between two frames
 ROWS_KEPT, EVENTS_KEPT = 2000, 100
@@ -43,7 +43,7 @@ class LiveView:
         """Take over the screen at the first report; ``earlier`` are the iterations of earlier sessions."""
         self._rows = [replace(row, workers=()) for row in earlier[-ROWS_KEPT:]]
         self._events: list[str] = []
-        self._frame = Frame(name=name, game=game, rows=self._rows, events=self._events)
+        self._frame = ScreenFrame(name=name, game=game, rows=self._rows, events=self._events)
         self._clock = clock
         self._drawn = -math.inf
         self._live = Live(

@@ -26,7 +26,7 @@ def iteration_line(report: IterationReport, iterations: int | None = None) -> st
     """An iteration as one line of figures with their units; unmeasured figures are left out."""
     play = report.self_play
     parts = [
-        _when(report.iteration, iterations, report.seconds),
+        _iteration_text(report.iteration, iterations, report.seconds),
         f"{report.total_games:>9,} games (+{play.games:,})",
         f"{format_rate(play.games_per_second):>5} games/s",
         f"window {format_count(report.window_positions):>5} positions",
@@ -35,27 +35,27 @@ def iteration_line(report: IterationReport, iterations: int | None = None) -> st
     if play.score:
         parts.append(f"score {score_report_text(play.score)}")
     if report.learner:
-        parts.append(f"loss {_losses(report.learner)}")
-        parts += [_spikes(report.learner.spikes)] if report.learner.spikes else []
+        parts.append(f"loss {_losses_text(report.learner)}")
+        parts += [_spikes_text(report.learner.spikes)] if report.learner.spikes else []
     if report.evaluation:
         parts += strength_fields(report.evaluation)
     if report.waits:
-        parts.append(_waits(report.waits))
+        parts.append(_waits_text(report.waits))
     return "  ".join(parts)
 
 
-def _when(iteration: int, iterations: int | None, seconds: float) -> str:
+def _iteration_text(iteration: int, iterations: int | None, seconds: float) -> str:
     planned = f"/{iterations}" if iterations else ""
     return f"iteration {f'{iteration}{planned}':>7}  {format_duration(seconds):>12}"
 
 
-def _losses(learner: LearnerReport) -> str:
+def _losses_text(learner: LearnerReport) -> str:
     skipped = f", {learner.skipped_steps} of {learner.steps} steps skipped" if learner.skipped_steps else ""
     heads = f", auxiliary {learner.auxiliary_loss:.3f}" if learner.auxiliary_loss else ""
     return f"{learner.loss:.3f} (policy {learner.policy_loss:.3f}, value {learner.value_loss:.3f}{heads}){skipped}"
 
 
-def _waits(waits: WaitReport) -> str:
+def _waits_text(waits: WaitReport) -> str:
     waited = [
         f"learner {format_duration(waits.games)} for games",
         f"workers {format_duration(waits.learner)} for the learner",
@@ -65,14 +65,14 @@ def _waits(waits: WaitReport) -> str:
     return "waited: " + (", ".join(text for text, long in zip(waited, seconds, strict=True) if long >= 1) or "nobody")
 
 
-def _spikes(spikes: SpikeReport) -> str:
+def _spikes_text(spikes: SpikeReport) -> str:
     synaptic, dense = format_count(spikes.synaptic_operations), format_count(spikes.multiply_accumulates)
     operations = f"{synaptic} synaptic + {dense} dense operations a position"
     without = format_count(spikes.without_spikes)
     return f"firing {format_percent(spikes.firing_rate)}: {operations} ({without} dense without spikes)"
 
 
-def figures_of(report: ProgressReport) -> tuple[str, ...]:
+def progress_figures(report: ProgressReport) -> tuple[str, ...]:
     """The figures of a cluster; none if this machine plays."""
     return cluster_metrics(report.cluster) if report.cluster else ()
 
@@ -81,7 +81,7 @@ def heartbeat_line(report: ProgressReport) -> str:
     """The current state of the run, in one line."""
     states = Counter(printable_line(worker.activity) for worker in report.workers)
     parts = [
-        _when(report.iteration, report.iterations, report.seconds),
+        _iteration_text(report.iteration, report.iterations, report.seconds),
         printable_line(report.phase),
     ]
     if report.games_wanted:
@@ -90,7 +90,7 @@ def heartbeat_line(report: ProgressReport) -> str:
     parts += [f"{format_count(report.evaluations_per_second)} evaluations/s"]
     if states:
         parts.append("workers: " + ", ".join(f"{number} {state}" for state, number in states.items()))
-    parts += figures_of(report)
+    parts += progress_figures(report)
     if report.seconds_left is not None:
         parts.append(format_time_left(report.seconds_left))
     return "  ".join(parts)

@@ -50,13 +50,13 @@ def moment_lines(view: GameView, index: int) -> list[Text]:
     how = ", drawn at random" if moment.drawn else ""
     answer = f", then {' '.join(moment.outcomes)}" if moment.outcomes else ""
     lines.append(Text.assemble(f"{mover}plays " if mover else "Plays ", (moment.move, TITLE), f"{how}{answer}"))
-    lines += [Text(expectation(moment))] if moment.value is not None else []
+    lines += [Text(expectation_text(moment))] if moment.value is not None else []
     for name, share in moment.policy[:MOVES_SHOWN]:
         lines.append(Text.assemble(f"  {name:<8}{format_percent(share):>8}  ", ("█" * round(share * BAR), GOOD)))
     return lines
 
 
-def expectation(moment: PositionView) -> str:
+def expectation_text(moment: PositionView) -> str:
     """Search's expectation, in words."""
     assert moment.value is not None
     if moment.score is not None:
@@ -87,7 +87,7 @@ def step_through(view: GameView, console: Console, read_key: Callable[[], str], 
 
 
 @contextlib.contextmanager
-def keyboard() -> Iterator[Callable[[], str]]:
+def open_keyboard() -> Iterator[Callable[[], str]]:
     """Within the block, read keys one by one; the function returns the next key's characters, or nothing at the input's
     end.
     """

@@ -19,7 +19,7 @@ from keima.cluster.machines.machine import WorkerSlot
 from keima.cluster.machines.process_manager import ProcessStatus
 from keima.cluster.ssh.errors import Refused, Unreachable
 from keima.cluster.ssh.transport import Transport
-from keima.data.records import decode
+from keima.data.records import decode_batch
 from keima.worker.worker_folder import Heartbeat, WorkerFolder
 from tests.cluster.local_fleet import Network, fleet_settings, open_fleet, worker_settings
 from tests.lab.processes import state
@@ -133,7 +133,7 @@ class StoredGames:
 
     def take(self) -> None:
         for pending in self.fleet.collect():
-            batch = decode(pending.fetch(2**20))
+            batch = decode_batch(pending.fetch(2**20))
             if pending.batch_id not in self.batches:
                 assert batch.first_game == self.delivered.get(pending.worker, 0)
                 self.batches.add(pending.batch_id)

@@ -17,7 +17,7 @@ from keima.cluster.fleet.mirror import open_mirror
 from keima.cluster.fleet.process import client as fleet_client
 from keima.cluster.fleet.process.client import FleetClient
 from keima.coach.backends.pending_batch import PendingBatch
-from keima.data.records import decode
+from keima.data.records import decode_batch
 from keima.evaluation.orders import Contestant, MatchOrder
 from tests.cluster.hosted_fleet import PLAYS, SCRIPTED, open_client
 from tests.cluster.local_fleet import fleet_settings, worker_settings
@@ -347,7 +347,7 @@ def test_no_game_is_lost_or_counted_twice_when_the_process_is_killed(tmp_path: P
         while any(len(found) < 100 for found in numbers.values()):
             assert time.monotonic() < deadline, (numbers, events)
             for pending in client.collect():
-                batch = decode(pending.fetch(2**20))
+                batch = decode_batch(pending.fetch(2**20))
                 if pending.batch_id not in taken:
                     taken.add(pending.batch_id)
                     numbers[pending.worker] += range(batch.first_game, batch.first_game + batch.num_games)

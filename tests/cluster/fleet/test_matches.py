@@ -22,7 +22,7 @@ from keima.evaluation.orders import Contestant, MatchOrder
 from keima.evaluation.remote_matches import MatchExecutors, MatchSpec, RemoteMatches
 from keima.evaluation.strength import Strength
 from keima.games import Game
-from keima.networks.files.model_file import Model, content_sha256, decode_model, describe_model, encode_model
+from keima.networks.files.model_file import Model, decode_model, describe_model, encode_model, stored_sha256
 from tests.cluster.local_fleet import Network, fleet_settings, open_fleet, worker_settings
 from tests.cluster.small_project import end_all
 from tests.small_run import GAME, NETWORK, model_bytes, small_settings
@@ -81,7 +81,7 @@ def settings_of(folder: Path) -> Settings:
 
 def play(remote: RemoteMatches, settings: Settings, poll: Callable[[], object]) -> None:
     files = {version: model_bytes(version) for version in (2, 3)}
-    contestants = {version: Contestant(version=version, sha256=content_sha256(data)) for version, data in files.items()}
+    contestants = {version: Contestant(version=version, sha256=stored_sha256(data)) for version, data in files.items()}
     models = {contestants[version]: decode_model(data) for version, data in files.items()}
 
     def player(who: Contestant) -> SearchPlayer:

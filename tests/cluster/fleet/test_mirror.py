@@ -10,7 +10,7 @@ from keima.cluster.fleet.poll import PollResult
 from keima.cluster.ssh.errors import RemoteFailure
 from keima.cluster.ssh.transport import Transport
 from keima.config.own_modules import keep_module
-from keima.data.records import encode
+from keima.data.records import encode_batch
 from keima.evaluation.orders import Contestant
 from keima.worker.worker_folder import Assignment, batch_name
 from tests.cluster.fleet.connected_machine import NAME, Machine
@@ -76,7 +76,7 @@ def test_the_number_of_received_files_is_reported(folder: Folder) -> None:
 
 
 def test_files_that_a_power_cut_has_damaged_are_dropped_from_the_mirror_and_so_fetched_again(tmp_path: Path) -> None:
-    batch = encode(synthetic_batch(GAME, games=2, num_simulations=2, run_id="run", worker="w", batch_id="whole"))
+    batch = encode_batch(synthetic_batch(GAME, games=2, num_simulations=2, run_id="run", worker="w", batch_id="whole"))
     contents = {"whole": batch, "cut": batch[:-1], "empty": b"", "zeros": bytes(len(batch))}
     names = {each: f"{batch_name('run', 'w', first, 1, each)}.games" for first, each in enumerate(contents)}
     outbox = open_mirror(tmp_path, "w", "run").outbox

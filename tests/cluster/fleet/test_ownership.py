@@ -16,7 +16,7 @@ from keima.cluster.fleet import ownership
 from keima.cluster.fleet.ownership import ASK_SECONDS, Claimant, make_owner
 from keima.cluster.fleet.poll import poll_workers
 from keima.cluster.ssh.errors import Unreachable
-from keima.data.records import encode
+from keima.data.records import encode_batch
 from keima.worker.worker_folder import batch_name
 from tests.cluster.fleet.connected_machine import NAME, Machine
 from tests.small_networks import CONNECT_FOUR
@@ -217,7 +217,7 @@ def test_batches_of_another_run_are_neither_fetched_nor_removed_whatever_their_n
     batch = synthetic_batch(CONNECT_FOUR, games=2)
     unnamed = {run: f"00000000{number}-2-worker1-{run}.games" for number, run in enumerate(("aaaa", "bbbb"))}
     for run, name in unnamed.items():
-        (first.folder().outbox / name).write_bytes(encode(replace(batch, run_id=run)))
+        (first.folder().outbox / name).write_bytes(encode_batch(replace(batch, run_id=run)))
     for number in range(3):
         first.assign(granted=100 + number)
         first.step()

@@ -103,17 +103,17 @@ def test_a_rank_that_dies_is_noticed_while_this_one_waits_for_its_gpu(
     ranks, process = Ranks(world_size=2, backend="gloo"), FakeProcess()
     (tmp_path / "learner_rank_1.log").write_text("out of memory\n")
     with watch_ranks(ranks, {1: process}, tmp_path):  # type: ignore[dict-item]
-        ranks.check()
+        ranks.raise_if_lost()
         process.exitcode = code
         deadline = time.monotonic() + 60
         while code and not ranks.lost and time.monotonic() < deadline:
             time.sleep(0.01)
         time.sleep(0.05)
     if code == 0:  # at the end of a run
-        ranks.check()
+        ranks.raise_if_lost()
         return
     with pytest.raises(RankLost, match=r"rank 1 .* exit code -9; its log ends: out of memory; see .*learner_rank_1"):
-        ranks.check()
+        ranks.raise_if_lost()
 
 
 def started(folder: Path, *words: str, program: str = "") -> subprocess.Popen[bytes]:
@@ -124,7 +124,9 @@ def started(folder: Path, *words: str, program: str = "") -> subprocess.Popen[by
             small_settings(folder, run={"iterations": 4}, training={"learner": {"ranks": 2}}).model_dump(mode="json")
         )
     )
-    launcher = [sys.executable, "-m", "torch.distributed.run", *program.split()] if program else [sys.executable]
+    launcher = (
+        [sys.executable, "-m", "torch.distributed.run", *program.split_answers()] if program else [sys.executable]
+    )
     line = [*launcher, str(ROOT / "start_main.py"), "--config", str(path), "--run-dir", str(folder / "run"), *words]
     with (folder / "said").open("ab") as said:
         return subprocess.Popen(line, stdout=said, stderr=said, start_new_session=True, preexec_fn=heed_ctrl_c)

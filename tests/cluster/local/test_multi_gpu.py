@@ -18,7 +18,7 @@ from keima.data.receive import load_received
 from keima.networks.files.model_file import load_weights
 from keima.report.files.run_files import StatsRow, read_stats
 from keima.trainers import multi_gpu
-from keima.trainers.multi_gpu import FINAL, synchronous, train_on_devices
+from keima.trainers.multi_gpu import FINAL, make_synchronous_settings, train_on_devices
 from keima.worker.spool import FILE, read_spool
 from keima.worker.worker_folder import WorkerFolder
 from tests.small_run import small_settings
@@ -34,7 +34,7 @@ def settings_in(
     document = small_settings(folder.parent, run={"name": folder.name, "iterations": iterations}).model_dump()
     document["training"] |= {"games_per_iteration": games, "steps_per_model": 7, "batch_size": 8}
     document["distributed"]["worker_class"] = "training.worker.Worker"
-    return synchronous(document, slots)
+    return make_synchronous_settings(document, slots)
 
 
 def test_all_play_an_iteration_with_one_model_and_hand_over_games_by_the_hundred(tmp_path: Path) -> None:

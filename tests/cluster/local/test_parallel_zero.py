@@ -20,7 +20,7 @@ from keima.networks.files.model_file import load_weights
 from keima.networks.zero_network import ZeroNetwork
 from keima.trainers import run
 from keima.trainers.parallel_zero import ParallelZeroTrainer
-from keima.trainers.settings import default_settings, trainer_settings, with_workers
+from keima.trainers.settings import default_settings, settings_for_workers, trainer_settings
 from tests.coach.coaching import Listener
 from tests.sources import ROOT
 
@@ -282,8 +282,8 @@ def test_a_model_that_does_not_fit_the_rules_is_refused(tmp_path: Path, model: t
 def test_on_gpus_more_games_are_played_side_by_side() -> None:
     document = default_settings(GameRules(4, 4))
     document["training"]["games_per_iteration"] = 32
-    on_cpu = with_workers(document, Spread(devices=("",) * 8))
-    on_gpus = with_workers(document, Spread(devices=("0", "1") * 4))
+    on_cpu = settings_for_workers(document, Spread(devices=("",) * 8))
+    on_gpus = settings_for_workers(document, Spread(devices=("0", "1") * 4))
     assert on_cpu.self_play.parallel_games == 16
     assert on_gpus.self_play.parallel_games == 64
     assert on_cpu.distributed.batch_size == 4

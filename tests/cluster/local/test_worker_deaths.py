@@ -12,7 +12,7 @@ import pytest
 from keima.cluster.local import processes as local
 from keima.cluster.local.processes import LocalProcesses
 from keima.coach.backends.pending_batch import PendingBatch
-from keima.data.records import decode
+from keima.data.records import decode_batch
 from tests.cluster.local.short_lived import PATIENCE, write_device
 from tests.small_run import GAME, model_bytes, small_settings
 
@@ -56,7 +56,7 @@ class Account:
 
     def take_in(self, batches: list[PendingBatch]) -> None:
         for pending in batches:
-            batch = decode(pending.fetch(10**7))
+            batch = decode_batch(pending.fetch(10**7))
             assert batch.first_game == self.games[pending.worker], "no game is missing and none is there twice"
             self.games[pending.worker] += len(batch.seeds)
             self.seeds += batch.seeds.tolist()

@@ -13,7 +13,7 @@ from keima.cluster.slurm.commands import Slurm
 from keima.cluster.slurm.source import SlurmMachines
 from keima.config.schema import Settings
 from keima.config.sections.slurm import SlurmSettings
-from keima.data.records import decode
+from keima.data.records import decode_batch
 from tests.cluster.local_fleet import fleet_settings
 from tests.small_run import GAME, model_bytes
 
@@ -92,7 +92,7 @@ class SlurmFleet:
 
     def _receive(self) -> None:
         for pending in self.fleet.collect():
-            batch = decode(pending.fetch(2**22))
+            batch = decode_batch(pending.fetch(2**22))
             if pending.batch_id not in self.ledger.batches:
                 assert batch.first_game == self.delivered.get(pending.worker, 0), f"{pending.batch_id} is not the next"
                 self.ledger.batches.add(pending.batch_id)

@@ -15,7 +15,7 @@ import pytest
 from keima.games import Game, load_game
 from keima.games.game import States
 from keima.games.go.rules import score_lead
-from keima.play.arena.ladder import go_command
+from keima.play.arena.ladder import make_go_command
 from keima.play.engines.gtp_client import COLORS, GtpClient, GtpPlayer
 from tests.games.go.naive_go import NaiveGo
 from tests.programs import needs_gnu_go
@@ -123,7 +123,7 @@ def look_at_random_games(options: dict[str, Any], *, positions: int) -> tuple[in
     """Compare this many positions; return how many there were, and in how many superko forbade a play."""
     game, random = load_game("go", **options), np.random.default_rng(options["size"])
     seen = kos = 0
-    with GtpClient(go_command(game, "gnugo", 1)) as engine:
+    with GtpClient(make_go_command(game, "gnugo", 1)) as engine:
         while seen < positions:
             more = compare(engine, game, random_game(game, random))
             seen, kos = seen + more[0], kos + more[1]
@@ -134,7 +134,7 @@ def look_at_engine_games(options: dict[str, Any], level: int, *, positions: int)
     """Compare positions of GNU Go's own games, and the scores; return the numbers of positions and games."""
     game, random = load_game("go", **options), np.random.default_rng(level)
     seen = count = 0
-    with GtpClient(go_command(game, "gnugo", level)) as engine:
+    with GtpClient(make_go_command(game, "gnugo", level)) as engine:
         players = [GtpPlayer(game, engine, seed=seed, seconds=120.0) for seed in (1, 2)]
         while seen < positions:
             actions = engine_game(game, players, random)

@@ -15,12 +15,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from keima.learning.learner import Learner, to_tensors
-from keima.learning.optimizer_state import own_part
+from keima.learning.learner import Learner, copy_to_device
+from keima.learning.optimizer_state import local_optimizer
 from keima.learning.plain_optimizers import AdamW
-from keima.learning.ranks.process_group import Place, Ranks, joined
-from keima.learning.ranks.rank_norm import Layout, share_norms
-from keima.learning.ranks.total_batch import Part, cut
+from keima.learning.ranks.process_group import RankInfo, Ranks, join_ranks
+from keima.learning.ranks.rank_norm import GroupLayout, replace_batch_norms
+from keima.learning.ranks.total_batch import PartRows, split_into_parts
 from keima.learning.update_step import Losses, UpdateStep
 from keima.networks.files.model_file import save_weights
 from keima.networks.network import build_network, seed_weights
@@ -63,15 +63,15 @@ def train_in_float64(ranks: Ranks) -> dict[str, Tensor]:
     network = nn.Sequential(
         nn.Conv2d(2, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Conv2d(8, 4, 3), nn.BatchNorm2d(4), nn.Tanh()
     ).double()
-    layout = Layout(ranks)
-    share_norms(network, layout)
+    layout = GroupLayout(ranks)
+    replace_batch_norms(network, layout)
     step = UpdateStep(network, AdamW(network.parameters(), lr=0.01), clip_norm=0.1, mixed_precision=False, ranks=ranks)
-    parts = cut(31, norm_batch=16, micro_batch=3, rank=ranks.rank, world_size=ranks.world_size)
+    parts = split_into_parts(31, norm_batch=16, micro_batch=3, rank=ranks.rank, world_size=ranks.world_size)
     generator = torch.Generator().manual_seed(1)
     for _ in range(STEPS):
-        rows = torch.randn(31, 2, 6, 6, generator=generator, dtype=torch.float64)[ranks.rows]
+        rows = torch.randn(31, 2, 6, 6, generator=generator, dtype=torch.float64)[ranks.own_rows]
 
-        def losses(part: Part, rows: Tensor = rows) -> Losses:
+        def losses(part: PartRows, rows: Tensor = rows) -> Losses:
             layout.sizes, layout.totals = part.sizes, part.totals
             return Losses((network(rows[part.rows]) - rows[part.rows, :1, :2, :2]).square().mean(), {})
 
@@ -84,7 +84,9 @@ def what_is_remembered(learner: Learner, window: FixedWindow) -> dict[str, Tenso
     learner.train(window, 5, 3)
     learner.restore(learner.state())
     learner.train(window, 5, 3)
-    held = [tensor.numel() for tensors in own_part(learner.optimizer).state.values() for tensor in tensors.values()]
+    held = [
+        tensor.numel() for tensors in local_optimizer(learner.optimizer).state.values() for tensor in tensors.values()
+    ]
     tensors = {
         f"{group}.{name}": tensor for group, named in learner.state().tensors.items() for name, tensor in named.items()
     }
@@ -95,8 +97,8 @@ def first_gradients(learner: Learner, window: FixedWindow) -> dict[str, Tensor]:
     """Return the gradients of the first step, as the optimizer gets them."""
     found = noted_gradients(learner.network, learner.optimizer)
     learner.update_step.clip_norm = 1e9
-    batch = window.sample(learner.batch_size, 5, rows=learner.ranks.rows)
-    learner.descend(to_tensors(batch, learner.device), total=learner.batch_size)
+    batch = window.sample(learner.batch_size, 5, rows=learner.ranks.own_rows)
+    learner.descend(copy_to_device(batch, learner.device), total=learner.batch_size)
     return found[0]
 
 
@@ -119,7 +121,7 @@ def run(jobs: Sequence[str], folder: Path, count: int) -> int:
     for rank in range(count):
         child = os.fork()
         if child == 0:
-            with joined(Place(rank=rank, world_size=count, master_port=port), device="cpu") as ranks:
+            with join_ranks(RankInfo(rank=rank, world_size=count, master_port=port), device="cpu") as ranks:
                 for job in jobs:
                     (folder / job).mkdir(exist_ok=True)
                     save_weights(folder / job / f"rank{rank}.pth", train(job, ranks))

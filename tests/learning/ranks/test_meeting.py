@@ -12,7 +12,7 @@ from torch.distributed import TCPStore  # type: ignore[attr-defined]  # document
 from keima.learning.ranks.meeting import (
     GREETING,
     check_own_address,
-    check_training_answers,
+    reject_foreign_server,
     wait_for_address,
 )
 from tests.learning.ranks.test_ranks import free_port
@@ -83,14 +83,14 @@ def test_another_program_that_answers_there_is_not_mistaken_for_a_training() -> 
         where = f"--master-addr 127.0.0.1, --master-port {server.server_port}"
         try:
             with pytest.raises(RuntimeError, match=f"^the program at {where} is not a training run: check both flags$"):
-                check_training_answers("127.0.0.1", server.server_port)
+                reject_foreign_server("127.0.0.1", server.server_port)
         finally:
             server.shutdown()
 
 
 def test_a_training_that_waits_there_is_joined() -> None:
     store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-    check_training_answers("127.0.0.1", store.port)
+    reject_foreign_server("127.0.0.1", store.port)
     with socket.create_connection(("127.0.0.1", store.port)) as asked:
         asked.sendall(GREETING)
         assert asked.recv(4) == 4 * b"\xff"

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from keima.learning.ranks.rank_norm import Layout, RankNorm, share_norms
+from keima.learning.ranks.rank_norm import GroupLayout, RankNorm, replace_batch_norms
 
 pytestmark = pytest.mark.numeric
 
@@ -30,7 +30,7 @@ def rows(count: int, *, mean: float = 0.0, seed: int = 1) -> Tensor:
 @pytest.mark.parametrize("mean", [0.0, 3.0])
 @pytest.mark.parametrize("sizes", [(5, 4), (3, 2, 4), (9,)])
 def test_each_group_is_normed_as_if_it_came_alone(sizes: tuple[int, ...], mean: float) -> None:
-    native, ours = norm(), RankNorm(copy.deepcopy(norm()), Layout(sizes=sizes, totals=sizes))
+    native, ours = norm(), RankNorm(copy.deepcopy(norm()), GroupLayout(sizes=sizes, totals=sizes))
     x, same, target = rows(9, mean=mean), rows(9, mean=mean), rows(9, seed=2).detach()
     wanted = torch.cat([native(group) for group in x.split(sizes)])
     found = ours(same)
@@ -45,7 +45,7 @@ def test_each_group_is_normed_as_if_it_came_alone(sizes: tuple[int, ...], mean: 
 
 
 def test_all_rows_of_a_position_are_in_the_same_group() -> None:
-    native, ours = norm(), RankNorm(copy.deepcopy(norm()), Layout(sizes=(2, 3), totals=(2, 3)))
+    native, ours = norm(), RankNorm(copy.deepcopy(norm()), GroupLayout(sizes=(2, 3), totals=(2, 3)))
     x = rows(10).detach()  # two time steps of five positions
     first, second = torch.cat([x[0:2], x[5:7]]), torch.cat([x[2:5], x[7:10]])
     wanted = (native(first), native(second))
@@ -55,24 +55,24 @@ def test_all_rows_of_a_position_are_in_the_same_group() -> None:
 
 
 def test_16_bit_inputs_stay_so_and_are_normed_in_32() -> None:
-    ours = RankNorm(norm(), Layout(sizes=(5, 4), totals=(5, 4)))
+    ours = RankNorm(norm(), GroupLayout(sizes=(5, 4), totals=(5, 4)))
     x = rows(9).detach()
     found = ours(x.bfloat16())
     assert found.dtype == torch.bfloat16
     torch.testing.assert_close(
-        found.float(), RankNorm(norm(), Layout(sizes=(5, 4), totals=(5, 4)))(x), rtol=0.02, atol=0.05
+        found.float(), RankNorm(norm(), GroupLayout(sizes=(5, 4), totals=(5, 4)))(x), rtol=0.02, atol=0.05
     )
 
 
 def test_evaluation_is_unchanged() -> None:
-    native, ours = norm().eval(), RankNorm(norm(), Layout(sizes=(5, 4), totals=(5, 4))).eval()
+    native, ours = norm().eval(), RankNorm(norm(), GroupLayout(sizes=(5, 4), totals=(5, 4))).eval()
     assert torch.equal(native(rows(7)), ours(rows(7)))
 
 
 def test_a_network_s_state_is_unchanged() -> None:
     network = nn.Sequential(nn.Conv2d(2, 6, 3), norm(), nn.Sequential(norm()))
     before = dict(network.state_dict())
-    share_norms(network, Layout())
+    replace_batch_norms(network, GroupLayout())
     after = network.state_dict()
     assert isinstance(network[1], RankNorm) and before.keys() == after.keys()
     assert all(before[name].data_ptr() == after[name].data_ptr() for name in before)

@@ -17,16 +17,16 @@ from keima.learning.ranks.process_group import (
     ALONE,
     STORE_PORT,
     TIMEOUT,
-    NotNeeded,
-    Place,
+    RankInfo,
     RankLost,
     Ranks,
+    SurplusRank,
+    connect_store,
     idle_variables,
     interface_towards,
-    joined,
-    patience,
-    store_of_this_start,
-    with_room,
+    join_ranks,
+    keep_ranks_with_room,
+    read_rank_timeout,
 )
 from keima.networks.files.model_file import load_weights
 from tests.learning.ranks.rank_program import free_port, train
@@ -104,32 +104,32 @@ def test_a_sharded_optimizer_does_what_each_rank_s_own_does_and_holds_a_part(
 
 
 def test_a_process_without_instructions_is_alone() -> None:
-    with joined(Place(), environment={}) as ranks:
-        assert (ranks.rank, ranks.world_size, ranks.is_main, ranks.alone) == (0, 1, True, True)
+    with join_ranks(RankInfo(), environment={}) as ranks:
+        assert (ranks.rank, ranks.world_size, ranks.is_main, ranks.is_alone) == (0, 1, True, True)
 
 
 def test_torchrun_s_variables_are_read_and_the_command_line_takes_precedence() -> None:
     variables = {"RANK": "0", "WORLD_SIZE": "4", "LOCAL_RANK": "3", "TORCHELASTIC_RESTART_COUNT": "2"}
-    with joined(Place(world_size=1), environment=variables) as ranks:
+    with join_ranks(RankInfo(world_size=1), environment=variables) as ranks:
         assert (ranks.world_size, ranks.local_rank, ranks.restarts) == (1, 3, 2)
 
 
 @pytest.mark.parametrize(
     ("place", "remedy"),
     [
-        (Place(world_size=2), "--rank, from 0 to 1"),
-        (Place(world_size=2, rank=2), "--rank 2 is out of range"),
-        (Place(world_size=0), "out of range for --world-size 0"),
-        (Place(local_rank=-1), "--local-rank -1"),
+        (RankInfo(world_size=2), "--rank, from 0 to 1"),
+        (RankInfo(world_size=2, rank=2), "--rank 2 is out of range"),
+        (RankInfo(world_size=0), "out of range for --world-size 0"),
+        (RankInfo(local_rank=-1), "--local-rank -1"),
     ],
 )
-def test_impossible_ranks_are_refused(place: Place, remedy: str) -> None:
-    with pytest.raises(ValueError, match=remedy), joined(place, environment={}):
+def test_impossible_ranks_are_refused(place: RankInfo, remedy: str) -> None:
+    with pytest.raises(ValueError, match=remedy), join_ranks(place, environment={}):
         pass
 
 
 def test_a_variable_that_is_no_number_is_named() -> None:
-    with pytest.raises(ValueError, match="WORLD_SIZE='two'"), joined(Place(), environment={"WORLD_SIZE": "two"}):
+    with pytest.raises(ValueError, match="WORLD_SIZE='two'"), join_ranks(RankInfo(), environment={"WORLD_SIZE": "two"}):
         pass
 
 
@@ -137,7 +137,7 @@ def test_a_variable_that_is_no_number_is_named() -> None:
 def test_nccl_needs_gpus() -> None:
     with (
         pytest.raises(ValueError, match="use gloo"),
-        joined(Place(rank=0, world_size=2), backend="nccl", environment={}),
+        join_ranks(RankInfo(rank=0, world_size=2), backend="nccl", environment={}),
     ):
         pass
 
@@ -147,13 +147,13 @@ def test_restarted_ranks_do_not_mistake_the_dead_for_the_living() -> None:
     torchruns = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     torchruns.set(STORE_PORT, str(free_port()))  # where a dead rank 0 was
     first, second = (
-        Place(rank=rank, world_size=2, master_addr="127.0.0.1", master_port=torchruns.port) for rank in (0, 1)
+        RankInfo(rank=rank, world_size=2, master_addr="127.0.0.1", master_port=torchruns.port) for rank in (0, 1)
     )
     with ThreadPoolExecutor() as pool:
-        later = pool.submit(store_of_this_start, second)
+        later = pool.submit(connect_store, second)
         time.sleep(1.5)  # rank 1 has found the old address by now
         assert not later.done()
-        store = store_of_this_start(first)
+        store = connect_store(first)
         store.set("greeting", "hello")
         assert later.result(timeout=240).get("greeting") == b"hello"
 
@@ -164,12 +164,12 @@ def test_ranks_listen_where_the_first_one_s_machine_can_reach_them() -> None:
 
 
 def test_ranks_of_torchrun_without_room_leave() -> None:
-    places = [Place(rank=rank, world_size=4, local_rank=rank) for rank in range(4)]
-    staying = [with_room(place, 4, 2) for place in places[:2]]
+    places = [RankInfo(rank=rank, world_size=4, local_rank=rank) for rank in range(4)]
+    staying = [keep_ranks_with_room(place, 4, 2) for place in places[:2]]
     assert [(place.rank, place.world_size) for place in staying] == [(0, 2), (1, 2)]
     for place in places[2:]:
-        with pytest.raises(NotNeeded):
-            with_room(place, 4, 2)
+        with pytest.raises(SurplusRank):
+            keep_ranks_with_room(place, 4, 2)
 
 
 @pytest.mark.medium
@@ -178,10 +178,12 @@ def test_each_machine_keeps_as_many_ranks_as_it_has_room_for() -> None:
     rooms = {0: 1, 1: 2}  # of two machines with three ranks each
 
     def place(rank: int) -> tuple[int | None, int | None] | None:
-        given = Place(rank=rank, world_size=6, local_rank=rank % 3, master_addr="127.0.0.1", master_port=torchruns.port)
+        given = RankInfo(
+            rank=rank, world_size=6, local_rank=rank % 3, master_addr="127.0.0.1", master_port=torchruns.port
+        )
         try:
-            found = with_room(given, 3, rooms[rank // 3])
-        except NotNeeded:
+            found = keep_ranks_with_room(given, 3, rooms[rank // 3])
+        except SurplusRank:
             return None
         return found.rank, found.world_size
 
@@ -190,17 +192,17 @@ def test_each_machine_keeps_as_many_ranks_as_it_has_room_for() -> None:
 
 
 def test_ranks_wait_as_long_as_nccl_timeout_says() -> None:
-    assert patience({}) == TIMEOUT
-    assert patience({"NCCL_TIMEOUT": "3600"}) == timedelta(hours=1)
+    assert read_rank_timeout({}) == TIMEOUT
+    assert read_rank_timeout({"NCCL_TIMEOUT": "3600"}) == timedelta(hours=1)
     for text in ("soon", "0"):
         with pytest.raises(ValueError, match="^NCCL_TIMEOUT='?" + text):
-            patience({"NCCL_TIMEOUT": text})
+            read_rank_timeout({"NCCL_TIMEOUT": text})
 
 
 def test_a_missing_rank_is_waited_for_no_longer_than_that() -> None:
-    place = Place(rank=0, world_size=2, master_addr="127.0.0.1", master_port=free_port())
+    place = RankInfo(rank=0, world_size=2, master_addr="127.0.0.1", master_port=free_port())
     with pytest.raises(RuntimeError, match=r"^the 2 ranks have not met at 127\.0\.0\.1, port "):  # noqa: SIM117
-        with joined(place, device="cpu", environment={"NCCL_TIMEOUT": "1"}):
+        with join_ranks(place, device="cpu", environment={"NCCL_TIMEOUT": "1"}):
             pass
 
 
@@ -221,12 +223,16 @@ def test_after_a_rank_is_lost_nothing_waits_for_it(monkeypatch: pytest.MonkeyPat
     aborted: list[str] = []
     monkeypatch.setattr("keima.learning.ranks.process_group.abort_nccl", lambda: aborted.append("nccl"))
     ranks = Ranks(rank=0, world_size=2, backend=backend)
-    ranks.check()
-    ranks.lose("rank 1 has ended")
-    ranks.lose("rank 0 has noticed it too")
+    ranks.raise_if_lost()
+    ranks.declare_lost("rank 1 has ended")
+    ranks.declare_lost("rank 0 has noticed it too")
     assert aborted == ([backend] if backend == "nccl" else [])
-    assert not ranks.told
-    for operation in (ranks.check, lambda: ranks.sum_([torch.zeros(1)]), lambda: ranks.largest(1)):
+    assert not ranks.is_loss_raised
+    for operation in (
+        ranks.raise_if_lost,
+        lambda: ranks.all_reduce_sum_([torch.zeros(1)]),
+        lambda: ranks.all_reduce_max(1),
+    ):
         with pytest.raises(RankLost, match="rank 1 has ended"):
             operation()
-    assert ranks.told
+    assert ranks.is_loss_raised

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from keima.learning.ranks.process_group import ALONE, Ranks
-from keima.learning.ranks.save_folder import chosen_folder
+from keima.learning.ranks.save_folder import choose_folder
 
 
 def holds(folder: Path) -> bool:
@@ -13,7 +13,7 @@ def holds(folder: Path) -> bool:
 
 
 def choose(default: Path, *, resume: bool = False, ranks: Ranks = ALONE) -> str:
-    return chosen_folder(default, ranks, holds=holds, resume=resume).name
+    return choose_folder(default, ranks, holds=holds, resume=resume).name
 
 
 def train(folder: Path) -> None:

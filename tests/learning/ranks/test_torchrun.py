@@ -3,7 +3,7 @@
 import pytest
 
 import keima.learning.ranks.torchrun
-from keima.learning.ranks.torchrun import room_for_ranks
+from keima.learning.ranks.torchrun import count_ranks_to_start
 
 
 def on_a_machine(monkeypatch: pytest.MonkeyPatch, *, gpus: int, cores: int) -> None:
@@ -36,9 +36,9 @@ def test_there_is_one_rank_per_gpu_or_else_per_core_and_differences_are_reported
     monkeypatch: pytest.MonkeyPatch, asked: int | None, gpus: int, cores: int, count: int, sentence: str
 ) -> None:
     on_a_machine(monkeypatch, gpus=gpus, cores=cores)
-    assert room_for_ranks(asked, "auto", usual=2) == (count, sentence)
+    assert count_ranks_to_start(asked, "auto", usual=2) == (count, sentence)
 
 
 def test_on_the_cpu_there_are_as_many_ranks_as_requested(monkeypatch: pytest.MonkeyPatch) -> None:
     on_a_machine(monkeypatch, gpus=2, cores=2)
-    assert room_for_ranks(8, "cpu") == (8, "")
+    assert count_ranks_to_start(8, "cpu") == (8, "")

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from keima.learning.ranks.total_batch import cut, group_bounds, halved, largest_part
+from keima.learning.ranks.total_batch import group_bounds, halve_micro_batch, largest_part_rows, split_into_parts
 
 SIZES = st.fixed_dictionaries(
     {"norm_batch": st.none() | st.integers(8, 64), "micro_batch": st.none() | st.integers(1, 64)}
@@ -15,7 +15,7 @@ SIZES = st.fixed_dictionaries(
 def test_every_row_is_in_one_part_of_one_rank_and_in_one_group(
     total: int, world_size: int, sizes: dict[str, int | None]
 ) -> None:
-    ranks = [cut(total, rank=rank, world_size=world_size, **sizes) for rank in range(world_size)]
+    ranks = [split_into_parts(total, rank=rank, world_size=world_size, **sizes) for rank in range(world_size)]
     bounds = group_bounds(total, sizes["norm_batch"])
     assert len({len(parts) for parts in ranks}) == 1
     found: list[int] = []
@@ -41,8 +41,12 @@ def test_every_row_is_in_one_part_of_one_rank_and_in_one_group(
 def test_no_part_is_larger_than_allowed_unless_one_group_is(
     total: int, world_size: int, sizes: dict[str, int | None]
 ) -> None:
-    largest = largest_part(total, world_size=world_size, **sizes)
-    parts = [part for rank in range(world_size) for part in cut(total, rank=rank, world_size=world_size, **sizes)]
+    largest = largest_part_rows(total, world_size=world_size, **sizes)
+    parts = [
+        part
+        for rank in range(world_size)
+        for part in split_into_parts(total, rank=rank, world_size=world_size, **sizes)
+    ]
     assert max(part.count for part in parts) == largest
     if sizes["micro_batch"] is not None:
         assert all(part.count <= sizes["micro_batch"] or len(part.sizes) == 1 for part in parts)
@@ -57,12 +61,12 @@ def test_groups_are_of_equal_size_give_or_take_a_row() -> None:
 def test_halving_ends_with_one_group_at_once() -> None:
     sizes = {"norm_batch": 256, "world_size": 2}
     steps = [1024]
-    while (smaller := halved(2048, micro_batch=steps[-1], **sizes)) is not None:
+    while (smaller := halve_micro_batch(2048, micro_batch=steps[-1], **sizes)) is not None:
         steps.append(smaller)
     assert steps == [1024, 512, 256, 128]
-    assert halved(2048, norm_batch=None, micro_batch=None, world_size=1) is None
+    assert halve_micro_batch(2048, norm_batch=None, micro_batch=None, world_size=1) is None
 
 
 def test_groups_too_small_for_the_ranks_are_refused() -> None:
     with pytest.raises(ValueError, match="8 ranks cannot share 4 positions"):
-        cut(64, norm_batch=4, world_size=8)
+        split_into_parts(64, norm_batch=4, world_size=8)

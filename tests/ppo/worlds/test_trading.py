@@ -44,9 +44,9 @@ def test_an_order_is_executed_at_the_next_open_and_pays_fee_and_slippage() -> No
     worlds = on([100.0, 110.0, 110.0], fee=0.01, slippage=0.02, lot=0.2)
     worlds.step(orders(BUY))  # fills at 100 * 1.02
     units = 2000 / 102.0
-    assert worlds.worth[0] == pytest.approx(10_000 - 2000 - 20 + units * 100)
+    assert worlds.account_values[0] == pytest.approx(10_000 - 2000 - 20 + units * 100)
     worlds.step(orders(SELL))  # at 110 * 0.98
-    assert worlds.worth[0] == pytest.approx(10_000 - 2000 - 20 + units * 107.8 * 0.99)
+    assert worlds.account_values[0] == pytest.approx(10_000 - 2000 - 20 + units * 107.8 * 0.99)
     worlds.step(orders(HOLD))
     closed = dict(zip(FIGURES, worlds.moment.figures[0], strict=True))
     assert (closed["closed"], closed["won"], closed["open"]) == (1, 1, 0)
@@ -60,7 +60,7 @@ def test_a_short_position_gains_when_the_price_falls() -> None:
     assert worlds.positions[0] == -1
     worlds.step(orders(BUY))
     assert worlds.positions[0] == 0
-    assert worlds.worth[0] == pytest.approx(10_000 + 2000 * 0.1)
+    assert worlds.account_values[0] == pytest.approx(10_000 + 2000 * 0.1)
 
 
 def test_rewards_add_up_to_the_profit_in_per_cent_of_the_capital() -> None:
@@ -77,7 +77,7 @@ def test_trading_itself_neither_makes_nor_loses_money() -> None:
     worlds, rng = on([100.0] * 40, **FREE), np.random.default_rng(1)
     for _ in range(39):
         worlds.step(rng.integers(0, 3, 1))
-        assert worlds.worth[0] == pytest.approx(10_000)
+        assert worlds.account_values[0] == pytest.approx(10_000)
 
 
 def test_an_account_opens_no_more_than_its_limits_allow() -> None:
@@ -117,7 +117,7 @@ def test_a_new_episode_begins_at_once_and_the_last_observation_is_kept() -> None
     assert worlds.moment.last_observations[0, elapsed] == 1.0
     assert worlds.moment.last_observations[0, position] > 0
     assert worlds.moment.observations[0, elapsed] == worlds.moment.observations[0, position] == 0.0
-    assert worlds.worth[0] == 10_000
+    assert worlds.account_values[0] == 10_000
 
 
 def test_future_prices_cannot_reach_an_observation_of_a_history() -> None:
@@ -198,7 +198,7 @@ def test_threads_step_worlds_as_one_thread_does(monkeypatch: pytest.MonkeyPatch)
             np.testing.assert_array_equal(getattr(together.moment, name), array)
     one, other = alone.last_episode(), together.last_episode()
     assert one is not None and other is not None
-    np.testing.assert_array_equal(one.worths, other.worths)
+    np.testing.assert_array_equal(one.account_values, other.account_values)
 
 
 def test_a_simulated_market_has_realistic_statistics() -> None:
@@ -233,7 +233,7 @@ def test_the_last_whole_episode_of_the_first_account_is_kept_for_viewing() -> No
     assert seen.closes.tolist() == [100.0, 110.0, 120.0, 90.0]
     assert seen.trades.tolist() == [LONG_OPENED, NOTHING, LONG_CLOSED, SHORT_OPENED]
     assert seen.prices[[0, 2, 3]].tolist() == pytest.approx([101.0, 118.8, 89.1])
-    assert seen.worths[-1] == pytest.approx(10_000 + worlds.moment.figures[0, 0])
+    assert seen.account_values[-1] == pytest.approx(10_000 + worlds.moment.figures[0, 0])
     worlds.step(orders(HOLD))
     again = worlds.last_episode()
     assert again is not None and again.closes.tolist() == seen.closes.tolist()

@@ -32,7 +32,11 @@ def test_it_is_the_market_that_training_uses() -> None:
         seen, reward, terminated, truncated, info = env.step(action)
         worlds.step(np.array([action]))
         np.testing.assert_array_equal(seen, worlds.moment.observations[0])
-        assert reward == worlds.moment.rewards[0] and not (terminated or truncated) and info["worth"] == worlds.worth[0]
+        assert (
+            reward == worlds.moment.rewards[0]
+            and not (terminated or truncated)
+            and info["worth"] == worlds.account_values[0]
+        )
     seen, _, terminated, truncated, info = env.step(np.int64(0))
     worlds.step(np.array([0]))
     np.testing.assert_array_equal(seen, worlds.moment.last_observations[0])

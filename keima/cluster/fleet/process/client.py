@@ -44,7 +44,7 @@ from keima.config.schema import Settings
 from keima.data.batch_file import SUFFIX
 from keima.evaluation.orders import Contestant, MatchOrder
 from keima.games import Game
-from keima.networks.files.model_file import content_sha256
+from keima.networks.files.model_file import stored_sha256
 from keima.paths import program_of, with_code
 from keima.worker.worker_folder import Heartbeat, WorkerFolder
 
@@ -166,7 +166,7 @@ class FleetClient:
         """See ``SelfPlayBackend``."""
         name = WorkerFolder(self.root).model_path(version).name
         write_atomically(self._models_folder() / name, model, durable=False)
-        last, self._model = self._model, ModelFile(version=version, name=name, sha256=content_sha256(model))
+        last, self._model = self._model, ModelFile(version=version, name=name, sha256=stored_sha256(model))
         self._changes.model = self._model
         self._send_changes()
         if last and last.name != name:

@@ -15,23 +15,23 @@ from keima.play.line_reader import LineReader
 POLL_SECONDS = 0.05
 
 
-class Hello(Protocol):
+class Handshake(Protocol):
     """An engine's answers before it has loaded."""
 
-    def at_once(self, line: str) -> str | None:
+    def answer_line(self, line: str) -> str | None:
         """The complete answer to a line; None: the line must wait for the engine."""
 
-    def ends(self, line: str) -> bool:
+    def is_quit(self, line: str) -> bool:
         """Whether a line ends the conversation."""
 
 
-class Early:
+class HandshakeResponder:
     """Answers on standard output until ``end``.
 
     From the first line that it cannot answer, all lines are kept for the engine.
     """
 
-    def __init__(self, reader: LineReader, hello: Hello) -> None:
+    def __init__(self, reader: LineReader, hello: Handshake) -> None:
         self._reader, self._hello = reader, hello
         self._before = signal.signal(signal.SIGALRM, self._poll)
         signal.siginterrupt(signal.SIGALRM, False)  # libraries that are being loaded are not interrupted by it
@@ -44,17 +44,17 @@ class Early:
         return self._reader
 
     def _poll(self, number: int, frame: FrameType | None) -> None:
-        waiting = self._reader.kept
-        for line in self._reader.read(wait=False):
-            answer = self._hello.at_once(line) if not waiting else None
+        waiting = self._reader.has_put_back
+        for line in self._reader.read_new_lines(wait=False):
+            answer = self._hello.answer_line(line) if not waiting else None
             if answer is None:
                 self._reader.put_back(line)
                 waiting = True
                 continue
             self._write(answer)
-            if self._hello.ends(line):
+            if self._hello.is_quit(line):
                 os._exit(0)
-        if self._reader.ended:  # with nothing put back, because no command will come
+        if self._reader.is_ended:  # with nothing put back, because no command will come
             os._exit(0)
 
     def _write(self, text: str) -> None:

@@ -8,8 +8,8 @@ import pytest
 from keima.evaluation.elo import Rating
 from keima.play.arena.match_benchmark import Match
 from keima.report.charts.png import COLOURS
-from keima.report.charts.rating_picture import RatedPlayer, rating_picture
-from keima.report.terminal.standings import rated_players, standings, standings_table
+from keima.report.charts.rating_picture import RatedPlayer, draw_ratings
+from keima.report.terminal.results_table import make_player_results, make_results_table, rated_players
 from tests.report.pictures import count_of, pixels
 
 
@@ -40,8 +40,8 @@ RATINGS = {
 
 
 def test_the_table_has_all_players_the_strongest_first_from_the_network_s_view() -> None:
-    rows = standings("network", MATCHES, RATINGS)
-    lines = [" ".join(str(line).split()) for line in standings_table(rows, anchor="random", width=120)]
+    rows = make_player_results("network", MATCHES, RATINGS)
+    lines = [" ".join(str(line).split()) for line in make_results_table(rows, anchor="random", width=120)]
     assert lines == [
         "Player Elo Wins Draws Losses Score Plies ms/move",
         f"greedy 450 ± 120 0 1 3 {lines[1].split(' 3 ')[1]}",
@@ -54,10 +54,10 @@ def test_the_table_has_all_players_the_strongest_first_from_the_network_s_view()
 
 @pytest.mark.medium
 def test_the_picture_has_a_line_for_every_player_with_a_known_rating() -> None:
-    players = rated_players(standings("network", MATCHES, RATINGS), "random")
+    players = rated_players(make_player_results("network", MATCHES, RATINGS), "random")
     assert [player.marked for player in players] == [False, True, False]
     more = [*players, RatedPlayer(name="$depth-1", elo=900, margin=10)]
-    image, taller = (pixels(rating_picture("chess", shown, anchor="random")) for shown in (players, more))
+    image, taller = (pixels(draw_ratings("chess", shown, anchor="random")) for shown in (players, more))
     assert image.shape[1] == taller.shape[1] and image.shape[0] < taller.shape[0]
     marks = [count_of(COLOURS[number], image) for number in (1, 0)]
     assert 0 < marks[0] < marks[1], "the network is marked, all others are not"
@@ -65,4 +65,4 @@ def test_the_picture_has_a_line_for_every_player_with_a_known_rating() -> None:
 
 def test_a_picture_without_players_is_refused() -> None:
     with pytest.raises(ValueError, match="nothing to draw"):
-        rating_picture("chess", [RatedPlayer(name="lost", elo=0, margin=math.inf)], anchor="random")
+        draw_ratings("chess", [RatedPlayer(name="lost", elo=0, margin=math.inf)], anchor="random")

@@ -12,7 +12,7 @@ from keima.report.charts.rating_picture import RatedPlayer
 
 
 @dataclass(frozen=True, kw_only=True)
-class Standing:
+class PlayerResult:
     """A player's row: its rating, and its games with the network, as the network sees them."""
 
     name: str
@@ -21,20 +21,22 @@ class Standing:
     move_seconds: float
 
 
-def standings(network: str, matches: Sequence[Match], ratings: Mapping[str, Rating]) -> list[Standing]:
+def make_player_results(network: str, matches: Sequence[Match], ratings: Mapping[str, Rating]) -> list[PlayerResult]:
     """All players that have met the network, and the network itself, the strongest first."""
     mine = [match for match in matches if match.first == network]
-    moves = sum(match.scores.size * match.plies / 2 for match in mine)
-    seconds = sum(match.move_seconds[0] * match.scores.size * match.plies / 2 for match in mine) / max(1.0, moves)
-    rows = [Standing(name=network, rating=ratings.get(network), match=None, move_seconds=seconds)]
+    moves = sum(match.scores.size * match.mean_plies / 2 for match in mine)
+    seconds = sum(match.move_seconds[0] * match.scores.size * match.mean_plies / 2 for match in mine) / max(1.0, moves)
+    rows = [PlayerResult(name=network, rating=ratings.get(network), match=None, move_seconds=seconds)]
     rows += [
-        Standing(name=match.second, rating=ratings.get(match.second), match=match, move_seconds=match.move_seconds[1])
+        PlayerResult(
+            name=match.second, rating=ratings.get(match.second), match=match, move_seconds=match.move_seconds[1]
+        )
         for match in mine
     ]
     return sorted(rows, key=lambda row: -row.rating.elo if row.rating else 0.0)
 
 
-def rated_players(rows: Sequence[Standing], anchor: str) -> list[RatedPlayer]:
+def rated_players(rows: Sequence[PlayerResult], anchor: str) -> list[RatedPlayer]:
     """The players of the picture."""
     return [
         RatedPlayer(
@@ -48,45 +50,47 @@ def rated_players(rows: Sequence[Standing], anchor: str) -> list[RatedPlayer]:
     ]
 
 
-def standings_table(rows: Sequence[Standing], *, anchor: str, width: int) -> list[Text]:
+def make_results_table(rows: Sequence[PlayerResult], *, anchor: str, width: int) -> list[Text]:
     """The lines of the table."""
 
-    def elo(row: Standing) -> str:
+    def elo(row: PlayerResult) -> str:
         if row.rating is None:
             return ""
         return format_elo(row.rating.elo) if row.name == anchor else format_elo(row.rating.elo, row.rating.margin)
 
-    def count(key: str) -> Column[Standing]:
+    def count(key: str) -> Column[PlayerResult]:
         return Column(
             title=key.capitalize(), cell=lambda row: f"{getattr(row.match.result, key):,}" if row.match else ""
         )
 
     return table_lines(
         [
-            Column[Standing](
+            Column[PlayerResult](
                 title="Player", cell=lambda row: row.name, left=True, style=lambda row: "" if row.match else "bold"
             ),
-            Column[Standing](title="Elo", cell=elo),
+            Column[PlayerResult](title="Elo", cell=elo),
             count("wins"),
             count("draws"),
             count("losses"),
-            Column[Standing](title="Score", cell=score),
-            Column[Standing](title="Plies", cell=lambda row: f"{row.match.plies:.0f}" if row.match else "", rank=1),
-            Column[Standing](title="ms/move", cell=lambda row: format_rate(1000 * row.move_seconds), rank=2),
+            Column[PlayerResult](title="Score", cell=format_share_of_points),
+            Column[PlayerResult](
+                title="Plies", cell=lambda row: f"{row.match.mean_plies:.0f}" if row.match else "", rank=1
+            ),
+            Column[PlayerResult](title="ms/move", cell=lambda row: format_rate(1000 * row.move_seconds), rank=2),
         ],
         rows,
         width,
     )
 
 
-def returns_table(matches: Sequence[Match], width: int) -> list[Text]:
+def make_returns_table(matches: Sequence[Match], width: int) -> list[Text]:
     """The first player's mean return against each opponent in all other seats, as lines."""
     return table_lines(
         [
             Column[Match](title="Opponents", cell=lambda match: match.second, left=True),
             Column[Match](title="Games", cell=lambda match: f"{match.scores.size:,}"),
             Column[Match](title="Mean return", cell=lambda match: format_return(*match.mean_return)),
-            Column[Match](title="Plies", cell=lambda match: f"{match.plies:.0f}", rank=1),
+            Column[Match](title="Plies", cell=lambda match: f"{match.mean_plies:.0f}", rank=1),
             Column[Match](title="ms/move", cell=lambda match: format_rate(1000 * match.move_seconds[0]), rank=2),
         ],
         matches,
@@ -94,7 +98,7 @@ def returns_table(matches: Sequence[Match], width: int) -> list[Text]:
     )
 
 
-def score(row: Standing) -> str:
+def format_share_of_points(row: PlayerResult) -> str:
     """The network's share of the points, with its interval."""
     if row.match is None:
         return ""
