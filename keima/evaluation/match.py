@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from keima.base.random import Streams, below, seed_stream
 from keima.compilation.decorators import compiled
 from keima.games.game import CHANCE, Actions, Game, Rules, States
-from keima.search.chance import draw_outcome
+from keima.search.chance import sample_chance_outcome
 from keima.search.move_search import Search
 
 NO_OUTCOME = -1  # where chance is not to move
@@ -419,7 +419,7 @@ def random_plies(rules: Rules, states: States, streams: Streams, num_actions: in
         if count > 0:
             chosen[i] = out[below(streams, 0, count)]
         else:
-            chosen[i] = draw_outcome(rules, states[i], outcomes, chances, streams, 0)
+            chosen[i] = sample_chance_outcome(rules, states[i], outcomes, chances, streams, 0)
     return chosen
 
 
@@ -431,7 +431,7 @@ def draw_outcomes(rules: Rules, states: States, streams: Streams, num_outcomes: 
     drawn = np.full(len(states), NO_OUTCOME, np.int32)
     for i in range(len(states)):
         if terminal(states[i]) == 0 and current_player(states[i]) == CHANCE:
-            drawn[i] = draw_outcome(rules, states[i], outcomes, chances, streams, i)
+            drawn[i] = sample_chance_outcome(rules, states[i], outcomes, chances, streams, i)
     return drawn
 
 

@@ -26,7 +26,7 @@ from keima.games.game import CHANCE, Actions, Rules, States
 from keima.networks.architectures.auxiliary_heads import scoring_network
 from keima.networks.files.model_file import Model
 from keima.networks.inference.evaluator import Evaluator
-from keima.search.chance import draw_outcome
+from keima.search.chance import sample_chance_outcome
 from keima.search.move_search import Search
 from keima.search.puct import Evaluate
 from keima.self_play.tuning import in_parts
@@ -187,7 +187,7 @@ def replay_game(
     outcomes, chances = np.empty(num_outcomes, np.int32), np.empty(num_outcomes, np.float32)
     for ply in range(moves.size):
         if num_outcomes > 0 and terminal(state) == 0 and current_player(state) == CHANCE:
-            if moves[ply] != draw_outcome(rules, state, outcomes, chances, streams, 0):
+            if moves[ply] != sample_chance_outcome(rules, state, outcomes, chances, streams, 0):
                 return IMPOSSIBLE_OUTCOME, ply
         elif not is_subset(moves[ply : ply + 1], legal[: legal_actions(state, legal)]):
             return ILLEGAL_MOVE, ply

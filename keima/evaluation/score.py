@@ -13,7 +13,7 @@ from keima.compilation.decorators import compiled
 from keima.data.scores import score_report
 from keima.evaluation.match import Player
 from keima.games.game import CHANCE, Actions, Floats, Game, Rules, States
-from keima.search.chance import draw_outcome
+from keima.search.chance import sample_chance_outcome
 
 SIDE_BY_SIDE = 64  # games at a time
 
@@ -127,6 +127,6 @@ def advance_games(
             step(state, np.int64(actions[i]))
             plies[row] += 1
         while not terminal(state) and current_player(state) == CHANCE:
-            step(state, np.int64(draw_outcome(rules, state, outcomes, chances, streams, row)))
+            step(state, np.int64(sample_chance_outcome(rules, state, outcomes, chances, streams, row)))
             plies[row] += 1
         over[row] = terminal(state) != 0

@@ -9,7 +9,7 @@ from keima.games.game import Actions, Rules, States
 
 
 @lean
-def draw_outcome(
+def sample_chance_outcome(
     rules: Rules, state: States, outcomes: Actions, chances: NDArray[np.float32], streams: Streams, b: int
 ) -> int:
     """Sample an outcome at a chance state from stream ``b``; ``outcomes`` and ``chances`` ``[O]`` are scratch space."""

@@ -15,26 +15,26 @@ from keima.compilation.decorators import lean, specialized
 from keima.config.sections.search import SearchSettings
 from keima.data.records import CHANCE_OUTCOME, FULL_SEARCH, RANDOM_MOVE, GameRecord
 from keima.games.game import CHANCE, Actions, Game, Rules, States
-from keima.search.cache import PositionCache, forget_positions
-from keima.search.chance import draw_outcome
+from keima.search.cache import PositionCache, clear_position_cache
+from keima.search.chance import sample_chance_outcome
 from keima.search.decide import (
     choose_action,
-    draw_action,
+    policy_surprise,
     root_value,
-    surprise,
+    sample_action,
+    write_move_weights,
     write_network_policy,
-    write_weights,
 )
 from keima.search.puct import Evaluate, Integers, SearchParams
 from keima.search.simulate import (
-    UNSOUND,
+    NOT_FINITE,
     are_finite,
-    checked,
+    back_up_answers,
+    collect_leaves,
     evaluate_batch,
-    find_leaves,
+    has_simulations_left,
     prepare_root,
-    searching,
-    take_answers,
+    raise_if_failed,
 )
 from keima.search.tree import (
     AWAITED,
@@ -43,8 +43,8 @@ from keima.search.tree import (
     UNPROVEN,
     Floats,
     Trees,
-    find_child,
-    keep_subtree,
+    find_child_by_action,
+    make_node_root,
     reset_tree,
 )
 from keima.search.workspace import Leaves, make_workspace
@@ -124,7 +124,7 @@ class SelfPlay:
             cache_positions=cache_positions,
         )
         rules, params, trees, self._states, streams, schedules, self._leaves, self._cache = prepared
-        self._trees, self._no_answers = trees, prepared.no_answers
+        self._trees, self._empty_answers = trees, prepared.empty_answers
         self._log = make_log(game, parallel_games)
         self._begin_arguments = (
             rules,
@@ -146,7 +146,7 @@ class SelfPlay:
         self._num_playing = 0
         self._finished = 0  # games that are still to be handed over
         self._begin = specialized(begin_game, *self._begin_arguments, 0, np.uint64(0), 0, NO_MOVES)
-        self._go_on = specialized(go_on, *self._arguments, *self._no_answers)
+        self._go_on = specialized(go_on, *self._arguments, *self._empty_answers)
 
     @property
     def parallel_games(self) -> int:
@@ -186,7 +186,7 @@ class SelfPlay:
             ValueError: the network's answers are no numbers, or too few.
         """
         if self._waiting == 0:  # all games that are under way have just begun
-            self._step(self._no_answers)
+            self._step(self._empty_answers)
         if self._waiting > 0:
             answers = evaluate_batch(self.evaluate, self._leaves.observations[: self._waiting], self.game)
             self._step(answers)
@@ -199,13 +199,13 @@ class SelfPlay:
 
     def _step(self, answers: tuple[Floats, Floats]) -> None:
         waiting, finished = self._go_on(*self._arguments, *answers)
-        self._waiting = checked(waiting)
+        self._waiting = raise_if_failed(waiting)
         self._finished += finished
 
     def change_model(self, model_version: int) -> None:
         """The evaluator has a new network: forget the old one's evaluations. Games go on from where they are."""
         self.model_version = model_version
-        forget_positions(self._cache)
+        clear_position_cache(self._cache)
 
     def _take(self, b: int) -> GameRecord:
         log, slot = self._log, self._log.slots[b]
@@ -303,23 +303,23 @@ def go_on(
     One tree after the other, since the network has displaced them all from the processor's cache: each comes back once.
 
     Returns:
-        The number n of positions to evaluate, ``leaves.observations[:n]``, or UNSOUND; and how many games were
+        The number n of positions to evaluate, ``leaves.observations[:n]``, or NOT_FINITE; and how many games were
         finished.
     """
     if not are_finite(logits, values):
-        return UNSOUND, 0
+        return NOT_FINITE, 0
     answered = asked = int(np.int64(0))  # for a literal 0, numba would compile what takes it once more
     finished = 0
     for b in range(len(log.slots)):
         slot = log.slots[b]
         if slot.status != PLAYING:
             continue
-        answered = take_answers(trees, leaves, cache, b, logits, values, answered)
+        answered = back_up_answers(trees, leaves, cache, b, logits, values, answered)
         while (
             slot.status == PLAYING and trees.searches[b].waiting == 0
         ):  # a search may end, and a cache may know, without asking
-            if trees.nodes[b, 0].stage == AWAITED or searching(params, trees, b):
-                asked = find_leaves(rules, params, trees, states, streams, schedules, leaves, cache, b, asked)
+            if trees.nodes[b, 0].stage == AWAITED or has_simulations_left(params, trees, b):
+                asked = collect_leaves(rules, params, trees, states, streams, schedules, leaves, cache, b, asked)
                 continue
             if not trees.searches[b].ready:
                 prepare_root(params, trees, b, streams, leaves.scratch)
@@ -346,7 +346,7 @@ def make_move(
 ) -> None:
     """Choose, record and play game ``b``'s next move, and what nature has to say to it."""
     slot, weights = log.slots[b], leaves.scratch[0]
-    write_weights(params, trees, b, weights)
+    write_move_weights(params, trees, b, weights)
     value = root_value(params, trees, b, weights)
     if resigns(moves, trees, log, b, value):
         slot.resigned = 1 + trees.nodes[b, 0].player
@@ -356,23 +356,23 @@ def make_move(
     astray = strays(trees, streams, log, b)
     if astray:
         write_network_policy(trees, b, weights)
-        action = draw_action(weights, EVEN, streams, b)
+        action = sample_action(weights, EVEN, streams, b)
     else:
         action = choose_action(params, trees, b, weights, temperature(moves, streams, log, b), streams)
     log.actions[b, slot.ply] = action
-    log.root_values[b, slot.ply] = value if params.rewards else min(max(value, -1.0), 1.0)
+    log.root_values[b, slot.ply] = value if params.has_rewards else min(max(value, -1.0), 1.0)
     if astray or slot.ply < slot.random_plies:
         log.flags[b, slot.ply] |= RANDOM_MOVE
     slot.ply += 1
     rules.step(states[b], np.int64(action))
-    child = find_child(trees, b, 0, action)
+    child = find_child_by_action(trees, b, 0, action)
     while slot.ply < moves.max_plies and rules.current_player(states[b]) == CHANCE and rules.terminal(states[b]) == 0:
         outcome = play_chance(rules, states, streams, log, leaves, b)
-        child = find_child(trees, b, child, outcome) if child != NONE else NONE
+        child = find_child_by_action(trees, b, child, outcome) if child != NONE else NONE
     if rules.terminal(states[b]) != 0 or slot.ply >= moves.max_plies:
         slot.status = FINISHED
     elif params.subtree_reuse and child != NONE and trees.nodes[b, child].stage != OVER:
-        keep_subtree(trees, b, child, renumbered)
+        make_node_root(trees, b, child, renumbered)
     else:
         reset_tree(trees, b, rules.current_player(states[b]))
 
@@ -380,7 +380,7 @@ def make_move(
 @lean
 def play_chance(rules: Rules, states: States, streams: Streams, log: Log, leaves: Leaves, b: int) -> int:
     """Draw, record and play nature's move in game ``b``; returns the outcome."""
-    outcome = draw_outcome(rules, states[b], leaves.outcomes, leaves.chances, streams, b)
+    outcome = sample_chance_outcome(rules, states[b], leaves.outcomes, leaves.chances, streams, b)
     play_given(rules, states, log, b, outcome, CHANCE_OUTCOME)
     return outcome
 
@@ -453,5 +453,5 @@ def record_policy(trees: Trees, log: Log, weights: Floats, b: int) -> None:
             log.policy_weights[b, slot.entries] = weight
             slot.entries += 1
     log.flags[b, slot.ply] = FULL_SEARCH
-    log.surprise[b, slot.ply] = surprise(trees, b, weights)
+    log.surprise[b, slot.ply] = policy_surprise(trees, b, weights)
     log.policy_sizes[b, slot.ply] = slot.entries - first

@@ -6,7 +6,7 @@ import pytest
 from keima.config.sections.search import SearchSettings
 from keima.games import Game, load_game
 from keima.games.chess.notation import action_of_uci, position_from_fen
-from keima.search.analysis import Analysis, simulations_in
+from keima.search.analysis import Analysis, simulations_that_fit
 from keima.search.move_search import Search
 from tests.search.naive_search import StubEvaluator
 
@@ -125,4 +125,6 @@ def test_a_proven_win_is_played_out_to_mate() -> None:
 
 
 def test_memory_is_given_in_simulations() -> None:
-    assert 1 <= simulations_in(1) < simulations_in(64) == pytest.approx(64 * simulations_in(1), rel=0.01)
+    assert (
+        1 <= simulations_that_fit(1) < simulations_that_fit(64) == pytest.approx(64 * simulations_that_fit(1), rel=0.01)
+    )

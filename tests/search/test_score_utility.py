@@ -12,7 +12,7 @@ from keima.games.go.rules import score_lead
 from keima.games.go.setup import position_with
 from keima.search.analysis import Analysis
 from keima.search.move_search import Search
-from keima.search.tree import find_child
+from keima.search.tree import find_child_by_action
 from tests.search.forest import Forest
 
 GO = load_game("go", size=5, komi=24.5)  # Black wins with the whole board alone
@@ -111,7 +111,7 @@ def test_the_end_of_the_game_counts_by_its_real_score(player: int) -> None:
     state, sign = position(CAPTURE, player=1 - player), 1 if player == BLACK else -1
     GO.play(state, PASS)
     forest = Forest(GO, hopeless, SearchSettings(), state[None], num_simulations=200, score_utility=0.5).run()
-    ended = forest.trees.nodes[0, find_child(forest.trees, 0, 0, PASS)]
+    ended = forest.trees.nodes[0, find_child_by_action(forest.trees, 0, 0, PASS)]
     assert ended.visits > 1  # several simulations ended there
     assert ended.lead_sum / ended.visits == pytest.approx(sign * score_lead(state))
     assert ended.value_sum / ended.visits == -sign  # White has won

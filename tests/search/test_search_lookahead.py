@@ -11,8 +11,8 @@ from keima.games import Game, load_game
 from keima.games.chess.notation import position_from_fen
 from keima.games.exact import ILLEGAL, solve_all
 from keima.games.game import Planes, States
-from keima.search.handover import handed_over
-from keima.search.lookahead import look_ahead, make_ahead
+from keima.search.handover import pass_rules_by_address
+from keima.search.lookahead import make_lookahead_scratch, prove_by_lookahead
 from keima.search.move_search import Search
 from keima.search.tree import DRAW, LOSS, UNPROVEN, WIN, Floats
 from tests.search.test_search_proofs import minimax, value_of
@@ -21,8 +21,8 @@ from tests.self_play.test_self_play import play
 
 def looked(game: Game, states: States, plies: int) -> list[int]:
     """Return the forced result of each of the states ``[N, S]``."""
-    rules, ahead = handed_over(game.rules), make_ahead(game, plies)
-    return [int(look_ahead(rules, ahead, state)) for state in states]
+    rules, lookahead = pass_rules_by_address(game.rules), make_lookahead_scratch(game, plies)
+    return [int(prove_by_lookahead(rules, lookahead, state)) for state in states]
 
 
 def bounds(game: Game, state: States, plies: int) -> tuple[int, int]:

@@ -116,14 +116,14 @@ def test_who_moves_again_after_a_box_is_no_opponent() -> None:
 
 @pytest.mark.medium
 def test_chance_is_weighed_by_what_it_may_bring() -> None:
-    ahead, behind = DICE_RACE.initial_state(), DICE_RACE.initial_state()
-    DICE_RACE.play(ahead, 1)
-    behind[:] = ahead
-    ahead[:2], behind[:2] = (GOAL - 1, GOAL - 1), (GOAL - 3, GOAL - 1)
-    assert ahead[MOVER] == behind[MOVER] == 0
+    lookahead, behind = DICE_RACE.initial_state(), DICE_RACE.initial_state()
+    DICE_RACE.play(lookahead, 1)
+    behind[:] = lookahead
+    lookahead[:2], behind[:2] = (GOAL - 1, GOAL - 1), (GOAL - 3, GOAL - 1)
+    assert lookahead[MOVER] == behind[MOVER] == 0
     # One step is enough, and the safe die always takes it; three are wanted at once, which only the bold die shows.
     for seed in range(5):
-        assert choice(DICE_RACE, ahead, playouts=200, seed=seed) == SAFE
+        assert choice(DICE_RACE, lookahead, playouts=200, seed=seed) == SAFE
         assert choice(DICE_RACE, behind, playouts=200, seed=seed) == BOLD
 
 

@@ -40,7 +40,7 @@ from keima.play.gtp.syntax import (
 )
 from keima.play.thinking import Thinker
 from keima.play.time_keeping import allotted
-from keima.search.analysis import MoveAnalysis, simulations_in
+from keima.search.analysis import MoveAnalysis, simulations_that_fit
 
 MEGABYTES = 256  # the most for the tree
 OVERHEAD = 0.05  # seconds per move reserved for transmission
@@ -154,7 +154,7 @@ class GtpEngine:
     def _ready(self) -> Thinker:
         """The thinker; the first call creates it, which takes seconds."""
         if self._thinker is None:
-            self._thinker = self._make_thinker(simulations_in(MEGABYTES))
+            self._thinker = self._make_thinker(simulations_that_fit(MEGABYTES))
         return self._thinker
 
     def _turn_to(self, state: States, allowed: Sequence[int] | None = None) -> Thinker:

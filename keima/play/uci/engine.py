@@ -25,7 +25,7 @@ from keima.play.uci.syntax import (
     parse_setoption,
     score_words,
 )
-from keima.search.analysis import MoveAnalysis, simulations_in
+from keima.search.analysis import MoveAnalysis, simulations_that_fit
 
 FIRST_INFO, INFO_EVERY = 0.1, 1.0  # seconds
 WARM_UP_GAME = "7k/P7/8/8/8/8/8/K7 w - - 0 1", "a7a8q"
@@ -155,7 +155,7 @@ class UciEngine:
     def _make_thinker_for(self, megabytes: int) -> Thinker:
         """A thinker whose tree takes this much memory, or half of it if there is less, and so on."""
         try:
-            return self._make_thinker(simulations_in(megabytes))
+            return self._make_thinker(simulations_that_fit(megabytes))
         except MemoryError:
             if megabytes == 1:
                 raise
