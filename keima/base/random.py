@@ -5,9 +5,9 @@ import json
 import math
 
 from keima.compilation.decorators import compiled
-from keima.compilation.random import Streams, below, exponential, next_word, normal, uniform
+from keima.compilation.random import Streams, exponential, next_word, normal, random_below, uniform
 
-__all__ = ["Streams", "below", "exponential", "gamma", "gumbel", "next_word", "normal", "seed_stream", "uniform"]
+__all__ = ["Streams", "exponential", "gamma", "gumbel", "next_word", "normal", "random_below", "seed_stream", "uniform"]
 
 TINY = 1e-300
 

@@ -15,7 +15,7 @@ from keima.games import GAMES, Game, load_game
 from keima.games.authoring.check import GameReport, examine_apart
 from keima.networks.inference.evaluator import Evaluator, use_threads
 from keima.networks.network import build_network
-from keima.self_play.tuning import evaluations_per_second
+from keima.self_play.tuning import measure_self_play_speed
 
 SMALL, MIDDLE = 16, 64  # points of a board, up to which a smaller network will do
 SHORT = 12  # mean plies of a game, up to which every move is searched fully and learned
@@ -49,7 +49,7 @@ def propose(game: Game, report: GameReport) -> Proposal:
     cores = len(os.sched_getaffinity(0))
     use_threads(1)
     evaluator = Evaluator(build_network(game, **settings["network"]), game, device="cpu", max_batch=PARALLEL_GAMES)
-    evaluations = evaluations_per_second(game, evaluator, search, PARALLEL_GAMES)
+    evaluations = measure_self_play_speed(game, evaluator, search, PARALLEL_GAMES)
     full = search.full_search_probability
     per_move = full * search.num_simulations + (1 - full) * search.cheap_simulations
     plies = PLIES_PER_POINT * game.height * game.width * report.branching**0.5

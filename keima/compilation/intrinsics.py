@@ -1,7 +1,7 @@
 """Four functions that numba compiles to a few machine instructions only with help.
 
-``fields``: ``state[a:b].view(np.int16)`` counts references, an atomic operation wherever the view is passed on, and
-divides by item sizes known only at run time; Go ran at half its speed with it. ``fields`` makes the same view from the
+``view_as``: ``state[a:b].view(np.int16)`` counts references, an atomic operation wherever the view is passed on, and
+divides by item sizes known only at run time; Go ran at half its speed with it. ``view_as`` makes the same view from the
 bare address. It does not keep the memory alive, so it is for kernels, which borrow their arguments from their caller.
 
 ``lowest_bit``: for iterating over the set bits of a mask.
@@ -21,7 +21,7 @@ from numba.np.arrayobj import make_array, populate_array
 from numpy.typing import NDArray
 
 
-def fields(array: NDArray[Any], first: int, length: int, dtype: Any) -> NDArray[Any]:
+def view_as(array: NDArray[Any], first: int, length: int, dtype: Any) -> NDArray[Any]:
     """A flat view of ``length`` numbers of ``dtype`` in a contiguous array, beginning with number ``first``."""
     return array.reshape(-1).view(dtype)[first : first + length]
 
@@ -59,7 +59,7 @@ def _fields(context: Any, array: Any, first: Any, length: Any, dtype: Any) -> An
     return view(array, types.intp, types.intp, dtype), build
 
 
-@overload(fields, strict=False)
+@overload(view_as, strict=False)
 def _compiled_fields(array: Any, first: Any, length: Any, dtype: Any) -> Any:
     return lambda array, first, length, dtype: _fields(array, first, length, dtype)
 

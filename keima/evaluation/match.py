@@ -14,7 +14,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from keima.base.random import Streams, below, seed_stream
+from keima.base.random import Streams, random_below, seed_stream
 from keima.compilation.decorators import compiled
 from keima.games.game import CHANCE, Actions, Game, Rules, States
 from keima.search.chance import sample_chance_outcome
@@ -404,7 +404,7 @@ def random_actions(legal_actions: Any, states: States, streams: Streams, num_act
     chosen = np.empty(len(states), np.int32)
     for i in range(len(states)):
         count = legal_actions(states[i], out)
-        chosen[i] = out[below(streams, 0, count)]
+        chosen[i] = out[random_below(streams, 0, count)]
     return chosen
 
 
@@ -417,7 +417,7 @@ def random_plies(rules: Rules, states: States, streams: Streams, num_actions: in
     for i in range(len(states)):
         count = legal_actions(states[i], out)
         if count > 0:
-            chosen[i] = out[below(streams, 0, count)]
+            chosen[i] = out[random_below(streams, 0, count)]
         else:
             chosen[i] = sample_chance_outcome(rules, states[i], outcomes, chances, streams, 0)
     return chosen

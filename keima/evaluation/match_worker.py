@@ -29,7 +29,7 @@ from keima.networks.inference.evaluator import Evaluator
 from keima.search.chance import sample_chance_outcome
 from keima.search.move_search import Search
 from keima.search.puct import Evaluate
-from keima.self_play.tuning import in_parts
+from keima.self_play.tuning import split_into_batches
 
 TREES = 64  # searched side by side
 CACHE_BYTES = 32 * 2**20  # of remembered evaluations, for each network
@@ -68,7 +68,7 @@ def search_for_strength(
     limit = min(max_positions or TREES, TREES)
     network, score_utility = scoring_network(model.build(game), game, settings.match_score_utility)
     evaluator = Evaluator(network, game, device=device, max_batch=limit)
-    evaluate: Evaluate = evaluator if limit == TREES else in_parts(evaluator, limit)
+    evaluate: Evaluate = evaluator if limit == TREES else split_into_batches(evaluator, limit)
     return Search(
         game,
         evaluate,

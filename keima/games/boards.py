@@ -5,12 +5,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from keima.compilation.decorators import inlined, lean
+from keima.compilation.decorators import compiled_without_refcounts, inlined
 
 BITS = 63  # of a word that are used
 
 
-@lean
+@compiled_without_refcounts
 def has_line(board: NDArray[Any], stone: int, length: int) -> bool:
     """Whether ``length`` cells in a row, column or diagonal hold ``stone``."""
     height, width = board.shape
@@ -28,7 +28,7 @@ def has_line(board: NDArray[Any], stone: int, length: int) -> bool:
     return False
 
 
-@lean
+@compiled_without_refcounts
 def has_line_through(board: NDArray[Any], row: int, column: int, length: int) -> bool:
     """Whether the stone of a cell is one of ``length`` equal ones in a row, column or diagonal."""
     height, width, stone = board.shape[0], board.shape[1], board[row, column]
@@ -45,7 +45,7 @@ def has_line_through(board: NDArray[Any], row: int, column: int, length: int) ->
     return False
 
 
-@lean
+@compiled_without_refcounts
 def is_full(board: NDArray[Any]) -> bool:
     """Whether no number of the board is 0."""
     for row in range(board.shape[0]):
@@ -68,7 +68,7 @@ def _stones(board: NDArray[Any], stone: int) -> Any:
     return stones
 
 
-@lean
+@compiled_without_refcounts
 def _large_board_has_line(board: NDArray[Any], stone: int, length: int) -> bool:
     height, width = board.shape
     for row in range(height):

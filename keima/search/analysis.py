@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from keima.compilation.decorators import inlined, lean, specialized
+from keima.compilation.decorators import compile_for_types, compiled_without_refcounts, inlined
 from keima.config.sections.search import SearchSettings
 from keima.games.game import Actions, Game, States
 from keima.search.move_search import begin_searches, with_policy_temperature
@@ -75,8 +75,8 @@ class Analysis:
         self._roots = (self._work.rules, self._work.trees, self._work.states, np.zeros(1, np.int32))
         self._trees, self._empty_answers, nodes = self._work.trees, self._work.empty_answers, self._work.max_nodes
         self._renumbered, self._plies = np.zeros(nodes, np.int32), np.zeros(nodes, np.int32)
-        self._begin_searches = specialized(begin_searches, *self._roots)
-        self._advance_searches = specialized(advance_searches, *self._work, *self._empty_answers)
+        self._begin_searches = compile_for_types(begin_searches, *self._roots)
+        self._advance_searches = compile_for_types(advance_searches, *self._work, *self._empty_answers)
         self._allowed_actions: frozenset[int] | None = None
         self.begin(game.initial_state())
 
@@ -197,7 +197,7 @@ def simulations_that_fit(megabytes: int) -> int:
     return max(megabytes * 2**20 // (NODE.itemsize + 8 + 8 * USUAL_MOVES), 1)
 
 
-@lean
+@compiled_without_refcounts
 def restrict_candidates(trees: Trees, b: int, number: int, actions: Actions) -> None:
     """Remove all candidates of a node without children except ``actions`` ``[n]``."""
     node, kept = trees.nodes[b, number], 0
@@ -211,7 +211,7 @@ def restrict_candidates(trees: Trees, b: int, number: int, actions: Actions) -> 
     node.num_candidates = kept
 
 
-@lean
+@compiled_without_refcounts
 def write_plies_to_end(trees: Trees, b: int, plies: Integers) -> None:
     """Write to ``plies`` ``[M]`` the number of plies to the end of the game from each proven win or loss of tree ``b``.
 
@@ -241,7 +241,7 @@ def move_sort_key(trees: Trees, b: int, number: int, plies: Integers) -> float:
     return child.visits + TIE_BREAK * child.value_sum / child.visits
 
 
-@lean
+@compiled_without_refcounts
 def write_child_scores(
     trees: Trees, b: int, number: int, plies: Integers, children: Integers, scores: NDArray[np.float64]
 ) -> int:
@@ -254,7 +254,7 @@ def write_child_scores(
     return count
 
 
-@lean
+@compiled_without_refcounts
 def write_principal_line(trees: Trees, b: int, number: int, plies: Integers, actions: Actions) -> int:
     """Write the best moves of both sides from a node on to ``actions`` ``[n]``; returns their number."""
     nodes = trees.nodes[b]
@@ -272,7 +272,7 @@ def write_principal_line(trees: Trees, b: int, number: int, plies: Integers, act
     return len(actions)
 
 
-@lean
+@compiled_without_refcounts
 def find_best_candidate(trees: Trees, b: int, number: int) -> int:
     """The index of an evaluated node's candidate with the largest prior, or NONE."""
     node, best = trees.nodes[b, number], NONE

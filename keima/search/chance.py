@@ -4,11 +4,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from keima.base.random import Streams, uniform
-from keima.compilation.decorators import lean
+from keima.compilation.decorators import compiled_without_refcounts
 from keima.games.game import Actions, Rules, States
 
 
-@lean
+@compiled_without_refcounts
 def sample_chance_outcome(
     rules: Rules, state: States, outcomes: Actions, chances: NDArray[np.float32], streams: Streams, b: int
 ) -> int:

@@ -5,7 +5,7 @@ import math
 import numpy as np
 
 from keima.base.random import Streams, uniform
-from keima.compilation.decorators import lean
+from keima.compilation.decorators import compiled_without_refcounts
 from keima.search.gumbel import find_best_considered_child, write_improved_policy
 from keima.search.puct import SearchParams, child_mean_value, compute_value_scale, scaled_child_value
 from keima.search.tree import DRAW, LOSS, NONE, UNPROVEN, Floats, Trees, find_child_by_action
@@ -14,7 +14,7 @@ POLICY_WEIGHT_SUM = np.float32(1000.0)  # weights that are not visit counts are 
 LEAST_TEMPERATURE = 0.01  # below this the best move is played
 
 
-@lean
+@compiled_without_refcounts
 def root_value(params: SearchParams, trees: Trees, b: int, weights: Floats) -> float:
     """The root's value for the player to move: the proven value, or the mean of the simulations.
 
@@ -29,7 +29,7 @@ def root_value(params: SearchParams, trees: Trees, b: int, weights: Floats) -> f
     return float(root.value_sum / max(root.visits, 1))
 
 
-@lean
+@compiled_without_refcounts
 def weighted_mean_value(params: SearchParams, trees: Trees, b: int, weights: Floats) -> float:
     """The mean value of the root's visited moves, by ``weights`` ``[A]``; without visits, the network's value."""
     total, weighted = 0.0, 0.0
@@ -42,7 +42,7 @@ def weighted_mean_value(params: SearchParams, trees: Trees, b: int, weights: Flo
     return weighted / total if total > 0 else float(trees.nodes[b, 0].evaluation)
 
 
-@lean
+@compiled_without_refcounts
 def write_move_weights(params: SearchParams, trees: Trees, b: int, weights: Floats) -> None:
     """Write the weight of each action at the root to ``weights`` ``[A]``; 0 for moves not to be learned or played.
 
@@ -71,7 +71,7 @@ def write_move_weights(params: SearchParams, trees: Trees, b: int, weights: Floa
         prune_forced_playouts(params, trees, b, weights)
 
 
-@lean
+@compiled_without_refcounts
 def write_network_policy(trees: Trees, b: int, weights: Floats) -> None:
     """Write the network's policy over the moves that are not proven losses to ``weights`` ``[A]``."""
     for action in range(len(weights)):
@@ -85,7 +85,7 @@ def write_network_policy(trees: Trees, b: int, weights: Floats) -> None:
     scale_to_sum(weights, POLICY_WEIGHT_SUM)
 
 
-@lean
+@compiled_without_refcounts
 def scale_to_sum(weights: Floats, wanted: np.float32) -> None:
     """Scale ``weights`` to the sum ``wanted``."""
     total = np.float32(0.0)
@@ -95,7 +95,7 @@ def scale_to_sum(weights: Floats, wanted: np.float32) -> None:
         weights[action] *= wanted / total
 
 
-@lean
+@compiled_without_refcounts
 def prune_forced_playouts(params: SearchParams, trees: Trees, b: int, weights: Floats) -> None:
     """Remove from the visits in ``weights`` ``[A]`` the forced playouts that PUCT alone would not have made.
 
@@ -126,7 +126,7 @@ def prune_forced_playouts(params: SearchParams, trees: Trees, b: int, weights: F
         weights[child.action] = left if left > 1 else 0
 
 
-@lean
+@compiled_without_refcounts
 def choose_action(
     params: SearchParams, trees: Trees, b: int, weights: Floats, temperature: float, streams: Streams
 ) -> int:
@@ -141,7 +141,7 @@ def choose_action(
     return sample_action(weights, temperature, streams, b)
 
 
-@lean
+@compiled_without_refcounts
 def sample_action(weights: Floats, temperature: float, streams: Streams, b: int) -> int:
     """An action sampled in proportion to ``weights ** (1 / temperature)``, ``[A]``, or the best one."""
     best = int(np.argmax(weights))
@@ -161,7 +161,7 @@ def sample_action(weights: Floats, temperature: float, streams: Streams, b: int)
     return best
 
 
-@lean
+@compiled_without_refcounts
 def policy_surprise(trees: Trees, b: int, weights: Floats) -> float:
     """KL(weights || the network's policy) in nats, KataGo's policy surprise; 0 where every move loses."""
     if trees.nodes[b, 0].proven == LOSS:

@@ -12,7 +12,7 @@ import math
 import numpy as np
 
 from keima.base.random import Streams, exponential
-from keima.compilation.decorators import inlined, lean
+from keima.compilation.decorators import compiled_without_refcounts, inlined
 from keima.search.puct import (
     LARGE,
     ONE,
@@ -50,7 +50,7 @@ def halving_schedule(considered_actions: int, num_simulations: int, *, columns: 
     return table
 
 
-@lean
+@compiled_without_refcounts
 def add_root_gumbels(params: SearchParams, trees: Trees, b: int, streams: Streams, scratch: Floats) -> None:
     """Multiply the prior of each root move by the exponential of a Gumbel sample; ``scratch`` is ``[2, A]``."""
     noisy = scratch[0]
@@ -179,7 +179,7 @@ def select_gumbel_root_child(params: SearchParams, trees: Trees, b: int, schedul
     return int(best)
 
 
-@lean
+@compiled_without_refcounts
 def count_root_moves(trees: Trees, b: int) -> int:
     """The number of the root's moves."""
     root = trees.nodes[b, 0]
@@ -190,7 +190,7 @@ def count_root_moves(trees: Trees, b: int) -> int:
     return int(count)
 
 
-@lean
+@compiled_without_refcounts
 def write_improved_policy(params: SearchParams, trees: Trees, b: int, policy: Floats) -> None:
     """Write the root's improved policy, without noise and proven losses, to ``policy`` ``[A]``."""
     weight, unvisited, scale = complete_values(params, trees, b, 0)
@@ -210,7 +210,7 @@ def write_improved_policy(params: SearchParams, trees: Trees, b: int, policy: Fl
     softmax_in_place(policy)
 
 
-@lean
+@compiled_without_refcounts
 def find_best_considered_child(params: SearchParams, trees: Trees, b: int) -> int:
     """The child to play: the largest score among the most visited that are not proven losses, or NONE."""
     weight, _, scale = complete_values(params, trees, b, 0)

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from keima.compilation.decorators import inlined, lean
+from keima.compilation.decorators import compiled_without_refcounts, inlined
 from keima.config.sections.search import SearchSettings
 from keima.games.game import Actions, Game, Returns, Rules, States
 from keima.search.tree import DRAW, UNPROVEN
@@ -51,7 +51,7 @@ def make_lookahead_scratch(game: Game, plies: int) -> LookaheadScratch:
     )
 
 
-@lean
+@compiled_without_refcounts
 def prove_by_lookahead(rules: Rules, lookahead: LookaheadScratch, state: States) -> int:
     """The result that is forced in ``state`` ``[S]``, which is not over: LOSS, DRAW or WIN for the player to move, or
     UNPROVEN within the depth.
@@ -102,7 +102,7 @@ def copy_state(source: States, target: States) -> None:
         target[word] = source[word]
 
 
-@lean
+@compiled_without_refcounts
 def expand_frame(rules: Rules, lookahead: LookaheadScratch, depth: int) -> None:
     """Play each move of the position at ``depth``: include those that end the game, and list the others."""
     legal_actions, step, terminal, returns = rules.legal_actions, rules.step, rules.terminal, rules.returns

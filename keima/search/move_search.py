@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from keima.base.random import Streams
-from keima.compilation.decorators import lean, specialized
+from keima.compilation.decorators import compile_for_types, compiled_without_refcounts
 from keima.config.sections.search import SearchSettings
 from keima.games.game import Actions, Game, Planes, Rules, States
 from keima.search.cache import clear_position_cache
@@ -70,9 +70,9 @@ class Search:
         self._idle, self._done = list(range(num_trees)), np.zeros(num_trees, np.int32)  # trees
         self._queue: deque[tuple[int, States]] = deque()  # positions that wait for a tree
         self._waiting = 0  # rows that await the network
-        self._begin_searches = specialized(begin_searches, work.rules, work.trees, work.states, self._done)
-        self._advance_searches = specialized(advance_searches, *work, *work.empty_answers)
-        self._read_finished = specialized(
+        self._begin_searches = compile_for_types(begin_searches, work.rules, work.trees, work.states, self._done)
+        self._advance_searches = compile_for_types(advance_searches, *work, *work.empty_answers)
+        self._read_finished = compile_for_types(
             read_finished_searches, *self._result_arguments(), self._done, *vars(self._empty_results(0)).values()
         )
 
@@ -168,7 +168,7 @@ def with_policy_temperature(evaluate: Evaluate, temperature: float) -> Evaluate:
     return evaluate_softened
 
 
-@lean
+@compiled_without_refcounts
 def begin_searches(rules: Rules, trees: Trees, states: States, numbers: Integers) -> None:
     """Start new searches of ``states`` ``[B, S]`` in the trees with these ``numbers`` ``[N]``."""
     for i in range(len(numbers)):
@@ -177,7 +177,7 @@ def begin_searches(rules: Rules, trees: Trees, states: States, numbers: Integers
         reset_tree(trees, b, rules.current_player(states[b]))
 
 
-@lean
+@compiled_without_refcounts
 def read_finished_searches(
     params: SearchParams,
     trees: Trees,

@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from keima.base.random import Streams, gamma
-from keima.compilation.decorators import inlined, lean
+from keima.compilation.decorators import compiled_without_refcounts, inlined
 from keima.config.sections.search import SearchSettings
 from keima.games.game import Actions, Game, Planes, States, final_score_kernel
 from keima.search.handover import pass_kernel_by_address
@@ -267,7 +267,7 @@ def find_forced_child(params: SearchParams, trees: Trees, b: int) -> int:
     return NONE
 
 
-@lean
+@compiled_without_refcounts
 def save_root_priors(trees: Trees, b: int) -> None:
     """Open the root and save the network's priors of its moves."""
     root = trees.nodes[b, 0]
@@ -284,7 +284,7 @@ def save_root_priors(trees: Trees, b: int) -> None:
         number = child.next_sibling
 
 
-@lean
+@compiled_without_refcounts
 def set_root_priors(trees: Trees, b: int, priors: Floats) -> None:
     """Replace the priors of the root's moves by ``priors`` ``[A]``."""
     root = trees.nodes[b, 0]
@@ -300,7 +300,7 @@ def set_root_priors(trees: Trees, b: int, priors: Floats) -> None:
         number = child.next_sibling
 
 
-@lean
+@compiled_without_refcounts
 def sample_dirichlet(params: SearchParams, root_priors: Floats, noise: Floats, streams: Streams, b: int) -> None:
     """Write a Dirichlet sample over the actions with positive ``root_priors`` ``[A]`` to ``noise`` ``[A]``."""
     count = 0
@@ -317,7 +317,7 @@ def sample_dirichlet(params: SearchParams, root_priors: Floats, noise: Floats, s
         noise[action] /= max(total, 1e-30)
 
 
-@lean
+@compiled_without_refcounts
 def add_root_noise(params: SearchParams, trees: Trees, b: int, streams: Streams, scratch: Floats) -> None:
     """Apply the root temperature to the root's priors and mix in Dirichlet noise; ``scratch`` is ``[2, A]``."""
     root_priors, noise, softened = trees.root_priors[b], scratch[0], scratch[1]

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from keima.base.random import Streams
-from keima.compilation.decorators import inlined, lean
+from keima.compilation.decorators import compiled_without_refcounts, inlined
 from keima.games.authoring.kept_errors import raise_kept_error
 from keima.games.game import CHANCE, Game, Planes, Rules, States
 from keima.search.cache import PositionCache, find_position, store_position
@@ -102,7 +102,7 @@ def has_simulations_left(params: SearchParams, trees: Trees, b: int) -> bool:
     return not (params.early_stop and is_settled(trees, b))
 
 
-@lean
+@compiled_without_refcounts
 def is_settled(trees: Trees, b: int) -> bool:
     """Whether the simulations that are left cannot bring another root move to as many visits as the most visited."""
     nodes, visits = trees.nodes[b], trees.nodes[b, 0].visits - 1
@@ -121,7 +121,7 @@ def is_settled(trees: Trees, b: int) -> bool:
     return bool(most - second > left)
 
 
-@lean
+@compiled_without_refcounts
 def advance_searches(
     rules: Rules,
     params: SearchParams,
@@ -150,7 +150,7 @@ def advance_searches(
     return waiting
 
 
-@lean
+@compiled_without_refcounts
 def are_finite(logits: Floats, values: Floats) -> bool:
     """Whether answers ``[N, A]`` and ``[N, V]`` are finite."""
     finite = True
@@ -206,7 +206,7 @@ def collect_leaves(
     return row + search.waiting
 
 
-@lean
+@compiled_without_refcounts
 def prepare_root(params: SearchParams, trees: Trees, b: int, streams: Streams, scratch: Floats) -> None:
     """Prepare an evaluated root for this move's search: save its priors, and add noise if wanted."""
     save_root_priors(trees, b)
@@ -329,7 +329,7 @@ def select_child(params: SearchParams, trees: Trees, schedules: Integers, b: int
     return select_puct_child(params, trees, b, number)
 
 
-@lean
+@compiled_without_refcounts
 def mark_terminal(rules: Rules, params: SearchParams, leaves: Leaves, node: Any) -> np.float32:
     """Mark a new node where the game is over; returns its value."""
     rules.returns(leaves.state, leaves.returns)
@@ -350,7 +350,7 @@ def count_score_lead(params: SearchParams, leaves: Leaves, node: Any) -> np.floa
     return lead if node.player == 0 else -lead
 
 
-@lean
+@compiled_without_refcounts
 def prove_new_node(rules: Rules, leaves: Leaves, node: Any) -> bool:
     """Look ahead from a new node; if that decides the game, mark the node as proven."""
     proven = prove_by_lookahead(rules, leaves.lookahead, leaves.state)
@@ -469,7 +469,7 @@ def update_proof(nodes: Any, number: int, latest: int) -> None:
     node.proven = best
 
 
-@lean
+@compiled_without_refcounts
 def undo_visits(trees: Trees, b: int, number: int) -> None:
     """Undo the visits of a simulation that met a node whose evaluation is already pending."""
     while number != NONE:

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from keima.compilation.decorators import inlined, lean
+from keima.compilation.decorators import compiled_without_refcounts, inlined
 from keima.games.game import Actions
 
 Floats = NDArray[np.float32]
@@ -100,7 +100,7 @@ def make_trees(count: int, *, max_nodes: int, num_actions: int, most_legal_actio
     )
 
 
-@lean
+@compiled_without_refcounts
 def reset_tree(trees: Trees, b: int, player: int) -> None:
     """Replace tree ``b`` by a root that awaits its evaluation, with ``player`` to move."""
     search = trees.searches[b]
@@ -186,7 +186,7 @@ def turn_logits_into_priors(trees: Trees, b: int, number: int) -> None:
     node.best_first = False
 
 
-@lean
+@compiled_without_refcounts
 def softmax_in_place(scores: Floats) -> None:
     """Turn ``scores`` into probabilities, in place."""
     largest = scores[0]
@@ -217,7 +217,7 @@ def move_best_candidate_first(trees: Trees, b: int, number: int) -> None:
     node.best_first = True
 
 
-@lean
+@compiled_without_refcounts
 def find_child_by_action(trees: Trees, b: int, number: int, action: int) -> int:
     """A node's child by an action or a chance outcome, or NONE."""
     child = trees.nodes[b, number].first_child
@@ -226,7 +226,7 @@ def find_child_by_action(trees: Trees, b: int, number: int, action: int) -> int:
     return int(child)
 
 
-@lean
+@compiled_without_refcounts
 def make_node_root(trees: Trees, b: int, root: int, renumbered: NDArray[np.int32]) -> None:
     """Make node ``root`` the root of tree ``b`` and drop the rest. No evaluation may be pending.
 
@@ -259,7 +259,7 @@ def make_node_root(trees: Trees, b: int, root: int, renumbered: NDArray[np.int32
     search.ready = False
 
 
-@lean
+@compiled_without_refcounts
 def convert_root_sums_to_mover(nodes: Any) -> None:
     """Change the sums of the new root of one tree ``[M]`` from those of the player above to those of its own player."""
     root = nodes[0]
@@ -283,7 +283,7 @@ def node_mean_value(nodes: Any, number: int) -> np.float32:
     return sum_node_values(nodes, number) / visits
 
 
-@lean
+@compiled_without_refcounts
 def sum_node_values(nodes: Any, number: int) -> np.float32:
     """The sum of a node's values for the player to move there, in one tree ``[M]``."""
     total, child_number = nodes[number].evaluation, nodes[number].first_child
@@ -300,7 +300,7 @@ def node_mean_lead(nodes: Any, number: int) -> np.float32:
     return node.value_factor * node.lead_sum / np.float32(max(node.visits - node.pending, 1))
 
 
-@lean
+@compiled_without_refcounts
 def move_candidates(trees: Trees, b: int, number: int, first: int) -> None:
     """Move a node's candidates down to the place ``first``."""
     node = trees.nodes[b, number]

@@ -26,14 +26,14 @@ from keima.games import Game, load_game
 from keima.networks.files.model_file import CANARY_POSITIONS, Model, check_canary
 from keima.networks.inference.evaluator import Evaluator, pick_device
 from keima.search.puct import Evaluate
-from keima.self_play.groups import ParallelGames, play_side_by_side
+from keima.self_play.groups import ParallelGames, make_parallel_games
 from keima.self_play.tuning import (
     AUTO_SIZES,
     DEVICE_SIZES,
     FEWEST_THREADS,
-    in_parts,
-    known_plan,
-    search_is_compiled,
+    is_search_compiled,
+    load_or_measure_plan,
+    split_into_batches,
 )
 from keima.worker.model_inbox import ModelInbox
 from keima.worker.playing import Playing, games_handed_over
@@ -186,7 +186,7 @@ class Worker:
 
     def make_self_play(self, game: Game, evaluate: Evaluate, assignment: Assignment) -> ParallelGames:
         """The games that this worker plays; ``assignment.parallel_games`` says how many side by side."""
-        return play_side_by_side(
+        return make_parallel_games(
             game,
             evaluate,
             assignment.search,
@@ -234,7 +234,7 @@ class Worker:
         if first:
             ends = [end_of_batch(path.stem) for path in in_outbox if is_of_run(path.name, assignment.run_id)]
             self._first_game = games_handed_over(assignment, ends)
-            self.beat("starting" if search_is_compiled() else "compiling")  # the next heartbeat takes a while
+            self.beat("starting" if is_search_compiled() else "compiling")  # the next heartbeat takes a while
         self._orders.take(assignment)
         if assignment.stop:
             self.stopping = True
@@ -292,11 +292,11 @@ class Worker:
         most *= assignment.search.leaves_per_tree
         limit = min(assignment.max_positions or most, most)
         evaluator = Evaluator(model.build(game), game, device=self.device, max_batch=limit)
-        evaluate = evaluator if limit == most else in_parts(evaluator, limit)
+        evaluate = evaluator if limit == most else split_into_batches(evaluator, limit)
         bundled = assignment
         self.threads = FEWEST_THREADS if own_device else 1
         if assignment.parallel_games == 0:
-            plan = known_plan(
+            plan = load_or_measure_plan(
                 game,
                 evaluate,
                 assignment.search,

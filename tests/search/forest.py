@@ -6,7 +6,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from keima.compilation.decorators import specialized
+from keima.compilation.decorators import compile_for_types
 from keima.config.sections.search import SearchSettings
 from keima.games.game import CHANCE, Game, States
 from keima.search.puct import Evaluate
@@ -50,7 +50,7 @@ class Forest:
         self.states[:], self.streams[:] = states, np.arange(count)
         self._renumbered = np.zeros(work.max_nodes, np.int32)
         self._empty_answers = work.empty_answers
-        self._advance_searches = specialized(advance_searches, *work, *self._empty_answers)
+        self._advance_searches = compile_for_types(advance_searches, *work, *self._empty_answers)
         searches = self.trees.searches
         searches.active, searches.full, searches.noisy, searches.budget = True, full, noisy, num_simulations
         for b in range(count):

@@ -20,7 +20,7 @@ from numba.np.arrayobj import make_array, populate_array
 from numba.typed.typedobjectutils import _nonoptional
 from numpy.typing import NDArray
 
-from keima.compilation.decorators import captured_kernel, compiled, inlined
+from keima.compilation.decorators import compile_captured_kernel, compiled, inlined
 from keima.games.game import (
     LEGAL_ACTIONS,
     OBSERVE,
@@ -551,7 +551,7 @@ def kernels_around(
             given[name] = asked if numba.config.DISABLE_JIT else compile_part(asked)
         function = FunctionType(kernel.__code__, given, kernel.__name__)
         try:
-            return captured_kernel(signature, function, counted=counted)
+            return compile_captured_kernel(signature, function, counted=counted)
         except Exception:
             if counted:
                 raise

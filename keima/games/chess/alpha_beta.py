@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from keima.compilation.decorators import compiled, inlined, lean
+from keima.compilation.decorators import compiled, compiled_without_refcounts, inlined
 from keima.games.chess.board import (
     CLOCK,
     DRAWN,
@@ -56,7 +56,7 @@ def move_promise(board: Bitboards, action: Any, passing: Squares) -> int:
     return ORDER * worth - material_of(board, square_bit(action & 63)) if worth > 0 else 0
 
 
-@lean
+@compiled_without_refcounts
 def enter_level(scratch: AlphaBetaStack, level: int) -> bool:
     """Start on the position at this level; returns whether its value, in ``BEST``, is already known."""
     state, notes = scratch.states[level], scratch.notes[level]
@@ -80,7 +80,7 @@ def enter_level(scratch: AlphaBetaStack, level: int) -> bool:
     return False
 
 
-@lean
+@compiled_without_refcounts
 def try_next(step: Any, scratch: AlphaBetaStack, level: int) -> bool:
     """Make the most promising untried move at the next level; False if there is none."""
     state, notes = scratch.states[level], scratch.notes[level]
@@ -105,7 +105,7 @@ def try_next(step: Any, scratch: AlphaBetaStack, level: int) -> bool:
     return True
 
 
-@lean
+@compiled_without_refcounts
 def value(step: Any, scratch: AlphaBetaStack, depth: int, low: int, high: int) -> int:
     """The value of the position at level 0 for the player to move, exact between ``low`` and ``high``.
 

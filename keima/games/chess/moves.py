@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from keima.compilation.decorators import compiled, inlined, lean
+from keima.compilation.decorators import compiled, compiled_without_refcounts, inlined
 from keima.compilation.intrinsics import lowest_bit
 from keima.games.chess.board import (
     ALL,
@@ -201,7 +201,7 @@ def write_knight_moves(out: Actions, count: int, knights: Squares, goals: Square
     return count
 
 
-@lean
+@compiled_without_refcounts
 def generate(state: States, out: Actions) -> int:
     """Write all legal moves in ascending order; returns their number."""
     board, passing = board_at(state, state[PLY]), state[EN_PASSANT]

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from keima.compilation.decorators import compiled, inlined, specialized
+from keima.compilation.decorators import compile_for_types, compiled, inlined
 from keima.games.chess.board import (
     BISHOP,
     CLOCK,
@@ -122,7 +122,7 @@ def describe_move(state: States, action: int) -> tuple[int, bool, bool, bool, bo
 @functools.cache
 def _step() -> Callable[[Any, States, int], None]:
     """``call_step`` without type dispatch, which would take longer than everything else."""
-    return specialized(call_step, step, empty_row(max_plies=1, claim_draws=True, history=HISTORY), 0)
+    return compile_for_types(call_step, step, empty_row(max_plies=1, claim_draws=True, history=HISTORY), 0)
 
 
 def play_action(state: States, action: int) -> None:

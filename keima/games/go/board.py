@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from keima.compilation.decorators import inlined
-from keima.compilation.intrinsics import fields, lowest_bit
+from keima.compilation.intrinsics import lowest_bit, view_as
 from keima.games.game import Actions, States, legal_actions_kernel, step_kernel
 
 EMPTY, BLACK, WHITE, WALL = range(4)  # colors of cells; player 0 is Black
@@ -56,7 +56,7 @@ def start_row(*, size: int, half_komi: int, suicide: bool, max_plies: int) -> St
     row[HASH] = ZOBRIST[EMPTY, 0]  # not 0, so that the empty board can be in the table
     row[table + (row[HASH] & (capacity - 1))] = row[HASH]
     row[HEADER:board_word].view(np.int32)[1 : size + 1] = (1 << size) - 1
-    color = fields(row, 4 * board_word, num_cells, np.int16)
+    color = view_as(row, 4 * board_word, num_cells, np.int16)
     color[:] = WALL
     color[size + 1 : (size + 1) ** 2].reshape(size, size + 1)[:, 1:] = EMPTY
     return row
@@ -85,14 +85,14 @@ def board_of(state: States) -> BoardView:
     return BoardView(
         state[SIZE],
         state[SIZE] + 1,
-        fields(state, 0, HEADER, np.int64),
-        fields(state, 2 * HEADER, 3 * state[SIZE] + 2, np.int32),
-        fields(state, board, count, np.int16),
-        fields(state, board + count, count, np.int16),
-        fields(state, board + 2 * count, count, np.int16),
-        fields(state, board + 3 * count, count, np.int16),
-        fields(state, board + 4 * count, count, np.int16),
-        fields(state, table, len(state) - table, np.int64),
+        view_as(state, 0, HEADER, np.int64),
+        view_as(state, 2 * HEADER, 3 * state[SIZE] + 2, np.int32),
+        view_as(state, board, count, np.int16),
+        view_as(state, board + count, count, np.int16),
+        view_as(state, board + 2 * count, count, np.int16),
+        view_as(state, board + 3 * count, count, np.int16),
+        view_as(state, board + 4 * count, count, np.int16),
+        view_as(state, table, len(state) - table, np.int64),
     )
 
 

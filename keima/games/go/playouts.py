@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from keima.compilation.decorators import compiled
-from keima.compilation.random import Streams, below
+from keima.compilation.random import Streams, random_below
 from keima.games.game import Game, Rules, States
 from keima.games.go.board import BLACK, WHITE, board_of
 
@@ -39,7 +39,7 @@ def play_out(rules: Rules, state: States, legal: NDArray[np.int32], streams: Str
             passes += 1
             continue
         passes = 0
-        step(state, np.int64(legal[below(streams, 0, kept)]))
+        step(state, np.int64(legal[random_below(streams, 0, kept)]))
 
 
 @compiled

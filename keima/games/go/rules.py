@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from keima.compilation.decorators import compiled, inlined
-from keima.compilation.intrinsics import fields, lowest_bit
+from keima.compilation.intrinsics import lowest_bit, view_as
 from keima.games.game import (
     Actions,
     Game,
@@ -172,7 +172,7 @@ def observe(state: States, planes: Planes) -> None:
     board = board_of(state)
     size, points = board.size, board.size * board.size
     mine = 1 + (state[PLY] & 1)
-    flat = fields(planes, 0, PLANES * points, np.float32)
+    flat = view_as(planes, 0, PLANES * points, np.float32)
     flat[: KOMI_PLANE * points] = 0
     for row in range(size):
         stones = ((1 << size) - 1) & ~board.rows[row + 1]
@@ -240,7 +240,7 @@ def render(state: States) -> str:
     """
     size = int(state[SIZE])
     last = int(state[LAST]) & (1 << ACTION_BITS) - 1
-    cells = fields(state, int(state[BOARD]), int(state[CELLS]), np.int16)
+    cells = view_as(state, int(state[BOARD]), int(state[CELLS]), np.int16)
     color = cells[size + 1 : (size + 1) ** 2].reshape(size, size + 1)[:, 1:]
     letters = "   " + " ".join(COLUMN_LETTERS[:size])
     lines = [letters]

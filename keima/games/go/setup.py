@@ -5,7 +5,7 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.typing import NDArray
 
-from keima.compilation.intrinsics import fields
+from keima.compilation.intrinsics import view_as
 from keima.games.game import Game, States, call_step
 from keima.games.go.board import (
     ACTION_BITS,
@@ -25,7 +25,7 @@ from keima.games.go.board import (
 def stones(state: States) -> NDArray[np.int16]:
     """The board ``[size, size]``: 0 an empty point, 1 a black stone, 2 a white stone."""
     size = int(state[SIZE])
-    cells = fields(state, int(state[BOARD]), int(state[CELLS]), np.int16)
+    cells = view_as(state, int(state[BOARD]), int(state[CELLS]), np.int16)
     return cells[size + 1 : (size + 1) ** 2].reshape(size, size + 1)[:, 1:]
 
 

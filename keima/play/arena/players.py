@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from keima.base.random import Streams, below, seed_stream
+from keima.base.random import Streams, random_below, seed_stream
 from keima.compilation.decorators import compiled
 from keima.config.sections.search import SearchSettings
 from keima.evaluation.match import Player, RandomPlayer, SearchPlayer
@@ -135,7 +135,7 @@ def one_of_each(actions: Actions, counts: NDArray[np.int64], streams: Streams) -
     """One of the first ``counts[i]`` actions in each row of ``[N, ...]``, from stream 0."""
     chosen = np.empty(len(actions), np.int32)
     for i in range(len(actions)):
-        chosen[i] = actions[i, below(streams, 0, counts[i])]
+        chosen[i] = actions[i, random_below(streams, 0, counts[i])]
     return chosen
 
 

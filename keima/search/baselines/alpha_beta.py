@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from keima.compilation.decorators import compiled, inlined, lean
+from keima.compilation.decorators import compiled, compiled_without_refcounts, inlined
 from keima.games.game import Actions, Game, Returns, Rules, States
 from keima.search.lookahead import copy_state
 
@@ -118,7 +118,7 @@ def search_states(
         found.values[i] = root.best if root.maximizes else -root.best
 
 
-@lean
+@compiled_without_refcounts
 def value_after_move(rules: Rules, final_score: Any, variation: AlphaBetaScratch) -> int:
     """The value of the position at level 1, exact within its window.
 
@@ -148,7 +148,7 @@ def include_value(level: Any, value: int) -> bool:
     return bool(level.low >= level.high)
 
 
-@lean
+@compiled_without_refcounts
 def enter_position(rules: Rules, final_score: Any, variation: AlphaBetaScratch, number: int) -> bool:
     """Start on the position at a level; returns whether its value, in ``best``, is already known."""
     level, state = variation.levels[number], variation.states[number]
@@ -174,7 +174,7 @@ def static_value(rules: Rules, final_score: Any, variation: AlphaBetaScratch, nu
     return int(result * WON) - int(np.sign(result)) * number
 
 
-@lean
+@compiled_without_refcounts
 def write_sort_keys(rules: Rules, final_score: Any, variation: AlphaBetaScratch, number: int) -> None:
     """Note the sort keys of the moves at a level: the values right after them, for the player to move."""
     level, step = variation.levels[number], rules.step
@@ -186,7 +186,7 @@ def write_sort_keys(rules: Rules, final_score: Any, variation: AlphaBetaScratch,
         variation.sort_keys[number, k] = value if level.maximizes else -value
 
 
-@lean
+@compiled_without_refcounts
 def make_next_move(rules: Rules, variation: AlphaBetaScratch, number: int) -> bool:
     """Make the most promising untried move of a level at the next one; False if there is none."""
     level, below = variation.levels[number], variation.levels[number + 1]

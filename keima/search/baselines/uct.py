@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from keima.base.random import Streams, below, seed_stream
-from keima.compilation.decorators import compiled, inlined, lean
+from keima.base.random import Streams, random_below, seed_stream
+from keima.compilation.decorators import compiled, compiled_without_refcounts, inlined
 from keima.games.authoring.kept_errors import raise_kept_error
 from keima.games.game import CHANCE, Actions, Floats, Game, Returns, Rules, States
 from keima.search.chance import sample_chance_outcome
@@ -103,7 +103,7 @@ def write_most_visited_actions(rules: Rules, tree: UctTree, states: States, play
         chosen[i] = find_most_visited_action(tree)
 
 
-@lean
+@compiled_without_refcounts
 def build_tree(rules: Rules, tree: UctTree, state: States, playouts: int) -> None:
     """Build a new tree from ``state`` ``[S]``."""
     tree.used_nodes[0] = 0
@@ -190,7 +190,7 @@ def draw_untried_action(tree: UctTree, node: Any, count: int) -> int:
     while child != NONE:
         tried[nodes[child].action] = True
         child = nodes[child].next_sibling
-    skipped, found = below(tree.streams, 0, node.untried), NONE
+    skipped, found = random_below(tree.streams, 0, node.untried), NONE
     node.untried -= 1
     for i in range(count):
         action = int(legal[i])
@@ -226,7 +226,7 @@ def play_to_end(rules: Rules, tree: UctTree) -> None:
     while True:
         count = legal_actions(state, legal)
         if count > 0:
-            step(state, np.int64(legal[below(streams, 0, count)]))
+            step(state, np.int64(legal[random_below(streams, 0, count)]))
         elif terminal(state) != 0:
             break
         else:
@@ -246,7 +246,7 @@ def back_up_returns(tree: UctTree, number: int) -> None:
             node.points += (1.0 + tree.returns[nodes[number].player]) / 2.0
 
 
-@lean
+@compiled_without_refcounts
 def find_most_visited_action(tree: UctTree) -> int:
     """The action of the root with the most visits, of several the one with the best mean."""
     nodes = tree.nodes
