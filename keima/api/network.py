@@ -11,7 +11,7 @@ from keima.api.playing import state_after
 from keima.base.named import find_network
 from keima.config.sections.search import SearchSettings
 from keima.evaluation.match import Player, SearchPlayer
-from keima.evaluation.match_worker import search_for_strength
+from keima.evaluation.match_worker import make_match_search
 from keima.games import Game
 from keima.games.game import Planes
 from keima.networks.architectures.auxiliary_heads import scoring_network
@@ -92,7 +92,7 @@ class LoadedNetwork:
     def player(self, *, simulations: int = 400) -> Player:
         """A player for ``play_game`` that makes ``simulations`` before each move."""
         return SearchPlayer(
-            search_for_strength(self.game, self._model, self._search, num_simulations=simulations, device=self._device)
+            make_match_search(self.game, self._model, self._search, num_simulations=simulations, device=self._device)
         )
 
 

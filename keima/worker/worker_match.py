@@ -5,9 +5,9 @@ import time
 from collections.abc import Sequence
 
 from keima.base.files import read_limited, write_atomically
-from keima.evaluation.match import MatchTable, SearchPlayer
-from keima.evaluation.match_worker import order_fixture, played_order, search_for_strength, starts_of
-from keima.evaluation.orders import Contestant, MatchOrder, PlayedOrder
+from keima.evaluation.match import MatchSession, SearchPlayer
+from keima.evaluation.match_jobs import Contestant, MatchJob, MatchJobResult
+from keima.evaluation.match_worker import job_openings, make_job_fixture, make_job_result, make_match_search
 from keima.games import Game
 from keima.networks.files.model_file import (
     CANARY_POSITIONS,
@@ -34,18 +34,18 @@ class OrderPlayer:
 
     def __init__(self, folder: WorkerFolder) -> None:
         self._folder = folder
-        self._table: MatchTable | None = None
-        self._playing: dict[str, MatchOrder] = {}  # by id
+        self._table: MatchSession | None = None
+        self._playing: dict[str, MatchJob] = {}  # by id
         self._done: set[str] = set()  # ids of played orders in the assignment
         self._searches: dict[tuple[str, int], SearchPlayer] = {}  # by model and simulations
         self._known: set[str] | None = None  # files of players that assignments have named
 
     @property
-    def current(self) -> MatchOrder | None:
+    def current(self) -> MatchJob | None:
         """An order in progress."""
         return next(iter(self._playing.values()), None)
 
-    def wanted(self, assignment: Assignment) -> list[MatchOrder]:
+    def wanted(self, assignment: Assignment) -> list[MatchJob]:
         """The orders that have not been played to their end."""
         return [
             order
@@ -87,9 +87,7 @@ class OrderPlayer:
             pass
         return True
 
-    def advance(
-        self, orders: Sequence[MatchOrder], assignment: Assignment, game: Game, *, device: str = "auto"
-    ) -> None:
+    def advance(self, orders: Sequence[MatchJob], assignment: Assignment, game: Game, *, device: str = "auto") -> None:
         """Make one network call of each model, on a device, for all these orders, and write the results of those that
         end.
 
@@ -99,7 +97,7 @@ class OrderPlayer:
             OSError: the disk does not take a result; the order is played again, here or elsewhere.
         """
         if self._table is None:
-            self._table = MatchTable(game)
+            self._table = MatchSession(game)
         for order in orders:
             if order.id not in self._playing:
                 self._begin(self._table, order, assignment, game, device)
@@ -112,22 +110,22 @@ class OrderPlayer:
             return
         for order_id, result in self._table.results().items():
             order = self._playing.pop(order_id)
-            self._hand_over(played_order(assignment.worker, order, starts_of(game, order), result))
+            self._hand_over(make_job_result(assignment.worker, order, job_openings(game, order), result))
 
-    def _begin(self, table: MatchTable, order: MatchOrder, assignment: Assignment, game: Game, device: str) -> None:
+    def _begin(self, table: MatchSession, order: MatchJob, assignment: Assignment, game: Game, device: str) -> None:
         try:
-            fixture = order_fixture(game, order, lambda who: self._player(who, order, assignment, game, device))
+            fixture = make_job_fixture(game, order, lambda who: self._player(who, order, assignment, game, device))
         except (ValueError, OSError) as error:
             self._refuse(order, assignment, error)
             return
         self._playing[order.id] = order
         table.begin(order.id, fixture)
 
-    def _refuse(self, order: MatchOrder, assignment: Assignment, error: Exception) -> None:
+    def _refuse(self, order: MatchJob, assignment: Assignment, error: Exception) -> None:
         log.warning("order %s cannot be played: %s", order.id, error)
-        self._hand_over(PlayedOrder(worker=assignment.worker, order=order, refused=str(error)[:1000]))
+        self._hand_over(MatchJobResult(worker=assignment.worker, order=order, refused=str(error)[:1000]))
 
-    def _hand_over(self, result: PlayedOrder) -> None:
+    def _hand_over(self, result: MatchJobResult) -> None:
         write_atomically(self._folder.outbox / result.order.file_name, result.model_dump_json().encode())
         self._done.add(result.order.id)
 
@@ -140,11 +138,11 @@ class OrderPlayer:
             self._searches.clear()
 
     def _player(
-        self, who: Contestant, order: MatchOrder, assignment: Assignment, game: Game, device: str
+        self, who: Contestant, order: MatchJob, assignment: Assignment, game: Game, device: str
     ) -> SearchPlayer:
         key = (who.sha256, order.num_simulations)
         if key not in self._searches:
-            search = search_for_strength(
+            search = make_match_search(
                 game,
                 self._model(who, game, device),
                 assignment.search,

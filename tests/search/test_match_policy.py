@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from keima.config.sections.search import SearchSettings
-from keima.evaluation.match_worker import search_for_strength
+from keima.evaluation.match_worker import make_match_search
 from keima.networks.files.model_file import Model, describe_model
 from keima.networks.value_heads import WinHead
 from keima.search.move_search import with_policy_temperature
@@ -37,6 +37,6 @@ def test_matches_flatten_the_policy_as_the_settings_say() -> None:
     shares = []
     for temperature in (0.5, 4.0):
         settings = SearchSettings(match_policy_temperature=temperature)
-        visits = search_for_strength(CONNECT_FOUR, model, settings, num_simulations=40).find(states).visits
+        visits = make_match_search(CONNECT_FOUR, model, settings, num_simulations=40).find(states).visits
         shares.append((visits.max(1) / visits.sum(1)).mean())
     assert shares[1] < shares[0] - 0.1  # the visits are spread over more moves

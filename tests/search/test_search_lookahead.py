@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from keima.config.sections.search import SearchSettings
-from keima.evaluation.match_worker import match_search_settings
+from keima.evaluation.match_worker import make_match_search_settings
 from keima.games import Game, load_game
 from keima.games.chess.notation import position_from_fen
 from keima.games.exact import ILLEGAL, solve_all
@@ -137,4 +137,4 @@ def test_a_search_does_not_ask_the_network_where_the_rules_decide() -> None:
 
 
 def test_matches_look_ahead_as_far_as_configured() -> None:
-    assert match_search_settings(SearchSettings(lookahead_plies=2, match_lookahead_plies=3)).lookahead_plies == 3
+    assert make_match_search_settings(SearchSettings(lookahead_plies=2, match_lookahead_plies=3)).lookahead_plies == 3

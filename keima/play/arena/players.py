@@ -13,8 +13,8 @@ from keima.base.random import Streams, random_below, seed_stream
 from keima.compilation.decorators import compiled
 from keima.config.sections.search import SearchSettings
 from keima.evaluation.match import Player, RandomPlayer, SearchPlayer
-from keima.evaluation.match_worker import search_for_strength
-from keima.evaluation.strength import load_model
+from keima.evaluation.match_worker import make_match_search
+from keima.evaluation.strength import load_model_file
 from keima.games import Game
 from keima.games.game import Actions, States
 from keima.networks.files.model_file import CorruptModel, Model, load_safetensors
@@ -190,7 +190,7 @@ def read_model(path: Path) -> Model:
         OSError: it is missing or unreadable.
     """
     try:
-        return load_safetensors(path) if path.suffix == ".safetensors" else load_model(path)
+        return load_safetensors(path) if path.suffix == ".safetensors" else load_model_file(path)
     except CorruptModel as error:
         if str(path) in str(error):
             raise
@@ -202,7 +202,7 @@ def make_player(game: Game, spec: AnyPlayerSpec, seed: int, stack: ExitStack) ->
     match spec:
         case NetworkSpec():
             model = read_model(spec.model)
-            search = search_for_strength(
+            search = make_match_search(
                 game, model, spec.search, num_simulations=spec.num_simulations, device=spec.device
             )
             return SearchPlayer(search)
