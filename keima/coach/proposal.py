@@ -12,7 +12,7 @@ import yaml
 from keima.base.files import write_atomically
 from keima.config.sections.search import SearchSettings
 from keima.games import GAMES, Game, load_game
-from keima.games.authoring.check import GameReport, examine_apart
+from keima.games.authoring.check import GameReport, examine_in_process
 from keima.networks.inference.evaluator import Evaluator, use_threads
 from keima.networks.network import build_network
 from keima.self_play.tuning import measure_self_play_speed
@@ -124,7 +124,7 @@ def write_proposal(game: Path, config: Path) -> None:
         ValueError: it is not what a game must be.
         OSError: the file cannot be written.
     """
-    report = examine_apart(str(game.resolve()), {})
+    report = examine_in_process(str(game.resolve()), {})
     if report.broken:
         raise ValueError(report.broken)
     proposal = propose(load_game(str(game)), report)

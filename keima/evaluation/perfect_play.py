@@ -19,7 +19,7 @@ from keima.base.files import read_limited
 from keima.base.intervals import wilson
 from keima.compilation.decorators import compiled
 from keima.games import Game, IllegalAction
-from keima.games.exact import ILLEGAL, solve_all
+from keima.games.exact import ILLEGAL, solve_all_positions
 from keima.games.game import Actions, Planes, Rules, States
 from keima.search.puct import Evaluate
 
@@ -179,7 +179,7 @@ def observe_states(rules: Rules, states: States, observations: Planes) -> None:
 def _solve_every_position(game: Game) -> tuple[States, NDArray[np.int8]]:
     """All positions of a tiny game, up to symmetry."""
     found: dict[bytes, tuple[States, NDArray[np.int8]]] = {}
-    for state, values in solve_all(game):
+    for state, values in solve_all_positions(game):
         points = game.observe(state).reshape(game.observation_shape[0], -1)
         found.setdefault(min(points[:, symmetry].tobytes() for symmetry in game.point_symmetries), (state, values))
     return np.stack([state for state, _ in found.values()]), np.stack([values for _, values in found.values()])

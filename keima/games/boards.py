@@ -16,7 +16,7 @@ def has_line(board: NDArray[Any], stone: int, length: int) -> bool:
     height, width = board.shape
     if height * (width + 1) > BITS:
         return _large_board_has_line(board, stone, length)
-    stones = _stones(board, stone)
+    stones = _stones_as_bits(board, stone)
     for step in (1, width, width + 1, width + 2):
         line, found = stones, 1
         while found < length:
@@ -56,7 +56,7 @@ def is_full(board: NDArray[Any]) -> bool:
 
 
 @inlined
-def _stones(board: NDArray[Any], stone: int) -> Any:
+def _stones_as_bits(board: NDArray[Any], stone: int) -> Any:
     """A word with a bit for each cell, row by row, and an empty column on the right that no line can cross."""
     height, width = board.shape
     stones = np.uint64(0)

@@ -8,7 +8,7 @@ from keima.games.game import Rules, States
 
 
 @compiled
-def play_randomly(
+def play_random_games(
     rules: Rules, start: States, num_actions: int, num_outcomes: int, streams: Streams, games: int
 ) -> int:
     """Play so many games of random moves and return the number of moves; chance events are not counted."""

@@ -19,7 +19,7 @@ from keima.evaluation.perfect_play import (
     read_positions,
 )
 from keima.games import IllegalAction, load_game
-from keima.games.connect_four.solver import action_values
+from keima.games.connect_four.solver import solve_action_values
 from keima.games.exact import ILLEGAL
 from keima.games.game import Planes
 
@@ -64,14 +64,14 @@ def test_the_shipped_values_are_those_of_the_solver(connect_four: SolvedPosition
     plies = connect_four.states[:, 2]
     sample = np.flatnonzero(plies >= 13)[::4]
     assert len(sample) > 100
-    assert all((action_values(connect_four.states[i]) == connect_four.values[i]).all() for i in sample)
+    assert all((solve_action_values(connect_four.states[i]) == connect_four.values[i]).all() for i in sample)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(7200)
 def test_all_shipped_values_are_those_of_the_solver(connect_four: SolvedPositions) -> None:
     assert all(
-        (action_values(state) == values).all()
+        (solve_action_values(state) == values).all()
         for state, values in zip(connect_four.states, connect_four.values, strict=True)
     )
 

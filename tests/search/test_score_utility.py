@@ -9,7 +9,7 @@ from keima.config.sections.search import SearchSettings
 from keima.games import load_game
 from keima.games.game import Planes, States
 from keima.games.go.rules import score_lead
-from keima.games.go.setup import position_with
+from keima.games.go.setup import make_position
 from keima.search.analysis import Analysis
 from keima.search.move_search import Search
 from keima.search.tree import find_child_by_action
@@ -31,7 +31,7 @@ TWO_EYES = {
 
 
 def position(points: dict[int, str], *, player: int) -> States:
-    return position_with(
+    return make_position(
         GO, *([GO.parse_action(point) for point in points[each].split()] for each in (BLACK, WHITE)), player=player
     )
 

@@ -9,7 +9,7 @@ from keima.config.sections.search import SearchSettings
 from keima.evaluation.match_worker import make_match_search_settings
 from keima.games import Game, load_game
 from keima.games.chess.notation import position_from_fen
-from keima.games.exact import ILLEGAL, solve_all
+from keima.games.exact import ILLEGAL, solve_all_positions
 from keima.games.game import Planes, States
 from keima.search.handover import pass_rules_by_address
 from keima.search.lookahead import make_lookahead_scratch, prove_by_lookahead
@@ -61,7 +61,7 @@ def positions(game: Game, count: int, seed: int) -> States:
 @pytest.mark.medium
 def test_a_search_to_the_end_knows_every_position_of_tic_tac_toe() -> None:
     game = load_game("tic_tac_toe")
-    states, values = zip(*solve_all(game), strict=True)
+    states, values = zip(*solve_all_positions(game), strict=True)
     truth = [DRAW + int(row[row != ILLEGAL].max()) for row in values]
     assert looked(game, np.stack(states), 9) == truth
 

@@ -7,7 +7,7 @@ import pytest
 
 from keima.evaluation.match import play_match
 from keima.games import Game, load_game
-from keima.games.exact import ActionValues, solve_all
+from keima.games.exact import ActionValues, solve_all_positions
 from keima.games.game import Actions, States
 from keima.search.baselines.uct import UctPlayer
 from tests.games.dice_race import BOLD, GOAL, MOVER, SAFE, dice_race
@@ -20,7 +20,7 @@ DICE_RACE, DOTS_AND_BOXES = dice_race(), dots_and_boxes()
 @cache
 def tic_tac_toe_values() -> dict[bytes, ActionValues]:
     """The value of each action in every position."""
-    return {state.tobytes(): values for state, values in solve_all(TIC_TAC_TOE)}
+    return {state.tobytes(): values for state, values in solve_all_positions(TIC_TAC_TOE)}
 
 
 class PerfectPlayer:
@@ -102,7 +102,7 @@ def test_more_playouts_are_stronger() -> None:
 
 @pytest.mark.medium
 def test_who_moves_again_after_a_box_is_no_opponent() -> None:
-    values = {state.tobytes(): row for state, row in solve_all(DOTS_AND_BOXES)}
+    values = {state.tobytes(): row for state, row in solve_all_positions(DOTS_AND_BOXES)}
     states = [np.frombuffer(key, np.int64).copy() for key in values]
     late = np.stack([state for state in states if len(DOTS_AND_BOXES.legal_actions(state)) <= 5])
     chosen = UctPlayer(DOTS_AND_BOXES, playouts=1000, seed=1).choose(late)

@@ -38,8 +38,8 @@ from keima.games.game import (
     step_kernel,
 )
 from keima.games.openspiel import positions
-from keima.games.openspiel.library import load
-from keima.games.openspiel.names import action_names, outcome_names
+from keima.games.openspiel.library import load_openspiel_game
+from keima.games.openspiel.names import make_action_names, make_outcome_names
 from keima.games.openspiel.positions import (
     ADAPTERS,
     ADDRESS,
@@ -53,9 +53,9 @@ from keima.games.openspiel.positions import (
     TERMINAL,
     UNANSWERED,
     WORD,
-    Adapter,
+    OpenSpielAdapter,
 )
-from keima.games.openspiel.trial import try_out
+from keima.games.openspiel.trial import play_random_moves
 
 LENGTH, IDENTITY, HISTORY = range(3)  # words of a row; the history fills the rest
 STATUS, VALUE = range(2)  # words of a receipt
@@ -68,7 +68,7 @@ binding.add_symbol(SYMBOL, ADDRESS)
 
 def ask_plainly(*numbers: int) -> None:
     """Ask without compiled code, where errors are raised at once."""
-    positions.answer(*map(int, numbers))
+    positions.answer_question(*map(int, numbers))
 
 
 ask: Any = types.ExternalFunction(SYMBOL, types.void(*[types.int64] * 7))
@@ -156,15 +156,15 @@ def openspiel(game: str = "", *, max_plies: int = 0, most_legal_actions: int = 0
 @functools.lru_cache(maxsize=8)  # a worker loads its game again with every model
 def built(game: str, max_plies: int, most_legal_actions: int) -> Game:
     """See ``openspiel``."""
-    theirs = load(game)
+    theirs = load_openspiel_game(game)
     options: dict[str, Any] = {"game": theirs.to_string()}
     options |= {"max_plies": max_plies} if max_plies else {}
     options |= {"most_legal_actions": most_legal_actions} if most_legal_actions else {}
     actions, outcomes = theirs.num_distinct_actions(), theirs.max_chance_outcomes()
     board = board_shape(theirs.observation_tensor_shape(), actions)
     adapter = make_adapter(theirs, options, board=board)
-    trial = try_out(adapter)
-    names = action_names(theirs, trial)
+    trial = play_random_moves(adapter)
+    names = make_action_names(theirs, trial)
     loaded = Game(
         name="openspiel",
         options=options,
@@ -183,7 +183,7 @@ def built(game: str, max_plies: int, most_legal_actions: int) -> Game:
         render=rendered,
         num_outcomes=outcomes,
         outcome_symmetries=np.arange(outcomes, dtype=np.int32)[None],
-        outcome_name=outcome_names(theirs, trial).__getitem__,
+        outcome_name=make_outcome_names(theirs, trial).__getitem__,
         most_legal_actions=most_legal_actions,
         max_return=adapter.max_return,
     )
@@ -191,12 +191,12 @@ def built(game: str, max_plies: int, most_legal_actions: int) -> Game:
     return loaded
 
 
-def make_adapter(theirs: Any, options: dict[str, Any], *, board: tuple[int, int, int]) -> Adapter:
+def make_adapter(theirs: Any, options: dict[str, Any], *, board: tuple[int, int, int]) -> OpenSpielAdapter:
     """The adapter of a game with these options, which every state's row names."""
     digest = hashlib.blake2b(json.dumps(options, sort_keys=True).encode(), digest_size=WORD).digest()
     identity = int.from_bytes(digest, sys.byteorder, signed=True)
     longest = theirs.max_history_length()
-    adapter = Adapter(
+    adapter = OpenSpielAdapter(
         theirs,
         identity=identity,
         shape=(board[0] + (theirs.num_players() == 2), *board[1:]),
@@ -208,7 +208,7 @@ def make_adapter(theirs: Any, options: dict[str, Any], *, board: tuple[int, int,
     return adapter
 
 
-def start_row(adapter: Adapter) -> States:
+def start_row(adapter: OpenSpielAdapter) -> States:
     """The row of the start, with room for the longest history."""
     row = np.zeros(HISTORY + -(-adapter.max_plies * MOVE // WORD), np.int64)
     row[IDENTITY] = int.from_bytes(adapter.start_key, sys.byteorder, signed=True)
@@ -259,10 +259,10 @@ def rendered(state: States) -> str:
     """The position as OpenSpiel writes it."""
     key = key_of(state)
     text = str(ADAPTERS[int(state[IDENTITY])].position(key).state)
-    return text if text.strip() else f"after the moves {positions.history(key)}"
+    return text if text.strip() else f"after the moves {positions.moves_of_key(key)}"
 
 
-def check_callback(game: Game, adapter: Adapter) -> None:
+def check_callback(game: Game, adapter: OpenSpielAdapter) -> None:
     """Ask about the start through compiled code as well.
 
     Raises:

@@ -108,9 +108,9 @@ class ExpectimaxPlayer:
 
     def choose(self, states: States) -> Actions:
         """The best action to the player's depth."""
-        from keima.games.twenty48.expectimax import expectimax_move  # imported here, because it compiles 2048
+        from keima.games.twenty48.expectimax import choose_expectimax_move  # imported here, because it compiles 2048
 
-        return np.array([expectimax_move(state, depth=self._depth) for state in states], np.int32)
+        return np.array([choose_expectimax_move(state, depth=self._depth) for state in states], np.int32)
 
 
 class BestOfPlayer:
@@ -141,18 +141,18 @@ def one_of_each(actions: Actions, counts: NDArray[np.int64], streams: Streams) -
 
 def greedy_player(game: Game, seed: int) -> Player:
     """The greedy player of chess."""
-    from keima.games.chess.material import greedy_actions
+    from keima.games.chess.material import choose_greedy_actions
 
-    return BestOfPlayer(lambda states: greedy_actions(game, states), seed)
+    return BestOfPlayer(lambda states: choose_greedy_actions(game, states), seed)
 
 
 def alpha_beta_player(game: Game, depth: int, seed: int) -> Player:
     """Alpha-beta to this depth: on material in chess, by the score on the board in other games."""
 
     def by_material(states: States) -> tuple[Actions, NDArray[np.int64]]:
-        from keima.games.chess.alpha_beta import search  # only where it is played: it compiles chess
+        from keima.games.chess.alpha_beta import find_best_chess_moves  # only where it is played: it compiles chess
 
-        found = search(game, states, depth=depth)
+        found = find_best_chess_moves(game, states, depth=depth)
         return found.actions, found.counts
 
     def by_score(states: States) -> tuple[Actions, NDArray[np.int64]]:

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from keima.games.game import Game, States
-from keima.games.go.setup import position_with
+from keima.games.go.setup import make_position
 from keima.networks.predictions import Predict
 from keima.play.gtp.board import GtpBoard, handicap_points
 from keima.play.gtp.clock import PlayerClock, TimeSettings, parse_kgs_time_settings, parse_time_settings
@@ -225,7 +225,7 @@ class GtpEngine:
         """Think for a slice about a handicap stone, as if White passed in between; then place it, or answer after the
         last one.
         """
-        state = position_with(self._game, placing.points, [], player=0)
+        state = make_position(self._game, placing.points, [], player=0)
         plays = self._game.legal_actions(state)[:-1].tolist()
         if len(placing.points) == placing.count or not plays:
             self._placing = None

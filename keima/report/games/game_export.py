@@ -100,9 +100,9 @@ def games_as_pgn(run: Path) -> Iterator[str]:
 def _termination(game: Game, record: GameRecord) -> str:
     if record.resigned:
         return "agreed draw" if record.resigned == AGREED else "resignation"
-    from keima.games.chess.notation import ending_of
+    from keima.games.chess.notation import describe_ending
 
-    return ending_of(last_state(game, record.actions))
+    return describe_ending(last_state(game, record.actions))
 
 
 def games_as_sgf(run: Path) -> Iterator[str]:

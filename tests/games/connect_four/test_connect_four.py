@@ -8,7 +8,7 @@ import pytest
 from keima.games import Game, IllegalAction, load_game
 from keima.games.connect_four.rules import has_line
 from keima.games.game import Planes, States
-from keima.games.perft import perft
+from keima.games.perft import count_perft
 from tests.games.twins import play_beside
 
 DIRECTIONS = [(0, 1), (1, 0), (1, 1), (1, -1)]  # rows count from the bottom, columns from the left
@@ -184,7 +184,7 @@ def test_the_board_is_rendered_for_people(game: Game) -> None:
 
 
 def test_the_tree_has_exactly_the_known_number_of_positions_at_each_ply(game: Game) -> None:
-    assert [perft(game, depth) for depth in range(1, 9)] == [7, 49, 343, 2401, 16807, 117649, 823536, 5673234]
+    assert [count_perft(game, depth) for depth in range(1, 9)] == [7, 49, 343, 2401, 16807, 117649, 823536, 5673234]
 
 
 class Naive:
