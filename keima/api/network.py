@@ -74,8 +74,8 @@ class LoadedNetwork:
             score_utility=self._score_utility,
         )
         analysis.begin(state_after(self.game, moves))
-        while not analysis.finished:
-            analysis.think(min(LEAVES, simulations - analysis.visits))
+        while not analysis.is_finished:
+            analysis.run_simulations(min(LEAVES, simulations - analysis.visits))
         name = self.game.action_name
         return [
             Line(
@@ -86,7 +86,7 @@ class LoadedNetwork:
                 value=line.value,
                 principal_line=tuple(name(action) for action in line.actions),
             )
-            for line in analysis.lines(most)
+            for line in analysis.best_moves(most)
         ]
 
     def player(self, *, simulations: int = 400) -> Player:

@@ -42,7 +42,7 @@ def bit_count(word: Any) -> int:
 
 
 @intrinsic
-def _fields(context: Any, array: Any, first: Any, length: Any, dtype: Any) -> Any:
+def _view_as(context: Any, array: Any, first: Any, length: Any, dtype: Any) -> Any:
     view = types.Array(dtype.dtype, 1, "C")
 
     def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -60,8 +60,8 @@ def _fields(context: Any, array: Any, first: Any, length: Any, dtype: Any) -> An
 
 
 @overload(view_as, strict=False)
-def _compiled_fields(array: Any, first: Any, length: Any, dtype: Any) -> Any:
-    return lambda array, first, length, dtype: _fields(array, first, length, dtype)
+def _compiled_view_as(array: Any, first: Any, length: Any, dtype: Any) -> Any:
+    return lambda array, first, length, dtype: _view_as(array, first, length, dtype)
 
 
 @overload(lowest_bit, strict=False)

@@ -149,7 +149,7 @@ def play_match_from(
             first=first, second=second, starts=starts, seed=seed, first_pair=first_pair, opening_moves=opening_moves
         ),
     )
-    while not (done := session.results()):
+    while not (done := session.take_results()):
         poll()
         on_round(session.states(""))
         session.advance()
@@ -276,7 +276,7 @@ class MatchSession:
             else:
                 self._choose_at_once(mover)
 
-    def results(self) -> dict[str, MatchResult]:
+    def take_results(self) -> dict[str, MatchResult]:
         """The results of the matches that have ended since the last call."""
         found = {}
         for name, games in list(self._games.items()):

@@ -120,7 +120,7 @@ def play_fixtures(game: Game, fixtures: Sequence[Fixture]) -> Steps[list[MatchRe
     session, results = MatchSession(game), dict[str, MatchResult]()
     for number, fixture in enumerate(fixtures):
         session.begin(str(number), fixture)
-    while len(results := results | session.results()) < len(fixtures):
+    while len(results := results | session.take_results()) < len(fixtures):
         yield True
         session.advance()
     return [results[str(number)] for number in range(len(fixtures))]

@@ -135,7 +135,7 @@ class RemoteMatches:
         self.remote_games = self.local_games = 0
 
     @contextmanager
-    def deployed(self, players: Mapping[Contestant, bytes]) -> Iterator[None]:
+    def deploy(self, players: Mapping[Contestant, bytes]) -> Iterator[None]:
         """Within the block, the workers have the files of these models and can play matches between them."""
         self._excluded_workers.clear()
         self._executors.deploy_models(players)

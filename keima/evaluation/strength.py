@@ -169,7 +169,7 @@ class Strength:
             Contestant(version=model.model_version, sha256=content_sha256(data))
             for model, data in zip(models, files, strict=True)
         ]
-        with self._remote.deployed(dict(zip(contestants, files, strict=True))):
+        with self._remote.deploy(dict(zip(contestants, files, strict=True))):
             by_contestant = dict(zip(contestants, models, strict=True))
             simulations = self._settings.num_simulations
             yield WorkerMatches(self._remote, local, by_contestant, num_simulations=simulations, beside=beside).play

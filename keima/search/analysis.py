@@ -91,12 +91,12 @@ class Analysis:
         return max(int(self._trees.nodes[0, 0].visits) - 1, 0)
 
     @property
-    def evaluated(self) -> bool:
+    def is_evaluated(self) -> bool:
         """Whether the network has evaluated the position."""
         return bool(self._trees.nodes[0, 0].stage != AWAITED)
 
     @property
-    def finished(self) -> bool:
+    def is_finished(self) -> bool:
         """Whether no more simulations are possible: the game is over, the position is proven, or the tree is full."""
         root = self._trees.nodes[0, 0]
         return self._game.terminal(self.state) or bool(root.proven != UNPROVEN) or self.visits >= self._max_simulations
@@ -130,13 +130,13 @@ class Analysis:
             self.begin(self.state)
             self._allowed_actions = only
 
-    def think(self, simulations: int) -> None:
+    def run_simulations(self, simulations: int) -> None:
         """Run ``simulations`` more, or as many as fit into one call of the network.
 
         Raises:
             ValueError: the network's answers are not finite, or have the wrong shape.
         """
-        if self.finished:
+        if self.is_finished:
             return
         search = self._trees.searches[0]
         search.budget = min(self.visits + simulations, self._max_simulations)
@@ -146,13 +146,13 @@ class Analysis:
         if count > 0:
             observations = self._work.leaves.observations[:count]
             answers = evaluate_batch(self._evaluate, observations, self._game, num_values=self._work.num_values)
-            fresh = not self.evaluated
+            fresh = not self.is_evaluated
             raise_if_failed(self._advance_searches(*self._work, *answers))
             if fresh and self._allowed_actions is not None:
                 restrict_candidates(self._trees, 0, 0, np.array(sorted(self._allowed_actions), np.int32))
 
-    def lines(self, most: int = 1) -> list[MoveAnalysis]:
-        """The best moves, at most ``most``, the best first; empty before the network has evaluated the position.
+    def best_moves(self, limit: int = 1) -> list[MoveAnalysis]:
+        """The best moves, at most ``limit``, the best first; empty before the network has evaluated the position.
 
         Proven wins come first, the shortest in front, and proven losses last; the others are sorted by visits.
         """
@@ -167,7 +167,7 @@ class Analysis:
         best = find_best_candidate(self._trees, 0, 0)
         if best != NONE:
             found.insert(int((scores[:count] > 0).sum()), self._analyse_unvisited(best))
-        return found[:most]
+        return found[:limit]
 
     def _analyse_child(self, number: int, decided: bool) -> MoveAnalysis:
         child = self._trees.nodes[0, number]

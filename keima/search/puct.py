@@ -161,8 +161,8 @@ def child_mean_value(params: SearchParams, child: Any) -> np.float32:
 
 
 @inlined
-def compute_value_scale(params: SearchParams, trees: Trees, b: int, number: int, other: np.float32) -> ValueScale:
-    """The scale of the values of a node's visited moves and of ``other``, the value of its unvisited moves."""
+def compute_value_scale(params: SearchParams, trees: Trees, b: int, number: int, unvisited: np.float32) -> ValueScale:
+    """The scale of the values of a node's visited moves and of ``unvisited``, the value of its unvisited moves."""
     nodes = trees.nodes[b]
     if not params.has_rewards:
         if params.score_utility == 0:
@@ -170,7 +170,7 @@ def compute_value_scale(params: SearchParams, trees: Trees, b: int, number: int,
         lead = node_mean_lead(nodes, 0) if nodes[0].player == nodes[number].player else -node_mean_lead(nodes, 0)
         decided = max((abs(node_mean_value(nodes, 0)) - DECIDED_VALUE) / (ONE - DECIDED_VALUE), np.float32(0.0))
         return ValueScale(np.float32(0.0), ONE, params.score_utility * decided, lead)
-    least, largest = other, other
+    least, largest = unvisited, unvisited
     next_child = nodes[number].first_child
     while next_child != NONE:
         child = nodes[next_child]

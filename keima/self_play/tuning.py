@@ -118,7 +118,7 @@ def measure_plan(
     *,
     clock: Clock = time.perf_counter,
     own_device: bool,
-    most_threads: int,
+    max_threads: int,
 ) -> SelfPlayPlan:
     """Measure the best number of parallel games, and of threads. All sizes take turns, so that they meet the same
     disturbances.
@@ -126,7 +126,7 @@ def measure_plan(
     Args:
         clock: processor time where the network runs on this processor, which other processes hardly change.
         own_device: whether the network runs on a device of its own, so that threads can search meanwhile.
-        most_threads: that may search then.
+        max_threads: that may search then.
     """
     sizes = DEVICE_SIZES if own_device else AUTO_SIZES
     trials = {size: SpeedTrial(game, evaluate, settings, size, clock=clock) for size in sizes}
@@ -141,19 +141,19 @@ def measure_plan(
     if not own_device:
         return SelfPlayPlan(parallel_games=chosen, threads=1, found=found)
     share = measure_device_share(game, evaluate, settings, chosen)
-    threads = count_search_threads(share, most_threads)
+    threads = count_search_threads(share, max_threads)
     found = f"{threads} threads, each with {found}; one waits for the device during {share:.0%} of its time"
     return SelfPlayPlan(parallel_games=chosen * threads, threads=threads, found=found)
 
 
-def count_search_threads(share: float, most: int) -> int:
-    """How many threads keep a device busy, at most ``most`` but at least two.
+def count_search_threads(share: float, max_threads: int) -> int:
+    """How many threads keep a device busy, at most ``max_threads`` but at least two.
 
     Args:
         share: of a single thread's time in which it waits for the device, in (0, 1].
     """
     busy = math.ceil(1 / max(share, 1e-3)) + 1  # one more prepares positions while the device works for the others
-    return max(FEWEST_THREADS, min(busy, most))
+    return max(FEWEST_THREADS, min(busy, max_threads))
 
 
 def load_or_measure_plan(
@@ -165,7 +165,7 @@ def load_or_measure_plan(
     folder: Path = MEASUREMENTS,
     clock: Clock = time.perf_counter,
     own_device: bool = False,
-    most_threads: int = 1,
+    max_threads: int = 1,
 ) -> SelfPlayPlan:
     """Like ``measure_plan``, but at most once a week on the same machine, so that workers start sooner.
 
@@ -176,11 +176,11 @@ def load_or_measure_plan(
         folder: of the saved results.
         clock: see ``measure_plan``.
         own_device: see ``measure_plan``.
-        most_threads: see ``measure_plan``.
+        max_threads: see ``measure_plan``.
     """
     code = cache_folder(Path(inspect.getfile(SelfPlay))).name
     what = [game.name, str(game.options), network, settings.model_dump(mode="json"), get_host_cpu_name(), code]
-    what += [most_threads] if own_device else []
+    what += [max_threads] if own_device else []
     file = folder / f"{hashlib.sha256(json.dumps(what).encode()).hexdigest()[:32]}.json"
     with _hold_lock(folder):
         with suppress(OSError, ValueError, KeyError, TypeError):
@@ -188,7 +188,7 @@ def load_or_measure_plan(
             sound = plan.threads >= 1 and plan.parallel_games / plan.threads in (*AUTO_SIZES, *DEVICE_SIZES)
             if sound and 0 <= time.time() - file.stat().st_mtime < PLAN_LIFETIME_SECONDS:
                 return replace(plan, found=f"{plan.found}, as measured before ({file})")
-        plan = measure_plan(game, evaluate, settings, clock=clock, own_device=own_device, most_threads=most_threads)
+        plan = measure_plan(game, evaluate, settings, clock=clock, own_device=own_device, max_threads=max_threads)
         with suppress(OSError):  # it is measured again next time
             part = file.with_suffix(f".{os.getpid()}")
             part.write_text(json.dumps(asdict(plan)), encoding="utf-8")
@@ -235,11 +235,11 @@ def measure_device_share(game: Game, evaluate: Evaluate, settings: SearchSetting
     return waited / (time.perf_counter() - began)
 
 
-def split_into_batches(evaluate: Evaluate, most: int) -> Evaluate:
-    """``evaluate``, split into calls of at most ``most`` positions."""
+def split_into_batches(evaluate: Evaluate, batch_size: int) -> Evaluate:
+    """``evaluate``, split into calls of at most ``batch_size`` positions."""
 
     def evaluate_in_parts(observations: Planes) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        answers = [evaluate(observations[i : i + most]) for i in range(0, len(observations), most)]
+        answers = [evaluate(observations[i : i + batch_size]) for i in range(0, len(observations), batch_size)]
         return np.concatenate([logits for logits, _ in answers]), np.concatenate([values for _, values in answers])
 
     return evaluate_in_parts

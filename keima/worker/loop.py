@@ -303,7 +303,7 @@ class Worker:
                 network=f"{model.description.network} {evaluator.describe()}, at most {limit} positions a call",
                 clock=time.perf_counter if own_device else time.process_time,
                 own_device=own_device,
-                most_threads=self.most_threads,
+                max_threads=self.most_threads,
             )
             log.info("%s", plan.found)
             self.note, self.threads = f"{plan.parallel_games} games side by side", plan.threads

@@ -108,7 +108,7 @@ class OrderPlayer:
                 self._drop(order.id)
                 self._refuse(order, assignment, error)
             return
-        for order_id, result in self._table.results().items():
+        for order_id, result in self._table.take_results().items():
             order = self._playing.pop(order_id)
             self._hand_over(make_job_result(assignment.worker, order, job_openings(game, order), result))
 

@@ -148,7 +148,7 @@ def test_matches_side_by_side_have_the_results_that_each_has_alone_and_share_a_p
         table.begin(name, Fixture(first=slow, second=FirstLegal(GAME), starts=part))
     while len(found) < 2:
         table.advance()
-        found |= table.results()
+        found |= table.take_results()
     assert [found[name].moves for name in ("a", "b")] == [result.moves for result in alone]
     assert slow.batches[:5] == [3] * 5
 
@@ -163,7 +163,7 @@ def test_a_dropped_match_leaves_the_others_as_they_are() -> None:
     found = dict[str, MatchResult]()
     while not found:
         table.advance()
-        found = table.results()
+        found = table.take_results()
     assert list(found) == ["b"] and found["b"].scores.shape == (4, 2)
 
 
@@ -173,7 +173,7 @@ def test_the_players_of_ended_matches_are_let_go() -> None:
     table.begin(
         "a", Fixture(first=player, second=RandomPlayer(GAME, 1), starts=make_opening_states(GAME, 1, 4, seed=2))
     )
-    while not table.results():
+    while not table.take_results():
         table.advance()
     del player
     gc.collect()

@@ -107,7 +107,7 @@ class Table:
         spec = MatchSpec(
             first=MODEL, second=None, pairs=pairs, seed=7, opening_plies=2, num_simulations=4, beside=beside
         )
-        with self.remote.deployed({MODEL: b"model"}):
+        with self.remote.deploy({MODEL: b"model"}):
             (result,) = self.remote.play([spec], player_of, poll=poll)
         assert result.scores.shape == (pairs, 2)
         assert not np.isnan(result.scores).any()

@@ -93,7 +93,7 @@ def test_an_epoch_continues_where_it_was_left(data: Path, batches: int) -> None:
 def test_a_feed_gives_the_share_of_its_rank_in_order(data: Path, num_workers: int) -> None:
     rows = slice(1, None, 2)
     feed = EpochFeed(epochs(data), rows=rows, num_workers=num_workers)
-    found: list[Batch] = [feed.sample(ready.num_positions, 0, rows=rows) for ready in feed.batches(0)]
+    found: list[Batch] = [feed.sample(ready.total, 0, rows=rows) for ready in feed.batches(0)]
     wanted = [planned.make_batch(rows) for planned in epochs(data).batches(0)]
     assert len(found) == len(wanted)
     assert all(np.array_equal(a.observations, b.observations) for a, b in zip(found, wanted, strict=True))

@@ -140,9 +140,9 @@ def test_a_kept_subtree_keeps_its_leads_for_the_player_to_move() -> None:
 def test_an_analysis_counts_points_and_reports_chances_to_win() -> None:
     analysis = Analysis(GO, hopeless, SearchSettings(leaves_per_tree=4), max_simulations=400, score_utility=0.5)
     analysis.begin(position(CAPTURE, player=BLACK))
-    while not analysis.finished:
-        analysis.think(4)
-    best = analysis.lines(1)[0]
+    while not analysis.is_finished:
+        analysis.run_simulations(4)
+    best = analysis.best_moves(1)[0]
     assert GO.action_name(best.action) == "D3"
     assert best.value == pytest.approx(-0.98, abs=0.03)
 

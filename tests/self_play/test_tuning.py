@@ -117,7 +117,7 @@ def test_a_busy_moment_does_not_change_the_measured_number() -> None:
     chosen = set()
     for stalls in ((), range(10, 12), range(40, 42), range(70, 72)):
         machine = Machine(stalls=stalls)
-        plan = measure_plan(game, machine.evaluate, settings, clock=machine.time, own_device=False, most_threads=1)
+        plan = measure_plan(game, machine.evaluate, settings, clock=machine.time, own_device=False, max_threads=1)
         chosen.add(plan.parallel_games)
         assert machine.calls > 72
     assert len(chosen) == 1

@@ -120,7 +120,7 @@ def _compare_one_game(sides: _PairedGames, random: np.random.Generator) -> tuple
     while True:
         over = sides.ours.terminal(pair.ours)
         ends = "the game is over, OpenSpiel's is not" if over else "the game goes on, OpenSpiel's is over"
-        _require(sides, pair, over == sides.theirs.terminal(pair.theirs), ends)
+        _require_same(sides, pair, over == sides.theirs.terminal(pair.theirs), ends)
         if over:
             _compare_returns(sides, pair)
             raise_kept_error()
@@ -142,7 +142,7 @@ def _is_chance_to_move(sides: _PairedGames, pair: _PairedPosition) -> bool:
 def _compare_returns(sides: _PairedGames, pair: _PairedPosition) -> None:
     ours, theirs = sides.ours.returns(pair.ours), sides.theirs.returns(pair.theirs)
     same = np.allclose(ours, theirs, rtol=ROUNDING, atol=ROUNDING)
-    _require(sides, pair, same, f"the returns are {ours.tolist()}, OpenSpiel's {theirs.tolist()}")
+    _require_same(sides, pair, same, f"the returns are {ours.tolist()}, OpenSpiel's {theirs.tolist()}")
 
 
 def _play_lone_pass(sides: _PairedGames, pair: _PairedPosition) -> None:
@@ -157,7 +157,7 @@ def _play_lone_pass(sides: _PairedGames, pair: _PairedPosition) -> None:
 
 def _compare_mover(sides: _PairedGames, pair: _PairedPosition) -> None:
     ours, theirs = sides.ours.current_player(pair.ours), sides.theirs.current_player(pair.theirs)
-    _require(
+    _require_same(
         sides,
         pair,
         ours == theirs,
@@ -186,12 +186,12 @@ def _pair_moves(sides: _PairedGames, pair: _PairedPosition) -> dict[int, int]:
     text += f"; OpenSpiel does not have {_join_labels(added)}" if added else ""
     text += f" (paired by {paired_by}; if that is wrong, define "
     text += f"{_renumber_function_name(chance)}(number) -> OpenSpiel's number)"
-    _require(sides, pair, not missing and not added and len(wanted) == len(ours), text)
+    _require_same(sides, pair, not missing and not added and len(wanted) == len(ours), text)
     paired = {number: known[label] for label, number in wanted.items()}
     for number, other in paired.items():
         same = abs(ours[number] - theirs[other]) <= ROUNDING
         name = _move_name(sides.ours, number, chance=chance)
-        _require(
+        _require_same(
             sides, pair, same, f"outcome {name} has probability {ours[number]:.4f}, OpenSpiel's {theirs[other]:.4f}"
         )
     return paired
@@ -242,7 +242,7 @@ def _join_labels(labels: list[str]) -> str:
     return ", ".join(labels[:MAX_SHOWN]) + (f" and {more} more" if more > 0 else "")
 
 
-def _require(sides: _PairedGames, pair: _PairedPosition, same: bool, text: str) -> None:
+def _require_same(sides: _PairedGames, pair: _PairedPosition, same: bool, text: str) -> None:
     """Raise the first difference.
 
     Raises:

@@ -157,7 +157,7 @@ def plain_game(
         functions, board, num_moves, players, max_plies, max_return, str, is_legal is not None, told_move
     )
     with _report_errors_at(caller):
-        _check_constants(rules)
+        _check_plain_constants(rules)
     shape = ReferenceGame(rules).planes().shape
     with _report_errors_at(caller):
         names = _make_move_names(move_names, num_moves, shape)
@@ -236,7 +236,7 @@ def _make_first_board(functions: Functions) -> Board:
     return np.ascontiguousarray(board)
 
 
-def _check_constants(rules: PlainRules) -> None:
+def _check_plain_constants(rules: PlainRules) -> None:
     if not 1 <= rules.players <= MOST_PLAYERS:
         raise PlainGameError(f"players is {rules.players}; give the number of players, from 1 to {MOST_PLAYERS}")
     if not 1 <= rules.num_moves <= 2**16:

@@ -21,7 +21,7 @@ from keima.games.chess.board import (
     board_at,
     square_bit,
 )
-from keima.games.chess.moves import MOST_MOVES, has_move, is_in_check, write_legal_moves
+from keima.games.chess.moves import MOST_MOVES, has_legal_move, is_in_check, write_legal_moves
 from keima.games.game import Actions, Game, States
 
 PAWN_VALUE, KNIGHT_VALUE, BISHOP_VALUE, ROOK_VALUE, QUEEN_VALUE = 100, 320, 330, 500, 900
@@ -70,7 +70,7 @@ def _write_greedy_actions(step: Any, states: States, chosen: Actions, counts: ND
             action = np.int64(legal[k])
             after[:] = state
             step(after, action)
-            mates = is_in_check(after) and not has_move(after)
+            mates = is_in_check(after) and not has_legal_move(after)
             worth = MATING if mates else material_gain(board, action, state[EN_PASSANT])
             if worth > best:
                 best, counts[i] = worth, 0

@@ -144,7 +144,7 @@ def find_castling_king(king: Squares, castling: Squares, d: int, occupied: Squar
 
 
 @inlined
-def write_moves(out: Actions, count: int, plane: int, squares: Squares) -> int:
+def write_plane_moves(out: Actions, count: int, plane: int, squares: Squares) -> int:
     """Write the actions of a plane from these squares; returns the new count."""
     while squares != 0:
         out[count] = plane * 64 + lowest_bit(squares)
@@ -179,13 +179,15 @@ def write_slides(out: Actions, count: int, d: int, sliders: Squares, ways: Direc
     """Write the moves of sliding pieces in a direction, and the steps and leaps of other pieces."""
     shift, edge, plane = SHIFTS[d], EDGES[d] & ~ways.own, 7 * d
     reached = rotate_bits(sliders, shift) & edge
-    count = write_moves(out, count, plane, ways.steps | rotate_bits(reached & ways.goals, -shift))
+    count = write_plane_moves(out, count, plane, ways.steps | rotate_bits(reached & ways.goals, -shift))
     reached = rotate_bits(reached & ways.empty, shift) & edge
-    count = write_moves(out, count, plane + 1, ways.leaps | rotate_bits(reached & ways.goals, -2 * shift))
+    count = write_plane_moves(out, count, plane + 1, ways.leaps | rotate_bits(reached & ways.goals, -2 * shift))
     distance = 3
     while reached != 0:
         reached = rotate_bits(reached & ways.empty, shift) & edge
-        count = write_moves(out, count, plane + distance - 1, rotate_bits(reached & ways.goals, -distance * shift))
+        count = write_plane_moves(
+            out, count, plane + distance - 1, rotate_bits(reached & ways.goals, -distance * shift)
+        )
         distance += 1
     return count
 
@@ -195,7 +197,7 @@ def write_knight_moves(out: Actions, count: int, knights: Squares, goals: Square
     """Write the moves of knights."""
     for d in range(8 if knights != 0 else 0):
         shift = KNIGHT_SHIFTS[d]
-        count = write_moves(
+        count = write_plane_moves(
             out, count, KNIGHT_PLANES + d, rotate_bits(rotate_bits(knights, shift) & KNIGHT_EDGES[d] & goals, -shift)
         )
     return count
@@ -229,9 +231,9 @@ def write_legal_moves(state: States, out: Actions) -> int:
         count = write_slides(out, count, d, (diagonal if d & 1 else straight) & free, ways)
     count = write_knight_moves(out, count, knights, goals)
     for plane in range(UNDERPROMOTIONS, PLANES if pawns & PROMOTING_ROW != 0 else 0, 3):
-        count = write_moves(out, count, plane, pushed & PROMOTING_ROW)
-        count = write_moves(out, count, plane + 1, taking_east & PROMOTING_ROW)
-        count = write_moves(out, count, plane + 2, taking_west & PROMOTING_ROW)
+        count = write_plane_moves(out, count, plane, pushed & PROMOTING_ROW)
+        count = write_plane_moves(out, count, plane + 1, taking_east & PROMOTING_ROW)
+        count = write_plane_moves(out, count, plane + 2, taking_west & PROMOTING_ROW)
     return count
 
 
@@ -254,7 +256,7 @@ def count_moves(state: States) -> int:
 
 
 @compiled
-def has_move(state: States) -> bool:
+def has_legal_move(state: States) -> bool:
     """Whether there is a legal move. Cheap tests suffice in most positions."""
     board = board_at(state, state[PLY])
     threats = find_threats(board)
@@ -270,7 +272,7 @@ def has_move(state: States) -> bool:
 
 @query_kernel
 def terminal(state: States) -> int:
-    return int(state[DRAWN] != NOT_DRAWN or not has_move(state))
+    return int(state[DRAWN] != NOT_DRAWN or not has_legal_move(state))
 
 
 @legal_actions_kernel

@@ -35,7 +35,7 @@ from keima.games.chess.board import (
     current_board,
     swap_sides,
 )
-from keima.games.chess.moves import has_move, is_in_check, is_king_attacked, legal_actions
+from keima.games.chess.moves import has_legal_move, is_in_check, is_king_attacked, legal_actions
 from keima.games.game import Game, IllegalAction, States, call_legal_actions
 
 START_FEN = "rnbqkbnr/pppppppp/8/8/8/8/PPPPPPPP/RNBQKBNR w KQkq - 0 1"
@@ -88,7 +88,7 @@ def _fen_error(fen: str, why: str) -> ValueError:
     return ValueError(f"{fen!r} is not a chess position in FEN: {why}")
 
 
-def _square_set(squares: list[int]) -> Squares:
+def _make_square_set(squares: list[int]) -> Squares:
     """A set of squares."""
     return np.uint64(sum(1 << square for square in squares)).astype(np.int64)
 
@@ -152,7 +152,7 @@ def _parse_castling_rooks(fen: str, squares: dict[int, str], castling: str) -> S
         king, rook = ("K", "R") if letter.isupper() else ("k", "r")
         if (squares.get(CASTLERS[letter][0]), squares.get(CASTLERS[letter][1])) != (king, rook):
             raise _fen_error(fen, f"{letter} may not castle: king and rook are not both at home")
-    return _square_set([CASTLERS[letter][1] for letter in rights])
+    return _make_square_set([CASTLERS[letter][1] for letter in rights])
 
 
 def _parse_en_passant_pawn(fen: str, squares: dict[int, str], passing: str, black: bool) -> Squares:
@@ -172,13 +172,15 @@ def _parse_en_passant_pawn(fen: str, squares: dict[int, str], passing: str, blac
         or square - ahead in squares
     ):
         raise _fen_error(fen, f"no pawn has just passed over {passing}")
-    return _square_set([square + ahead])
+    return _make_square_set([square + ahead])
 
 
 def _make_board(squares: dict[int, str]) -> Bitboards:
     """The board with White as the player to move."""
-    sets = [_square_set([square for square, piece in squares.items() if PIECES[piece.lower()][i]]) for i in range(3)]
-    return Bitboards(_square_set([square for square, piece in squares.items() if piece.isupper()]), *sets)
+    sets = [
+        _make_square_set([square for square, piece in squares.items() if PIECES[piece.lower()][i]]) for i in range(3)
+    ]
+    return Bitboards(_make_square_set([square for square, piece in squares.items() if piece.isupper()]), *sets)
 
 
 def position_from_fen(game: Game, fen: str) -> States:
@@ -303,7 +305,7 @@ ACTIONS = {action_name(action): action for action in range(64 * PLANES)}
 
 def describe_ending(state: States) -> str:
     """How the game ended, such as checkmate; empty if it is not over."""
-    if not has_move(state):
+    if not has_legal_move(state):
         return "checkmate" if is_in_check(state) else "stalemate"
     claimed = state[MOST_REPEATED] == 3
     return {

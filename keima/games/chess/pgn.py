@@ -150,8 +150,8 @@ def read_pgn(lines: Iterable[str]) -> Iterator[PgnGame | BadGame]:
     """
     reader = _Reader()
     for number, line in enumerate(lines, 1):
-        yield from reader.take(number, line.removeprefix("\ufeff") if number == 1 else line)
-    yield from reader.end()
+        yield from reader.read_line(number, line.removeprefix("\ufeff") if number == 1 else line)
+    yield from reader.finish_current_game()
 
 
 class _BadPgnGame(Exception):
@@ -182,7 +182,7 @@ class _Reader:
         self._after_blank = True
         self._lost = False  # whether lines are skipped until the next tag
 
-    def take(self, number: int, line: str) -> Iterator[PgnGame | BadGame]:
+    def read_line(self, number: int, line: str) -> Iterator[PgnGame | BadGame]:
         """Read one line."""
         self._number = number
         after_blank, self._after_blank = self._after_blank, not line or line.isspace()
@@ -199,9 +199,9 @@ class _Reader:
         except _BadPgnGame as error:
             if not self._lost:
                 yield BadGame(number, str(error))
-            self._begin(lost=True)
+            self._begin_draft(lost=True)
 
-    def end(self) -> Iterator[PgnGame | BadGame]:
+    def finish_current_game(self) -> Iterator[PgnGame | BadGame]:
         """Finish the current game, if any, at the end of the file or before the next game."""
         try:
             if self._comment:
@@ -212,16 +212,16 @@ class _Reader:
                 yield self._finish_game("*")
         except _BadPgnGame as error:
             yield BadGame(self._draft.line, str(error))
-        self._begin()
+        self._begin_draft()
 
-    def _begin(self, *, lost: bool = False) -> None:
+    def _begin_draft(self, *, lost: bool = False) -> None:
         self._draft, self._comment, self._variations, self._lost = _PgnDraft(), 0, 0, lost
 
     def _take_tags(self, tags: list[tuple[str, str]], after_blank: bool) -> Iterator[PgnGame | BadGame]:
         """Tags begin a new game, unless they continue those of a game without moves."""
         again = after_blank and tags[0][0] in self._draft.tags
         if again or self._lost or self._comment or self._variations or self._draft.state is not None:
-            yield from self.end()
+            yield from self.finish_current_game()
         draft = self._draft
         draft.line = draft.line or self._number
         for name, text in tags:
@@ -255,7 +255,7 @@ class _Reader:
             elif self._variations == 0 and word in READ_AS:
                 if self._draft.line:
                     yield self._finish_game(READ_AS[word])
-                self._begin()
+                self._begin_draft()
             elif self._variations == 0:
                 self._take_word(word)
 

@@ -78,7 +78,7 @@ from keima.games.chess.board import (
     step,
     swap_sides,
 )
-from keima.games.chess.moves import MOST_MOVES, has_move, is_in_check, legal_actions, terminal
+from keima.games.chess.moves import MOST_MOVES, has_legal_move, is_in_check, legal_actions, terminal
 from keima.games.chess.notation import (
     START_FEN,
     action_name,
@@ -113,7 +113,7 @@ def current_player(state: States) -> int:
 
 @returns_kernel
 def returns(state: States, out: Returns) -> None:
-    mated = is_in_check(state) and not has_move(state)
+    mated = is_in_check(state) and not has_legal_move(state)
     mover = state[PLY] & 1
     out[mover] = np.float32(-1.0 if mated else 0.0)
     out[1 - mover] = np.float32(1.0 if mated else 0.0)

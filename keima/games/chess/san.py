@@ -32,7 +32,7 @@ from keima.games.chess.board import (
     square_bit,
     step,
 )
-from keima.games.chess.moves import MOST_MOVES, has_move, is_in_check, write_legal_moves
+from keima.games.chess.moves import MOST_MOVES, has_legal_move, is_in_check, write_legal_moves
 from keima.games.chess.notation import FILES, UPSIDE_DOWN, fen_of, make_empty_row, parse_square, square_name
 from keima.games.game import Actions, IllegalAction, States, call_step
 
@@ -143,7 +143,7 @@ def play_and_name(state: States, action: int) -> str:
     play_action(state, action)
     if not is_in_check(state):
         return name
-    return name + ("+" if has_move(state) else "#")
+    return name + ("+" if has_legal_move(state) else "#")
 
 
 def _san_without_check(state: States, action: int, kind: int, takes: bool, others: list[bool]) -> str:

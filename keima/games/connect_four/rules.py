@@ -70,7 +70,7 @@ BITS = np.array([7 * column + row for row in reversed(range(ROWS)) for column in
 
 
 @inlined
-def has_line(stones: int) -> bool:
+def has_four_in_line(stones: int) -> bool:
     """Whether four of these stones are in a line."""
     vertical = stones & (stones >> 1)
     level = stones & (stones >> 7)
@@ -103,7 +103,7 @@ def increment_counts(counts: BitCounts, cells: int) -> BitCounts:
 
 
 @inlined
-def write_plane(plane: NDArray[np.float32], counts: BitCounts, unit: np.float32) -> None:
+def write_counts(plane: NDArray[np.float32], counts: BitCounts, unit: np.float32) -> None:
     """Write the counts, times ``unit``, to ``plane`` ``[42]``, without a branch, so that the loop is vectorized."""
     ones, twos, fours, eights = counts
     for cell in range(CELLS):
@@ -160,7 +160,7 @@ def step(state: States, action: int) -> None:
     state[MOVER] = stones ^ mine
     state[STONES] = stones
     state[PLY] += 1
-    if has_line(mine):
+    if has_four_in_line(mine):
         state[OVER] = LINE
     elif state[PLY] == CELLS:
         state[OVER] = FULL
@@ -218,10 +218,10 @@ def observe_threats(state: States, planes: Planes) -> None:
     write_bits(cells[2], find_completing_cells(mine) & empty)
     write_bits(cells[3], find_completing_cells(theirs) & empty)
     write_bits(cells[4], ODD_ROWS)
-    write_plane(cells[5], my_two, HALF)
-    write_plane(cells[6], my_one, QUARTER)
-    write_plane(cells[7], their_two, HALF)
-    write_plane(cells[8], their_one, QUARTER)
+    write_counts(cells[5], my_two, HALF)
+    write_counts(cells[6], my_one, QUARTER)
+    write_counts(cells[7], their_two, HALF)
+    write_counts(cells[8], their_one, QUARTER)
 
 
 @query_kernel

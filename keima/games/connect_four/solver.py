@@ -28,7 +28,7 @@ from keima.games.connect_four.rules import (
     OVER,
     STONES,
     find_completing_cells,
-    has_line,
+    has_four_in_line,
 )
 from keima.games.exact import ILLEGAL, ActionValues
 from keima.games.game import States
@@ -107,9 +107,9 @@ def _guaranteed_to_second(first: int, second: int, empty: int, possible: int) ->
     except these lowest cells, each of which may go to either player.
     """
     contested = possible & EVEN_ROWS
-    if has_line(first | (empty & ODD_ROWS) | contested):
+    if has_four_in_line(first | (empty & ODD_ROWS) | contested):
         return 0
-    return 2 if has_line(second | (empty & EVEN_ROWS & ~contested)) else 1
+    return 2 if has_four_in_line(second | (empty & EVEN_ROWS & ~contested)) else 1
 
 
 @inlined
@@ -193,4 +193,4 @@ def _fill_action_values(mover: int, stones: int, table: Table, out: ActionValues
     for column in range(COLUMNS):
         move = (stones + BOTTOM) & BOARD & (COLUMN << 7 * column)
         if move:
-            out[column] = 1 if has_line(mover | move) else -_search_value(stones ^ mover, stones | move, table)
+            out[column] = 1 if has_four_in_line(mover | move) else -_search_value(stones ^ mover, stones | move, table)

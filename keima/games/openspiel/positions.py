@@ -57,10 +57,10 @@ class RecentPositions:
         if found is None:
             found = self._old.get(key)
             if found is not None:
-                self.keep(key, found)
+                self.remember(key, found)
         return found
 
-    def keep(self, key: bytes, position: Position) -> None:
+    def remember(self, key: bytes, position: Position) -> None:
         """Remember a position."""
         self._young[key] = position
         self._weight += self.OWN_WEIGHT + len(key) // MOVE
@@ -112,7 +112,7 @@ class OpenSpielAdapter:
         found = RECENT.find(key)
         if found is None:
             found = self._replay_from_recent(key)
-            RECENT.keep(key, found)
+            RECENT.remember(key, found)
         return found
 
     def _replay_from_recent(self, key: bytes) -> Position:

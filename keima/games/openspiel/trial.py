@@ -34,7 +34,7 @@ def play_random_moves(adapter: OpenSpielAdapter) -> ObservedNames:
     random, trial, key = np.random.default_rng(TRIAL_SEED), ObservedNames(), adapter.start_key
     for _ in range(TRIAL_PLIES):
         try:
-            moves = _check_position(adapter, key, trial)
+            moves = _check_openspiel_position(adapter, key, trial)
         except Exception as error:  # whatever a binding of C++ raises
             text = " ".join(str(error).split())
             raise ValueError(f"OpenSpiel's {adapter.game} fails after the moves {moves_of_key(key)}: {text}") from error
@@ -42,7 +42,7 @@ def play_random_moves(adapter: OpenSpielAdapter) -> ObservedNames:
     return trial
 
 
-def _check_position(adapter: OpenSpielAdapter, key: bytes, trial: ObservedNames) -> list[int]:
+def _check_openspiel_position(adapter: OpenSpielAdapter, key: bytes, trial: ObservedNames) -> list[int]:
     """Ask everything about a position; returns the actions or outcomes, none when the game is over."""
     player, state = adapter.current_player(key), adapter.position(key).state
     moves = adapter.legal_actions(key) or [outcome for outcome, _ in adapter.chance_outcomes(key)]

@@ -111,7 +111,7 @@ class GtpEngine:
     @property
     def busy(self) -> bool:
         """Whether it is placing a handicap, or has an unfinished analysis."""
-        return self._placing is not None or (self._live is not None and not self._ready().analysis.finished)
+        return self._placing is not None or (self._live is not None and not self._ready().analysis.is_finished)
 
     def obey(self, line: str, arrived: float) -> bool:
         """Execute a line; returns False after ``quit``."""
@@ -168,20 +168,20 @@ class GtpEngine:
     def _best(self, thinker: Thinker, deadline: float | None, live: LiveAnalysis | None = None) -> MoveAnalysis:
         """The best move after thinking until the deadline, or without one for the engine's number of simulations."""
         analysis = thinker.analysis
-        while not analysis.evaluated or not analysis.finished:
+        while not analysis.is_evaluated or not analysis.is_finished:
             if deadline is None:
                 left = self._simulations - analysis.visits
-                if analysis.evaluated and left <= 0:
+                if analysis.is_evaluated and left <= 0:
                     break
                 thinker.slice(simulations=max(left, 1))
             else:
                 seconds = deadline - time.monotonic()
-                if analysis.evaluated and not thinker.fits(seconds):
+                if analysis.is_evaluated and not thinker.fits(seconds):
                     break
                 thinker.slice(seconds=seconds)
             if live is not None:
                 self._report(live)
-        return analysis.lines(1)[0]
+        return analysis.best_moves(1)[0]
 
     def _chosen(
         self, player: int, thinker: Thinker, arrived: float | None, live: LiveAnalysis | None = None
@@ -233,20 +233,20 @@ class GtpEngine:
             return
         thinker = self._turn_to(state, plays)
         left = simulations - thinker.analysis.visits
-        if not thinker.analysis.evaluated or (left > 0 and not thinker.analysis.finished):
+        if not thinker.analysis.is_evaluated or (left > 0 and not thinker.analysis.is_finished):
             thinker.slice(simulations=max(left, 1))
         else:
-            placing.points.append(thinker.analysis.lines(1)[0].action)
+            placing.points.append(thinker.analysis.best_moves(1)[0].action)
 
     def _report(self, live: LiveAnalysis) -> None:
         """Write the analysis if a report is due."""
         now, wanted, analysis = time.monotonic(), live.wanted, self._ready().analysis
-        if wanted.seconds is None or not analysis.evaluated or not (now >= live.due or analysis.finished):
+        if wanted.seconds is None or not analysis.is_evaluated or not (now >= live.due or analysis.is_finished):
             return
         live.due = now + wanted.seconds
         lines = [
             line
-            for place, line in enumerate(analysis.lines(wanted.most))
+            for place, line in enumerate(analysis.best_moves(wanted.most))
             if line.visits or place < max(wanted.least, 1)
         ]
         if not lines:

@@ -75,7 +75,7 @@ class UciEngine:
     def _idle(self) -> bool:
         """Whether the search is finished and only ``stop`` or ``ponderhit`` is missing."""
         task = self._task
-        return task is not None and (task.pondering or task.go.infinite) and self._ready().analysis.finished
+        return task is not None and (task.pondering or task.go.infinite) and self._ready().analysis.is_finished
 
     def obey(self, line: str, arrived: float) -> bool:
         """Execute a line; returns False after ``quit``.
@@ -129,15 +129,15 @@ class UciEngine:
         analysis, go = thinker.analysis, task.go
         if task.pondering or go.infinite:
             return False
-        if analysis.finished:
+        if analysis.is_finished:
             return True
-        if not analysis.evaluated:
+        if not analysis.is_evaluated:
             return False
         if task.deadline is not None and (not thinker.fits(task.deadline - time.monotonic()) or self._forced(go)):
             return True
         if go.nodes is not None and analysis.visits >= go.nodes:
             return True
-        return go.depth is not None and len(analysis.lines()[0].actions) >= go.depth
+        return go.depth is not None and len(analysis.best_moves()[0].actions) >= go.depth
 
     def _forced(self, go: Go) -> bool:
         """Whether there is only one legal move, on a running clock."""
@@ -317,7 +317,7 @@ class UciEngine:
         """Stop thinking, and name the best move."""
         task, thinker = self._task, self._ready()
         assert task is not None
-        if not thinker.analysis.evaluated:
+        if not thinker.analysis.is_evaluated:
             thinker.slice(simulations=1)
         best = self._report()
         self._task = None
@@ -335,7 +335,7 @@ class UciEngine:
         assert task is not None
         now = time.monotonic()
         task.next_info = now + min(now - task.began, INFO_EVERY)
-        lines = analysis.lines(self._options.lines)
+        lines = analysis.best_moves(self._options.lines)
         if not lines:
             mated = bool(self._game.returns(self._state).any())
             self._write(f"info depth 0 score {'mate 0' if mated else 'cp 0'}")

@@ -93,7 +93,7 @@ def play(remote: RemoteMatches, settings: Settings, poll: Callable[[], object]) 
     ]
     for number, spec in enumerate(specs):  # compiles it here: a worker that compiled for too long would lose the order
         play_job(GAME, MatchJob(id=f"{number}", match_pairs=1, first_pair=0, **vars(spec) | {"pairs": 1}), player)
-    with remote.deployed({contestants[version]: data for version, data in files.items()}):
+    with remote.deploy({contestants[version]: data for version, data in files.items()}):
         results = remote.play(specs, player, poll=lambda: (poll(), None)[1])
     for result in results:
         assert result.wins + result.draws + result.losses == 2 * PAIRS
