@@ -39,7 +39,7 @@ class _CompileListener(event.Listener):  # type: ignore[misc]
 
     def on_start(self, event: Any) -> None:
         """Report the part of a function that is about to be compiled."""
-        part = name_part((event.data if event.kind == WAIT else event.data["dispatcher"].py_func).__module__)
+        part = find_part_of_program((event.data if event.kind == WAIT else event.data["dispatcher"].py_func).__module__)
         if not part or part in self._reported:
             return
         self._missing |= find_uncompiled_parts()
@@ -50,7 +50,7 @@ class _CompileListener(event.Listener):  # type: ignore[misc]
         """Nothing to do: see ``on_start``."""
 
 
-def name_part(module: str) -> str:
+def find_part_of_program(module: str) -> str:
     """The part of the program that a module belongs to, such as a game of one's own; empty for other packages."""
     if module.startswith(OWN_PREFIX):
         return module.removeprefix(OWN_PREFIX).rpartition("_")[0].replace("_", " ")
@@ -64,10 +64,10 @@ def find_uncompiled_parts() -> set[str]:
     """The imported parts with compiled functions none of which is in the cache."""
     found = set()
     for name, module in list(sys.modules.items()):
-        if name_part(name) and any(
+        if find_part_of_program(name) and any(
             isinstance(each, Dispatcher) and each.py_func.__module__ == name for each in vars(module).values()
         ):
             path = Path(module.__file__ or "").resolve()
             if PROJECT in path.parents and not cache_folder(path).exists():
-                found.add(name_part(name))
+                found.add(find_part_of_program(name))
     return found

@@ -371,7 +371,7 @@ def first_player_scores(game: Game, states: States) -> NDArray[np.float64]:
     return ((scores + 1) / 2).reshape(pairs, game.num_players)
 
 
-def count_results(game: Game, states: States) -> tuple[int, int, int]:
+def count_wins_draws_losses(game: Game, states: States) -> tuple[int, int, int]:
     """The first player's wins, draws and losses so far in these games ``[pairs * players, S]``."""
     ended = query_states(game.rules.terminal, states).astype(np.bool_)
     so_far = MatchResult(scores=first_player_scores(game, states).ravel()[ended])

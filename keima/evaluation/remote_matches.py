@@ -144,7 +144,7 @@ class RemoteMatches:
         finally:
             self._executors.deploy_models({})
 
-    def pairs_at_once(self) -> int:
+    def pairs_per_round(self) -> int:
         """A number of pairs that keeps every worker busy."""
         return MIN_PAIRS * len(self._executors.ready_workers())
 

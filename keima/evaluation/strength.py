@@ -101,19 +101,19 @@ class Strength:
         with self._prepare_matches([candidate, best], file=file) as play:
             while verdict is None and scores.size < self._settings.gating_games:
                 seed = seed_stream(self._seed, "gating", candidate.model_version, len(scores))
-                pairing = Pairing(opponent=best, pairs=self._pairs_at_once(len(scores)))
+                pairing = Pairing(opponent=best, pairs=self._pairs_per_round(len(scores)))
                 (result,) = yield from play(candidate, [pairing], seed)
                 scores = np.concatenate([scores, result.scores])
                 verdict = decide_sprt(scores.mean(1), elo0=test.elo0, elo1=test.elo1, alpha=test.alpha, beta=test.beta)
         self._record_match(candidate, best, MatchResult(scores=scores))
         return bool(verdict)
 
-    def _pairs_at_once(self, played: int) -> int:
+    def _pairs_per_round(self, played: int) -> int:
         """How many pairs to play before the next evaluation of the test: more with many workers."""
         if self._remote is None:
             return SPRT_PAIRS
         left = math.ceil(self._settings.gating_games / 2) - played
-        return max(SPRT_PAIRS, min(left, self._remote.pairs_at_once()))
+        return max(SPRT_PAIRS, min(left, self._remote.pairs_per_round()))
 
     def _play_matches(self, model: Model, *, beside: bool) -> Steps[list[MatchResult]]:
         """Play the anchor and earlier rated versions; returns the matches, that with the anchor first, or none."""

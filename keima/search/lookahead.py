@@ -77,6 +77,7 @@ def prove_by_lookahead(rules: Rules, lookahead: LookaheadScratch, state: States)
         if above.player == frame.player:
             include_bounds(above, frame.low, high)
         else:
+            # Negamax: the opponent's upper bound, negated, is the lower bound of the player above
             include_bounds(above, -high, -frame.low)
 
 

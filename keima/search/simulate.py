@@ -99,11 +99,11 @@ def has_simulations_left(params: SearchParams, trees: Trees, b: int) -> bool:
         return True
     if root.stage == AWAITED or root.proven != UNPROVEN or root.visits - 1 >= search.budget:
         return False
-    return not (params.early_stop and is_settled(trees, b))
+    return not (params.early_stop and is_best_move_settled(trees, b))
 
 
 @compiled_without_refcounts
-def is_settled(trees: Trees, b: int) -> bool:
+def is_best_move_settled(trees: Trees, b: int) -> bool:
     """Whether the simulations that are left cannot bring another root move to as many visits as the most visited."""
     nodes, visits = trees.nodes[b], trees.nodes[b, 0].visits - 1
     left = trees.searches[b].budget - visits

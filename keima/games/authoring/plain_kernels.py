@@ -296,24 +296,24 @@ def _compiled_write_planes(value: Any, out: Any) -> Any:
         return write_array
 
     if isinstance(value, types.BaseTuple):  # type: ignore[attr-defined]
-        return lambda value, out: write_from(value, out, 0)
+        return lambda value, out: write_planes_from(value, out, 0)
     raise TypingError(f"{WRONG}{VIEW}, and returns {value}")
 
 
-def write_from(value: Any, out: Planes, first: int) -> None:
+def write_planes_from(value: Any, out: Planes, first: int) -> None:
     """Write a tuple of planes to the planes from number ``first``."""
     for plane, part in enumerate(value):
         write_plane(part, out, first + plane)
 
 
-@overload(write_from, strict=False)
-def _compiled_write_from(value: Any, out: Any, first: Any) -> Any:
+@overload(write_planes_from, strict=False)
+def _compiled_write_planes_from(value: Any, out: Any, first: Any) -> Any:
     if len(value) == 0:
         return lambda value, out, first: None
 
     def write_rest(value: Any, out: Any, first: Any) -> None:
         write_plane(value[0], out, first)
-        write_from(value[1:], out, first + 1)
+        write_planes_from(value[1:], out, first + 1)
 
     return write_rest
 

@@ -132,7 +132,7 @@ def attacked_squares(board: Bitboards) -> Squares:
 
 
 @inlined
-def find_castling_king(king: Squares, castling: Squares, d: int, occupied: Squares, attacked: Squares) -> Squares:
+def king_if_castling_allowed(king: Squares, castling: Squares, d: int, occupied: Squares, attacked: Squares) -> Squares:
     """The king's square if it may castle to the east, direction 2, or to the west; else empty.
 
     The king must not be in check.
@@ -226,7 +226,7 @@ def write_legal_moves(state: States, out: Actions) -> int:
             taking_east, taking_west = (taking if d == 1 else taking_east), (taking if d == 7 else taking_west)
             steps |= taking | rotate_bits(passing & PASSING_ROW, -shift) & passing & TAKING_ROW
         elif d == 2 or d == 6:
-            leaps = find_castling_king(king, castling, d, occupied, attacked)
+            leaps = king_if_castling_allowed(king, castling, d, occupied, attacked)
         ways = DirectionMoves(own, ~occupied, goals, steps, leaps)
         count = write_slides(out, count, d, (diagonal if d & 1 else straight) & free, ways)
     count = write_knight_moves(out, count, knights, goals)

@@ -316,7 +316,7 @@ def describe_ending(state: States) -> str:
     }.get(int(state[DRAWN]), "")
 
 
-def remove_draw(state: States) -> States:
+def continue_after_draw(state: States) -> States:
     """The position without its draw, for players who do not claim it: the clock, or the count of plies, restarts.
 
     Earlier repetitions still count. Checkmate and stalemate stay.

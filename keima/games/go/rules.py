@@ -85,7 +85,7 @@ def terminal(state: States) -> int:
 
 
 @compiled
-def find_reach_of_colors(board: BoardView) -> NDArray[np.int64]:
+def points_reached_by_color(board: BoardView) -> NDArray[np.int64]:
     """The stones of each color and the empty points connected to them: masks ``[color, row]``, padded by a row on
     either side.
     """
@@ -118,7 +118,7 @@ def point_owner(reached: NDArray[np.int64], row: int, column: int) -> int:
 def area_difference(state: States) -> int:
     """Black's area minus White's: stones, and empty points that are connected to stones of one color only."""
     board = view_board(state)
-    reached = find_reach_of_colors(board)
+    reached = points_reached_by_color(board)
     difference = 0
     for row in range(1, board.size + 1):
         for column in range(board.size):
@@ -129,7 +129,7 @@ def area_difference(state: States) -> int:
 @final_score_kernel
 def final_score(state: States, ownership: Actions) -> int:
     board = view_board(state)
-    reached = find_reach_of_colors(board)
+    reached = points_reached_by_color(board)
     difference, point = 0, 0
     for row in range(1, board.size + 1):
         for column in range(board.size):

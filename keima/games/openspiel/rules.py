@@ -66,14 +66,14 @@ Address = int | np.int64
 binding.add_symbol(SYMBOL, ADDRESS)
 
 
-def call_python_directly(*numbers: int) -> None:
+def ask_python_directly(*numbers: int) -> None:
     """Ask without compiled code, where errors are raised at once."""
     positions.answer_question(*map(int, numbers))
 
 
 ask: Any = types.ExternalFunction(SYMBOL, types.void(*[types.int64] * 7))
 if numba.config.DISABLE_JIT:
-    ask = call_python_directly
+    ask = ask_python_directly
 
 
 @inlined

@@ -64,7 +64,7 @@ def fill_bytes(high: int) -> int:
 
 
 @inlined
-def pull_back(front: PackedRow, back: PackedRow) -> tuple[PackedRow, PackedRow]:
+def pull_tiles_forward(front: PackedRow, back: PackedRow) -> tuple[PackedRow, PackedRow]:
     """Move tiles from the back to the front where the front is empty."""
     keep = fill_bytes(nonzero_bytes(front))
     return front | (back & ~keep), back & keep
@@ -92,16 +92,16 @@ def slide_lines(
     a: PackedRow, b: PackedRow, c: PackedRow, d: PackedRow, e: PackedRow
 ) -> tuple[PackedRow, PackedRow, PackedRow, PackedRow, PackedRow, int]:
     """Slide all lines from ``e`` towards ``a``; returns the five words and the sum of the tiles made by merging."""
-    a, b = pull_back(a, b)
-    b, c = pull_back(b, c)
-    c, d = pull_back(c, d)
-    d, e = pull_back(d, e)
-    a, b = pull_back(a, b)
-    b, c = pull_back(b, c)
-    c, d = pull_back(c, d)
-    a, b = pull_back(a, b)
-    b, c = pull_back(b, c)
-    a, b = pull_back(a, b)
+    a, b = pull_tiles_forward(a, b)
+    b, c = pull_tiles_forward(b, c)
+    c, d = pull_tiles_forward(c, d)
+    d, e = pull_tiles_forward(d, e)
+    a, b = pull_tiles_forward(a, b)
+    b, c = pull_tiles_forward(b, c)
+    c, d = pull_tiles_forward(c, d)
+    a, b = pull_tiles_forward(a, b)
+    b, c = pull_tiles_forward(b, c)
+    a, b = pull_tiles_forward(a, b)
     a, b, first = merge_pair(a, b)
     b, c, second = merge_pair(b, c)
     c, d, third = merge_pair(c, d)
@@ -112,10 +112,10 @@ def slide_lines(
         + sum_merged_tiles(c, third)
         + sum_merged_tiles(d, fourth)
     )
-    b, c = pull_back(b, c)
-    c, d = pull_back(c, d)
-    d, e = pull_back(d, e)
-    c, d = pull_back(c, d)
+    b, c = pull_tiles_forward(b, c)
+    c, d = pull_tiles_forward(c, d)
+    d, e = pull_tiles_forward(d, e)
+    c, d = pull_tiles_forward(c, d)
     return a, b, c, d, e, made
 
 

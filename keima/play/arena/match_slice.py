@@ -14,7 +14,7 @@ from keima.base.random import seed_stream
 from keima.evaluation.match import (
     Player,
     choose_actions,
-    count_results,
+    count_wins_draws_losses,
     draw_opening_moves,
     make_chance_streams,
     play_chance_outcomes,
@@ -110,7 +110,7 @@ def play_match_job(job: MatchJob, report: Report = lambda line: None) -> MatchLi
         reporter = ProgressReporter(report)
 
         def line(states: States) -> MatchLine:
-            wins, draws, losses = count_results(game, states)
+            wins, draws, losses = count_wins_draws_losses(game, states)
             return MatchLine(
                 ended=wins + draws + losses, moves=first.moves + second.moves, wins=wins, draws=draws, losses=losses
             )

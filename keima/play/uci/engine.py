@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from keima.games import Game
-from keima.games.chess.notation import action_of_uci, position_from_fen, remove_draw
+from keima.games.chess.notation import action_of_uci, continue_after_draw, position_from_fen
 from keima.games.game import IllegalAction, States
 from keima.networks.inference.evaluator import use_threads
 from keima.play.thinking import Thinker
@@ -226,14 +226,14 @@ class UciEngine:
         Raises:
             ValueError: a move is illegal.
         """
-        state, actions = remove_draw(state), []
+        state, actions = continue_after_draw(state), []
         for number, move in enumerate(moves, 1):
             try:
                 actions.append(action_of_uci(state, move))
             except IllegalAction as error:
                 raise IllegalAction(f"move {number}: {error}") from error
             self._game.play(state, actions[-1])
-            state = remove_draw(state)
+            state = continue_after_draw(state)
         return state, actions
 
     def _set_up(self, start: str | None, moves: tuple[str, ...], state: States) -> None:

@@ -145,6 +145,7 @@ def include_value(level: Any, value: int) -> bool:
     else:
         level.best = min(level.best, value)
         level.high = min(level.high, value)
+    # Cutoff: the window (low, high) is empty (Knuth and Moore 1975)
     return bool(level.low >= level.high)
 
 
