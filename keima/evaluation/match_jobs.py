@@ -20,11 +20,11 @@ RESULT_SUFFIX = ".match"
 Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
 
-class _Message(BaseModel):
+class _JobMessage(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
-class Contestant(_Message):
+class Contestant(_JobMessage):
     """A model that plays, identified by the SHA-256 of its file."""
 
     version: Annotated[int, Field(ge=0, le=2**53)]
@@ -36,7 +36,7 @@ class Contestant(_Message):
         return f"player-{self.version:06d}-{self.sha256[:16]}.model"
 
 
-class MatchJob(_Message):
+class EvaluationJob(_JobMessage):
     """Some pairs of a match between two players; None is the random player."""
 
     id: Annotated[str, Field(pattern=rf"^{JOB_ID}$")]
@@ -62,12 +62,12 @@ class MatchJob(_Message):
         return f"{self.id}{RESULT_SUFFIX}"
 
 
-class MatchJobResult(_Message):
+class EvaluationJobResult(_JobMessage):
     """The result of a job: its games, pair by pair."""
 
     protocol: Literal[1] = 1
     worker: Annotated[str, Field(max_length=1000)]
-    order: MatchJob
+    order: EvaluationJob
     refused: Annotated[str, Field(max_length=1000)] = ""  # why it was not played; empty if it was
     openings: Digest | None = None  # SHA-256 of the opening states
     moves: tuple[tuple[Annotated[int, Field(ge=0, lt=2**31)], ...], ...] = ()  # of each game, after its opening

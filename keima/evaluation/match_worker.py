@@ -20,7 +20,7 @@ from keima.evaluation.match import (
     make_chance_streams,
     make_opening_states,
 )
-from keima.evaluation.match_jobs import Contestant, MatchJob, MatchJobResult
+from keima.evaluation.match_jobs import Contestant, EvaluationJob, EvaluationJobResult
 from keima.games import Game
 from keima.games.game import CHANCE, Actions, Rules, States
 from keima.networks.architectures.auxiliary_heads import scoring_network
@@ -86,14 +86,14 @@ def count_cache_positions(game: Game) -> int:
     return 1 << ((CACHE_BYTES // each).bit_length() - 1)
 
 
-def job_openings(game: Game, job: MatchJob) -> States:
+def job_openings(game: Game, job: EvaluationJob) -> States:
     """The openings ``[pairs, S]`` of a job."""
     return make_opening_states(game, job.match_pairs, job.opening_plies, job.seed)[
         job.first_pair : job.first_pair + job.pairs
     ]
 
 
-def make_job_fixture(game: Game, job: MatchJob, players: MakePlayer) -> Fixture:
+def make_job_fixture(game: Game, job: EvaluationJob, players: MakePlayer) -> Fixture:
     """The games of a job.
 
     Args:
@@ -104,7 +104,7 @@ def make_job_fixture(game: Game, job: MatchJob, players: MakePlayer) -> Fixture:
     return Fixture(first=first, second=second, starts=job_openings(game, job), seed=job.seed, first_pair=job.first_pair)
 
 
-def play_job(game: Game, job: MatchJob, players: MakePlayer) -> tuple[States, MatchResult]:
+def play_job(game: Game, job: EvaluationJob, players: MakePlayer) -> tuple[States, MatchResult]:
     """Play a job; returns its openings and games.
 
     Args:
@@ -126,13 +126,15 @@ def play_fixtures(game: Game, fixtures: Sequence[Fixture]) -> Steps[list[MatchRe
     return [results[str(number)] for number in range(len(fixtures))]
 
 
-def make_job_result(worker: str, job: MatchJob, starts: States, result: MatchResult) -> MatchJobResult:
+def make_job_result(worker: str, job: EvaluationJob, starts: States, result: MatchResult) -> EvaluationJobResult:
     """The result file of a job's games."""
     scores = tuple(float(score) for score in result.scores.ravel())
-    return MatchJobResult(worker=worker, order=job, openings=states_digest(starts), moves=result.moves, scores=scores)
+    return EvaluationJobResult(
+        worker=worker, order=job, openings=states_digest(starts), moves=result.moves, scores=scores
+    )
 
 
-def verify_job_result(game: Game, job: MatchJob, worker: str, result: MatchJobResult) -> MatchResult:
+def verify_job_result(game: Game, job: EvaluationJob, worker: str, result: EvaluationJobResult) -> MatchResult:
     """The games of a job, after replaying each through the rules.
 
     Raises:

@@ -21,7 +21,7 @@ from pydantic import ValidationError
 
 from keima.base.steps import Steps, complete
 from keima.evaluation.match import MatchResult
-from keima.evaluation.match_jobs import BESIDE_SHARE, MAX_PAIRS, Contestant, MatchJob, MatchJobResult
+from keima.evaluation.match_jobs import BESIDE_SHARE, MAX_PAIRS, Contestant, EvaluationJob, EvaluationJobResult
 from keima.evaluation.match_worker import (
     InvalidMatchResult,
     MakePlayer,
@@ -61,10 +61,10 @@ class MatchExecutors(Protocol):
     def deploy_models(self, players: Mapping[Contestant, bytes]) -> None:
         """Give all workers the files of these models, and remove all others."""
 
-    def assign_jobs(self, worker: str, jobs: Sequence[MatchJob]) -> None:
+    def assign_jobs(self, worker: str, jobs: Sequence[EvaluationJob]) -> None:
         """Set the jobs of ``worker``; others are dropped with their results."""
 
-    def results(self) -> list[tuple[str, MatchJob, bytes]]:
+    def results(self) -> list[tuple[str, EvaluationJob, bytes]]:
         """The results so far, with worker and job; a file that is too large counts as empty."""
 
     def ready_workers(self) -> list[str]:
@@ -92,7 +92,7 @@ class _RunningJob:
     """A job that was given to a worker."""
 
     number: int  # of the match
-    job: MatchJob
+    job: EvaluationJob
     worker: str
     since: float
     last_sign: float  # time of the last sign of life
@@ -103,7 +103,7 @@ class _MatchState:
     """The state of matches: free jobs, given jobs, and scores."""
 
     scores: list[NDArray[np.float64]]  # by match, [pairs, players]
-    free: deque[tuple[int, MatchJob]]
+    free: deque[tuple[int, EvaluationJob]]
     given: dict[str, _RunningJob] = field(default_factory=dict)  # by job
     ready_workers: list[str] = field(default_factory=list)  # workers that could play at the last check
     last_heartbeats: dict[str, int] = field(default_factory=dict)
@@ -175,14 +175,14 @@ class RemoteMatches:
                 self._executors.assign_jobs(worker, ())
         return [MatchResult(scores=scores) for scores in board.scores]
 
-    def _split_into_jobs(self, specs: Sequence[MatchSpec]) -> Iterator[tuple[int, MatchJob]]:
+    def _split_into_jobs(self, specs: Sequence[MatchSpec]) -> Iterator[tuple[int, EvaluationJob]]:
         """All pairs of all matches as jobs, which are larger for fewer workers."""
         workers = max(1, len(self._executors.ready_workers()))
         share = math.ceil(sum(spec.pairs for spec in specs) / (JOBS_PER_WORKER * workers))
         size = min(max(share, MIN_PAIRS), MAX_PAIRS)
         for number, spec in enumerate(specs):
             for first_pair in range(0, spec.pairs, size):
-                job = MatchJob(
+                job = EvaluationJob(
                     id=self._make_job_id(),
                     first=spec.first,
                     second=spec.second,
@@ -283,17 +283,17 @@ class RemoteMatches:
         self.local_games += result.scores.size
 
     @staticmethod
-    def _record_scores(board: _MatchState, number: int, job: MatchJob, result: MatchResult) -> None:
+    def _record_scores(board: _MatchState, number: int, job: EvaluationJob, result: MatchResult) -> None:
         board.scores[number][job.first_pair : job.first_pair + job.pairs] = result.scores
 
 
-def decode_result(data: bytes) -> MatchJobResult:
+def decode_result(data: bytes) -> EvaluationJobResult:
     """Decode a result.
 
     Raises:
         RefusedResult: it is invalid.
     """
     try:
-        return MatchJobResult.model_validate(json.loads(data))
+        return EvaluationJobResult.model_validate(json.loads(data))
     except (ValidationError, ValueError, RecursionError) as error:
         raise InvalidMatchResult(f"it cannot be parsed: {str(error)[:300]}") from error

@@ -69,7 +69,9 @@ class Strength:
                 self._positions, choose_policy_actions(self._positions, self.make_evaluator(model))
             ).share
         matches = yield from self._play_matches(model, beside=beside)
-        rating = self._update_ratings().get(player_name(model.model_version)) if self._game.num_players == 2 else None
+        rating = (
+            self._update_ratings().get(model_player_name(model.model_version)) if self._game.num_players == 2 else None
+        )
         many = self._game.num_players > 2
         random_return, random_margin = first_player_mean_return(matches[:1]) if many and matches else (None, None)
         earlier_return, earlier_margin = first_player_mean_return(matches[1:]) if many and matches[1:] else (None, None)
@@ -200,7 +202,7 @@ class Strength:
         return {
             earlier: path
             for earlier, path in self._model_paths().items()
-            if earlier < version and player_name(earlier) in rated
+            if earlier < version and model_player_name(earlier) in rated
         }
 
     def _model_paths(self) -> dict[int, Path]:
@@ -209,7 +211,10 @@ class Strength:
         return {version: path for version, path in paths.items() if path.is_file()}
 
     def _record_match(self, model: Model, opponent: Model | None, result: MatchResult) -> None:
-        first, second = player_name(model.model_version), player_name(opponent.model_version) if opponent else ANCHOR
+        first, second = (
+            model_player_name(model.model_version),
+            model_player_name(opponent.model_version) if opponent else ANCHOR,
+        )
         counts = {"wins": result.wins, "draws": result.draws, "losses": result.losses}
         self._ledger.add_match(first, second, **counts, num_simulations=self._settings.num_simulations)
 
@@ -264,7 +269,7 @@ def first_player_mean_return(matches: Sequence[MatchResult]) -> tuple[float, flo
     return float(returns.mean()), mean_margin(returns)
 
 
-def player_name(version: int) -> str:
+def model_player_name(version: int) -> str:
     """The name of a model version in matches and ratings."""
     return f"model-{version:06d}"
 

@@ -21,7 +21,7 @@ from keima.base.system.disk_space import disk_free
 from keima.compilation.progress import report_compiling
 from keima.config.own_modules import is_own, keep_module
 from keima.data.records import GameRecord
-from keima.evaluation.match_jobs import BESIDE_SHARE, MatchJob
+from keima.evaluation.match_jobs import BESIDE_SHARE, EvaluationJob
 from keima.games import Game, load_game
 from keima.networks.files.model_file import CANARY_POSITIONS, Model, check_canary
 from keima.networks.inference.evaluator import Evaluator, pick_device
@@ -159,7 +159,7 @@ class Worker:
         self._turns.count_main(self.clock() - began, idle=not played)
         return played
 
-    def _play_matches(self, playing: Playing, orders: Sequence[MatchJob]) -> None:
+    def _play_matches(self, playing: Playing, orders: Sequence[EvaluationJob]) -> None:
         try:
             self._orders.advance(orders, playing.assignment, playing.game, device=self.device)
         except OSError as error:

@@ -41,7 +41,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from keima.base.files import read_limited, write_atomically
 from keima.config.sections.search import SearchSettings
-from keima.evaluation.match_jobs import JOB_ID, MAX_JOBS, MAX_PLAYERS, RESULT_SUFFIX, Contestant, MatchJob
+from keima.evaluation.match_jobs import JOB_ID, MAX_JOBS, MAX_PLAYERS, RESULT_SUFFIX, Contestant, EvaluationJob
 
 MAX_JSON_BYTES = 64 * 2**10
 # First game, number of games, worker and content.
@@ -103,7 +103,7 @@ class Assignment(Message):
     batch_games: Annotated[int, Field(ge=1, le=10_000)]
     flush_seconds: Annotated[float, Field(gt=0)] | None  # longest wait for a batch to fill; None: no limit
     players: Annotated[tuple[Contestant, ...], Field(max_length=MAX_PLAYERS)] = ()  # of current or coming matches
-    matches: Annotated[tuple[MatchJob, ...], Field(max_length=MAX_JOBS)] = ()
+    matches: Annotated[tuple[EvaluationJob, ...], Field(max_length=MAX_JOBS)] = ()
 
 
 class Heartbeat(Message):

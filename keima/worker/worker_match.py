@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from keima.base.files import read_limited, write_atomically
 from keima.evaluation.match import MatchSession, SearchPlayer
-from keima.evaluation.match_jobs import Contestant, MatchJob, MatchJobResult
+from keima.evaluation.match_jobs import Contestant, EvaluationJob, EvaluationJobResult
 from keima.evaluation.match_worker import job_openings, make_job_fixture, make_job_result, make_match_search
 from keima.games import Game
 from keima.networks.files.model_file import (
@@ -35,17 +35,17 @@ class OrderPlayer:
     def __init__(self, folder: WorkerFolder) -> None:
         self._folder = folder
         self._table: MatchSession | None = None
-        self._playing: dict[str, MatchJob] = {}  # by id
+        self._playing: dict[str, EvaluationJob] = {}  # by id
         self._done: set[str] = set()  # ids of played orders in the assignment
         self._searches: dict[tuple[str, int], SearchPlayer] = {}  # by model and simulations
         self._known: set[str] | None = None  # files of players that assignments have named
 
     @property
-    def current(self) -> MatchJob | None:
+    def current(self) -> EvaluationJob | None:
         """An order in progress."""
         return next(iter(self._playing.values()), None)
 
-    def wanted(self, assignment: Assignment) -> list[MatchJob]:
+    def wanted(self, assignment: Assignment) -> list[EvaluationJob]:
         """The orders that have not been played to their end."""
         return [
             order
@@ -87,7 +87,9 @@ class OrderPlayer:
             pass
         return True
 
-    def advance(self, orders: Sequence[MatchJob], assignment: Assignment, game: Game, *, device: str = "auto") -> None:
+    def advance(
+        self, orders: Sequence[EvaluationJob], assignment: Assignment, game: Game, *, device: str = "auto"
+    ) -> None:
         """Make one network call of each model, on a device, for all these orders, and write the results of those that
         end.
 
@@ -112,7 +114,9 @@ class OrderPlayer:
             order = self._playing.pop(order_id)
             self._hand_over(make_job_result(assignment.worker, order, job_openings(game, order), result))
 
-    def _begin(self, table: MatchSession, order: MatchJob, assignment: Assignment, game: Game, device: str) -> None:
+    def _begin(
+        self, table: MatchSession, order: EvaluationJob, assignment: Assignment, game: Game, device: str
+    ) -> None:
         try:
             fixture = make_job_fixture(game, order, lambda who: self._player(who, order, assignment, game, device))
         except (ValueError, OSError) as error:
@@ -121,11 +125,11 @@ class OrderPlayer:
         self._playing[order.id] = order
         table.begin(order.id, fixture)
 
-    def _refuse(self, order: MatchJob, assignment: Assignment, error: Exception) -> None:
+    def _refuse(self, order: EvaluationJob, assignment: Assignment, error: Exception) -> None:
         log.warning("order %s cannot be played: %s", order.id, error)
-        self._hand_over(MatchJobResult(worker=assignment.worker, order=order, refused=str(error)[:1000]))
+        self._hand_over(EvaluationJobResult(worker=assignment.worker, order=order, refused=str(error)[:1000]))
 
-    def _hand_over(self, result: MatchJobResult) -> None:
+    def _hand_over(self, result: EvaluationJobResult) -> None:
         write_atomically(self._folder.outbox / result.order.file_name, result.model_dump_json().encode())
         self._done.add(result.order.id)
 
@@ -138,7 +142,7 @@ class OrderPlayer:
             self._searches.clear()
 
     def _player(
-        self, who: Contestant, order: MatchJob, assignment: Assignment, game: Game, device: str
+        self, who: Contestant, order: EvaluationJob, assignment: Assignment, game: Game, device: str
     ) -> SearchPlayer:
         key = (who.sha256, order.num_simulations)
         if key not in self._searches:

@@ -11,7 +11,7 @@ from keima.base.worker_status import ClusterStatus, State, WorkerStatus
 from keima.cluster.fleet.process.messages import MachineInFleet, Opening
 from keima.coach.backends.pending_batch import PendingBatch
 from keima.config.sections.workers import WorkerSettings
-from keima.evaluation.match_jobs import Contestant, MatchJob
+from keima.evaluation.match_jobs import Contestant, EvaluationJob
 from keima.worker.worker_folder import Heartbeat
 
 log = logging.getLogger(__name__)
@@ -28,7 +28,7 @@ class Matches:
     def deploy_models(self, players: Mapping[Contestant, bytes]) -> None:
         self._note("players", [player.version for player in players])
 
-    def assign_jobs(self, worker: str, jobs: tuple[MatchJob, ...]) -> None:
+    def assign_jobs(self, worker: str, jobs: tuple[EvaluationJob, ...]) -> None:
         self._note("orders", worker, [job.id for job in jobs])
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from keima.evaluation.match import MatchResult, RandomPlayer, make_opening_states
-from keima.evaluation.match_jobs import MAX_PAIRS, Contestant, MatchJob, MatchJobResult
+from keima.evaluation.match_jobs import MAX_PAIRS, Contestant, EvaluationJob, EvaluationJobResult
 from keima.evaluation.match_worker import InvalidMatchResult, make_job_result, play_job, verify_job_result
 from keima.evaluation.remote_matches import QUIET_SECONDS, MatchSpec, RemoteMatches
 from keima.networks.files.model_file import content_sha256
@@ -20,8 +20,8 @@ from tests.small_run import GAME, model_bytes
 MODEL = Contestant(version=1, sha256=content_sha256(model_bytes(1)))
 
 
-def order(*, first_pair: int = 0, pairs: int = 3) -> MatchJob:
-    return MatchJob(
+def order(*, first_pair: int = 0, pairs: int = 3) -> EvaluationJob:
+    return EvaluationJob(
         id=f"m-{first_pair}",
         first=MODEL,
         second=None,
@@ -38,7 +38,7 @@ def player_of(who: Contestant) -> RandomPlayer:
     return RandomPlayer(GAME, who.version)
 
 
-def honest(worker: str, wanted: MatchJob) -> MatchJobResult:
+def honest(worker: str, wanted: EvaluationJob) -> EvaluationJobResult:
     return make_job_result(worker, wanted, *play_job(GAME, wanted, player_of))
 
 
@@ -48,7 +48,7 @@ class Sign:
     order: str
 
 
-Answer = Callable[[str, MatchJob], MatchJobResult | bytes | None]
+Answer = Callable[[str, EvaluationJob], EvaluationJobResult | bytes | None]
 
 
 @dataclass
@@ -56,8 +56,8 @@ class Actors:
     """Workers that answer an order at the next poll as configured; None is no answer."""
 
     answers: dict[str, Answer]
-    asked: dict[str, list[MatchJob]] = field(default_factory=dict)
-    now_playing: dict[str, list[MatchJob]] = field(default_factory=dict)
+    asked: dict[str, list[EvaluationJob]] = field(default_factory=dict)
+    now_playing: dict[str, list[EvaluationJob]] = field(default_factory=dict)
     brought: list[set[Contestant]] = field(default_factory=list)
     remote: set[str] = field(default_factory=set)
     alive: bool = False  # whether silent workers show signs of playing
@@ -66,11 +66,11 @@ class Actors:
     def deploy_models(self, players: Mapping[Contestant, bytes]) -> None:
         self.brought.append(set(players))
 
-    def assign_jobs(self, worker: str, jobs: Sequence[MatchJob]) -> None:
+    def assign_jobs(self, worker: str, jobs: Sequence[EvaluationJob]) -> None:
         self.now_playing[worker] = list(jobs)
         self.asked.setdefault(worker, []).extend(job for job in jobs if job not in self.asked.get(worker, []))
 
-    def results(self) -> list[tuple[str, MatchJob, bytes]]:
+    def results(self) -> list[tuple[str, EvaluationJob, bytes]]:
         found = []
         for worker, orders in self.now_playing.items():
             for wanted in orders:
@@ -114,7 +114,7 @@ class Table:
         return result
 
 
-def silent(worker: str, wanted: MatchJob) -> None:
+def silent(worker: str, wanted: EvaluationJob) -> None:
     return None
 
 
@@ -194,21 +194,21 @@ def test_a_lost_worker_is_not_waited_for() -> None:
 def forge(**changes: object) -> Answer:
     """Return an answer with these fields changed."""
 
-    def answer(worker: str, wanted: MatchJob) -> MatchJobResult:
+    def answer(worker: str, wanted: EvaluationJob) -> EvaluationJobResult:
         return honest(worker, wanted).model_copy(update=changes)
 
     return answer
 
 
 def with_first_game(change: Callable[[list[int]], list[int]]) -> Answer:
-    def answer(worker: str, wanted: MatchJob) -> MatchJobResult:
+    def answer(worker: str, wanted: EvaluationJob) -> EvaluationJobResult:
         result = honest(worker, wanted)
         return result.model_copy(update={"moves": (tuple(change(list(result.moves[0]))), *result.moves[1:])})
 
     return answer
 
 
-def turned_round(worker: str, wanted: MatchJob) -> MatchJobResult:
+def turned_round(worker: str, wanted: EvaluationJob) -> EvaluationJobResult:
     result = honest(worker, wanted)
     return result.model_copy(update={"scores": tuple(1 - score if score != 0.5 else 1.0 for score in result.scores)})
 
@@ -237,7 +237,7 @@ def test_a_forged_result_is_refused_and_played_by_another(reason: str, caplog: p
 def test_a_result_contains_exactly_the_played_games() -> None:
     wanted = order()
     starts, result = play_job(GAME, wanted, player_of)
-    travelled = MatchJobResult.model_validate(
+    travelled = EvaluationJobResult.model_validate(
         json.loads(make_job_result("w", wanted, starts, result).model_dump_json())
     )
     assert np.array_equal(verify_job_result(GAME, wanted, "w", travelled).scores, result.scores)

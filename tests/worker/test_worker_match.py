@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from keima.evaluation.match_jobs import Contestant, MatchJob, MatchJobResult
+from keima.evaluation.match_jobs import Contestant, EvaluationJob, EvaluationJobResult
 from keima.evaluation.match_worker import verify_job_result
 from keima.networks.files.model_file import content_sha256
 from keima.worker.loop import Worker
@@ -29,8 +29,8 @@ class Organizer(Main):
     def player(self, version: int) -> Contestant:
         return Contestant(version=version, sha256=content_sha256(model_bytes(version)))
 
-    def order(self, name: str, first: int, second: int | None, *, first_pair: int = 0) -> MatchJob:
-        return MatchJob(
+    def order(self, name: str, first: int, second: int | None, *, first_pair: int = 0) -> EvaluationJob:
+        return EvaluationJob(
             id=name,
             first=self.player(first),
             second=self.player(second) if second else None,
@@ -42,8 +42,8 @@ class Organizer(Main):
             num_simulations=4,
         )
 
-    def result(self, order: MatchJob) -> MatchJobResult:
-        return MatchJobResult.model_validate(json.loads((self.folder.outbox / order.file_name).read_bytes()))
+    def result(self, order: EvaluationJob) -> EvaluationJobResult:
+        return EvaluationJobResult.model_validate(json.loads((self.folder.outbox / order.file_name).read_bytes()))
 
     def results(self) -> list[str]:
         return [path.stem for path in self.folder.results()]

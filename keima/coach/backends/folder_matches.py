@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from keima.base.files import FileTooLarge, read_limited
 from keima.coach.backends.assignments import AssignmentBook
-from keima.evaluation.match_jobs import MAX_RESULT_BYTES, RESULT_SUFFIX, Contestant, MatchJob
+from keima.evaluation.match_jobs import MAX_RESULT_BYTES, RESULT_SUFFIX, Contestant, EvaluationJob
 
 if TYPE_CHECKING:  # the fleet's process imports no compiled rules
     from keima.evaluation.remote_matches import MatchHeartbeat
@@ -46,7 +46,7 @@ class FolderMatches:
         for worker in self._book.workers:
             self._assign(worker)
 
-    def assign_jobs(self, worker: str, jobs: Sequence[MatchJob]) -> None:
+    def assign_jobs(self, worker: str, jobs: Sequence[EvaluationJob]) -> None:
         """See ``MatchExecutors``."""
         dropped = self._book.set_orders(worker, jobs)
         if dropped is None:
@@ -55,7 +55,7 @@ class FolderMatches:
         for job in dropped:
             (self._root / worker / "outbox" / job.file_name).unlink(missing_ok=True)
 
-    def results(self) -> list[tuple[str, MatchJob, bytes]]:
+    def results(self) -> list[tuple[str, EvaluationJob, bytes]]:
         """See ``MatchExecutors``."""
         found = []
         for worker, orders in self._book.orders.items():

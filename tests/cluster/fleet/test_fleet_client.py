@@ -18,7 +18,7 @@ from keima.cluster.fleet.process import client as fleet_client
 from keima.cluster.fleet.process.client import FleetClient
 from keima.coach.backends.pending_batch import PendingBatch
 from keima.data.records import decode
-from keima.evaluation.match_jobs import Contestant, MatchJob
+from keima.evaluation.match_jobs import Contestant, EvaluationJob
 from tests.cluster.hosted_fleet import PLAYS, SCRIPTED, open_client
 from tests.cluster.local_fleet import fleet_settings, worker_settings
 from tests.lab.processes import command_line, state
@@ -89,8 +89,8 @@ def contestant(version: int) -> Contestant:
     return Contestant(version=version, sha256="ab" * 32)
 
 
-def order(name: str) -> MatchJob:
-    return MatchJob(
+def order(name: str) -> EvaluationJob:
+    return EvaluationJob(
         id=name,
         first=contestant(1),
         second=None,

@@ -17,7 +17,7 @@ from keima.coach.opening import open_coach
 from keima.config.schema import Settings
 from keima.data.ledger import open_ledger
 from keima.evaluation.match import SearchPlayer
-from keima.evaluation.match_jobs import Contestant, MatchJob
+from keima.evaluation.match_jobs import Contestant, EvaluationJob
 from keima.evaluation.match_worker import make_match_search, play_job
 from keima.evaluation.remote_matches import MatchExecutors, MatchSpec, RemoteMatches
 from keima.evaluation.strength import Strength
@@ -92,7 +92,7 @@ def play(remote: RemoteMatches, settings: Settings, poll: Callable[[], object]) 
         for second in (contestants[3], None)
     ]
     for number, spec in enumerate(specs):  # compiles it here: a worker that compiled for too long would lose the order
-        play_job(GAME, MatchJob(id=f"{number}", match_pairs=1, first_pair=0, **vars(spec) | {"pairs": 1}), player)
+        play_job(GAME, EvaluationJob(id=f"{number}", match_pairs=1, first_pair=0, **vars(spec) | {"pairs": 1}), player)
     with remote.deploy({contestants[version]: data for version, data in files.items()}):
         results = remote.play(specs, player, poll=lambda: (poll(), None)[1])
     for result in results:
@@ -222,7 +222,7 @@ def test_workers_play_a_run_s_evaluation_games_unless_every_byte_must_be_reprodu
 
     assign_jobs = FolderMatches.assign_jobs
 
-    def noted(matches: FolderMatches, worker: str, orders: Sequence[MatchJob]) -> None:
+    def noted(matches: FolderMatches, worker: str, orders: Sequence[EvaluationJob]) -> None:
         seen.extend(order.id for order in orders)
         assign_jobs(matches, worker, orders)
 
