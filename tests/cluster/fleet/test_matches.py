@@ -252,5 +252,5 @@ def test_the_main_node_measures_on_the_device_of_its_training(tmp_path: Path, mo
     settings = small_settings(tmp_path, training={"device": "cuda:1"})
     with open_ledger(tmp_path, GAME) as ledger:
         strength, model = Strength(GAME, settings, ledger), decode_model(model_bytes(1))
-        strength.evaluator(model), strength.search(model)
+        strength.make_evaluator(model), strength.make_search(model)
     assert asked == ["cuda:1", "cuda:1"]
