@@ -41,8 +41,8 @@ from keima.ppo.actor_critic import ActorCritic
 from keima.ppo.settings import PPOSettings, TradingSettings
 from keima.ppo.trainer import PPOTrainer
 from keima.ppo.worlds.trading import TradingMarkets
-from keima.replay.window import WHOLE, Batch
-from keima.self_play.groups import play_side_by_side
+from keima.replay.window import ALL_ROWS, Batch
+from keima.self_play.groups import make_parallel_games
 
 ROOT = Path(__file__).resolve().parents[1]
 PROGRAM_SECONDS = 240.0
@@ -74,7 +74,7 @@ class SameBatch:
     def __init__(self, game: Game, count: int) -> None:
         self.batch = positions(game, count)
 
-    def sample(self, count: int, rng_seed: int, *, rows: slice = WHOLE) -> Batch:
+    def sample(self, count: int, rng_seed: int, *, rows: slice = ALL_ROWS) -> Batch:
         """The first ``count`` positions."""
         return Batch(**{name: array[:count][rows] for name, array in vars(self.batch).items()})
 
@@ -297,7 +297,7 @@ def self_play(device: str, folder: Path) -> str:
     seed_weights(1)
     first, second = (build_network(game, blocks=1, channels=16).eval() for _ in range(2))
     evaluate = Evaluator(first, game, device=device, max_batch=16)
-    games = play_side_by_side(game, evaluate, settings, parallel_games=64, threads=6)
+    games = make_parallel_games(game, evaluate, settings, parallel_games=64, threads=6)
     games.begin(range(64))
     records = [record for _ in range(20) for record in games.advance()]
     evaluate.load(second.state_dict())

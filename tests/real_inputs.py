@@ -7,7 +7,7 @@ from typing import Any
 import torch
 import yaml
 
-from keima.evaluation.orders import MatchOrder, PlayedOrder
+from keima.evaluation.match_jobs import EvaluationJob, EvaluationJobResult
 from keima.learning.checkpoint import INDEX, write_checkpoint
 from keima.learning.learner import LearnerState
 from keima.networks.files.model_file import Model, decode_model, save_safetensors, save_weights
@@ -63,9 +63,9 @@ def look() -> bytes:
     return dumped({"ok": {"workers": [worker]}})
 
 
-def order() -> MatchOrder:
+def order() -> EvaluationJob:
     numbers = {"seed": 1, "opening_plies": 2, "match_pairs": 4, "first_pair": 0, "pairs": 2, "num_simulations": 8}
-    return MatchOrder.model_validate(
+    return EvaluationJob.model_validate(
         {"id": "a-1", "first": {"version": 1, "sha256": "a" * 64}, "second": None, **numbers}
     )
 
@@ -99,7 +99,7 @@ def assignment() -> bytes:
 def result() -> bytes:
     moves = ((0, 1, 2, 3, 4, 5, 6),) * 4
     return (
-        PlayedOrder(worker="w", order=order(), openings="0" * 64, moves=moves, scores=(1.0, 0.0, 0.5, 1.0))
+        EvaluationJobResult(worker="w", order=order(), openings="0" * 64, moves=moves, scores=(1.0, 0.0, 0.5, 1.0))
         .model_dump_json()
         .encode()
     )

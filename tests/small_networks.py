@@ -13,7 +13,7 @@ from keima.networks.architectures.resnet import ResNet
 from keima.networks.architectures.spiking import SpikingResNet
 from keima.networks.files.model_file import canary_positions
 from keima.networks.network import build_network
-from keima.replay.window import WHOLE, Batch
+from keima.replay.window import ALL_ROWS, Batch
 
 CONNECT_FOUR = load_game("connect_four")
 TIC_TAC_TOE = load_game("tic_tac_toe")
@@ -104,7 +104,7 @@ class FixedWindow:
     def __init__(self, game: Game, size: int) -> None:
         self.positions = random_batch(game, size)
 
-    def sample(self, count: int, rng_seed: int, *, rows: slice = WHOLE) -> Batch:
+    def sample(self, count: int, rng_seed: int, *, rows: slice = ALL_ROWS) -> Batch:
         """Draw without replacement."""
         drawn = np.random.default_rng(rng_seed).permutation(len(self.positions.values))[:count][rows]
         return Batch(**{name: array[drawn] for name, array in vars(self.positions).items()})

@@ -56,7 +56,7 @@ from keima.base.files import write_atomically
 from keima.evaluation.perfect_play import POSITIONS_FILE
 from keima.games import Game, load_game
 from keima.games.connect_four.rules import COLUMNS, ROWS, STONES
-from keima.games.connect_four.solver import Table, action_values, new_table, solve
+from keima.games.connect_four.solver import Table, new_table, solve_action_values, solve_position
 from keima.games.exact import ILLEGAL, ActionValues
 from keima.games.game import States
 
@@ -112,9 +112,11 @@ def sensible_action(game: Game, state: States, random: np.random.Generator) -> i
 
 def keeping_action(game: Game, state: States, random: np.random.Generator, table: Table) -> int:
     """One of the moves that keep the value of the position, all equally likely."""
-    value = solve(state, table=table)
+    value = solve_position(state, table=table)
     shuffled = random.permutation(game.legal_actions(state)).tolist()
-    return next(action for action in shuffled if -solve(position_after(game, state, action), table=table) == value)
+    return next(
+        action for action in shuffled if -solve_position(position_after(game, state, action), table=table) == value
+    )
 
 
 def play_sensibly(game: Game, random: np.random.Generator, table: Table) -> list[int]:
@@ -171,7 +173,7 @@ def label(game: Game, drawn: list[list[int]], table: Table) -> list[ActionValues
     values, seconds, counts = [], np.zeros(game.max_plies), np.zeros(game.max_plies, int)
     for moves in drawn:
         started = time.process_time()
-        values.append(action_values(position(game, moves), table=table))
+        values.append(solve_action_values(position(game, moves), table=table))
         seconds[len(moves)] += time.process_time() - started
         counts[len(moves)] += 1
     for ply in np.flatnonzero(counts).tolist():

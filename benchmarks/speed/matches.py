@@ -23,8 +23,8 @@ from keima.base.steps import run_steps
 from keima.config.flags import whole
 from keima.config.load import load_settings
 from keima.config.schema import Settings
-from keima.evaluation.match import Fixture, Player, RandomPlayer, SearchPlayer, openings
-from keima.evaluation.match_worker import TREES, cache_positions, fixture_steps, match_search_settings
+from keima.evaluation.match import Fixture, Player, RandomPlayer, SearchPlayer, make_opening_states
+from keima.evaluation.match_worker import NUM_TREES, count_cache_positions, make_match_search_settings, play_fixtures
 from keima.games import Game, load_game
 from keima.networks.inference.evaluator import Evaluator
 from keima.networks.network import build_network
@@ -48,17 +48,17 @@ def make_fixtures(
     for number in range(NETWORKS):
         torch.manual_seed(number)
         network = build_network(game, **settings.network.arguments())
-        evaluators.append(TimedEvaluator(Evaluator(network, game, device="cpu", max_batch=TREES)))
+        evaluators.append(TimedEvaluator(Evaluator(network, game, device="cpu", max_batch=NUM_TREES)))
         search = Search(
             game,
             evaluators[-1],
-            match_search_settings(settings.search),
+            make_match_search_settings(settings.search),
             num_simulations=simulations,
-            num_trees=TREES,
-            cache_positions=cache_positions(game) if cached else 0,
+            num_trees=NUM_TREES,
+            cache_positions=count_cache_positions(game) if cached else 0,
         )
         players.append(SearchPlayer(search))
-    starts = openings(game, 2 * pairs, OPENING_PLIES, SEED)
+    starts = make_opening_states(game, 2 * pairs, OPENING_PLIES, SEED)
     fixtures = [Fixture(first=players[0], second=RandomPlayer(game, SEED), starts=starts)]
     fixtures += [Fixture(first=players[0], second=player, starts=starts[:pairs]) for player in players[1:]]
     return fixtures, evaluators
@@ -73,7 +73,7 @@ def play_matches(
 
     def play_all() -> None:
         for part in [fixtures] if together else [[fixture] for fixture in fixtures]:
-            run_steps(fixture_steps(game, part))
+            run_steps(play_fixtures(game, part))
 
     seconds = time_call(play_all)
     calls = sum(evaluator.calls for evaluator in evaluators)

@@ -51,8 +51,8 @@ from keima.compilation.decorators import compiled
 from keima.games import Game, load_game
 from keima.games.chess.notation import START_FEN, position_from_fen
 from keima.games.game import Actions, Rules, States
-from keima.games.perft import perft
-from keima.games.playouts import play_randomly
+from keima.games.perft import count_perft
+from keima.games.playouts import play_random_games
 from tests.games.plain_connect_four import connect_four as plain_connect_four
 
 CHUNK_MOVES = 20_000  # between two readings of the clock
@@ -91,7 +91,7 @@ PERFT = {  # https://www.chessprogramming.org/Perft_Results: position, depth, an
 def make_our_loop(game: Game) -> Callable[[int], int]:
     """Return a function that plays games in a compiled loop, and returns the number of moves."""
     streams = np.ones(1, np.uint64)
-    return lambda games: play_randomly(game.rules, game.start, game.num_actions, game.num_outcomes, streams, games)
+    return lambda games: play_random_games(game.rules, game.start, game.num_actions, game.num_outcomes, streams, games)
 
 
 def cut_in_chunks(play: Callable[[int], int], length: float) -> Way:
@@ -239,10 +239,10 @@ def measure_games(report: Report, names: list[str], pyspiel: Any, *, rounds: int
 def measure_perft(report: Report, chess: Any, *, rounds: int, less: int) -> None:
     """Measure perft, ``less`` plies less deep than usual."""
     game = load_game("chess")
-    perft(game, 2)
+    count_perft(game, 2)
     table = report.table("Perft of chess, leaves/s", "position", "depth", "leaves", "ours", "python-chess", "ratio")
     for name, (fen, depth, shallow) in PERFT.items():
-        ways: list[Way] = [partial(perft, game, depth - less, position_from_fen(game, fen))]
+        ways: list[Way] = [partial(count_perft, game, depth - less, position_from_fen(game, fen))]
         if chess is not None:
             ways.append(partial(count_in_python_chess, chess.Board(fen), shallow - less))
         found = take_turns([partial(measure_rate, way, 0.0) for way in ways], rounds)

@@ -40,7 +40,7 @@ from keima.networks.inference.evaluator import Evaluator
 from keima.networks.network import build_network
 from keima.search.move_search import Search
 from keima.search.puct import Evaluate
-from keima.self_play.groups import play_side_by_side
+from keima.self_play.groups import make_parallel_games
 
 Floats = NDArray[np.float32]
 
@@ -147,7 +147,7 @@ class Session:
     def __init__(
         self, game: Game, evaluate: Evaluate, settings: SearchSettings, parallel_games: int, *, threads: int = 1
     ) -> None:
-        self.self_play = play_side_by_side(
+        self.self_play = make_parallel_games(
             game, evaluate, settings, parallel_games=parallel_games, threads=threads, cache_positions=0
         )
         self._seeds = itertools.count()

@@ -19,8 +19,15 @@ from benchmarks.harness import Parser, Ratio, Report
 from keima.base.intervals import wilson_interval
 from keima.config.flags import whole
 from keima.config.load import load_settings
-from keima.evaluation.match import MatchResult, Player, SearchPlayer, opening_moves, play_from, states_after
-from keima.evaluation.match_worker import search_for_strength
+from keima.evaluation.match import (
+    MatchResult,
+    Player,
+    SearchPlayer,
+    draw_opening_moves,
+    play_match_from,
+    play_opening_moves,
+)
+from keima.evaluation.match_worker import make_match_search
 from keima.games import Game, load_game
 from keima.networks.files.model_heading import find_run_model
 from keima.play.arena.ladder import find_program
@@ -49,10 +56,10 @@ class RhinoPlayer(GtpPlayer):
 
 def play_match(game: Game, player: Player, path: Path, *, level: int, games: int, plies: int, seed: int) -> MatchResult:
     """Play the games of a player against Rhino at a level."""
-    opened = opening_moves(game, games // 2, plies, seed)
+    opened = draw_opening_moves(game, games // 2, plies, seed)
     with GtpClient([path, "--book=0", f"--level={level}"]) as engine:
         rhino = RhinoPlayer(game, engine, seed=seed, seconds=MOVE_SECONDS)
-        return play_from(game, states_after(game, opened), player, rhino, seed=seed, opened=opened)
+        return play_match_from(game, play_opening_moves(game, opened), player, rhino, seed=seed, opening_moves=opened)
 
 
 def main() -> None:
@@ -72,7 +79,7 @@ def main() -> None:
     model = read_model(find_run_model(arguments.run, arguments.version))
     game = load_game(model.description.game, **model.description.options)
     settings = load_settings(arguments.run / "config.yaml").search
-    player = SearchPlayer(search_for_strength(game, model, settings, num_simulations=arguments.simulations))
+    player = SearchPlayer(make_match_search(game, model, settings, num_simulations=arguments.simulations))
     play = partial(
         play_match, game, player, path, games=arguments.games, plies=arguments.opening_plies, seed=arguments.seed
     )

@@ -23,8 +23,14 @@ from benchmarks.harness import Cell, Parser, Report
 from keima.config.flags import whole
 from keima.config.load import load_settings
 from keima.config.sections.search import SearchSettings
-from keima.evaluation.match_worker import search_for_strength
-from keima.evaluation.perfect_play import SolvedPositions, errors, load_positions, policy_actions, read_positions
+from keima.evaluation.match_worker import make_match_search
+from keima.evaluation.perfect_play import (
+    SolvedPositions,
+    choose_policy_actions,
+    count_errors,
+    load_positions,
+    read_positions,
+)
 from keima.games import Game, load_game
 from keima.networks.files.model_file import Model
 from keima.networks.files.model_heading import find_run_model
@@ -40,23 +46,23 @@ def measure_network(game: Game, model: Model, positions: SolvedPositions) -> lis
     """Return the table's columns of the network without search."""
     evaluate, count = Evaluator(model.build(game), game, max_batch=MAX_BATCH), len(positions.states)
     parts = [evaluate(positions.observations[i : i + MAX_BATCH])[1] for i in range(0, count, MAX_BATCH)]
-    values, decided = np.concatenate(parts), positions.best != 0
-    sign = float((np.sign(values[decided]) == positions.best[decided]).mean())
-    policy = errors(positions, policy_actions(positions, evaluate)).share
-    return [100 * policy, 100 * sign, float(np.square(values - positions.best).mean())]
+    values, decided = np.concatenate(parts), positions.best_values != 0
+    sign = float((np.sign(values[decided]) == positions.best_values[decided]).mean())
+    policy = count_errors(positions, choose_policy_actions(positions, evaluate)).share
+    return [100 * policy, 100 * sign, float(np.square(values - positions.best_values).mean())]
 
 
 def measure_search(
     game: Game, model: Model, settings: SearchSettings, positions: SolvedPositions, simulations: int
 ) -> list[Cell]:
     """Return the table's columns of a search: how often its moves throw value away, in all and by plies."""
-    actions = search_for_strength(game, model, settings, num_simulations=simulations).find(positions.states).actions
-    found = errors(positions, actions)
+    actions = make_match_search(game, model, settings, num_simulations=simulations).find(positions.states).actions
+    found = count_errors(positions, actions)
     plies = positions.observations[:, :2].sum((1, 2, 3))  # a plane for each player's stones
     columns: list[Cell] = [100 * found.share, 100 * found.margin]
     for place in range(1, len(PLIES) + 1):
         part = np.searchsorted(PLIES, plies, side="right") == place
-        columns.append(100 * errors(positions.part(part), actions[part]).share if part.any() else None)
+        columns.append(100 * count_errors(positions.select(part), actions[part]).share if part.any() else None)
     return columns
 
 

@@ -11,7 +11,7 @@ from keima.api.playing import state_after
 from keima.base.named import find_network
 from keima.config.sections.search import SearchSettings
 from keima.evaluation.match import Player, SearchPlayer
-from keima.evaluation.match_worker import search_for_strength
+from keima.evaluation.match_worker import make_match_search
 from keima.games import Game
 from keima.games.game import Planes
 from keima.networks.architectures.auxiliary_heads import add_score_to_value
@@ -74,8 +74,8 @@ class LoadedNetwork:
             score_utility=self._score_utility,
         )
         analysis.begin(state_after(self.game, moves))
-        while not analysis.finished:
-            analysis.think(min(LEAVES, simulations - analysis.visits))
+        while not analysis.is_finished:
+            analysis.run_simulations(min(LEAVES, simulations - analysis.visits))
         name = self.game.action_name
         return [
             Line(
@@ -86,13 +86,13 @@ class LoadedNetwork:
                 value=line.value,
                 principal_line=tuple(name(action) for action in line.actions),
             )
-            for line in analysis.lines(most)
+            for line in analysis.best_moves(most)
         ]
 
     def player(self, *, simulations: int = 400) -> Player:
         """A player for ``play_game`` that makes ``simulations`` before each move."""
         return SearchPlayer(
-            search_for_strength(self.game, self._model, self._search, num_simulations=simulations, device=self._device)
+            make_match_search(self.game, self._model, self._search, num_simulations=simulations, device=self._device)
         )
 
 

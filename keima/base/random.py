@@ -5,16 +5,16 @@ import json
 import math
 
 from keima.compilation.decorators import compiled
-from keima.compilation.random import Streams, below, exponential, next_word, normal, uniform
+from keima.compilation.random import Streams, exponential, next_word, normal, random_below, uniform
 
 __all__ = [
     "Streams",
-    "below",
     "draw_gamma",
     "draw_gumbel",
     "exponential",
     "next_word",
     "normal",
+    "random_below",
     "seed_stream",
     "uniform",
 ]

@@ -99,8 +99,8 @@ if __name__ == "__main__":
 from keima.coach.proposal import Proposal, propose_settings, proposed_config
 from keima.config.commands import keima
 from keima.games import load_game
-from keima.games.authoring.check import GameFails, GameReport, examine_apart
-from keima.games.authoring.check_against import Differs, check_named_against
+from keima.games.authoring.check import GameDoesNotAnswer, GameReport, examine_in_process
+from keima.games.authoring.check_against import GamesDiffer, check_named_against
 
 WIDE = 14  # characters of a heading
 
@@ -176,8 +176,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = parse(argv)
     game = arguments.game if arguments.game in GAMES else str(Path(arguments.game).expanduser().resolve())
     try:
-        report = examine_apart(game, arguments.options, games=arguments.games, seconds=arguments.seconds)
-    except GameFails as error:
+        report = examine_in_process(game, arguments.options, games=arguments.games, seconds=arguments.seconds)
+    except GameDoesNotAnswer as error:
         print(f"{error}")
         return 1
     if report.broken:
@@ -188,7 +188,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if arguments.against:
         try:
             print(f"\n{agreement_text(game, arguments)}")
-        except (Differs, ValueError) as error:
+        except (GamesDiffer, ValueError) as error:
             print(f"\n{error}")
             return 1
     if not arguments.rules_only:

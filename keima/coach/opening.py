@@ -21,7 +21,7 @@ from keima.data.ledger import Ledger, open_ledger
 from keima.data.receive import load_if_intact, recover_batches
 from keima.data.records import GameBatch
 from keima.evaluation.remote_matches import RemoteMatches
-from keima.evaluation.strength import Strength, require_measurable
+from keima.evaluation.strength import Strength, check_evaluation_settings
 from keima.games import Game, load_game
 from keima.learning.checkpoint import Checkpoint, Checkpoints
 from keima.learning.learner import Learner
@@ -62,7 +62,7 @@ def open_coach(
         CorruptModel, ValueError: the weights, or the checkpoint's, are of another network.
     """
     game = load_game(settings.game.name, **settings.game.options)
-    require_measurable(game, settings.evaluation)
+    check_evaluation_settings(game, settings.evaluation)
     ledger = open_ledger(run_dir, game, run_id=repeatable_run_id(settings))
     for folder in ("models", "games"):
         (run_dir / folder).mkdir(mode=0o700, exist_ok=True)

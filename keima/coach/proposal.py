@@ -12,10 +12,10 @@ import yaml
 from keima.base.files import write_atomically
 from keima.config.sections.search import SearchSettings
 from keima.games import GAMES, Game, load_game
-from keima.games.authoring.check import GameReport, examine_apart
+from keima.games.authoring.check import GameReport, examine_in_process
 from keima.networks.inference.evaluator import Evaluator, use_threads
 from keima.networks.network import build_network
-from keima.self_play.tuning import evaluations_per_second
+from keima.self_play.tuning import measure_self_play_speed
 
 SMALL, MIDDLE = 16, 64  # points of a board, up to which a smaller network will do
 SHORT = 12  # mean plies of a game, up to which every move is searched fully and learned
@@ -49,7 +49,7 @@ def propose_settings(game: Game, report: GameReport) -> Proposal:
     cores = len(os.sched_getaffinity(0))
     use_threads(1)
     evaluator = Evaluator(build_network(game, **settings["network"]), game, device="cpu", max_batch=PARALLEL_GAMES)
-    evaluations = evaluations_per_second(game, evaluator, search, PARALLEL_GAMES)
+    evaluations = measure_self_play_speed(game, evaluator, search, PARALLEL_GAMES)
     full = search.full_search_probability
     per_move = full * search.num_simulations + (1 - full) * search.cheap_simulations
     plies = PLIES_PER_POINT * game.height * game.width * report.branching**0.5
@@ -124,7 +124,7 @@ def write_proposal(game: Path, config: Path) -> None:
         ValueError: it is not what a game must be.
         OSError: the file cannot be written.
     """
-    report = examine_apart(str(game.resolve()), {})
+    report = examine_in_process(str(game.resolve()), {})
     if report.broken:
         raise ValueError(report.broken)
     proposal = propose_settings(load_game(str(game)), report)

@@ -71,9 +71,9 @@ def require_sound_game(settings: Settings) -> None:
         ValueError: it is not what a game must be.
     """
     if is_own(settings.game.name):
-        from keima.games.authoring.check import require_checked  # only now: it takes a tenth of a second
+        from keima.games.authoring.check import check_game_once  # only now: it takes a tenth of a second
 
-        require_checked(settings.game.name, settings.game.options, say=print_status)
+        check_game_once(settings.game.name, settings.game.options, say=print_status)
 
 
 def configured_game(settings: Settings, config: Path) -> Game:

@@ -45,21 +45,21 @@ warnings.simplefilter("ignore", NumbaExperimentalFeatureWarning)
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 PROJECT = CHECKOUT or PACKAGE  # whose sources are read: also those of tests and benchmarks
-OWN = f"{OWN_PACKAGE}."  # how the names of users' modules begin
+OWN_PREFIX = f"{OWN_PACKAGE}."  # how the names of users' modules begin
 
 
 # An import statement wherever one may begin. What looks like one in a string only adds a file that is not needed.
 IMPORT = re.compile(
     r"(?:^|[;:])[ \t]*(?:from[ \t]+([\w.]+)[ \t]+import\b[ \t]*(\([^)]*\)|[^\n;]*)|import[ \t]+([^\n;]*))", re.MULTILINE
 )
-NOT_READ = re.compile(r"#[^\n]*|\\\n")  # comments, and the ends of lines that go on
+NOT_CODE = re.compile(r"#[^\n]*|\\\n")  # comments, and the ends of lines that go on
 
 
 @functools.cache
-def _imports(path: Path) -> frozenset[Path]:
+def _direct_imports(path: Path) -> frozenset[Path]:
     """The project files that ``path`` imports directly; found without parsing, since each start looks at 80 files."""
     names = []
-    for module, parts, modules in IMPORT.findall(NOT_READ.sub("", path.read_text(encoding="utf-8"))):
+    for module, parts, modules in IMPORT.findall(NOT_CODE.sub("", path.read_text(encoding="utf-8"))):
         listed = re.findall(r"[\w.]+", modules or parts)
         names += listed if modules else [module, *(f"{module}.{part}" for part in listed)]
     present = (HOMES.get(name.removeprefix("keima."), name_today(name)) for name in names if name.strip("."))
@@ -71,7 +71,7 @@ def imported_sources(path: Path) -> set[Path]:
     """The project files that machine code compiled from ``path`` can depend on: itself and its transitive imports."""
     found, waiting = {path}, [path]
     while waiting:
-        new = _imports(waiting.pop()) - found
+        new = _direct_imports(waiting.pop()) - found
         found |= new
         waiting += new
     return found
@@ -91,7 +91,7 @@ def cache_folder(path: Path, *, module: str = "", maker: Path | None = None) -> 
         if PROJECT in source.parents and not (module and source == path):
             digest.update(f"{source.relative_to(SOURCE).as_posix()}\n".encode())
             digest.update(source.read_bytes())
-    return CACHE / f"{module.removeprefix(OWN) or path.stem}-{digest.hexdigest()[:16]}"
+    return CACHE / f"{module.removeprefix(OWN_PREFIX) or path.stem}-{digest.hexdigest()[:16]}"
 
 
 class CacheByContent(UserProvidedCacheLocator):  # type: ignore[misc]
@@ -129,20 +129,20 @@ class CacheByCapture(SharedCache):
 def captured_digest(function: Callable[..., Any]) -> str:
     """A digest of the function's code and of the values that it refers to: the same in every process."""
     digest = hashlib.sha256()
-    _capture(function, function.__module__, digest.update, {})
+    _write_value(function, function.__module__, digest.update, {})
     return digest.hexdigest()
 
 
-def _capture(value: Any, module: str, write: Callable[[bytes], None], seen: dict[int, int]) -> None:
+def _write_value(value: Any, module: str, write: Callable[[bytes], None], seen: dict[int, int]) -> None:
     value = getattr(value, "py_func", getattr(value, "_pyfunc", value))  # what a dispatcher, or a kernel, compiles
     if isinstance(value, FunctionType):
-        _capture_function(value, module, write, seen)
+        _write_function(value, module, write, seen)
     elif isinstance(value, np.ndarray) and not value.dtype.hasobject:
         write(f"{value.dtype.str}{value.shape}".encode() + value.tobytes())
     elif isinstance(value, (tuple, list)):
         write(f"{type(value).__name__}{len(value)}".encode())
         for part in value:
-            _capture(part, module, write, seen)
+            _write_value(part, module, write, seen)
     elif isinstance(value, (ModuleType, type)) or callable(value):
         write(f"{getattr(value, '__module__', '')}.{getattr(value, '__qualname__', repr(value))}".encode())
     elif isinstance(value, (bool, int, float, complex, str, bytes, np.generic, np.dtype, type(None))):
@@ -151,44 +151,42 @@ def _capture(value: Any, module: str, write: Callable[[bytes], None], seen: dict
         write(dumps(value))  # as numba does
 
 
-def _capture_function(
-    function: FunctionType, module: str, write: Callable[[bytes], None], seen: dict[int, int]
-) -> None:
+def _write_function(function: FunctionType, module: str, write: Callable[[bytes], None], seen: dict[int, int]) -> None:
     write(f"{function.__module__}.{function.__qualname__}".encode())
     if id(function) in seen:
         return
     seen[id(function)] = len(seen)
     for cell in function.__closure__ or ():
-        _capture(cell.cell_contents, module, write, seen)
+        _write_value(cell.cell_contents, module, write, seen)
     if function.__module__ == module:  # that of others is in the sources that name the folder
-        for name in _capture_code(function.__code__, write):
+        for name in _write_code(function.__code__, write):
             if name in function.__globals__:
                 write(f"{name}=".encode())
-                _capture(function.__globals__[name], module, write, seen)
+                _write_value(function.__globals__[name], module, write, seen)
 
 
-def _capture_code(code: CodeType, write: Callable[[bytes], None]) -> list[str]:
+def _write_code(code: CodeType, write: Callable[[bytes], None]) -> list[str]:
     """Write the code; returns the names that it refers to."""
     write(code.co_code)
     names = list(code.co_names)
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
-            names += _capture_code(constant, write)
+            names += _write_code(constant, write)
         else:
             write(repr(sorted(constant) if isinstance(constant, frozenset) else constant).encode())
     return sorted(set(names))
 
 
-def _file_of(function: Callable[..., Any]) -> Path:
+def _source_file(function: Callable[..., Any]) -> Path:
     return Path(sys.modules[function.__module__].__file__ or "").resolve()
 
 
-def _is_own(function: Callable[..., Any]) -> bool:
-    return function.__module__.startswith(OWN)
+def _is_users_module(function: Callable[..., Any]) -> bool:
+    return function.__module__.startswith(OWN_PREFIX)
 
 
 @contextmanager
-def _caching_in(folder: Path) -> Iterator[None]:
+def _numba_cache_in(folder: Path) -> Iterator[None]:
     previous = numba.config.CACHE_DIR, numba.config.CACHE_LOCATOR_CLASSES
     numba.config.CACHE_DIR = str(folder)
     numba.config.CACHE_LOCATOR_CLASSES = f"{__name__}.{CacheByContent.__name__}"
@@ -198,36 +196,36 @@ def _caching_in(folder: Path) -> Iterator[None]:
         numba.config.CACHE_DIR, numba.config.CACHE_LOCATOR_CLASSES = previous
 
 
-def _cache_of(function: Callable[..., Any], *, by_capture: bool) -> SharedCache:
-    file, maker = _file_of(function), Path(function.__code__.co_filename).resolve()
+def _make_cache(function: Callable[..., Any], *, by_capture: bool) -> SharedCache:
+    file, maker = _source_file(function), Path(function.__code__.co_filename).resolve()
     folder = cache_folder(
         file,
-        module=function.__module__ if _is_own(function) else "",
+        module=function.__module__ if _is_users_module(function) else "",
         maker=maker if PROJECT in maker.parents and maker != file else None,
     )
-    with _caching_in(folder):
+    with _numba_cache_in(folder):
         return CacheByCapture(function) if by_capture else SharedCache(function)
 
 
 def _is_cached(function: Callable[..., Any]) -> bool:
-    return _is_own(function) or PROJECT in _file_of(function).parents
+    return _is_users_module(function) or PROJECT in _source_file(function).parents
 
 
-def _dispatcher(function: Callable[..., Any], **options: Any) -> Any:
+def _make_dispatcher(function: Callable[..., Any], **options: Any) -> Any:
     dispatcher: Any = numba.njit(nogil=True, error_model="numpy", **options)(function)
     if dispatcher is not function and _is_cached(function):  # it is the function under NUMBA_DISABLE_JIT
-        dispatcher._cache = _cache_of(function, by_capture=_is_own(function))
+        dispatcher._cache = _make_cache(function, by_capture=_is_users_module(function))
     return dispatcher
 
 
 def compiled(function: Function) -> Function:
     """Compile ``function`` on first use, without the GIL, and cache the machine code on disk."""
-    return _dispatcher(function)
+    return _make_dispatcher(function)
 
 
-def lean(function: Function) -> Function:
+def compiled_without_refcounts(function: Function) -> Function:
     """Compile a ``function`` that allocates no array, without reference counting, to be called in hot loops."""
-    return _dispatcher(function, _nrt=False)
+    return _make_dispatcher(function, _nrt=False)
 
 
 def inlined(function: Function) -> Function:
@@ -235,7 +233,7 @@ def inlined(function: Function) -> Function:
     return numba.njit(inline="always", error_model="numpy")(function)
 
 
-def specialized(function: Callable[..., Any], *arguments: Any) -> Callable[..., Any]:
+def compile_for_types(function: Callable[..., Any], *arguments: Any) -> Callable[..., Any]:
     """``function`` compiled for the types of these ``arguments``, without numba's type dispatch at each call.
 
     Dispatch costs 0.2 ms for tuples of kernels and records. The result must only be called with the same types.
@@ -255,13 +253,13 @@ def kernel(signature: Any, about: str = "") -> Callable[[Function], Function]:
     """
 
     def decorate(function: Function) -> Function:
-        return _kernel(signature, function, by_capture=_is_own(function))
+        return _compile_kernel(signature, function, by_capture=_is_users_module(function))
 
     decorate.__doc__ = about
     return decorate
 
 
-def captured_kernel(signature: Any, function: Callable[..., Any], *, counted: bool = True) -> Any:
+def compile_captured_kernel(signature: Any, function: Callable[..., Any], *, counted: bool = True) -> Any:
     """A kernel that is cached for everything that ``function`` refers to, with the sources of its module.
 
     It is for functions that are made while a program runs, many from one piece of code. Where the module is neither the
@@ -274,10 +272,10 @@ def captured_kernel(signature: Any, function: Callable[..., Any], *, counted: bo
     Raises:
         NumbaError: numba cannot compile it.
     """
-    return _kernel(signature, function, by_capture=True, counted=counted)
+    return _compile_kernel(signature, function, by_capture=True, counted=counted)
 
 
-def _kernel(signature: Any, function: Callable[..., Any], *, by_capture: bool, counted: bool = True) -> Any:
+def _compile_kernel(signature: Any, function: Callable[..., Any], *, by_capture: bool, counted: bool = True) -> Any:
     if numba.config.DISABLE_JIT:
         return function
     options = {} if counted else {"_nrt": False}
@@ -285,7 +283,7 @@ def _kernel(signature: Any, function: Callable[..., Any], *, by_capture: bool, c
     if not _is_cached(function):
         result.compile()
         return result
-    result._cache = _cache_of(function, by_capture=by_capture)
+    result._cache = _make_cache(function, by_capture=by_capture)
     try:
         result.compile()
     finally:

@@ -1,7 +1,7 @@
 """Four functions that numba compiles to a few machine instructions only with help.
 
-``fields``: ``state[a:b].view(np.int16)`` counts references, an atomic operation wherever the view is passed on, and
-divides by item sizes known only at run time; Go ran at half its speed with it. ``fields`` makes the same view from the
+``view_as``: ``state[a:b].view(np.int16)`` counts references, an atomic operation wherever the view is passed on, and
+divides by item sizes known only at run time; Go ran at half its speed with it. ``view_as`` makes the same view from the
 bare address. It does not keep the memory alive, so it is for kernels, which borrow their arguments from their caller.
 
 ``lowest_bit``: for iterating over the set bits of a mask.
@@ -21,7 +21,7 @@ from numba.np.arrayobj import make_array, populate_array
 from numpy.typing import NDArray
 
 
-def fields(array: NDArray[Any], first: int, length: int, dtype: Any) -> NDArray[Any]:
+def view_as(array: NDArray[Any], first: int, length: int, dtype: Any) -> NDArray[Any]:
     """A flat view of ``length`` numbers of ``dtype`` in a contiguous array, beginning with number ``first``."""
     return array.reshape(-1).view(dtype)[first : first + length]
 
@@ -42,7 +42,7 @@ def bit_count(word: Any) -> int:
 
 
 @intrinsic
-def _fields(context: Any, array: Any, first: Any, length: Any, dtype: Any) -> Any:
+def _view_as(context: Any, array: Any, first: Any, length: Any, dtype: Any) -> Any:
     view = types.Array(dtype.dtype, 1, "C")
 
     def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -59,9 +59,9 @@ def _fields(context: Any, array: Any, first: Any, length: Any, dtype: Any) -> An
     return view(array, types.intp, types.intp, dtype), build
 
 
-@overload(fields, strict=False)
-def _compiled_fields(array: Any, first: Any, length: Any, dtype: Any) -> Any:
-    return lambda array, first, length, dtype: _fields(array, first, length, dtype)
+@overload(view_as, strict=False)
+def _compiled_view_as(array: Any, first: Any, length: Any, dtype: Any) -> Any:
+    return lambda array, first, length, dtype: _view_as(array, first, length, dtype)
 
 
 @overload(lowest_bit, strict=False)

@@ -9,7 +9,7 @@ from typing import Any
 from numba.core import event
 from numba.core.dispatcher import Dispatcher
 
-from keima.compilation.decorators import OWN, PROJECT, cache_folder
+from keima.compilation.decorators import OWN_PREFIX, PROJECT, cache_folder
 from keima.compilation.shared_cache import COMPILE, WAIT
 from keima.paths import PACKAGE
 
@@ -21,7 +21,7 @@ def report_compiling(report: Callable[[str], None]) -> Iterator[None]:
     A part is a room, or a game. The second number counts the uncompiled parts that are
     imported by then. A part that another process is compiling is reported in the same way.
     """
-    listener = _Listener(report)
+    listener = _CompileListener(report)
     for kind in (COMPILE, WAIT):
         event.register(kind, listener)
     try:
@@ -31,7 +31,7 @@ def report_compiling(report: Callable[[str], None]) -> Iterator[None]:
             event.unregister(kind, listener)
 
 
-class _Listener(event.Listener):  # type: ignore[misc]
+class _CompileListener(event.Listener):  # type: ignore[misc]
     def __init__(self, report: Callable[[str], None]) -> None:
         self._report = report
         self._reported: list[str] = []
@@ -39,10 +39,10 @@ class _Listener(event.Listener):  # type: ignore[misc]
 
     def on_start(self, event: Any) -> None:
         """Report the part of a function that is about to be compiled."""
-        part = part_of((event.data if event.kind == WAIT else event.data["dispatcher"].py_func).__module__)
+        part = find_part_of_program((event.data if event.kind == WAIT else event.data["dispatcher"].py_func).__module__)
         if not part or part in self._reported:
             return
-        self._missing |= uncompiled_parts()
+        self._missing |= find_uncompiled_parts()
         self._reported.append(part)
         self._report(f"compiling {part} ({len(self._reported)} of up to {len(self._missing | set(self._reported))})")
 
@@ -50,24 +50,24 @@ class _Listener(event.Listener):  # type: ignore[misc]
         """Nothing to do: see ``on_start``."""
 
 
-def part_of(module: str) -> str:
+def find_part_of_program(module: str) -> str:
     """The part of the program that a module belongs to, such as a game of one's own; empty for other packages."""
-    if module.startswith(OWN):
-        return module.removeprefix(OWN).rpartition("_")[0].replace("_", " ")
+    if module.startswith(OWN_PREFIX):
+        return module.removeprefix(OWN_PREFIX).rpartition("_")[0].replace("_", " ")
     package, *names = module.split(".")
     if package != PACKAGE.name or not names:
         return ""
     return names[1 if names[0] == "games" and len(names) > 1 else 0].replace("_", " ")
 
 
-def uncompiled_parts() -> set[str]:
+def find_uncompiled_parts() -> set[str]:
     """The imported parts with compiled functions none of which is in the cache."""
     found = set()
     for name, module in list(sys.modules.items()):
-        if part_of(name) and any(
+        if find_part_of_program(name) and any(
             isinstance(each, Dispatcher) and each.py_func.__module__ == name for each in vars(module).values()
         ):
             path = Path(module.__file__ or "").resolve()
             if PROJECT in path.parents and not cache_folder(path).exists():
-                found.add(part_of(name))
+                found.add(find_part_of_program(name))
     return found

@@ -18,7 +18,8 @@ Streams = NDArray[np.uint64]  # [B]
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 MIX_1, MIX_2 = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 SHIFT_1, SHIFT_2, SHIFT_3 = np.uint64(30), np.uint64(27), np.uint64(31)
-TOP_32, TOP_52, TOP_53 = np.uint64(32), np.uint64(12), np.uint64(11)  # right shifts that keep so many bits
+# Right shifts that keep so many bits.
+SHIFT_TO_32_BITS, SHIFT_TO_52_BITS, SHIFT_TO_53_BITS = np.uint64(32), np.uint64(12), np.uint64(11)
 
 
 @inlined
@@ -34,19 +35,21 @@ def next_word(streams: Streams, b: int) -> int:
 @inlined
 def uniform(streams: Streams, b: int) -> float:
     """A uniform sample from [0, 1)."""
-    return np.float64(next_word(streams, b) >> TOP_53) * 2.0**-53
+    return np.float64(next_word(streams, b) >> SHIFT_TO_53_BITS) * 2.0**-53
 
 
 @inlined
-def below(streams: Streams, b: int, n: int) -> int:
+def random_below(streams: Streams, b: int, n: int) -> int:
     """An integer from 0 to ``n - 1``, for 0 < ``n`` < 2**31, uniform to one part in 2**32 / ``n``."""
-    return int(np.int64(((next_word(streams, b) >> TOP_32) * np.uint64(n)) >> TOP_32))
+    # floor(u * n), where u in [0, 1) is 32 bits long
+    return int(np.int64(((next_word(streams, b) >> SHIFT_TO_32_BITS) * np.uint64(n)) >> SHIFT_TO_32_BITS))
 
 
 @compiled
 def exponential(streams: Streams, b: int) -> float:
     """An exponential sample with mean 1; never 0. ``int(mean * exponential(...))`` is geometric from 0."""
-    return -math.log((np.float64(next_word(streams, b) >> TOP_52) + 0.5) * 2.0**-52)
+    # -log(u), where u in (0, 1) is the middle of one of 2**52 intervals
+    return -math.log((np.float64(next_word(streams, b) >> SHIFT_TO_52_BITS) + 0.5) * 2.0**-52)
 
 
 @compiled

@@ -53,14 +53,14 @@ class SharedCache(FunctionCache):  # type: ignore[misc]
         key = f"{self.cache_path}/{self._impl.filename_base} {self._index_key(sig, target_context.codegen())!r}"
         place = int.from_bytes(hashlib.sha256(key.encode()).digest()[:8]) % BYTES
         try:
-            _wait_for(place, self._py_func)
+            _wait_for_lock(place, self._py_func)
         except OSError:  # a circle, or a file system without locks: compile beside the others
             return False
         self._locked.append(place)
         return True
 
 
-def _wait_for(place: int, function: Any) -> None:
+def _wait_for_lock(place: int, function: Any) -> None:
     try:
         fcntl.lockf(_lock_file(), fcntl.LOCK_EX | fcntl.LOCK_NB, 1, place)
     except BlockingIOError:

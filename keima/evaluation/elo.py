@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from keima.base.intervals import Z
-from keima.evaluation.sparse import Factors, Matrix, elimination_order
+from keima.evaluation.sparse import Matrix, SparseFactors, find_elimination_order
 
 ELO_SCALE = math.log(10) / 400
 MOST_STEPS = 100  # of Newton's method; ten are typical
@@ -41,6 +41,7 @@ class Rating:
 
 def expected_score(difference: float) -> float:
     """The expected score of a player who is ``difference`` Elo stronger."""
+    # E(d) = 1 / (1 + 10**(-d / 400))
     return 1 / (1 + math.exp(-ELO_SCALE * difference))
 
 
@@ -48,6 +49,7 @@ def elo_difference(score: float) -> float:
     """The difference in Elo at which ``score`` is expected; infinite from a clean sweep on."""
     if not 0 < score < 1:
         return math.inf if score >= 1 else -math.inf
+    # d = 400 * log10(s / (1 - s)), the inverse of E
     return math.log(score / (1 - score)) / ELO_SCALE
 
 
@@ -57,19 +59,20 @@ def rate_players(results: Sequence[PairResult], anchor: str) -> dict[str, Rating
     Newton's method on the concave log-likelihood. Pairings are sparse, so the time is nearly linear in the number of
     players.
     """
-    scores = _scores(results, anchor)
-    known = _connected(scores, anchor)
+    scores = _tabulate_scores(results, anchor)
+    known = _find_connected_players(scores, anchor)
     strengths = dict.fromkeys(known, 0.0)
-    order = elimination_order({name: scores[name].keys() - {anchor} for name in known - {anchor}})
+    order = find_elimination_order({name: scores[name].keys() - {anchor} for name in known - {anchor}})
     for _ in range(MOST_STEPS):
-        gradient, information = _derivatives(scores, strengths, order)
-        inverse = Factors(information, order)
+        gradient, information = _compute_derivatives(scores, strengths, order)
+        inverse = SparseFactors(information, order)
         step = inverse.solve(gradient)
         for name, change in step.items():
+            # Newton: s += information**-1 * gradient, at most 1 in a step
             strengths[name] += max(-1.0, min(1.0, change))
         if all(abs(change) < 1e-9 for change in step.values()):
             break
-    variances = {anchor: 0.0, **inverse.diagonal()}
+    variances = {anchor: 0.0, **inverse.inverse_diagonal()}
     unknown = Rating(elo=0.0, margin=math.inf)
     rated = {
         name: Rating(elo=strengths[name] / ELO_SCALE, margin=Z * math.sqrt(variances[name]) / ELO_SCALE)
@@ -78,11 +81,11 @@ def rate_players(results: Sequence[PairResult], anchor: str) -> dict[str, Rating
     return {name: rated.get(name, unknown) for name in sorted(scores)}
 
 
-Scores = dict[str, dict[str, float]]  # of each player against each opponent, including the prior's points
+ScoreTable = dict[str, dict[str, float]]  # of each player against each opponent, including the prior's points
 
 
-def _scores(results: Sequence[PairResult], anchor: str) -> Scores:
-    scores: Scores = {anchor: {}}
+def _tabulate_scores(results: Sequence[PairResult], anchor: str) -> ScoreTable:
+    scores: ScoreTable = {anchor: {}}
     for result in results:
         points = (result.wins + result.draws / 2, result.losses + result.draws / 2)
         for player, opponent, won in (
@@ -95,7 +98,7 @@ def _scores(results: Sequence[PairResult], anchor: str) -> Scores:
     return scores
 
 
-def _connected(scores: Scores, start: str) -> set[str]:
+def _find_connected_players(scores: ScoreTable, start: str) -> set[str]:
     """The players connected to ``start`` by games."""
     reached, waiting = {start}, [start]
     while waiting:
@@ -105,8 +108,8 @@ def _connected(scores: Scores, start: str) -> set[str]:
     return reached
 
 
-def _derivatives(
-    scores: Scores, strengths: Mapping[str, float], names: Sequence[str]
+def _compute_derivatives(
+    scores: ScoreTable, strengths: Mapping[str, float], names: Sequence[str]
 ) -> tuple[dict[str, float], Matrix]:
     """The gradient of the log-likelihood by the strengths of ``names``, and minus its second derivatives."""
     gradient, information = {}, {}
@@ -114,6 +117,7 @@ def _derivatives(
         slope, row = 0.0, {name: 0.0}
         for opponent, points in scores[name].items():
             games = points + scores[opponent][name]
+            # p = 1 / (1 + exp(s_opponent - s)); a game adds result - p to the gradient, p * (1 - p) to the information
             expected = 1 / (1 + math.exp(strengths[opponent] - strengths[name]))
             weight = games * expected * (1 - expected)
             slope += points - games * expected
@@ -136,12 +140,16 @@ def log_likelihood_ratio(pair_scores: NDArray[np.float64], *, elo0: float, elo1:
     # One pair of each outcome gives a clean sweep a variance, too.
     padded = np.concatenate([pair_scores, [0.0, 0.5, 1.0]])
     variance = float(padded.var())
+    # LLR = n * (s1 - s0) * (2 * mean - s0 - s1) / (2 * variance)
     return float(len(pair_scores) * (high - low) * (2 * pair_scores.mean() - low - high) / (2 * variance))
 
 
-def sprt(pair_scores: NDArray[np.float64], *, elo0: float, elo1: float, alpha: float, beta: float) -> bool | None:
+def decide_sprt(
+    pair_scores: NDArray[np.float64], *, elo0: float, elo1: float, alpha: float, beta: float
+) -> bool | None:
     """Wald's sequential test: True for ``elo1``, False for ``elo0``, None while it is undecided."""
     ratio = log_likelihood_ratio(pair_scores, elo0=elo0, elo1=elo1)
+    # Accept at LLR >= log((1 - beta) / alpha), reject at LLR <= log(beta / (1 - alpha)) (Wald 1945)
     if ratio >= math.log((1 - beta) / alpha):
         return True
     if ratio <= math.log(beta / (1 - alpha)):

@@ -14,10 +14,10 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from keima.base.random import Streams, below, seed_stream
+from keima.base.random import Streams, random_below, seed_stream
 from keima.compilation.decorators import compiled
 from keima.games.game import CHANCE, Actions, Game, Rules, States
-from keima.search.chance import draw_outcome
+from keima.search.chance import sample_chance_outcome
 from keima.search.move_search import Search
 
 NO_OUTCOME = -1  # where chance is not to move
@@ -31,10 +31,10 @@ class Player(Protocol):
 
 
 @runtime_checkable
-class Follower(Player, Protocol):
+class HistoryPlayer(Player, Protocol):
     """A player that needs the moves of each game so far."""
 
-    def follow(self, states: States, starts: States, moves: Sequence[Sequence[int]]) -> Actions:
+    def choose_with_history(self, states: States, starts: States, moves: Sequence[Sequence[int]]) -> Actions:
         """Like ``choose``, for ``states`` that were reached from ``starts`` ``[N, S]`` by these ``moves``."""
 
 
@@ -78,7 +78,7 @@ class RandomPlayer:
 
     def choose(self, states: States) -> Actions:
         """A uniformly random legal action."""
-        return random_actions(self._game.rules.legal_actions, states, self._streams, self._game.num_actions)
+        return draw_random_actions(self._game.rules.legal_actions, states, self._streams, self._game.num_actions)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,10 +120,12 @@ def play_match(
 
     ``poll`` is called before each round of moves.
     """
-    return play_from(game, openings(game, pairs, opening_plies, seed), first, second, seed=seed, poll=poll)
+    return play_match_from(
+        game, make_opening_states(game, pairs, opening_plies, seed), first, second, seed=seed, poll=poll
+    )
 
 
-def play_from(
+def play_match_from(
     game: Game,
     starts: States,
     first: Player,
@@ -131,21 +133,26 @@ def play_from(
     *,
     seed: int = 0,
     first_pair: int = 0,
-    opened: Actions | None = None,
+    opening_moves: Actions | None = None,
     poll: Callable[[], None] = lambda: None,
-    watch: Callable[[States], None] = lambda states: None,
+    on_round: Callable[[States], None] = lambda states: None,
 ) -> MatchResult:
     """Play a pair of games from each of ``starts`` ``[pairs, S]``; see ``play_match`` and ``Fixture``.
 
     Args:
         watch: called with the states of all games ``[pairs * players, S]`` before each round of moves.
     """
-    table = MatchTable(game)
-    table.begin("", Fixture(first=first, second=second, starts=starts, seed=seed, first_pair=first_pair, opened=opened))
-    while not (done := table.results()):
+    session = MatchSession(game)
+    session.begin(
+        "",
+        Fixture(
+            first=first, second=second, starts=starts, seed=seed, first_pair=first_pair, opening_moves=opening_moves
+        ),
+    )
+    while not (done := session.take_results()):
         poll()
-        watch(table.states(""))
-        table.advance()
+        on_round(session.states(""))
+        session.advance()
     return done[""]
 
 
@@ -165,34 +172,34 @@ class Fixture:
     starts: States
     seed: int = 0
     first_pair: int = 0
-    opened: Actions | None = None
+    opening_moves: Actions | None = None
 
 
-class _Games:
+class _MatchGames:
     """The games of a fixture, one per seat and pair."""
 
     def __init__(self, game: Game, fixture: Fixture) -> None:
         pairs, players = len(fixture.starts), game.num_players
         self.game, self.fixture = game, fixture
         self.states = np.repeat(fixture.starts, players, axis=0)
-        self._seats = seats_of_first(game, pairs)
-        self._streams = chance_streams(fixture.seed, first_pair=fixture.first_pair, pairs=pairs, players=players)
-        opened = np.empty((pairs, 0), np.int32) if fixture.opened is None else fixture.opened
-        self._opening_plies = opened.shape[1]
-        self.begins = fixture.starts if fixture.opened is None else game.initial_states(pairs)
-        self.moves: list[list[int]] = np.repeat(opened, players, axis=0).tolist()
+        self._seats = first_player_seats(game, pairs)
+        self._streams = make_chance_streams(fixture.seed, first_pair=fixture.first_pair, pairs=pairs, players=players)
+        opening_moves = np.empty((pairs, 0), np.int32) if fixture.opening_moves is None else fixture.opening_moves
+        self._opening_plies = opening_moves.shape[1]
+        self.starts = fixture.starts if fixture.opening_moves is None else game.initial_states(pairs)
+        self.moves: list[list[int]] = np.repeat(opening_moves, players, axis=0).tolist()
 
     def play(self, rows: NDArray[np.int64], actions: Actions) -> None:
         """Play a move in each of the games ``rows`` ``[N]``."""
-        step_rows(self.game.rules.step, self.states, rows, actions)
+        step_states(self.game.rules.step, self.states, rows, actions)
         for row, action in zip(rows.tolist(), actions.tolist(), strict=True):
             self.moves[row].append(action)
 
-    def turns(self, rows: NDArray[np.int64]) -> list[tuple[int, Player]]:
+    def players_to_move(self, rows: NDArray[np.int64]) -> list[tuple[int, Player]]:
         """After chance has moved: the player to move in each of the games ``rows`` that has not ended."""
-        play_chance(self.game, self.states, self._streams, self.moves)
-        ended = query_all(self.game.rules.terminal, self.states[rows]) != 0
-        is_first = query_all(self.game.rules.current_player, self.states[rows]) == self._seats[rows]
+        play_chance_outcomes(self.game, self.states, self._streams, self.moves)
+        ended = query_states(self.game.rules.terminal, self.states[rows]) != 0
+        is_first = query_states(self.game.rules.current_player, self.states[rows]) == self._seats[rows]
         players = self.fixture.first, self.fixture.second
         return [
             (row, players[0] if first else players[1])
@@ -202,34 +209,34 @@ class _Games:
 
     def choose(self, player: Player, rows: NDArray[np.int64]) -> Actions:
         """The moves of a player that answers at once, in the games ``rows``."""
-        starts = self.begins[rows // self.game.num_players]
+        starts = self.starts[rows // self.game.num_players]
         return choose_actions(player, self.states[rows], starts, [self.moves[row] for row in rows])
 
     def result(self) -> MatchResult | None:
         """The result, once all games have ended."""
-        if not query_all(self.game.rules.terminal, self.states).all():
+        if not query_states(self.game.rules.terminal, self.states).all():
             return None
         moves = tuple(tuple(moves[self._opening_plies :]) for moves in self.moves)
-        return MatchResult(scores=scores_of(self.game, self.states), moves=moves)
+        return MatchResult(scores=first_player_scores(self.game, self.states), moves=moves)
 
 
 @dataclass(frozen=True)
-class _Mover:
+class _PlayerToMove:
     """A player with the games in which it is to move: their tickets."""
 
     player: Player
     tickets: dict[int, None] = field(default_factory=dict)  # in the order in which they came
 
 
-class MatchTable:
+class MatchSession:
     """Matches in progress, named by the caller. A player's positions in all of them are evaluated in one batch."""
 
     def __init__(self, game: Game) -> None:
         self._game = game
-        self._games: dict[str, _Games] = {}
-        self._movers: dict[int, _Mover] = {}  # by the player's identity
+        self._games: dict[str, _MatchGames] = {}
+        self._movers: dict[int, _PlayerToMove] = {}  # by the player's identity
         self._tickets: dict[int, tuple[str, int]] = {}  # ticket -> match, number of the game
-        self._given = 0  # tickets in all
+        self._num_tickets = 0  # tickets in all
 
     @property
     def names(self) -> list[str]:
@@ -242,8 +249,8 @@ class MatchTable:
 
     def begin(self, name: str, fixture: Fixture) -> None:
         """Begin a match."""
-        games = self._games[name] = _Games(self._game, fixture)
-        self._ask(name, np.arange(len(games.states)))
+        games = self._games[name] = _MatchGames(self._game, fixture)
+        self._request_moves(name, np.arange(len(games.states)))
 
     def drop(self, name: str) -> None:
         """End a match without a result."""
@@ -265,11 +272,11 @@ class MatchTable:
         for mover in [mover for mover in self._movers.values() if mover.tickets]:
             if isinstance(mover.player, BatchingPlayer):
                 tickets, actions = mover.player.advance()
-                self._play(tickets, actions)
+                self._play_moves(tickets, actions)
             else:
-                self._answer_at_once(mover)
+                self._choose_at_once(mover)
 
-    def results(self) -> dict[str, MatchResult]:
+    def take_results(self) -> dict[str, MatchResult]:
         """The results of the matches that have ended since the last call."""
         found = {}
         for name, games in list(self._games.items()):
@@ -285,24 +292,24 @@ class MatchTable:
         """Let go of players that are to move nowhere, with the memory of their searches; who moves again comes back."""
         self._movers = {key: mover for key, mover in self._movers.items() if mover.tickets}
 
-    def _answer_at_once(self, mover: _Mover) -> None:
-        for name, rows in self._by_match(mover.tickets).items():
+    def _choose_at_once(self, mover: _PlayerToMove) -> None:
+        for name, rows in self._group_by_match(mover.tickets).items():
             games = self._games[name]
-            self._play(list(rows), games.choose(mover.player, np.array(list(rows.values()))))
+            self._play_moves(list(rows), games.choose(mover.player, np.array(list(rows.values()))))
 
-    def _play(self, tickets: Sequence[int], actions: Actions) -> None:
+    def _play_moves(self, tickets: Sequence[int], actions: Actions) -> None:
         """Play the moves of games, and ask for the next ones; tickets of dropped matches are left out."""
         chosen = dict(zip(tickets, actions.tolist(), strict=True))
-        for name, rows in self._by_match(tickets).items():
+        for name, rows in self._group_by_match(tickets).items():
             numbers = np.array(list(rows.values()))
             self._games[name].play(numbers, np.array([chosen[ticket] for ticket in rows], np.int32))
             for ticket in rows:
                 del self._tickets[ticket]
                 for mover in self._movers.values():
                     mover.tickets.pop(ticket, None)
-            self._ask(name, numbers)
+            self._request_moves(name, numbers)
 
-    def _by_match(self, tickets: Iterable[int]) -> dict[str, dict[int, int]]:
+    def _group_by_match(self, tickets: Iterable[int]) -> dict[str, dict[int, int]]:
         """The tickets by match, each with the number of its game."""
         found: dict[str, dict[int, int]] = {}
         for ticket in tickets:
@@ -311,105 +318,108 @@ class MatchTable:
                 found.setdefault(name, {})[ticket] = row
         return found
 
-    def _ask(self, name: str, rows: NDArray[np.int64]) -> None:
+    def _request_moves(self, name: str, rows: NDArray[np.int64]) -> None:
         """Ask the players to move in these games of a match, unless they have ended."""
         games = self._games[name]
-        for row, player in games.turns(rows):
-            ticket = self._given
-            self._given += 1
+        for row, player in games.players_to_move(rows):
+            ticket = self._num_tickets
+            self._num_tickets += 1
             self._tickets[ticket] = name, row
-            self._movers.setdefault(id(player), _Mover(player)).tickets[ticket] = None
+            self._movers.setdefault(id(player), _PlayerToMove(player)).tickets[ticket] = None
             if isinstance(player, BatchingPlayer):
                 player.submit([ticket], games.states[row : row + 1])
 
 
-def chance_streams(seed: int, *, first_pair: int, pairs: int, players: int) -> Streams:
+def make_chance_streams(seed: int, *, first_pair: int, pairs: int, players: int) -> Streams:
     """The streams ``[pairs * players]`` of chance outcomes in these pairs of a match, the same for all games of one."""
     streams = [seed_stream(seed, "chance", number) for number in range(first_pair, first_pair + pairs)]
     return np.repeat(np.array(streams, np.uint64), players)
 
 
-def play_chance(game: Game, states: States, streams: Streams, moves: Sequence[list[int]]) -> None:
-    """Play outcomes in ``states`` ``[N, S]`` until chance is to move in none, and append them to ``moves``, those of
-    the games.
-    """
+def play_chance_outcomes(game: Game, states: States, streams: Streams, moves: Sequence[list[int]]) -> None:
+    """Play chance outcomes in ``states`` ``[N, S]`` until no chance event is left, and append them to ``moves``."""
     rows = np.arange(len(states) if game.num_outcomes else 0)
     while len(rows):
-        drawn = draw_outcomes(game.rules, states, streams, game.num_outcomes)
+        drawn = sample_chance_outcomes(game.rules, states, streams, game.num_outcomes)
         rows = np.flatnonzero(drawn != NO_OUTCOME)
-        step_rows(game.rules.step, states, rows, drawn[rows])
+        step_states(game.rules.step, states, rows, drawn[rows])
         for row in rows.tolist():
             moves[row].append(int(drawn[row]))
 
 
 def choose_actions(player: Player, states: States, starts: States, moves: Sequence[Sequence[int]]) -> Actions:
     """The actions of a player in ``states``, which were reached from ``starts`` by ``moves``."""
-    return player.follow(states, starts, moves) if isinstance(player, Follower) else player.choose(states)
+    return (
+        player.choose_with_history(states, starts, moves)
+        if isinstance(player, HistoryPlayer)
+        else player.choose(states)
+    )
 
 
-def seats_of_first(game: Game, pairs: int) -> NDArray[np.int64]:
+def first_player_seats(game: Game, pairs: int) -> NDArray[np.int64]:
     """The number of the first player's seat in each game ``[pairs * players]``."""
     return np.tile(np.arange(game.num_players), pairs)
 
 
-def scores_of(game: Game, states: States) -> NDArray[np.float64]:
+def first_player_scores(game: Game, states: States) -> NDArray[np.float64]:
     """The scores ``[pairs, players]`` of the first player in games with these final ``states``."""
     pairs = len(states) // game.num_players
     returns = np.stack([game.returns(state) for state in states]).astype(np.float64)
-    won = returns[np.arange(len(states)), seats_of_first(game, pairs)]
+    won = returns[np.arange(len(states)), first_player_seats(game, pairs)]
+    # (return + 1) / 2: 1 for a win, 0.5 for a draw, 0 for a loss
     scores = np.sign(won) if game.num_players == 2 else won
     return ((scores + 1) / 2).reshape(pairs, game.num_players)
 
 
-def tally(game: Game, states: States) -> tuple[int, int, int]:
+def count_wins_draws_losses(game: Game, states: States) -> tuple[int, int, int]:
     """The first player's wins, draws and losses so far in these games ``[pairs * players, S]``."""
-    ended = query_all(game.rules.terminal, states).astype(np.bool_)
-    so_far = MatchResult(scores=scores_of(game, states).ravel()[ended])
+    ended = query_states(game.rules.terminal, states).astype(np.bool_)
+    so_far = MatchResult(scores=first_player_scores(game, states).ravel()[ended])
     return so_far.wins, so_far.draws, so_far.losses
 
 
-def openings(game: Game, count: int, plies: int, seed: int) -> States:
+def make_opening_states(game: Game, count: int, plies: int, seed: int) -> States:
     """``count`` non-terminal states ``[count, S]`` after ``plies`` random moves or chance outcomes."""
-    return states_after(game, opening_moves(game, count, plies, seed))
+    return play_opening_moves(game, draw_opening_moves(game, count, plies, seed))
 
 
-def opening_moves(game: Game, count: int, plies: int, seed: int) -> Actions:
-    """The random moves ``[count, plies]`` that lead to ``openings``."""
+def draw_opening_moves(game: Game, count: int, plies: int, seed: int) -> Actions:
+    """The random moves ``[count, plies]`` that lead to ``make_opening_states``."""
     streams = np.array([seed_stream(seed, "openings")], np.uint64)
     moves = np.empty((count, plies), np.int32)
     missing = np.arange(count)
     while len(missing):
         fresh = game.initial_states(len(missing))
         for ply in range(plies):
-            rows = np.flatnonzero(query_all(game.rules.terminal, fresh) == 0)
-            chosen = random_plies(game.rules, fresh[rows], streams, game.num_actions, game.num_outcomes)
-            step_rows(game.rules.step, fresh, rows, chosen)
+            rows = np.flatnonzero(query_states(game.rules.terminal, fresh) == 0)
+            chosen = draw_random_plies(game.rules, fresh[rows], streams, game.num_actions, game.num_outcomes)
+            step_states(game.rules.step, fresh, rows, chosen)
             moves[missing[rows], ply] = chosen
-        missing = missing[query_all(game.rules.terminal, fresh) != 0]
+        missing = missing[query_states(game.rules.terminal, fresh) != 0]
     return moves
 
 
-def states_after(game: Game, moves: Actions) -> States:
+def play_opening_moves(game: Game, moves: Actions) -> States:
     """The states ``[count, S]`` after these moves ``[count, plies]`` from the start."""
     states = game.initial_states(len(moves))
     for ply in range(moves.shape[1]):
-        step_rows(game.rules.step, states, np.arange(len(moves)), np.ascontiguousarray(moves[:, ply]))
+        step_states(game.rules.step, states, np.arange(len(moves)), np.ascontiguousarray(moves[:, ply]))
     return states
 
 
 @compiled
-def random_actions(legal_actions: Any, states: States, streams: Streams, num_actions: int) -> Actions:
+def draw_random_actions(legal_actions: Any, states: States, streams: Streams, num_actions: int) -> Actions:
     """A random legal action ``[N]`` for each of ``states`` ``[N, S]``, from stream 0."""
     out = np.empty(num_actions, np.int32)
     chosen = np.empty(len(states), np.int32)
     for i in range(len(states)):
         count = legal_actions(states[i], out)
-        chosen[i] = out[below(streams, 0, count)]
+        chosen[i] = out[random_below(streams, 0, count)]
     return chosen
 
 
 @compiled
-def random_plies(rules: Rules, states: States, streams: Streams, num_actions: int, num_outcomes: int) -> Actions:
+def draw_random_plies(rules: Rules, states: States, streams: Streams, num_actions: int, num_outcomes: int) -> Actions:
     """A random legal action, or chance outcome, ``[N]`` for each of ``states`` ``[N, S]``, from stream 0."""
     legal_actions = rules.legal_actions
     out, chosen = np.empty(num_actions, np.int32), np.empty(len(states), np.int32)
@@ -417,26 +427,26 @@ def random_plies(rules: Rules, states: States, streams: Streams, num_actions: in
     for i in range(len(states)):
         count = legal_actions(states[i], out)
         if count > 0:
-            chosen[i] = out[below(streams, 0, count)]
+            chosen[i] = out[random_below(streams, 0, count)]
         else:
-            chosen[i] = draw_outcome(rules, states[i], outcomes, chances, streams, 0)
+            chosen[i] = sample_chance_outcome(rules, states[i], outcomes, chances, streams, 0)
     return chosen
 
 
 @compiled
-def draw_outcomes(rules: Rules, states: States, streams: Streams, num_outcomes: int) -> Actions:
+def sample_chance_outcomes(rules: Rules, states: States, streams: Streams, num_outcomes: int) -> Actions:
     """An outcome ``[N]`` for each of ``states`` ``[N, S]`` from its own stream; NO_OUTCOME if chance is not to move."""
     terminal, current_player = rules.terminal, rules.current_player
     outcomes, chances = np.empty(num_outcomes, np.int32), np.empty(num_outcomes, np.float32)
     drawn = np.full(len(states), NO_OUTCOME, np.int32)
     for i in range(len(states)):
         if terminal(states[i]) == 0 and current_player(states[i]) == CHANCE:
-            drawn[i] = draw_outcome(rules, states[i], outcomes, chances, streams, i)
+            drawn[i] = sample_chance_outcome(rules, states[i], outcomes, chances, streams, i)
     return drawn
 
 
 @compiled
-def query_all(function: Any, states: States) -> NDArray[np.int64]:
+def query_states(function: Any, states: States) -> NDArray[np.int64]:
     """The results of a query kernel for ``states`` ``[N, S]``."""
     answers = np.empty(len(states), np.int64)
     for i in range(len(states)):
@@ -445,7 +455,7 @@ def query_all(function: Any, states: States) -> NDArray[np.int64]:
 
 
 @compiled
-def step_rows(step: Any, states: States, rows: NDArray[np.int64], actions: Actions) -> None:
+def step_states(step: Any, states: States, rows: NDArray[np.int64], actions: Actions) -> None:
     """Play ``actions`` ``[R]`` in ``states[rows]``, in place."""
     for i in range(len(rows)):
         step(states[rows[i]], np.int64(actions[i]))

@@ -4,9 +4,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from keima.base.steps import Steps
-from keima.evaluation.match import Fixture, MatchResult, RandomPlayer, SearchPlayer, openings
-from keima.evaluation.match_worker import fixture_steps
-from keima.evaluation.orders import Contestant
+from keima.evaluation.match import Fixture, MatchResult, RandomPlayer, SearchPlayer, make_opening_states
+from keima.evaluation.match_jobs import Contestant
+from keima.evaluation.match_worker import play_fixtures
 from keima.evaluation.remote_matches import MatchSpec, RemoteMatches
 from keima.games import Game
 from keima.networks.files.model_file import Model
@@ -23,7 +23,7 @@ class Pairing:
     pairs: int
 
 
-Play = Callable[[Model, Sequence[Pairing], int], Steps[list[MatchResult]]]  # (first player, pairings, seed)
+PlayMatches = Callable[[Model, Sequence[Pairing], int], Steps[list[MatchResult]]]  # (first player, pairings, seed)
 
 
 class LocalMatches:
@@ -38,7 +38,7 @@ class LocalMatches:
         self._game, self._search = game, search
         self._players: dict[int, SearchPlayer] = {}  # by version
 
-    def player(self, model: Model) -> SearchPlayer:
+    def get_player(self, model: Model) -> SearchPlayer:
         """The model as a player."""
         if model.model_version not in self._players:
             self._players[model.model_version] = SearchPlayer(self._search(model))
@@ -48,14 +48,14 @@ class LocalMatches:
         """Play ``first`` against each opponent."""
         fixtures = [
             Fixture(
-                first=self.player(first),
-                second=self.player(pairing.opponent) if pairing.opponent else RandomPlayer(self._game, seed),
-                starts=openings(self._game, pairing.pairs, OPENING_PLIES, seed),
+                first=self.get_player(first),
+                second=self.get_player(pairing.opponent) if pairing.opponent else RandomPlayer(self._game, seed),
+                starts=make_opening_states(self._game, pairing.pairs, OPENING_PLIES, seed),
                 seed=seed,
             )
             for pairing in pairings
         ]
-        return fixture_steps(self._game, fixtures)
+        return play_fixtures(self._game, fixtures)
 
 
 class WorkerMatches:
@@ -96,4 +96,4 @@ class WorkerMatches:
             )
             for pairing in pairings
         ]
-        return self._remote.steps(specs, lambda who: self._local.player(self._models[who]))
+        return self._remote.play_steps(specs, lambda who: self._local.get_player(self._models[who]))

@@ -1,4 +1,4 @@
-"""Play an order for evaluation games, on a worker or on the main node, and verify its result."""
+"""Play a job for evaluation games, on a worker or on the main node, and verify its result."""
 
 from collections.abc import Callable, Sequence
 
@@ -13,41 +13,41 @@ from keima.data.verify import FAULTS, FINE, ILLEGAL_MOVE, IMPOSSIBLE_OUTCOME, is
 from keima.evaluation.match import (
     Fixture,
     MatchResult,
-    MatchTable,
+    MatchSession,
     Player,
     RandomPlayer,
-    chance_streams,
-    openings,
-    scores_of,
+    first_player_scores,
+    make_chance_streams,
+    make_opening_states,
 )
-from keima.evaluation.orders import Contestant, MatchOrder, PlayedOrder
+from keima.evaluation.match_jobs import Contestant, EvaluationJob, EvaluationJobResult
 from keima.games import Game
 from keima.games.game import CHANCE, Actions, Rules, States
 from keima.networks.architectures.auxiliary_heads import add_score_to_value
 from keima.networks.files.model_file import Model
 from keima.networks.inference.evaluator import Evaluator
-from keima.search.chance import draw_outcome
+from keima.search.chance import sample_chance_outcome
 from keima.search.move_search import Search
 from keima.search.puct import Evaluate
-from keima.self_play.tuning import in_parts
+from keima.self_play.tuning import split_into_batches
 
-TREES = 64  # searched side by side
+NUM_TREES = 64  # searched side by side
 CACHE_BYTES = 32 * 2**20  # of remembered evaluations, for each network
 
-Players = Callable[[Contestant], Player]
+MakePlayer = Callable[[Contestant], Player]
 
 
-class RefusedResult(ValueError):
-    """The result of an order is invalid."""
+class InvalidMatchResult(ValueError):
+    """The result of a job is invalid."""
 
 
-def match_search_settings(settings: SearchSettings) -> SearchSettings:
+def make_match_search_settings(settings: SearchSettings) -> SearchSettings:
     """The search of matches: self-play's without forced playouts, with one leaf per tree and the matches' lookahead."""
     ahead = settings.match_lookahead_plies
     return settings.model_copy(update={"forced_playouts": False, "leaves_per_tree": 1, "lookahead_plies": ahead})
 
 
-def search_for_strength(
+def make_match_search(
     game: Game,
     model: Model,
     settings: SearchSettings,
@@ -65,110 +65,110 @@ def search_for_strength(
         cached: remember evaluations from one move to the next, as long as nobody measures the time of each.
         device: of the network, as ``Evaluator`` has it.
     """
-    limit = min(max_positions or TREES, TREES)
+    limit = min(max_positions or NUM_TREES, NUM_TREES)
     network, score_utility = add_score_to_value(model.build(game), game, settings.match_score_utility)
     evaluator = Evaluator(network, game, device=device, max_batch=limit)
-    evaluate: Evaluate = evaluator if limit == TREES else in_parts(evaluator, limit)
+    evaluate: Evaluate = evaluator if limit == NUM_TREES else split_into_batches(evaluator, limit)
     return Search(
         game,
         evaluate,
-        match_search_settings(settings),
+        make_match_search_settings(settings),
         num_simulations=num_simulations,
-        num_trees=TREES,
-        cache_positions=cache_positions(game) if cached else 0,
+        num_trees=NUM_TREES,
+        cache_positions=count_cache_positions(game) if cached else 0,
         score_utility=score_utility,
     )
 
 
-def cache_positions(game: Game) -> int:
+def count_cache_positions(game: Game) -> int:
     """How many evaluations fit into ``CACHE_BYTES``: a power of two, as the cache has slots."""
     each = 8 + 4 * (game.num_actions + game.num_values)  # a key, logits and values
     return 1 << ((CACHE_BYTES // each).bit_length() - 1)
 
 
-def starts_of(game: Game, order: MatchOrder) -> States:
-    """The openings ``[pairs, S]`` of an order."""
-    return openings(game, order.match_pairs, order.opening_plies, order.seed)[
-        order.first_pair : order.first_pair + order.pairs
+def job_openings(game: Game, job: EvaluationJob) -> States:
+    """The openings ``[pairs, S]`` of a job."""
+    return make_opening_states(game, job.match_pairs, job.opening_plies, job.seed)[
+        job.first_pair : job.first_pair + job.pairs
     ]
 
 
-def order_fixture(game: Game, order: MatchOrder, players: Players) -> Fixture:
-    """The games of an order.
+def make_job_fixture(game: Game, job: EvaluationJob, players: MakePlayer) -> Fixture:
+    """The games of a job.
 
     Args:
         players: make a player from a model.
     """
-    seed = seed_stream(order.seed, "slice", order.first_pair)
-    first, second = (players(who) if who else RandomPlayer(game, seed) for who in (order.first, order.second))
-    return Fixture(
-        first=first, second=second, starts=starts_of(game, order), seed=order.seed, first_pair=order.first_pair
-    )
+    seed = seed_stream(job.seed, "slice", job.first_pair)
+    first, second = (players(who) if who else RandomPlayer(game, seed) for who in (job.first, job.second))
+    return Fixture(first=first, second=second, starts=job_openings(game, job), seed=job.seed, first_pair=job.first_pair)
 
 
-def play_order(game: Game, order: MatchOrder, players: Players) -> tuple[States, MatchResult]:
-    """Play an order; returns its openings and games.
+def play_job(game: Game, job: EvaluationJob, players: MakePlayer) -> tuple[States, MatchResult]:
+    """Play a job; returns its openings and games.
 
     Args:
         players: make a player from a model.
     """
-    fixture = order_fixture(game, order, players)
-    (result,) = run_steps(fixture_steps(game, [fixture]))
+    fixture = make_job_fixture(game, job, players)
+    (result,) = run_steps(play_fixtures(game, [fixture]))
     return fixture.starts, result
 
 
-def fixture_steps(game: Game, fixtures: Sequence[Fixture]) -> Steps[list[MatchResult]]:
+def play_fixtures(game: Game, fixtures: Sequence[Fixture]) -> Steps[list[MatchResult]]:
     """Play fixtures side by side; returns their results."""
-    table, results = MatchTable(game), dict[str, MatchResult]()
+    session, results = MatchSession(game), dict[str, MatchResult]()
     for number, fixture in enumerate(fixtures):
-        table.begin(str(number), fixture)
-    while len(results := results | table.results()) < len(fixtures):
+        session.begin(str(number), fixture)
+    while len(results := results | session.take_results()) < len(fixtures):
         yield True
-        table.advance()
+        session.advance()
     return [results[str(number)] for number in range(len(fixtures))]
 
 
-def played_order(worker: str, order: MatchOrder, starts: States, result: MatchResult) -> PlayedOrder:
-    """The result file of an order's games."""
+def make_job_result(worker: str, job: EvaluationJob, starts: States, result: MatchResult) -> EvaluationJobResult:
+    """The result file of a job's games."""
     scores = tuple(float(score) for score in result.scores.ravel())
-    return PlayedOrder(worker=worker, order=order, openings=digest_of(starts), moves=result.moves, scores=scores)
+    return EvaluationJobResult(
+        worker=worker, order=job, openings=states_digest(starts), moves=result.moves, scores=scores
+    )
 
 
-def verified_result(game: Game, order: MatchOrder, worker: str, result: PlayedOrder) -> MatchResult:
-    """The games of an order, after replaying each through the rules.
+def verify_job_result(game: Game, job: EvaluationJob, worker: str, result: EvaluationJobResult) -> MatchResult:
+    """The games of a job, after replaying each through the rules.
 
     Raises:
         RefusedResult: they were not played, or are invalid.
     """
     if result.refused:
-        raise RefusedResult(f"it did not play: {result.refused}")
-    if (result.order, result.worker) != (order, worker):
-        raise RefusedResult("it is the result of another order")
-    starts = starts_of(game, order)
-    if result.openings != digest_of(starts):
-        raise RefusedResult("the openings are not those of the seed")
+        raise InvalidMatchResult(f"it did not play: {result.refused}")
+    if (result.order, result.worker) != (job, worker):
+        raise InvalidMatchResult("it is the result of another job")
+    starts = job_openings(game, job)
+    if result.openings != states_digest(starts):
+        raise InvalidMatchResult("the openings are not those of the seed")
     players = game.num_players
-    games = players * order.pairs
+    games = players * job.pairs
     if not len(result.moves) == len(result.scores) == games:
-        raise RefusedResult(f"it has {len(result.moves)} games and {len(result.scores)} scores, not {games}")
+        raise InvalidMatchResult(f"it has {len(result.moves)} games and {len(result.scores)} scores, not {games}")
     states = np.repeat(starts, players, axis=0)
-    streams = chance_streams(order.seed, first_pair=order.first_pair, pairs=order.pairs, players=players)
+    streams = make_chance_streams(job.seed, first_pair=job.first_pair, pairs=job.pairs, players=players)
     for number, moves in enumerate(result.moves):
         played = np.array(moves, np.int32)
         fault, ply = replay_game(
             game.rules, states[number], played, streams[number : number + 1], game.num_actions, game.num_outcomes
         )
         if fault != FINE:
-            raise RefusedResult(f"game {number} after {ply} moves: {FAULTS[fault]}")
+            raise InvalidMatchResult(f"game {number} after {ply} moves: {FAULTS[fault]}")
         if not game.terminal(states[number]):
-            raise RefusedResult(f"game {number}: the moves end before the game does")
-    scores = scores_of(game, states)
+            raise InvalidMatchResult(f"game {number}: the moves end before the game does")
+    scores = first_player_scores(game, states)
     if not np.array_equal(scores.ravel(), np.array(result.scores)):
-        raise RefusedResult("the scores are not those of the games")
+        raise InvalidMatchResult("the scores are not those of the games")
     return MatchResult(scores=scores, moves=result.moves)
 
 
-def digest_of(starts: States) -> str:
+def states_digest(starts: States) -> str:
     """The SHA-256 of states ``[N, S]``."""
     return sha256_hex(np.ascontiguousarray(starts).tobytes())
 
@@ -187,7 +187,7 @@ def replay_game(
     outcomes, chances = np.empty(num_outcomes, np.int32), np.empty(num_outcomes, np.float32)
     for ply in range(moves.size):
         if num_outcomes > 0 and terminal(state) == 0 and current_player(state) == CHANCE:
-            if moves[ply] != draw_outcome(rules, state, outcomes, chances, streams, 0):
+            if moves[ply] != sample_chance_outcome(rules, state, outcomes, chances, streams, 0):
                 return IMPOSSIBLE_OUTCOME, ply
         elif not is_subset(moves[ply : ply + 1], legal[: legal_actions(state, legal)]):
             return ILLEGAL_MOVE, ply

@@ -19,7 +19,7 @@ from keima.base.files import read_limited
 from keima.base.intervals import wilson_interval
 from keima.compilation.decorators import compiled
 from keima.games import Game, IllegalAction
-from keima.games.exact import ILLEGAL, solve_all
+from keima.games.exact import ILLEGAL, solve_all_positions
 from keima.games.game import Actions, Planes, Rules, States
 from keima.search.puct import Evaluate
 
@@ -36,11 +36,11 @@ class SolvedPositions:
     values: NDArray[np.int8]  # [N, A] for the player to move: 1 won, 0 drawn, -1 lost, or keima.games.exact.ILLEGAL
 
     @property
-    def best(self) -> NDArray[np.int8]:
+    def best_values(self) -> NDArray[np.int8]:
         """The value of each position for the player to move, ``[N]``."""
         return self.values.max(1)
 
-    def part(self, rows: NDArray[np.bool_] | NDArray[np.int64]) -> "SolvedPositions":
+    def select(self, rows: NDArray[np.bool_] | NDArray[np.int64]) -> "SolvedPositions":
         """The positions selected by a mask ``[N]`` or by indices, which may repeat."""
         return SolvedPositions(self.states[rows], self.observations[rows], self.values[rows])
 
@@ -55,19 +55,19 @@ class PlayErrors:
     draw_to_loss: int
 
     @property
-    def errors(self) -> int:
+    def num_errors(self) -> int:
         """Choices that threw away value."""
         return self.win_to_draw + self.win_to_loss + self.draw_to_loss
 
     @property
     def share(self) -> float:
         """The errors' share of all positions."""
-        return self.errors / self.positions
+        return self.num_errors / self.positions
 
     @property
     def interval(self) -> tuple[float, float]:
         """The 95 % interval of ``share``."""
-        return wilson_interval(self.errors, self.positions)
+        return wilson_interval(self.num_errors, self.positions)
 
     @property
     def margin(self) -> float:
@@ -80,11 +80,13 @@ def load_positions(game: Game, *, count: int | None = None) -> SolvedPositions |
     """The solved positions of ``game``, at most ``count``, always the same; None for games without any."""
     if game.name not in {"connect_four", "tic_tac_toe"}:
         return None
-    states, values = _read(game, POSITIONS_FILE) if game.name == "connect_four" else _every_position(game)
+    states, values = (
+        _read_states_and_values(game, POSITIONS_FILE) if game.name == "connect_four" else _solve_every_position(game)
+    )
     if count is not None and count < len(states):
         chosen = np.sort(np.random.default_rng(0).permutation(len(states))[:count])
         states, values = states[chosen], values[chosen]
-    return _observed(game, states, values)
+    return _observe_positions(game, states, values)
 
 
 def read_positions(game: Game, path: Path) -> SolvedPositions:
@@ -94,7 +96,7 @@ def read_positions(game: Game, path: Path) -> SolvedPositions:
         OSError: the file cannot be read.
         ValueError: it is no such file.
     """
-    return _observed(game, *_read(game, path))
+    return _observe_positions(game, *_read_states_and_values(game, path))
 
 
 def read_moves(game: Game, path: Path) -> list[Actions]:
@@ -103,18 +105,18 @@ def read_moves(game: Game, path: Path) -> list[Actions]:
     Raises:
         OSError, ValueError: see ``read_positions``.
     """
-    with _refusing(game, path):
-        return _columns(path)[0]
+    with _name_file_in_errors(game, path):
+        return _read_columns(path)[0]
 
 
-def _observed(game: Game, states: States, values: NDArray[np.int8]) -> SolvedPositions:
+def _observe_positions(game: Game, states: States, values: NDArray[np.int8]) -> SolvedPositions:
     observations = np.empty((len(states), *game.observation_shape), np.float32)
     observe_states(game.rules, states, observations)
     return SolvedPositions(states, observations, values)
 
 
 @contextmanager
-def _refusing(game: Game, path: Path) -> Iterator[None]:
+def _name_file_in_errors(game: Game, path: Path) -> Iterator[None]:
     """Turn errors in the block into a ValueError that names the file."""
     try:
         yield
@@ -122,19 +124,19 @@ def _refusing(game: Game, path: Path) -> Iterator[None]:
         raise ValueError(f"{path} is no file of solved positions of {game.name}: {error}") from error
 
 
-def _columns(path: Path) -> tuple[list[Actions], NDArray[np.int8]]:
+def _read_columns(path: Path) -> tuple[list[Actions], NDArray[np.int8]]:
     """The moves to each position, and the value of every action there, ``[N, A]``."""
     with np.load(io.BytesIO(read_limited(path, MAX_FILE_BYTES)), allow_pickle=False) as file:
         actions, plies, values = file["actions"].astype(np.int32), file["plies"], file["values"]
     return np.split(actions, np.cumsum(plies[:-1], dtype=np.int64)), values
 
 
-def _read(game: Game, path: Path) -> tuple[States, NDArray[np.int8]]:
-    with _refusing(game, path):
-        games, values = _columns(path)
+def _read_states_and_values(game: Game, path: Path) -> tuple[States, NDArray[np.int8]]:
+    with _name_file_in_errors(game, path):
+        games, values = _read_columns(path)
         states, legal = game.initial_states(len(games)), np.zeros((len(games), game.num_actions), np.bool_)
         actions, lengths = np.concatenate([*games, np.zeros(0, np.int32)]), np.array([len(moves) for moves in games])
-        bad = reach_positions(game.rules, states, legal, actions, lengths)
+        bad = play_to_positions(game.rules, states, legal, actions, lengths)
         if bad >= 0:
             raise ValueError(f"the moves to position {bad + 1} are not legal")
         if values.shape != legal.shape or not np.where(legal, abs(values) <= 1, values == ILLEGAL).all():
@@ -143,7 +145,7 @@ def _read(game: Game, path: Path) -> tuple[States, NDArray[np.int8]]:
 
 
 @compiled
-def reach_positions(
+def play_to_positions(
     rules: Rules, states: States, legal: NDArray[np.bool_], actions: Actions, lengths: NDArray[np.int64]
 ) -> int:
     """Play the moves to each position on its row of ``states``, and mark what is legal there in ``legal`` ``[N, A]``.
@@ -174,23 +176,23 @@ def observe_states(rules: Rules, states: States, observations: Planes) -> None:
         observe(states[row], observations[row])
 
 
-def _every_position(game: Game) -> tuple[States, NDArray[np.int8]]:
+def _solve_every_position(game: Game) -> tuple[States, NDArray[np.int8]]:
     """All positions of a tiny game, up to symmetry."""
     found: dict[bytes, tuple[States, NDArray[np.int8]]] = {}
-    for state, values in solve_all(game):
+    for state, values in solve_all_positions(game):
         points = game.observe(state).reshape(game.observation_shape[0], -1)
         found.setdefault(min(points[:, symmetry].tobytes() for symmetry in game.point_symmetries), (state, values))
     return np.stack([state for state, _ in found.values()]), np.stack([values for _, values in found.values()])
 
 
-def policy_actions(positions: SolvedPositions, evaluate: Evaluate, *, batch_size: int = 64) -> Actions:
+def choose_policy_actions(positions: SolvedPositions, evaluate: Evaluate, *, batch_size: int = 64) -> Actions:
     """The choice of the policy alone in each position, ``[N]``: the legal action with the largest logit."""
     parts = range(0, len(positions.states), batch_size)
     logits = np.concatenate([evaluate(positions.observations[i : i + batch_size])[0] for i in parts])  # [N, A]
     return np.where(positions.values == ILLEGAL, -np.inf, logits).argmax(1).astype(np.int32)
 
 
-def errors(positions: SolvedPositions, actions: Actions) -> PlayErrors:
+def count_errors(positions: SolvedPositions, actions: Actions) -> PlayErrors:
     """The errors of a player that chooses ``actions`` ``[N]``.
 
     Raises:
@@ -202,7 +204,7 @@ def errors(positions: SolvedPositions, actions: Actions) -> PlayErrors:
         raise IllegalAction(f"position {first}: action {int(actions[first])} is illegal")
     return PlayErrors(
         positions=len(chosen),
-        win_to_draw=int(((positions.best == 1) & (chosen == 0)).sum()),
-        win_to_loss=int(((positions.best == 1) & (chosen == -1)).sum()),
-        draw_to_loss=int(((positions.best == 0) & (chosen == -1)).sum()),
+        win_to_draw=int(((positions.best_values == 1) & (chosen == 0)).sum()),
+        win_to_loss=int(((positions.best_values == 1) & (chosen == -1)).sum()),
+        draw_to_loss=int(((positions.best_values == 0) & (chosen == -1)).sum()),
     )

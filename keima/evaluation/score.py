@@ -13,11 +13,11 @@ from keima.compilation.decorators import compiled
 from keima.data.scores import make_score_report
 from keima.evaluation.match import Player
 from keima.games.game import CHANCE, Actions, Floats, Game, Rules, States
-from keima.search.chance import draw_outcome
+from keima.search.chance import sample_chance_outcome
 
 SIDE_BY_SIDE = 64  # games at a time
 
-Watch = Callable[[int, int], None]  # (games that have ended, moves made in all)
+OnScoreProgress = Callable[[int, int], None]  # (games that have ended, moves made in all)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,19 +38,21 @@ def play_for_score(
     seed: int,
     first: int = 0,
     side_by_side: int = SIDE_BY_SIDE,
-    watch: Watch = lambda ended, moves: None,
+    on_progress: OnScoreProgress = lambda ended, moves: None,
 ) -> ScoredGames:
-    """Let ``player`` play ``games`` games, as ``score_steps`` does, to their end.
+    """Let ``player`` play ``games`` games, as ``play_score_games`` does, to their end.
 
     Args:
         watch: called before each round of moves with the progress; an exception from it ends the games.
     """
     return run_steps(
-        score_steps(game, player, games=games, seed=seed, first=first, side_by_side=side_by_side, watch=watch)
+        play_score_games(
+            game, player, games=games, seed=seed, first=first, side_by_side=side_by_side, on_progress=on_progress
+        )
     )
 
 
-def score_steps(
+def play_score_games(
     game: Game,
     player: Player,
     *,
@@ -58,7 +60,7 @@ def score_steps(
     seed: int,
     first: int = 0,
     side_by_side: int = SIDE_BY_SIDE,
-    watch: Watch = lambda ended, moves: None,
+    on_progress: OnScoreProgress = lambda ended, moves: None,
 ) -> Steps[ScoredGames]:
     """Let ``player`` play ``games`` games; when one ends, the next starts. A step is a round of moves.
 
@@ -79,12 +81,12 @@ def score_steps(
     streams = np.array([seed_stream(seed, "score", first + number) for number in range(games)], np.uint64)
     outcomes, chances = np.empty(game.num_outcomes, np.int32), np.empty(game.num_outcomes, np.float32)
     arguments = (streams, outcomes, chances, plies, over)
-    advance_games(game.rules, states, np.arange(games), np.empty(0, np.int32), *arguments)
+    play_until_player_moves(game.rules, states, np.arange(games), np.empty(0, np.int32), *arguments)
     moves = 0
     while len(rows := np.flatnonzero(~over)[:side_by_side]):
-        watch(int(over.sum()), moves)
+        on_progress(int(over.sum()), moves)
         yield True
-        advance_games(game.rules, states, rows, player.choose(states[rows]), *arguments)
+        play_until_player_moves(game.rules, states, rows, player.choose(states[rows]), *arguments)
         moves += len(rows)
     return ScoredGames(
         scores=np.array([game.returns(state)[0] for state in states], np.float64),
@@ -94,13 +96,13 @@ def score_steps(
     )
 
 
-def score_summary(game: Game, played: ScoredGames) -> ScoreReport | None:
+def summarize_scores(game: Game, played: ScoredGames) -> ScoreReport | None:
     """The report of ``played``; None without games."""
     return make_score_report(game, played.scores.tolist(), played.reached.tolist())
 
 
 @compiled
-def advance_games(
+def play_until_player_moves(
     rules: Rules,
     states: States,
     rows: NDArray[np.int64],
@@ -127,6 +129,6 @@ def advance_games(
             step(state, np.int64(actions[i]))
             plies[row] += 1
         while not terminal(state) and current_player(state) == CHANCE:
-            step(state, np.int64(draw_outcome(rules, state, outcomes, chances, streams, row)))
+            step(state, np.int64(sample_chance_outcome(rules, state, outcomes, chances, streams, row)))
             plies[row] += 1
         over[row] = terminal(state) != 0

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 Matrix = dict[str, dict[str, float]]  # rows by name; missing entries are 0
 
 
-def elimination_order(neighbours: Mapping[str, Iterable[str]]) -> list[str]:
+def find_elimination_order(neighbours: Mapping[str, Iterable[str]]) -> list[str]:
     """An order of elimination that keeps factors sparse: smallest degree first (Tinney & Walker 1967)."""
     graph = {name: set(others) for name, others in neighbours.items()}
     waiting = [(len(others), name) for name, others in graph.items()]
@@ -25,7 +25,7 @@ def elimination_order(neighbours: Mapping[str, Iterable[str]]) -> list[str]:
     return order
 
 
-class Factors:
+class SparseFactors:
     """The factors of ``matrix`` = L D L^T, with the unknowns eliminated in ``order``; other columns are ignored."""
 
     def __init__(self, matrix: Matrix, order: Sequence[str]) -> None:
@@ -44,7 +44,7 @@ class Factors:
             self._pivots[name], self._columns[name] = pivot, column
 
     @property
-    def entries(self) -> int:
+    def num_entries(self) -> int:
         """How many the factors have, which is what solving costs."""
         return len(self._pivots) + sum(map(len, self._columns.values()))
 
@@ -58,7 +58,7 @@ class Factors:
             x[name] = x[name] / self._pivots[name] - sum(factor * x[other] for other, factor in column.items())
         return x
 
-    def diagonal(self) -> dict[str, float]:
+    def inverse_diagonal(self) -> dict[str, float]:
         """The diagonal of the inverse (Takahashi, Fagan & Chin, 1973: only entries where the factors have some are
         needed).
         """

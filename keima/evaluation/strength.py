@@ -16,14 +16,14 @@ from keima.base.steps import Steps
 from keima.config.schema import Settings
 from keima.config.sections.evaluation import EvaluationSettings
 from keima.data.ledger import Ledger
-from keima.evaluation.elo import PairResult, rate_players, sprt
+from keima.evaluation.elo import PairResult, decide_sprt, rate_players
 from keima.evaluation.match import MatchResult, SearchPlayer
-from keima.evaluation.match_location import LocalMatches, Pairing, Play, WorkerMatches
-from keima.evaluation.match_worker import TREES, search_for_strength
-from keima.evaluation.orders import Contestant
-from keima.evaluation.perfect_play import errors, load_positions, policy_actions
+from keima.evaluation.match_jobs import Contestant
+from keima.evaluation.match_location import LocalMatches, Pairing, PlayMatches, WorkerMatches
+from keima.evaluation.match_worker import NUM_TREES, make_match_search
+from keima.evaluation.perfect_play import choose_policy_actions, count_errors, load_positions
 from keima.evaluation.remote_matches import RemoteMatches
-from keima.evaluation.score import score_steps, score_summary
+from keima.evaluation.score import play_score_games, summarize_scores
 from keima.games import Game
 from keima.games.game import Actions, States
 from keima.networks.files.model_file import (
@@ -62,15 +62,19 @@ class Strength:
         started = time.monotonic()
         search_error = margin = policy_error = None
         if self._positions is not None:
-            chosen = yield from search_actions(self.search(model), self._positions.states)
-            found = errors(self._positions, chosen)
+            chosen = yield from find_best_actions(self.make_search(model), self._positions.states)
+            found = count_errors(self._positions, chosen)
             search_error, margin = found.share, found.margin
-            policy_error = errors(self._positions, policy_actions(self._positions, self.evaluator(model))).share
+            policy_error = count_errors(
+                self._positions, choose_policy_actions(self._positions, self.make_evaluator(model))
+            ).share
         matches = yield from self._play_matches(model, beside=beside)
-        rating = self._rate().get(player_name(model.model_version)) if self._game.num_players == 2 else None
+        rating = (
+            self._update_ratings().get(model_player_name(model.model_version)) if self._game.num_players == 2 else None
+        )
         many = self._game.num_players > 2
-        random_return, random_margin = mean_return(matches[:1]) if many and matches else (None, None)
-        earlier_return, earlier_margin = mean_return(matches[1:]) if many and matches[1:] else (None, None)
+        random_return, random_margin = first_player_mean_return(matches[:1]) if many and matches else (None, None)
+        earlier_return, earlier_margin = first_player_mean_return(matches[1:]) if many and matches[1:] else (None, None)
         score = yield from self._play_for_score(model)
         return EvaluationReport(
             model_version=model.model_version,
@@ -96,43 +100,43 @@ class Strength:
         test = self._settings.sprt
         scores = np.zeros((0, 2))
         verdict = None
-        with self._matches_between([candidate, best], file=file) as play:
+        with self._prepare_matches([candidate, best], file=file) as play:
             while verdict is None and scores.size < self._settings.gating_games:
                 seed = seed_stream(self._seed, "gating", candidate.model_version, len(scores))
-                pairing = Pairing(opponent=best, pairs=self._pairs_at_once(len(scores)))
+                pairing = Pairing(opponent=best, pairs=self._pairs_per_round(len(scores)))
                 (result,) = yield from play(candidate, [pairing], seed)
                 scores = np.concatenate([scores, result.scores])
-                verdict = sprt(scores.mean(1), elo0=test.elo0, elo1=test.elo1, alpha=test.alpha, beta=test.beta)
-        self._enter(candidate, best, MatchResult(scores=scores))
+                verdict = decide_sprt(scores.mean(1), elo0=test.elo0, elo1=test.elo1, alpha=test.alpha, beta=test.beta)
+        self._record_match(candidate, best, MatchResult(scores=scores))
         return bool(verdict)
 
-    def _pairs_at_once(self, played: int) -> int:
+    def _pairs_per_round(self, played: int) -> int:
         """How many pairs to play before the next evaluation of the test: more with many workers."""
         if self._remote is None:
             return SPRT_PAIRS
         left = math.ceil(self._settings.gating_games / 2) - played
-        return max(SPRT_PAIRS, min(left, self._remote.pairs_at_once()))
+        return max(SPRT_PAIRS, min(left, self._remote.pairs_per_round()))
 
     def _play_matches(self, model: Model, *, beside: bool) -> Steps[list[MatchResult]]:
         """Play the anchor and earlier rated versions; returns the matches, that with the anchor first, or none."""
         pairs = self._settings.rating_games // self._game.num_players
         if pairs == 0:
             return []
-        files = self._rated_before(model.model_version)
+        files = self._earlier_rated_models(model.model_version)
         earlier = list(files)
         opponents = sorted({earlier[-1], earlier[len(earlier) // 2]}) if earlier else []
         anchor_pairs = max(1, math.ceil(pairs * ANCHOR_SHARE)) if opponents else pairs
         pairings = [Pairing(opponent=None, pairs=anchor_pairs)]
         pairings += [
-            Pairing(opponent=load_model(files[opponent]), pairs=max(1, (pairs - anchor_pairs) // len(opponents)))
+            Pairing(opponent=load_model_file(files[opponent]), pairs=max(1, (pairs - anchor_pairs) // len(opponents)))
             for opponent in opponents
         ]
         seed = seed_stream(self._seed, "rating", model.model_version)
         models = [model, *(pairing.opponent for pairing in pairings if pairing.opponent)]
-        with self._matches_between(models, beside=beside) as play:
+        with self._prepare_matches(models, beside=beside) as play:
             results = yield from play(model, pairings, seed)
         for pairing, result in zip(pairings, results, strict=True):
-            self._enter(model, pairing.opponent, result)
+            self._record_match(model, pairing.opponent, result)
         return results
 
     def _play_for_score(self, model: Model) -> Steps[ScoreReport | None]:
@@ -141,13 +145,15 @@ class Strength:
         if games == 0:
             return None
         seed = seed_stream(self._seed, "score", model.model_version)
-        played = yield from score_steps(self._game, SearchPlayer(self.search(model)), games=games, seed=seed)
-        return score_summary(self._game, played)
+        played = yield from play_score_games(self._game, SearchPlayer(self.make_search(model)), games=games, seed=seed)
+        return summarize_scores(self._game, played)
 
     # Matches.
 
     @contextmanager
-    def _matches_between(self, models: Sequence[Model], *, file: bytes = b"", beside: bool = False) -> Iterator[Play]:
+    def _prepare_matches(
+        self, models: Sequence[Model], *, file: bytes = b"", beside: bool = False
+    ) -> Iterator[PlayMatches]:
         """A function that plays matches between these models: on the workers if possible, else here.
 
         Args:
@@ -155,28 +161,28 @@ class Strength:
             file: of the first model, if it is not published yet.
             beside: self-play goes on meanwhile.
         """
-        local = LocalMatches(self._game, self.search)
+        local = LocalMatches(self._game, self.make_search)
         if self._remote is None:
             yield local.play
             return
         first, *others = models
-        files = [file or self._file(first), *(self._file(model) for model in others)]
+        files = [file or self._read_model_file(first), *(self._read_model_file(model) for model in others)]
         contestants = [
             Contestant(version=model.model_version, sha256=stored_sha256(data))
             for model, data in zip(models, files, strict=True)
         ]
-        with self._remote.deployed(dict(zip(contestants, files, strict=True))):
+        with self._remote.deploy(dict(zip(contestants, files, strict=True))):
             by_contestant = dict(zip(contestants, models, strict=True))
             simulations = self._settings.num_simulations
             yield WorkerMatches(self._remote, local, by_contestant, num_simulations=simulations, beside=beside).play
 
-    def evaluator(self, model: Model) -> Evaluator:
+    def make_evaluator(self, model: Model) -> Evaluator:
         """The evaluator of ``model``."""
-        return Evaluator(model.build(self._game), self._game, device=self._device, max_batch=TREES)
+        return Evaluator(model.build(self._game), self._game, device=self._device, max_batch=NUM_TREES)
 
-    def search(self, model: Model) -> Search:
+    def make_search(self, model: Model) -> Search:
         """The search of ``model`` with the simulations of evaluation."""
-        return search_for_strength(
+        return make_match_search(
             self._game,
             model,
             self._search_settings,
@@ -185,31 +191,34 @@ class Strength:
             device=self._device,
         )
 
-    def _file(self, model: Model) -> bytes:
+    def _read_model_file(self, model: Model) -> bytes:
         """The model file, as published or as it would be."""
-        path = self._paths().get(model.model_version)
+        path = self._model_paths().get(model.model_version)
         return read_limited(path, MAX_MODEL_BYTES) if path else encode_model(model, self._game)
 
-    def _rated_before(self, version: int) -> dict[int, Path]:
+    def _earlier_rated_models(self, version: int) -> dict[int, Path]:
         """The files of earlier versions with rating games, by ascending version."""
         rated = {name for match in self._ledger.matches() for name in match[:2]}
         return {
             earlier: path
-            for earlier, path in self._paths().items()
-            if earlier < version and player_name(earlier) in rated
+            for earlier, path in self._model_paths().items()
+            if earlier < version and model_player_name(earlier) in rated
         }
 
-    def _paths(self) -> dict[int, Path]:
+    def _model_paths(self) -> dict[int, Path]:
         """The existing files of published models, by ascending version."""
         paths = {row.version: self._ledger.folder / row.path for row in self._ledger.models()}
         return {version: path for version, path in paths.items() if path.is_file()}
 
-    def _enter(self, model: Model, opponent: Model | None, result: MatchResult) -> None:
-        first, second = player_name(model.model_version), player_name(opponent.model_version) if opponent else ANCHOR
+    def _record_match(self, model: Model, opponent: Model | None, result: MatchResult) -> None:
+        first, second = (
+            model_player_name(model.model_version),
+            model_player_name(opponent.model_version) if opponent else ANCHOR,
+        )
         counts = {"wins": result.wins, "draws": result.draws, "losses": result.losses}
         self._ledger.add_match(first, second, **counts, num_simulations=self._settings.num_simulations)
 
-    def _rate(self) -> dict[str, tuple[float, float]]:
+    def _update_ratings(self) -> dict[str, tuple[float, float]]:
         results = [
             PairResult(first=first, second=second, wins=wins, draws=draws, losses=losses)
             for first, second, wins, draws, losses, _ in self._ledger.matches()
@@ -223,7 +232,7 @@ class Strength:
         return ratings
 
 
-def require_measurable(game: Game, settings: EvaluationSettings) -> None:
+def check_evaluation_settings(game: Game, settings: EvaluationSettings) -> None:
     """Check that ``game`` can be evaluated with these settings.
 
     Raises:
@@ -251,7 +260,7 @@ def require_measurable(game: Game, settings: EvaluationSettings) -> None:
         raise ValueError(f"evaluation.score_games: {game.name} is not a one-player game; set it to 0, and rating_games")
 
 
-def mean_return(matches: Sequence[MatchResult]) -> tuple[float, float | None]:
+def first_player_mean_return(matches: Sequence[MatchResult]) -> tuple[float, float | None]:
     """The first player's mean return in these matches, and half the width of its 95 % interval.
 
     Pairs are independent of each other, the games of one are not. The margin of a single pair is None.
@@ -260,17 +269,17 @@ def mean_return(matches: Sequence[MatchResult]) -> tuple[float, float | None]:
     return float(returns.mean()), mean_margin(returns)
 
 
-def player_name(version: int) -> str:
+def model_player_name(version: int) -> str:
     """The name of a model version in matches and ratings."""
     return f"model-{version:06d}"
 
 
-def load_model(path: Path) -> Model:
+def load_model_file(path: Path) -> Model:
     """Load the model in a file."""
     return decode_model(read_limited(path, MAX_MODEL_BYTES))
 
 
-def search_actions(search: Search, states: States) -> Steps[Actions]:
+def find_best_actions(search: Search, states: States) -> Steps[Actions]:
     """The best action ``[N]`` in each of ``states`` ``[N, S]``; a step is a network call."""
     actions = np.zeros(len(states), np.int32)
     search.submit(range(len(states)), states)

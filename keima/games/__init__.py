@@ -53,7 +53,7 @@ def load_game(name: str, **options: Any) -> "Game":
     if name not in GAMES:
         raise ValueError(f"there is no game called {name!r}; the games are {', '.join(sorted(GAMES))}")
     build = getattr(import_module(GAMES[name]), name)
-    _require_options(name, build, options)
+    _check_options(name, build, options)
     try:
         game: Game = build(**options)
     except (TypeError, ValueError) as error:
@@ -68,7 +68,7 @@ def _load_own_game(name: str, options: dict[str, Any]) -> "Game":
     build = getattr(module, "game", None)
     if not callable(build):
         raise ValueError(f"{module.__file__}: define a function game(), with the game's options, that returns the Game")
-    _require_options(stem_of(name), build, options)
+    _check_options(stem_of(name), build, options)
     try:
         game = build(**options)
     except Exception as error:
@@ -80,7 +80,7 @@ def _load_own_game(name: str, options: dict[str, Any]) -> "Game":
     return replace(game, name=name, options=dict(given.arguments))
 
 
-def _require_options(name: str, build: Callable[..., Any], options: dict[str, Any]) -> None:
+def _check_options(name: str, build: Callable[..., Any], options: dict[str, Any]) -> None:
     takes = signature(build).parameters
     for option in options.keys() - takes.keys():
         raise ValueError(f"game {name!r} has no option {option!r}; it takes {', '.join(takes) or 'none'}")

@@ -5,18 +5,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from keima.compilation.decorators import inlined, lean
+from keima.compilation.decorators import compiled_without_refcounts, inlined
 
 BITS = 63  # of a word that are used
 
 
-@lean
+@compiled_without_refcounts
 def has_line(board: NDArray[Any], stone: int, length: int) -> bool:
     """Whether ``length`` cells in a row, column or diagonal hold ``stone``."""
     height, width = board.shape
     if height * (width + 1) > BITS:
         return _large_board_has_line(board, stone, length)
-    stones = _stones(board, stone)
+    stones = _stones_as_bits(board, stone)
     for step in (1, width, width + 1, width + 2):
         line, found = stones, 1
         while found < length:
@@ -28,7 +28,7 @@ def has_line(board: NDArray[Any], stone: int, length: int) -> bool:
     return False
 
 
-@lean
+@compiled_without_refcounts
 def has_line_through(board: NDArray[Any], row: int, column: int, length: int) -> bool:
     """Whether the stone of a cell is one of ``length`` equal ones in a row, column or diagonal."""
     height, width, stone = board.shape[0], board.shape[1], board[row, column]
@@ -45,7 +45,7 @@ def has_line_through(board: NDArray[Any], row: int, column: int, length: int) ->
     return False
 
 
-@lean
+@compiled_without_refcounts
 def is_full(board: NDArray[Any]) -> bool:
     """Whether no number of the board is 0."""
     for row in range(board.shape[0]):
@@ -56,7 +56,7 @@ def is_full(board: NDArray[Any]) -> bool:
 
 
 @inlined
-def _stones(board: NDArray[Any], stone: int) -> Any:
+def _stones_as_bits(board: NDArray[Any], stone: int) -> Any:
     """A word with a bit for each cell, row by row, and an empty column on the right that no line can cross."""
     height, width = board.shape
     stones = np.uint64(0)
@@ -68,7 +68,7 @@ def _stones(board: NDArray[Any], stone: int) -> Any:
     return stones
 
 
-@lean
+@compiled_without_refcounts
 def _large_board_has_line(board: NDArray[Any], stone: int, length: int) -> bool:
     height, width = board.shape
     for row in range(height):

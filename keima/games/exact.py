@@ -16,7 +16,7 @@ class TooLarge(ValueError):
     """The game has more positions than allowed."""
 
 
-def solve_all(game: Game, *, max_positions: int = 50_000) -> Iterator[tuple[States, ActionValues]]:
+def solve_all_positions(game: Game, *, max_positions: int = 50_000) -> Iterator[tuple[States, ActionValues]]:
     """Every reachable position with a legal move, once, with the value of each action.
 
     Args:
@@ -27,12 +27,12 @@ def solve_all(game: Game, *, max_positions: int = 50_000) -> Iterator[tuple[Stat
         TooLarge: the game has more positions.
     """
     solved: dict[bytes, ActionValues] = {}
-    _visit(game, game.initial_state(), solved, max_positions)
+    _solve_position(game, game.initial_state(), solved, max_positions)
     for row, values in solved.items():
         yield np.frombuffer(row, np.int64).copy(), values
 
 
-def _visit(game: Game, state: States, solved: dict[bytes, ActionValues], max_positions: int) -> int:
+def _solve_position(game: Game, state: States, solved: dict[bytes, ActionValues], max_positions: int) -> int:
     """Solve ``state`` and all positions after it; returns its value for the player to move."""
     player = game.current_player(state)
     if game.terminal(state):
@@ -45,6 +45,6 @@ def _visit(game: Game, state: States, solved: dict[bytes, ActionValues], max_pos
         for action in game.legal_actions(state).tolist():
             after = state.copy()
             call_step(game.rules.step, after, action)
-            value = _visit(game, after, solved, max_positions)
+            value = _solve_position(game, after, solved, max_positions)
             solved[key][action] = value if game.current_player(after) == player else -value
     return int(solved[key].max())

@@ -9,7 +9,7 @@ from keima.games.game import Actions, Game, States
 
 
 @compiled
-def _count(legal_actions: Any, step: Any, states: States, legal: Actions, depth: int) -> int:
+def _count_plies(legal_actions: Any, step: Any, states: States, legal: Actions, depth: int) -> int:
     """Count from ``states[0]``; the other rows of ``states`` ``[D, S]`` and ``legal`` ``[D, A]`` are scratch space."""
     last, level, total = depth - 1, 0, 0
     counts, nexts = np.zeros(depth, np.int64), np.zeros(depth, np.int64)
@@ -32,7 +32,7 @@ def _count(legal_actions: Any, step: Any, states: States, legal: Actions, depth:
     return total
 
 
-def perft(game: Game, depth: int, state: States | None = None) -> int:
+def count_perft(game: Game, depth: int, state: States | None = None) -> int:
     """The number of ways to play exactly ``depth`` plies from ``state``, or from the start, in a game without chance.
 
     The last ply is not played: its legal actions are counted.
@@ -40,4 +40,4 @@ def perft(game: Game, depth: int, state: States | None = None) -> int:
     states = np.empty((max(1, depth), len(game.start)), np.int64)
     legal = np.empty((max(1, depth), game.num_actions), np.int32)
     states[0] = game.start if state is None else state
-    return 1 if depth == 0 else int(_count(game.rules.legal_actions, game.rules.step, states, legal, depth))
+    return 1 if depth == 0 else int(_count_plies(game.rules.legal_actions, game.rules.step, states, legal, depth))

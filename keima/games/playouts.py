@@ -3,12 +3,12 @@
 import numpy as np
 
 from keima.compilation.decorators import compiled
-from keima.compilation.random import Streams, below, uniform
+from keima.compilation.random import Streams, random_below, uniform
 from keima.games.game import Rules, States
 
 
 @compiled
-def play_randomly(
+def play_random_games(
     rules: Rules, start: States, num_actions: int, num_outcomes: int, streams: Streams, games: int
 ) -> int:
     """Play so many games of random moves and return the number of moves; chance events are not counted."""
@@ -20,7 +20,7 @@ def play_randomly(
         while True:
             count = legal_actions(state, legal)
             if count > 0:
-                step(state, np.int64(legal[below(streams, 0, count)]))
+                step(state, np.int64(legal[random_below(streams, 0, count)]))
                 moves += 1
                 continue
             count = chance_outcomes(state, outcomes, probabilities)

@@ -31,7 +31,7 @@ WORDS = 4
 
 
 @inlined
-def has_line(marks: int) -> bool:
+def has_three_in_line(marks: int) -> bool:
     """Whether three of these marks are in a line."""
     for line in (0o007, 0o070, 0o700, 0o111, 0o222, 0o444, 0o421, 0o124):
         if marks & line == line:
@@ -57,7 +57,7 @@ def step(state: States, action: int) -> None:
     state[STONES] |= 1 << action
     state[MOVER] = state[STONES] ^ mine
     state[PLY] += 1
-    if has_line(mine):
+    if has_three_in_line(mine):
         state[OVER] = LINE
     elif state[PLY] == CELLS:
         state[OVER] = FULL

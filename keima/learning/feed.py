@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 from keima.base.system.processes import hide_main_program
 from keima.base.system.signals import ignore_terminal_signals
 from keima.replay.epochs import Epochs
-from keima.replay.window import WHOLE, Batch
+from keima.replay.window import ALL_ROWS, Batch
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,7 +38,7 @@ class EpochFeed:
         num_workers: processes that make batches; 0: this process makes each when it is needed.
     """
 
-    def __init__(self, epochs: Epochs, *, rows: slice = WHOLE, num_workers: int = 0) -> None:
+    def __init__(self, epochs: Epochs, *, rows: slice = ALL_ROWS, num_workers: int = 0) -> None:
         self.epochs, self.rows, self.num_workers = epochs, rows, num_workers
         self._ready: LoadedBatch | None = None
 
@@ -58,7 +58,7 @@ class EpochFeed:
             self._ready = ready
             yield ready
 
-    def sample(self, count: int, rng_seed: int, *, rows: slice = WHOLE) -> Batch:
+    def sample(self, count: int, rng_seed: int, *, rows: slice = ALL_ROWS) -> Batch:
         """The next batch, of ``count`` positions over all ranks."""
         ready, self._ready = self._ready, None
         assert ready is not None and count == ready.total and rows == self.rows
@@ -76,9 +76,9 @@ class _BatchDataset(IterableDataset[LoadedBatch]):
         number, workers = (worker.id, worker.num_workers) if worker else (0, 1)
         for index, planned in enumerate(self._epochs.batches(self._epoch, done=self._done)):
             if index % workers == number:
-                batch = planned.make(self._rows)
+                batch = planned.make_batch(self._rows)
                 share = {name: torch.from_numpy(np.ascontiguousarray(array)) for name, array in vars(batch).items()}
-                yield LoadedBatch(planned.total, planned.over, planned.bad, share)
+                yield LoadedBatch(planned.num_positions, planned.completed_share, planned.bad, share)
 
 
 def _return_unchanged(ready: Any) -> Any:

@@ -33,7 +33,7 @@ from keima.networks.architectures.auxiliary_heads import auxiliary_losses, forwa
 from keima.networks.architectures.layers import masked_log_policies
 from keima.networks.inference.evaluator import keep_freed_memory, pick_device
 from keima.networks.policy_value import as_policy_value_network
-from keima.replay.window import WHOLE, Batch
+from keima.replay.window import ALL_ROWS, Batch
 
 log = logging.getLogger(__name__)
 
@@ -45,7 +45,7 @@ OUT_OF_MEMORY = ("can't allocate memory", "could not create a primitive")  # mes
 class Window(Protocol):
     """The source of a learner's batches, such as ``keima.replay.window.ReplayWindow``."""
 
-    def sample(self, count: int, rng_seed: int, *, rows: slice = WHOLE) -> Batch:
+    def sample(self, count: int, rng_seed: int, *, rows: slice = ALL_ROWS) -> Batch:
         """Draw ``count`` positions and return these ``rows``; the same seed and window give the same batch."""
 
 

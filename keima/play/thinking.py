@@ -38,12 +38,12 @@ class Thinker:
         """Do everything once, so that code is compiled or loaded, and freeze long-lived objects for the garbage
         collector.
         """
-        while self.analysis.visits < VISITS_A_LEAF * max(self._seconds) and not self.analysis.finished:
+        while self.analysis.visits < VISITS_A_LEAF * max(self._seconds) and not self.analysis.is_finished:
             self.think_slice()
-        self.analysis.play(self.analysis.lines()[0].action)
+        self.analysis.play(self.analysis.best_moves()[0].action)
         self.analysis.consider_only(game.legal_actions(self.analysis.state)[:1].tolist())
         self.think_slice()
-        self.analysis.lines()
+        self.analysis.best_moves()
         self.analysis.begin(game.initial_state())
         gc.collect()
         gc.freeze()
@@ -61,7 +61,7 @@ class Thinker:
         )
         size = max((n for n, time_taken in self._seconds.items() if n <= most and time_taken <= seconds), default=1)
         began = time.monotonic()
-        self.analysis.think(size)
+        self.analysis.run_simulations(size)
         taken = time.monotonic() - began
         self._seconds[size] += SMOOTHING * (taken - self._seconds[size])
 

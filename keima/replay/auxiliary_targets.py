@@ -17,7 +17,7 @@ Ownership = NDArray[np.int8]  # [G, H * W] 1 where a point is player 0's at the 
 ScoreLeads = NDArray[np.float32]  # [G] player 0's lead in points; NaN for games that were resigned
 
 
-def final_scores(game: Game, batch: GameBatch) -> tuple[Ownership, ScoreLeads]:
+def compute_final_scores(game: Game, batch: GameBatch) -> tuple[Ownership, ScoreLeads]:
     """Ownership and score lead at the end of each game of a batch.
 
     Raises:
@@ -28,12 +28,12 @@ def final_scores(game: Game, batch: GameBatch) -> tuple[Ownership, ScoreLeads]:
     ownership = np.zeros((batch.num_games, game.point_symmetries.shape[1]), np.int8)
     score_leads = np.full(batch.num_games, np.nan, np.float32)
     columns = (batch.lengths, batch.actions, batch.resigned)
-    score_games(game.rules.step, game.final_score, game.start, *columns, ownership, score_leads)
+    write_final_scores(game.rules.step, game.final_score, game.start, *columns, ownership, score_leads)
     return ownership, score_leads
 
 
 @compiled
-def score_games(
+def write_final_scores(
     step: Any,
     final_score: Any,
     start: States,
@@ -56,7 +56,7 @@ def score_games(
                 ownership[game, point] = board[point]
 
 
-class Futures(NamedTuple):
+class FutureBoardTargets(NamedTuple):
     """How boards of the future are made targets, and where they are written to."""
 
     observation_shape: tuple[int, int, int]  # this and the next as ``Game`` has them
@@ -67,7 +67,7 @@ class Futures(NamedTuple):
 
 
 @inlined
-def replay_to(step: Any, start: States, columns: Any, position: int, state: States) -> int:
+def replay_to_position(step: Any, start: States, columns: Any, position: int, state: States) -> int:
     """Set ``state`` to a position of the window by replaying its game, whose number is returned."""
     game = int(np.searchsorted(columns.game_starts, position, side="right")) - 1
     state[:] = start
@@ -77,11 +77,12 @@ def replay_to(step: Any, start: States, columns: Any, position: int, state: Stat
 
 
 @inlined
-def write_policy(columns: Any, position: int, moved: NDArray[np.int32], policy: NDArray[np.float32]) -> bool:
+def write_policy_target(columns: Any, position: int, moved: NDArray[np.int32], policy: NDArray[np.float32]) -> bool:
     """Write the policy of a position ``[A]`` under its symmetry; False if it has none."""
     first, last = columns.entry_starts[position], columns.entry_starts[position + 1]
     total = columns.policy_weights[first:last].sum()
     for entry in range(first, last):
+        # pi(a) = w(a) / sum of w
         policy[moved[columns.policy_actions[entry]]] = columns.policy_weights[entry] / total
     return last > first
 
@@ -102,7 +103,7 @@ def fill_replies(
         if following == columns.actions.size or columns.game_starts[game] == following:
             continue  # the last position of a game
         moved = table[symmetries[n]]
-        if not write_policy(columns, following, moved, replies[n]):
+        if not write_policy_target(columns, following, moved, replies[n]):
             replies[n, moved[columns.actions[following]]] = 1
 
 
@@ -122,6 +123,7 @@ def fill_ownership(
         game = np.searchsorted(game_starts, positions[n], side="right") - 1
         sign = np.float32(1 - 2 * movers[n])
         points = table[symmetries[n]]
+        # Ownership and lead are for the first player: the sign is 1 where that player is to move, else -1
         score_leads[n] = sign * game_leads[game]
         for point in range(points.size):
             ownership[n, point] = sign * np.float32(game_ownership[game, points[point]])
@@ -134,7 +136,7 @@ def fill_futures(
     columns: Any,
     positions: NDArray[np.int64],
     symmetries: NDArray[np.int64],
-    futures: Futures,
+    futures: FutureBoardTargets,
 ) -> None:
     """Write where the pieces stand in a later position of the same game, as the player to move sees it.
 
@@ -147,7 +149,7 @@ def fill_futures(
     points = flat.shape[1]
     for n in range(positions.size):
         position = positions[n]
-        game = replay_to(step, start, columns, position, state)
+        game = replay_to_position(step, start, columns, position, state)
         end = columns.game_starts[game + 1] if game + 1 < columns.game_starts.size else columns.actions.size
         mover, later[:] = current_player(state), state
         for ply in range(position, min(position + futures.plies, end - 1)):

@@ -24,36 +24,36 @@ from keima.replay.window import Batch, ReplayWindow
 
 
 @dataclass(frozen=True, eq=False)
-class Piece:
+class ShuffledPositions:
     """Positions of one window, in training order."""
 
     window: ReplayWindow
     positions: NDArray[np.int64]  # [N] indices in the window
     symmetries: NDArray[np.int64]  # [N]
-    over: NDArray[np.float64]  # [N] completed share of the epoch after each
+    completed_share: NDArray[np.float64]  # [N] completed share of the epoch after each
 
-    def __getitem__(self, rows: slice) -> "Piece":
-        return Piece(self.window, self.positions[rows], self.symmetries[rows], self.over[rows])
+    def __getitem__(self, rows: slice) -> "ShuffledPositions":
+        return ShuffledPositions(self.window, self.positions[rows], self.symmetries[rows], self.completed_share[rows])
 
 
 @dataclass(frozen=True, eq=False)
-class Planned:
+class PlannedBatch:
     """A batch whose samples are not made yet."""
 
-    pieces: list[Piece]
+    pieces: list[ShuffledPositions]
     bad: tuple[str, ...]  # games or files left out before it
 
     @property
-    def total(self) -> int:
+    def num_positions(self) -> int:
         """Positions of all ranks."""
         return sum(len(piece.positions) for piece in self.pieces)
 
     @property
-    def over(self) -> float:
+    def completed_share(self) -> float:
         """The completed share of the epoch after it, by the bytes of the files."""
-        return float(self.pieces[-1].over[-1])
+        return float(self.pieces[-1].completed_share[-1])
 
-    def make(self, rows: slice) -> Batch:
+    def make_batch(self, rows: slice) -> Batch:
         """Make the samples of these rows."""
         batches, first = [], 0
         for piece in self.pieces:
@@ -97,11 +97,11 @@ class Epochs:
         name, options = state["game"]
         vars(self).update({**state, "game": load_game(name, **options)})
 
-    def batches(self, epoch: int, *, done: int = 0) -> Iterator[Planned]:
+    def batches(self, epoch: int, *, done: int = 0) -> Iterator[PlannedBatch]:
         """The batches of an epoch after its first ``done`` positions."""
-        pieces: list[Piece] = []
+        pieces: list[ShuffledPositions] = []
         waiting, bad = 0, []
-        for piece, left_out in self._pieces(epoch):
+        for piece, left_out in self._read_pieces(epoch):
             bad += left_out
             skipped = min(done, len(piece.positions))
             done, piece = done - skipped, piece[skipped:]
@@ -109,18 +109,18 @@ class Epochs:
                 pieces.append(piece)
                 waiting += len(piece.positions)
             while waiting >= 2 * self.batch_size:
-                yield Planned(_taken(pieces, self.batch_size), tuple(bad))
+                yield PlannedBatch(_pop_positions(pieces, self.batch_size), tuple(bad))
                 waiting, bad = waiting - self.batch_size, []
         for count in [waiting] if waiting <= self.batch_size else [waiting - waiting // 2, waiting // 2]:
             if count:
-                yield Planned(_taken(pieces, count), tuple(bad))
+                yield PlannedBatch(_pop_positions(pieces, count), tuple(bad))
                 bad = []
 
-    def _pieces(self, epoch: int) -> Iterator[tuple[Piece, list[str]]]:
+    def _read_pieces(self, epoch: int) -> Iterator[tuple[ShuffledPositions, list[str]]]:
         """The positions of the epoch, one piece per shuffle; the last may be empty."""
         order = np.random.default_rng([self.seed, epoch]).permutation(len(self.files))
         read, total, number = 0, max(1, sum(size for _, size in self.files)), 0
-        window, bad, begin = self._window(), list[str](), 0.0
+        window, bad, begin = self._make_window(), list[str](), 0.0
         for index in order:
             path, size = self.files[index]
             for chunk in read_game_file(path, self.game):
@@ -129,12 +129,12 @@ class Epochs:
                     window.add(chunk.games)
                 if window.num_positions >= self.shuffle_positions:
                     end = (read + chunk.read * size) / total
-                    yield self._shuffled(window, [self.seed, epoch, number], begin, end), bad
-                    window, bad, begin, number = self._window(), [], end, number + 1
+                    yield self._shuffle_positions(window, [self.seed, epoch, number], begin, end), bad
+                    window, bad, begin, number = self._make_window(), [], end, number + 1
             read += size
-        yield self._shuffled(window, [self.seed, epoch, number], begin, 1.0), bad
+        yield self._shuffle_positions(window, [self.seed, epoch, number], begin, 1.0), bad
 
-    def _window(self) -> ReplayWindow:
+    def _make_window(self) -> ReplayWindow:
         return ReplayWindow(
             self.game,
             capacity_positions=2**62,
@@ -143,15 +143,15 @@ class Epochs:
             network=self.network,
         )
 
-    def _shuffled(self, window: ReplayWindow, seed: list[int], begin: float, end: float) -> Piece:
+    def _shuffle_positions(self, window: ReplayWindow, seed: list[int], begin: float, end: float) -> ShuffledPositions:
         random = np.random.default_rng(seed)
         positions = random.permutation(window.to_learn_from())
         turns = len(self.game.action_symmetries) if self.training.symmetries else 1
         symmetries = random.integers(0, turns, len(positions))
-        return Piece(window, positions, symmetries, np.linspace(begin, end, len(positions) + 1)[1:])
+        return ShuffledPositions(window, positions, symmetries, np.linspace(begin, end, len(positions) + 1)[1:])
 
 
-def _taken(pieces: list[Piece], count: int) -> list[Piece]:
+def _pop_positions(pieces: list[ShuffledPositions], count: int) -> list[ShuffledPositions]:
     """Remove the first ``count`` positions from the pieces and return them."""
     taken = []
     while count:

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from keima.compilation.decorators import compiled
 from keima.games.game import CHANCE, Actions, Rules, States
 
-BLUNDER = 0.3  # the loss of root value, in [-1, 1], that makes a random move a mistake
+BLUNDER_LOSS = 0.3  # the loss of root value, in [-1, 1], that makes a random move a mistake
 
 
 class SearchedGames(NamedTuple):
@@ -68,11 +68,13 @@ def write_value_targets(
         for ply in range(last - first - 1, -1, -1):
             player, position = players[ply], first + ply
             if position + 1 == last:
-                then = left = np.float32(0.0) if points else returns[game, player]
+                next_target = next_value = np.float32(0.0) if points else returns[game, player]
             else:
                 side = np.float32(1 if players[ply + 1] == player else -1)
-                then, left = side * targets[position + 1, 0], side * root_values[position + 1]
-            mistaken = random[position] and (points or left < root_values[position] - BLUNDER)
-            kept = 1.0 if chances[ply] else 0.0 if mistaken else td_lambda
-            then = scores[ply + 1] - scores[ply] + (1.0 if chances[ply] else discount) * then
-            targets[position, 0] = (1 - kept) * root_values[position] + kept * then
+                next_target, next_value = side * targets[position + 1, 0], side * root_values[position + 1]
+            is_blunder = random[position] and (points or next_value < root_values[position] - BLUNDER_LOSS)
+            trace = 1.0 if chances[ply] else 0.0 if is_blunder else td_lambda
+            next_target = scores[ply + 1] - scores[ply] + (1.0 if chances[ply] else discount) * next_target
+            # TD(lambda) on the values v of the searches (Sutton 1988), where lambda is ``trace``:
+            # target(t) = (1 - lambda) * v(t) + lambda * (r(t) + discount * target(t + 1))
+            targets[position, 0] = (1 - trace) * root_values[position] + trace * next_target

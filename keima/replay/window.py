@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from keima.base.random import Streams, below, seed_stream, uniform
+from keima.base.random import Streams, random_below, seed_stream, uniform
 from keima.compilation.decorators import compiled
 from keima.config.sections.network import NetworkSettings
 from keima.config.sections.search import SearchSettings
@@ -19,18 +19,18 @@ from keima.data.records import CHANCE_OUTCOME, FULL_SEARCH, RANDOM_MOVE, GameBat
 from keima.games.authoring.kept_errors import raise_kept_error
 from keima.games.game import Game, Planes, Rules, States
 from keima.replay.auxiliary_targets import (
-    Futures,
+    FutureBoardTargets,
+    compute_final_scores,
     fill_futures,
     fill_ownership,
     fill_replies,
-    final_scores,
-    replay_to,
-    write_policy,
+    replay_to_position,
+    write_policy_target,
 )
 from keima.replay.ring_column import RingColumn
 from keima.replay.value_targets import SearchedGames, write_value_targets
 
-WHOLE = slice(None)
+ALL_ROWS = slice(None)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -68,7 +68,7 @@ class Batch:
         )
 
 
-class Columns(NamedTuple):
+class WindowColumns(NamedTuple):
     """The window for kernels: G games, M positions, E policy entries."""
 
     game_starts: NDArray[np.int64]  # [G] the first position of each game
@@ -80,7 +80,7 @@ class Columns(NamedTuple):
     cumulative: NDArray[np.float64]  # [M] cumulative sampling weights
 
 
-class Samples(NamedTuple):
+class SampleArrays(NamedTuple):
     """The symmetry tables by which N samples are made, and the arrays to write them to."""
 
     point_table: NDArray[np.int32]  # [Y, H * W]
@@ -128,26 +128,26 @@ class ReplayWindow:
         self._discount = search.discount if game.num_players == 1 else 1.0
         self._num_symmetries = len(game.action_symmetries) if training.symmetries else 1
         self._replies = network.predict_reply
-        self._ends = network.predict_ownership or network.predict_score
+        self._has_final_scores = network.predict_ownership or network.predict_score
         self._futures, self._future_plies = network.predict_future, training.future_plies
         self._lengths, self._sampled = RingColumn(np.int32), RingColumn(np.int32)
         self._actions, self._policy_sizes = RingColumn(np.uint16), RingColumn(np.int32)
         self._values, self._weights = RingColumn(np.float32, game.num_values), RingColumn(np.float32)
         self._policy_actions, self._policy_weights = RingColumn(np.uint16), RingColumn(np.uint16)
-        self._ownership = RingColumn(np.int8, game.point_symmetries.shape[1] if self._ends else 0)
+        self._ownership = RingColumn(np.int8, game.point_symmetries.shape[1] if self._has_final_scores else 0)
         self._score_leads = RingColumn(np.float32)
-        self._columns: Columns | None = None
+        self._columns: WindowColumns | None = None
 
     @property
     def num_games(self) -> int:
         """Games in the window."""
-        self._forget()
+        self._drop_oldest_games()
         return len(self._lengths.rows)
 
     @property
     def num_positions(self) -> int:
         """Training positions in the window."""
-        self._forget()
+        self._drop_oldest_games()
         return int(self._sampled.rows.sum(dtype=np.int64))
 
     def add(self, batch: GameBatch) -> int:
@@ -156,7 +156,7 @@ class ReplayWindow:
         Returns:
             The number of its training positions.
         """
-        self._forget()
+        self._drop_oldest_games()
         self._columns = None
         weights = sampling_weights(
             batch,
@@ -165,8 +165,8 @@ class ReplayWindow:
         )
         sampled = np.add.reduceat((weights > 0).astype(np.int32), np.cumsum(batch.lengths) - batch.lengths)
         ownership, score_leads = np.empty((batch.num_games, 0), np.int8), np.empty(batch.num_games, np.float32)
-        if self._ends:
-            ownership, score_leads = final_scores(self._game, batch)
+        if self._has_final_scores:
+            ownership, score_leads = compute_final_scores(self._game, batch)
         for column, rows in (
             (self._ownership, ownership),
             (self._score_leads, score_leads),
@@ -199,9 +199,9 @@ class ReplayWindow:
     def resize(self, capacity_positions: int) -> None:
         """Change the capacity; dropped games do not come back."""
         self._capacity, self._columns = capacity_positions, None
-        self._forget()
+        self._drop_oldest_games()
 
-    def _forget(self) -> None:
+    def _drop_oldest_games(self) -> None:
         """Drop the oldest games that exceed the capacity."""
         newest_first = np.cumsum(self._sampled.rows[::-1], dtype=np.int64)
         games = len(newest_first) - max(1, int(np.searchsorted(newest_first, self._capacity, side="right")))
@@ -216,7 +216,7 @@ class ReplayWindow:
         for column in (self._policy_actions, self._policy_weights):
             column.drop(entries)
 
-    def sample(self, count: int, rng_seed: int, *, rows: slice = WHOLE, out: Batch | None = None) -> Batch:
+    def sample(self, count: int, rng_seed: int, *, rows: slice = ALL_ROWS, out: Batch | None = None) -> Batch:
         """Sample ``count`` positions with replacement, in proportion to their weights.
 
         Args:
@@ -228,7 +228,7 @@ class ReplayWindow:
         Raises:
             ValueError: the window has no training positions.
         """
-        columns = self._columns = self._columns or self._index()
+        columns = self._columns = self._columns or self._make_columns()
         if len(columns.cumulative) == 0 or columns.cumulative[-1] <= 0:
             raise ValueError("the replay window has no training positions")
         positions, symmetries = np.empty(count, np.int64), np.empty(count, np.int64)
@@ -243,18 +243,18 @@ class ReplayWindow:
 
     def to_learn_from(self) -> NDArray[np.int64]:
         """The indices of all training positions, ascending."""
-        self._forget()
+        self._drop_oldest_games()
         return np.flatnonzero(self._weights.rows > 0)
 
     def take(self, positions: NDArray[np.int64], symmetries: NDArray[np.int64], *, out: Batch | None = None) -> Batch:
         """The samples at these indices ``[N]`` of the window, each under a symmetry ``[N]`` of the game."""
-        columns = self._columns = self._columns or self._index()
+        columns = self._columns = self._columns or self._make_columns()
         batch = out or Batch.empty(
-            self._game, len(positions), replies=self._replies, ownership=self._ends, futures=self._futures
+            self._game, len(positions), replies=self._replies, ownership=self._has_final_scores, futures=self._futures
         )
         positions, symmetries = np.ascontiguousarray(positions), np.ascontiguousarray(symmetries)
         game = self._game
-        samples = Samples(
+        samples = SampleArrays(
             point_table=game.point_symmetries,
             action_table=game.action_symmetries,
             observations=batch.observations,
@@ -268,12 +268,12 @@ class ReplayWindow:
         raise_kept_error()
         if self._replies:
             fill_replies(columns, positions, symmetries, game.action_symmetries, batch.replies)
-        if self._ends:
+        if self._has_final_scores:
             of_games, targets = (self._ownership.rows, self._score_leads.rows), (batch.ownership, batch.score_leads)
             movers, table = samples.movers, game.point_symmetries
             fill_ownership(columns.game_starts, positions, symmetries, movers, table, of_games, targets)
         if self._futures:
-            futures = Futures(
+            futures = FutureBoardTargets(
                 observation_shape=game.observation_shape,
                 piece_planes=game.piece_planes,
                 plies=self._future_plies,
@@ -284,11 +284,11 @@ class ReplayWindow:
             raise_kept_error()
         return batch
 
-    def _index(self) -> Columns:
+    def _make_columns(self) -> WindowColumns:
         """The columns for kernels, valid until the next change."""
-        self._forget()
+        self._drop_oldest_games()
         lengths = self._lengths.rows
-        return Columns(
+        return WindowColumns(
             game_starts=np.cumsum(lengths, dtype=np.int64) - lengths,
             actions=self._actions.rows,
             values=self._values.rows,
@@ -312,6 +312,7 @@ def sampling_weights(
     totals = np.repeat(np.add.reduceat(surprise, starts), batch.lengths)
     counts = np.repeat(np.add.reduceat(full.astype(np.int64), starts), batch.lengths)
     shares = np.divide(surprise * counts, totals, out=np.ones_like(surprise), where=totals > 0)
+    # weight(i) = 1 - w + w * surprise(i) * count / sum of surprise, over the full searches of a game (KataGo)
     weights = np.where(full, 1 - policy_surprise_weight + policy_surprise_weight * shares, 0)
     if train_on_afterstates:
         weights[(batch.flags & CHANCE_OUTCOME) != 0] = 1
@@ -328,20 +329,21 @@ def draw_positions(
 ) -> None:
     """Sample positions by weight, and a symmetry for each."""
     for n in range(positions.size):
+        # Inverse transform sampling: a position is drawn with probability weight / sum of weights
         target = uniform(streams, 0) * cumulative[-1]
         # The first position whose sum exceeds the target, which has a weight.
         positions[n] = np.searchsorted(cumulative, target, side="right")
-        symmetries[n] = below(streams, 0, num_symmetries)
+        symmetries[n] = random_below(streams, 0, num_symmetries)
 
 
 @compiled
 def fill_samples(
     rules: Rules,
     start: States,
-    columns: Columns,
+    columns: WindowColumns,
     positions: NDArray[np.int64],
     symmetries: NDArray[np.int64],
-    samples: Samples,
+    samples: SampleArrays,
 ) -> None:
     """Make the samples of these positions, each under its symmetry."""
     legal_actions, step, observe, current_player = rules.legal_actions, rules.step, rules.observe, rules.current_player
@@ -351,20 +353,20 @@ def fill_samples(
     samples.legal[:] = False
     for n in range(positions.size):
         position = positions[n]
-        replay_to(step, start, columns, position, state)
+        replay_to_position(step, start, columns, position, state)
         samples.movers[n] = current_player(state)
         observe(state, planes)
-        turn_planes(planes, samples.point_table[symmetries[n]], samples.observations[n])
+        permute_planes(planes, samples.point_table[symmetries[n]], samples.observations[n])
         moved = samples.action_table[symmetries[n]]
         for i in range(legal_actions(state, legal)):
             samples.legal[n, moved[legal[i]]] = True
-        samples.policy_mask[n] = write_policy(columns, position, moved, samples.policies[n])
+        samples.policy_mask[n] = write_policy_target(columns, position, moved, samples.policies[n])
         for player in range(samples.values.shape[1]):
             samples.values[n, player] = columns.values[position, player]
 
 
 @compiled
-def turn_planes(planes: Planes, points: NDArray[np.int32], out: Planes) -> None:
+def permute_planes(planes: Planes, points: NDArray[np.int32], out: Planes) -> None:
     """Permute the points of planes: ``out[point] = planes[points[point]]``."""
     channels, height, width = planes.shape
     flat, turned = planes.reshape(channels, height * width), out.reshape(channels, height * width)

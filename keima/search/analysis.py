@@ -6,12 +6,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from keima.compilation.decorators import inlined, lean, specialized
+from keima.compilation.decorators import compile_for_types, compiled_without_refcounts, inlined
 from keima.config.sections.search import SearchSettings
 from keima.games.game import Actions, Game, States
-from keima.search.move_search import begin_searches, softened
+from keima.search.move_search import begin_searches, with_policy_temperature
 from keima.search.puct import Evaluate, Integers
-from keima.search.simulate import checked, evaluate_batch, search_step
+from keima.search.simulate import advance_searches, evaluate_batch, raise_if_failed
 from keima.search.tree import (
     AWAITED,
     DRAW,
@@ -22,8 +22,8 @@ from keima.search.tree import (
     UNPROVEN,
     WIN,
     Trees,
-    find_child,
-    keep_subtree,
+    find_child_by_action,
+    make_node_root,
 )
 from keima.search.workspace import make_workspace
 
@@ -66,18 +66,18 @@ class Analysis:
         score_utility: float = 0.0,
     ) -> None:
         self._game, self._max_simulations = game, max_simulations
-        self._evaluate = softened(evaluate, settings.match_policy_temperature)
+        self._evaluate = with_policy_temperature(evaluate, settings.match_policy_temperature)
         # Without lookahead every ply to the end of the game is in the tree, so that plies can be counted.
         settings = settings.model_copy(update={"lookahead_plies": 0})
         self._work = make_workspace(
             game, settings, num_trees=1, simulations=max_simulations, score_utility=score_utility
         )
         self._roots = (self._work.rules, self._work.trees, self._work.states, np.zeros(1, np.int32))
-        self._trees, self._no_answers, nodes = self._work.trees, self._work.no_answers, self._work.max_nodes
+        self._trees, self._empty_answers, nodes = self._work.trees, self._work.empty_answers, self._work.max_nodes
         self._renumbered, self._plies = np.zeros(nodes, np.int32), np.zeros(nodes, np.int32)
-        self._begin_search = specialized(begin_searches, *self._roots)
-        self._search_step = specialized(search_step, *self._work, *self._no_answers)
-        self._only: frozenset[int] | None = None
+        self._begin_searches = compile_for_types(begin_searches, *self._roots)
+        self._advance_searches = compile_for_types(advance_searches, *self._work, *self._empty_answers)
+        self._allowed_actions: frozenset[int] | None = None
         self.begin(game.initial_state())
 
     @property
@@ -91,12 +91,12 @@ class Analysis:
         return max(int(self._trees.nodes[0, 0].visits) - 1, 0)
 
     @property
-    def evaluated(self) -> bool:
+    def is_evaluated(self) -> bool:
         """Whether the network has evaluated the position."""
         return bool(self._trees.nodes[0, 0].stage != AWAITED)
 
     @property
-    def finished(self) -> bool:
+    def is_finished(self) -> bool:
         """Whether no more simulations are possible: the game is over, the position is proven, or the tree is full."""
         root = self._trees.nodes[0, 0]
         return self._game.terminal(self.state) or bool(root.proven != UNPROVEN) or self.visits >= self._max_simulations
@@ -104,8 +104,8 @@ class Analysis:
     def begin(self, state: States) -> None:
         """Start a new tree at ``state``, where a player is to move or the game is over."""
         self._work.states[0] = state
-        self._only = None
-        self._begin_search(*self._roots)
+        self._allowed_actions = None
+        self._begin_searches(*self._roots)
 
     def play(self, action: int) -> None:
         """Move on to the position after ``action`` and keep its subtree.
@@ -114,11 +114,11 @@ class Analysis:
             IllegalAction: the rules forbid it here.
         """
         self._game.play(self.state, action)
-        child = find_child(self._trees, 0, 0, action) if self._only is None else NONE
+        child = find_child_by_action(self._trees, 0, 0, action) if self._allowed_actions is None else NONE
         if child == NONE or self._trees.nodes[0, child].stage == OVER:
             self.begin(self.state)
         else:
-            keep_subtree(self._trees, 0, child, self._renumbered)
+            make_node_root(self._trees, 0, child, self._renumbered)
 
     def consider_only(self, actions: Sequence[int] | None) -> None:
         """Restrict the search to these moves of the position, or lift the restriction (None).
@@ -126,77 +126,79 @@ class Analysis:
         A change starts a new tree.
         """
         only = None if actions is None else frozenset(actions)
-        if only != self._only:
+        if only != self._allowed_actions:
             self.begin(self.state)
-            self._only = only
+            self._allowed_actions = only
 
-    def think(self, simulations: int) -> None:
+    def run_simulations(self, simulations: int) -> None:
         """Run ``simulations`` more, or as many as fit into one call of the network.
 
         Raises:
             ValueError: the network's answers are not finite, or have the wrong shape.
         """
-        if self.finished:
+        if self.is_finished:
             return
         search = self._trees.searches[0]
         search.budget = min(self.visits + simulations, self._max_simulations)
         search.active = True
-        count = checked(self._search_step(*self._work, *self._no_answers))
+        count = raise_if_failed(self._advance_searches(*self._work, *self._empty_answers))
         search.active = False  # back the answers up without starting new simulations
         if count > 0:
             observations = self._work.leaves.observations[:count]
             answers = evaluate_batch(self._evaluate, observations, self._game, num_values=self._work.num_values)
-            fresh = not self.evaluated
-            checked(self._search_step(*self._work, *answers))
-            if fresh and self._only is not None:
-                keep_candidates(self._trees, 0, 0, np.array(sorted(self._only), np.int32))
+            fresh = not self.is_evaluated
+            raise_if_failed(self._advance_searches(*self._work, *answers))
+            if fresh and self._allowed_actions is not None:
+                restrict_candidates(self._trees, 0, 0, np.array(sorted(self._allowed_actions), np.int32))
 
-    def lines(self, most: int = 1) -> list[MoveAnalysis]:
-        """The best moves, at most ``most``, the best first; empty before the network has evaluated the position.
+    def best_moves(self, limit: int = 1) -> list[MoveAnalysis]:
+        """The best moves, at most ``limit``, the best first; empty before the network has evaluated the position.
 
         Proven wins come first, the shortest in front, and proven losses last; the others are sorted by visits.
         """
         root = self._trees.nodes[0, 0]
         decided = bool(root.proven in (WIN, LOSS))
         if decided:
-            note_plies(self._trees, 0, self._plies)
+            write_plies_to_end(self._trees, 0, self._plies)
         children, scores = np.empty(self._game.num_actions, np.int32), np.empty(self._game.num_actions)
-        count = score_children(self._trees, 0, 0, self._plies, children, scores)
+        count = write_child_scores(self._trees, 0, 0, self._plies, children, scores)
         order = np.argsort(-scores[:count], kind="stable")
-        found = [self._line(int(children[i]), decided) for i in order]
-        best = best_candidate(self._trees, 0, 0)
+        found = [self._analyse_child(int(children[i]), decided) for i in order]
+        best = find_best_candidate(self._trees, 0, 0)
         if best != NONE:
-            found.insert(int((scores[:count] > 0).sum()), self._unvisited(best))
-        return found[:most]
+            found.insert(int((scores[:count] > 0).sum()), self._analyse_unvisited(best))
+        return found[:limit]
 
-    def _line(self, number: int, decided: bool) -> MoveAnalysis:
+    def _analyse_child(self, number: int, decided: bool) -> MoveAnalysis:
         child = self._trees.nodes[0, number]
         actions = np.empty(MOST_LINE_MOVES, np.int32)
-        length = read_principal_line(self._trees, 0, number, self._plies, actions)
-        proven = child.proven_above != UNPROVEN
+        length = write_principal_line(self._trees, 0, number, self._plies, actions)
+        proven = child.proven_for_parent != UNPROVEN
         return MoveAnalysis(
             action=int(child.action),
             visits=int(child.visits),
             prior=float(child.prior),
-            value=float(child.proven_above - DRAW) if proven else float(np.clip(child.value_sum / child.visits, -1, 1)),
-            plies=1 + int(self._plies[number]) if decided and child.proven_above in (WIN, LOSS) else None,
+            value=float(child.proven_for_parent - DRAW)
+            if proven
+            else float(np.clip(child.value_sum / child.visits, -1, 1)),
+            plies=1 + int(self._plies[number]) if decided and child.proven_for_parent in (WIN, LOSS) else None,
             actions=(int(child.action), *actions[:length].tolist()),
         )
 
-    def _unvisited(self, candidate: int) -> MoveAnalysis:
+    def _analyse_unvisited(self, candidate: int) -> MoveAnalysis:
         """An unvisited move."""
         action, value = int(self._trees.actions[0, candidate]), float(self._trees.nodes[0, 0].evaluation)
         prior = float(self._trees.root_priors[0, action]) if self._trees.searches[0].ready else 0.0
         return MoveAnalysis(action=action, visits=0, prior=prior, value=value, plies=None, actions=(action,))
 
 
-def simulations_in(megabytes: int) -> int:
+def simulations_that_fit(megabytes: int) -> int:
     """The approximate number of simulations of a tree that takes so much memory."""
     return max(megabytes * 2**20 // (NODE.itemsize + 8 + 8 * USUAL_MOVES), 1)
 
 
-@lean
-def keep_candidates(trees: Trees, b: int, number: int, actions: Actions) -> None:
+@compiled_without_refcounts
+def restrict_candidates(trees: Trees, b: int, number: int, actions: Actions) -> None:
     """Remove all candidates of a node without children except ``actions`` ``[n]``."""
     node, kept = trees.nodes[b, number], 0
     for i in range(node.first_candidate, node.first_candidate + node.num_candidates):
@@ -209,8 +211,8 @@ def keep_candidates(trees: Trees, b: int, number: int, actions: Actions) -> None
     node.num_candidates = kept
 
 
-@lean
-def note_plies(trees: Trees, b: int, plies: Integers) -> None:
+@compiled_without_refcounts
+def write_plies_to_end(trees: Trees, b: int, plies: Integers) -> None:
     """Write to ``plies`` ``[M]`` the number of plies to the end of the game from each proven win or loss of tree ``b``.
 
     The winner takes the shortest proven line, the loser the longest. A node's number is larger than its parent's.
@@ -220,7 +222,7 @@ def note_plies(trees: Trees, b: int, plies: Integers) -> None:
         proven, child, found = nodes[number].proven, nodes[number].first_child, 0
         plies[number] = 0
         while child != NONE:
-            if proven == LOSS or (proven == WIN and nodes[child].proven_above == WIN):
+            if proven == LOSS or (proven == WIN and nodes[child].proven_for_parent == WIN):
                 through = plies[child] + 1
                 if found == 0 or (through < found if proven == WIN else through > found):
                     found = through
@@ -229,37 +231,37 @@ def note_plies(trees: Trees, b: int, plies: Integers) -> None:
 
 
 @inlined
-def move_score(trees: Trees, b: int, number: int, plies: Integers) -> float:
+def move_sort_key(trees: Trees, b: int, number: int, plies: Integers) -> float:
     """The sort key of a visited move: proven wins by ``plies`` ``[M]``, then by visits, then proven losses below 0."""
     child = trees.nodes[b, number]
-    if child.proven_above == WIN:
+    if child.proven_for_parent == WIN:
         return PROVEN_SCORE - plies[number]
-    if child.proven_above == LOSS:
+    if child.proven_for_parent == LOSS:
         return plies[number] - PROVEN_SCORE
     return child.visits + TIE_BREAK * child.value_sum / child.visits
 
 
-@lean
-def score_children(
+@compiled_without_refcounts
+def write_child_scores(
     trees: Trees, b: int, number: int, plies: Integers, children: Integers, scores: NDArray[np.float64]
 ) -> int:
     """Write a node's children and their scores, ``[A]`` each; returns their number."""
     count, child = 0, trees.nodes[b, number].first_child
     while child != NONE:
-        children[count], scores[count] = child, move_score(trees, b, child, plies)
+        children[count], scores[count] = child, move_sort_key(trees, b, child, plies)
         count += 1
         child = trees.nodes[b, child].next_sibling
     return count
 
 
-@lean
-def read_principal_line(trees: Trees, b: int, number: int, plies: Integers, actions: Actions) -> int:
+@compiled_without_refcounts
+def write_principal_line(trees: Trees, b: int, number: int, plies: Integers, actions: Actions) -> int:
     """Write the best moves of both sides from a node on to ``actions`` ``[n]``; returns their number."""
     nodes = trees.nodes[b]
     for length in range(len(actions)):
         best, best_score, child = NONE, 0.0, nodes[number].first_child
         while child != NONE:
-            score = move_score(trees, b, child, plies)
+            score = move_sort_key(trees, b, child, plies)
             if best == NONE or score > best_score:
                 best, best_score = child, score
             child = nodes[child].next_sibling
@@ -270,8 +272,8 @@ def read_principal_line(trees: Trees, b: int, number: int, plies: Integers, acti
     return len(actions)
 
 
-@lean
-def best_candidate(trees: Trees, b: int, number: int) -> int:
+@compiled_without_refcounts
+def find_best_candidate(trees: Trees, b: int, number: int) -> int:
     """The index of an evaluated node's candidate with the largest prior, or NONE."""
     node, best = trees.nodes[b, number], NONE
     if node.stage == AWAITED:

@@ -19,7 +19,7 @@ class PositionCache(NamedTuple):
     values: Floats  # [N, V]
 
 
-def make_cache(positions: int, num_actions: int, num_values: int) -> PositionCache:
+def make_position_cache(positions: int, num_actions: int, num_values: int) -> PositionCache:
     """Allocate a cache of at least ``positions`` slots; with 0 it caches nothing."""
     slots = 1 << (positions - 1).bit_length() if positions > 0 else 0
     return PositionCache(
@@ -51,6 +51,6 @@ def store_position(cache: PositionCache, key: int, logits: Floats, values: Float
         cache.values[slot, player] = values[player]
 
 
-def forget_positions(cache: PositionCache) -> None:
+def clear_position_cache(cache: PositionCache) -> None:
     """Empty the cache, because the network has changed."""
     cache.keys[:] = EMPTY

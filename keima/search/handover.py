@@ -14,28 +14,28 @@ from numba.extending import NativeValue, register_model, typeof_impl, unbox
 from keima.games.game import Rules
 
 
-class Kernel:
+class AddressedKernel:
     """A compiled kernel and its address."""
 
     def __init__(self, kernel: Any) -> None:
         self.kernel, self.address = kernel, kernel.address  # the address is valid as long as the kernel is alive
 
 
-class KernelType(types.FunctionType):
-    """The type of a ``Kernel`` in compiled code, where it behaves like any function."""
+class AddressedKernelType(types.FunctionType):
+    """The type of an ``AddressedKernel`` in compiled code, where it behaves like any function."""
 
 
-register_model(KernelType)(FunctionModel)
+register_model(AddressedKernelType)(FunctionModel)
 
 
-@typeof_impl.register(Kernel)
-def kernel_type(value: Kernel, context: Any) -> KernelType:
+@typeof_impl.register(AddressedKernel)
+def typeof_addressed_kernel(value: AddressedKernel, context: Any) -> AddressedKernelType:
     """The type of a kernel, by its signature."""
-    return KernelType(numba.typeof(value.kernel).signature)
+    return AddressedKernelType(numba.typeof(value.kernel).signature)
 
 
-@unbox(KernelType)
-def take_kernel(kind: KernelType, value: Any, compiler: Any) -> NativeValue:
+@unbox(AddressedKernelType)
+def unbox_kernel_address(kind: AddressedKernelType, value: Any, compiler: Any) -> NativeValue:
     """Generate the code that reads the address."""
     address = compiler.pyapi.object_getattr_string(value, "address")
     function = cgutils.create_struct_proxy(kind)(compiler.context, compiler.builder)
@@ -44,11 +44,11 @@ def take_kernel(kind: KernelType, value: Any, compiler: Any) -> NativeValue:
     return NativeValue(function._getvalue())
 
 
-def handed_over(rules: Rules) -> Rules:
+def pass_rules_by_address(rules: Rules) -> Rules:
     """The same rules in a form that is cheap to pass from Python to compiled code."""
-    return Rules(*map(handed_over_kernel, rules))
+    return Rules(*map(pass_kernel_by_address, rules))
 
 
-def handed_over_kernel(kernel: Any) -> Any:
+def pass_kernel_by_address(kernel: Any) -> Any:
     """The same kernel in that form."""
-    return kernel if numba.config.DISABLE_JIT else Kernel(kernel)
+    return kernel if numba.config.DISABLE_JIT else AddressedKernel(kernel)

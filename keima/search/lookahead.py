@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from keima.compilation.decorators import inlined, lean
+from keima.compilation.decorators import compiled_without_refcounts, inlined
 from keima.config.sections.search import SearchSettings
 from keima.games.game import Actions, Game, Returns, Rules, States
 from keima.search.tree import DRAW, UNPROVEN
@@ -26,7 +26,7 @@ FRAME = np.dtype(
 )
 
 
-class Ahead(NamedTuple):
+class LookaheadScratch(NamedTuple):
     """Scratch space to look D plies ahead."""
 
     frames: Any  # [D] of FRAME
@@ -35,15 +35,15 @@ class Ahead(NamedTuple):
     returns: Returns  # [players]
 
 
-def plies_ahead(settings: SearchSettings, game: Game) -> int:
+def lookahead_depth(settings: SearchSettings, game: Game) -> int:
     """The depth of the lookahead; 0 where results are not proven, and in games of one player or with chance."""
     possible = settings.proven_results and game.num_players == 2 and not game.num_outcomes
     return settings.lookahead_plies if possible else 0
 
 
-def make_ahead(game: Game, plies: int) -> Ahead:
+def make_lookahead_scratch(game: Game, plies: int) -> LookaheadScratch:
     """Allocate the scratch space to look ``plies`` ahead."""
-    return Ahead(
+    return LookaheadScratch(
         frames=np.zeros(plies, FRAME).view(np.recarray),
         states=game.initial_states(plies + 1),
         actions=np.zeros((plies, game.num_actions), np.int32),
@@ -51,37 +51,38 @@ def make_ahead(game: Game, plies: int) -> Ahead:
     )
 
 
-@lean
-def look_ahead(rules: Rules, ahead: Ahead, state: States) -> int:
+@compiled_without_refcounts
+def prove_by_lookahead(rules: Rules, lookahead: LookaheadScratch, state: States) -> int:
     """The result that is forced in ``state`` ``[S]``, which is not over: LOSS, DRAW or WIN for the player to move, or
     UNPROVEN within the depth.
     """
-    copy(state, ahead.states[0])
+    copy_state(state, lookahead.states[0])
     depth = 0
-    expand_frame(rules, ahead, depth)
+    expand_frame(rules, lookahead, depth)
     while True:
-        frame = ahead.frames[depth]
+        frame = lookahead.frames[depth]
         left = frame.next < frame.count
-        if left and not (frame.low == 1 or (depth > 0 and is_irrelevant(ahead.frames[depth - 1], frame))):
-            copy(ahead.states[depth], ahead.states[depth + 1])
-            rules.step(ahead.states[depth + 1], np.int64(ahead.actions[depth, frame.next]))
+        if left and not (frame.low == 1 or (depth > 0 and is_cut_off(lookahead.frames[depth - 1], frame))):
+            copy_state(lookahead.states[depth], lookahead.states[depth + 1])
+            rules.step(lookahead.states[depth + 1], np.int64(lookahead.actions[depth, frame.next]))
             frame.next += 1
             depth += 1
-            expand_frame(rules, ahead, depth)
+            expand_frame(rules, lookahead, depth)
             continue
         high = 1 if left else frame.high
         if depth == 0:
             return DRAW + high if frame.low == high else UNPROVEN
         depth -= 1
-        above = ahead.frames[depth]
+        above = lookahead.frames[depth]
         if above.player == frame.player:
-            bound(above, frame.low, high)
+            include_bounds(above, frame.low, high)
         else:
-            bound(above, -high, -frame.low)
+            # Negamax: the opponent's upper bound, negated, is the lower bound of the player above
+            include_bounds(above, -high, -frame.low)
 
 
 @inlined
-def is_irrelevant(above: Any, frame: Any) -> bool:
+def is_cut_off(above: Any, frame: Any) -> bool:
     """Whether more moves cannot matter: the parent has a move of unknown value, so only a win helps there, and this
     position is not lost.
     """
@@ -89,41 +90,41 @@ def is_irrelevant(above: Any, frame: Any) -> bool:
 
 
 @inlined
-def bound(frame: Any, low: int, high: int) -> None:
+def include_bounds(frame: Any, low: int, high: int) -> None:
     """Include the bounds of one more move, from the view of the player to move."""
     frame.low = max(frame.low, low)
     frame.high = max(frame.high, high)
 
 
 @inlined
-def copy(source: States, target: States) -> None:
+def copy_state(source: States, target: States) -> None:
     """Copy a state word by word, which is faster than numpy for a few words."""
     for word in range(len(source)):
         target[word] = source[word]
 
 
-@lean
-def expand_frame(rules: Rules, ahead: Ahead, depth: int) -> None:
+@compiled_without_refcounts
+def expand_frame(rules: Rules, lookahead: LookaheadScratch, depth: int) -> None:
     """Play each move of the position at ``depth``: include those that end the game, and list the others."""
     legal_actions, step, terminal, returns = rules.legal_actions, rules.step, rules.terminal, rules.returns
-    frame, actions = ahead.frames[depth], ahead.actions[depth]
-    state, next_state = ahead.states[depth], ahead.states[depth + 1]
+    frame, actions = lookahead.frames[depth], lookahead.actions[depth]
+    state, next_state = lookahead.states[depth], lookahead.states[depth + 1]
     frame.player = rules.current_player(state)
     frame.low = frame.high = -1
     frame.next = frame.count = 0
     for i in range(legal_actions(state, actions)):
-        copy(state, next_state)
+        copy_state(state, next_state)
         step(next_state, np.int64(actions[i]))
         if terminal(next_state) == 0:
             actions[frame.count] = actions[i]
             frame.count += 1
             continue
-        returns(next_state, ahead.returns)
-        value = np.sign(ahead.returns[frame.player])
-        bound(frame, int(value), int(value))
+        returns(next_state, lookahead.returns)
+        value = np.sign(lookahead.returns[frame.player])
+        include_bounds(frame, int(value), int(value))
         if frame.low == 1:
             frame.count = 0
             return
-    if depth + 1 == len(ahead.frames) and frame.count > 0:
+    if depth + 1 == len(lookahead.frames) and frame.count > 0:
         frame.high = 1
         frame.count = 0

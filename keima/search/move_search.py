@@ -8,13 +8,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from keima.base.random import Streams
-from keima.compilation.decorators import lean, specialized
+from keima.compilation.decorators import compile_for_types, compiled_without_refcounts
 from keima.config.sections.search import SearchSettings
 from keima.games.game import Actions, Game, Planes, Rules, States
-from keima.search.cache import forget_positions
-from keima.search.decide import choose_action, root_value, write_weights
+from keima.search.cache import clear_position_cache
+from keima.search.decide import choose_action, root_value, write_move_weights
 from keima.search.puct import Evaluate, Integers, SearchParams
-from keima.search.simulate import checked, evaluate_batch, search_step
+from keima.search.simulate import advance_searches, evaluate_batch, raise_if_failed
 from keima.search.tree import NONE, Floats, Trees, reset_tree
 from keima.search.workspace import make_workspace
 
@@ -55,7 +55,7 @@ class Search:
         cache_positions: int = 0,
         score_utility: float = 0.0,
     ) -> None:
-        self._game, self._evaluate = game, softened(evaluate, settings.match_policy_temperature)
+        self._game, self._evaluate = game, with_policy_temperature(evaluate, settings.match_policy_temperature)
         work = self._work = make_workspace(
             game,
             settings,
@@ -70,10 +70,10 @@ class Search:
         self._idle, self._done = list(range(num_trees)), np.zeros(num_trees, np.int32)  # trees
         self._queue: deque[tuple[int, States]] = deque()  # positions that wait for a tree
         self._waiting = 0  # rows that await the network
-        self._begin = specialized(begin_searches, work.rules, work.trees, work.states, self._done)
-        self._step = specialized(search_step, *work, *work.no_answers)
-        self._take = specialized(
-            take_finished, *self._read_arguments(), self._done, *vars(self._no_results(0)).values()
+        self._begin_searches = compile_for_types(begin_searches, work.rules, work.trees, work.states, self._done)
+        self._advance_searches = compile_for_types(advance_searches, *work, *work.empty_answers)
+        self._read_finished = compile_for_types(
+            read_finished_searches, *self._result_arguments(), self._done, *vars(self._empty_results(0)).values()
         )
 
     @property
@@ -88,7 +88,7 @@ class Search:
             ValueError: the network's answers are not finite, or have the wrong shape.
         """
         self.drop()
-        found = self._no_results(len(states))
+        found = self._empty_results(len(states))
         self.submit(range(len(states)), states)
         while self.pending:
             numbers, results = self.advance()
@@ -106,14 +106,16 @@ class Search:
         Raises:
             ValueError: see ``find``.
         """
-        work, answers = self._work, self._work.no_answers
+        work, answers = self._work, self._work.empty_answers
         if self._waiting:
             observations = work.leaves.observations[: self._waiting]
             answers = evaluate_batch(self._evaluate, observations, self._game, num_values=work.num_values)
         self._fill_trees()
-        self._waiting = checked(self._step(*work, *answers))
-        results = self._no_results(len(self._numbers) - len(self._idle))
-        count = self._take(*self._read_arguments(), self._done, results.actions, results.values, results.visits)
+        self._waiting = raise_if_failed(self._advance_searches(*work, *answers))
+        results = self._empty_results(len(self._numbers) - len(self._idle))
+        count = self._read_finished(
+            *self._result_arguments(), self._done, results.actions, results.values, results.visits
+        )
         done = self._done[:count]
         self._idle += done.tolist()
         return self._numbers[done], SearchResult(
@@ -129,7 +131,7 @@ class Search:
 
     def forget_evaluations(self) -> None:
         """The network has changed: forget the evaluations of the old one."""
-        forget_positions(self._work.cache)
+        clear_position_cache(self._work.cache)
 
     def _fill_trees(self) -> None:
         count = min(len(self._queue), len(self._idle))
@@ -138,12 +140,12 @@ class Search:
         trees, self._idle = np.array(sorted(self._idle[:count]), np.int32), self._idle[count:]
         for tree in trees:
             self._numbers[tree], self._work.states[tree] = self._queue.popleft()
-        self._begin(self._work.rules, self._work.trees, self._work.states, trees)
+        self._begin_searches(self._work.rules, self._work.trees, self._work.states, trees)
 
-    def _read_arguments(self) -> tuple[SearchParams, Trees, Streams, Floats]:
+    def _result_arguments(self) -> tuple[SearchParams, Trees, Streams, Floats]:
         return self._work.params, self._work.trees, self._work.streams, self._work.leaves.scratch[0]
 
-    def _no_results(self, count: int) -> SearchResult:
+    def _empty_results(self, count: int) -> SearchResult:
         return SearchResult(
             actions=np.zeros(count, np.int32),
             values=np.zeros(count, np.float32),
@@ -151,7 +153,7 @@ class Search:
         )
 
 
-def softened(evaluate: Evaluate, temperature: float) -> Evaluate:
+def with_policy_temperature(evaluate: Evaluate, temperature: float) -> Evaluate:
     """``evaluate`` with policies raised to ``1 / temperature``, since networks trained on searches are overconfident.
 
     Leela Chess Zero's ``PolicyTemperature`` (lczero.org, "Engine parameters").
@@ -166,7 +168,7 @@ def softened(evaluate: Evaluate, temperature: float) -> Evaluate:
     return evaluate_softened
 
 
-@lean
+@compiled_without_refcounts
 def begin_searches(rules: Rules, trees: Trees, states: States, numbers: Integers) -> None:
     """Start new searches of ``states`` ``[B, S]`` in the trees with these ``numbers`` ``[N]``."""
     for i in range(len(numbers)):
@@ -175,8 +177,8 @@ def begin_searches(rules: Rules, trees: Trees, states: States, numbers: Integers
         reset_tree(trees, b, rules.current_player(states[b]))
 
 
-@lean
-def take_finished(
+@compiled_without_refcounts
+def read_finished_searches(
     params: SearchParams,
     trees: Trees,
     streams: Streams,
@@ -203,7 +205,7 @@ def take_finished(
             continue
         search.active = False
         numbers[count] = b
-        write_weights(params, trees, b, weights)
+        write_move_weights(params, trees, b, weights)
         actions[count] = choose_action(params, trees, b, weights, 0.0, streams)
         values[count] = root_value(params, trees, b, weights)
         number = trees.nodes[b, 0].first_child

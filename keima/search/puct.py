@@ -23,21 +23,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from keima.base.random import Streams, draw_gamma
-from keima.compilation.decorators import inlined, lean
+from keima.compilation.decorators import compiled_without_refcounts, inlined
 from keima.config.sections.search import SearchSettings
 from keima.games.game import Actions, Game, Planes, States, final_score_kernel
-from keima.search.handover import handed_over_kernel
+from keima.search.handover import pass_kernel_by_address
 from keima.search.tree import (
-    LEAST_PRIOR,
     LOSS,
+    MIN_PRIOR,
     NONE,
-    OPEN,
+    WITH_PRIORS,
     Floats,
     Trees,
-    bring_best_forward,
-    lead_here,
-    mean_here,
-    open_node,
+    move_best_candidate_first,
+    node_mean_lead,
+    node_mean_value,
+    turn_logits_into_priors,
 )
 
 TOTAL_ALPHA = 10.83  # KataGo's: 0.03 a move on an empty 19x19 board
@@ -45,7 +45,7 @@ LARGE = np.float32(1e30)
 ONE = np.float32(1.0)
 # The smallest range of a node's values that is scaled up, as a share of the largest value: a smaller one is noise.
 LEAST_RANGE = np.float32(0.01)
-DECIDED = np.float32(0.9)  # the value at the root, of either player, from which on points count
+DECIDED_VALUE = np.float32(0.9)  # the value at the root, of either player, from which on points count
 LEAD_WIDTH = 0.75  # sides of a board by which a lead must differ to count half; KataGo's
 
 Integers = NDArray[np.int32]
@@ -83,7 +83,7 @@ class SearchParams(NamedTuple):
     gumbel_noise: float
     evaluate_afterstates: bool
     discount: np.float32
-    rewards: bool  # a one-player game: moves have rewards, and values are in points
+    has_rewards: bool  # a one-player game: moves have rewards, and values are in points
     score_utility: np.float32  # the most that points count, where the value at the root is -1 or 1; 0: not at all
     lead_width: np.float32  # points
     final_score: Any  # the game's kernel, if points count
@@ -107,7 +107,7 @@ def search_params(
     forced = settings.forced_playouts and not gumbel
     return SearchParams(
         gumbel=gumbel,
-        exploration=exploration_table(settings.c_puct, settings.c_puct_log_base, max_visits),
+        exploration=make_exploration_table(settings.c_puct, settings.c_puct_log_base, max_visits),
         fpu_reduction=np.float32(settings.fpu_reduction),
         root_fpu_reduction=np.float32(settings.root_fpu_reduction),
         dirichlet_alpha=0.0 if settings.dirichlet_alpha == "auto" else settings.dirichlet_alpha,
@@ -123,22 +123,23 @@ def search_params(
         gumbel_noise=settings.gumbel.noise,
         evaluate_afterstates=settings.evaluate_afterstates,
         discount=np.float32(settings.discount),
-        rewards=game.num_players == 1,
+        has_rewards=game.num_players == 1,
         score_utility=np.float32(score_utility),
         lead_width=np.float32(LEAD_WIDTH * math.sqrt(game.height * game.width)),
-        final_score=handed_over_kernel(game.final_score if score_utility > 0 else no_score),
+        final_score=pass_kernel_by_address(game.final_score if score_utility > 0 else no_score),
         early_stop=early_stop and not gumbel,  # sequential halving compares moves to its last simulation
     )
 
 
-def exploration_table(c_puct: float, c_puct_log_base: float, max_visits: int) -> Floats:
+def make_exploration_table(c_puct: float, c_puct_log_base: float, max_visits: int) -> Floats:
     """``c * sqrt(N + 0.01)`` for N from 0 to ``max_visits``; with N = 0 priors must count too."""
     visits = np.arange(max_visits + 1)
+    # c(N) = c_puct + log((1 + N + c_puct_log_base) / c_puct_log_base) (Silver et al. 2018)
     c = c_puct + np.log((1 + visits + c_puct_log_base) / c_puct_log_base)
     return np.asarray(c * np.sqrt(visits + 0.01), np.float32)
 
 
-class Scale(NamedTuple):
+class ValueScale(NamedTuple):
     """The scaling of a node's values to [-1, 1]: ``(value - center) * stretch``; and how points count."""
 
     center: np.float32
@@ -148,102 +149,110 @@ class Scale(NamedTuple):
 
 
 @inlined
-def mean_value(params: SearchParams, child: Any) -> np.float32:
+def child_mean_value(params: SearchParams, child: Any) -> np.float32:
     """A visited move's mean value for the player who chooses it.
 
     A pending visit counts as a virtual loss; in points it does not count.
     """
-    if params.rewards:
+    if params.has_rewards:
         return child.value_sum / np.float32(max(child.visits - child.pending, 1))
+    # Q(a) = (W(a) - virtual loss * pending(a)) / n(a)
     return (child.value_sum - params.virtual_loss * np.float32(child.pending)) / np.float32(child.visits)
 
 
 @inlined
-def value_scale(params: SearchParams, trees: Trees, b: int, number: int, other: np.float32) -> Scale:
-    """The scale of the values of a node's visited moves and of ``other``, the value of its unvisited moves."""
+def compute_value_scale(params: SearchParams, trees: Trees, b: int, number: int, unvisited: np.float32) -> ValueScale:
+    """The scale of the values of a node's visited moves and of ``unvisited``, the value of its unvisited moves."""
     nodes = trees.nodes[b]
-    if not params.rewards:
+    if not params.has_rewards:
         if params.score_utility == 0:
-            return Scale(np.float32(0.0), ONE, np.float32(0.0), np.float32(0.0))
-        lead = lead_here(nodes, 0) if nodes[0].player == nodes[number].player else -lead_here(nodes, 0)
-        decided = max((abs(mean_here(nodes, 0)) - DECIDED) / (ONE - DECIDED), np.float32(0.0))
-        return Scale(np.float32(0.0), ONE, params.score_utility * decided, lead)
-    least, largest = other, other
+            return ValueScale(np.float32(0.0), ONE, np.float32(0.0), np.float32(0.0))
+        lead = node_mean_lead(nodes, 0) if nodes[0].player == nodes[number].player else -node_mean_lead(nodes, 0)
+        decided = max((abs(node_mean_value(nodes, 0)) - DECIDED_VALUE) / (ONE - DECIDED_VALUE), np.float32(0.0))
+        return ValueScale(np.float32(0.0), ONE, params.score_utility * decided, lead)
+    least, largest = unvisited, unvisited
     next_child = nodes[number].first_child
     while next_child != NONE:
         child = nodes[next_child]
         if child.visits > child.pending:
-            value = mean_value(params, child)
+            value = child_mean_value(params, child)
             least, largest = min(least, value), max(largest, value)
         next_child = child.next_sibling
+    # 2 * (Q - center) / (max Q - min Q), in [-1, 1]: the normalization of MuZero (Schrittwieser et al. 2020)
     spread = max(largest - least, LEAST_RANGE * max(abs(largest), ONE))
     center, stretch = (largest + least) / np.float32(2.0), np.float32(2.0) / spread
-    return Scale(center, stretch, np.float32(0.0), np.float32(0.0))
+    return ValueScale(center, stretch, np.float32(0.0), np.float32(0.0))
 
 
 @inlined
-def scaled_value(params: SearchParams, scale: Scale, child: Any) -> np.float32:
+def scaled_child_value(params: SearchParams, scale: ValueScale, child: Any) -> np.float32:
     """A visited move's value for the player who chooses it, scaled to [-1, 1], less virtual losses.
 
     Where points count, their utility is added.
     """
-    if not params.rewards:
+    if not params.has_rewards:
         if scale.score_utility > 0 and child.visits > child.pending:
             lead = child.lead_sum / np.float32(child.visits - child.pending)
-            return mean_value(params, child) + lead_utility(params, scale, lead)
-        return mean_value(params, child)
+            return child_mean_value(params, child) + score_lead_utility(params, scale, lead)
+        return child_mean_value(params, child)
     loss = params.virtual_loss * np.float32(child.pending) / np.float32(child.visits)
     value = np.float32(0.0)
     if child.visits > child.pending:
-        value = (mean_value(params, child) - scale.center) * scale.stretch
+        value = (child_mean_value(params, child) - scale.center) * scale.stretch
     return value - loss
 
 
 @inlined
-def unvisited_value(params: SearchParams, trees: Trees, b: int, number: int, scale: Scale, value: np.float32) -> Any:
+def scaled_unvisited_value(
+    params: SearchParams, trees: Trees, b: int, number: int, scale: ValueScale, value: np.float32
+) -> Any:
     """``value``, that of a node's unvisited moves, scaled to [-1, 1], with the utility of the node's own lead."""
     scaled = (value - scale.center) * scale.stretch
     if scale.score_utility > 0:
-        scaled += lead_utility(params, scale, lead_here(trees.nodes[b], number))
+        scaled += score_lead_utility(params, scale, node_mean_lead(trees.nodes[b], number))
     return scaled
 
 
 @inlined
-def lead_utility(params: SearchParams, scale: Scale, lead: np.float32) -> np.float32:
+def score_lead_utility(params: SearchParams, scale: ValueScale, lead: np.float32) -> np.float32:
     """The utility of a lead in points: from ``-score_utility`` to ``score_utility``, 0 for the lead at the root."""
+    # u * d / (1 + abs(d)), d = (lead - lead at the root) / width: after the dynamic score utility of Wu 2019
     difference = (lead - scale.lead) / params.lead_width
     return scale.score_utility * difference / (ONE + abs(difference))
 
 
 @inlined
-def choose_child(params: SearchParams, trees: Trees, b: int, number: int) -> int:
+def select_puct_child(params: SearchParams, trees: Trees, b: int, number: int) -> int:
     """The child that PUCT selects, or NONE for the first candidate."""
     nodes = trees.nodes[b]
     node = nodes[number]
     exploration = params.exploration[node.visits - 1]
-    mean = mean_here(nodes, number)
-    scale = value_scale(params, trees, b, number, mean)
+    mean = node_mean_value(nodes, number)
+    scale = compute_value_scale(params, trees, b, number, mean)
     best, best_score = NONE, -LARGE
     next_child = node.first_child
     while next_child != NONE:
         child = nodes[next_child]
-        score = scaled_value(params, scale, child) + exploration * child.prior / (ONE + np.float32(child.visits))
-        if score > best_score and child.proven_above != LOSS:
+        # Q(a) + c(N) * P(a) * sqrt(N) / (1 + n(a)) (PUCT, Silver et al. 2018); ``exploration`` is c(N) * sqrt(N)
+        score = scaled_child_value(params, scale, child) + exploration * child.prior / (ONE + np.float32(child.visits))
+        if score > best_score and child.proven_for_parent != LOSS:
             best, best_score = next_child, score
         next_child = child.next_sibling
     if node.num_candidates == 0:
         return int(best)
-    if not node.ordered:
-        bring_best_forward(trees, b, number)
+    if not node.best_first:
+        move_best_candidate_first(trees, b, number)
     reduction = params.fpu_reduction if number > 0 else params.root_fpu_reduction
-    unvisited = unvisited_value(params, trees, b, number, scale, mean) - reduction * np.sqrt(node.explored)
+    # First-play urgency: Q(unvisited) = V - reduction * sqrt(sum of P over visited moves) (Wu 2019)
+    unvisited = scaled_unvisited_value(params, trees, b, number, scale, mean) - reduction * np.sqrt(node.explored_prior)
+    # PUCT again, with n(a) = 0
     if unvisited + exploration * trees.priors[b, node.first_candidate] > best_score:
         return NONE
     return int(best)
 
 
 @inlined
-def forced_child(params: SearchParams, trees: Trees, b: int) -> int:
+def find_forced_child(params: SearchParams, trees: Trees, b: int) -> int:
     """A child of the root with fewer than ``sqrt(k * prior * N)`` playouts, or NONE (KataGo, section 3.2)."""
     nodes = trees.nodes[b]
     forced = params.forced_playouts_k * np.float32(nodes[0].visits - 1)
@@ -251,71 +260,76 @@ def forced_child(params: SearchParams, trees: Trees, b: int) -> int:
     while number != NONE:
         child = nodes[number]
         visits = np.float32(child.visits)
-        if visits * visits < forced * child.prior and child.proven_above != LOSS:
+        # n(a) < sqrt(k * P(a) * N), squared (forced playouts, Wu 2019, section 3.2)
+        if visits * visits < forced * child.prior and child.proven_for_parent != LOSS:
             return int(number)
         number = child.next_sibling
     return NONE
 
 
-@lean
-def note_root_priors(trees: Trees, b: int) -> None:
+@compiled_without_refcounts
+def save_root_priors(trees: Trees, b: int) -> None:
     """Open the root and save the network's priors of its moves."""
     root = trees.nodes[b, 0]
-    if root.stage != OPEN:
-        open_node(trees, b, 0)
+    if root.stage != WITH_PRIORS:
+        turn_logits_into_priors(trees, b, 0)
     for action in range(trees.root_priors.shape[1]):
         trees.root_priors[b, action] = 0.0
     for i in range(root.first_candidate, root.first_candidate + root.num_candidates):
-        trees.root_priors[b, trees.actions[b, i]] = max(trees.priors[b, i], LEAST_PRIOR)
+        trees.root_priors[b, trees.actions[b, i]] = max(trees.priors[b, i], MIN_PRIOR)
     number = root.first_child
     while number != NONE:
         child = trees.nodes[b, number]
-        trees.root_priors[b, child.action] = max(child.prior, LEAST_PRIOR)
+        trees.root_priors[b, child.action] = max(child.prior, MIN_PRIOR)
         number = child.next_sibling
 
 
-@lean
+@compiled_without_refcounts
 def set_root_priors(trees: Trees, b: int, priors: Floats) -> None:
     """Replace the priors of the root's moves by ``priors`` ``[A]``."""
     root = trees.nodes[b, 0]
-    root.explored = 0.0
-    root.ordered = False
+    root.explored_prior = 0.0
+    root.best_first = False
     for i in range(root.first_candidate, root.first_candidate + root.num_candidates):
         trees.priors[b, i] = priors[trees.actions[b, i]]
     number = root.first_child
     while number != NONE:
         child = trees.nodes[b, number]
         child.prior = priors[child.action]
-        root.explored += child.prior
+        root.explored_prior += child.prior
         number = child.next_sibling
 
 
-@lean
-def draw_dirichlet(params: SearchParams, root_priors: Floats, noise: Floats, streams: Streams, b: int) -> None:
+@compiled_without_refcounts
+def sample_dirichlet(params: SearchParams, root_priors: Floats, noise: Floats, streams: Streams, b: int) -> None:
     """Write a Dirichlet sample over the actions with positive ``root_priors`` ``[A]`` to ``noise`` ``[A]``."""
     count = 0
     for action in range(len(root_priors)):
         count += root_priors[action] > 0
+    # alpha = 0.03 * 19**2 / legal moves (Wu 2019)
     alpha = params.dirichlet_alpha if params.dirichlet_alpha > 0 else TOTAL_ALPHA / count
     total = 0.0
     for action in range(len(root_priors)):
+        # Dirichlet(alpha) is x(a) / sum of x, where x(a) is drawn from Gamma(alpha, 1)
         noise[action] = draw_gamma(streams, b, alpha) if root_priors[action] > 0 else 0.0
         total += noise[action]
     for action in range(len(root_priors)):
         noise[action] /= max(total, 1e-30)
 
 
-@lean
+@compiled_without_refcounts
 def add_root_noise(params: SearchParams, trees: Trees, b: int, streams: Streams, scratch: Floats) -> None:
     """Apply the root temperature to the root's priors and mix in Dirichlet noise; ``scratch`` is ``[2, A]``."""
     root_priors, noise, softened = trees.root_priors[b], scratch[0], scratch[1]
-    draw_dirichlet(params, root_priors, noise, streams, b)
+    sample_dirichlet(params, root_priors, noise, streams, b)
     total = 0.0
     for action in range(len(root_priors)):
         prior = root_priors[action]
+        # P(a)**(1 / T) / sum of P**(1 / T) (root softmax temperature, Wu 2019)
         softened[action] = prior ** (1.0 / params.root_policy_temperature) if prior > 0 else 0.0
         total += softened[action]
     share = params.dirichlet_fraction
     for action in range(len(root_priors)):
+        # P(a) = (1 - share) * P(a) + share * noise(a) (Silver et al. 2018)
         softened[action] = (1.0 - share) * softened[action] / total + share * noise[action]
     set_root_priors(trees, b, softened)

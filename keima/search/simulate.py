@@ -10,46 +10,46 @@ from typing import Any
 import numpy as np
 
 from keima.base.random import Streams
-from keima.compilation.decorators import inlined, lean
+from keima.compilation.decorators import compiled_without_refcounts, inlined
 from keima.games.authoring.kept_errors import raise_kept_error
 from keima.games.game import CHANCE, Game, Planes, Rules, States
 from keima.search.cache import PositionCache, find_position, store_position
-from keima.search.chance import draw_outcome
-from keima.search.gumbel import add_root_gumbels, choose_gumbel_child, choose_gumbel_root_child, note_logit
-from keima.search.lookahead import look_ahead
+from keima.search.chance import sample_chance_outcome
+from keima.search.gumbel import add_root_gumbels, select_gumbel_child, select_gumbel_root_child, store_child_logit
+from keima.search.lookahead import prove_by_lookahead
 from keima.search.puct import (
     LARGE,
     Evaluate,
     Integers,
     SearchParams,
     add_root_noise,
-    choose_child,
-    forced_child,
-    note_root_priors,
+    find_forced_child,
+    save_root_priors,
+    select_puct_child,
 )
 from keima.search.tree import (
     AWAITED,
-    CLOSED,
     DRAW,
+    EVALUATED,
     LOSS,
     NONE,
-    OPEN,
     OVER,
     UNPROVEN,
     WIN,
+    WITH_PRIORS,
     Floats,
     Trees,
     add_child,
-    add_outcome,
-    find_child,
-    lead_here,
-    open_node,
+    add_outcome_child,
+    find_child_by_action,
+    node_mean_lead,
+    turn_logits_into_priors,
 )
 from keima.search.workspace import Leaves
 
 AWAITS_EVALUATION, BACKED_UP, COLLIDED = range(3)  # how a simulation ended
 
-UNSOUND = -1  # returned in place of a count: an answer was not finite
+NOT_FINITE = -1  # returned in place of a count: an answer was not finite
 
 
 def evaluate_batch(
@@ -76,21 +76,21 @@ def evaluate_batch(
     return logits, values.reshape(count, num_values)
 
 
-def checked(count: int) -> int:
-    """``count``, as ``search_step`` returns it.
+def raise_if_failed(count: int) -> int:
+    """``count``, as ``advance_searches`` returns it.
 
     Raises:
         ValueError: an answer of the network was not finite.
         BaseException: what rules that are asked in Python could not raise.
     """
     raise_kept_error()
-    if count == UNSOUND:
+    if count == NOT_FINITE:
         raise ValueError("the network gave a logit or a value that is infinite or no number")
     return count
 
 
 @inlined
-def searching(params: SearchParams, trees: Trees, b: int) -> bool:
+def has_simulations_left(params: SearchParams, trees: Trees, b: int) -> bool:
     """Whether tree ``b`` has simulations left that are needed."""
     search, root = trees.searches[b], trees.nodes[b, 0]
     if not search.active:
@@ -99,11 +99,11 @@ def searching(params: SearchParams, trees: Trees, b: int) -> bool:
         return True
     if root.stage == AWAITED or root.proven != UNPROVEN or root.visits - 1 >= search.budget:
         return False
-    return not (params.early_stop and is_settled(trees, b))
+    return not (params.early_stop and is_best_move_settled(trees, b))
 
 
-@lean
-def is_settled(trees: Trees, b: int) -> bool:
+@compiled_without_refcounts
+def is_best_move_settled(trees: Trees, b: int) -> bool:
     """Whether the simulations that are left cannot bring another root move to as many visits as the most visited."""
     nodes, visits = trees.nodes[b], trees.nodes[b, 0].visits - 1
     left = trees.searches[b].budget - visits
@@ -113,15 +113,16 @@ def is_settled(trees: Trees, b: int) -> bool:
     number = nodes[0].first_child
     while number != NONE:
         child = nodes[number]
-        if child.proven_above != LOSS:
+        if child.proven_for_parent != LOSS:
             second = max(second, min(most, child.visits))
             most = max(most, child.visits)
         number = child.next_sibling
+    # Even if all that are left went to the second, it would not reach the first
     return bool(most - second > left)
 
 
-@lean
-def search_step(
+@compiled_without_refcounts
+def advance_searches(
     rules: Rules,
     params: SearchParams,
     trees: Trees,
@@ -135,21 +136,21 @@ def search_step(
 ) -> int:
     """Back up the answers ``logits`` ``[N, A]`` and ``values`` ``[N, V]`` to the last batch, and prepare the next.
 
-    Call it as ``search_step(*workspace, logits, values)``: as one tuple, the workspace costs a tenth of the speed.
+    Call it as ``advance_searches(*workspace, logits, values)``: as one tuple, the workspace costs a tenth of the speed.
 
     Returns:
-        The size n of the next batch, ``leaves.observations[:n]``, or UNSOUND.
+        The size n of the next batch, ``leaves.observations[:n]``, or NOT_FINITE.
     """
     if not are_finite(logits, values):
-        return UNSOUND
+        return NOT_FINITE
     answered = waiting = int(np.int64(0))  # for a literal 0, numba would compile what takes it once more
     for b in range(len(trees.searches)):
-        answered = take_answers(trees, leaves, cache, b, logits, values, answered)
-        waiting = find_leaves(rules, params, trees, states, streams, schedules, leaves, cache, b, waiting)
+        answered = back_up_answers(trees, leaves, cache, b, logits, values, answered)
+        waiting = collect_leaves(rules, params, trees, states, streams, schedules, leaves, cache, b, waiting)
     return waiting
 
 
-@lean
+@compiled_without_refcounts
 def are_finite(logits: Floats, values: Floats) -> bool:
     """Whether answers ``[N, A]`` and ``[N, V]`` are finite."""
     finite = True
@@ -162,21 +163,21 @@ def are_finite(logits: Floats, values: Floats) -> bool:
 
 
 @inlined
-def take_answers(
+def back_up_answers(
     trees: Trees, leaves: Leaves, cache: PositionCache, b: int, logits: Floats, values: Floats, row: int
 ) -> int:
     """Expand and back up the leaves of tree ``b``, whose answers begin at ``row``; returns the row after them."""
     waiting = trees.searches[b].waiting
     for i in range(waiting):
         leaf = leaves.rows[b, i]
-        expand(trees, b, leaf, logits[row + i], values[row + i])
+        expand_leaf(trees, b, leaf, logits[row + i], values[row + i])
         store_position(cache, leaf.hash, logits[row + i], values[row + i])
     trees.searches[b].waiting = 0
     return row + waiting
 
 
 @inlined  # into the loop over trees: as a call, its arguments alone cost a quarter of a microsecond
-def find_leaves(
+def collect_leaves(
     rules: Rules,
     params: SearchParams,
     trees: Trees,
@@ -194,21 +195,21 @@ def find_leaves(
         The row after them.
     """
     search = trees.searches[b]
-    while search.waiting < leaves.rows.shape[1] and searching(params, trees, b):
+    while search.waiting < leaves.rows.shape[1] and has_simulations_left(params, trees, b):
         if not search.ready and trees.nodes[b, 0].stage != AWAITED:
             prepare_root(params, trees, b, streams, leaves.scratch)
-        end = simulate(rules, params, trees, states, streams, schedules, leaves, b, row + search.waiting)
+        end = run_simulation(rules, params, trees, states, streams, schedules, leaves, b, row + search.waiting)
         if end == COLLIDED:
             break
-        if end == AWAITS_EVALUATION and not expand_from_cache(trees, leaves, cache, b):
+        if end == AWAITS_EVALUATION and not expand_leaf_from_cache(trees, leaves, cache, b):
             search.waiting += 1
     return row + search.waiting
 
 
-@lean
+@compiled_without_refcounts
 def prepare_root(params: SearchParams, trees: Trees, b: int, streams: Streams, scratch: Floats) -> None:
     """Prepare an evaluated root for this move's search: save its priors, and add noise if wanted."""
-    note_root_priors(trees, b)
+    save_root_priors(trees, b)
     if trees.searches[b].noisy and params.gumbel:
         add_root_gumbels(params, trees, b, streams, scratch)
     elif trees.searches[b].noisy:
@@ -217,7 +218,7 @@ def prepare_root(params: SearchParams, trees: Trees, b: int, streams: Streams, s
 
 
 @inlined
-def simulate(
+def run_simulation(
     rules: Rules,
     params: SearchParams,
     trees: Trees,
@@ -238,23 +239,27 @@ def simulate(
     for word in range(len(state)):
         state[word] = states[b, word]
     number = 0
-    while nodes[number].stage >= CLOSED and nodes[number].proven == UNPROVEN:
+    while nodes[number].stage >= EVALUATED and nodes[number].proven == UNPROVEN:
         node = nodes[number]
-        if node.stage == CLOSED:
-            open_node(trees, b, number)
-        outcome = draw_outcome(rules, state, leaves.outcomes, leaves.chances, streams, b) if node.chance else NONE
+        if node.stage == EVALUATED:
+            turn_logits_into_priors(trees, b, number)
+        outcome = (
+            sample_chance_outcome(rules, state, leaves.outcomes, leaves.chances, streams, b) if node.chance else NONE
+        )
         next_number = (
-            find_child(trees, b, number, outcome) if node.chance else select_child(params, trees, schedules, b, number)
+            find_child_by_action(trees, b, number, outcome)
+            if node.chance
+            else select_child(params, trees, schedules, b, number)
         )
         node.visits += 1
         node.pending += 1
         if next_number != NONE:
             step(state, np.int64(nodes[next_number].action))
         else:
-            next_number = add_outcome(trees, b, number, outcome) if node.chance else add_child(trees, b, number)
-            enter_child(rules, params, leaves, node, nodes[next_number])
+            next_number = add_outcome_child(trees, b, number, outcome) if node.chance else add_child(trees, b, number)
+            play_child_move(rules, params, leaves, node, nodes[next_number])
             if params.gumbel and not node.chance:
-                note_logit(trees, b, next_number)
+                store_child_logit(trees, b, next_number)
         number = next_number
     node = nodes[number]
     node.visits += 1
@@ -263,43 +268,43 @@ def simulate(
     if node.proven != UNPROVEN:
         value = np.float32(node.proven - DRAW)
     elif node.stage == OVER:
-        value, lead = node.evaluation, lead_here(nodes, number)
+        value, lead = node.evaluation, node_mean_lead(nodes, number)
     elif node.visits > 1:
         undo_visits(trees, b, number)
         return COLLIDED
     elif rules.terminal(state) != 0:
-        value, lead = mark_over(rules, params, leaves, node), counted_lead(params, leaves, node)
-    elif number > 0 and len(leaves.ahead.frames) > 0 and decided_ahead(rules, leaves, node):
+        value, lead = mark_terminal(rules, params, leaves, node), count_score_lead(params, leaves, node)
+    elif number > 0 and len(leaves.lookahead.frames) > 0 and prove_new_node(rules, leaves, node):
         value = node.evaluation
     else:
-        await_evaluation(rules, params, trees, leaves, b, number, row)
+        add_leaf_to_batch(rules, params, trees, leaves, b, number, row)
         return AWAITS_EVALUATION
     if len(leaves.returns) > 2:  # the game is over, since with so many players nothing is proven
         rules.returns(leaves.state, leaves.returns)
-        backup_values(trees, b, number, leaves.returns, 0)
+        back_up_player_values(trees, b, number, leaves.returns, 0)
     else:
-        backup(trees, b, number, value, lead)
+        back_up_value(trees, b, number, value, lead)
     return BACKED_UP
 
 
 @inlined
-def enter_child(rules: Rules, params: SearchParams, leaves: Leaves, node: Any, child: Any) -> None:
+def play_child_move(rules: Rules, params: SearchParams, leaves: Leaves, node: Any, child: Any) -> None:
     """Play a new child's move; record the player to move there and the reward."""
     state, current_player = leaves.state, rules.current_player
-    before = current_score(rules, leaves) if params.rewards else np.float32(0.0)
+    before = current_score(rules, leaves) if params.has_rewards else np.float32(0.0)
     rules.step(state, np.int64(child.action))
     player = current_player(state)
     if player == CHANCE:
         child.chance = True
         if not params.evaluate_afterstates:
-            child.stage = OPEN
+            child.stage = WITH_PRIORS
         player = node.player
     child.player = player
-    child.turn = 1.0 if player == node.player else (-1.0 if len(leaves.returns) == 2 else 0.0)
-    if params.rewards:
+    child.value_factor = 1.0 if player == node.player else (-1.0 if len(leaves.returns) == 2 else 0.0)
+    if params.has_rewards:
         child.reward = current_score(rules, leaves) - before
         if not node.chance:
-            child.turn = params.discount
+            child.value_factor = params.discount
 
 
 @inlined
@@ -315,20 +320,20 @@ def select_child(params: SearchParams, trees: Trees, schedules: Integers, b: int
     full = trees.searches[b].full
     if params.gumbel:
         if number > 0:
-            return choose_gumbel_child(params, trees, b, number)
-        return choose_gumbel_root_child(params, trees, b, schedules[1 if full else 0])
+            return select_gumbel_child(params, trees, b, number)
+        return select_gumbel_root_child(params, trees, b, schedules[1 if full else 0])
     if number == 0 and full and params.forced_playouts_k > 0:
-        forced = forced_child(params, trees, b)
+        forced = find_forced_child(params, trees, b)
         if forced != NONE:
             return forced
-    return choose_child(params, trees, b, number)
+    return select_puct_child(params, trees, b, number)
 
 
-@lean
-def mark_over(rules: Rules, params: SearchParams, leaves: Leaves, node: Any) -> np.float32:
+@compiled_without_refcounts
+def mark_terminal(rules: Rules, params: SearchParams, leaves: Leaves, node: Any) -> np.float32:
     """Mark a new node where the game is over; returns its value."""
     rules.returns(leaves.state, leaves.returns)
-    value = np.float32(0.0) if params.rewards else leaves.returns[node.player]  # rewards were added along the path
+    value = np.float32(0.0) if params.has_rewards else leaves.returns[node.player]  # rewards were added along the path
     node.stage = OVER
     node.evaluation = value
     if params.proven_results:
@@ -337,7 +342,7 @@ def mark_over(rules: Rules, params: SearchParams, leaves: Leaves, node: Any) -> 
 
 
 @inlined
-def counted_lead(params: SearchParams, leaves: Leaves, node: Any) -> np.float32:
+def count_score_lead(params: SearchParams, leaves: Leaves, node: Any) -> np.float32:
     """The score lead of a node's player by the rules, as if the game ended there; 0 unless points count."""
     if params.score_utility == 0:
         return np.float32(0.0)
@@ -345,10 +350,10 @@ def counted_lead(params: SearchParams, leaves: Leaves, node: Any) -> np.float32:
     return lead if node.player == 0 else -lead
 
 
-@lean
-def decided_ahead(rules: Rules, leaves: Leaves, node: Any) -> bool:
+@compiled_without_refcounts
+def prove_new_node(rules: Rules, leaves: Leaves, node: Any) -> bool:
     """Look ahead from a new node; if that decides the game, mark the node as proven."""
-    proven = look_ahead(rules, leaves.ahead, leaves.state)
+    proven = prove_by_lookahead(rules, leaves.lookahead, leaves.state)
     if proven == UNPROVEN:
         return False
     node.stage = OVER
@@ -358,14 +363,14 @@ def decided_ahead(rules: Rules, leaves: Leaves, node: Any) -> bool:
 
 
 @inlined
-def await_evaluation(
+def add_leaf_to_batch(
     rules: Rules, params: SearchParams, trees: Trees, leaves: Leaves, b: int, number: int, row: int
 ) -> None:
     """Store a new node's legal actions, and observe its position in ``row``."""
     search, node = trees.searches[b], trees.nodes[b, number]
     leaf = leaves.rows[b, search.waiting]
     leaf.node = number
-    leaf.counted_lead = counted_lead(params, leaves, node)
+    leaf.counted_lead = count_score_lead(params, leaves, node)
     leaf.hash = np.uint64(np.int64(rules.hash(leaves.state)))  # interpreted, np.uint64 rejects a negative int
     node.first_candidate = search.used_candidates
     node.num_candidates = rules.legal_actions(leaves.state, trees.actions[b, node.first_candidate :])
@@ -374,7 +379,7 @@ def await_evaluation(
 
 
 @inlined
-def expand(trees: Trees, b: int, leaf: Any, logits: Floats, values: Floats) -> None:
+def expand_leaf(trees: Trees, b: int, leaf: Any, logits: Floats, values: Floats) -> None:
     """Give a leaf's node its evaluation, ``logits`` ``[A]`` and ``values`` ``[V]``, and back the values up.
 
     Of two values the second is the lead that the network foresees.
@@ -383,28 +388,29 @@ def expand(trees: Trees, b: int, leaf: Any, logits: Floats, values: Floats) -> N
     node = trees.nodes[b, number]
     for i in range(node.first_candidate, node.first_candidate + node.num_candidates):
         trees.priors[b, i] = logits[trees.actions[b, i]]
-    node.stage = OPEN if node.chance else CLOSED
+    node.stage = WITH_PRIORS if node.chance else EVALUATED
     node.evaluation = values[0]
     if len(values) > 2:
-        backup_values(trees, b, number, values, node.player)
+        back_up_player_values(trees, b, number, values, node.player)
     else:
+        # The lead of a leaf is the mean of what the network foresees and what the board counts
         lead = (values[1] + leaf.counted_lead) / np.float32(2.0) if len(values) == 2 else np.float32(0.0)
-        backup(trees, b, number, values[0], lead)
+        back_up_value(trees, b, number, values[0], lead)
 
 
 @inlined
-def expand_from_cache(trees: Trees, leaves: Leaves, cache: PositionCache, b: int) -> bool:
+def expand_leaf_from_cache(trees: Trees, leaves: Leaves, cache: PositionCache, b: int) -> bool:
     """Expand tree ``b``'s newest leaf from the position cache; False if its position is not cached."""
     leaf = leaves.rows[b, trees.searches[b].waiting]
     slot = find_position(cache, leaf.hash)
     if slot < 0:
         return False
-    expand(trees, b, leaf, cache.logits[slot], cache.values[slot])
+    expand_leaf(trees, b, leaf, cache.logits[slot], cache.values[slot])
     return True
 
 
 @inlined
-def backup(trees: Trees, b: int, number: int, value: np.float32, lead: np.float32) -> None:
+def back_up_value(trees: Trees, b: int, number: int, value: np.float32, lead: np.float32) -> None:
     """Add ``value``, that of node ``number`` for its player, the rewards on the path, and the player's ``lead`` in
     points to all nodes above.
 
@@ -413,20 +419,21 @@ def backup(trees: Trees, b: int, number: int, value: np.float32, lead: np.float3
     nodes = trees.nodes[b]
     while number != NONE:
         node = nodes[number]
-        value = node.turn * value + node.reward
-        lead = node.turn * lead
+        # Negamax, or in points the return of a move: value = reward + discount * value
+        value = node.value_factor * value + node.reward
+        lead = node.value_factor * lead
         node.value_sum += value
         node.lead_sum += lead
         node.pending -= 1
-        if node.proven != UNPROVEN and node.proven_above == UNPROVEN:
-            node.proven_above = node.proven if node.turn > 0 else WIN + LOSS - node.proven
+        if node.proven != UNPROVEN and node.proven_for_parent == UNPROVEN:
+            node.proven_for_parent = node.proven if node.value_factor > 0 else WIN + LOSS - node.proven
             if node.parent != NONE and not nodes[node.parent].chance:  # one outcome proves nothing about the others
-                update_proof(nodes, node.parent, node.proven_above)
+                update_proof(nodes, node.parent, node.proven_for_parent)
         number = node.parent
 
 
 @inlined
-def backup_values(trees: Trees, b: int, number: int, values: Floats, first: int) -> None:
+def back_up_player_values(trees: Trees, b: int, number: int, values: Floats, first: int) -> None:
     """Add to node ``number`` and to all above it what ``values`` ``[players]`` have for the player who moved there.
 
     They are those of player ``first``, of the player whose number is one higher, and so on around.
@@ -455,14 +462,14 @@ def update_proof(nodes: Any, number: int, latest: int) -> None:
     child_number = node.first_child
     while child_number != NONE:
         child = nodes[child_number]
-        if child.proven_above == UNPROVEN:
+        if child.proven_for_parent == UNPROVEN:
             return
-        best = max(best, child.proven_above)
+        best = max(best, child.proven_for_parent)
         child_number = child.next_sibling
     node.proven = best
 
 
-@lean
+@compiled_without_refcounts
 def undo_visits(trees: Trees, b: int, number: int) -> None:
     """Undo the visits of a simulation that met a node whose evaluation is already pending."""
     while number != NONE:

@@ -19,16 +19,16 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from keima.compilation.decorators import inlined, lean
+from keima.compilation.decorators import compiled_without_refcounts, inlined
 from keima.games.game import Actions
 
 Floats = NDArray[np.float32]
 
 NONE = -1  # no child, no sibling, no parent
 # Stages of a node: not evaluated yet; the game is over; evaluated; evaluated, and its candidates have priors.
-AWAITED, OVER, CLOSED, OPEN = range(4)
+AWAITED, OVER, EVALUATED, WITH_PRIORS = range(4)
 UNPROVEN, LOSS, DRAW, WIN = range(4)  # the result that is proven for the player to move; its value is proven - DRAW
-LEAST_PRIOR = np.float32(1e-12)  # of a legal move, so that its logarithm is finite
+MIN_PRIOR = np.float32(1e-12)  # of a legal move, so that its logarithm is finite
 
 NODE = np.dtype(
     [
@@ -40,12 +40,12 @@ NODE = np.dtype(
         ("prior", np.float32),  # of the move that led here
         ("next_sibling", np.int32),
         ("proven", np.int8),  # for the player to move
-        ("proven_above", np.int8),  # the same for the player above
+        ("proven_for_parent", np.int8),  # the same for the player above
         ("stage", np.int8),
-        ("ordered", np.bool_),  # whether the first candidate has the largest prior
+        ("best_first", np.bool_),  # whether the first candidate has the largest prior
         # The factor from a value here to a value above: 1.0 or the discount; where the player to move changes, -1.0, or
         # with three and more players 0.0, since one player's value does not tell another's.
-        ("turn", np.float32),
+        ("value_factor", np.float32),
         ("reward", np.float32),  # of the move that led here, in a one-player game
         ("chance", np.bool_),  # whether nature is to move
         ("player", np.int8),  # to move; at an afterstate the player who moved last
@@ -54,7 +54,7 @@ NODE = np.dtype(
         ("first_child", np.int32),  # the newest; children are linked by next_sibling
         ("first_candidate", np.int32),
         ("num_candidates", np.int32),
-        ("explored", np.float32),  # the sum of the children's priors
+        ("explored_prior", np.float32),  # the sum of the children's priors
         ("evaluation", np.float32),  # the network's value, or the game's outcome, for the player to move
         ("logit", np.float32),  # the logarithm of ``prior``, with noise at the root of a Gumbel search
     ],
@@ -83,9 +83,9 @@ class Trees(NamedTuple):
 
     searches: Any  # [B] of SEARCH
     nodes: Any  # [B, M] of NODE
-    priors: Floats  # [B, E] of candidates; logits in nodes that are CLOSED
+    priors: Floats  # [B, E] of candidates; logits in nodes that are EVALUATED
     actions: Actions  # [B, E] of candidates
-    root_priors: Floats  # [B, A] of the network, at least LEAST_PRIOR for legal actions and 0 elsewhere
+    root_priors: Floats  # [B, A] of the network, at least MIN_PRIOR for legal actions and 0 elsewhere
 
 
 def make_trees(count: int, *, max_nodes: int, num_actions: int, most_legal_actions: int) -> Trees:
@@ -100,7 +100,7 @@ def make_trees(count: int, *, max_nodes: int, num_actions: int, most_legal_actio
     )
 
 
-@lean
+@compiled_without_refcounts
 def reset_tree(trees: Trees, b: int, player: int) -> None:
     """Replace tree ``b`` by a root that awaits its evaluation, with ``player`` to move."""
     search = trees.searches[b]
@@ -121,15 +121,15 @@ def clear_node(node: Any) -> None:
     node.pending = 0
     node.next_sibling = NONE
     node.proven = UNPROVEN
-    node.proven_above = UNPROVEN
+    node.proven_for_parent = UNPROVEN
     node.stage = AWAITED
-    node.turn = 1.0
+    node.value_factor = 1.0
     node.reward = 0.0
     node.chance = False
     node.parent = NONE
     node.first_child = NONE
     node.num_candidates = 0
-    node.explored = 0.0
+    node.explored_prior = 0.0
 
 
 @inlined
@@ -150,13 +150,13 @@ def add_child(trees: Trees, b: int, number: int) -> int:
     node.first_child = new
     node.first_candidate += 1
     node.num_candidates -= 1
-    node.ordered = False
-    node.explored += child.prior
+    node.best_first = False
+    node.explored_prior += child.prior
     return int(new)
 
 
 @inlined
-def add_outcome(trees: Trees, b: int, number: int, outcome: int) -> int:
+def add_outcome_child(trees: Trees, b: int, number: int, outcome: int) -> int:
     """Add a child for ``outcome`` to a chance node; returns the child's number.
 
     The caller sets the player to move there.
@@ -174,26 +174,27 @@ def add_outcome(trees: Trees, b: int, number: int, outcome: int) -> int:
 
 
 @inlined
-def open_node(trees: Trees, b: int, number: int) -> None:
+def turn_logits_into_priors(trees: Trees, b: int, number: int) -> None:
     """Turn the logits of an evaluated node's candidates into priors.
 
     Done when a simulation first passes through the node, because most nodes remain leaves.
     """
     node = trees.nodes[b, number]
     priors = trees.priors[b, node.first_candidate : node.first_candidate + node.num_candidates]
-    softmax(priors)
-    node.stage = OPEN
-    node.ordered = False
+    softmax_in_place(priors)
+    node.stage = WITH_PRIORS
+    node.best_first = False
 
 
-@lean
-def softmax(scores: Floats) -> None:
+@compiled_without_refcounts
+def softmax_in_place(scores: Floats) -> None:
     """Turn ``scores`` into probabilities, in place."""
     largest = scores[0]
     for i in range(len(scores)):
         largest = max(largest, scores[i])
     total = np.float32(0.0)
     for i in range(len(scores)):
+        # softmax(x)(i) = exp(x(i) - max x) / sum of exp(x - max x)
         scores[i] = math.exp(scores[i] - largest)
         total += scores[i]
     scale = np.float32(1.0) / total
@@ -202,7 +203,7 @@ def softmax(scores: Floats) -> None:
 
 
 @inlined
-def bring_best_forward(trees: Trees, b: int, number: int) -> None:
+def move_best_candidate_first(trees: Trees, b: int, number: int) -> None:
     """Move the candidate of the largest prior to the front, where selection expects it."""
     node = trees.nodes[b, number]
     first, end = node.first_candidate, node.first_candidate + node.num_candidates
@@ -213,11 +214,11 @@ def bring_best_forward(trees: Trees, b: int, number: int) -> None:
     action, prior = trees.actions[b, first], trees.priors[b, first]
     trees.actions[b, first], trees.priors[b, first] = trees.actions[b, best], trees.priors[b, best]
     trees.actions[b, best], trees.priors[b, best] = action, prior
-    node.ordered = True
+    node.best_first = True
 
 
-@lean
-def find_child(trees: Trees, b: int, number: int, action: int) -> int:
+@compiled_without_refcounts
+def find_child_by_action(trees: Trees, b: int, number: int, action: int) -> int:
     """A node's child by an action or a chance outcome, or NONE."""
     child = trees.nodes[b, number].first_child
     while child != NONE and trees.nodes[b, child].action != action:
@@ -225,8 +226,8 @@ def find_child(trees: Trees, b: int, number: int, action: int) -> int:
     return int(child)
 
 
-@lean
-def keep_subtree(trees: Trees, b: int, root: int, renumbered: NDArray[np.int32]) -> None:
+@compiled_without_refcounts
+def make_node_root(trees: Trees, b: int, root: int, renumbered: NDArray[np.int32]) -> None:
     """Make node ``root`` the root of tree ``b`` and drop the rest. No evaluation may be pending.
 
     A node's number is larger than its parent's, and its candidates lie behind: one pass moves everything down in
@@ -252,37 +253,38 @@ def keep_subtree(trees: Trees, b: int, root: int, renumbered: NDArray[np.int32])
         move_candidates(trees, b, found, candidates)
         candidates += node.num_candidates
         found += 1
-    turn_to_mover(nodes)
+    convert_root_sums_to_mover(nodes)
     search.used_nodes = found
     search.used_candidates = candidates
     search.ready = False
 
 
-@lean
-def turn_to_mover(nodes: Any) -> None:
+@compiled_without_refcounts
+def convert_root_sums_to_mover(nodes: Any) -> None:
     """Change the sums of the new root of one tree ``[M]`` from those of the player above to those of its own player."""
     root = nodes[0]
-    if root.turn != 0:
-        root.value_sum = (root.value_sum - np.float32(root.visits) * root.reward) / root.turn
+    if root.value_factor != 0:
+        root.value_sum = (root.value_sum - np.float32(root.visits) * root.reward) / root.value_factor
     else:
-        root.value_sum = values_here(nodes, 0)
-    root.lead_sum *= root.turn
-    root.turn = 1.0
+        root.value_sum = sum_node_values(nodes, 0)
+    root.lead_sum *= root.value_factor
+    root.value_factor = 1.0
     root.reward = 0.0
 
 
 @inlined
-def mean_here(nodes: Any, number: int) -> np.float32:
+def node_mean_value(nodes: Any, number: int) -> np.float32:
     """A node's mean value for the player to move there, in one tree ``[M]``."""
     node = nodes[number]
     visits = np.float32(node.visits - node.pending)
-    if node.turn != 0:
-        return (node.value_sum / visits - node.reward) / node.turn
-    return values_here(nodes, number) / visits
+    if node.value_factor != 0:
+        # The inverse of the backup: value = (mean above - reward) / factor
+        return (node.value_sum / visits - node.reward) / node.value_factor
+    return sum_node_values(nodes, number) / visits
 
 
-@lean
-def values_here(nodes: Any, number: int) -> np.float32:
+@compiled_without_refcounts
+def sum_node_values(nodes: Any, number: int) -> np.float32:
     """The sum of a node's values for the player to move there, in one tree ``[M]``."""
     total, child_number = nodes[number].evaluation, nodes[number].first_child
     while child_number != NONE:
@@ -292,13 +294,13 @@ def values_here(nodes: Any, number: int) -> np.float32:
 
 
 @inlined
-def lead_here(nodes: Any, number: int) -> np.float32:
+def node_mean_lead(nodes: Any, number: int) -> np.float32:
     """A node's mean score lead for the player to move there, in one tree ``[M]`` of a game for two."""
     node = nodes[number]
-    return node.turn * node.lead_sum / np.float32(max(node.visits - node.pending, 1))
+    return node.value_factor * node.lead_sum / np.float32(max(node.visits - node.pending, 1))
 
 
-@lean
+@compiled_without_refcounts
 def move_candidates(trees: Trees, b: int, number: int, first: int) -> None:
     """Move a node's candidates down to the place ``first``."""
     node = trees.nodes[b, number]

@@ -7,10 +7,10 @@ import numpy as np
 from keima.base.random import Streams
 from keima.config.sections.search import SearchSettings
 from keima.games.game import Actions, Game, Planes, Returns, Rules, States
-from keima.search.cache import PositionCache, make_cache
+from keima.search.cache import PositionCache, make_position_cache
 from keima.search.gumbel import halving_schedule
-from keima.search.handover import handed_over
-from keima.search.lookahead import Ahead, make_ahead, plies_ahead
+from keima.search.handover import pass_rules_by_address
+from keima.search.lookahead import LookaheadScratch, lookahead_depth, make_lookahead_scratch
 from keima.search.puct import Integers, SearchParams, search_params
 from keima.search.tree import Floats, Trees, make_trees
 
@@ -35,11 +35,11 @@ class Leaves(NamedTuple):
     outcomes: Actions  # [O] scratch
     chances: Floats  # [O] scratch
     ownership: Actions  # [H * W] scratch
-    ahead: Ahead  # scratch
+    lookahead: LookaheadScratch  # scratch
 
 
 class Workspace(NamedTuple):
-    """Everything that a compiled search of B trees reads and writes, in the order of ``search_step``'s arguments."""
+    """All that a compiled search of B trees reads and writes, in the order of ``advance_searches``'s arguments."""
 
     rules: Rules
     params: SearchParams
@@ -61,7 +61,7 @@ class Workspace(NamedTuple):
         return int(self.cache.values.shape[1])
 
     @property
-    def no_answers(self) -> tuple[Floats, Floats]:
+    def empty_answers(self) -> tuple[Floats, Floats]:
         """The logits and values of an empty batch."""
         return self.cache.logits[:0], self.cache.values[:0]
 
@@ -91,19 +91,19 @@ def make_workspace(
         early_stop: whether a search stops once its most visited move is settled, as ``match_early_stop``.
     """
     counts = (simulations if cheap_simulations is None else cheap_simulations, simulations)
-    nodes = nodes_for(game, max(counts), settings.leaves_per_tree)
+    nodes = max_nodes_needed(game, max(counts), settings.leaves_per_tree)
     params = search_params(settings, game, max_visits=nodes, score_utility=score_utility, early_stop=early_stop)
     return Workspace(
-        rules=handed_over(game.rules),
+        rules=pass_rules_by_address(game.rules),
         params=params,
         trees=make_trees(
             num_trees, max_nodes=nodes, num_actions=game.num_actions, most_legal_actions=game.most_legal_actions
         ),
         states=game.initial_states(num_trees),
         streams=np.zeros(num_trees, np.uint64),
-        schedules=schedules_for(settings, counts),
+        schedules=make_halving_schedules(settings, counts),
         leaves=make_leaves(game, num_trees, settings, proven_results=params.proven_results),
-        cache=make_cache(cache_positions, game.num_actions, 2 if score_utility > 0 else game.num_values),
+        cache=make_position_cache(cache_positions, game.num_actions, 2 if score_utility > 0 else game.num_values),
     )
 
 
@@ -119,16 +119,16 @@ def make_leaves(game: Game, num_trees: int, settings: SearchSettings, *, proven_
         outcomes=np.zeros(game.num_outcomes, np.int32),
         chances=np.zeros(game.num_outcomes, np.float32),
         ownership=np.zeros(game.height * game.width, np.int32),
-        ahead=make_ahead(game, plies_ahead(settings, game) if proven_results else 0),
+        lookahead=make_lookahead_scratch(game, lookahead_depth(settings, game) if proven_results else 0),
     )
 
 
-def nodes_for(game: Game, num_simulations: int, leaves_per_tree: int) -> int:
+def max_nodes_needed(game: Game, num_simulations: int, leaves_per_tree: int) -> int:
     """The most nodes that a tree can need. With chance, a simulation can add an afterstate as well as a leaf."""
     return (2 if game.num_outcomes else 1) * (num_simulations + leaves_per_tree) + 2
 
 
-def schedules_for(settings: SearchSettings, counts: tuple[int, int]) -> Integers:
+def make_halving_schedules(settings: SearchSettings, counts: tuple[int, int]) -> Integers:
     """The sequential-halving schedules of Gumbel searches with these numbers of simulations; a dummy for PUCT."""
     if settings.algorithm != "gumbel":
         return np.zeros((2, 1, 1), np.int32)

@@ -16,19 +16,19 @@ SLOT = np.dtype(
         ("seed", np.uint64),
         ("status", np.int32),
         ("ply", np.int32),
-        ("entries", np.int32),  # of the policy targets so far
+        ("policy_entries", np.int32),  # of the policy targets so far
         ("random_plies", np.int32),  # drawn from the bare policy at the start
-        ("random_share", np.float32),  # of the moves after these
+        ("random_move_share", np.float32),  # of the moves after these
         ("first_model", np.int32),
         ("resigned", np.int8),  # 1 + the player who did
-        ("resigns", np.bool_),  # whether the game may be resigned
-        ("hopeless", np.int16, (2,)),  # consecutive moves that each player found lost
+        ("may_resign", np.bool_),  # whether the game may be resigned
+        ("hopeless_moves", np.int16, (2,)),  # consecutive moves that each player found lost
     ],
     align=True,
 )
 
 
-class Log(NamedTuple):
+class GameLog(NamedTuple):
     """The records of B games in progress, of at most T plies with at most E policy entries."""
 
     slots: Any  # [B] of SLOT
@@ -41,10 +41,10 @@ class Log(NamedTuple):
     policy_weights: NDArray[np.uint16]  # [B, E]
 
 
-def make_log(game: Game, count: int) -> Log:
+def make_game_log(game: Game, count: int) -> GameLog:
     """Space for ``count`` games. The arrays use memory only as games grow."""
     plies, entries = game.max_plies, game.max_plies * game.num_actions
-    return Log(
+    return GameLog(
         slots=np.zeros(count, SLOT).view(np.recarray),
         actions=np.zeros((count, plies), np.int32),
         root_values=np.zeros((count, plies), np.float32),

@@ -84,7 +84,7 @@ class GroupedSelfPlay:
 
     def num_idle(self) -> int:
         """How many games could be begun now, in groups that rest."""
-        return sum(group.num_idle() for group in self._resting())
+        return sum(group.num_idle() for group in self._idle_groups())
 
     def begin(self, seeds: Sequence[int], openings: Sequence[Actions] | None = None) -> None:
         """Start a game for each of ``seeds``; see ``SelfPlay.begin``.
@@ -95,7 +95,7 @@ class GroupedSelfPlay:
         if len(seeds) > self.num_idle():
             raise ValueError(f"{len(seeds)} games cannot begin in {self.num_idle()} idle slots")
         first = 0
-        for group in sorted(self._resting(), key=SelfPlay.num_idle, reverse=True):
+        for group in sorted(self._idle_groups(), key=SelfPlay.num_idle, reverse=True):
             last = min(len(seeds), first + group.num_idle())
             group.begin(seeds[first:last], openings[first:last] if openings else None)
             first = last
@@ -110,7 +110,7 @@ class GroupedSelfPlay:
         for number, group in enumerate(self._groups):
             if number not in self._threads.busy and group.num_playing:
                 self._threads.begin_step(number)
-        self._take()
+        self._collect_finished()
         records, self._finished = self._finished, []
         self.num_playing -= len(records)
         return records
@@ -118,19 +118,19 @@ class GroupedSelfPlay:
     def change_model(self, model_version: int) -> None:
         """See ``SelfPlay.change_model``; it waits for the evaluations that are under way."""
         while self._threads.busy:
-            self._take()
+            self._collect_finished()
         for group in self._groups:
             group.change_model(model_version)
 
-    def _take(self) -> None:
+    def _collect_finished(self) -> None:
         for records in self._threads.take_results():
             self._finished += records
 
-    def _resting(self) -> list[SelfPlay]:
+    def _idle_groups(self) -> list[SelfPlay]:
         return [group for number, group in enumerate(self._groups) if number not in self._threads.busy]
 
 
-def play_side_by_side(
+def make_parallel_games(
     game: Game,
     evaluate: Evaluate,
     settings: SearchSettings,

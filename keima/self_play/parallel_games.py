@@ -11,30 +11,30 @@ from typing import NamedTuple
 import numpy as np
 
 from keima.base.random import Streams, exponential, uniform
-from keima.compilation.decorators import lean, specialized
+from keima.compilation.decorators import compile_for_types, compiled_without_refcounts
 from keima.config.sections.search import SearchSettings
 from keima.data.records import CHANCE_OUTCOME, FULL_SEARCH, RANDOM_MOVE, GameRecord
 from keima.games.game import CHANCE, Actions, Game, Rules, States
-from keima.search.cache import PositionCache, forget_positions
-from keima.search.chance import draw_outcome
+from keima.search.cache import PositionCache, clear_position_cache
+from keima.search.chance import sample_chance_outcome
 from keima.search.decide import (
     choose_action,
-    draw_action,
+    policy_surprise,
     root_value,
-    surprise,
+    sample_action,
+    write_move_weights,
     write_network_policy,
-    write_weights,
 )
 from keima.search.puct import Evaluate, Integers, SearchParams
 from keima.search.simulate import (
-    UNSOUND,
+    NOT_FINITE,
     are_finite,
-    checked,
+    back_up_answers,
+    collect_leaves,
     evaluate_batch,
-    find_leaves,
+    has_simulations_left,
     prepare_root,
-    searching,
-    take_answers,
+    raise_if_failed,
 )
 from keima.search.tree import (
     AWAITED,
@@ -43,15 +43,15 @@ from keima.search.tree import (
     UNPROVEN,
     Floats,
     Trees,
-    find_child,
-    keep_subtree,
+    find_child_by_action,
+    make_node_root,
     reset_tree,
 )
 from keima.search.workspace import Leaves, make_workspace
-from keima.self_play.game_log import FINISHED, IDLE, PLAYING, Log, make_log
+from keima.self_play.game_log import FINISHED, IDLE, PLAYING, GameLog, make_game_log
 
-MOST_WEIGHT = np.float32(65_535.0)  # that a record holds
-EVEN = 1e9  # the temperature at which every move is as likely as any other
+MAX_WEIGHT = np.float32(65_535.0)  # that a record holds
+EVEN_TEMPERATURE = 1e9  # the temperature at which every move is as likely as any other
 NO_MOVES = np.empty(0, np.int32)
 
 
@@ -75,7 +75,7 @@ class MoveParams(NamedTuple):
     max_plies: int
 
 
-def move_params(settings: SearchSettings, game: Game) -> MoveParams:
+def make_move_params(settings: SearchSettings, game: Game) -> MoveParams:
     """The compiled code's view of ``settings``. Points are no reason to resign."""
     halflife = (
         max(game.observation_shape[1:]) if settings.temperature_halflife == "auto" else settings.temperature_halflife
@@ -124,11 +124,11 @@ class SelfPlay:
             cache_positions=cache_positions,
         )
         rules, params, trees, self._states, streams, schedules, self._leaves, self._cache = prepared
-        self._trees, self._no_answers = trees, prepared.no_answers
-        self._log = make_log(game, parallel_games)
+        self._trees, self._empty_answers = trees, prepared.empty_answers
+        self._log = make_game_log(game, parallel_games)
         self._begin_arguments = (
             rules,
-            move_params(settings, game),
+            make_move_params(settings, game),
             trees,
             self._states,
             streams,
@@ -145,8 +145,8 @@ class SelfPlay:
         self._waiting = 0  # positions that were asked for
         self._num_playing = 0
         self._finished = 0  # games that are still to be handed over
-        self._begin = specialized(begin_game, *self._begin_arguments, 0, np.uint64(0), 0, NO_MOVES)
-        self._go_on = specialized(go_on, *self._arguments, *self._no_answers)
+        self._begin_game = compile_for_types(begin_game, *self._begin_arguments, 0, np.uint64(0), 0, NO_MOVES)
+        self._advance_games = compile_for_types(advance_games, *self._arguments, *self._empty_answers)
 
     @property
     def parallel_games(self) -> int:
@@ -176,41 +176,41 @@ class SelfPlay:
         idle = np.flatnonzero(self._log.slots.status == IDLE)
         for slot, seed, opening in zip(idle, seeds, openings or [NO_MOVES] * len(seeds), strict=False):
             self._states[slot] = self.game.start
-            self._begin(*self._begin_arguments, int(slot), np.uint64(seed), self.model_version, opening)
+            self._begin_game(*self._begin_arguments, int(slot), np.uint64(seed), self.model_version, opening)
         self._num_playing += len(seeds)
 
     def advance(self) -> list[GameRecord]:
         """One evaluation for every game under way; returns the games that it finished.
 
         Raises:
-            ValueError: the network's answers are no numbers, or too few.
+            ValueError: the network returned NaN or infinity, or too few rows.
         """
         if self._waiting == 0:  # all games that are under way have just begun
-            self._step(self._no_answers)
+            self._back_up_and_search(self._empty_answers)
         if self._waiting > 0:
             answers = evaluate_batch(self.evaluate, self._leaves.observations[: self._waiting], self.game)
-            self._step(answers)
+            self._back_up_and_search(answers)
             self.evaluations += len(answers[1])
         if self._finished == 0:
             return []
         self._num_playing -= self._finished
         self._finished = 0
-        return [self._take(int(slot)) for slot in np.flatnonzero(self._log.slots.status == FINISHED)]
+        return [self._read_game_record(int(slot)) for slot in np.flatnonzero(self._log.slots.status == FINISHED)]
 
-    def _step(self, answers: tuple[Floats, Floats]) -> None:
-        waiting, finished = self._go_on(*self._arguments, *answers)
-        self._waiting = checked(waiting)
+    def _back_up_and_search(self, answers: tuple[Floats, Floats]) -> None:
+        waiting, finished = self._advance_games(*self._arguments, *answers)
+        self._waiting = raise_if_failed(waiting)
         self._finished += finished
 
     def change_model(self, model_version: int) -> None:
         """The evaluator has a new network: forget the old one's evaluations. Games go on from where they are."""
         self.model_version = model_version
-        forget_positions(self._cache)
+        clear_position_cache(self._cache)
 
-    def _take(self, b: int) -> GameRecord:
+    def _read_game_record(self, b: int) -> GameRecord:
         log, slot = self._log, self._log.slots[b]
         slot.status = IDLE
-        plies, entries = int(slot.ply), int(slot.entries)
+        plies, entries = int(slot.ply), int(slot.policy_entries)
         returns = self.game.returns(self._states[b])
         if slot.resigned:
             returns[slot.resigned - 1] = -1.0
@@ -231,14 +231,14 @@ class SelfPlay:
         )
 
 
-@lean
+@compiled_without_refcounts
 def begin_game(
     rules: Rules,
     moves: MoveParams,
     trees: Trees,
     states: States,
     streams: Streams,
-    log: Log,
+    log: GameLog,
     leaves: Leaves,
     b: int,
     seed: int,
@@ -251,29 +251,32 @@ def begin_game(
     slot.seed = seed
     slot.status = PLAYING
     slot.ply = 0
-    slot.entries = 0
+    slot.policy_entries = 0
     slot.first_model = model_version
     slot.resigned = 0
-    slot.hopeless[0] = 0
-    slot.hopeless[1] = 0
+    slot.hopeless_moves[0] = 0
+    slot.hopeless_moves[1] = 0
+    # Geometric from 0 (after the random openings of Wu 2019)
     slot.random_plies = int(exponential(streams, b) * moves.opening_random_moves)
-    slot.random_share = 2 * moves.random_move_share * uniform(streams, b) if moves.random_move_share > 0 else 0.0
-    slot.resigns = moves.resignation and uniform(streams, b) >= moves.no_resign_fraction
+    # Uniform in [0, 2 * share), so that the mean is the setting
+    slot.random_move_share = 2 * moves.random_move_share * uniform(streams, b) if moves.random_move_share > 0 else 0.0
+    slot.may_resign = moves.resignation and uniform(streams, b) >= moves.no_resign_fraction
     while rules.current_player(states[b]) == CHANCE:
-        play_chance(rules, states, streams, log, leaves, b)
+        play_chance_outcome(rules, states, streams, log, leaves, b)
     for action in opening:
-        play_given(rules, states, log, b, action, RANDOM_MOVE)
+        play_unsearched_move(rules, states, log, b, action, RANDOM_MOVE)
     reset_tree(trees, b, rules.current_player(states[b]))
-    begin_search(moves, trees, streams, log, b)
+    begin_move_search(moves, trees, streams, log, b)
 
 
-@lean
-def begin_search(moves: MoveParams, trees: Trees, streams: Streams, log: Log, b: int) -> None:
-    """Decide how long the next move is thought about: not at all for a random one, else long or briefly."""
+@compiled_without_refcounts
+def begin_move_search(moves: MoveParams, trees: Trees, streams: Streams, log: GameLog, b: int) -> None:
+    """Set the simulations of the next move: none for a random move, else those of a full or of a cheap search."""
     search, slot = trees.searches[b], log.slots[b]
     random = slot.ply < slot.random_plies
     search.active = True
     search.ready = False
+    # Playout cap randomization: a full search with this probability, else a cheap one (Wu 2019, section 3.1)
     search.full = not random and (
         moves.full_search_probability >= 1.0 or uniform(streams, b) < moves.full_search_probability
     )
@@ -281,15 +284,15 @@ def begin_search(moves: MoveParams, trees: Trees, streams: Streams, log: Log, b:
     search.budget = 0 if random else (moves.num_simulations if search.full else moves.cheap_simulations)
 
 
-@lean
-def go_on(
+@compiled_without_refcounts
+def advance_games(
     params: SearchParams,
     rules: Rules,
     moves: MoveParams,
     trees: Trees,
     states: States,
     streams: Streams,
-    log: Log,
+    log: GameLog,
     leaves: Leaves,
     cache: PositionCache,
     schedules: Integers,
@@ -303,35 +306,35 @@ def go_on(
     One tree after the other, since the network has displaced them all from the processor's cache: each comes back once.
 
     Returns:
-        The number n of positions to evaluate, ``leaves.observations[:n]``, or UNSOUND; and how many games were
+        The number n of positions to evaluate, ``leaves.observations[:n]``, or NOT_FINITE; and how many games were
         finished.
     """
     if not are_finite(logits, values):
-        return UNSOUND, 0
+        return NOT_FINITE, 0
     answered = asked = int(np.int64(0))  # for a literal 0, numba would compile what takes it once more
     finished = 0
     for b in range(len(log.slots)):
         slot = log.slots[b]
         if slot.status != PLAYING:
             continue
-        answered = take_answers(trees, leaves, cache, b, logits, values, answered)
+        answered = back_up_answers(trees, leaves, cache, b, logits, values, answered)
         while (
             slot.status == PLAYING and trees.searches[b].waiting == 0
         ):  # a search may end, and a cache may know, without asking
-            if trees.nodes[b, 0].stage == AWAITED or searching(params, trees, b):
-                asked = find_leaves(rules, params, trees, states, streams, schedules, leaves, cache, b, asked)
+            if trees.nodes[b, 0].stage == AWAITED or has_simulations_left(params, trees, b):
+                asked = collect_leaves(rules, params, trees, states, streams, schedules, leaves, cache, b, asked)
                 continue
             if not trees.searches[b].ready:
                 prepare_root(params, trees, b, streams, leaves.scratch)
             make_move(params, rules, moves, trees, states, streams, log, leaves, renumbered, b)
             if slot.status == PLAYING:
-                begin_search(moves, trees, streams, log, b)
+                begin_move_search(moves, trees, streams, log, b)
             else:
                 finished += 1
     return asked, finished
 
 
-@lean
+@compiled_without_refcounts
 def make_move(
     params: SearchParams,
     rules: Rules,
@@ -339,55 +342,55 @@ def make_move(
     trees: Trees,
     states: States,
     streams: Streams,
-    log: Log,
+    log: GameLog,
     leaves: Leaves,
     renumbered: Integers,
     b: int,
 ) -> None:
-    """Choose, record and play game ``b``'s next move, and what nature has to say to it."""
+    """Choose, record and play game ``b``'s next move, and resolve the chance events that follow, if any."""
     slot, weights = log.slots[b], leaves.scratch[0]
-    write_weights(params, trees, b, weights)
+    write_move_weights(params, trees, b, weights)
     value = root_value(params, trees, b, weights)
-    if resigns(moves, trees, log, b, value):
+    if should_resign(moves, trees, log, b, value):
         slot.resigned = 1 + trees.nodes[b, 0].player
         slot.status = FINISHED
         return
-    record_policy(trees, log, weights, b)
-    astray = strays(trees, streams, log, b)
+    record_policy_target(trees, log, weights, b)
+    astray = is_random_move(trees, streams, log, b)
     if astray:
         write_network_policy(trees, b, weights)
-        action = draw_action(weights, EVEN, streams, b)
+        action = sample_action(weights, EVEN_TEMPERATURE, streams, b)
     else:
-        action = choose_action(params, trees, b, weights, temperature(moves, streams, log, b), streams)
+        action = choose_action(params, trees, b, weights, move_temperature(moves, streams, log, b), streams)
     log.actions[b, slot.ply] = action
-    log.root_values[b, slot.ply] = value if params.rewards else min(max(value, -1.0), 1.0)
+    log.root_values[b, slot.ply] = value if params.has_rewards else min(max(value, -1.0), 1.0)
     if astray or slot.ply < slot.random_plies:
         log.flags[b, slot.ply] |= RANDOM_MOVE
     slot.ply += 1
     rules.step(states[b], np.int64(action))
-    child = find_child(trees, b, 0, action)
+    child = find_child_by_action(trees, b, 0, action)
     while slot.ply < moves.max_plies and rules.current_player(states[b]) == CHANCE and rules.terminal(states[b]) == 0:
-        outcome = play_chance(rules, states, streams, log, leaves, b)
-        child = find_child(trees, b, child, outcome) if child != NONE else NONE
+        outcome = play_chance_outcome(rules, states, streams, log, leaves, b)
+        child = find_child_by_action(trees, b, child, outcome) if child != NONE else NONE
     if rules.terminal(states[b]) != 0 or slot.ply >= moves.max_plies:
         slot.status = FINISHED
     elif params.subtree_reuse and child != NONE and trees.nodes[b, child].stage != OVER:
-        keep_subtree(trees, b, child, renumbered)
+        make_node_root(trees, b, child, renumbered)
     else:
         reset_tree(trees, b, rules.current_player(states[b]))
 
 
-@lean
-def play_chance(rules: Rules, states: States, streams: Streams, log: Log, leaves: Leaves, b: int) -> int:
+@compiled_without_refcounts
+def play_chance_outcome(rules: Rules, states: States, streams: Streams, log: GameLog, leaves: Leaves, b: int) -> int:
     """Draw, record and play nature's move in game ``b``; returns the outcome."""
-    outcome = draw_outcome(rules, states[b], leaves.outcomes, leaves.chances, streams, b)
-    play_given(rules, states, log, b, outcome, CHANCE_OUTCOME)
+    outcome = sample_chance_outcome(rules, states[b], leaves.outcomes, leaves.chances, streams, b)
+    play_unsearched_move(rules, states, log, b, outcome, CHANCE_OUTCOME)
     return outcome
 
 
-@lean
-def play_given(rules: Rules, states: States, log: Log, b: int, action: int, flag: int) -> None:
-    """Record and play what no search has found in game ``b``."""
+@compiled_without_refcounts
+def play_unsearched_move(rules: Rules, states: States, log: GameLog, b: int, action: int, flag: int) -> None:
+    """Record and play a move of game ``b`` that no search has chosen: a chance outcome, or one of an opening."""
     slot = log.slots[b]
     log.actions[b, slot.ply] = action
     log.root_values[b, slot.ply] = 0.0
@@ -398,60 +401,65 @@ def play_given(rules: Rules, states: States, log: Log, b: int, action: int, flag
     rules.step(states[b], np.int64(action))
 
 
-@lean
-def temperature(moves: MoveParams, streams: Streams, log: Log, b: int) -> float:
-    """How freely game ``b``'s next move is chosen: as the network has it or evenly in a random opening, later ever
-    closer to the best.
+@compiled_without_refcounts
+def move_temperature(moves: MoveParams, streams: Streams, log: GameLog, b: int) -> float:
+    """The temperature of game ``b``'s next move: in a random opening 1 or, for an even choice, huge; later it falls
+    towards the final one.
     """
     slot, share = log.slots[b], moves.opening_even_share
     if slot.ply < slot.random_plies:
-        return EVEN if share > 0 and uniform(streams, b) < share else 1.0
+        return EVEN_TEMPERATURE if share > 0 and uniform(streams, b) < share else 1.0
+    # T(ply) = T_final + (T - T_final) * 0.5**(ply / halflife) (KataGo)
     return moves.temperature_final + (moves.temperature - moves.temperature_final) * 0.5 ** (
         slot.ply / moves.temperature_halflife
     )
 
 
-@lean
-def strays(trees: Trees, streams: Streams, log: Log, b: int) -> bool:
-    """Whether game ``b`` leaves its course here for positions that good play does not reach.
+@compiled_without_refcounts
+def is_random_move(trees: Trees, streams: Streams, log: GameLog, b: int) -> bool:
+    """Draw whether game ``b`` makes a random move now, to reach positions that good play does not.
 
-    What is proven is played to its end.
+    Proven positions are played to their end.
     """
     slot = log.slots[b]
-    if slot.random_share == 0 or slot.ply < slot.random_plies or trees.nodes[b, 0].proven != UNPROVEN:
+    if slot.random_move_share == 0 or slot.ply < slot.random_plies or trees.nodes[b, 0].proven != UNPROVEN:
         return False
-    return uniform(streams, b) < slot.random_share
+    return uniform(streams, b) < slot.random_move_share
 
 
-@lean
-def resigns(moves: MoveParams, trees: Trees, log: Log, b: int, value: float) -> bool:
-    """Count hopeless moves; whether the player to move gives up now."""
+@compiled_without_refcounts
+def should_resign(moves: MoveParams, trees: Trees, log: GameLog, b: int, value: float) -> bool:
+    """Count the moves that the player to move found lost in a row; returns whether the player resigns now."""
     if not moves.resignation:
         return False
     slot, player = log.slots[b], trees.nodes[b, 0].player
-    slot.hopeless[player] = slot.hopeless[player] + 1 if value <= moves.resign_below else 0
+    slot.hopeless_moves[player] = slot.hopeless_moves[player] + 1 if value <= moves.resign_below else 0
     return (
-        slot.resigns and slot.ply >= slot.random_plies and slot.ply > 0 and slot.hopeless[player] >= moves.resign_after
+        slot.may_resign
+        and slot.ply >= slot.random_plies
+        and slot.ply > 0
+        and slot.hopeless_moves[player] >= moves.resign_after
     )
 
 
-@lean
-def record_policy(trees: Trees, log: Log, weights: Floats, b: int) -> None:
-    """Note the policy target ``weights`` ``[A]`` of a full search; a cheap one has none."""
+@compiled_without_refcounts
+def record_policy_target(trees: Trees, log: GameLog, weights: Floats, b: int) -> None:
+    """Record the policy target ``weights`` ``[A]`` of a full search; a cheap search has none."""
     slot = log.slots[b]
     log.flags[b, slot.ply] = 0
     log.surprise[b, slot.ply] = 0.0
     log.policy_sizes[b, slot.ply] = 0
     if not trees.searches[b].full:
         return
-    scale = min(np.float32(1.0), MOST_WEIGHT / weights[np.argmax(weights)])
-    first = slot.entries
+    # Policy target: w * min(1, 65535 / max w), rounded
+    scale = min(np.float32(1.0), MAX_WEIGHT / weights[np.argmax(weights)])
+    first = slot.policy_entries
     for action in range(len(weights)):
         weight = np.int64(weights[action] * scale + np.float32(0.5))
         if weight > 0:
-            log.policy_actions[b, slot.entries] = action
-            log.policy_weights[b, slot.entries] = weight
-            slot.entries += 1
+            log.policy_actions[b, slot.policy_entries] = action
+            log.policy_weights[b, slot.policy_entries] = weight
+            slot.policy_entries += 1
     log.flags[b, slot.ply] = FULL_SEARCH
-    log.surprise[b, slot.ply] = surprise(trees, b, weights)
-    log.policy_sizes[b, slot.ply] = slot.entries - first
+    log.surprise[b, slot.ply] = policy_surprise(trees, b, weights)
+    log.policy_sizes[b, slot.ply] = slot.policy_entries - first

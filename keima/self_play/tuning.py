@@ -29,18 +29,18 @@ AUTO_SIZES = (16, 32, 64, 128, 256)
 DEVICE_SIZES = (64, 128, 256, 512, 1024)  # for a network on a device of its own, for each thread
 FEWEST_THREADS = 2  # with a device: one searches while the device evaluates for the other
 TURNS, TURN_SECONDS = 5, 0.1  # of play for each size, once trees have grown:
-GROWN = 0.75  # simulations that the mean tree has had by then, of those of a search; or as many as ...
+GROWN_SHARE = 0.75  # simulations that the mean tree has had by then, of those of a search; or as many as ...
 GROWING_SECONDS = 2.0  # ... this time allows
-FREE_ANSWERS = 4096  # different ones
+RANDOM_ANSWERS = 4096  # different ones
 MEASUREMENTS = CACHE / "parallel_games"  # what was measured on this machine
-KNOWN_SECONDS = 7 * 24 * 3600.0  # so long it counts: the machine may have been busy with something else
+PLAN_LIFETIME_SECONDS = 7 * 24 * 3600.0  # so long it counts: the machine may have been busy with something else
 NEARLY_AS_FAST = 0.95  # a smaller size that is nearly as fast finishes games sooner, with newer models
 
 
 Clock = Callable[[], float]  # seconds that never go back
 
 
-class Trial:
+class SpeedTrial:
     """Self-play with some number of parallel games, whose speed is measured turn by turn.
 
     Args:
@@ -57,7 +57,7 @@ class Trial:
         self._self_play = SelfPlay(game, evaluate, settings, parallel_games=parallel_games)
         self._next_seed, self._clock = 0, clock
         self._rates: list[float] = []
-        self._grow_trees(GROWN * settings.num_simulations * parallel_games)
+        self._grow_trees(GROWN_SHARE * settings.num_simulations * parallel_games)
         self._self_play.evaluate = evaluate
         self._advance()
 
@@ -70,13 +70,13 @@ class Trial:
             seconds = self._clock() - started
         self._rates.append((self._self_play.evaluations - before) / seconds)
 
-    def rate(self) -> float:
+    def evaluations_per_second(self) -> float:
         """Evaluations per second: the median of the turns, so that a busy moment of the machine does not count."""
         return statistics.median(self._rates)
 
     def _grow_trees(self, evaluations: float) -> None:
         """Play until trees are as large as in a long run: more games have more trees, which leave the caches."""
-        self._self_play.evaluate = free_answers(self._self_play.game)
+        self._self_play.evaluate = make_random_network(self._self_play.game)
         began = self._clock()
         while self._self_play.evaluations < evaluations and self._clock() - began < GROWING_SECONDS:
             self._advance()
@@ -88,22 +88,22 @@ class Trial:
         self._self_play.advance()
 
 
-def free_answers(game: Game) -> Evaluate:
+def make_random_network(game: Game) -> Evaluate:
     """A network that costs nothing: it answers at random."""
     random = np.random.default_rng(0)
-    logits = random.normal(size=(FREE_ANSWERS, game.num_actions)).astype(np.float32)
-    shape = FREE_ANSWERS if game.num_values == 1 else (FREE_ANSWERS, game.num_values)
+    logits = random.normal(size=(RANDOM_ANSWERS, game.num_actions)).astype(np.float32)
+    shape = RANDOM_ANSWERS if game.num_values == 1 else (RANDOM_ANSWERS, game.num_values)
     values = np.tanh(random.normal(size=shape)).astype(np.float32)
 
     def evaluate(observations: Planes) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        rows = random.integers(FREE_ANSWERS, size=len(observations))
+        rows = random.integers(RANDOM_ANSWERS, size=len(observations))
         return logits[rows], values[rows]
 
     return evaluate
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
+class SelfPlayPlan:
     """How a worker plays."""
 
     parallel_games: int  # in all
@@ -118,45 +118,45 @@ def measure_plan(
     *,
     clock: Clock = time.perf_counter,
     own_device: bool,
-    most_threads: int,
-) -> Plan:
+    max_threads: int,
+) -> SelfPlayPlan:
     """Measure the best number of parallel games, and of threads. All sizes take turns, so that they meet the same
     disturbances.
 
     Args:
         clock: processor time where the network runs on this processor, which other processes hardly change.
         own_device: whether the network runs on a device of its own, so that threads can search meanwhile.
-        most_threads: that may search then.
+        max_threads: that may search then.
     """
     sizes = DEVICE_SIZES if own_device else AUTO_SIZES
-    trials = {size: Trial(game, evaluate, settings, size, clock=clock) for size in sizes}
+    trials = {size: SpeedTrial(game, evaluate, settings, size, clock=clock) for size in sizes}
     for _ in range(TURNS):
         for trial in trials.values():
             trial.take_turn()
-    rates = {size: trial.rate() for size, trial in trials.items()}
+    rates = {size: trial.evaluations_per_second() for size, trial in trials.items()}
     best = max(rates.values())
     chosen = min(size for size, rate in rates.items() if rate >= NEARLY_AS_FAST * best)
     found = ", ".join(f"{size}: {rate:,.0f}" for size, rate in rates.items())
     found = f"{chosen} parallel games (evaluations/s by parallel games: {found})"
     if not own_device:
-        return Plan(parallel_games=chosen, threads=1, found=found)
-    share = device_share(game, evaluate, settings, chosen)
-    threads = search_threads(share, most_threads)
+        return SelfPlayPlan(parallel_games=chosen, threads=1, found=found)
+    share = measure_device_share(game, evaluate, settings, chosen)
+    threads = count_search_threads(share, max_threads)
     found = f"{threads} threads, each with {found}; one waits for the device during {share:.0%} of its time"
-    return Plan(parallel_games=chosen * threads, threads=threads, found=found)
+    return SelfPlayPlan(parallel_games=chosen * threads, threads=threads, found=found)
 
 
-def search_threads(share: float, most: int) -> int:
-    """How many threads keep a device busy, at most ``most`` but at least two.
+def count_search_threads(share: float, max_threads: int) -> int:
+    """How many threads keep a device busy, at most ``max_threads`` but at least two.
 
     Args:
         share: of a single thread's time in which it waits for the device, in (0, 1].
     """
     busy = math.ceil(1 / max(share, 1e-3)) + 1  # one more prepares positions while the device works for the others
-    return max(FEWEST_THREADS, min(busy, most))
+    return max(FEWEST_THREADS, min(busy, max_threads))
 
 
-def known_plan(
+def load_or_measure_plan(
     game: Game,
     evaluate: Evaluate,
     settings: SearchSettings,
@@ -165,8 +165,8 @@ def known_plan(
     folder: Path = MEASUREMENTS,
     clock: Clock = time.perf_counter,
     own_device: bool = False,
-    most_threads: int = 1,
-) -> Plan:
+    max_threads: int = 1,
+) -> SelfPlayPlan:
     """Like ``measure_plan``, but at most once a week on the same machine, so that workers start sooner.
 
     Workers that start together wait for the first one's measurement, and all play with its answer.
@@ -176,19 +176,19 @@ def known_plan(
         folder: of the saved results.
         clock: see ``measure_plan``.
         own_device: see ``measure_plan``.
-        most_threads: see ``measure_plan``.
+        max_threads: see ``measure_plan``.
     """
     code = cache_folder(Path(inspect.getfile(SelfPlay))).name
     what = [game.name, str(game.options), network, settings.model_dump(mode="json"), get_host_cpu_name(), code]
-    what += [most_threads] if own_device else []
+    what += [max_threads] if own_device else []
     file = folder / f"{hashlib.sha256(json.dumps(what).encode()).hexdigest()[:32]}.json"
-    with _one_at_a_time(folder):
+    with _hold_lock(folder):
         with suppress(OSError, ValueError, KeyError, TypeError):
-            plan = Plan(**json.loads(file.read_text(encoding="utf-8")))
+            plan = SelfPlayPlan(**json.loads(file.read_text(encoding="utf-8")))
             sound = plan.threads >= 1 and plan.parallel_games / plan.threads in (*AUTO_SIZES, *DEVICE_SIZES)
-            if sound and 0 <= time.time() - file.stat().st_mtime < KNOWN_SECONDS:
+            if sound and 0 <= time.time() - file.stat().st_mtime < PLAN_LIFETIME_SECONDS:
                 return replace(plan, found=f"{plan.found}, as measured before ({file})")
-        plan = measure_plan(game, evaluate, settings, clock=clock, own_device=own_device, most_threads=most_threads)
+        plan = measure_plan(game, evaluate, settings, clock=clock, own_device=own_device, max_threads=max_threads)
         with suppress(OSError):  # it is measured again next time
             part = file.with_suffix(f".{os.getpid()}")
             part.write_text(json.dumps(asdict(plan)), encoding="utf-8")
@@ -197,7 +197,7 @@ def known_plan(
 
 
 @contextmanager
-def _one_at_a_time(folder: Path) -> Iterator[None]:
+def _hold_lock(folder: Path) -> Iterator[None]:
     """Within the block, no other process of this machine is in it, if the folder can be made and locked."""
     with ExitStack() as stack:
         with suppress(OSError):
@@ -208,15 +208,15 @@ def _one_at_a_time(folder: Path) -> Iterator[None]:
         yield
 
 
-def evaluations_per_second(game: Game, evaluate: Evaluate, settings: SearchSettings, parallel_games: int) -> float:
+def measure_self_play_speed(game: Game, evaluate: Evaluate, settings: SearchSettings, parallel_games: int) -> float:
     """The speed of self-play with this many parallel games."""
-    trial = Trial(game, evaluate, settings, parallel_games, clock=time.perf_counter)
+    trial = SpeedTrial(game, evaluate, settings, parallel_games, clock=time.perf_counter)
     for _ in range(TURNS):
         trial.take_turn()
-    return trial.rate()
+    return trial.evaluations_per_second()
 
 
-def device_share(game: Game, evaluate: Evaluate, settings: SearchSettings, parallel_games: int) -> float:
+def measure_device_share(game: Game, evaluate: Evaluate, settings: SearchSettings, parallel_games: int) -> float:
     """The share of self-play's time in which the network computes and the search waits, in (0, 1]."""
     waited = 0.0
 
@@ -227,7 +227,7 @@ def device_share(game: Game, evaluate: Evaluate, settings: SearchSettings, paral
         waited += time.perf_counter() - began
         return answers
 
-    trial = Trial(game, timed, settings, parallel_games, clock=time.perf_counter)
+    trial = SpeedTrial(game, timed, settings, parallel_games, clock=time.perf_counter)
     trial.take_turn()  # the first calls take longer
     waited, began = 0.0, time.perf_counter()
     for _ in range(TURNS):
@@ -235,16 +235,16 @@ def device_share(game: Game, evaluate: Evaluate, settings: SearchSettings, paral
     return waited / (time.perf_counter() - began)
 
 
-def in_parts(evaluate: Evaluate, most: int) -> Evaluate:
-    """``evaluate``, split into calls of at most ``most`` positions."""
+def split_into_batches(evaluate: Evaluate, batch_size: int) -> Evaluate:
+    """``evaluate``, split into calls of at most ``batch_size`` positions."""
 
     def evaluate_in_parts(observations: Planes) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        answers = [evaluate(observations[i : i + most]) for i in range(0, len(observations), most)]
+        answers = [evaluate(observations[i : i + batch_size]) for i in range(0, len(observations), batch_size)]
         return np.concatenate([logits for logits, _ in answers]), np.concatenate([values for _, values in answers])
 
     return evaluate_in_parts
 
 
-def search_is_compiled() -> bool:
+def is_search_compiled() -> bool:
     """Whether the compilation cache on this machine has the search."""
     return any(cache_folder(Path(inspect.getfile(SelfPlay))).rglob("*.nbi"))

@@ -108,12 +108,12 @@ class NetworkThinker:
             )
         analysis = self._analysis
         analysis.begin(state)
-        while not analysis.finished and analysis.visits < simulations:
+        while not analysis.is_finished and analysis.visits < simulations:
             leaves = max(1, min(LEAVES, analysis.visits // VISITS_A_LEAF, simulations - analysis.visits))
-            analysis.think(leaves)
+            analysis.run_simulations(leaves)
             if time.monotonic() >= ends:
                 break
-        lines, total = analysis.lines(MOVES_SHOWN), max(analysis.visits, 1)
+        lines, total = analysis.best_moves(MOVES_SHOWN), max(analysis.visits, 1)
         moves = [self._describe_line(state, line, line.visits / total) for line in lines]
         return lines[0].action, {"simulations": analysis.visits, "moves": moves}
 

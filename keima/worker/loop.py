@@ -21,19 +21,19 @@ from keima.base.system.disk_space import free_disk_bytes
 from keima.compilation.progress import report_compiling
 from keima.config.own_modules import is_own, keep_module
 from keima.data.records import GameRecord
-from keima.evaluation.orders import BESIDE_SHARE, MatchOrder
+from keima.evaluation.match_jobs import BESIDE_SHARE, EvaluationJob
 from keima.games import Game, load_game
 from keima.networks.files.model_file import CANARY_POSITIONS, Model, check_canary
 from keima.networks.inference.evaluator import Evaluator, pick_device
 from keima.search.puct import Evaluate
-from keima.self_play.groups import ParallelGames, play_side_by_side
+from keima.self_play.groups import ParallelGames, make_parallel_games
 from keima.self_play.tuning import (
     AUTO_SIZES,
     DEVICE_SIZES,
     FEWEST_THREADS,
-    in_parts,
-    known_plan,
-    search_is_compiled,
+    is_search_compiled,
+    load_or_measure_plan,
+    split_into_batches,
 )
 from keima.worker.model_inbox import ModelInbox
 from keima.worker.playing import Playing, games_handed_over
@@ -159,7 +159,7 @@ class Worker:
         self._turns.count_main_work(self.clock() - began, idle=not played)
         return played
 
-    def _play_matches(self, playing: Playing, orders: Sequence[MatchOrder]) -> None:
+    def _play_matches(self, playing: Playing, orders: Sequence[EvaluationJob]) -> None:
         try:
             self._orders.advance_orders(orders, playing.assignment, playing.game, device=self.device)
         except OSError as error:
@@ -186,7 +186,7 @@ class Worker:
 
     def make_self_play(self, game: Game, evaluate: Evaluate, assignment: Assignment) -> ParallelGames:
         """The games that this worker plays; ``assignment.parallel_games`` says how many side by side."""
-        return play_side_by_side(
+        return make_parallel_games(
             game,
             evaluate,
             assignment.search,
@@ -234,7 +234,7 @@ class Worker:
         if first:
             ends = [batch_end(path.stem) for path in in_outbox if is_batch_of_run(path.name, assignment.run_id)]
             self._first_game = games_handed_over(assignment, ends)
-            self.beat("starting" if search_is_compiled() else "compiling")  # the next heartbeat takes a while
+            self.beat("starting" if is_search_compiled() else "compiling")  # the next heartbeat takes a while
         self._orders.update_orders(assignment)
         if assignment.stop:
             self.stopping = True
@@ -292,18 +292,18 @@ class Worker:
         most *= assignment.search.leaves_per_tree
         limit = min(assignment.max_positions or most, most)
         evaluator = Evaluator(model.build(game), game, device=self.device, max_batch=limit)
-        evaluate = evaluator if limit == most else in_parts(evaluator, limit)
+        evaluate = evaluator if limit == most else split_into_batches(evaluator, limit)
         bundled = assignment
         self.threads = FEWEST_THREADS if own_device else 1
         if assignment.parallel_games == 0:
-            plan = known_plan(
+            plan = load_or_measure_plan(
                 game,
                 evaluate,
                 assignment.search,
                 network=f"{model.description.network} {evaluator.describe()}, at most {limit} positions a call",
                 clock=time.perf_counter if own_device else time.process_time,
                 own_device=own_device,
-                most_threads=self.most_threads,
+                max_threads=self.most_threads,
             )
             log.info("%s", plan.found)
             self.note, self.threads = f"{plan.parallel_games} games side by side", plan.threads

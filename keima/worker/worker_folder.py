@@ -21,7 +21,7 @@ count twice or not at all.
 says which assignment it has read and how many games it has begun; games above both were never started and may go to
 others.
 
-Evaluation games are independent of this: the assignment names orders (``keima.evaluation.orders``), and the worker
+Evaluation games are independent of this: the assignment names orders (``keima.evaluation.match_jobs``), and the worker
 plays each as soon as it reads it, while its own games wait, and writes the result to its outbox. Nothing depends on
 these results.
 """
@@ -41,7 +41,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from keima.base.files import read_limited, write_atomically
 from keima.config.sections.search import SearchSettings
-from keima.evaluation.orders import MAX_ORDERS, MAX_PLAYERS, ORDER_ID, RESULT_SUFFIX, Contestant, MatchOrder
+from keima.evaluation.match_jobs import JOB_ID, MAX_JOBS, MAX_PLAYERS, RESULT_SUFFIX, Contestant, EvaluationJob
 
 MAX_JSON_BYTES = 64 * 2**10
 # First game, number of games, worker and content.
@@ -50,7 +50,7 @@ BATCH_NAME = re.compile(r"([0-9]{9,12})-([0-9]{1,5})-[a-z0-9-]{1,60}\.games")
 TAGGED = re.compile(r"^[0-9]{9,12}-[0-9]{1,5}-[a-z0-9][a-z0-9-]*--([a-z0-9]{1,16})-[0-9a-f]{1,16}\.games$")
 PLAIN = re.compile(r"[a-z0-9]{1,16}")
 OWNERS = "*.owner"  # in an outbox: see ``keima/cluster/agent/owner.py``
-RESULT_NAME = re.compile(ORDER_ID + re.escape(RESULT_SUFFIX))
+RESULT_NAME = re.compile(JOB_ID + re.escape(RESULT_SUFFIX))
 LOCK_SECONDS = 30.0  # a new process waits this long for an old one to hand over its games
 
 Count = Annotated[int, Field(ge=0, le=2**53)]
@@ -103,7 +103,7 @@ class Assignment(Message):
     batch_games: Annotated[int, Field(ge=1, le=10_000)]
     flush_seconds: Annotated[float, Field(gt=0)] | None  # longest wait for a batch to fill; None: no limit
     players: Annotated[tuple[Contestant, ...], Field(max_length=MAX_PLAYERS)] = ()  # of current or coming matches
-    matches: Annotated[tuple[MatchOrder, ...], Field(max_length=MAX_ORDERS)] = ()
+    matches: Annotated[tuple[EvaluationJob, ...], Field(max_length=MAX_JOBS)] = ()
 
 
 class Heartbeat(Message):

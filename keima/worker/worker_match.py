@@ -5,9 +5,9 @@ import time
 from collections.abc import Sequence
 
 from keima.base.files import read_limited, write_atomically
-from keima.evaluation.match import MatchTable, SearchPlayer
-from keima.evaluation.match_worker import order_fixture, played_order, search_for_strength, starts_of
-from keima.evaluation.orders import Contestant, MatchOrder, PlayedOrder
+from keima.evaluation.match import MatchSession, SearchPlayer
+from keima.evaluation.match_jobs import Contestant, EvaluationJob, EvaluationJobResult
+from keima.evaluation.match_worker import job_openings, make_job_fixture, make_job_result, make_match_search
 from keima.games import Game
 from keima.networks.files.model_file import (
     CANARY_POSITIONS,
@@ -34,18 +34,18 @@ class OrderPlayer:
 
     def __init__(self, folder: WorkerFolder) -> None:
         self._folder = folder
-        self._table: MatchTable | None = None
-        self._playing: dict[str, MatchOrder] = {}  # by id
+        self._table: MatchSession | None = None
+        self._playing: dict[str, EvaluationJob] = {}  # by id
         self._done: set[str] = set()  # ids of played orders in the assignment
         self._searches: dict[tuple[str, int], SearchPlayer] = {}  # by model and simulations
         self._known: set[str] | None = None  # files of players that assignments have named
 
     @property
-    def current_order(self) -> MatchOrder | None:
+    def current_order(self) -> EvaluationJob | None:
         """An order in progress."""
         return next(iter(self._playing.values()), None)
 
-    def unfinished_orders(self, assignment: Assignment) -> list[MatchOrder]:
+    def unfinished_orders(self, assignment: Assignment) -> list[EvaluationJob]:
         """The orders that have not been played to their end."""
         return [
             order
@@ -88,7 +88,7 @@ class OrderPlayer:
         return True
 
     def advance_orders(
-        self, orders: Sequence[MatchOrder], assignment: Assignment, game: Game, *, device: str = "auto"
+        self, orders: Sequence[EvaluationJob], assignment: Assignment, game: Game, *, device: str = "auto"
     ) -> None:
         """Make one network call of each model, on a device, for all these orders, and write the results of those that
         end.
@@ -99,7 +99,7 @@ class OrderPlayer:
             OSError: the disk does not take a result; the order is played again, here or elsewhere.
         """
         if self._table is None:
-            self._table = MatchTable(game)
+            self._table = MatchSession(game)
         for order in orders:
             if order.id not in self._playing:
                 self._begin_match(self._table, order, assignment, game, device)
@@ -110,26 +110,26 @@ class OrderPlayer:
                 self._drop_order(order.id)
                 self._refuse_order(order, assignment, error)
             return
-        for order_id, result in self._table.results().items():
+        for order_id, result in self._table.take_results().items():
             order = self._playing.pop(order_id)
-            self._write_result(played_order(assignment.worker, order, starts_of(game, order), result))
+            self._write_result(make_job_result(assignment.worker, order, job_openings(game, order), result))
 
     def _begin_match(
-        self, table: MatchTable, order: MatchOrder, assignment: Assignment, game: Game, device: str
+        self, table: MatchSession, order: EvaluationJob, assignment: Assignment, game: Game, device: str
     ) -> None:
         try:
-            fixture = order_fixture(game, order, lambda who: self._make_player(who, order, assignment, game, device))
+            fixture = make_job_fixture(game, order, lambda who: self._make_player(who, order, assignment, game, device))
         except (ValueError, OSError) as error:
             self._refuse_order(order, assignment, error)
             return
         self._playing[order.id] = order
         table.begin(order.id, fixture)
 
-    def _refuse_order(self, order: MatchOrder, assignment: Assignment, error: Exception) -> None:
+    def _refuse_order(self, order: EvaluationJob, assignment: Assignment, error: Exception) -> None:
         log.warning("order %s cannot be played: %s", order.id, error)
-        self._write_result(PlayedOrder(worker=assignment.worker, order=order, refused=str(error)[:1000]))
+        self._write_result(EvaluationJobResult(worker=assignment.worker, order=order, refused=str(error)[:1000]))
 
-    def _write_result(self, result: PlayedOrder) -> None:
+    def _write_result(self, result: EvaluationJobResult) -> None:
         write_atomically(self._folder.outbox / result.order.file_name, result.model_dump_json().encode())
         self._done.add(result.order.id)
 
@@ -142,11 +142,11 @@ class OrderPlayer:
             self._searches.clear()
 
     def _make_player(
-        self, who: Contestant, order: MatchOrder, assignment: Assignment, game: Game, device: str
+        self, who: Contestant, order: EvaluationJob, assignment: Assignment, game: Game, device: str
     ) -> SearchPlayer:
         key = (who.sha256, order.num_simulations)
         if key not in self._searches:
-            search = search_for_strength(
+            search = make_match_search(
                 game,
                 self._load_model(who, game, device),
                 assignment.search,

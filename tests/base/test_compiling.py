@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from numba.core import event
 
-from keima.compilation.progress import part_of, report_compiling
+from keima.compilation.progress import find_part_of_program, report_compiling
 from keima.compilation.shared_cache import WAIT
 from keima.games.tic_tac_toe import tic_tac_toe
 from tests.sources import ROOT
@@ -50,6 +50,6 @@ def test_what_another_process_compiles_is_reported_too() -> None:
 
 
 def test_a_user_s_game_is_a_part_with_its_own_name() -> None:
-    assert part_of("keima_own.my_othello_1a2b3c4d5e6f") == "my othello"
-    assert part_of("keima.games.go.rules") == "go"
-    assert part_of("somewhere.else") == ""
+    assert find_part_of_program("keima_own.my_othello_1a2b3c4d5e6f") == "my othello"
+    assert find_part_of_program("keima.games.go.rules") == "go"
+    assert find_part_of_program("somewhere.else") == ""

@@ -32,7 +32,7 @@ def draw_uniform(streams: random.Streams, out: NDArray[np.float64]) -> None:
 @compiled
 def draw_below(streams: random.Streams, out: NDArray[np.int64], bound: int) -> None:
     for n in range(out.size):
-        out[n] = random.below(streams, 0, bound)
+        out[n] = random.random_below(streams, 0, bound)
 
 
 @compiled

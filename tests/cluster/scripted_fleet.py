@@ -11,7 +11,7 @@ from keima.base.worker_status import ClusterStatus, WorkerState, WorkerStatus
 from keima.cluster.fleet.process.messages import MachineInFleet, Opening
 from keima.coach.backends.pending_batch import PendingBatch
 from keima.config.sections.workers import WorkerSettings
-from keima.evaluation.orders import Contestant, MatchOrder
+from keima.evaluation.match_jobs import Contestant, EvaluationJob
 from keima.worker.worker_folder import Heartbeat
 
 log = logging.getLogger(__name__)
@@ -25,11 +25,11 @@ class Matches:
     def __init__(self, note: Callable[..., None]) -> None:
         self._note = note
 
-    def bring(self, players: Mapping[Contestant, bytes]) -> None:
+    def deploy_models(self, players: Mapping[Contestant, bytes]) -> None:
         self._note("players", [player.version for player in players])
 
-    def order(self, worker: str, orders: tuple[MatchOrder, ...]) -> None:
-        self._note("orders", worker, [order.id for order in orders])
+    def assign_jobs(self, worker: str, jobs: tuple[EvaluationJob, ...]) -> None:
+        self._note("orders", worker, [job.id for job in jobs])
 
 
 class ScriptedFleet:

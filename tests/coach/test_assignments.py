@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from keima.coach.backends.assignments import RENEW_SECONDS, AssignmentBook, GamesAccount
-from keima.evaluation.orders import Contestant, MatchOrder
+from keima.evaluation.match_jobs import Contestant, EvaluationJob
 from keima.worker.worker_folder import Heartbeat
 from tests.small_run import GAME, small_settings
 
@@ -38,8 +38,8 @@ def heartbeat(book: AssignmentBook, *, begun: int) -> Heartbeat:
     )
 
 
-def an_order(name: str) -> MatchOrder:
-    return MatchOrder(
+def an_order(name: str) -> EvaluationJob:
+    return EvaluationJob(
         id=name,
         first=None,
         second=None,

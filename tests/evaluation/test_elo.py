@@ -3,8 +3,8 @@ import math
 import numpy as np
 import pytest
 
-from keima.evaluation.elo import PairResult, expected_score, log_likelihood_ratio, rate_players, sprt
-from keima.evaluation.sparse import Factors, elimination_order
+from keima.evaluation.elo import PairResult, decide_sprt, expected_score, log_likelihood_ratio, rate_players
+from keima.evaluation.sparse import SparseFactors, find_elimination_order
 
 
 def played(first: str, second: str, wins: int, draws: int, losses: int) -> PairResult:
@@ -96,7 +96,7 @@ def test_ratings_of_a_long_run_take_work_in_proportion_to_its_length() -> None:
         met.setdefault(result.second, set()).add(result.first)
     neighbours = {name: others - {"0000"} for name, others in met.items() if name != "0000"}
     unit = {name: {name: 10.0, **dict.fromkeys(others, -1.0)} for name, others in neighbours.items()}
-    assert Factors(unit, elimination_order(neighbours)).entries < 20 * len(neighbours)
+    assert SparseFactors(unit, find_elimination_order(neighbours)).num_entries < 20 * len(neighbours)
 
 
 def pairs(difference: float, count: int, generator: np.random.Generator) -> np.ndarray:
@@ -106,9 +106,9 @@ def pairs(difference: float, count: int, generator: np.random.Generator) -> np.n
 def test_the_sequential_test_decides_for_the_stronger_and_against_the_weaker_player() -> None:
     generator = np.random.default_rng(2)
     options = {"elo0": 0.0, "elo1": 30.0, "alpha": 0.05, "beta": 0.05}
-    assert sprt(pairs(80, 1_000, generator), **options) is True
-    assert sprt(pairs(-80, 1_000, generator), **options) is False
-    assert sprt(pairs(15, 4, generator), **options) is None
+    assert decide_sprt(pairs(80, 1_000, generator), **options) is True
+    assert decide_sprt(pairs(-80, 1_000, generator), **options) is False
+    assert decide_sprt(pairs(15, 4, generator), **options) is None
 
 
 def test_the_sequential_test_is_wrong_as_rarely_as_it_promises() -> None:
@@ -116,14 +116,14 @@ def test_the_sequential_test_is_wrong_as_rarely_as_it_promises() -> None:
     wrong = 0
     for _ in range(300):
         scores = pairs(0, 3_000, generator)
-        verdicts = (sprt(scores[:n], elo0=0.0, elo1=30.0, alpha=0.05, beta=0.05) for n in range(16, 3_000, 16))
+        verdicts = (decide_sprt(scores[:n], elo0=0.0, elo1=30.0, alpha=0.05, beta=0.05) for n in range(16, 3_000, 16))
         wrong += next((verdict for verdict in verdicts if verdict is not None), False)
     assert wrong / 300 < 0.09
 
 
 def test_pairs_with_equal_results_decide_nothing_until_there_are_enough() -> None:
     options = {"elo0": 0.0, "elo1": 30.0, "alpha": 0.05, "beta": 0.05}
-    sweeps = {count: sprt(np.ones(count), **options) for count in (2, 5, 40)}
+    sweeps = {count: decide_sprt(np.ones(count), **options) for count in (2, 5, 40)}
     assert sweeps == {2: None, 5: None, 40: True}
     # By hand: one pair of each outcome is added to the two that were won.
     low, high = 0.5, expected_score(30.0)

@@ -8,15 +8,15 @@ import pytest
 from keima.evaluation.match import (
     Fixture,
     MatchResult,
-    MatchTable,
+    MatchSession,
     RandomPlayer,
-    opening_moves,
-    openings,
-    play_from,
+    draw_opening_moves,
+    make_opening_states,
     play_match,
-    states_after,
+    play_match_from,
+    play_opening_moves,
 )
-from keima.evaluation.strength import mean_return
+from keima.evaluation.strength import first_player_mean_return
 from keima.games import load_game
 from keima.games.game import Actions, Game, States
 from tests.games.dice_race import dice_race
@@ -47,21 +47,21 @@ def test_both_games_of_a_pair_begin_from_the_same_opening() -> None:
 
 
 def test_openings_differ_have_the_requested_length_and_never_end_the_game() -> None:
-    states = openings(GAME, 200, 8, seed=2)
+    states = make_opening_states(GAME, 200, 8, seed=2)
     assert all(state[2] == 8 for state in states)
     assert not any(GAME.terminal(state) for state in states)
     assert len({state.tobytes() for state in states}) > 150
 
 
 def test_a_seed_gives_the_same_openings_again() -> None:
-    assert np.array_equal(openings(GAME, 20, 3, seed=5), openings(GAME, 20, 3, seed=5))
-    assert not np.array_equal(openings(GAME, 20, 3, seed=5), openings(GAME, 20, 3, seed=6))
+    assert np.array_equal(make_opening_states(GAME, 20, 3, seed=5), make_opening_states(GAME, 20, 3, seed=5))
+    assert not np.array_equal(make_opening_states(GAME, 20, 3, seed=5), make_opening_states(GAME, 20, 3, seed=6))
 
 
 class Replaying(FirstLegal):
     """Checks the histories of games that it is given."""
 
-    def follow(self, states: States, starts: States, moves: Sequence[Sequence[int]]) -> Actions:
+    def choose_with_history(self, states: States, starts: States, moves: Sequence[Sequence[int]]) -> Actions:
         for state, start, played in zip(states, starts, moves, strict=True):
             replayed = start.copy()
             for action in played:
@@ -73,10 +73,10 @@ class Replaying(FirstLegal):
 
 @pytest.mark.parametrize("told", [False, True])
 def test_a_player_that_needs_histories_gets_them(told: bool) -> None:
-    opened = opening_moves(GAME, 3, 4, seed=2)
-    starts, player = states_after(GAME, opened), Replaying(GAME)
-    assert np.array_equal(starts, openings(GAME, 3, 4, seed=2))
-    result = play_from(GAME, starts, player, FirstLegal(GAME), opened=opened if told else None)
+    opened = draw_opening_moves(GAME, 3, 4, seed=2)
+    starts, player = play_opening_moves(GAME, opened), Replaying(GAME)
+    assert np.array_equal(starts, make_opening_states(GAME, 3, 4, seed=2))
+    result = play_match_from(GAME, starts, player, FirstLegal(GAME), opening_moves=opened if told else None)
     longest = max(map(len, result.moves))
     assert player.asked and player.told in {longest - 1 + 4 * told, longest - 2 + 4 * told}
     for number, moves in enumerate(result.moves):
@@ -141,21 +141,21 @@ class Slow(FirstLegal):
 
 
 def test_matches_side_by_side_have_the_results_that_each_has_alone_and_share_a_player_s_batches() -> None:
-    starts = openings(GAME, 6, 4, seed=2)
-    alone = [play_from(GAME, part, FirstLegal(GAME), FirstLegal(GAME)) for part in (starts[:2], starts[2:])]
-    table, slow, found = MatchTable(GAME), Slow(GAME), dict[str, MatchResult]()
+    starts = make_opening_states(GAME, 6, 4, seed=2)
+    alone = [play_match_from(GAME, part, FirstLegal(GAME), FirstLegal(GAME)) for part in (starts[:2], starts[2:])]
+    table, slow, found = MatchSession(GAME), Slow(GAME), dict[str, MatchResult]()
     for name, part in (("a", starts[:2]), ("b", starts[2:])):
         table.begin(name, Fixture(first=slow, second=FirstLegal(GAME), starts=part))
     while len(found) < 2:
         table.advance()
-        found |= table.results()
+        found |= table.take_results()
     assert [found[name].moves for name in ("a", "b")] == [result.moves for result in alone]
     assert slow.batches[:5] == [3] * 5
 
 
 def test_a_dropped_match_leaves_the_others_as_they_are() -> None:
-    starts, slow = openings(GAME, 4, 4, seed=2), Slow(GAME)
-    table = MatchTable(GAME)
+    starts, slow = make_opening_states(GAME, 4, 4, seed=2), Slow(GAME)
+    table = MatchSession(GAME)
     for name in ("a", "b"):
         table.begin(name, Fixture(first=slow, second=RandomPlayer(GAME, 1), starts=starts))
     table.advance()
@@ -163,15 +163,17 @@ def test_a_dropped_match_leaves_the_others_as_they_are() -> None:
     found = dict[str, MatchResult]()
     while not found:
         table.advance()
-        found = table.results()
+        found = table.take_results()
     assert list(found) == ["b"] and found["b"].scores.shape == (4, 2)
 
 
 def test_the_players_of_ended_matches_are_let_go() -> None:
-    table, player = MatchTable(GAME), Slow(GAME)
+    table, player = MatchSession(GAME), Slow(GAME)
     last = weakref.ref(player)
-    table.begin("a", Fixture(first=player, second=RandomPlayer(GAME, 1), starts=openings(GAME, 1, 4, seed=2)))
-    while not table.results():
+    table.begin(
+        "a", Fixture(first=player, second=RandomPlayer(GAME, 1), starts=make_opening_states(GAME, 1, 4, seed=2))
+    )
+    while not table.take_results():
         table.advance()
     del player
     gc.collect()
@@ -182,8 +184,8 @@ DICE_RACE = dice_race()
 
 
 def test_chance_plays_between_the_players_and_its_outcomes_are_moves() -> None:
-    starts = openings(DICE_RACE, 20, 3, seed=4)
-    result = play_from(DICE_RACE, starts, FirstLegal(DICE_RACE), RandomPlayer(DICE_RACE, 1), seed=4)
+    starts = make_opening_states(DICE_RACE, 20, 3, seed=4)
+    result = play_match_from(DICE_RACE, starts, FirstLegal(DICE_RACE), RandomPlayer(DICE_RACE, 1), seed=4)
     for number, moves in enumerate(result.moves):
         state = starts[number // 2].copy()
         for move in moves:
@@ -200,15 +202,15 @@ def test_both_games_of_a_pair_have_the_same_luck() -> None:
 
 
 def test_chance_does_not_depend_on_how_a_match_is_cut_into_slices() -> None:
-    starts, safe = openings(DICE_RACE, 6, 2, seed=3), FirstLegal(DICE_RACE)
-    whole = play_from(DICE_RACE, starts, safe, safe, seed=3)
-    later = play_from(DICE_RACE, starts[4:], safe, safe, seed=3, first_pair=4)
+    starts, safe = make_opening_states(DICE_RACE, 6, 2, seed=3), FirstLegal(DICE_RACE)
+    whole = play_match_from(DICE_RACE, starts, safe, safe, seed=3)
+    later = play_match_from(DICE_RACE, starts[4:], safe, safe, seed=3, first_pair=4)
     assert whole.moves[8:] == later.moves
-    assert play_from(DICE_RACE, starts, safe, safe, seed=4).moves != whole.moves
+    assert play_match_from(DICE_RACE, starts, safe, safe, seed=4).moves != whole.moves
 
 
 def test_openings_of_a_game_of_chance_are_possible_and_never_the_end() -> None:
-    moves = opening_moves(DICE_RACE, 50, 5, seed=1)
+    moves = draw_opening_moves(DICE_RACE, 50, 5, seed=1)
     for row in moves:
         state = DICE_RACE.initial_state()
         for move in row:
@@ -224,8 +226,8 @@ def three_players() -> Game:
 
 @pytest.mark.medium
 def test_among_three_players_the_first_has_each_seat_once_per_opening(three_players: Game) -> None:
-    game, starts = three_players, openings(three_players, 8, 2, seed=1)
-    result = play_from(game, starts, FirstLegal(game), RandomPlayer(game, 1), seed=1)
+    game, starts = three_players, make_opening_states(three_players, 8, 2, seed=1)
+    result = play_match_from(game, starts, FirstLegal(game), RandomPlayer(game, 1), seed=1)
     assert result.scores.shape == (8, 3)
     assert result.wins + result.draws + result.losses == 24
     for number, moves in enumerate(result.moves):
@@ -241,5 +243,5 @@ def test_among_three_players_the_first_has_each_seat_once_per_opening(three_play
 def test_the_mean_return_of_three_equal_players_is_their_share(three_players: Game) -> None:
     players = RandomPlayer(three_players, 1), RandomPlayer(three_players, 2)
     result = play_match(three_players, *players, pairs=300, opening_plies=0, seed=3)
-    mean, margin = mean_return([result])
+    mean, margin = first_player_mean_return([result])
     assert margin is not None and abs(mean) < 2 * margin < 0.2  # 1 for the winner and -0.5 for the others

@@ -13,13 +13,13 @@ from keima.evaluation.perfect_play import (
     POSITIONS_FILE,
     PlayErrors,
     SolvedPositions,
-    errors,
+    choose_policy_actions,
+    count_errors,
     load_positions,
-    policy_actions,
     read_positions,
 )
 from keima.games import IllegalAction, load_game
-from keima.games.connect_four.solver import action_values
+from keima.games.connect_four.solver import solve_action_values
 from keima.games.exact import ILLEGAL
 from keima.games.game import Planes
 
@@ -45,7 +45,7 @@ def made_up(*rows: list[int]) -> SolvedPositions:
 
 def something_to_lose(positions: SolvedPositions) -> NDArray[np.bool_]:
     """Whether a legal action throws away value, ``[N]``."""
-    return ((positions.values != ILLEGAL) & (positions.values < positions.best[:, None])).any(1)
+    return ((positions.values != ILLEGAL) & (positions.values < positions.best_values[:, None])).any(1)
 
 
 @pytest.mark.medium
@@ -64,14 +64,14 @@ def test_the_shipped_values_are_those_of_the_solver(connect_four: SolvedPosition
     plies = connect_four.states[:, 2]
     sample = np.flatnonzero(plies >= 13)[::4]
     assert len(sample) > 100
-    assert all((action_values(connect_four.states[i]) == connect_four.values[i]).all() for i in sample)
+    assert all((solve_action_values(connect_four.states[i]) == connect_four.values[i]).all() for i in sample)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(7200)
 def test_all_shipped_values_are_those_of_the_solver(connect_four: SolvedPositions) -> None:
     assert all(
-        (action_values(state) == values).all()
+        (solve_action_values(state) == values).all()
         for state, values in zip(connect_four.states, connect_four.values, strict=True)
     )
 
@@ -159,9 +159,9 @@ def test_a_smaller_number_of_positions_is_always_the_same_subset(connect_four: S
 @pytest.mark.parametrize("name", ["connect_four", "tic_tac_toe"])
 def test_the_best_moves_are_no_errors_and_the_worst_are_all_possible_ones(name: str) -> None:
     positions = loaded(name)
-    assert errors(positions, positions.values.argmax(1)).errors == 0
-    worst = errors(positions, np.where(positions.values == ILLEGAL, 2, positions.values).argmin(1))
-    assert worst.errors == something_to_lose(positions).sum() > 0
+    assert count_errors(positions, positions.values.argmax(1)).num_errors == 0
+    worst = count_errors(positions, np.where(positions.values == ILLEGAL, 2, positions.values).argmin(1))
+    assert worst.num_errors == something_to_lose(positions).sum() > 0
 
 
 def test_each_kind_of_error_is_counted_where_it_belongs() -> None:
@@ -172,16 +172,16 @@ def test_each_kind_of_error_is_counted_where_it_belongs() -> None:
         [0, 0, -1, ILLEGAL, 0, 0, 0],
         [-1, -1, -1, ILLEGAL, -1, -1, -1],  # nothing to lose
     )
-    found = errors(positions, np.array([1, 2, 2, 1, 0], np.int32))
+    found = count_errors(positions, np.array([1, 2, 2, 1, 0], np.int32))
     assert found == PlayErrors(positions=5, win_to_draw=1, win_to_loss=1, draw_to_loss=1)
-    assert (found.errors, found.share) == (3, 0.6)
+    assert (found.num_errors, found.share) == (3, 0.6)
     assert found.interval == wilson_interval(3, 5)
     assert found.margin == pytest.approx((wilson_interval(3, 5)[1] - wilson_interval(3, 5)[0]) / 2)
 
 
 def test_an_illegal_choice_is_refused_with_its_position() -> None:
     with pytest.raises(IllegalAction, match="position 1: action 3"):
-        errors(made_up([1] * 7, [0, 0, 0, ILLEGAL, 0, 0, 0]), np.array([3, 3]))
+        count_errors(made_up([1] * 7, [0, 0, 0, ILLEGAL, 0, 0, 0]), np.array([3, 3]))
 
 
 def test_intervals_are_wilson_s() -> None:
@@ -201,7 +201,7 @@ def test_the_policy_chooses_the_largest_legal_logit_of_its_own_position(connect_
         sizes.append(len(observations))
         return observations[:, :2].sum((1, 2)), np.zeros(len(observations), np.float32)
 
-    actions = policy_actions(connect_four, prefers_full_columns, batch_size=48)
+    actions = choose_policy_actions(connect_four, prefers_full_columns, batch_size=48)
     heights = connect_four.observations[:, :2].sum((1, 2))
     expected = [max((h, -a) for a, h in enumerate(row) if h < 6)[1] for row in heights.tolist()]
     assert actions.tolist() == [-action for action in expected]

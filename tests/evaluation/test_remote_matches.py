@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 
-from keima.evaluation.match import MatchResult, RandomPlayer, openings
-from keima.evaluation.match_worker import RefusedResult, play_order, played_order, verified_result
-from keima.evaluation.orders import MAX_PAIRS, Contestant, MatchOrder, PlayedOrder
+from keima.evaluation.match import MatchResult, RandomPlayer, make_opening_states
+from keima.evaluation.match_jobs import MAX_PAIRS, Contestant, EvaluationJob, EvaluationJobResult
+from keima.evaluation.match_worker import InvalidMatchResult, make_job_result, play_job, verify_job_result
 from keima.evaluation.remote_matches import QUIET_SECONDS, MatchSpec, RemoteMatches
 from keima.networks.files.model_file import stored_sha256
 from tests.games.dice_race import dice_race
@@ -20,8 +20,8 @@ from tests.small_run import GAME, model_bytes
 MODEL = Contestant(version=1, sha256=stored_sha256(model_bytes(1)))
 
 
-def order(*, first_pair: int = 0, pairs: int = 3) -> MatchOrder:
-    return MatchOrder(
+def order(*, first_pair: int = 0, pairs: int = 3) -> EvaluationJob:
+    return EvaluationJob(
         id=f"m-{first_pair}",
         first=MODEL,
         second=None,
@@ -38,8 +38,8 @@ def player_of(who: Contestant) -> RandomPlayer:
     return RandomPlayer(GAME, who.version)
 
 
-def honest(worker: str, wanted: MatchOrder) -> PlayedOrder:
-    return played_order(worker, wanted, *play_order(GAME, wanted, player_of))
+def honest(worker: str, wanted: EvaluationJob) -> EvaluationJobResult:
+    return make_job_result(worker, wanted, *play_job(GAME, wanted, player_of))
 
 
 @dataclass
@@ -48,7 +48,7 @@ class Sign:
     order: str
 
 
-Answer = Callable[[str, MatchOrder], PlayedOrder | bytes | None]
+Answer = Callable[[str, EvaluationJob], EvaluationJobResult | bytes | None]
 
 
 @dataclass
@@ -56,21 +56,21 @@ class Actors:
     """Workers that answer an order at the next poll as configured; None is no answer."""
 
     answers: dict[str, Answer]
-    asked: dict[str, list[MatchOrder]] = field(default_factory=dict)
-    now_playing: dict[str, list[MatchOrder]] = field(default_factory=dict)
+    asked: dict[str, list[EvaluationJob]] = field(default_factory=dict)
+    now_playing: dict[str, list[EvaluationJob]] = field(default_factory=dict)
     brought: list[set[Contestant]] = field(default_factory=list)
     remote: set[str] = field(default_factory=set)
     alive: bool = False  # whether silent workers show signs of playing
     beat: int = 0
 
-    def bring(self, players: Mapping[Contestant, bytes]) -> None:
+    def deploy_models(self, players: Mapping[Contestant, bytes]) -> None:
         self.brought.append(set(players))
 
-    def order(self, worker: str, orders: Sequence[MatchOrder]) -> None:
-        self.now_playing[worker] = list(orders)
-        self.asked.setdefault(worker, []).extend(order for order in orders if order not in self.asked.get(worker, []))
+    def assign_jobs(self, worker: str, jobs: Sequence[EvaluationJob]) -> None:
+        self.now_playing[worker] = list(jobs)
+        self.asked.setdefault(worker, []).extend(job for job in jobs if job not in self.asked.get(worker, []))
 
-    def results(self) -> list[tuple[str, MatchOrder, bytes]]:
+    def results(self) -> list[tuple[str, EvaluationJob, bytes]]:
         found = []
         for worker, orders in self.now_playing.items():
             for wanted in orders:
@@ -107,14 +107,14 @@ class Table:
         spec = MatchSpec(
             first=MODEL, second=None, pairs=pairs, seed=7, opening_plies=2, num_simulations=4, beside=beside
         )
-        with self.remote.deployed({MODEL: b"model"}):
+        with self.remote.deploy({MODEL: b"model"}):
             (result,) = self.remote.play([spec], player_of, poll=poll)
         assert result.scores.shape == (pairs, 2)
         assert not np.isnan(result.scores).any()
         return result
 
 
-def silent(worker: str, wanted: MatchOrder) -> None:
+def silent(worker: str, wanted: EvaluationJob) -> None:
     return None
 
 
@@ -144,8 +144,8 @@ def test_several_matches_are_played_side_by_side_without_mixing() -> None:
 
 
 def test_the_slices_of_a_match_have_the_openings_of_the_whole_match() -> None:
-    whole = openings(GAME, 8, 2, 7)
-    parts = [play_order(GAME, order(first_pair=i, pairs=4), player_of)[0] for i in (0, 4)]
+    whole = make_opening_states(GAME, 8, 2, 7)
+    parts = [play_job(GAME, order(first_pair=i, pairs=4), player_of)[0] for i in (0, 4)]
     assert np.array_equal(np.concatenate(parts), whole)
 
 
@@ -194,21 +194,21 @@ def test_a_lost_worker_is_not_waited_for() -> None:
 def forge(**changes: object) -> Answer:
     """Return an answer with these fields changed."""
 
-    def answer(worker: str, wanted: MatchOrder) -> PlayedOrder:
+    def answer(worker: str, wanted: EvaluationJob) -> EvaluationJobResult:
         return honest(worker, wanted).model_copy(update=changes)
 
     return answer
 
 
 def with_first_game(change: Callable[[list[int]], list[int]]) -> Answer:
-    def answer(worker: str, wanted: MatchOrder) -> PlayedOrder:
+    def answer(worker: str, wanted: EvaluationJob) -> EvaluationJobResult:
         result = honest(worker, wanted)
         return result.model_copy(update={"moves": (tuple(change(list(result.moves[0]))), *result.moves[1:])})
 
     return answer
 
 
-def turned_round(worker: str, wanted: MatchOrder) -> PlayedOrder:
+def turned_round(worker: str, wanted: EvaluationJob) -> EvaluationJobResult:
     result = honest(worker, wanted)
     return result.model_copy(update={"scores": tuple(1 - score if score != 0.5 else 1.0 for score in result.scores)})
 
@@ -219,7 +219,7 @@ FORGERIES: dict[str, Answer] = {
     "end before the game does": with_first_game(lambda moves: moves[:-1]),
     "it has 0 games": forge(moves=()),
     "the openings are not those": forge(openings="0" * 64),
-    "of another order": forge(worker="somebody"),
+    "of another job": forge(worker="somebody"),
     "it did not play: no model": forge(refused="no model"),
     "cannot be parsed": lambda worker, wanted: b"{",
 }
@@ -236,23 +236,25 @@ def test_a_forged_result_is_refused_and_played_by_another(reason: str, caplog: p
 
 def test_a_result_contains_exactly_the_played_games() -> None:
     wanted = order()
-    starts, result = play_order(GAME, wanted, player_of)
-    travelled = PlayedOrder.model_validate(json.loads(played_order("w", wanted, starts, result).model_dump_json()))
-    assert np.array_equal(verified_result(GAME, wanted, "w", travelled).scores, result.scores)
-    with pytest.raises(RefusedResult, match="another order"):
-        verified_result(GAME, order(first_pair=4), "w", travelled)
+    starts, result = play_job(GAME, wanted, player_of)
+    travelled = EvaluationJobResult.model_validate(
+        json.loads(make_job_result("w", wanted, starts, result).model_dump_json())
+    )
+    assert np.array_equal(verify_job_result(GAME, wanted, "w", travelled).scores, result.scores)
+    with pytest.raises(InvalidMatchResult, match="another job"):
+        verify_job_result(GAME, order(first_pair=4), "w", travelled)
 
 
 def test_chance_outcomes_of_a_result_must_be_those_of_the_seed() -> None:
     game, wanted = dice_race(), order(first_pair=3)
-    starts, result = play_order(game, wanted, lambda who: RandomPlayer(game, who.version))
-    told = played_order("w", wanted, starts, result)
-    assert np.array_equal(verified_result(game, wanted, "w", told).scores, result.scores)
+    starts, result = play_job(game, wanted, lambda who: RandomPlayer(game, who.version))
+    told = make_job_result("w", wanted, starts, result)
+    assert np.array_equal(verify_job_result(game, wanted, "w", told).scores, result.scores)
     # An opening of two plies: the first roll and the choice of a die, which is rolled next.
     first, *others = told.moves
     lucky = sum(game.chance_outcomes(starts[0])[0].tolist()) - first[0]
-    with pytest.raises(RefusedResult, match="game 0 after 0 moves: the chance outcome is impossible"):
-        verified_result(game, wanted, "w", told.model_copy(update={"moves": ((lucky, *first[1:]), *others)}))
+    with pytest.raises(InvalidMatchResult, match="game 0 after 0 moves: the chance outcome is impossible"):
+        verify_job_result(game, wanted, "w", told.model_copy(update={"moves": ((lucky, *first[1:]), *others)}))
 
 
 def test_a_stop_withdraws_the_orders() -> None:

@@ -8,8 +8,8 @@ import pytest
 from keima.config.sections.evaluation import EvaluationSettings
 from keima.config.sections.search import SearchSettings
 from keima.evaluation.match import RandomPlayer, SearchPlayer
-from keima.evaluation.score import play_for_score, score_summary
-from keima.evaluation.strength import require_measurable
+from keima.evaluation.score import play_for_score, summarize_scores
+from keima.evaluation.strength import check_evaluation_settings
 from keima.games import load_game
 from keima.games.game import Actions, Planes, States
 from keima.search.move_search import Search
@@ -85,14 +85,14 @@ def test_a_watcher_can_stop_it() -> None:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        play_for_score(SMALL, RandomPlayer(SMALL, 1), games=10, seed=1, watch=watch)
+        play_for_score(SMALL, RandomPlayer(SMALL, 1), games=10, seed=1, on_progress=watch)
     assert seen[0] == (0, 0)
     assert seen == sorted(seen)
 
 
 def test_the_figures_are_those_of_the_games() -> None:
     played = play_for_score(SMALL, RandomPlayer(SMALL, 1), games=20, seed=1)
-    report = score_summary(SMALL, played)
+    report = summarize_scores(SMALL, played)
     assert report is not None
     assert (report.games, report.best) == (20, played.scores.max())
     assert [part.milestone for part in report.milestones] == [512, 1024]
@@ -108,24 +108,24 @@ def test_a_two_player_game_is_not_played_for_the_score() -> None:
 def test_settings_of_two_player_games_are_refused_for_one_player(wanted: dict[str, object]) -> None:
     settings = EvaluationSettings.model_validate({"rating_games": 0} | wanted)
     with pytest.raises(ValueError, match=rf"evaluation\.{next(iter(wanted))}: one-player games such as twenty48"):
-        require_measurable(SMALL, settings)
+        check_evaluation_settings(SMALL, settings)
 
 
 def test_a_score_is_refused_for_two_player_games() -> None:
     with pytest.raises(ValueError, match=r"evaluation\.score_games: tic_tac_toe is not a one-player game"):
-        require_measurable(load_game("tic_tac_toe"), EvaluationSettings(score_games=10))
+        check_evaluation_settings(load_game("tic_tac_toe"), EvaluationSettings(score_games=10))
 
 
 def test_measures_that_a_game_allows_are_accepted() -> None:
-    require_measurable(SMALL, EvaluationSettings(rating_games=0, score_games=10))
-    require_measurable(SMALL, EvaluationSettings(every=0))
-    require_measurable(load_game("tic_tac_toe"), EvaluationSettings(perfect_play=True, gating="sprt"))
+    check_evaluation_settings(SMALL, EvaluationSettings(rating_games=0, score_games=10))
+    check_evaluation_settings(SMALL, EvaluationSettings(every=0))
+    check_evaluation_settings(load_game("tic_tac_toe"), EvaluationSettings(perfect_play=True, gating="sprt"))
 
 
 def test_what_is_only_for_two_players_is_refused_for_three() -> None:
     three = replace(load_game("tic_tac_toe"), num_players=3)
-    require_measurable(three, EvaluationSettings(rating_games=30))
+    check_evaluation_settings(three, EvaluationSettings(rating_games=30))
     with pytest.raises(ValueError, match=r"evaluation\.gating: tic_tac_toe is not a game for two"):
-        require_measurable(three, EvaluationSettings(gating="sprt"))
+        check_evaluation_settings(three, EvaluationSettings(gating="sprt"))
     with pytest.raises(ValueError, match=r"evaluation\.score_games"):
-        require_measurable(three, EvaluationSettings(score_games=10))
+        check_evaluation_settings(three, EvaluationSettings(score_games=10))

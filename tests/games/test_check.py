@@ -10,12 +10,12 @@ from keima.config.own_modules import keep_module
 from keima.games import Game, load_game
 from keima.games.authoring import check
 from keima.games.authoring.check import (
-    GameFails,
-    examine,
-    examine_apart,
-    further_symmetries,
-    perft_counts,
-    require_checked,
+    GameDoesNotAnswer,
+    check_game_once,
+    count_perft_by_depth,
+    examine_game,
+    examine_in_process,
+    find_further_symmetries,
 )
 
 PLAIN = """
@@ -69,7 +69,7 @@ def unturned(game: Game) -> Game:
 
 @pytest.mark.medium
 def test_random_games_say_what_a_game_is_like() -> None:
-    report = examine("tic_tac_toe", {}, games=24)
+    report = examine_game("tic_tac_toe", {}, games=24)
     assert not report.broken
     assert report.perft[:4] == [9, 72, 504, 3024]
     assert 5 <= report.mean_plies <= report.longest == 9
@@ -84,27 +84,27 @@ def test_random_games_say_what_a_game_is_like() -> None:
 
 @pytest.mark.medium
 def test_games_of_chance_have_no_perft_and_a_score() -> None:
-    report = examine("twenty48", {"height": 2, "width": 2}, games=4)
+    report = examine_game("twenty48", {"height": 2, "width": 2}, games=4)
     assert report.perft == []
     assert report.players == 1
     assert report.mean_returns[0] > 0
 
 
 def test_perft_goes_as_deep_as_is_counted_at_once() -> None:
-    assert perft_counts(load_game("tic_tac_toe")) == [9, 72, 504, 3024, 15120, 54720, 148176]
+    assert count_perft_by_depth(load_game("tic_tac_toe")) == [9, 72, 504, 3024, 15120, 54720, 148176]
 
 
 @pytest.mark.medium
 def test_symmetries_that_are_not_declared_are_found() -> None:
-    assert further_symmetries(load_game("tic_tac_toe")) == []
-    assert len(further_symmetries(unturned(load_game("tic_tac_toe")))) == 7
-    assert further_symmetries(unturned(load_game("connect_four"))) == ["left and right exchanged"]
+    assert find_further_symmetries(load_game("tic_tac_toe")) == []
+    assert len(find_further_symmetries(unturned(load_game("tic_tac_toe")))) == 7
+    assert find_further_symmetries(unturned(load_game("connect_four"))) == ["left and right exchanged"]
 
 
 @pytest.mark.medium
 def test_what_is_wrong_is_told_from_the_process_that_found_it(tmp_path: Path) -> None:
     file = mine(tmp_path, PLAIN.format(result="return board[2, 2]"))
-    report = examine_apart(file, {})
+    report = examine_in_process(file, {})
     assert "mine.py, line 17: result fails after the moves" in report.broken
     assert "IndexError" in report.broken
 
@@ -112,39 +112,39 @@ def test_what_is_wrong_is_told_from_the_process_that_found_it(tmp_path: Path) ->
 @pytest.mark.medium
 def test_a_function_that_never_returns_is_told_with_its_line(tmp_path: Path) -> None:
     file = mine(tmp_path, PLAIN.format(result="while True: __import__('time').sleep(1)"))
-    with pytest.raises(GameFails, match=r"^mine.py, line 17: result does not end within 8 s; look for a loop"):
-        examine_apart(file, {}, seconds=8)
+    with pytest.raises(GameDoesNotAnswer, match=r"^mine.py, line 17: result does not end within 8 s; look for a loop"):
+        examine_in_process(file, {}, seconds=8)
 
 
 @pytest.mark.slow
 @pytest.mark.medium
 def test_a_kernel_that_never_returns_is_named(tmp_path: Path) -> None:
     file = mine(tmp_path, KERNELS.format(kernel="step", body="while state[2] >= 0: state[2] += 0"))
-    with pytest.raises(GameFails, match=r"^the kernel step does not end within 15 s"):
-        examine_apart(file, {}, seconds=15)
+    with pytest.raises(GameDoesNotAnswer, match=r"^the kernel step does not end within 15 s"):
+        examine_in_process(file, {}, seconds=15)
 
 
 @pytest.mark.medium
 def test_a_kernel_that_ends_its_process_is_named(tmp_path: Path) -> None:
     file = mine(tmp_path, KERNELS.format(kernel="observe", body="other[-(2 ** 40), 0, 0] = 1"))
-    with pytest.raises(GameFails, match=r"^the kernel observe crashes with signal 11; look for an index"):
-        examine_apart(file, {})
+    with pytest.raises(GameDoesNotAnswer, match=r"^the kernel observe crashes with signal 11; look for an index"):
+        examine_in_process(file, {})
 
 
 @pytest.mark.medium
 def test_an_error_of_a_function_that_is_not_compiled_is_told_with_its_line(tmp_path: Path) -> None:
     text = PLAIN.format(result="return 0 if board.all() else None").replace("max_plies=4", "max_plies=4, render=lost")
     file = mine(tmp_path, text + "\ndef lost(board):\n    return MARKS[board[0, 0]]\n")
-    assert examine(file, {}).broken == "mine.py, line 23: NameError: name 'MARKS' is not defined; mend this line"
+    assert examine_game(file, {}).broken == "mine.py, line 23: NameError: name 'MARKS' is not defined; mend this line"
 
 
 @pytest.mark.medium
 def test_a_user_s_game_is_checked_once_on_a_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(check, "CHECKED", tmp_path / "checked")
+    monkeypatch.setattr(check, "CHECKED_FOLDER", tmp_path / "checked")
     said: list[str] = []
     name = keep_module(Path(mine(tmp_path, PLAIN.format(result="return 0 if board.all() else None"))))
-    require_checked(name, {}, say=said.append)
-    require_checked(name, {}, say=said.append)
+    check_game_once(name, {}, say=said.append)
+    check_game_once(name, {}, say=said.append)
     assert said == ["checking the rules of mine, once on this machine"]
 
 
@@ -152,8 +152,8 @@ def test_a_user_s_game_is_checked_once_on_a_machine(tmp_path: Path, monkeypatch:
 def test_a_user_s_game_that_breaks_the_contract_is_refused_each_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(check, "CHECKED", tmp_path / "checked")
+    monkeypatch.setattr(check, "CHECKED_FOLDER", tmp_path / "checked")
     name = keep_module(Path(mine(tmp_path, PLAIN.format(result="return None"))))
     for _ in range(2):
-        with pytest.raises(GameFails, match=r"result told the end of none of 8 random games"):
-            require_checked(name, {}, say=lambda text: None)
+        with pytest.raises(GameDoesNotAnswer, match=r"result told the end of none of 8 random games"):
+            check_game_once(name, {}, say=lambda text: None)

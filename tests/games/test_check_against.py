@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from keima.games import Game, load_game
-from keima.games.authoring.check_against import Differs, check_against, check_named_against
+from keima.games.authoring.check_against import GamesDiffer, check_against, check_named_against
 from keima.games.game import Returns, States, returns_kernel, step_kernel
 from tests.sources import ROOT
 
@@ -60,7 +60,7 @@ def tic_tac_toe(**kernels: Any) -> Game:
     ],
 )
 def test_the_first_difference_is_told_with_the_moves_and_both_boards(kernels: dict[str, Any], difference: str) -> None:
-    with pytest.raises(Differs, match=difference) as told:
+    with pytest.raises(GamesDiffer, match=difference) as told:
         check_against(tic_tac_toe(**kernels), "tic_tac_toe")
     first, *boards = str(told.value).splitlines()
     assert first.startswith("tic_tac_toe: after the moves ")
@@ -68,20 +68,20 @@ def test_the_first_difference_is_told_with_the_moves_and_both_boards(kernels: di
 
 
 def test_other_moves_are_listed() -> None:
-    with pytest.raises(Differs, match=r"at the start, there are 9 legal moves, in OpenSpiel's game 7; .* 7, 8"):
+    with pytest.raises(GamesDiffer, match=r"at the start, there are 9 legal moves, in OpenSpiel's game 7; .* 7, 8"):
         check_against(load_game("tic_tac_toe"), "connect_four")
 
 
 def test_moves_that_are_numbered_otherwise_are_paired_by_the_users_function() -> None:
     game = load_game("tic_tac_toe")
-    with pytest.raises(Differs, match=r"define openspiel_action\(number\)"):
+    with pytest.raises(GamesDiffer, match=r"define openspiel_action\(number\)"):
         check_against(game, "tic_tac_toe", openspiel_action=lambda action: 9 - action)
     found = check_against(game, "tic_tac_toe", openspiel_action=lambda action: 8 - action, games=5)
     assert found.paired_by == "openspiel_action"
 
 
 def test_another_number_of_players_is_told() -> None:
-    with pytest.raises(Differs, match="tic_tac_toe has 2 players, OpenSpiel's catch 1"):
+    with pytest.raises(GamesDiffer, match="tic_tac_toe has 2 players, OpenSpiel's catch 1"):
         check_against(load_game("tic_tac_toe"), "catch")
 
 
@@ -119,7 +119,7 @@ def test_a_users_file_says_how_its_moves_are_numbered(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("mapping", "error", "text"),
     [
-        ("9 - action", Differs, "^mine: at the start, there are 9 legal moves"),
+        ("9 - action", GamesDiffer, "^mine: at the start, there are 9 legal moves"),
         ("1 // 0", ValueError, r"mine.py, line 5: .*zero"),
     ],
 )

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from keima.games import CHANCE, GAMES, Game, load_game
-from keima.games.authoring.contract import ContractBroken, check_game, symmetry_holds
+from keima.games.authoring.contract import ContractBroken, check_game, is_symmetry
 from keima.games.game import (
     Actions,
     Floats,
@@ -423,6 +423,6 @@ def test_a_complaint_names_the_options_of_the_game() -> None:
 def test_a_symmetry_that_holds_is_told_from_one_that_does_not() -> None:
     game = tic_tac_toe()
     for y in range(8):
-        assert symmetry_holds(game, game.point_symmetries[y], game.action_symmetries[y], game.start)
+        assert is_symmetry(game, game.point_symmetries[y], game.action_symmetries[y], game.start)
     shifted = np.roll(IDENTITY, 3)
-    assert not symmetry_holds(game, shifted, np.argsort(shifted).astype(np.int32), game.start)
+    assert not is_symmetry(game, shifted, np.argsort(shifted).astype(np.int32), game.start)

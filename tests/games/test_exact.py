@@ -3,13 +3,13 @@
 import pytest
 
 from keima.games import load_game
-from keima.games.exact import ILLEGAL, TooLarge, solve_all
+from keima.games.exact import ILLEGAL, TooLarge, solve_all_positions
 
 
 @pytest.fixture(scope="module")
 def solved() -> dict[bytes, list[int]]:
     """The values of every position of tic-tac-toe."""
-    return {state.tobytes(): values.tolist() for state, values in solve_all(load_game("tic_tac_toe"))}
+    return {state.tobytes(): values.tolist() for state, values in solve_all_positions(load_game("tic_tac_toe"))}
 
 
 @pytest.mark.medium
@@ -31,4 +31,4 @@ def test_only_the_corners_answer_a_first_move_in_the_centre(solved: dict[bytes, 
 
 def test_a_game_that_is_too_large_is_refused_by_name() -> None:
     with pytest.raises(TooLarge, match="connect_four has more than 1000 positions"):
-        list(solve_all(load_game("connect_four"), max_positions=1000))
+        list(solve_all_positions(load_game("connect_four"), max_positions=1000))

@@ -8,9 +8,9 @@ import pytest
 
 from keima.config.load import load_settings
 from keima.config.own_modules import load_module
-from keima.games.authoring.check import further_symmetries
+from keima.games.authoring.check import find_further_symmetries
 from keima.games.authoring.contract import check_game
-from keima.games.perft import perft
+from keima.games.perft import count_perft
 from tests.own_game import EXAMPLES, example
 
 OTHELLO_PERFT = [4, 12, 56, 244, 1_396, 8_200, 55_092]  # https://oeis.org/A124004
@@ -46,7 +46,7 @@ def test_an_example_has_a_config_that_names_it(config: Any) -> None:
 
 @pytest.mark.medium
 def test_othello_has_as_many_lines_of_play_as_others_have_counted() -> None:
-    assert [perft(example("othello"), depth) for depth in range(1, 8)] == OTHELLO_PERFT
+    assert [count_perft(example("othello"), depth) for depth in range(1, 8)] == OTHELLO_PERFT
 
 
 @pytest.mark.medium
@@ -93,4 +93,4 @@ def test_a_stone_over_the_missing_corner_rests_a_row_higher_and_no_symmetry_is_p
         assert 0 in game.legal_actions(state)
         game.play(state, 0)
     assert 0 not in game.legal_actions(state)
-    assert further_symmetries(game) == []
+    assert find_further_symmetries(game) == []

@@ -11,7 +11,7 @@ import pytest
 from numpy.typing import NDArray
 
 from keima.compilation.decorators import compiled
-from keima.compilation.intrinsics import bit_count, byte_swap, fields, lowest_bit
+from keima.compilation.intrinsics import bit_count, byte_swap, lowest_bit, view_as
 from keima.games import Game, load_game
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -21,7 +21,7 @@ PLAY = "from tests.games.test_intrinsics import digest_of_games; print(digest_of
 
 @compiled
 def copy_and_clear(array: NDArray[np.int64], first: int, length: int) -> NDArray[np.int16]:
-    view = fields(array, first, length, np.int16)
+    view = view_as(array, first, length, np.int16)
     copy = view.copy()
     view[:] = 0
     return copy
@@ -36,7 +36,7 @@ def test_fields_are_a_view_of_the_same_memory() -> None:
     for first, length in ((0, 12), (5, 3), (11, 1), (4, 0)):
         array = np.arange(1, 4, dtype=np.int64) * 0x0001_0002_0003_0004
         plain = array.copy()
-        expected = fields(plain, first, length, np.int16)
+        expected = view_as(plain, first, length, np.int16)
         assert np.array_equal(copy_and_clear(array, first, length), expected)
         expected[:] = 0
         assert np.array_equal(array, plain)
@@ -44,7 +44,7 @@ def test_fields_are_a_view_of_the_same_memory() -> None:
 
 def test_fields_of_planes_are_flat() -> None:
     planes = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
-    assert fields(planes, 12, 4, np.float32).tolist() == [12, 13, 14, 15]
+    assert view_as(planes, 12, 4, np.float32).tolist() == [12, 13, 14, 15]
 
 
 def test_lowest_bit_is_the_number_of_the_lowest_set_bit() -> None:

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from numba import types
 
-from keima.games.authoring.numba_errors import explained
-from keima.games.authoring.plain import compilable
+from keima.games.authoring.numba_errors import explain_numba_error
+from keima.games.authoring.plain import make_compilable
 
 Board = Any
 NAMES = {1: "X", -1: "O"}
@@ -120,8 +120,8 @@ TOLD: list[tuple[Callable[..., Any], int, str, str]] = [  # the function, the li
 
 def told(function: Callable[..., Any]) -> str:
     with pytest.raises(Exception) as caught:
-        compilable(function, {}).compile((BOARD, types.int64))
-    return explained(caught.value, [function], function)
+        make_compilable(function, {}).compile((BOARD, types.int64))
+    return explain_numba_error(caught.value, [function], function)
 
 
 @pytest.mark.medium

@@ -14,9 +14,9 @@ import pytest
 from games.tic_tac_toe import game as tic_tac_toe
 from keima.games import Game, load_game
 from keima.games.authoring.contract import ContractBroken, check_game
-from keima.games.authoring.plain import PlainGameError, drawn, move_table, plain_game, turned
+from keima.games.authoring.plain import PlainGameError, draw_board, make_move_table, permute_board, plain_game
 from keima.games.game import States, board_symmetries, mirror_symmetries
-from keima.games.perft import perft
+from keima.games.perft import count_perft
 from tests.games.endings import endings
 from tests.games.plain_connect_four import connect_four
 from tests.sources import ROOT
@@ -45,7 +45,7 @@ def check(game: Game) -> None:
 @pytest.mark.medium
 def test_plain_tic_tac_toe_has_the_tree_of_the_one_in_kernels(game: Game) -> None:
     ours = load_game("tic_tac_toe")
-    assert [perft(game, depth) for depth in range(11)] == [perft(ours, depth) for depth in range(11)]
+    assert [count_perft(game, depth) for depth in range(11)] == [count_perft(ours, depth) for depth in range(11)]
     assert endings(game) == endings(ours)
 
 
@@ -87,7 +87,7 @@ def test_a_board_is_drawn_with_the_names_of_its_points(game: Game) -> None:
 
 
 def test_boards_of_other_numbers_are_drawn_as_numbers() -> None:
-    assert drawn(np.array([[0, 12], [-1, 0]])) == "1  . 12\n2 -1  .\n   a  b"
+    assert draw_board(np.array([[0, 12], [-1, 0]])) == "1  . 12\n2 -1  .\n   a  b"
 
 
 def start() -> Board:
@@ -245,21 +245,21 @@ def test_options_make_games_of_their_own() -> None:
 
 def test_what_a_mirror_does_to_columns_and_to_moves_from_point_to_point() -> None:
     mirror = mirror_symmetries(2, 3)
-    assert move_table(mirror, 3, (1, 2, 3)).tolist() == [[0, 1, 2], [2, 1, 0]]
-    pairs = move_table(mirror, 37, (1, 2, 3))[1]
+    assert make_move_table(mirror, 3, (1, 2, 3)).tolist() == [[0, 1, 2], [2, 1, 0]]
+    pairs = make_move_table(mirror, 37, (1, 2, 3))[1]
     assert pairs[6 * 0 + 4] == 6 * 2 + 4
     assert pairs[36] == 36
     with pytest.raises(PlainGameError, match=r"give a pair \(points, moves\)"):
-        move_table(mirror, 4, (1, 2, 3))
+        make_move_table(mirror, 4, (1, 2, 3))
     with pytest.raises(PlainGameError, match=r"give a pair \(points, moves\)"):
-        move_table(board_symmetries(3), 3, (1, 3, 3))
+        make_move_table(board_symmetries(3), 3, (1, 3, 3))
 
 
 def test_a_start_is_turned_as_its_points_are() -> None:
     board, mirror = np.arange(6, dtype=np.int8), mirror_symmetries(2, 3)[1]
-    assert turned(board.reshape(2, 3), mirror).tolist() == [[2, 1, 0], [5, 4, 3]]
-    assert turned(np.stack([board, board]).reshape(2, 2, 3), mirror)[1].tolist() == [[2, 1, 0], [5, 4, 3]]
-    assert turned(board[:4], mirror).tolist() == [0, 1, 2, 3]
+    assert permute_board(board.reshape(2, 3), mirror).tolist() == [[2, 1, 0], [5, 4, 3]]
+    assert permute_board(np.stack([board, board]).reshape(2, 2, 3), mirror)[1].tolist() == [[2, 1, 0], [5, 4, 3]]
+    assert permute_board(board[:4], mirror).tolist() == [0, 1, 2, 3]
 
 
 def lopsided_start() -> Board:

@@ -5,7 +5,7 @@ import pytest
 
 from keima.games import Game, IllegalAction, load_game
 from keima.games.game import States
-from keima.games.perft import perft
+from keima.games.perft import count_perft
 from tests.games.endings import endings
 from tests.games.twins import play_beside
 
@@ -82,7 +82,19 @@ def test_the_board_is_rendered_for_people(game: Game) -> None:
 
 
 def test_the_tree_has_exactly_the_known_number_of_positions_at_each_ply(game: Game) -> None:
-    assert [perft(game, depth) for depth in range(11)] == [1, 9, 72, 504, 3024, 15120, 54720, 148176, 200448, 127872, 0]
+    assert [count_perft(game, depth) for depth in range(11)] == [
+        1,
+        9,
+        72,
+        504,
+        3024,
+        15120,
+        54720,
+        148176,
+        200448,
+        127872,
+        0,
+    ]
 
 
 def test_there_are_exactly_255168_games(game: Game) -> None:

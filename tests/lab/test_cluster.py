@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from keima.data.ledger import read_ledger
-from keima.evaluation.orders import RESULT_SUFFIX
+from keima.evaluation.match_jobs import RESULT_SUFFIX
 from tests.lab.driver import ACTIVE, PATIENCE, Driver, driven
 from tests.lab.hosts import SSH_PORT, Host, running_hosts
 from tests.lab.processes import command_line

@@ -13,7 +13,7 @@ from keima.learning.optimizers import build_optimizer
 from keima.learning.update_step import MOST_SKIPPED, TrainingDiverged
 from keima.networks.inference.evaluator import Evaluator
 from keima.networks.network import build_network
-from keima.replay.window import WHOLE, Batch
+from keima.replay.window import ALL_ROWS, Batch
 from tests.small_networks import CONNECT_FOUR, TIC_TAC_TOE, FixedWindow, random_batch, trained_network
 
 CPU = torch.device("cpu")
@@ -141,7 +141,7 @@ class SpoiltWindow(FixedWindow):
         super().__init__(TIC_TAC_TOE, 64)
         self.period, self.draws = period, 0
 
-    def sample(self, count: int, rng_seed: int, *, rows: slice = WHOLE) -> Batch:
+    def sample(self, count: int, rng_seed: int, *, rows: slice = ALL_ROWS) -> Batch:
         self.draws += 1
         batch = super().sample(count, rng_seed, rows=rows)
         return replace(batch, values=batch.values * (np.nan if self.draws % self.period == 0 else 1))

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from keima.games import Game, load_game
-from keima.games.go.playouts import ownership
-from keima.games.go.setup import position_with, stones, with_komi, with_player
+from keima.games.go.playouts import estimate_ownership
+from keima.games.go.setup import make_position, stones_on_board, with_komi, with_player
 from keima.games.go.sgf import sgf_text
 from keima.play.gtp.board import GtpBoard, handicap_points
 from keima.play.gtp.clock import PlayerClock, TimeSettings, parse_kgs_time_settings, parse_time_settings
@@ -44,7 +44,7 @@ def play(board: GtpBoard, game: Game, *moves: str) -> None:
 
 
 def shown(board: GtpBoard) -> list[str]:
-    return ["".join(".XO"[stone] for stone in row) for row in stones(board.state)]
+    return ["".join(".XO"[stone] for stone in row) for row in stones_on_board(board.state)]
 
 
 def test_a_position_that_was_set_up_continues_like_one_that_was_played(game: Game) -> None:
@@ -53,29 +53,29 @@ def test_a_position_that_was_set_up_continues_like_one_that_was_played(game: Gam
         action = int(random.choice(game.legal_actions(state)))
         game.play(state, action)
         naive.apply_action(action)
-    board = stones(state)
+    board = stones_on_board(state)
     black, white = (np.flatnonzero(board.ravel() == color).tolist() for color in (1, 2))
-    again = position_with(game, black, white, player=naive.current_player())
-    assert (stones(again) == board).all()
+    again = make_position(game, black, white, player=naive.current_player())
+    assert (stones_on_board(again) == board).all()
     for _ in range(10):
         legal = game.legal_actions(again)
         action = int(random.choice(legal))
         assert action in game.legal_actions(state)  # which knows more positions that may not be repeated
         game.play(again, action)
         game.play(state, action)
-        assert (stones(again) == stones(state)).all()
+        assert (stones_on_board(again) == stones_on_board(state)).all()
 
 
 def test_stones_without_liberties_and_two_on_one_point_cannot_be_set_up(game: Game) -> None:
     with pytest.raises(ValueError, match="without liberties"):
-        position_with(game, [1, 7], [0], player=0)
+        make_position(game, [1, 7], [0], player=0)
     with pytest.raises(ValueError, match="two stones on A7"):
-        position_with(game, [0], [0], player=0)
+        make_position(game, [0], [0], player=0)
 
 
 def test_a_small_table_of_positions_does_not_overflow() -> None:
     tiny = load_game("go", size=9, max_plies=4)
-    assert (stones(position_with(tiny, range(36), range(45, 81), player=0)) > 0).sum() == 72
+    assert (stones_on_board(make_position(tiny, range(36), range(45, 81), player=0)) > 0).sum() == 72
 
 
 def test_moves_may_be_out_of_turn_and_after_two_passes(board: GtpBoard, game: Game) -> None:
@@ -164,7 +164,7 @@ def test_dead_stones_are_found_and_no_living_ones(board: GtpBoard, game: Game) -
     play(board, game, *wall, "w G4", "w G5", "b pass")
     assert sorted(game.action_name(point) for point in board.liberties_of_dead(0)) == ["F4", "F5", "G3", "G6"]
     assert board.liberties_of_dead(1) == []
-    sure = ownership(game, with_player(board.state, 0))
+    sure = estimate_ownership(game, with_player(board.state, 0))
     assert sure.shape == (7, 7) and (sure > 0.5).all()
 
 

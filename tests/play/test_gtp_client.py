@@ -37,7 +37,7 @@ def follow(player: GtpPlayer, *games: str) -> list[str]:
     starts = GAME.initial_states(len(games))
     return [
         GAME.action_name(int(action))
-        for action in player.follow(np.stack([after(moves) for moves in played]), starts, played)
+        for action in player.choose_with_history(np.stack([after(moves) for moves in played]), starts, played)
     ]
 
 
@@ -67,7 +67,7 @@ def test_gnu_go_captures_dead_stones_before_it_passes() -> None:
         while not GAME.terminal(after(moves)):
             black = GAME.current_player(after(moves)) == 0
             moves += (
-                player.follow(after(moves)[None], GAME.initial_states(1), [moves]).tolist()
+                player.choose_with_history(after(moves)[None], GAME.initial_states(1), [moves]).tolist()
                 if black
                 else actions("pass")
             )

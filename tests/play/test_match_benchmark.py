@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from keima.config.sections.search import SearchSettings
-from keima.evaluation.match import openings
+from keima.evaluation.match import make_opening_states
 from keima.games import GAMES, Game, load_game
 from keima.games.chess.pgn import PgnGame, read_pgn
 from keima.games.go.sgf import SgfGame, read_sgf
@@ -51,7 +51,7 @@ def test_the_better_player_wins_and_the_results_agree_with_the_games() -> None:
     match = play_pairs(CHESS, DEPTH_2, RANDOM, games=8, opening_plies=4, seed=1, processes=1)
     assert match.score > 0.5 and match.interval[0] < match.score <= match.interval[1]
     for number, moves in enumerate(match.games):
-        state = openings(CHESS, 4, 4, 1)[number // 2]
+        state = make_opening_states(CHESS, 4, 4, 1)[number // 2]
         for action in moves:
             CHESS.play(state, action)
         assert CHESS.terminal(state)
@@ -116,7 +116,7 @@ def test_gnu_go_plays_a_whole_match_which_our_rules_decide_and_which_can_be_repl
     assert match.result.wins >= 3
     assert match.games == again.games
     for number, moves in enumerate(match.games):
-        state = openings(game, 2, 2, 3)[number // 2]
+        state = make_opening_states(game, 2, 2, 3)[number // 2]
         for action in moves:
             game.play(state, action)
         assert (game.returns(state)[number % 2] > 0) == (match.scores[number] == 1)

@@ -9,7 +9,7 @@ import torch
 from keima.config.sections.search import SearchSettings
 from keima.evaluation.score import play_for_score
 from keima.games import load_game
-from keima.games.twenty48.expectimax import expectimax_move
+from keima.games.twenty48.expectimax import choose_expectimax_move
 from keima.networks.files.model_file import save_safetensors
 from keima.networks.network import build_network
 from keima.play.arena.players import ExpectimaxPlayer, ExpectimaxSpec, NetworkSpec, RandomSpec
@@ -97,4 +97,4 @@ def test_the_time_is_measured_on_positions_of_real_games() -> None:
     assert all(FULL.current_player(state) == 0 and not FULL.terminal(state) for state in positions)
     assert max(FULL.milestone_of(state) for state in positions) >= 128
     chosen = ExpectimaxPlayer(1).choose(np.stack(positions))
-    assert chosen.tolist() == [expectimax_move(state, depth=1) for state in positions]
+    assert chosen.tolist() == [choose_expectimax_move(state, depth=1) for state in positions]

@@ -41,7 +41,7 @@ def test_an_engine_plays_many_games_each_with_its_own_past(stockfish: Path) -> N
         GAME.play(state, moves[-1])
     with UciClient(stockfish) as engine:
         player = UciPlayer(GAME, engine, "nodes 2000")
-        mate, first = player.follow(
+        mate, first = player.choose_with_history(
             position_states(fen_of(state), fen_of(start)), position_states(fen_of(start), fen_of(start)), [moves, []]
         )
     assert mate == action_of_uci(state, "h2h8") and first == action_of_uci(start, "h1h8")

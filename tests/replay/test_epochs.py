@@ -13,8 +13,8 @@ from keima.data.imports.game_files import file_size, find_game_files, read_game_
 from keima.data.records import encode_batch
 from keima.games import load_game
 from keima.learning.feed import EpochFeed
-from keima.replay.epochs import Epochs, Planned
-from keima.replay.window import WHOLE, Batch
+from keima.replay.epochs import Epochs, PlannedBatch
+from keima.replay.window import ALL_ROWS, Batch
 from tests.small_networks import CONNECT_FOUR, TIC_TAC_TOE
 from tests.synthetic import synthetic_batch
 
@@ -32,9 +32,9 @@ def epochs(data: Path) -> Epochs:
     return Epochs(game=CONNECT_FOUR, files=files, seed=1, batch_size=32, shuffle_positions=150)
 
 
-def made(planned: Iterator[Planned]) -> NDArray[np.float32]:
+def made(planned: Iterator[PlannedBatch]) -> NDArray[np.float32]:
     """Return the observations of batches, one after another."""
-    return np.concatenate([batch.make(WHOLE).observations for batch in planned])
+    return np.concatenate([batch.make_batch(ALL_ROWS).observations for batch in planned])
 
 
 def test_every_position_with_a_full_search_occurs_once(data: Path) -> None:
@@ -53,20 +53,22 @@ def test_every_position_with_a_full_search_occurs_once(data: Path) -> None:
         for chunk in read_game_file(path, CONNECT_FOUR)
         if chunk.games
     )
-    assert sum(batch.total for batch in batches) == searched
-    assert all(16 <= batch.total <= 32 for batch in batches) and all(batch.total == 32 for batch in batches[:-2])
+    assert sum(batch.num_positions for batch in batches) == searched
+    assert all(16 <= batch.num_positions <= 32 for batch in batches) and all(
+        batch.num_positions == 32 for batch in batches[:-2]
+    )
 
 
 def test_the_finished_share_rises_to_one(data: Path) -> None:
-    shares = [batch.over for batch in epochs(data).batches(0)]
+    shares = [batch.completed_share for batch in epochs(data).batches(0)]
     assert shares == sorted(shares) and shares[0] < 0.3 and shares[-1] == 1
 
 
 def test_the_shares_of_the_ranks_make_up_the_batch(data: Path) -> None:
     for planned in epochs(data).batches(0):
-        whole = planned.make(WHOLE)
+        whole = planned.make_batch(ALL_ROWS)
         for rank in range(3):
-            share = planned.make(slice(rank, None, 3))
+            share = planned.make_batch(slice(rank, None, 3))
             for name, array in vars(share).items():
                 np.testing.assert_array_equal(array, getattr(whole, name)[rank::3])  # unknown values are not numbers
 
@@ -80,9 +82,9 @@ def test_a_seed_gives_the_same_epoch_again_and_other_epochs_another_order(data: 
 @pytest.mark.parametrize("batches", [1, 5])
 def test_an_epoch_continues_where_it_was_left(data: Path, batches: int) -> None:
     whole = list(epochs(data).batches(0))
-    done = sum(batch.total for batch in whole[:batches])
+    done = sum(batch.num_positions for batch in whole[:batches])
     rest = list(epochs(data).batches(0, done=done))
-    assert [batch.total for batch in rest] == [batch.total for batch in whole[batches:]]
+    assert [batch.num_positions for batch in rest] == [batch.num_positions for batch in whole[batches:]]
     assert np.array_equal(made(iter(rest)), made(iter(whole[batches:])))
 
 
@@ -92,7 +94,7 @@ def test_a_feed_gives_the_share_of_its_rank_in_order(data: Path, num_workers: in
     rows = slice(1, None, 2)
     feed = EpochFeed(epochs(data), rows=rows, num_workers=num_workers)
     found: list[Batch] = [feed.sample(ready.total, 0, rows=rows) for ready in feed.batches(0)]
-    wanted = [planned.make(rows) for planned in epochs(data).batches(0)]
+    wanted = [planned.make_batch(rows) for planned in epochs(data).batches(0)]
     assert len(found) == len(wanted)
     assert all(np.array_equal(a.observations, b.observations) for a, b in zip(found, wanted, strict=True))
 
@@ -153,8 +155,8 @@ def test_human_games_are_learned_from_and_bad_ones_reported_with_their_line(tmp_
     files = [(path, file_size(path)) for path in find_game_files(tmp_path)]
     chess = load_game("chess")
     (planned,) = Epochs(game=chess, files=files, batch_size=16, seed=1).batches(0)
-    batch = planned.make(WHOLE)
-    assert planned.total == 9 and planned.over == 1
+    batch = planned.make_batch(ALL_ROWS)
+    assert planned.num_positions == 9 and planned.completed_share == 1
     assert (batch.policies.sum(1) == 1).all() and (batch.policies[~batch.legal] == 0).all()
     assert (
         sorted(batch.values.tolist()) == [-1] * 3 + [0] * 2 + [1] * 4
@@ -173,8 +175,8 @@ def test_go_games_come_from_sgf_files(tmp_path: Path) -> None:
     (tmp_path / "games.SGF").write_text(SGF)
     files = [(path, file_size(path)) for path in find_game_files(tmp_path)]
     (planned,) = Epochs(game=load_game("go", size=5, komi=2.5), files=files, batch_size=16, seed=1).batches(0)
-    assert planned.total == 5 and planned.over == 1
-    assert sorted(planned.make(WHOLE).values.tolist()) == [-1] * 2 + [1] * 3
+    assert planned.num_positions == 5 and planned.completed_share == 1
+    assert sorted(planned.make_batch(ALL_ROWS).values.tolist()) == [-1] * 2 + [1] * 3
     assert planned.bad == (f"{tmp_path / 'games.SGF'}: line 2: its board is 9 x 9, and not 5 x 5",)
 
 

@@ -6,12 +6,12 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from keima.compilation.decorators import specialized
+from keima.compilation.decorators import compile_for_types
 from keima.config.sections.search import SearchSettings
 from keima.games.game import CHANCE, Game, States
 from keima.search.puct import Evaluate
-from keima.search.simulate import evaluate_batch, search_step
-from keima.search.tree import DRAW, NONE, OPEN, UNPROVEN, find_child, keep_subtree, reset_tree
+from keima.search.simulate import advance_searches, evaluate_batch
+from keima.search.tree import DRAW, NONE, UNPROVEN, WITH_PRIORS, find_child_by_action, make_node_root, reset_tree
 from keima.search.workspace import make_workspace
 from tests.search.naive_search import NaiveNode, Path
 
@@ -49,8 +49,8 @@ class Forest:
         self.leaves = work.leaves
         self.states[:], self.streams[:] = states, np.arange(count)
         self._renumbered = np.zeros(work.max_nodes, np.int32)
-        self._no_answers = work.no_answers
-        self._search_step = specialized(search_step, *work, *self._no_answers)
+        self._empty_answers = work.empty_answers
+        self._advance_searches = compile_for_types(advance_searches, *work, *self._empty_answers)
         searches = self.trees.searches
         searches.active, searches.full, searches.noisy, searches.budget = True, full, noisy, num_simulations
         for b in range(count):
@@ -58,7 +58,7 @@ class Forest:
 
     def select(self) -> int:
         """Simulate; return the number of leaves that await evaluation."""
-        return int(self._search_step(*self._work, *self._no_answers))
+        return int(self._advance_searches(*self._work, *self._empty_answers))
 
     def answer(self, count: int) -> None:
         """Evaluate those leaves, without new simulations."""
@@ -66,7 +66,7 @@ class Forest:
         answers = evaluate_batch(
             self.evaluate, self.leaves.observations[:count], self.game, num_values=self._work.num_values
         )
-        self._search_step(*self._work, *answers)
+        self._advance_searches(*self._work, *answers)
         self.trees.searches.active = True
 
     def step(self) -> int:
@@ -84,13 +84,13 @@ class Forest:
 
     def play(self, b: int, action: int) -> None:
         """Keep the subtree of tree ``b`` below ``action``."""
-        child = find_child(self.trees, b, 0, action)
+        child = find_child_by_action(self.trees, b, 0, action)
         self.game.play(self.states[b], action)
         self.keep(b, child)
 
     def keep(self, b: int, number: int) -> None:
         """Make node ``number`` of tree ``b`` its root."""
-        keep_subtree(self.trees, b, number, self._renumbered)
+        make_node_root(self.trees, b, number, self._renumbered)
 
     def path_to(self, b: int, number: int) -> Path:
         """Return the moves that lead to a node."""
@@ -112,7 +112,7 @@ class Forest:
     def candidates(self, b: int, number: int = 0) -> dict[int, float]:
         """Return the prior of each of a node's unvisited moves."""
         node = self.trees.nodes[b, number]
-        assert node.stage == OPEN
+        assert node.stage == WITH_PRIORS
         row = slice(int(node.first_candidate), int(node.first_candidate + node.num_candidates))
         return dict(zip(self.trees.actions[b, row].tolist(), self.trees.priors[b, row].tolist(), strict=True))
 
@@ -139,7 +139,7 @@ class Forest:
         for child in self.children(b, number):
             node = self.trees.nodes[b, child]
             here = (*path, int(node.action))
-            proven = None if node.proven_above == UNPROVEN else int(node.proven_above) - DRAW
+            proven = None if node.proven_for_parent == UNPROVEN else int(node.proven_for_parent) - DRAW
             found[here] = (int(node.visits), proven, float(node.value_sum))
             found |= self.summary(b, child, here)
         return found

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from keima.games import Game, load_game
-from keima.games.connect_four.solver import solve
-from keima.games.exact import solve_all
+from keima.games.connect_four.solver import solve_position
+from keima.games.exact import solve_all_positions
 from keima.games.game import States, call_step
 from keima.search.baselines.alpha_beta import WON, find_best_moves
 from tests.games.dice_race import dice_race
@@ -93,13 +93,13 @@ def test_to_the_end_of_the_game_it_agrees_with_the_exact_solver() -> None:
         state = random_position(game, 32, random)
         if state[2] >= 28:
             value, _ = found_moves(game, state, 42 - int(state[2]))
-            assert np.sign(value) == solve(state), game.render(state)
+            assert np.sign(value) == solve_position(state), game.render(state)
 
 
 @pytest.mark.medium
 def test_a_player_who_moves_twice_is_searched_to_the_end_exactly() -> None:
     game = GAMES["dots_and_boxes"]
-    for state, values in solve_all(game):
+    for state, values in solve_all_positions(game):
         left = len(game.legal_actions(state))
         if left <= 6:
             value, moves = found_moves(game, state, left)

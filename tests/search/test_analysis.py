@@ -6,7 +6,7 @@ import pytest
 from keima.config.sections.search import SearchSettings
 from keima.games import Game, load_game
 from keima.games.chess.notation import action_of_uci, position_from_fen
-from keima.search.analysis import Analysis, simulations_in
+from keima.search.analysis import Analysis, simulations_that_fit
 from keima.search.move_search import Search
 from tests.search.naive_search import StubEvaluator
 
@@ -21,8 +21,8 @@ def analysis_of(game: Game, *, leaves: int = 1, most: int = 5000) -> Analysis:
 
 def think(analysis: Analysis, simulations: int, *, at_once: int = 1) -> Analysis:
     """Continue until the tree has this many simulations or is full."""
-    while analysis.visits < simulations and not analysis.finished:
-        analysis.think(min(at_once, simulations - analysis.visits))
+    while analysis.visits < simulations and not analysis.is_finished:
+        analysis.run_simulations(min(at_once, simulations - analysis.visits))
     return analysis
 
 
@@ -33,52 +33,52 @@ def test_slices_add_up_to_an_uninterrupted_search() -> None:
     )
     analysis = think(analysis_of(CONNECT_FOUR), 300)
     visits = np.zeros(CONNECT_FOUR.num_actions, np.int32)
-    for line in analysis.lines(10):
+    for line in analysis.best_moves(10):
         visits[line.action] = line.visits
     assert visits.tolist() == found.visits[0].tolist()
-    assert analysis.lines()[0].action == found.actions[0]
+    assert analysis.best_moves()[0].action == found.actions[0]
 
 
 def test_nothing_is_reported_before_the_first_evaluation() -> None:
     analysis = analysis_of(CONNECT_FOUR)
-    assert (analysis.lines(), analysis.visits, analysis.evaluated) == ([], 0, False)
-    analysis.think(1)
-    assert analysis.evaluated
-    assert analysis.lines()[0].visits == 0, "the network alone names a move"
+    assert (analysis.best_moves(), analysis.visits, analysis.is_evaluated) == ([], 0, False)
+    analysis.run_simulations(1)
+    assert analysis.is_evaluated
+    assert analysis.best_moves()[0].visits == 0, "the network alone names a move"
 
 
 def test_the_tree_follows_the_played_moves() -> None:
     analysis = think(analysis_of(CONNECT_FOUR, leaves=8), 1000, at_once=8)
-    best = analysis.lines()[0]
+    best = analysis.best_moves()[0]
     analysis.play(best.action)
     assert analysis.visits == best.visits - 1
     assert think(analysis, best.visits + 500, at_once=8).visits == best.visits + 500
-    assert analysis.lines()[0].action == max(analysis.lines(10), key=lambda line: line.visits).action
+    assert analysis.best_moves()[0].action == max(analysis.best_moves(10), key=lambda line: line.visits).action
 
 
 def test_an_unvisited_move_starts_a_new_tree() -> None:
     analysis = analysis_of(CONNECT_FOUR)
-    analysis.think(1)
+    analysis.run_simulations(1)
     analysis.play(3)
-    assert (analysis.visits, analysis.evaluated) == (0, False)
+    assert (analysis.visits, analysis.is_evaluated) == (0, False)
     assert think(analysis, 50).visits == 50
 
 
 def test_a_full_tree_ends_the_search_and_keeps_its_results() -> None:
     analysis = think(analysis_of(CONNECT_FOUR, leaves=16, most=200), 10_000, at_once=16)
-    assert (analysis.visits, analysis.finished) == (200, True)
-    analysis.think(16)
+    assert (analysis.visits, analysis.is_finished) == (200, True)
+    analysis.run_simulations(16)
     assert analysis.visits == 200
-    analysis.play(analysis.lines()[0].action)
+    analysis.play(analysis.best_moves()[0].action)
     assert think(analysis, 10_000, at_once=16).visits == 200, "and there is room again after a move"
 
 
 def test_a_whole_game_is_played_in_one_small_tree() -> None:
     analysis = analysis_of(TIC_TAC_TOE, leaves=4, most=60)
     while not TIC_TAC_TOE.terminal(analysis.state):
-        analysis.play(think(analysis, 60, at_once=4).lines()[0].action)
-    assert analysis.finished
-    assert analysis.lines() == []
+        analysis.play(think(analysis, 60, at_once=4).best_moves()[0].action)
+    assert analysis.is_finished
+    assert analysis.best_moves() == []
 
 
 @pytest.mark.medium
@@ -86,11 +86,11 @@ def test_the_search_can_be_limited_to_some_moves() -> None:
     analysis = think(analysis_of(CHESS, leaves=4), 50, at_once=4)
     wanted = [action_of_uci(analysis.state, move) for move in ("a2a3", "h2h4")]
     analysis.consider_only(wanted)
-    assert {line.action for line in think(analysis, 100, at_once=4).lines(30)} == set(wanted)
+    assert {line.action for line in think(analysis, 100, at_once=4).best_moves(30)} == set(wanted)
     analysis.consider_only(wanted[::-1])
     assert analysis.visits == 100, "the same moves go on in the same tree"
     analysis.consider_only(None)
-    assert {line.action for line in think(analysis, 100).lines(30)} > set(wanted)
+    assert {line.action for line in think(analysis, 100).best_moves(30)} > set(wanted)
 
 
 @pytest.mark.medium
@@ -106,7 +106,7 @@ def test_the_search_can_be_limited_to_some_moves() -> None:
 def test_a_mate_is_found_proven_and_counted(fen: str, value: int, plies: int, most: int) -> None:
     analysis = analysis_of(CHESS, leaves=4, most=most)
     analysis.begin(position_from_fen(CHESS, fen))
-    best = think(analysis, most, at_once=4).lines()[0]
+    best = think(analysis, most, at_once=4).best_moves()[0]
     assert (best.value, best.plies, analysis.visits < most) == (value, plies, True)
     for action in best.actions:
         CHESS.play(analysis.state, action)
@@ -118,11 +118,13 @@ def test_a_proven_win_is_played_out_to_mate() -> None:
     analysis = analysis_of(CHESS, leaves=4, most=20_000)
     analysis.begin(position_from_fen(CHESS, "k7/8/2K5/8/8/8/8/7R w - - 0 1"))
     for left in (3, 2, 1):
-        best = think(analysis, 20_000, at_once=4).lines()[0]
+        best = think(analysis, 20_000, at_once=4).best_moves()[0]
         assert best.plies is not None and best.plies <= left
         analysis.play(best.action)
     assert CHESS.returns(analysis.state).tolist() == [1, -1]
 
 
 def test_memory_is_given_in_simulations() -> None:
-    assert 1 <= simulations_in(1) < simulations_in(64) == pytest.approx(64 * simulations_in(1), rel=0.01)
+    assert (
+        1 <= simulations_that_fit(1) < simulations_that_fit(64) == pytest.approx(64 * simulations_that_fit(1), rel=0.01)
+    )

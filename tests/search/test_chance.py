@@ -18,7 +18,7 @@ from keima.networks.inference.evaluator import Evaluator
 from keima.networks.network import build_network
 from keima.networks.value_heads import PointsHead
 from keima.replay.window import Batch, ReplayWindow
-from keima.search.chance import draw_outcome
+from keima.search.chance import sample_chance_outcome
 from keima.worker.batching import MOST_POSITIONS, gather_columns, records_that_fit
 from tests.search.forest import Forest, random_states
 from tests.search.naive_search import StubEvaluator
@@ -81,7 +81,7 @@ def test_outcomes_are_as_frequent_as_they_are_probable() -> None:
     expected = dict(zip(*(array.tolist() for array in SMALL.chance_outcomes(state)), strict=True))
     streams, outcomes, chances = np.array([3], np.uint64), np.zeros(18, np.int32), np.zeros(18, np.float32)
     draws = 5_000
-    counts = Counter(draw_outcome(SMALL.rules, state, outcomes, chances, streams, 0) for _ in range(draws))
+    counts = Counter(sample_chance_outcome(SMALL.rules, state, outcomes, chances, streams, 0) for _ in range(draws))
     assert counts.keys() == expected.keys()
     chi_square = sum((counts[outcome] - draws * p) ** 2 / (draws * p) for outcome, p in expected.items())
     assert chi_square < 37.7  # the 99.9 % quantile for 15 degrees of freedom

@@ -41,8 +41,8 @@ def test_sequential_halving_is_never_cut_short() -> None:
 def test_analysis_goes_on_although_the_move_is_settled() -> None:
     settings = SearchSettings(match_early_stop=True, forced_playouts=False)
     analysis = Analysis(GAME, StubEvaluator(GAME), settings, max_simulations=SIMULATIONS)
-    while not analysis.finished:
-        analysis.think(1)
+    while not analysis.is_finished:
+        analysis.run_simulations(1)
     assert analysis.visits == SIMULATIONS
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from keima.config.sections.search import GumbelSettings, SearchSettings
 from keima.games import load_game
-from keima.search.puct import exploration_table, search_params
+from keima.search.puct import make_exploration_table, search_params
 from keima.search.tree import UNPROVEN, Trees
 from tests.search.test_search_decide import FORCED, make_root, weights_of
 
@@ -46,7 +46,7 @@ def test_search_gets_the_parameters_of_the_settings() -> None:
     assert [getattr(params, name) for name in same] == pytest.approx([getattr(settings, name) for name in same])
     assert (params.considered_actions, params.c_visit) == (5, 7.0)
     assert (params.c_scale, params.gumbel_noise) == pytest.approx((0.2, 0.4))
-    assert params.exploration == pytest.approx(exploration_table(1.5, settings.c_puct_log_base, 9))
+    assert params.exploration == pytest.approx(make_exploration_table(1.5, settings.c_puct_log_base, 9))
     assert (
         search_params(settings.model_copy(update={"dirichlet_alpha": "auto"}), BOARD, max_visits=9).dirichlet_alpha == 0
     )
@@ -65,11 +65,11 @@ def test_forced_playouts_tree_reuse_and_proofs_are_only_for_searches_that_suppor
     assert (board.forced_playouts_k > 0) == (points.forced_playouts_k > 0) == (puct and wanted)
     assert board.subtree_reuse == points.subtree_reuse == (puct and wanted)
     assert (board.proven_results, points.proven_results) == (wanted, False)
-    assert (board.rewards, points.rewards) == (False, True)
+    assert (board.has_rewards, points.has_rewards) == (False, True)
 
 
 def test_exploration_grows_with_the_root_of_the_visits_and_slowly_with_their_logarithm() -> None:
-    table = exploration_table(1.25, 100.0, 50)
+    table = make_exploration_table(1.25, 100.0, 50)
     assert len(table) == 51
     assert table == pytest.approx([(1.25 + math.log((101 + n) / 100)) * math.sqrt(n + 0.01) for n in range(51)])
 

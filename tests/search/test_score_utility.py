@@ -9,10 +9,10 @@ from keima.config.sections.search import SearchSettings
 from keima.games import load_game
 from keima.games.game import Planes, States
 from keima.games.go.rules import score_lead
-from keima.games.go.setup import position_with
+from keima.games.go.setup import make_position
 from keima.search.analysis import Analysis
 from keima.search.move_search import Search
-from keima.search.tree import find_child
+from keima.search.tree import find_child_by_action
 from tests.search.forest import Forest
 
 GO = load_game("go", size=5, komi=24.5)  # Black wins with the whole board alone
@@ -31,7 +31,7 @@ TWO_EYES = {
 
 
 def position(points: dict[int, str], *, player: int) -> States:
-    return position_with(
+    return make_position(
         GO, *([GO.parse_action(point) for point in points[each].split()] for each in (BLACK, WHITE)), player=player
     )
 
@@ -111,7 +111,7 @@ def test_the_end_of_the_game_counts_by_its_real_score(player: int) -> None:
     state, sign = position(CAPTURE, player=1 - player), 1 if player == BLACK else -1
     GO.play(state, PASS)
     forest = Forest(GO, hopeless, SearchSettings(), state[None], num_simulations=200, score_utility=0.5).run()
-    ended = forest.trees.nodes[0, find_child(forest.trees, 0, 0, PASS)]
+    ended = forest.trees.nodes[0, find_child_by_action(forest.trees, 0, 0, PASS)]
     assert ended.visits > 1  # several simulations ended there
     assert ended.lead_sum / ended.visits == pytest.approx(sign * score_lead(state))
     assert ended.value_sum / ended.visits == -sign  # White has won
@@ -140,9 +140,9 @@ def test_a_kept_subtree_keeps_its_leads_for_the_player_to_move() -> None:
 def test_an_analysis_counts_points_and_reports_chances_to_win() -> None:
     analysis = Analysis(GO, hopeless, SearchSettings(leaves_per_tree=4), max_simulations=400, score_utility=0.5)
     analysis.begin(position(CAPTURE, player=BLACK))
-    while not analysis.finished:
-        analysis.think(4)
-    best = analysis.lines(1)[0]
+    while not analysis.is_finished:
+        analysis.run_simulations(4)
+    best = analysis.best_moves(1)[0]
     assert GO.action_name(best.action) == "D3"
     assert best.value == pytest.approx(-0.98, abs=0.03)
 

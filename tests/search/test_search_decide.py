@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 
 from keima.config.sections.search import SearchSettings
 from keima.games import Game, load_game
-from keima.search.decide import choose_action, root_value, surprise, write_weights
+from keima.search.decide import choose_action, policy_surprise, root_value, write_move_weights
 from keima.search.puct import search_params
-from keima.search.tree import DRAW, LOSS, OPEN, UNPROVEN, WIN, Trees, make_trees
+from keima.search.tree import DRAW, LOSS, UNPROVEN, WIN, WITH_PRIORS, Trees, make_trees
 
 GAME = load_game("tic_tac_toe")
 
@@ -22,10 +22,17 @@ def make_root(moves: list[Move], *, full: bool = False, proven: int = UNPROVEN, 
     """Return a tree that consists of a root whose action i is ``moves[i]``; unvisited moves are candidates."""
     trees = make_trees(1, max_nodes=len(moves) + 1, num_actions=len(moves), most_legal_actions=len(moves))
     root = trees.nodes[0, 0]
-    root.parent, root.first_child, root.next_sibling, root.turn, root.stage, root.proven = -1, -1, -1, 1.0, OPEN, proven
+    root.parent, root.first_child, root.next_sibling, root.value_factor, root.stage, root.proven = (
+        -1,
+        -1,
+        -1,
+        1.0,
+        WITH_PRIORS,
+        proven,
+    )
     root.evaluation, root.value_sum, root.visits = evaluation, evaluation, 1
     number = 1
-    for action, (visits, mean, prior, proven_above) in enumerate(moves):
+    for action, (visits, mean, prior, proven_for_parent) in enumerate(moves):
         trees.root_priors[0, action] = prior
         if visits == 0:
             trees.actions[0, root.num_candidates], trees.priors[0, root.num_candidates] = action, prior
@@ -33,7 +40,7 @@ def make_root(moves: list[Move], *, full: bool = False, proven: int = UNPROVEN, 
             continue
         child = trees.nodes[0, number]
         child.visits, child.value_sum, child.prior, child.logit = visits, visits * mean, prior, math.log(prior)
-        child.action, child.parent, child.turn, child.proven_above = action, 0, -1.0, proven_above
+        child.action, child.parent, child.value_factor, child.proven_for_parent = action, 0, -1.0, proven_for_parent
         child.next_sibling, root.first_child = root.first_child, number
         root.visits += visits
         root.value_sum += visits * mean
@@ -45,7 +52,7 @@ def make_root(moves: list[Move], *, full: bool = False, proven: int = UNPROVEN, 
 def weights_of(trees: Trees, game: Game = GAME, **settings: Any) -> list[float]:
     """Return the weights of all actions."""
     weights = np.zeros(trees.root_priors.shape[1], np.float32)
-    write_weights(search_params(SearchSettings(**settings), game, max_visits=1000), trees, 0, weights)
+    write_move_weights(search_params(SearchSettings(**settings), game, max_visits=1000), trees, 0, weights)
     return weights.tolist()
 
 
@@ -91,7 +98,7 @@ def test_a_drawn_root_gives_weight_only_to_its_drawing_moves() -> None:
 def test_in_a_lost_position_visits_count_and_nothing_is_surprising() -> None:
     trees = make_root([(5, -0.9, 0.1, LOSS), (2, -1.0, 0.9, LOSS)], proven=LOSS, full=True)
     assert weights_of(trees) == [5, 2]
-    assert surprise(trees, 0, np.array([5, 2], np.float32)) == 0
+    assert policy_surprise(trees, 0, np.array([5, 2], np.float32)) == 0
     assert value_of(trees) == -1
 
 
@@ -223,8 +230,8 @@ def test_surprise_is_the_divergence_from_the_network_not_from_the_noise() -> Non
     trees = make_root([(1, 0, 0.9, UNPROVEN), (9, 0, 0.05, UNPROVEN), (0, 0, 0.05, UNPROVEN)])
     trees.root_priors[0] = priors
     expected = sum(w * math.log(w / p) for w, p in zip(weights, priors, strict=True) if w > 0)
-    assert surprise(trees, 0, np.array(40 * weights, np.float32)) == pytest.approx(expected, rel=1e-5)
-    assert surprise(trees, 0, np.array(7 * priors, np.float32)) == pytest.approx(0, abs=1e-6)
+    assert policy_surprise(trees, 0, np.array(40 * weights, np.float32)) == pytest.approx(expected, rel=1e-5)
+    assert policy_surprise(trees, 0, np.array(7 * priors, np.float32)) == pytest.approx(0, abs=1e-6)
 
 
 def test_a_root_with_one_move_gives_it_all_the_weight() -> None:

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 from keima.config.sections.search import SearchSettings
-from keima.evaluation.match_worker import match_search_settings
+from keima.evaluation.match_worker import make_match_search_settings
 from keima.games import Game, load_game
 from keima.games.chess.notation import position_from_fen
-from keima.games.exact import ILLEGAL, solve_all
+from keima.games.exact import ILLEGAL, solve_all_positions
 from keima.games.game import Planes, States
-from keima.search.handover import handed_over
-from keima.search.lookahead import look_ahead, make_ahead
+from keima.search.handover import pass_rules_by_address
+from keima.search.lookahead import make_lookahead_scratch, prove_by_lookahead
 from keima.search.move_search import Search
 from keima.search.tree import DRAW, LOSS, UNPROVEN, WIN, Floats
 from tests.search.test_search_proofs import minimax, value_of
@@ -21,8 +21,8 @@ from tests.self_play.test_self_play import play
 
 def looked(game: Game, states: States, plies: int) -> list[int]:
     """Return the forced result of each of the states ``[N, S]``."""
-    rules, ahead = handed_over(game.rules), make_ahead(game, plies)
-    return [int(look_ahead(rules, ahead, state)) for state in states]
+    rules, lookahead = pass_rules_by_address(game.rules), make_lookahead_scratch(game, plies)
+    return [int(prove_by_lookahead(rules, lookahead, state)) for state in states]
 
 
 def bounds(game: Game, state: States, plies: int) -> tuple[int, int]:
@@ -61,7 +61,7 @@ def positions(game: Game, count: int, seed: int) -> States:
 @pytest.mark.medium
 def test_a_search_to_the_end_knows_every_position_of_tic_tac_toe() -> None:
     game = load_game("tic_tac_toe")
-    states, values = zip(*solve_all(game), strict=True)
+    states, values = zip(*solve_all_positions(game), strict=True)
     truth = [DRAW + int(row[row != ILLEGAL].max()) for row in values]
     assert looked(game, np.stack(states), 9) == truth
 
@@ -137,4 +137,4 @@ def test_a_search_does_not_ask_the_network_where_the_rules_decide() -> None:
 
 
 def test_matches_look_ahead_as_far_as_configured() -> None:
-    assert match_search_settings(SearchSettings(lookahead_plies=2, match_lookahead_plies=3)).lookahead_plies == 3
+    assert make_match_search_settings(SearchSettings(lookahead_plies=2, match_lookahead_plies=3)).lookahead_plies == 3

@@ -85,7 +85,7 @@ def test_each_move_of_a_reused_tree_gets_new_noise() -> None:
         noisy, root = forest.root_priors(0), forest.trees.nodes[0, 0]
         assert forest.network_priors(0) == pytest.approx(clean)
         assert max(abs(noisy[action] - clean[action]) for action in clean) > 0.01
-        assert root.explored == pytest.approx(
+        assert root.explored_prior == pytest.approx(
             sum(float(forest.trees.nodes[0, child].prior) for child in forest.children(0)), abs=1e-5
         )
 

@@ -115,7 +115,7 @@ def test_a_node_is_proven_as_soon_as_its_children_prove_it() -> None:
     for b in range(len(states)):
         for number in range(int(forest.trees.searches[b].used_nodes)):
             node = forest.trees.nodes[b, number]
-            known = [int(forest.trees.nodes[b, child].proven_above) for child in forest.children(b, number)]
+            known = [int(forest.trees.nodes[b, child].proven_for_parent) for child in forest.children(b, number)]
             complete = bool(known) and node.num_candidates == 0 and UNPROVEN not in known
             expected = WIN if WIN in known else max(known) if complete else UNPROVEN
             assert node.stage == OVER or node.proven == expected
@@ -135,7 +135,7 @@ def test_a_move_proven_to_lose_is_never_the_best(algorithm: Any, num_simulations
         if forest.trees.nodes[b, 0].proven != UNPROVEN:
             assert value_of(states[b], int(found.actions[b])) == minimax(states[b]) == found.values[b]
         children = [forest.trees.nodes[b, child] for child in forest.children(b)]
-        lost = {int(child.action) for child in children if child.proven_above == LOSS}
+        lost = {int(child.action) for child in children if child.proven_for_parent == LOSS}
         if found.values[b] > -1:
             assert int(found.actions[b]) not in lost
             known += bool(lost)

@@ -8,7 +8,7 @@ import pytest
 from keima.config.sections.search import SearchSettings
 from keima.games import load_game
 from keima.games.game import Planes
-from keima.search.tree import AWAITED, NONE, OPEN, OVER, UNPROVEN
+from keima.search.tree import AWAITED, NONE, OVER, UNPROVEN, WITH_PRIORS
 from tests.search.forest import Forest, random_states
 from tests.search.naive_search import Floats, StubEvaluator
 
@@ -27,12 +27,12 @@ def check_node(forest: Forest, b: int, number: int) -> None:
     else:
         assert node.visits == 1 + below
         value = node.evaluation + sum(float(child.value_sum) for child in children)
-        assert node.turn * node.value_sum == pytest.approx(value, abs=1e-4)
-    if node.stage == OPEN:
-        assert node.explored == pytest.approx(sum(float(child.prior) for child in children), abs=1e-5)
-        assert node.explored + sum(forest.candidates(b, number).values()) == pytest.approx(1, abs=1e-5)
+        assert node.value_factor * node.value_sum == pytest.approx(value, abs=1e-4)
+    if node.stage == WITH_PRIORS:
+        assert node.explored_prior == pytest.approx(sum(float(child.prior) for child in children), abs=1e-5)
+        assert node.explored_prior + sum(forest.candidates(b, number).values()) == pytest.approx(1, abs=1e-5)
     for child in children:
-        assert child.turn == (1 if child.player == node.player else -1)
+        assert child.value_factor == (1 if child.player == node.player else -1)
 
 
 def check_tree(forest: Forest, b: int) -> None:
@@ -50,7 +50,7 @@ def check_moves(forest: Forest, b: int) -> None:
 
     def visit(number: int, state: Any) -> None:
         children = {int(forest.trees.nodes[b, child].action): child for child in forest.children(b, number)}
-        if forest.trees.nodes[b, number].stage == OPEN:
+        if forest.trees.nodes[b, number].stage == WITH_PRIORS:
             assert sorted([*children, *forest.candidates(b, number)]) == forest.game.legal_actions(state).tolist()
         for action, child in children.items():
             after = state.copy()
@@ -162,8 +162,8 @@ def test_subtree_reuse_keeps_exactly_the_subtree(name: str) -> None:
         assert forest.summary(b) == before
         assert forest.candidates(b) == candidates
         assert (root.visits, root.value_sum) == (node.visits, -node.value_sum)
-        assert (root.explored, root.evaluation) == (node.explored, node.evaluation)
-        assert (root.parent, root.next_sibling, root.turn) == (NONE, NONE, 1.0)
+        assert (root.explored_prior, root.evaluation) == (node.explored_prior, node.evaluation)
+        assert (root.parent, root.next_sibling, root.value_factor) == (NONE, NONE, 1.0)
         check_tree(forest, b)
         check_moves(forest, b)
         kept += len(before)

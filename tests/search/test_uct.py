@@ -7,7 +7,7 @@ import pytest
 
 from keima.evaluation.match import play_match
 from keima.games import Game, load_game
-from keima.games.exact import ActionValues, solve_all
+from keima.games.exact import ActionValues, solve_all_positions
 from keima.games.game import Actions, States
 from keima.search.baselines.uct import UctPlayer
 from tests.games.dice_race import BOLD, GOAL, MOVER, SAFE, dice_race
@@ -20,7 +20,7 @@ DICE_RACE, DOTS_AND_BOXES = dice_race(), dots_and_boxes()
 @cache
 def tic_tac_toe_values() -> dict[bytes, ActionValues]:
     """The value of each action in every position."""
-    return {state.tobytes(): values for state, values in solve_all(TIC_TAC_TOE)}
+    return {state.tobytes(): values for state, values in solve_all_positions(TIC_TAC_TOE)}
 
 
 class PerfectPlayer:
@@ -102,7 +102,7 @@ def test_more_playouts_are_stronger() -> None:
 
 @pytest.mark.medium
 def test_who_moves_again_after_a_box_is_no_opponent() -> None:
-    values = {state.tobytes(): row for state, row in solve_all(DOTS_AND_BOXES)}
+    values = {state.tobytes(): row for state, row in solve_all_positions(DOTS_AND_BOXES)}
     states = [np.frombuffer(key, np.int64).copy() for key in values]
     late = np.stack([state for state in states if len(DOTS_AND_BOXES.legal_actions(state)) <= 5])
     chosen = UctPlayer(DOTS_AND_BOXES, playouts=1000, seed=1).choose(late)
@@ -116,14 +116,14 @@ def test_who_moves_again_after_a_box_is_no_opponent() -> None:
 
 @pytest.mark.medium
 def test_chance_is_weighed_by_what_it_may_bring() -> None:
-    ahead, behind = DICE_RACE.initial_state(), DICE_RACE.initial_state()
-    DICE_RACE.play(ahead, 1)
-    behind[:] = ahead
-    ahead[:2], behind[:2] = (GOAL - 1, GOAL - 1), (GOAL - 3, GOAL - 1)
-    assert ahead[MOVER] == behind[MOVER] == 0
+    lookahead, behind = DICE_RACE.initial_state(), DICE_RACE.initial_state()
+    DICE_RACE.play(lookahead, 1)
+    behind[:] = lookahead
+    lookahead[:2], behind[:2] = (GOAL - 1, GOAL - 1), (GOAL - 3, GOAL - 1)
+    assert lookahead[MOVER] == behind[MOVER] == 0
     # One step is enough, and the safe die always takes it; three are wanted at once, which only the bold die shows.
     for seed in range(5):
-        assert choice(DICE_RACE, ahead, playouts=200, seed=seed) == SAFE
+        assert choice(DICE_RACE, lookahead, playouts=200, seed=seed) == SAFE
         assert choice(DICE_RACE, behind, playouts=200, seed=seed) == BOLD
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from keima.data.records import GameRecord
 from keima.games.game import Planes
-from keima.self_play.groups import GroupedSelfPlay, ParallelGames, play_side_by_side
+from keima.self_play.groups import GroupedSelfPlay, ParallelGames, make_parallel_games
 from keima.self_play.parallel_games import SelfPlay
 from tests.search.naive_search import Floats, StubEvaluator
 from tests.self_play.test_self_play import QUICK, TIC_TAC_TOE, play_on, same
@@ -97,6 +97,6 @@ def test_an_error_of_the_network_is_raised() -> None:
 
 @pytest.mark.parametrize("threads", [1, 3])
 def test_one_thread_needs_no_groups(threads: int) -> None:
-    games = play_side_by_side(TIC_TAC_TOE, StubEvaluator(TIC_TAC_TOE), QUICK, parallel_games=3, threads=threads)
+    games = make_parallel_games(TIC_TAC_TOE, StubEvaluator(TIC_TAC_TOE), QUICK, parallel_games=3, threads=threads)
     assert isinstance(games, SelfPlay if threads == 1 else GroupedSelfPlay)
     assert len(play_on(games, [1, 2, 3, 4, 5])) == 5

@@ -16,8 +16,8 @@ from keima.config.sections.search import ResignationSettings, SearchSettings
 from keima.data.records import FULL_SEARCH, RANDOM_MOVE, GameRecord
 from keima.games import load_game
 from keima.games.game import Game, Planes
-from keima.self_play.game_log import make_log
-from keima.self_play.parallel_games import SelfPlay, move_params, temperature
+from keima.self_play.game_log import make_game_log
+from keima.self_play.parallel_games import SelfPlay, make_move_params, move_temperature
 from tests.search.naive_search import Floats, StubEvaluator
 from tests.search.test_search_proofs import minimax, value_of
 from tests.sources import ROOT
@@ -308,18 +308,18 @@ def test_without_a_random_opening_no_move_is_marked() -> None:
 
 def test_the_temperature_halves_its_distance_to_the_final_one() -> None:
     settings = SearchSettings(temperature=1.2, temperature_final=0.2, temperature_halflife=10.0)
-    moves, log = move_params(settings, CONNECT_FOUR), make_log(CONNECT_FOUR, 1)
+    moves, log = make_move_params(settings, CONNECT_FOUR), make_game_log(CONNECT_FOUR, 1)
     streams = np.zeros(1, np.uint64)
     for ply, expected in ((0, 1.2), (10, 0.7), (20, 0.45), (30, 0.325)):
         log.slots[0].ply = ply
-        assert temperature(moves, streams, log, 0) == pytest.approx(expected)
+        assert move_temperature(moves, streams, log, 0) == pytest.approx(expected)
     log.slots[0].ply, log.slots[0].random_plies = 3, 4
-    assert temperature(moves, streams, log, 0) == 1.0
+    assert move_temperature(moves, streams, log, 0) == 1.0
 
 
 def test_the_automatic_halflife_is_the_longer_side_of_the_board() -> None:
-    assert move_params(SearchSettings(), CONNECT_FOUR).temperature_halflife == 7
-    assert move_params(SearchSettings(), TIC_TAC_TOE).temperature_halflife == 3
+    assert make_move_params(SearchSettings(), CONNECT_FOUR).temperature_halflife == 7
+    assert make_move_params(SearchSettings(), TIC_TAC_TOE).temperature_halflife == 3
 
 
 def test_at_temperature_zero_games_differ_only_by_noise() -> None:

@@ -13,7 +13,14 @@ from numpy.typing import NDArray
 from keima.config.sections.search import SearchSettings
 from keima.games import load_game
 from keima.self_play import tuning
-from keima.self_play.tuning import AUTO_SIZES, KNOWN_SECONDS, Plan, known_plan, measure_plan, search_threads
+from keima.self_play.tuning import (
+    AUTO_SIZES,
+    PLAN_LIFETIME_SECONDS,
+    SelfPlayPlan,
+    count_search_threads,
+    load_or_measure_plan,
+    measure_plan,
+)
 
 
 def evaluate(observations: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
@@ -25,9 +32,9 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Return the numbers that were measured, a new one for each measurement."""
     results: list[int] = []
 
-    def measure(*_: object, **__: object) -> Plan:
+    def measure(*_: object, **__: object) -> SelfPlayPlan:
         results.append(AUTO_SIZES[len(results)])
-        return Plan(parallel_games=results[-1], threads=1, found=f"{results[-1]} parallel games")
+        return SelfPlayPlan(parallel_games=results[-1], threads=1, found=f"{results[-1]} parallel games")
 
     monkeypatch.setattr(tuning, "measure_plan", measure)
     return results
@@ -35,7 +42,7 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 def ask(folder: Path, *, network: str = "small", simulations: int = 8) -> tuple[int, str]:
     settings = SearchSettings(num_simulations=simulations, cheap_simulations=1)
-    plan = known_plan(load_game("tic_tac_toe"), evaluate, settings, network=network, folder=folder)
+    plan = load_or_measure_plan(load_game("tic_tac_toe"), evaluate, settings, network=network, folder=folder)
     return plan.parallel_games, plan.found
 
 
@@ -72,7 +79,7 @@ def test_a_damaged_result_is_measured_again(tmp_path: Path, measured: list[int],
 def test_an_old_result_is_measured_again(tmp_path: Path, measured: list[int]) -> None:
     ask(tmp_path)
     (file,) = tmp_path.iterdir()
-    long_ago = time.time() - KNOWN_SECONDS - 1
+    long_ago = time.time() - PLAN_LIFETIME_SECONDS - 1
     os.utime(file, (long_ago, long_ago))
     assert ask(tmp_path)[0] == 32
 
@@ -101,7 +108,7 @@ class Machine:
     ("share", "most", "threads"), [(0.9, 16, 3), (0.25, 16, 5), (0.05, 16, 16), (0.05, 4, 4), (0.0, 1, 2)]
 )
 def test_threads_search_while_others_wait_for_the_device(share: float, most: int, threads: int) -> None:
-    assert search_threads(share, most) == threads
+    assert count_search_threads(share, most) == threads
 
 
 @pytest.mark.medium
@@ -110,7 +117,7 @@ def test_a_busy_moment_does_not_change_the_measured_number() -> None:
     chosen = set()
     for stalls in ((), range(10, 12), range(40, 42), range(70, 72)):
         machine = Machine(stalls=stalls)
-        plan = measure_plan(game, machine.evaluate, settings, clock=machine.time, own_device=False, most_threads=1)
+        plan = measure_plan(game, machine.evaluate, settings, clock=machine.time, own_device=False, max_threads=1)
         chosen.add(plan.parallel_games)
         assert machine.calls > 72
     assert len(chosen) == 1
@@ -119,10 +126,10 @@ def test_a_busy_moment_does_not_change_the_measured_number() -> None:
 def test_workers_that_start_together_wait_for_one_measurement(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     measured = []
 
-    def measure(*_: object, **__: object) -> Plan:
+    def measure(*_: object, **__: object) -> SelfPlayPlan:
         time.sleep(0.2)
         measured.append(len(measured))
-        return Plan(parallel_games=AUTO_SIZES[len(measured)], threads=1, found="found")
+        return SelfPlayPlan(parallel_games=AUTO_SIZES[len(measured)], threads=1, found="found")
 
     monkeypatch.setattr(tuning, "measure_plan", measure)
     both = [Thread(target=ask, args=(tmp_path,)) for _ in range(2)]

@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from keima.evaluation.match_worker import verified_result
-from keima.evaluation.orders import Contestant, MatchOrder, PlayedOrder
+from keima.evaluation.match_jobs import Contestant, EvaluationJob, EvaluationJobResult
+from keima.evaluation.match_worker import verify_job_result
 from keima.networks.files.model_file import stored_sha256
 from keima.worker.loop import Worker
 from keima.worker.worker_folder import BrokenMessage
@@ -29,8 +29,8 @@ class Organizer(Main):
     def player(self, version: int) -> Contestant:
         return Contestant(version=version, sha256=stored_sha256(model_bytes(version)))
 
-    def order(self, name: str, first: int, second: int | None, *, first_pair: int = 0) -> MatchOrder:
-        return MatchOrder(
+    def order(self, name: str, first: int, second: int | None, *, first_pair: int = 0) -> EvaluationJob:
+        return EvaluationJob(
             id=name,
             first=self.player(first),
             second=self.player(second) if second else None,
@@ -42,8 +42,8 @@ class Organizer(Main):
             num_simulations=4,
         )
 
-    def result(self, order: MatchOrder) -> PlayedOrder:
-        return PlayedOrder.model_validate(json.loads((self.folder.outbox / order.file_name).read_bytes()))
+    def result(self, order: EvaluationJob) -> EvaluationJobResult:
+        return EvaluationJobResult.model_validate(json.loads((self.folder.outbox / order.file_name).read_bytes()))
 
     def results(self) -> list[str]:
         return [path.stem for path in self.folder.result_files()]
@@ -59,7 +59,7 @@ def test_an_order_is_played_as_soon_as_it_is_seen_and_its_games_follow_the_rules
     main.play(worker)
     assert main.results() == ["a", "b"]
     for order in orders:
-        result = verified_result(GAME, order, "w", main.result(order))
+        result = verify_job_result(GAME, order, "w", main.result(order))
         assert result.wins + result.draws + result.losses == 8
     assert main.heartbeat().error == ""
 

@@ -39,7 +39,7 @@ from keima.cluster.ssh.errors import ClusterError, NotReadyYet, Refused, RemoteF
 from keima.cluster.ssh.transport import Transport
 from keima.config.schema import Settings
 from keima.config.sections.workers import WorkerSettings
-from keima.evaluation.orders import Contestant
+from keima.evaluation.match_jobs import Contestant
 from keima.worker.model_push import ModelPush, PublishedModel
 from keima.worker.worker_folder import Assignment
 

@@ -25,7 +25,7 @@ from keima.cluster.ssh.errors import RemoteFailure
 from keima.cluster.ssh.transport import Transport
 from keima.config.own_modules import source_of
 from keima.data.batch_file import MAX_BATCH_BYTES
-from keima.evaluation.orders import MAX_RESULT_BYTES, Contestant
+from keima.evaluation.match_jobs import MAX_RESULT_BYTES, Contestant
 from keima.worker.model_push import ModelPush, PublishedModel
 from keima.worker.worker_folder import BATCH_NAME, TAGGED, Assignment, Heartbeat, WorkerFolder, is_batch_of_run
 

@@ -30,7 +30,7 @@ from keima.cluster.machines.machine import WorkerSlot
 from keima.cluster.machines.process_manager import ProcessManager
 from keima.cluster.ssh.errors import ClusterError, Refused, RemoteFailure, Unreachable
 from keima.cluster.ssh.transport import Transport
-from keima.evaluation.orders import Contestant
+from keima.evaluation.match_jobs import Contestant
 from keima.worker.model_push import ModelPush, PublishedModel, asks_for_whole_model
 from keima.worker.worker_folder import Assignment, Heartbeat
 

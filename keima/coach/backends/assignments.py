@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from keima.config.schema import Settings
-from keima.evaluation.orders import Contestant, MatchOrder
+from keima.evaluation.match_jobs import Contestant, EvaluationJob
 from keima.worker.worker_folder import Assignment, Heartbeat
 
 LEASES_PER_LEASE = 20  # a lease is renewed this many times before it would expire ...
@@ -70,7 +70,7 @@ class AssignmentBook:
         self.run_id = run_id
         self.model_version = 0  # 0: no model yet, so there is nothing to assign
         self.players: Mapping[Contestant, bytes] = {}  # the models of evaluation games, with their files
-        self.orders: dict[str, tuple[MatchOrder, ...]] = {}  # evaluation games, by worker
+        self.orders: dict[str, tuple[EvaluationJob, ...]] = {}  # evaluation games, by worker
         self.refusals: dict[str, str] = {}  # worker -> why its last batch was refused
         self._game, self._settings, self._clock = game, settings, clock
         self._model_sha256 = ""
@@ -165,7 +165,7 @@ class AssignmentBook:
         self.players = dict(players)
         self.orders.clear()
 
-    def set_orders(self, worker: str, orders: Sequence[MatchOrder]) -> set[MatchOrder] | None:
+    def set_orders(self, worker: str, orders: Sequence[EvaluationJob]) -> set[EvaluationJob] | None:
         """Replace the evaluation games of ``worker``; return the dropped orders, or None if nothing changes."""
         before = self.orders.get(worker, ())
         if worker not in self._accounts or tuple(orders) == before:

@@ -16,7 +16,7 @@ from keima.coach.backends.assignments import AssignmentBook
 from keima.coach.backends.folder_matches import FolderMatches
 from keima.coach.backends.pending_batch import PendingBatch, batch_in
 from keima.config.schema import Settings
-from keima.evaluation.orders import Contestant
+from keima.evaluation.match_jobs import Contestant
 from keima.evaluation.remote_matches import MatchExecutors
 from keima.games import Game
 from keima.networks.files.model_file import stored_sha256

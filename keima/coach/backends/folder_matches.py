@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 from keima.base.files import FileTooLarge, read_limited
 from keima.coach.backends.assignments import AssignmentBook
-from keima.evaluation.orders import MAX_RESULT_BYTES, RESULT_SUFFIX, Contestant, MatchOrder
+from keima.evaluation.match_jobs import MAX_RESULT_BYTES, RESULT_SUFFIX, Contestant, EvaluationJob
 
 if TYPE_CHECKING:  # the fleet's process imports no compiled rules
-    from keima.evaluation.remote_matches import Sign
+    from keima.evaluation.remote_matches import MatchHeartbeat
 
 
 class FolderMatches:
@@ -32,12 +32,12 @@ class FolderMatches:
         assign: Callable[[str], None],
         send_players: Callable[[Mapping[Contestant, bytes]], None],
         able: Callable[[], list[str]],
-        heartbeats: Callable[[], Mapping[str, "Sign | None"]],
+        heartbeats: Callable[[], Mapping[str, "MatchHeartbeat | None"]],
     ) -> None:
         self._root, self._book = root, book
         self._assign, self._send_players, self._able, self._heartbeats = assign, send_players, able, heartbeats
 
-    def bring(self, players: Mapping[Contestant, bytes]) -> None:
+    def deploy_models(self, players: Mapping[Contestant, bytes]) -> None:
         """See ``MatchExecutors``."""
         self._book.set_players(players)
         for path in self._root.glob(f"*/outbox/*{RESULT_SUFFIX}"):
@@ -46,16 +46,16 @@ class FolderMatches:
         for worker in self._book.workers:
             self._assign(worker)
 
-    def order(self, worker: str, orders: Sequence[MatchOrder]) -> None:
+    def assign_jobs(self, worker: str, jobs: Sequence[EvaluationJob]) -> None:
         """See ``MatchExecutors``."""
-        dropped = self._book.set_orders(worker, orders)
+        dropped = self._book.set_orders(worker, jobs)
         if dropped is None:
             return
         self._assign(worker)
-        for order in dropped:
-            (self._root / worker / "outbox" / order.file_name).unlink(missing_ok=True)
+        for job in dropped:
+            (self._root / worker / "outbox" / job.file_name).unlink(missing_ok=True)
 
-    def results(self) -> list[tuple[str, MatchOrder, bytes]]:
+    def results(self) -> list[tuple[str, EvaluationJob, bytes]]:
         """See ``MatchExecutors``."""
         found = []
         for worker, orders in self._book.orders.items():
@@ -73,6 +73,6 @@ class FolderMatches:
         """See ``MatchExecutors``."""
         return self._able()
 
-    def heartbeats(self) -> Mapping[str, "Sign | None"]:
+    def heartbeats(self) -> Mapping[str, "MatchHeartbeat | None"]:
         """See ``MatchExecutors``."""
         return self._heartbeats()

@@ -7,7 +7,7 @@ import numpy as np
 
 from keima.data.imports.imported_games import ImportedGame, infer_resigned, play_to_end
 from keima.games.authoring.bad_game import BadGame
-from keima.games.chess.notation import ending_of
+from keima.games.chess.notation import describe_ending
 from keima.games.chess.pgn import PgnGame, pgn_lines, read_pgn
 from keima.games.game import Game
 
@@ -48,7 +48,7 @@ def _convert_game(found: PgnGame, game: Game) -> ImportedGame | BadGame:
     if not game.terminal(state):
         resigned = infer_resigned(returns)
     elif not np.array_equal(game.returns(state), returns):
-        if ending_of(state) in CERTAIN:
-            return BadGame(found.line, f"its result is {found.result}, but it ends by {ending_of(state)}")
+        if describe_ending(state) in CERTAIN:
+            return BadGame(found.line, f"its result is {found.result}, but it ends by {describe_ending(state)}")
         returns = game.returns(state)
     return ImportedGame(actions=found.actions[:plies], returns=returns, resigned=resigned, line=found.line)

@@ -1,6 +1,6 @@
 """What a game is like, for its author: whether it keeps the contract, and what random games say about it.
 
-``examine_apart`` does this in a process of its own with a time limit, for a kernel that loops without end, or writes
+``examine_in_process`` does this in a process of its own with a time limit: a kernel that loops without end, or writes
 where it should not, takes its process with it::
 
     python -m keima.games.authoring.check '{"name": "tic_tac_toe", "options": {}, "games": 24, "seconds": 60}'
@@ -30,20 +30,23 @@ from numpy.typing import NDArray
 from keima.compilation.decorators import imported_sources
 from keima.config.own_modules import path_of, stem_of
 from keima.games import CHANCE, Game, load_game
-from keima.games.authoring.contract import ContractBroken, check_game, symmetry_holds
-from keima.games.authoring.plain import PlainGame, PlainGameError, move_table, told_end, turned
-from keima.games.authoring.plain_kernels import first_state
+from keima.games.authoring.contract import ContractBroken, check_game, is_symmetry
+from keima.games.authoring.plain import PlainGame, PlainGameError, is_end_by_result, make_move_table, permute_board
+from keima.games.authoring.plain_kernels import make_first_state
 from keima.games.game import board_symmetries
-from keima.games.perft import perft
-from keima.games.playouts import play_randomly
+from keima.games.perft import count_perft
+from keima.games.playouts import play_random_games
 from keima.paths import CACHE, PACKAGE, program_of, with_code
 
-CHECKED = CACHE / "checked"  # an empty file for each game that keeps the contract
+CHECKED_FOLDER = CACHE / "checked"  # an empty file for each game that keeps the contract
 PERFT_LEAVES = 300_000  # counts go as deep as fits this
 SPEED_SECONDS = 1.0
-OFTEN = 0.5  # a share of games that end at max_plies that their author should know of
+CUT_OFTEN_SHARE = 0.5  # a share of games that end at max_plies that their author should know of
 SAMPLE_BOARDS = 8  # of a longer game, at most
-STARTED, STOPPED = 20.0, 10.0  # seconds that the process needs for its imports, and to report where it hangs
+STARTUP_SECONDS, SHUTDOWN_SECONDS = (
+    20.0,
+    10.0,
+)  # seconds that the process needs for its imports, and to report where it hangs
 BROKEN_END = "look for a loop that nothing ends"
 FRAME = re.compile(r'^  File "([^"]+)", line (\d+) in (\S+)', re.MULTILINE)
 KERNELS = {  # by the function that calls it
@@ -82,12 +85,12 @@ class GameReport:
     sample: list[str] = field(default_factory=list)  # a game, board by board
 
 
-class GameFails(ValueError):
+class GameDoesNotAnswer(ValueError):
     """A game neither keeps nor breaks the contract: it does not answer, or ends its process."""
 
 
 @dataclass
-class _Played:
+class _RandomGame:
     """A random game."""
 
     moves: list[str] = field(default_factory=list)
@@ -97,7 +100,7 @@ class _Played:
     cut: bool = False  # it ended because it had max_plies, as far as can be told
 
 
-def examine(
+def examine_game(
     name: str, options: dict[str, Any], *, games: int = 24, seed: int = 0, contract_only: bool = False
 ) -> GameReport:
     """Load a game, by its name or a user's file, check it against the contract, and play ``games`` random games."""
@@ -107,22 +110,22 @@ def examine(
     except (ValueError, ContractBroken) as error:
         return GameReport(name=name, broken=str(error))
     except Exception as error:
-        return GameReport(name=name, broken=_unexpected(error))
+        return GameReport(name=name, broken=_describe_error(error))
     if contract_only:
         return GameReport(name=game.name)
     random = np.random.default_rng(seed)
-    played = [_play(game, random) for _ in range(games)]
+    played = [_play_random_game(game, random) for _ in range(games)]
     plies = [len(one.moves) for one in played]
     legal = [count for one in played for count in one.legal]
     returns = np.array([one.returns for one in played])
     first = returns[:, 0]
     cut = statistics.fmean(one.cut for one in played)
-    further = further_symmetries(game)
+    further = find_further_symmetries(game)
     return GameReport(
         name=game.name,
         players=game.num_players,
-        notes=_notes(game, cut, further),
-        perft=perft_counts(game),
+        notes=_list_notes(game, cut, further),
+        perft=count_perft_by_depth(game),
         games=games,
         mean_plies=statistics.fmean(plies),
         longest=max(plies),
@@ -134,28 +137,28 @@ def examine(
         second_wins=float((first < 0).mean()),
         mean_returns=returns.mean(0).tolist(),
         cut=cut,
-        moves_per_second=moves_per_second(game),
+        moves_per_second=measure_moves_per_second(game),
         symmetries=len(game.point_symmetries),
         further_symmetries=further,
-        sample=_sample(min(played, key=lambda one: abs(len(one.moves) - statistics.fmean(plies)))),
+        sample=_show_sample(min(played, key=lambda one: abs(len(one.moves) - statistics.fmean(plies)))),
     )
 
 
-def _unexpected(error: Exception) -> str:
+def _describe_error(error: Exception) -> str:
     """An error that an author's function raised, with its line."""
     frames = traceback.extract_tb(error.__traceback__)
-    last = next((frame for frame in reversed(frames) if _is_author_s(frame.filename)), frames[-1])
+    last = next((frame for frame in reversed(frames) if _is_authors_code(frame.filename)), frames[-1])
     return f"{Path(last.filename).name}, line {last.lineno}: {type(error).__name__}: {error}; mend this line"
 
 
-def _is_author_s(file: str) -> bool:
+def _is_authors_code(file: str) -> bool:
     """Whether code in this file is the author's, rather than ours, Python's, or an installed package's."""
     inside = any(folder in Path(file).parents for folder in (PACKAGE, Path(sys.prefix), Path(sys.base_prefix)))
     return not inside and not file.startswith("<")
 
 
-def _play(game: Game, random: np.random.Generator) -> _Played:
-    state, played = game.initial_state(), _Played()
+def _play_random_game(game: Game, random: np.random.Generator) -> _RandomGame:
+    state, played = game.initial_state(), _RandomGame()
     while not game.terminal(state):
         played.boards.append(game.render(state))
         if game.current_player(state) == CHANCE:
@@ -170,43 +173,43 @@ def _play(game: Game, random: np.random.Generator) -> _Played:
         game.play(state, action)
     played.boards.append(game.render(state))
     played.returns = game.returns(state).tolist()
-    told = isinstance(game, PlainGame) and told_end(game, state, action)
+    told = isinstance(game, PlainGame) and is_end_by_result(game, state, action)
     played.cut = len(played.moves) >= game.max_plies and not told
     return played
 
 
-def _notes(game: Game, cut: float, further: list[str]) -> list[str]:
+def _list_notes(game: Game, cut: float, further: list[str]) -> list[str]:
     notes = []
-    if cut >= OFTEN:
+    if cut >= CUT_OFTEN_SHARE:
         notes.append(f"{cut:.0%} of random games end because they have max_plies = {game.max_plies}; is it too low?")
     if further:
         notes.append(f"these symmetries hold too, and would multiply what is learned: {', '.join(further)}")
     return notes
 
 
-def perft_counts(game: Game) -> list[int]:
+def count_perft_by_depth(game: Game) -> list[int]:
     """How many ways there are to play 1, 2, 3 ... plies, as deep as is counted at once; none in games of chance."""
     counts: list[int] = []
     while game.num_outcomes == 0 and len(counts) < game.max_plies:
         growth = counts[-1] / counts[-2] if len(counts) > 1 and counts[-2] else counts[-1] if counts else 1
         if counts and (counts[-1] == 0 or counts[-1] * max(1.0, growth) > PERFT_LEAVES):
             break
-        counts.append(perft(game, len(counts) + 1))
+        counts.append(count_perft(game, len(counts) + 1))
     return counts
 
 
-def moves_per_second(game: Game) -> float:
+def measure_moves_per_second(game: Game) -> float:
     """Moves that one core plays in random games in a second."""
     streams = np.ones(1, np.uint64)
     arguments = game.rules, game.start, game.num_actions, game.num_outcomes, streams
-    play_randomly(*arguments, 1)
+    play_random_games(*arguments, 1)
     moves, started = 0, time.process_time()
     while time.process_time() - started < SPEED_SECONDS:
-        moves += play_randomly(*arguments, 10)
+        moves += play_random_games(*arguments, 10)
     return moves / (time.process_time() - started)
 
 
-def _named_symmetries(height: int, width: int) -> dict[str, NDArray[np.int32]]:
+def _name_symmetries(height: int, width: int) -> dict[str, NDArray[np.int32]]:
     """The symmetries of a rectangle but the identity, by name."""
     board = np.arange(height * width, dtype=np.int32).reshape(height, width)
     views = {
@@ -223,7 +226,7 @@ def _named_symmetries(height: int, width: int) -> dict[str, NDArray[np.int32]]:
     return {names[table.tobytes()]: table for table in tables if table.tobytes() in names}
 
 
-def further_symmetries(game: Game) -> list[str]:
+def find_further_symmetries(game: Game) -> list[str]:
     """The symmetries of a rectangle that are not declared, keep the start, and would hold in random games, by name.
 
     The positions that other symmetries make would hardly arise in play.
@@ -233,23 +236,25 @@ def further_symmetries(game: Game) -> list[str]:
     declared = {table.tobytes() for table in game.point_symmetries}
     return [
         name
-        for name, points in _named_symmetries(game.height, game.width).items()
-        if points.tobytes() not in declared and _would_hold(game, points)
+        for name, points in _name_symmetries(game.height, game.width).items()
+        if points.tobytes() not in declared and _is_symmetry(game, points)
     ]
 
 
-def _would_hold(game: Game, points: NDArray[np.int32]) -> bool:
+def _is_symmetry(game: Game, points: NDArray[np.int32]) -> bool:
     try:
-        actions = move_table(points[None], game.num_actions, game.observation_shape)[0]
+        actions = make_move_table(points[None], game.num_actions, game.observation_shape)[0]
     except PlainGameError:
         return False
     start = (
-        first_state(turned(game.plain.board, points), game.num_players) if isinstance(game, PlainGame) else game.start
+        make_first_state(permute_board(game.plain.board, points), game.num_players)
+        if isinstance(game, PlainGame)
+        else game.start
     )
-    return np.array_equal(start, game.start) and symmetry_holds(game, points, actions, start)
+    return np.array_equal(start, game.start) and is_symmetry(game, points, actions, start)
 
 
-def _sample(played: _Played) -> list[str]:
+def _show_sample(played: _RandomGame) -> list[str]:
     """The moves of a game, and some of its boards."""
     last = len(played.boards) - 1
     shown = sorted({round(at) for at in np.linspace(0, last, min(SAMPLE_BOARDS, last + 1))})
@@ -260,7 +265,7 @@ def _sample(played: _Played) -> list[str]:
     return lines
 
 
-def require_checked(name: str, options: dict[str, Any], *, say: Callable[[str], None], seconds: float = 300.0) -> None:
+def check_game_once(name: str, options: dict[str, Any], *, say: Callable[[str], None], seconds: float = 300.0) -> None:
     """Check a user's game against the contract in a process of its own, once on this machine.
 
     Args:
@@ -272,19 +277,19 @@ def require_checked(name: str, options: dict[str, Any], *, say: Callable[[str], 
     """
     rules = sorted(imported_sources(PACKAGE / "games" / "authoring" / "contract.py"))
     what = json.dumps([options, *(file.read_text(encoding="utf-8") for file in rules)], sort_keys=True)
-    mark = CHECKED / f"{name}-{hashlib.sha256(what.encode()).hexdigest()[:16]}"
+    mark = CHECKED_FOLDER / f"{name}-{hashlib.sha256(what.encode()).hexdigest()[:16]}"
     if mark.exists():
         return
     say(f"checking the rules of {stem_of(name)}, once on this machine")
-    report = examine_apart(str(path_of(name)), options, games=8, seconds=seconds, contract_only=True)
+    report = examine_in_process(str(path_of(name)), options, games=8, seconds=seconds, contract_only=True)
     if report.broken:
-        raise GameFails(report.broken)
+        raise GameDoesNotAnswer(report.broken)
     with suppress(OSError):  # it is checked again next time
         mark.parent.mkdir(parents=True, exist_ok=True)
         mark.touch()
 
 
-def examine_apart(
+def examine_in_process(
     name: str,
     options: dict[str, Any],
     *,
@@ -292,7 +297,7 @@ def examine_apart(
     seconds: float = 120.0,
     contract_only: bool = False,
 ) -> GameReport:
-    """``examine`` in a process of its own.
+    """``examine_game`` in a process of its own.
 
     Raises:
         GameFails: it did not answer within ``seconds``, or crashed; the text says where.
@@ -301,28 +306,32 @@ def examine_apart(
     command = [*program_of("keima.games.authoring.check"), json.dumps(request)]
     try:
         done = subprocess.run(
-            command, env=with_code(os.environ), capture_output=True, text=True, timeout=seconds + STARTED + STOPPED
+            command,
+            env=with_code(os.environ),
+            capture_output=True,
+            text=True,
+            timeout=seconds + STARTUP_SECONDS + SHUTDOWN_SECONDS,
         )
     except subprocess.TimeoutExpired:
-        raise GameFails(f"{name} does not answer within {seconds:g} s; {BROKEN_END}") from None
+        raise GameDoesNotAnswer(f"{name} does not answer within {seconds:g} s; {BROKEN_END}") from None
     if done.returncode == 0:
         return GameReport(**json.loads(done.stdout))
-    place = _place(done.stderr)
+    place = _find_stop(done.stderr)
     if "Timeout" in done.stderr:
-        raise GameFails(f"{place or name} does not end within {seconds:g} s; {BROKEN_END}")
+        raise GameDoesNotAnswer(f"{place or name} does not end within {seconds:g} s; {BROKEN_END}")
     if not place:
         lines = done.stderr.strip().splitlines()
-        raise GameFails(f"{name} ends its process: {lines[-1] if lines else f'exit code {done.returncode}'}")
-    raise GameFails(
+        raise GameDoesNotAnswer(f"{name} ends its process: {lines[-1] if lines else f'exit code {done.returncode}'}")
+    raise GameDoesNotAnswer(
         f"{place} crashes with signal {-done.returncode}; look for an index beyond an array, which compiled code does "
         "not notice"
     )
 
 
-def _place(text: str) -> str:
+def _find_stop(text: str) -> str:
     """Where a process was when it was stopped, from the traceback that it wrote: a line of the author, or a kernel."""
     for file, line, function in FRAME.findall(text):
-        if _is_author_s(file):
+        if _is_authors_code(file):
             return f"{Path(file).name}, line {line}: {function}"
         if function in KERNELS or (Path(file).name == "game.py" and not function.startswith("_")):
             return f"the kernel {KERNELS.get(function, function)}"
@@ -334,7 +343,7 @@ def main() -> int:
     request = json.loads(sys.argv[1])
     faulthandler.enable()
     faulthandler.dump_traceback_later(request.pop("seconds"), exit=True)
-    report = examine(**request)
+    report = examine_game(**request)
     faulthandler.cancel_dump_traceback_later()
     sys.stdout.write(json.dumps(asdict(report)))
     return 0

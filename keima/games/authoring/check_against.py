@@ -11,16 +11,16 @@ from keima.games import load_game
 from keima.games.authoring.kept_errors import raise_kept_error
 from keima.games.game import CHANCE, Game, States
 
-NAMES, NUMBERS, GIVEN = "names", "numbers", "openspiel_action"  # how moves are paired
+NAMES, NUMBERS, GIVEN_ACTION = "names", "numbers", "openspiel_action"  # how moves are paired
 PASS = "pass"
 GIVEN_OUTCOME = "openspiel_outcome"  # the same for chance outcomes
 ROUNDING = 1e-4  # by which probabilities and returns may differ
-SHOWN = 8  # moves that a message lists
+MAX_SHOWN = 8  # moves that a message lists
 
 Renumber = Callable[[int], int]
 
 
-class Differs(AssertionError):
+class GamesDiffer(AssertionError):
     """The game is not OpenSpiel's; the text has the first difference, the moves that lead there, and both boards."""
 
 
@@ -63,10 +63,10 @@ def check_against(
     """
     theirs = load_game("openspiel", game=openspiel)
     if game.num_players != theirs.num_players:
-        raise Differs(f"{game.name} has {game.num_players} players, OpenSpiel's {openspiel} {theirs.num_players}")
+        raise GamesDiffer(f"{game.name} has {game.num_players} players, OpenSpiel's {openspiel} {theirs.num_players}")
     random = np.random.default_rng(seed)
-    sides = _Sides(game, theirs, {False: openspiel_action, True: openspiel_outcome})
-    counts = [_play_one(sides, random) for _ in range(games)]
+    sides = _PairedGames(game, theirs, {False: openspiel_action, True: openspiel_outcome})
+    counts = [_compare_one_game(sides, random) for _ in range(games)]
     positions, passes = (sum(column) for column in zip(*counts, strict=True))
     return Comparison(games=games, positions=positions, paired_by=sides.paired_by.get(False, NUMBERS), passes=passes)
 
@@ -83,10 +83,10 @@ def check_named_against(
     """
     game = load_game(name, **options)
     module = load_module(game.name) if is_own(game.name) else None
-    given = {function: getattr(module, function, None) for function in (GIVEN, GIVEN_OUTCOME)}
+    given = {function: getattr(module, function, None) for function in (GIVEN_ACTION, GIVEN_OUTCOME)}
     try:
         return check_against(game, openspiel, games=games, seed=seed, **given)
-    except (Differs, ValueError):
+    except (GamesDiffer, ValueError):
         raise
     except Exception as error:
         if module is None:
@@ -95,7 +95,7 @@ def check_named_against(
 
 
 @dataclass(frozen=True)
-class _Sides:
+class _PairedGames:
     """The two games, and how moves (False) and chance outcomes (True) are paired."""
 
     ours: Game
@@ -105,7 +105,7 @@ class _Sides:
 
 
 @dataclass
-class _Pair:
+class _PairedPosition:
     """The same position in both games, and the moves that lead to it."""
 
     ours: States
@@ -114,85 +114,94 @@ class _Pair:
     passes: int = 0
 
 
-def _play_one(sides: _Sides, random: np.random.Generator) -> tuple[int, int]:
+def _compare_one_game(sides: _PairedGames, random: np.random.Generator) -> tuple[int, int]:
     """Compare all positions of one game; returns how many they were, and the passes of one game alone."""
-    pair = _Pair(sides.ours.initial_state(), sides.theirs.initial_state())
+    pair = _PairedPosition(sides.ours.initial_state(), sides.theirs.initial_state())
     while True:
         over = sides.ours.terminal(pair.ours)
         ends = "the game is over, OpenSpiel's is not" if over else "the game goes on, OpenSpiel's is over"
-        _require(sides, pair, over == sides.theirs.terminal(pair.theirs), ends)
+        _require_same(sides, pair, over == sides.theirs.terminal(pair.theirs), ends)
         if over:
             _compare_returns(sides, pair)
             raise_kept_error()
             return len(pair.moves) + 1, pair.passes
         _play_lone_pass(sides, pair)
         _compare_mover(sides, pair)
-        paired = _paired_moves(sides, pair)
+        paired = _pair_moves(sides, pair)
         raise_kept_error()
         ours = int(random.choice(list(paired)))
-        pair.moves.append(_name(sides.ours, ours, chance=_at_chance(sides, pair)))
+        pair.moves.append(_move_name(sides.ours, ours, chance=_is_chance_to_move(sides, pair)))
         sides.ours.play(pair.ours, ours)
         sides.theirs.play(pair.theirs, paired[ours])
 
 
-def _at_chance(sides: _Sides, pair: _Pair) -> bool:
+def _is_chance_to_move(sides: _PairedGames, pair: _PairedPosition) -> bool:
     return sides.ours.current_player(pair.ours) == CHANCE
 
 
-def _compare_returns(sides: _Sides, pair: _Pair) -> None:
+def _compare_returns(sides: _PairedGames, pair: _PairedPosition) -> None:
     ours, theirs = sides.ours.returns(pair.ours), sides.theirs.returns(pair.theirs)
     same = np.allclose(ours, theirs, rtol=ROUNDING, atol=ROUNDING)
-    _require(sides, pair, same, f"the returns are {ours.tolist()}, OpenSpiel's {theirs.tolist()}")
+    _require_same(sides, pair, same, f"the returns are {ours.tolist()}, OpenSpiel's {theirs.tolist()}")
 
 
-def _play_lone_pass(sides: _Sides, pair: _Pair) -> None:
+def _play_lone_pass(sides: _PairedGames, pair: _PairedPosition) -> None:
     """Where the players to move differ, play a pass that is the only legal move in one of the games."""
     for game, state in ((sides.ours, pair.ours), (sides.theirs, pair.theirs)):
         same = sides.ours.current_player(pair.ours) == sides.theirs.current_player(pair.theirs)
         legal = game.legal_actions(state)
-        if not same and len(legal) == 1 and _called(game, int(legal[0]), chance=False) == PASS:
+        if not same and len(legal) == 1 and _describe_move(game, int(legal[0]), chance=False) == PASS:
             game.play(state, int(legal[0]))
             pair.passes += 1
 
 
-def _compare_mover(sides: _Sides, pair: _Pair) -> None:
+def _compare_mover(sides: _PairedGames, pair: _PairedPosition) -> None:
     ours, theirs = sides.ours.current_player(pair.ours), sides.theirs.current_player(pair.theirs)
-    _require(sides, pair, ours == theirs, f"{_mover(ours)} is to move, in OpenSpiel's game {_mover(theirs)}")
+    _require_same(
+        sides,
+        pair,
+        ours == theirs,
+        f"{_describe_mover(ours)} is to move, in OpenSpiel's game {_describe_mover(theirs)}",
+    )
 
 
-def _mover(player: int) -> str:
+def _describe_mover(player: int) -> str:
     return "chance" if player == CHANCE else f"player {player}"
 
 
-def _paired_moves(sides: _Sides, pair: _Pair) -> dict[int, int]:
+def _pair_moves(sides: _PairedGames, pair: _PairedPosition) -> dict[int, int]:
     """OpenSpiel's number of each of our legal moves or possible outcomes, once the others are shown to be missing."""
-    chance = _at_chance(sides, pair)
-    ours, theirs = _moves(sides.ours, pair.ours, chance=chance), _moves(sides.theirs, pair.theirs, chance=chance)
-    paired_by = sides.paired_by.setdefault(chance, _way(sides, list(ours), list(theirs), chance=chance))
-    known = _labels(sides, list(theirs), paired_by, chance=chance, mine=False)
-    wanted = _labels(sides, list(ours), paired_by, chance=chance, mine=True)
+    chance = _is_chance_to_move(sides, pair)
+    ours, theirs = (
+        _move_probabilities(sides.ours, pair.ours, chance=chance),
+        _move_probabilities(sides.theirs, pair.theirs, chance=chance),
+    )
+    paired_by = sides.paired_by.setdefault(chance, _choose_pairing(sides, list(ours), list(theirs), chance=chance))
+    known = _label_moves(sides, list(theirs), paired_by, chance=chance, mine=False)
+    wanted = _label_moves(sides, list(ours), paired_by, chance=chance, mine=True)
     missing, added = sorted(set(known) - set(wanted)), sorted(set(wanted) - set(known))
     what = "chance outcomes" if chance else "legal moves"
     text = f"there are {len(ours)} {what}, in OpenSpiel's game {len(theirs)}"
-    text += f"; only OpenSpiel has {_listed(missing)}" if missing else ""
-    text += f"; OpenSpiel does not have {_listed(added)}" if added else ""
-    text += f" (paired by {paired_by}; if that is wrong, define {_function(chance)}(number) -> OpenSpiel's number)"
-    _require(sides, pair, not missing and not added and len(wanted) == len(ours), text)
+    text += f"; only OpenSpiel has {_join_labels(missing)}" if missing else ""
+    text += f"; OpenSpiel does not have {_join_labels(added)}" if added else ""
+    text += f" (paired by {paired_by}; if that is wrong, define "
+    text += f"{_renumber_function_name(chance)}(number) -> OpenSpiel's number)"
+    _require_same(sides, pair, not missing and not added and len(wanted) == len(ours), text)
     paired = {number: known[label] for label, number in wanted.items()}
     for number, other in paired.items():
         same = abs(ours[number] - theirs[other]) <= ROUNDING
-        name = _name(sides.ours, number, chance=chance)
-        _require(
+        name = _move_name(sides.ours, number, chance=chance)
+        _require_same(
             sides, pair, same, f"outcome {name} has probability {ours[number]:.4f}, OpenSpiel's {theirs[other]:.4f}"
         )
     return paired
 
 
-def _function(chance: bool) -> str:
-    return GIVEN_OUTCOME if chance else GIVEN
+def _renumber_function_name(chance: bool) -> str:
+    return GIVEN_OUTCOME if chance else GIVEN_ACTION
 
 
-def _moves(game: Game, state: States, *, chance: bool) -> dict[int, float]:
+def _move_probabilities(game: Game, state: States, *, chance: bool) -> dict[int, float]:
     """The legal moves, or the possible outcomes with their probabilities."""
     if chance:
         outcomes, probabilities = game.chance_outcomes(state)
@@ -200,36 +209,40 @@ def _moves(game: Game, state: States, *, chance: bool) -> dict[int, float]:
     return dict.fromkeys(game.legal_actions(state).tolist(), 1.0)
 
 
-def _way(sides: _Sides, ours: list[int], theirs: list[int], *, chance: bool) -> str:
+def _choose_pairing(sides: _PairedGames, ours: list[int], theirs: list[int], *, chance: bool) -> str:
     """How the moves are paired: decided by those of the first position that has any."""
     if sides.given[chance] is not None:
-        return GIVEN
-    names = {_called(sides.ours, number, chance=chance) for number in ours}
-    return NAMES if names == {_called(sides.theirs, number, chance=chance) for number in theirs} else NUMBERS
+        return GIVEN_ACTION
+    names = {_describe_move(sides.ours, number, chance=chance) for number in ours}
+    return NAMES if names == {_describe_move(sides.theirs, number, chance=chance) for number in theirs} else NUMBERS
 
 
-def _labels(sides: _Sides, numbers: list[int], paired_by: str, *, chance: bool, mine: bool) -> dict[str, int]:
+def _label_moves(
+    sides: _PairedGames, numbers: list[int], paired_by: str, *, chance: bool, mine: bool
+) -> dict[str, int]:
     """The moves by what they have in common with their likes in the other game."""
     renumber = sides.given[chance] if mine else None
     if paired_by == NAMES:
-        return {_called(sides.ours if mine else sides.theirs, number, chance=chance): number for number in numbers}
+        return {
+            _describe_move(sides.ours if mine else sides.theirs, number, chance=chance): number for number in numbers
+        }
     return {str(number if renumber is None else renumber(number)): number for number in numbers}
 
 
-def _called(game: Game, number: int, *, chance: bool) -> str:
-    return _name(game, number, chance=chance).strip().lower()
+def _describe_move(game: Game, number: int, *, chance: bool) -> str:
+    return _move_name(game, number, chance=chance).strip().lower()
 
 
-def _name(game: Game, number: int, *, chance: bool) -> str:
+def _move_name(game: Game, number: int, *, chance: bool) -> str:
     return game.outcome_name(number) if chance else game.action_name(number)
 
 
-def _listed(labels: list[str]) -> str:
-    more = len(labels) - SHOWN
-    return ", ".join(labels[:SHOWN]) + (f" and {more} more" if more > 0 else "")
+def _join_labels(labels: list[str]) -> str:
+    more = len(labels) - MAX_SHOWN
+    return ", ".join(labels[:MAX_SHOWN]) + (f" and {more} more" if more > 0 else "")
 
 
-def _require(sides: _Sides, pair: _Pair, same: bool, text: str) -> None:
+def _require_same(sides: _PairedGames, pair: _PairedPosition, same: bool, text: str) -> None:
     """Raise the first difference.
 
     Raises:
@@ -239,4 +252,4 @@ def _require(sides: _Sides, pair: _Pair, same: bool, text: str) -> None:
     if not same:
         after = f"after the moves {' '.join(pair.moves)}" if pair.moves else "at the start"
         name, boards = stem_of(sides.ours.name), (sides.ours.render(pair.ours), sides.theirs.render(pair.theirs))
-        raise Differs(f"{name}: {after}, {text}\n{name}:\n{boards[0]}\nOpenSpiel:\n{boards[1]}")
+        raise GamesDiffer(f"{name}: {after}, {text}\n{name}:\n{boards[0]}\nOpenSpiel:\n{boards[1]}")

@@ -38,8 +38,8 @@ Choose = Callable[[Actions], int]  # picks one of the legal actions, or of the o
 Table = NDArray[np.int32]
 Moves = list[str]  # the names of the actions and outcomes that lead to a position
 Seen = dict[tuple[int, bytes], Moves]  # (hash, digest of the observation) -> the moves that led there
-UNWRITTEN = -7  # what arrays hold before a kernel writes them; no action and no return has this value
-GUARD = 8  # elements after an output array that no kernel may write
+UNWRITTEN_VALUE = -7  # what arrays hold before a kernel writes them; no action and no return has this value
+GUARD_CELLS = 8  # elements after an output array that no kernel may write
 CONSTANTS = (  # what load_game must reproduce
     *("name", "options", "rules_version", "num_players", "num_actions", "num_outcomes", "most_legal_actions"),
     *("observation_shape", "policy_planes", "piece_planes", "max_plies"),
@@ -77,10 +77,10 @@ def check_game(game: Game, *, games: int = 24, seed: int = 0) -> None:
     for choose in choices[:games]:
         _check_one_game(game, choose, seen)
     _check_hashes(game, seen)
-    _check_rebuilt(game)
+    _check_rebuilt_game(game)
 
 
-def symmetry_holds(game: Game, points: Table, actions: Table, start: States, *, games: int = 6) -> bool:
+def is_symmetry(game: Game, points: Table, actions: Table, start: States, *, games: int = 6) -> bool:
     """Whether a symmetry of points and actions, under which the start is ``start``, is one of the rules.
 
     The game has no chance. A few random games are played beside their mirror images.
@@ -104,10 +104,10 @@ def _require(condition: Any, game: Game, what: str, remedy: str, moves: Moves | 
     raise_kept_error()
     if not condition:
         options = f" {game.options}" if game.options else ""
-        raise ContractBroken(f"{game.name}{options}: {what}{_where(moves)}; {remedy}")
+        raise ContractBroken(f"{game.name}{options}: {what}{_describe_position(moves)}; {remedy}")
 
 
-def _where(moves: Moves | None) -> str:
+def _describe_position(moves: Moves | None) -> str:
     if moves is None:
         return ""
     shown = [f"... {len(moves) - LAST_SHOWN} more ...", *moves[-LAST_SHOWN:]] if len(moves) > LAST_SHOWN else moves
@@ -247,7 +247,7 @@ def _is_closed(points: NDArray[np.int32], actions: NDArray[np.int32]) -> bool:
 def _check_notation(game: Game) -> None:
     for action in range(game.num_actions):
         name = game.action_name(action)
-        read = _read(game, name)
+        read = _parse_action_or_none(game, name)
         reading = "no action" if read is None else f"another action, {read}"
         _require(
             read == action,
@@ -262,7 +262,7 @@ def _check_notation(game: Game) -> None:
         "two outcomes have the same name, or one has none",
         "give each outcome a name of its own",
     )
-    nonsense = _read(game, "no such action!")
+    nonsense = _parse_action_or_none(game, "no such action!")
     _require(
         nonsense is None,
         game,
@@ -271,7 +271,7 @@ def _check_notation(game: Game) -> None:
     )
 
 
-def _read(game: Game, text: str) -> int | None:
+def _parse_action_or_none(game: Game, text: str) -> int | None:
     try:
         return game.parse_action(text)
     except ValueError:
@@ -294,7 +294,7 @@ def _check_one_game(game: Game, choose: Choose, seen: Seen) -> None:
         )
         _check_observation(game, states[0], moves, seen)
         _check_symmetries(game, states, moves)
-        action = choose(_choices(game, states[0]))
+        action = choose(_playable_actions(game, states[0]))
         _check_step(game, states[0], action, moves)
         chance = game.current_player(states[0]) == CHANCE
         moves.append(game.outcome_name(action) if chance else game.action_name(action))
@@ -310,7 +310,7 @@ def _check_one_game(game: Game, choose: Choose, seen: Seen) -> None:
         )
 
 
-def _choices(game: Game, state: States) -> Actions:
+def _playable_actions(game: Game, state: States) -> Actions:
     """The actions or outcomes that can be played where the game is not over."""
     return game.chance_outcomes(state)[0] if game.current_player(state) == CHANCE else game.legal_actions(state)
 
@@ -379,7 +379,7 @@ def is_svg(drawing: Any) -> bool:
 
 
 def _check_legal_actions(game: Game, state: States, moves: Moves) -> list[int]:
-    out = np.full(game.num_actions + GUARD, UNWRITTEN, np.int32)
+    out = np.full(game.num_actions + GUARD_CELLS, UNWRITTEN_VALUE, np.int32)
     count = call_legal_actions(game.rules.legal_actions, state, out[: game.num_actions])
     _require(
         0 <= count <= game.most_legal_actions,
@@ -389,7 +389,7 @@ def _check_legal_actions(game: Game, state: States, moves: Moves) -> list[int]:
         moves,
     )
     _require(
-        (out[game.num_actions :] == UNWRITTEN).all(),
+        (out[game.num_actions :] == UNWRITTEN_VALUE).all(),
         game,
         "legal_actions writes behind its array",
         f"write at most num_actions = {game.num_actions} actions",
@@ -397,7 +397,7 @@ def _check_legal_actions(game: Game, state: States, moves: Moves) -> list[int]:
     )
     legal: list[int] = out[:count].tolist()
     _require(
-        UNWRITTEN not in legal,
+        UNWRITTEN_VALUE not in legal,
         game,
         "legal_actions counts more actions than it writes",
         "return how many actions it wrote",
@@ -423,7 +423,10 @@ def _check_legal_actions(game: Game, state: States, moves: Moves) -> list[int]:
 
 def _check_chance_outcomes(game: Game, state: States, moves: Moves) -> tuple[list[int], Floats]:
     size = game.num_outcomes
-    out, likely = np.full(size + GUARD, UNWRITTEN, np.int32), np.full(size + GUARD, UNWRITTEN, np.float32)
+    out, likely = (
+        np.full(size + GUARD_CELLS, UNWRITTEN_VALUE, np.int32),
+        np.full(size + GUARD_CELLS, UNWRITTEN_VALUE, np.float32),
+    )
     count = call_chance_outcomes(game.rules.chance_outcomes, state, out[:size], likely[:size])
     _require(
         0 <= count <= size,
@@ -433,14 +436,14 @@ def _check_chance_outcomes(game: Game, state: States, moves: Moves) -> tuple[lis
         moves,
     )
     _require(
-        (out[size:] == UNWRITTEN).all(),
+        (out[size:] == UNWRITTEN_VALUE).all(),
         game,
         "chance_outcomes writes behind its outcomes",
         f"write at most num_outcomes = {size}",
         moves,
     )
     _require(
-        (likely[size:] == UNWRITTEN).all(),
+        (likely[size:] == UNWRITTEN_VALUE).all(),
         game,
         "chance_outcomes writes behind its probabilities",
         f"write at most num_outcomes = {size}",
@@ -448,7 +451,7 @@ def _check_chance_outcomes(game: Game, state: States, moves: Moves) -> tuple[lis
     )
     outcomes: list[int] = out[:count].tolist()
     probabilities = likely[:count].copy()
-    written = UNWRITTEN not in outcomes and (probabilities != UNWRITTEN).all()
+    written = UNWRITTEN_VALUE not in outcomes and (probabilities != UNWRITTEN_VALUE).all()
     _require(
         written,
         game,
@@ -489,17 +492,17 @@ def _check_chance_outcomes(game: Game, state: States, moves: Moves) -> tuple[lis
 
 
 def _check_returns(game: Game, state: States, moves: Moves) -> None:
-    out = np.full(game.num_players + GUARD, UNWRITTEN, np.float32)
+    out = np.full(game.num_players + GUARD_CELLS, UNWRITTEN_VALUE, np.float32)
     call_returns(game.rules.returns, state, out[: game.num_players])
     won = out[: game.num_players]
     _require(
-        (out[game.num_players :] == UNWRITTEN).all(),
+        (out[game.num_players :] == UNWRITTEN_VALUE).all(),
         game,
         "returns writes behind its array",
         f"write one number for each of {game.num_players} players",
         moves,
     )
-    _require((won != UNWRITTEN).all(), game, "returns does not write every player's", "write all of them", moves)
+    _require((won != UNWRITTEN_VALUE).all(), game, "returns does not write every player's", "write all of them", moves)
     _require(np.isfinite(won).all(), game, "a return is not a finite number", "do not divide by 0", moves)
     if game.num_players > 1:
         given = " and ".join(f"{value:g}" for value in won)
@@ -529,7 +532,7 @@ def _check_returns(game: Game, state: States, moves: Moves) -> None:
 def _check_observation(game: Game, state: States, moves: Moves, seen: Seen) -> None:
     before = state.copy()
     size = int(np.prod(game.observation_shape))
-    out = np.full(size + GUARD, np.nan, np.float32)
+    out = np.full(size + GUARD_CELLS, np.nan, np.float32)
     planes = out[:size].reshape(game.observation_shape)
     call_observe(game.rules.observe, state, planes)
     _require(
@@ -562,7 +565,7 @@ def _check_hashes(game: Game, seen: Seen) -> None:
         _require(
             other is moves,
             game,
-            f"two positions that look different have the same hash: one{_where(other)}, one",
+            f"two positions that look different have the same hash: one{_describe_position(other)}, one",
             "let hash depend on all that observe shows, and mix its bits well",
             moves,
         )
@@ -570,7 +573,7 @@ def _check_hashes(game: Game, seen: Seen) -> None:
         _require(
             other is moves,
             game,
-            f"two positions that look the same have different hashes: one{_where(other)}, one",
+            f"two positions that look the same have different hashes: one{_describe_position(other)}, one",
             "let hash depend only on what observe shows, or let observe show more",
             moves,
         )
@@ -579,7 +582,7 @@ def _check_hashes(game: Game, seen: Seen) -> None:
 def _check_symmetries(game: Game, states: States, moves: Moves) -> None:
     planes, legal = game.observe(states[0]), game.legal_actions(states[0])
     for y, state in enumerate(states):
-        seen = _transformed(planes, game.point_symmetries[y])
+        seen = _permute_points(planes, game.point_symmetries[y])
         _require(
             np.array_equal(game.observe(state), seen),
             game,
@@ -598,8 +601,8 @@ def _check_symmetries(game: Game, states: States, moves: Moves) -> None:
         )
         same = game.current_player(state) == game.current_player(states[0])
         _require(same, game, f"under symmetry {y} another player is to move", "leave this symmetry out", moves)
-        chances = _chances(game, states[0])[np.argsort(game.outcome_symmetries[y])]
-        same = np.allclose(_chances(game, state), chances, rtol=0, atol=ROUNDING)
+        chances = _outcome_probabilities(game, states[0])[np.argsort(game.outcome_symmetries[y])]
+        same = np.allclose(_outcome_probabilities(game, state), chances, rtol=0, atol=ROUNDING)
         _require(
             same,
             game,
@@ -609,7 +612,7 @@ def _check_symmetries(game: Game, states: States, moves: Moves) -> None:
         )
 
 
-def _chances(game: Game, state: States) -> Floats:
+def _outcome_probabilities(game: Game, state: States) -> Floats:
     """The probability of each outcome, ``[O]``."""
     chances = np.zeros(game.num_outcomes, np.float32)
     outcomes, probabilities = game.chance_outcomes(state)
@@ -617,7 +620,7 @@ def _chances(game: Game, state: States) -> Floats:
     return chances
 
 
-def _transformed(planes: Planes, points: NDArray[np.int32]) -> Planes:
+def _permute_points(planes: Planes, points: NDArray[np.int32]) -> Planes:
     flat = planes.reshape(len(planes), -1)  # [C, H * W]
     return flat[:, points].reshape(planes.shape)
 
@@ -646,14 +649,14 @@ def _check_step(game: Game, state: States, action: int, moves: Moves) -> None:
     _require(same, game, f"{kind} leads from equal states to different ones", FROM_STATE, moves)
 
 
-def _check_rebuilt(game: Game) -> None:
+def _check_rebuilt_game(game: Game) -> None:
     _require(
         json.loads(json.dumps(game.options)) == game.options,
         game,
         "options are changed by a trip through JSON",
         "use numbers, text and lists as options",
     )
-    again = _rebuilt(game)
+    again = _rebuild_game(game)
     for name in CONSTANTS:
         same = getattr(again, name) == getattr(game, name)
         _require(same, game, f"load_game with these options gives another {name}", REBUILT)
@@ -662,7 +665,7 @@ def _check_rebuilt(game: Game) -> None:
         _require(same, game, f"load_game with these options gives another {name}", REBUILT)
     state, twin = game.initial_state(), again.initial_state()
     while not game.terminal(state):  # it ends, because such a game has been played above
-        action = int(_choices(game, state)[0])
+        action = int(_playable_actions(game, state)[0])
         game.play(state, action)
         again.play(twin, action)
         same = np.array_equal(state, twin)
@@ -671,7 +674,7 @@ def _check_rebuilt(game: Game) -> None:
         )
 
 
-def _rebuilt(game: Game) -> Game:
+def _rebuild_game(game: Game) -> Game:
     try:
         return load_game(game.name, **game.options)
     except ValueError as error:

@@ -82,12 +82,14 @@ ASSERTION = "numba gives no reason, which it does for an index such as board[boa
 OTHERWISE = "write it with numbers, tuples, arrays, ifs and loops"
 
 
-def explained(error: BaseException, functions: Iterable[Callable[..., Any]], fallback: Callable[..., Any]) -> str:
+def explain_numba_error(
+    error: BaseException, functions: Iterable[Callable[..., Any]], fallback: Callable[..., Any]
+) -> str:
     """The sentence about an error of numba in one of these functions, of which ``fallback`` could not be compiled."""
     text = str(error)
-    what, remedy = _cause(text) or (_first_line(text) or ASSERTION, OTHERWISE)
+    what, remedy = _find_cause(text) or (_first_line(text) or ASSERTION, OTHERWISE)
     files = {function.__code__.co_filename for function in functions}
-    places = (place for place in _places(text) if any(Path(file).name == place[0] for file in files))
+    places = (place for place in _find_places(text) if any(Path(file).name == place[0] for file in files))
     code = fallback.__code__
     file, line = next(places, (Path(code.co_filename).name, code.co_firstlineno))
     shown = re.sub(r"Literal\[(\w+)\]\([^)]*\)", r"\1", printable_line(what))
@@ -95,7 +97,7 @@ def explained(error: BaseException, functions: Iterable[Callable[..., Any]], fal
     return f"{file}, line {line}: numba cannot compile {fallback.__name__}: {shown}; {remedy}"
 
 
-def _cause(text: str) -> tuple[str, str] | None:
+def _find_cause(text: str) -> tuple[str, str] | None:
     for pattern, what, remedy in REMEDIES:
         found = re.search(pattern, text)
         if found:
@@ -104,7 +106,7 @@ def _cause(text: str) -> tuple[str, str] | None:
     return None
 
 
-def _places(text: str) -> list[tuple[str, int]]:
+def _find_places(text: str) -> list[tuple[str, int]]:
     """The names of files and lines in numba's message, the innermost first."""
     found = re.findall(r'File "([^"]+)", line (\d+)|(?:from|at) (\S+\.py) \((\d+)\)', text)
     return [(Path(one or other).name, int(line or number)) for one, line, other, number in found]

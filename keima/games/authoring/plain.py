@@ -45,33 +45,33 @@ import numpy as np
 from numba import types
 from numpy.typing import NDArray
 
-from keima.games.authoring.numba_errors import explained
+from keima.games.authoring.numba_errors import explain_numba_error
 from keima.games.authoring.plain_kernels import (
     MOVES,
     NEXT,
     OUTCOME,
     PLAYER,
     VIEW,
-    Around,
+    KernelGlobals,
     all_of,
     any_of,
-    board_word,
-    first_state,
-    kernels_around,
-    num_results,
-    own_and_other,
-    stones_by_seat,
+    compile_plain_kernels,
+    count_results_in_state,
+    first_board_word,
+    make_first_state,
+    make_planes_by_seat,
+    planes_of_stones,
 )
 from keima.games.authoring.plain_reference import (
     Board,
     Functions,
     PlainGameError,
     PlainRules,
-    Playout,
-    board_in,
+    ReferenceGame,
+    board_of_state,
+    call_result,
     check_functions,
-    place_of,
-    result_of,
+    source_line_of,
 )
 from keima.games.game import (
     MOST_PLAYERS,
@@ -108,7 +108,7 @@ def plain_game(
     is_legal: Callable[[Any, int, int], Any] | None = None,
     play: Callable[[Any, int, int], Any],
     result: Callable[..., Any],
-    planes: Callable[[Any, int], Any] = own_and_other,
+    planes: Callable[[Any, int], Any] = planes_of_stones,
     max_plies: int,
     moves: int | None = None,
     players: int = 2,
@@ -145,45 +145,45 @@ def plain_game(
             in which file and line, and what to do.
     """
     caller = inspect.stack(0)[1]
-    with _told_at(caller):
-        legal = _one_of(legal_moves, is_legal)
-        if planes is own_and_other and players > 2:
-            planes = stones_by_seat(players)
-        functions = Functions(*(_python(function) for function in (start, legal, play, result, planes)))
-    board = _first_board(functions)
+    with _report_errors_at(caller):
+        legal = _choose_legal_moves_function(legal_moves, is_legal)
+        if planes is planes_of_stones and players > 2:
+            planes = make_planes_by_seat(players)
+        functions = Functions(*(_python_function(function) for function in (start, legal, play, result, planes)))
+    board = _make_first_board(functions)
     num_moves = board.size if moves is None else moves
     told_move = functions.result.__code__.co_argcount > 2
     rules = PlainRules(
         functions, board, num_moves, players, max_plies, max_return, str, is_legal is not None, told_move
     )
-    with _told_at(caller):
-        _check_constants(rules)
-    shape = Playout(rules).planes().shape
-    with _told_at(caller):
-        names = _move_names(move_names, num_moves, shape)
-        points, actions = _symmetry_tables(symmetries, num_moves, shape)
+    with _report_errors_at(caller):
+        _check_plain_constants(rules)
+    shape = ReferenceGame(rules).planes().shape
+    with _report_errors_at(caller):
+        names = _make_move_names(move_names, num_moves, shape)
+        points, actions = _make_symmetry_tables(symmetries, num_moves, shape)
     rules = rules._replace(move_name=names.__getitem__)
     check_functions(rules, None, positions=POSITIONS_AT_LOAD)
     game = PlainGame(
         name=Path(functions.start.__code__.co_filename).stem,
         options={},
         rules_version=rules_version,
-        rules=_kernels(rules, shape, caller.frame.f_globals["__name__"]),
-        start=first_state(board, players),
-        symmetric_starts=np.stack([first_state(turned(board, table), players) for table in points]),
+        rules=_compile_kernels(rules, shape, caller.frame.f_globals["__name__"]),
+        start=make_first_state(board, players),
+        symmetric_starts=np.stack([make_first_state(permute_board(board, table), players) for table in points]),
         num_players=players,
         num_actions=num_moves,
         observation_shape=shape,
         policy_planes=num_moves // (shape[1] * shape[2]) if policy_planes is None else policy_planes,
-        piece_planes=1 if planes is own_and_other else 0,
+        piece_planes=1 if planes is planes_of_stones else 0,
         max_plies=max_plies,
         point_symmetries=points,
         action_symmetries=actions,
         action_name=names.__getitem__,
-        parse_action=partial(_parsed, {name.casefold(): move for move, name in enumerate(names)}),
-        render=lambda state: (render or drawn)(board_in(rules, state).copy()),
-        cells=(lambda state: board_in(rules, state).copy()) if board.shape == shape[1:] else None,
-        svg=(lambda state: svg(board_in(rules, state).copy())) if svg else None,
+        parse_action=partial(_parse_move, {name.casefold(): move for move, name in enumerate(names)}),
+        render=lambda state: (render or draw_board)(board_of_state(rules, state).copy()),
+        cells=(lambda state: board_of_state(rules, state).copy()) if board.shape == shape[1:] else None,
+        svg=(lambda state: svg(board_of_state(rules, state).copy())) if svg else None,
         most_legal_actions=most_legal_moves,
         max_return=max_return,
         plain=rules,
@@ -192,13 +192,13 @@ def plain_game(
     return game
 
 
-def told_end(game: PlainGame, state: States, move: int) -> bool:
+def is_end_by_result(game: PlainGame, state: States, move: int) -> bool:
     """Whether ``result`` says that the game is over after ``move``, rather than ``max_plies``."""
-    return result_of(game.plain, board_in(game.plain, state).copy(), int(state[PLAYER]), move) is not None
+    return call_result(game.plain, board_of_state(game.plain, state).copy(), int(state[PLAYER]), move) is not None
 
 
 @contextmanager
-def _told_at(caller: inspect.FrameInfo) -> Iterator[None]:
+def _report_errors_at(caller: inspect.FrameInfo) -> Iterator[None]:
     """Tell errors about the arguments of ``plain_game`` with the line that calls it."""
     try:
         yield
@@ -206,13 +206,13 @@ def _told_at(caller: inspect.FrameInfo) -> Iterator[None]:
         raise PlainGameError(f"{Path(caller.filename).name}, line {caller.lineno}: {error}") from None
 
 
-def _one_of(legal_moves: Any, is_legal: Any) -> Any:
+def _choose_legal_moves_function(legal_moves: Any, is_legal: Any) -> Any:
     if (legal_moves is None) == (is_legal is None):
         raise PlainGameError("plain_game takes legal_moves or is_legal; give one of them")
     return is_legal if legal_moves is None else legal_moves
 
 
-def _python(function: Any) -> Any:
+def _python_function(function: Any) -> Any:
     """The Python function of one that the author may have compiled."""
     function = getattr(function, "py_func", function)
     if not isinstance(function, FunctionType):
@@ -220,13 +220,14 @@ def _python(function: Any) -> Any:
     return function
 
 
-def _first_board(functions: Functions) -> Board:
-    where = place_of(functions.start)
+def _make_first_board(functions: Functions) -> Board:
+    where = source_line_of(functions.start)
     try:
         board = functions.start()
     except Exception as error:
         raise PlainGameError(
-            f"{place_of(functions.start, error)}: start fails with {type(error).__name__}: {error}; mend this line"
+            f"{source_line_of(functions.start, error)}: start fails with {type(error).__name__}: {error}; "
+            "mend this line"
         ) from error
     if not isinstance(board, np.ndarray) or board.dtype.kind not in "iu" or board.ndim == 0 or board.size == 0:
         raise PlainGameError(
@@ -235,7 +236,7 @@ def _first_board(functions: Functions) -> Board:
     return np.ascontiguousarray(board)
 
 
-def _check_constants(rules: PlainRules) -> None:
+def _check_plain_constants(rules: PlainRules) -> None:
     if not 1 <= rules.players <= MOST_PLAYERS:
         raise PlainGameError(f"players is {rules.players}; give the number of players, from 1 to {MOST_PLAYERS}")
     if not 1 <= rules.num_moves <= 2**16:
@@ -244,12 +245,12 @@ def _check_constants(rules: PlainRules) -> None:
         raise PlainGameError(f"max_plies is {rules.max_plies}; give the most moves that a game can have")
 
 
-def _kernels(rules: PlainRules, shape: tuple[int, int, int], module: str) -> Rules:
-    def around(counted: bool) -> Around:
+def _compile_kernels(rules: PlainRules, shape: tuple[int, int, int], module: str) -> Rules:
+    def around(counted: bool) -> KernelGlobals:
         memo: dict[int, Any] = {}
-        functions: list[Any] = [compilable(function, memo, counted=counted) for function in rules.functions[1:]]
+        functions: list[Any] = [make_compilable(function, memo, counted=counted) for function in rules.functions[1:]]
         legal_moves, play, result, planes = functions
-        return Around(
+        return KernelGlobals(
             legal_moves=legal_moves,
             play=play,
             result=result,
@@ -259,21 +260,21 @@ def _kernels(rules: PlainRules, shape: tuple[int, int, int], module: str) -> Rul
             PLANES=shape,
             ACTIONS=rules.num_moves,
             PLAYERS=rules.players,
-            RESULTS=(num_results(rules.players),),
-            BOARD=board_word(rules.players),
+            RESULTS=(count_results_in_state(rules.players),),
+            BOARD=first_board_word(rules.players),
             MAX_PLIES=rules.max_plies,
         )
 
-    stones = rules.functions.planes is own_and_other
+    stones = rules.functions.planes is planes_of_stones
     try:
-        return kernels_around(
+        return compile_plain_kernels(
             functools.cache(around), module, one_by_one=rules.one_by_one, told_move=rules.told_move, stones=stones
         )
     except Exception as error:  # numba's own, and those of its assertions
-        raise PlainGameError(_why_not(error, rules, list(around(True)[:4]))) from error
+        raise PlainGameError(_explain_compile_error(error, rules, list(around(True)[:4]))) from error
 
 
-def _why_not(error: Exception, rules: PlainRules, functions: list[Any]) -> str:
+def _explain_compile_error(error: Exception, rules: PlainRules, functions: list[Any]) -> str:
     """Why the kernels could not be compiled: the error of the first function that cannot be compiled alone."""
     board = types.Array(numba.from_dtype(rules.board.dtype), rules.board.ndim, "C")
     originals: tuple[Callable[..., Any], ...] = rules.functions[1:]
@@ -284,12 +285,12 @@ def _why_not(error: Exception, rules: PlainRules, functions: list[Any]) -> str:
         try:
             function.compile((board, types.int64, *move))
         except Exception as alone:
-            return explained(alone, rules.functions, original)
+            return explain_numba_error(alone, rules.functions, original)
     returned = next((name for text, name in RETURNS_WRONG.items() if text in str(error)), "planes")
-    return explained(error, rules.functions, getattr(rules.functions, returned))
+    return explain_numba_error(error, rules.functions, getattr(rules.functions, returned))
 
 
-def compilable(function: Any, memo: dict[int, Any], *, counted: bool = True) -> Any:
+def make_compilable(function: Any, memo: dict[int, Any], *, counted: bool = True) -> Any:
     """The function as numba can compile it: the author's functions that it calls are compiled too, and lists among the
     constants that it refers to are tuples.
 
@@ -309,10 +310,10 @@ def compilable(function: Any, memo: dict[int, Any], *, counted: bool = True) -> 
         nogil=True, error_model="numpy", _nrt=counted, forceinline=not counted
     )(copy)
     for cell, original in zip(cells, function.__closure__ or (), strict=True):
-        cell.cell_contents = _constant(original.cell_contents, function.__globals__, memo, counted)
+        cell.cell_contents = _make_constant_compilable(original.cell_contents, function.__globals__, memo, counted)
     names = _names_in(function.__code__)
     for name in names & function.__globals__.keys():
-        given[name] = _constant(function.__globals__[name], function.__globals__, memo, counted)
+        given[name] = _make_constant_compilable(function.__globals__[name], function.__globals__, memo, counted)
     for name in names & BUILTINS.keys() - function.__globals__.keys():
         given[name] = BUILTINS[name]
     return dispatcher
@@ -323,24 +324,24 @@ def _names_in(code: CodeType) -> set[str]:
     return set(code.co_names).union(*inner)
 
 
-def _constant(value: Any, module: dict[str, Any], memo: dict[int, Any], counted: bool) -> Any:
+def _make_constant_compilable(value: Any, module: dict[str, Any], memo: dict[int, Any], counted: bool) -> Any:
     if isinstance(value, FunctionType) and value.__globals__ is module:
-        return compilable(value, memo, counted=counted)
-    return _as_tuple(value) if isinstance(value, list) and len(value) <= LONGEST_TUPLE else value
+        return make_compilable(value, memo, counted=counted)
+    return _lists_to_tuples(value) if isinstance(value, list) and len(value) <= LONGEST_TUPLE else value
 
 
-def _as_tuple(value: Any) -> Any:
-    return tuple(_as_tuple(part) for part in value) if isinstance(value, (list, tuple)) else value
+def _lists_to_tuples(value: Any) -> Any:
+    return tuple(_lists_to_tuples(part) for part in value) if isinstance(value, (list, tuple)) else value
 
 
-def turned(board: Board, table: Table) -> Board:
+def permute_board(board: Board, table: Table) -> Board:
     """The board under a symmetry, if its last axes are the points."""
     if table.size not in (board.shape[-1], int(np.prod(board.shape[-2:]))):
         return board
     return board.reshape(-1, table.size)[:, table].reshape(board.shape)
 
 
-def _symmetry_tables(symmetries: Any, num_moves: int, shape: tuple[int, int, int]) -> tuple[Table, Table]:
+def _make_symmetry_tables(symmetries: Any, num_moves: int, shape: tuple[int, int, int]) -> tuple[Table, Table]:
     """The tables of points and of moves."""
     size = shape[1] * shape[2]
     if symmetries is None:
@@ -354,10 +355,10 @@ def _symmetry_tables(symmetries: Any, num_moves: int, shape: tuple[int, int, int
             f"symmetries is no table of the {shape[1]} x {shape[2]} points of planes; give one such as "
             f"board_symmetries({shape[1]}, {shape[2]})"
         )
-    return points, move_table(points, num_moves, shape)
+    return points, make_move_table(points, num_moves, shape)
 
 
-def move_table(points: Table, num_moves: int, shape: tuple[int, int, int]) -> Table:
+def make_move_table(points: Table, num_moves: int, shape: tuple[int, int, int]) -> Table:
     """What symmetries ``[Y, H * W]`` do to moves, ``[Y, moves]``: to points of planes, pairs of points, or columns.
 
     Raises:
@@ -381,14 +382,14 @@ def move_table(points: Table, num_moves: int, shape: tuple[int, int, int]) -> Ta
     )
 
 
-def _move_names(given: Any, num_moves: int, shape: tuple[int, int, int]) -> list[str]:
+def _make_move_names(given: Any, num_moves: int, shape: tuple[int, int, int]) -> list[str]:
     if given is not None:
         names = [given(move) for move in range(num_moves)] if callable(given) else list(given)
         if len(names) != num_moves or len({name.casefold() for name in names}) != num_moves:
             raise PlainGameError(f"move_names must have {num_moves} names, all different; give one for each move")
         return names
     size, width = shape[1] * shape[2], shape[2]
-    points = [f"{_letters(point % width)}{point // width + 1}" for point in range(size)]
+    points = [f"{_column_letters(point % width)}{point // width + 1}" for point in range(size)]
     planes, extra = divmod(num_moves, size)
     if planes not in (1, size):
         return [str(move) for move in range(num_moves)]
@@ -396,12 +397,12 @@ def _move_names(given: Any, num_moves: int, shape: tuple[int, int, int]) -> list
     return named + (["pass"] if extra == 1 else [str(move) for move in range(num_moves - extra, num_moves)])
 
 
-def _letters(column: int) -> str:
+def _column_letters(column: int) -> str:
     first, last = divmod(column, len(string.ascii_lowercase))
     return (string.ascii_lowercase[first - 1] if first else "") + string.ascii_lowercase[last]
 
 
-def _parsed(numbers: dict[str, int], text: str) -> int:
+def _parse_move(numbers: dict[str, int], text: str) -> int:
     move = numbers.get(text.strip().casefold())
     if move is None:
         first, last = next(iter(numbers)), next(reversed(numbers))
@@ -409,13 +410,13 @@ def _parsed(numbers: dict[str, int], text: str) -> int:
     return move
 
 
-def drawn(board: Board) -> str:
+def draw_board(board: Board) -> str:
     """A board of two axes as rows of ``.XO``, or of numbers, with the names of rows and columns; any other as numpy."""
     if board.ndim != 2:
         return str(board)
     marked = set(np.unique(board).tolist()) <= MARKS.keys()
     cells = [[MARKS[value] if marked else str(value or ".") for value in row] for row in board.tolist()]
-    letters = [_letters(column) for column in range(board.shape[1])]
+    letters = [_column_letters(column) for column in range(board.shape[1])]
     wide = max(len(text) for row in [*cells, letters] for text in row)
     head = len(str(board.shape[0]))
     lines = [f"{row + 1:>{head}} " + " ".join(f"{text:>{wide}}" for text in line) for row, line in enumerate(cells)]

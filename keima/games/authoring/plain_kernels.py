@@ -1,7 +1,7 @@
 """The kernels of a plain game (``keima.games.authoring.plain``), written once around the author's functions.
 
-``kernels_around`` copies the kernels below and gives each copy the author's functions and the game's constants as its
-globals, under the names of ``Around``. So numba compiles every call into the kernel.
+``compile_plain_kernels`` copies the kernels below. Each copy has the author's functions and the game's constants as its
+globals, under the names of ``KernelGlobals``. So numba compiles every call into the kernel.
 
 A state row is the player to move (1 or -1; with three and more players 1, 2, 3, ...), the number of plies, whether the
 game is over, the first player's return (a float64; with three and more players everyone's), and the board.
@@ -20,7 +20,7 @@ from numba.np.arrayobj import make_array, populate_array
 from numba.typed.typedobjectutils import _nonoptional
 from numpy.typing import NDArray
 
-from keima.compilation.decorators import captured_kernel, compiled, inlined
+from keima.compilation.decorators import compile_captured_kernel, compiled, inlined
 from keima.games.game import (
     LEGAL_ACTIONS,
     OBSERVE,
@@ -46,7 +46,7 @@ OUTCOME = "result must return None while the game goes on, and then a number, or
 VIEW = "planes must return an array [C, H, W], or several of [H, W]"
 
 
-class Around(NamedTuple):
+class KernelGlobals(NamedTuple):
     """What the kernels of a game are written around: the author's functions, compiled, and constants."""
 
     legal_moves: Callable[..., Any]
@@ -63,14 +63,14 @@ class Around(NamedTuple):
     MAX_PLIES: int
 
 
-def num_results(players: int) -> int:
+def count_results_in_state(players: int) -> int:
     """The returns that a state has: with two players, that of the first tells the other's."""
     return players if players > 2 else 1
 
 
-def board_word(players: int) -> int:
+def first_board_word(players: int) -> int:
     """The first word of the board in a state."""
-    return RESULT + num_results(players)
+    return RESULT + count_results_in_state(players)
 
 
 def player_number(index: int, players: int) -> int:
@@ -78,7 +78,7 @@ def player_number(index: int, players: int) -> int:
     return index + 1 if players > 2 else (1, -1)[index]
 
 
-def board_of(state: States, first: int, shape: tuple[int, ...], dtype: Any) -> Board:
+def view_board_words(state: States, first: int, shape: tuple[int, ...], dtype: Any) -> Board:
     """A view ``shape`` of the numbers of ``dtype`` in ``state`` from word ``first``, without reference counts.
 
     It does not keep the memory alive, so it is for kernels, which borrow their arguments from their caller.
@@ -87,7 +87,7 @@ def board_of(state: States, first: int, shape: tuple[int, ...], dtype: Any) -> B
 
 
 @intrinsic
-def _board_of(context: Any, state: Any, first: Any, shape: Any, dtype: Any) -> Any:
+def _view_board_words(context: Any, state: Any, first: Any, shape: Any, dtype: Any) -> Any:
     view = types.Array(dtype.dtype, len(shape), "C")
 
     def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -114,7 +114,7 @@ def _board_of(context: Any, state: Any, first: Any, shape: Any, dtype: Any) -> A
 
 
 @inlined
-def inserted(out: Actions, count: int, move: int, actions: int) -> int:
+def insert_move(out: Actions, count: int, move: int, actions: int) -> int:
     """Insert a move into ``count`` ascending ones, if it is new and from 0 to ``actions`` - 1; returns their number."""
     at = count
     while at > 0 and out[at - 1] > move:
@@ -128,7 +128,7 @@ def inserted(out: Actions, count: int, move: int, actions: int) -> int:
 
 
 @inlined
-def mixed(word: Any) -> Any:
+def mix_bits(word: Any) -> Any:
     """64 bits that all depend on all of ``word`` (SplitMix64)."""
     word = word * np.uint64(0x9E3779B97F4A7C15)
     word = (word ^ (word >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
@@ -142,7 +142,7 @@ def write_moves(moves: Any, out: Actions, actions: int) -> int:
         moves = np.flatnonzero(moves)
     count = 0
     for move in moves:
-        count = inserted(out, count, move, actions)
+        count = insert_move(out, count, move, actions)
     return count
 
 
@@ -165,22 +165,22 @@ def _compiled_write_moves(moves: Any, out: Any, actions: Any) -> Any:
         def write_numbers(moves: Any, out: Any, actions: Any) -> int:
             count = 0
             for move in moves:
-                count = inserted(out, count, move, actions)
+                count = insert_move(out, count, move, actions)
             return count
 
         return write_numbers
     raise TypingError(f"{WRONG}{MOVES}, and returns {moves}")
 
 
-def has_first(moves: Any, actions: int) -> bool:
+def has_any_move(moves: Any, actions: int) -> bool:
     """Whether there is a legal move among what ``write_moves`` takes."""
     if isinstance(moves, np.ndarray) and moves.dtype == np.bool_:
         return bool(moves.any())
     return any(0 <= move < actions for move in moves)
 
 
-@overload(has_first, strict=False)
-def _compiled_has_first(moves: Any, actions: Any) -> Any:
+@overload(has_any_move, strict=False)
+def _compiled_has_any_move(moves: Any, actions: Any) -> Any:
     if isinstance(moves, types.Array) and moves.dtype == types.boolean:
         return lambda moves, actions: moves.any()
 
@@ -197,7 +197,7 @@ def next_player(value: Any, player: int, players: int) -> int:
     """The next player, where ``play`` returned ``value``."""
     if value is None:
         return player_after(player, players)
-    return allowed_player(value, players)
+    return nearest_player(value, players)
 
 
 @inlined
@@ -209,7 +209,7 @@ def player_after(player: int, players: int) -> int:
 
 
 @inlined
-def allowed_player(value: int, players: int) -> int:
+def nearest_player(value: int, players: int) -> int:
     """The number of a player that is nearest to ``value``, since kernels cannot raise."""
     if players > 2:
         return min(max(value, 1), players)
@@ -224,7 +224,7 @@ def _compiled_next_player(value: Any, player: Any, players: Any) -> Any:
     if optional and isinstance(value.type, types.Integer):
         return next_player
     if isinstance(value, types.Integer):
-        return lambda value, player, players: allowed_player(value, players)
+        return lambda value, player, players: nearest_player(value, players)
     raise TypingError(f"{WRONG}{NEXT}, and returns {value}")
 
 
@@ -296,24 +296,24 @@ def _compiled_write_planes(value: Any, out: Any) -> Any:
         return write_array
 
     if isinstance(value, types.BaseTuple):  # type: ignore[attr-defined]
-        return lambda value, out: write_from(value, out, 0)
+        return lambda value, out: write_planes_from(value, out, 0)
     raise TypingError(f"{WRONG}{VIEW}, and returns {value}")
 
 
-def write_from(value: Any, out: Planes, first: int) -> None:
+def write_planes_from(value: Any, out: Planes, first: int) -> None:
     """Write a tuple of planes to the planes from number ``first``."""
     for plane, part in enumerate(value):
         write_plane(part, out, first + plane)
 
 
-@overload(write_from, strict=False)
-def _compiled_write_from(value: Any, out: Any, first: Any) -> Any:
+@overload(write_planes_from, strict=False)
+def _compiled_write_planes_from(value: Any, out: Any, first: Any) -> Any:
     if len(value) == 0:
         return lambda value, out, first: None
 
     def write_rest(value: Any, out: Any, first: Any) -> None:
         write_plane(value[0], out, first)
-        write_from(value[1:], out, first + 1)
+        write_planes_from(value[1:], out, first + 1)
 
     return write_rest
 
@@ -365,12 +365,12 @@ def all_of(values: Any) -> bool:
     return True
 
 
-def own_and_other(board: Board, player: int) -> Any:
+def planes_of_stones(board: Board, player: int) -> Any:
     """The ``planes`` of a game that has none: the stones of the player to move, and those of the other."""
     return board == player, board == -player
 
 
-def stones_by_seat(players: int) -> Callable[[Board, int], Any]:
+def make_planes_by_seat(players: int) -> Callable[[Board, int], Any]:
     """The ``planes`` of a game for three and more players that has none: the stones of the player to move, of the next
     player, and so on.
     """
@@ -384,12 +384,12 @@ def stones_by_seat(players: int) -> Callable[[Board, int], Any]:
     return planes
 
 
-def first_state(board: Board, players: int) -> States:
+def make_first_state(board: Board, players: int) -> States:
     """The state at the start, for the board at the start."""
-    first = board_word(players)
+    first = first_board_word(players)
     state = np.zeros(first + -(-board.nbytes // WORD), np.int64)
     state[PLAYER] = 1
-    board_of(state, first, board.shape, board.dtype)[...] = board
+    view_board_words(state, first, board.shape, board.dtype)[...] = board
     return state
 
 
@@ -410,14 +410,14 @@ def legal_actions(state: States, out: Actions) -> int:
     """The kernel of this name in ``Rules``, as are the next ones."""
     if state[OVER] != 0:
         return 0
-    return write_moves(legal_moves(board_of(state, BOARD, SHAPE, DTYPE), state[PLAYER]), out, ACTIONS)
+    return write_moves(legal_moves(view_board_words(state, BOARD, SHAPE, DTYPE), state[PLAYER]), out, ACTIONS)
 
 
 def legal_actions_one_by_one(state: States, out: Actions) -> int:
     """The same for a function that is asked about each move."""
     if state[OVER] != 0:
         return 0
-    board, player, count = board_of(state, BOARD, SHAPE, DTYPE), state[PLAYER], 0
+    board, player, count = view_board_words(state, BOARD, SHAPE, DTYPE), state[PLAYER], 0
     for move in range(ACTIONS):
         if legal_moves(board, player, move):
             out[count] = move
@@ -431,18 +431,18 @@ def step(state: States, action: int) -> None:
     Where the next player has no move although ``result`` says that the game goes on, it is over too: searches rely on
     a move. Checks of the game refuse it, but need not find such a position.
     """
-    board = board_of(state, BOARD, SHAPE, DTYPE)
+    board = view_board_words(state, BOARD, SHAPE, DTYPE)
     player = next_player(play(board, state[PLAYER], action), state[PLAYER], PLAYERS)
     state[PLAYER] = player
     state[PLY] += 1
-    over = write_outcome(result_after(board, player, action), board_of(state, RESULT, RESULTS, np.float64))
+    over = write_outcome(result_after(board, player, action), view_board_words(state, RESULT, RESULTS, np.float64))
     if over or state[PLY] >= MAX_PLIES or not has_move(board, player):
         state[OVER] = 1
 
 
 def has_move(board: Board, player: int) -> bool:
     """Whether the player has a legal move."""
-    return has_first(legal_moves(board, player), ACTIONS)
+    return has_any_move(legal_moves(board, player), ACTIONS)
 
 
 def has_move_one_by_one(board: Board, player: int) -> bool:
@@ -477,7 +477,7 @@ def terminal(state: States) -> int:
 
 def returns(state: States, out: Returns) -> None:
     """The first player's return, and the opposite for the second; or everyone's."""
-    results = board_of(state, RESULT, RESULTS, np.float64)
+    results = view_board_words(state, RESULT, RESULTS, np.float64)
     for player in range(results.size):
         out[player] = np.float32(results[player])
     if PLAYERS == 2:
@@ -486,12 +486,12 @@ def returns(state: States, out: Returns) -> None:
 
 def observe(state: States, out: Planes) -> None:
     """The planes as the player to move sees them."""
-    write_planes(planes(board_of(state, BOARD, SHAPE, DTYPE), state[PLAYER]), out)
+    write_planes(planes(view_board_words(state, BOARD, SHAPE, DTYPE), state[PLAYER]), out)
 
 
 def observe_stones(state: States, out: Planes) -> None:
     """The same where there are only stones, 1 and -1."""
-    board, player = board_of(state, BOARD, SHAPE, DTYPE), state[PLAYER]
+    board, player = view_board_words(state, BOARD, SHAPE, DTYPE), state[PLAYER]
     for row in range(SHAPE[0]):
         for column in range(SHAPE[1]):
             stone = board[row, column] * player
@@ -502,28 +502,28 @@ def observe_stones(state: States, out: Planes) -> None:
 def position_hash(state: States) -> int:
     """A hash of the observation, by the number and the bits of every element that is not 0."""
     seen = np.empty(PLANES, np.float32)
-    write_planes(planes(board_of(state, BOARD, SHAPE, DTYPE), state[PLAYER]), seen)
+    write_planes(planes(view_board_words(state, BOARD, SHAPE, DTYPE), state[PLAYER]), seen)
     bits = seen.reshape(-1).view(np.uint32)
     key = np.uint64(0)
     for at in range(bits.size):
         if bits[at] != 0:
-            key ^= mixed(np.uint64(at + 1) << np.uint64(32) | np.uint64(bits[at]))
+            key ^= mix_bits(np.uint64(at + 1) << np.uint64(32) | np.uint64(bits[at]))
     return int(np.int64(key))
 
 
-def hash_of_stones(state: States) -> int:
+def hash_stones(state: States) -> int:
     """The same where there are only stones, 1 and -1."""
-    board, player, key = board_of(state, BOARD, SHAPE, DTYPE), state[PLAYER], np.uint64(0)
+    board, player, key = view_board_words(state, BOARD, SHAPE, DTYPE), state[PLAYER], np.uint64(0)
     for row in range(SHAPE[0]):
         for column in range(SHAPE[1]):
             stone = board[row, column] * player
             if stone != 0:
-                key ^= mixed(np.uint64(2 * (row * SHAPE[1] + column) + (stone > 0) + 1))
+                key ^= mix_bits(np.uint64(2 * (row * SHAPE[1] + column) + (stone > 0) + 1))
     return int(np.int64(key))
 
 
-def kernels_around(
-    around: Callable[[bool], Around], module: str, *, one_by_one: bool, told_move: bool, stones: bool
+def compile_plain_kernels(
+    around: Callable[[bool], KernelGlobals], module: str, *, one_by_one: bool, told_move: bool, stones: bool
 ) -> Rules:
     """The kernels around the functions of an author's ``module``, whose cache they are kept in.
 
@@ -531,7 +531,7 @@ def kernels_around(
         around: what they are written around, with functions that count references to arrays or not.
         one_by_one: whether ``legal_moves`` is asked about each move.
         told_move: whether ``result`` is told the move.
-        stones: whether ``planes`` is ``own_and_other``.
+        stones: whether ``planes`` is ``planes_of_stones``.
 
     Raises:
         NumbaError: numba cannot compile the author's functions.
@@ -540,7 +540,7 @@ def kernels_around(
     def made(kernel: Callable[..., Any], signature: Any, *, counted: bool = False) -> Any:
         given = {**globals(), **around(counted)._asdict(), "__name__": module}
         if not numba.config.DISABLE_JIT:
-            given["board_of"] = _board_of
+            given["view_board_words"] = _view_board_words
         parts = {
             "has_move": has_move_one_by_one if one_by_one else has_move,
             "result_after": result_told_move if told_move else result_after,
@@ -551,7 +551,7 @@ def kernels_around(
             given[name] = asked if numba.config.DISABLE_JIT else compile_part(asked)
         function = FunctionType(kernel.__code__, given, kernel.__name__)
         try:
-            return captured_kernel(signature, function, counted=counted)
+            return compile_captured_kernel(signature, function, counted=counted)
         except Exception:
             if counted:
                 raise
@@ -564,6 +564,6 @@ def kernels_around(
         terminal=made(terminal, QUERY),
         returns=made(returns, RETURNS),
         observe=made(observe_stones, OBSERVE) if stones else made(observe, OBSERVE, counted=True),
-        hash=made(hash_of_stones, QUERY) if stones else made(position_hash, QUERY, counted=True),
+        hash=made(hash_stones, QUERY) if stones else made(position_hash, QUERY, counted=True),
         chance_outcomes=no_chance,
     )

@@ -13,7 +13,12 @@ from typing import Any, NamedTuple, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from keima.games.authoring.plain_kernels import board_of, board_word, num_results, player_number
+from keima.games.authoring.plain_kernels import (
+    count_results_in_state,
+    first_board_word,
+    player_number,
+    view_board_words,
+)
 from keima.games.game import Game, Planes, States
 
 Board = NDArray[Any]
@@ -52,17 +57,17 @@ class PlainRules(NamedTuple):
     told_move: bool  # whether result is told the move
 
 
-def board_in(rules: PlainRules, state: States) -> Board:
+def board_of_state(rules: PlainRules, state: States) -> Board:
     """The board in a state of the game, in its memory."""
-    return board_of(state, board_word(rules.players), rules.board.shape, rules.board.dtype)
+    return view_board_words(state, first_board_word(rules.players), rules.board.shape, rules.board.dtype)
 
 
-def result_of(rules: PlainRules, board: Board, player: int, move: int) -> Any:
+def call_result(rules: PlainRules, board: Board, player: int, move: int) -> Any:
     """What the author's ``result`` says after ``move``."""
     return rules.functions.result(board, player, *((move,) if rules.told_move else ()))
 
 
-def place_of(function: Callable[..., Any], error: BaseException | None = None) -> str:
+def source_line_of(function: Callable[..., Any], error: BaseException | None = None) -> str:
     """File and line of a function, or of the line in its file at which it raised ``error``."""
     code = function.__code__
     frames = traceback.walk_tb(error.__traceback__) if error is not None else ()
@@ -70,7 +75,7 @@ def place_of(function: Callable[..., Any], error: BaseException | None = None) -
     return f"{Path(code.co_filename).name}, line {lines[-1] if lines else code.co_firstlineno}"
 
 
-class Playout:
+class ReferenceGame:
     """A game in progress, played by the author's functions."""
 
     def __init__(self, rules: PlainRules) -> None:
@@ -79,11 +84,11 @@ class Playout:
         self.board: Board = rules.board.copy()
         self.player = 1
         self.over = self.told = False  # whether the game is over, and whether result said so
-        self.won: tuple[float, ...] = (0.0,) * num_results(rules.players)  # the results
+        self.won: tuple[float, ...] = (0.0,) * count_results_in_state(rules.players)  # the results
         self.moves: list[int] = []
 
     @property
-    def where(self) -> str:
+    def moves_in_words(self) -> str:
         """The moves so far, in words."""
         names = " ".join(self.rules.move_name(move) for move in self.moves)
         return f"after the moves {names}" if names else "at the start"
@@ -98,27 +103,27 @@ class Playout:
         function = self.rules.functions.legal_moves
         if self.rules.one_by_one:
             numbers = range(self.rules.num_moves)
-            found = self._ask(
+            found = self._call_author(
                 function, lambda board, player: [move for move in numbers if function(board, player, move)]
             )
         else:
-            found = self._ask(function, lambda board, player: _move_numbers(function(board, player), limit))
+            found = self._call_author(function, lambda board, player: _move_numbers(function(board, player), limit))
         if found is None:
-            self.refuse(function, "gives no move numbers", "yield them, or return an array of them")
+            self.raise_error(function, "gives no move numbers", "yield them, or return an array of them")
         if len(found) == limit:
-            self.refuse(function, f"gives {limit} moves and more", "let it end, and give each move once")
+            self.raise_error(function, f"gives {limit} moves and more", "let it end, and give each move once")
         odd = next((move for move in found if not isinstance(move, (int, np.integer)) or isinstance(move, bool)), None)
         if odd is not None:
-            self.refuse(function, f"gives {odd!r}, which is no number of a move", "yield whole numbers")
+            self.raise_error(function, f"gives {odd!r}, which is no number of a move", "yield whole numbers")
         for move in found:
             if not 0 <= move < self.rules.num_moves:
                 last = self.rules.num_moves - 1
-                self.refuse(
+                self.raise_error(
                     function, f"gives move {move}", f"give moves from 0 to {last}, or tell plain_game more `moves`"
                 )
         if not found:
             remedy = "let result tell how the game ends there, or give a move that passes"
-            self.refuse(function, "gives no move, and the game is not over", remedy)
+            self.raise_error(function, "gives no move, and the game is not over", remedy)
         return sorted({int(move) for move in found})
 
     def play(self, move: int) -> None:
@@ -133,17 +138,17 @@ class Playout:
             answer = function(self.board, player, move)
         except AssertionError as error:
             raise PlainGameError(
-                f"{place_of(function, error)}: play refuses the move {name}, which legal_moves gives, {self.where}; "
-                "let legal_moves leave it out"
+                f"{source_line_of(function, error)}: play refuses the move {name}, which legal_moves gives, "
+                f"{self.moves_in_words}; let legal_moves leave it out"
             ) from error
         except Exception as error:
-            raise self._failed(function, error) from error
+            raise self._error_in(function, error) from error
         self.player = self._next_player(answer)
         if np.array_equal(self.board, before) and self.player == player:
             remedy = "change the board in place, such as board[row, column] = player"
-            self.refuse(function, f"leaves board and player as they were with the move {name}", remedy)
+            self.raise_error(function, f"leaves board and player as they were with the move {name}", remedy)
         self.moves.append(move)
-        self._see_result()
+        self._update_result()
 
     def _next_player(self, answer: Any) -> int:
         players = self.rules.players
@@ -152,25 +157,25 @@ class Playout:
             return allowed[(allowed.index(self.player) + 1) % players]
         if isinstance(answer, (bool, np.bool_)) or answer not in allowed:
             text = " or ".join(map(str, allowed))
-            self.refuse(
+            self.raise_error(
                 self.rules.functions.play,
                 f"returns {answer!r}",
                 f"return nothing, or the player who moves next, {text}",
             )
         return int(answer)
 
-    def _see_result(self) -> None:
+    def _update_result(self) -> None:
         function = self.rules.functions.result
-        won = self._ask(function, lambda board, player: result_of(self.rules, board, player, self.moves[-1]))
+        won = self._call_author(function, lambda board, player: call_result(self.rules, board, player, self.moves[-1]))
         if won is None:
             self.over = len(self.moves) >= self.rules.max_plies
             return
         players = self.rules.players
         numbers = (won,) if players <= 2 else tuple(won) if isinstance(won, (tuple, np.ndarray)) else ()
         odd = any(isinstance(one, (bool, np.bool_)) or not isinstance(one, (int, float, np.number)) for one in numbers)
-        if odd or len(numbers) != num_results(players):
+        if odd or len(numbers) != count_results_in_state(players):
             wanted = "a number" if players <= 2 else f"a tuple of {players} numbers, one for each player"
-            self.refuse(function, f"returns {won!r}", f"return None while the game goes on, and then {wanted}")
+            self.raise_error(function, f"returns {won!r}", f"return None while the game goes on, and then {wanted}")
         least, most = (-1.0, 1.0) if players > 1 else (-np.inf, self.rules.max_return)
         if not all(least <= one <= most and np.isfinite(one) for one in numbers):
             remedy = "return the first player's: 1 if that player has won, -1 if the other has, 0 for a draw"
@@ -178,7 +183,7 @@ class Playout:
                 remedy = "tell plain_game the highest score as `max_return`"
             elif players > 2:
                 remedy = "return numbers from -1 to 1"
-            self.refuse(function, f"returns {won!r}", remedy)
+            self.raise_error(function, f"returns {won!r}", remedy)
         self.over, self.told, self.won = True, True, tuple(float(one) for one in numbers)
 
     def planes(self) -> Planes:
@@ -188,7 +193,7 @@ class Playout:
             PlainGameError: the author's function is wrong.
         """
         function = self.rules.functions.planes
-        seen = self._ask(function, function)
+        seen = self._call_author(function, function)
         parts = [seen] if isinstance(seen, np.ndarray) and seen.ndim == 3 else seen
         shapes = (
             {part.shape[-2:] for part in parts if np.ndim(part) >= 2} if isinstance(parts, (tuple, list)) else set()
@@ -198,36 +203,36 @@ class Playout:
             remedy = (
                 "return a tuple of arrays [H, W] such as (board == player, board == -player), or an array [C, H, W]"
             )
-            self.refuse(function, f"returns {_shape_in_words(seen)}", remedy)
+            self.raise_error(function, f"returns {_shape_in_words(seen)}", remedy)
         shape = shapes.pop()
         if isinstance(seen, tuple):
             seen = np.stack([np.broadcast_to(part, shape) for part in seen])
         planes = np.ascontiguousarray(seen, np.float32) + np.float32(0.0)
         if not np.isfinite(planes).all():
-            self.refuse(function, "returns a number that is not finite", "do not divide by 0")
+            self.raise_error(function, "returns a number that is not finite", "do not divide by 0")
         return planes
 
-    def _ask(self, function: Callable[..., Any], ask: Callable[..., Any]) -> Any:
+    def _call_author(self, function: Callable[..., Any], ask: Callable[..., Any]) -> Any:
         """Call a function that must leave the board as it is."""
         before = self.board.copy()
         try:
             answer = ask(self.board, self.player)
         except Exception as error:
-            raise self._failed(function, error) from error
+            raise self._error_in(function, error) from error
         if not np.array_equal(before, self.board):
-            self.refuse(function, "changes the board", "let it work on board.copy()")
+            self.raise_error(function, "changes the board", "let it work on board.copy()")
         return answer
 
-    def _failed(self, function: Callable[..., Any], error: Exception) -> PlainGameError:
+    def _error_in(self, function: Callable[..., Any], error: Exception) -> PlainGameError:
         remedy = next((text for kind, text in REMEDIES.items() if isinstance(error, kind)), "mend this line")
         return PlainGameError(
-            f"{place_of(function, error)}: {function.__name__} fails {self.where} with {type(error).__name__}: "
-            f"{error}; {remedy}"
+            f"{source_line_of(function, error)}: {function.__name__} fails {self.moves_in_words} with "
+            f"{type(error).__name__}: {error}; {remedy}"
         )
 
-    def refuse(self, function: Callable[..., Any], what: str, remedy: str) -> NoReturn:
+    def raise_error(self, function: Callable[..., Any], what: str, remedy: str) -> NoReturn:
         """Raise the error that a function does ``what`` it should not."""
-        raise PlainGameError(f"{place_of(function)}: {function.__name__} {what}, {self.where}; {remedy}")
+        raise PlainGameError(f"{source_line_of(function)}: {function.__name__} {what}, {self.moves_in_words}; {remedy}")
 
 
 def _move_numbers(moves: Any, limit: int) -> list[Any] | None:
@@ -252,7 +257,7 @@ def check_functions(rules: PlainRules, game: Game | None, *, positions: int) -> 
     """
     random = np.random.default_rng(0)
     while positions > 0:
-        positions -= len(_play_beside(rules, game, random, positions).moves)
+        positions -= len(_play_checked_game(rules, game, random, positions).moves)
 
 
 def check_playouts(rules: PlainRules, game: Game, *, games: int, seed: int) -> None:
@@ -262,26 +267,30 @@ def check_playouts(rules: PlainRules, game: Game, *, games: int, seed: int) -> N
         PlainGameError: a function is wrong, Python and compiled code differ, or no game ends by the rules.
     """
     random = np.random.default_rng(seed)
-    playouts = [_play_beside(rules, game, random, rules.max_plies) for _ in range(games)]
+    playouts = [_play_checked_game(rules, game, random, rules.max_plies) for _ in range(games)]
     if not any(playout.told for playout in playouts):
-        playouts[0].refuse(
+        playouts[0].raise_error(
             rules.functions.result,
             f"told the end of none of {games} random games within max_plies = {rules.max_plies}",
             "let it return a number when the game is over, or give plain_game a higher max_plies",
         )
 
 
-def _play_beside(rules: PlainRules, game: Game | None, random: np.random.Generator, positions: int) -> Playout:
+def _play_checked_game(
+    rules: PlainRules, game: Game | None, random: np.random.Generator, positions: int
+) -> ReferenceGame:
     """A random game of at most so many positions."""
-    playout, state = Playout(rules), None if game is None else game.initial_state()
+    playout, state = ReferenceGame(rules), None if game is None else game.initial_state()
     shape = playout.planes().shape
     while not playout.over and len(playout.moves) < positions:
         legal, planes = playout.legal_moves(), playout.planes()
         if planes.shape != shape:
-            playout.refuse(rules.functions.planes, f"gives {planes.shape}, not {shape}", "give always the same shape")
+            playout.raise_error(
+                rules.functions.planes, f"gives {planes.shape}, not {shape}", "give always the same shape"
+            )
         move = int(random.choice(legal))
         if game is not None and state is not None:
-            _compare(game, state, playout, legal, planes)
+            _compare_position(game, state, playout, legal, planes)
             game.play(state, move)
         playout.play(move)
     if game is not None and state is not None and playout.over:
@@ -289,35 +298,37 @@ def _play_beside(rules: PlainRules, game: Game | None, random: np.random.Generat
     return playout
 
 
-def _compare(game: Game, state: NDArray[np.int64], playout: Playout, legal: list[int], planes: Planes) -> None:
+def _compare_position(
+    game: Game, state: NDArray[np.int64], playout: ReferenceGame, legal: list[int], planes: Planes
+) -> None:
     functions, board, players = playout.rules.functions, playout.board, playout.rules.players
     compiled = game.legal_actions(state).tolist()
     pairs = (
-        (functions.play, "board", board_in(playout.rules, state).tolist(), board.tolist()),
+        (functions.play, "board", board_of_state(playout.rules, state).tolist(), board.tolist()),
         (functions.play, "player", player_number(game.current_player(state), players), playout.player),
         (functions.result, "game is over", game.terminal(state), playout.over),
-        (functions.legal_moves, "moves", _named(compiled, game), _named(legal, game)),
+        (functions.legal_moves, "moves", _name_moves(compiled, game), _name_moves(legal, game)),
         (functions.planes, "planes", game.observe(state).tolist(), planes.tolist()),
     )
     for function, what, ours, theirs in pairs:
-        _differ(function, what, ours, theirs, playout)
+        _raise_difference(function, what, ours, theirs, playout)
 
 
-def _compare_end(game: Game, state: NDArray[np.int64], playout: Playout) -> None:
+def _compare_end(game: Game, state: NDArray[np.int64], playout: ReferenceGame) -> None:
     function = playout.rules.functions.result
-    _differ(function, "game is over", game.terminal(state), playout.over, playout)
+    _raise_difference(function, "game is over", game.terminal(state), playout.over, playout)
     ours, theirs = game.returns(state)[: len(playout.won)].tolist(), np.array(playout.won, np.float32).tolist()
-    _differ(function, "return", ours, theirs, playout)
+    _raise_difference(function, "return", ours, theirs, playout)
 
 
-def _named(moves: list[int], game: Game) -> str:
+def _name_moves(moves: list[int], game: Game) -> str:
     return " ".join(game.action_name(move) for move in moves)
 
 
-def _differ(function: Callable[..., Any], what: str, ours: Any, theirs: Any, playout: Playout) -> None:
+def _raise_difference(function: Callable[..., Any], what: str, ours: Any, theirs: Any, playout: ReferenceGame) -> None:
     if ours != theirs:
         shown = f": {theirs} and {ours}" if what not in ("planes", "board") else ""
-        playout.refuse(
+        playout.raise_error(
             function,
             f"does not do the same in Python and compiled, the {what} differ{shown}",
             "compute with int(...) of the board's numbers, which do not overflow, and stay within the board",

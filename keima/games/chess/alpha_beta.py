@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from keima.compilation.decorators import compiled, inlined, lean
+from keima.compilation.decorators import compiled, compiled_without_refcounts, inlined
 from keima.games.chess.board import (
     CLOCK,
     DRAWN,
@@ -25,7 +25,7 @@ from keima.games.chess.board import (
     square_bit,
 )
 from keima.games.chess.material import material_balance, material_gain, material_of
-from keima.games.chess.moves import MOST_MOVES, generate, in_check
+from keima.games.chess.moves import MOST_MOVES, is_in_check, write_legal_moves
 from keima.games.game import Actions, Game, States
 
 MATE = 1_000_000  # minus one per ply until the mate
@@ -45,25 +45,25 @@ class AlphaBetaStack(NamedTuple):
     states: States  # [LEVELS, S]
     notes: States  # [LEVELS, WORDS]
     moves: Actions  # [LEVELS, MOST_MOVES]
-    promise: Actions  # [LEVELS, MOST_MOVES] sort keys of the moves
+    sort_keys: Actions  # [LEVELS, MOST_MOVES] sort keys of the moves
     nodes: NDArray[np.int64]  # [1] positions visited
 
 
 @inlined
-def move_promise(board: Bitboards, action: Any, passing: Squares) -> int:
+def capture_sort_key(board: Bitboards, action: Any, passing: Squares) -> int:
     """The sort key of a move: the largest gain first, by the least valuable piece; 0 for a move that gains nothing."""
     worth = material_gain(board, action, passing)
     return ORDER * worth - material_of(board, square_bit(action & 63)) if worth > 0 else 0
 
 
-@lean
+@compiled_without_refcounts
 def enter_level(scratch: AlphaBetaStack, level: int) -> bool:
     """Start on the position at this level; returns whether its value, in ``BEST``, is already known."""
     state, notes = scratch.states[level], scratch.notes[level]
-    moves, promise = scratch.moves[level], scratch.promise[level]
+    moves, promise = scratch.moves[level], scratch.sort_keys[level]
     scratch.nodes[0] += 1
-    board, checked = board_at(state, state[PLY]), in_check(state)
-    count, quiet = generate(state, moves), notes[DEPTH] <= 0 and not checked
+    board, checked = board_at(state, state[PLY]), is_in_check(state)
+    count, quiet = write_legal_moves(state, moves), notes[DEPTH] <= 0 and not checked
     notes[COUNT], notes[TRIED], notes[QUIET], notes[BEST] = count, 0, quiet, -MATE
     if count == 0:
         notes[BEST] = level + 1 - MATE if checked else 0
@@ -76,15 +76,15 @@ def enter_level(scratch: AlphaBetaStack, level: int) -> bool:
         if notes[BEST] >= notes[HIGH] or level == LEVELS - 1:
             return True
     for k in range(count):
-        promise[k] = move_promise(board, np.int64(moves[k]), state[EN_PASSANT])
+        promise[k] = capture_sort_key(board, np.int64(moves[k]), state[EN_PASSANT])
     return False
 
 
-@lean
-def try_next(step: Any, scratch: AlphaBetaStack, level: int) -> bool:
+@compiled_without_refcounts
+def make_next_move(step: Any, scratch: AlphaBetaStack, level: int) -> bool:
     """Make the most promising untried move at the next level; False if there is none."""
     state, notes = scratch.states[level], scratch.notes[level]
-    moves, promise = scratch.moves[level], scratch.promise[level]
+    moves, promise = scratch.moves[level], scratch.sort_keys[level]
     k, count = notes[TRIED], notes[COUNT]
     if k == count:
         return False
@@ -105,8 +105,8 @@ def try_next(step: Any, scratch: AlphaBetaStack, level: int) -> bool:
     return True
 
 
-@lean
-def value(step: Any, scratch: AlphaBetaStack, depth: int, low: int, high: int) -> int:
+@compiled_without_refcounts
+def search_value(step: Any, scratch: AlphaBetaStack, depth: int, low: int, high: int) -> int:
     """The value of the position at level 0 for the player to move, exact between ``low`` and ``high``.
 
     A loop instead of a recursion, which numba cannot load from its cache.
@@ -119,7 +119,7 @@ def value(step: Any, scratch: AlphaBetaStack, depth: int, low: int, high: int) -
         else:
             notes[level, BEST] = max(notes[level, BEST], -notes[level + 1, BEST])
             decided = notes[level, BEST] >= notes[level, HIGH]
-        arrived = not decided and try_next(step, scratch, level)
+        arrived = not decided and make_next_move(step, scratch, level)
         level += 1 if arrived else -1
     return notes[0, BEST]
 
@@ -136,15 +136,15 @@ class AlphaBetaResult(NamedTuple):
 
 
 @compiled
-def _search(step: Any, states: States, depth: int, scratch: AlphaBetaStack, found: AlphaBetaResult) -> None:
+def _search_states(step: Any, states: States, depth: int, scratch: AlphaBetaStack, found: AlphaBetaResult) -> None:
     legal = np.empty(MOST_MOVES, np.int32)
     for i in range(len(states)):
         best, count = -MATE, 0
-        for k in range(generate(states[i], legal)):
+        for k in range(write_legal_moves(states[i], legal)):
             scratch.states[0] = states[i]
             step(scratch.states[0], np.int64(legal[k]))
             # The window includes the best value, so that moves of equal value are recognized.
-            worth = -value(step, scratch, depth - 1, -MATE, 1 - best)
+            worth = -search_value(step, scratch, depth - 1, -MATE, 1 - best)
             if worth > best:
                 best, count = worth, 0
             if worth == best:
@@ -153,7 +153,7 @@ def _search(step: Any, states: States, depth: int, scratch: AlphaBetaStack, foun
         found.counts[i], found.values[i] = count, best
 
 
-def search(game: Game, states: States, *, depth: int) -> AlphaBetaResult:
+def find_best_chess_moves(game: Game, states: States, *, depth: int) -> AlphaBetaResult:
     """Search each of ``states`` ``[N, S]``, in none of which the game is over.
 
     Raises:
@@ -167,7 +167,7 @@ def search(game: Game, states: States, *, depth: int) -> AlphaBetaResult:
         states=np.zeros((LEVELS, width), np.int64),
         notes=np.zeros((LEVELS, WORDS), np.int64),
         moves=np.zeros((LEVELS, MOST_MOVES), np.int32),
-        promise=np.zeros((LEVELS, MOST_MOVES), np.int32),
+        sort_keys=np.zeros((LEVELS, MOST_MOVES), np.int32),
         nodes=nodes,
     )
     found = AlphaBetaResult(
@@ -176,5 +176,5 @@ def search(game: Game, states: States, *, depth: int) -> AlphaBetaResult:
         values=np.zeros(count, np.int64),
         nodes=nodes,
     )
-    _search(game.rules.step, states, depth, scratch, found)
+    _search_states(game.rules.step, states, depth, scratch, found)
     return found

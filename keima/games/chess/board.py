@@ -47,46 +47,50 @@ PAWN_COLUMNS = (0, 1, -1)  # underpromotions: 3 * piece + which of these
 KNIGHT, BISHOP, ROOK, QUEEN = range(4)  # promotions; to a queen in the planes where other pieces move
 
 
-def _set_of(squares: list[tuple[int, int]]) -> int:
+def _square_set(squares: list[tuple[int, int]]) -> int:
     """The squares (row, column) as a word, without those off the board."""
     bits = sum(1 << 8 * row + column for row, column in squares if 0 <= row < 8 and 0 <= column < 8)
     return bits - (1 << 64) if bits >> 63 else bits
 
 
-def _steps(square: int, steps: tuple[tuple[int, int], ...]) -> int:
-    return _set_of([(square // 8 + rows, square % 8 + columns) for rows, columns in steps])
+def _step_targets(square: int, steps: tuple[tuple[int, int], ...]) -> int:
+    return _square_set([(square // 8 + rows, square % 8 + columns) for rows, columns in steps])
 
 
-def _line(square: int, direction: tuple[int, int], length: int) -> int:
-    return _set_of([(square // 8 + n * direction[0], square % 8 + n * direction[1]) for n in range(1, length + 1)])
+def _squares_in_line(square: int, direction: tuple[int, int], length: int) -> int:
+    return _square_set([(square // 8 + n * direction[0], square % 8 + n * direction[1]) for n in range(1, length + 1)])
 
 
-def _between() -> NDArray[np.int64]:
+def _make_between_table() -> NDArray[np.int64]:
     table = np.zeros((64, 64), np.int64)  # [square, other]: the squares between two squares on a line
     for square in range(64):
         for rows, columns in DIRECTIONS:
             for distance in range(1, 8):
                 row, column = square // 8 + distance * rows, square % 8 + distance * columns
                 if 0 <= row < 8 and 0 <= column < 8:
-                    table[square, 8 * row + column] = _line(square, (rows, columns), distance - 1)
+                    table[square, 8 * row + column] = _squares_in_line(square, (rows, columns), distance - 1)
     return table
 
 
-BETWEEN = _between()
-KING_STEPS = np.array([_steps(square, DIRECTIONS) for square in range(64)], np.int64)
-KNIGHT_STEPS = np.array([_steps(square, KNIGHT_MOVES) for square in range(64)], np.int64)
-PAWN_STEPS = np.array([_steps(square, ((-1, -1), (-1, 1))) for square in range(64)], np.int64)  # own pawns' captures
+BETWEEN = _make_between_table()
+KING_STEPS = np.array([_step_targets(square, DIRECTIONS) for square in range(64)], np.int64)
+KNIGHT_STEPS = np.array([_step_targets(square, KNIGHT_MOVES) for square in range(64)], np.int64)
+PAWN_STEPS = np.array(
+    [_step_targets(square, ((-1, -1), (-1, 1))) for square in range(64)], np.int64
+)  # own pawns' captures
 STRAIGHT, DIAGONAL = (
-    np.array([sum(_line(square, DIRECTIONS[d], 7) for d in range(first, 8, 2)) for square in range(64)], np.int64)
+    np.array(
+        [sum(_squares_in_line(square, DIRECTIONS[d], 7) for d in range(first, 8, 2)) for square in range(64)], np.int64
+    )
     for first in (0, 1)
 )
 # The squares that a step can reach without leaving the board, and the difference of square numbers.
 EDGES = np.array(
-    [_set_of([(r + rows, c + cols) for r in range(8) for c in range(8)]) for rows, cols in DIRECTIONS], np.int64
+    [_square_set([(r + rows, c + cols) for r in range(8) for c in range(8)]) for rows, cols in DIRECTIONS], np.int64
 )
 SHIFTS = np.array([8 * rows + columns for rows, columns in DIRECTIONS], np.int64)
 KNIGHT_EDGES = np.array(
-    [_set_of([(r + rows, c + cols) for r in range(8) for c in range(8)]) for rows, cols in KNIGHT_MOVES], np.int64
+    [_square_set([(r + rows, c + cols) for r in range(8) for c in range(8)]) for rows, cols in KNIGHT_MOVES], np.int64
 )
 KNIGHT_SHIFTS = np.array([8 * rows + columns for rows, columns in KNIGHT_MOVES], np.int64)
 STEPS = (  # [PLANES]: rows and columns from origin to target
@@ -99,9 +103,9 @@ OFFSETS = np.array([8 * rows + columns for rows, columns in STEPS], np.int64)
 ONE: Squares = np.int64(1)
 ALL: Squares = np.int64(-1)
 NONE: Squares = np.int64(0)
-ROWS = tuple(np.int64(_set_of([(row, column) for column in range(8)])) for row in range(8))
+ROWS = tuple(np.int64(_square_set([(row, column) for column in range(8)])) for row in range(8))
 _, PROMOTING_ROW, PASSING_ROW, TAKING_ROW, PUSHED_ROW, CROSSED_ROW, PAWN_ROW, HOME_ROW = ROWS
-LIGHT = np.int64(_set_of([(row, column) for row in range(8) for column in range(8) if (row + column) % 2 == 0]))
+LIGHT = np.int64(_square_set([(row, column) for row in range(8) for column in range(8) if (row + column) % 2 == 0]))
 KING_HOME, LONG_ROOK, SHORT_ROOK = 60, 56, 63
 LONG_PLANE, SHORT_PLANE = 7 * 6 + 1, 7 * 2 + 1  # two squares to the west, and to the east
 
@@ -126,7 +130,7 @@ def square_bit(square: int) -> Squares:
 
 
 @inlined
-def rotated(squares: Squares, shift: int) -> Squares:
+def rotate_bits(squares: Squares, shift: int) -> Squares:
     """The word rotated left by ``shift`` bits, right if negative."""
     word = np.uint64(squares)
     return np.int64(word << np.uint64(shift & 63) | word >> np.uint64(-shift & 63))
@@ -140,7 +144,7 @@ def board_at(state: States, ply: int) -> Bitboards:
 
 
 @inlined
-def attackers(king: int, occupied: Squares, theirs: Squares, board: Bitboards) -> Squares:
+def find_attackers(king: int, occupied: Squares, theirs: Squares, board: Bitboards) -> Squares:
     """The pieces among ``theirs`` that attack the square ``king``, blocked by the ``occupied`` squares only."""
     pawns = board.short & ~board.straight & ~board.diagonal
     found = theirs & (PAWN_STEPS[king] & pawns | KNIGHT_STEPS[king] & board.short & board.straight)
@@ -203,14 +207,14 @@ def passing_pawns(board: Bitboards, pushed: Squares) -> Squares:
     Empty if no pawn may, because there is none or its king would be in check.
     """
     pawns = board.own & board.short & ~board.straight & ~board.diagonal
-    square, takers = NONE, pawns & (rotated(pushed, -1) & EDGES[6] | rotated(pushed, 1) & EDGES[2])
+    square, takers = NONE, pawns & (rotate_bits(pushed, -1) & EDGES[6] | rotate_bits(pushed, 1) & EDGES[2])
     king, occupied = lowest_bit(board.own & board.short & board.diagonal), board.short | board.straight | board.diagonal
     found = NONE
     while takers != 0:
         taker = takers & -takers
         takers ^= taker
-        square = rotated(pushed, -8)
-        if attackers(king, occupied ^ taker ^ pushed | square, occupied & ~board.own & ~pushed, board) == 0:
+        square = rotate_bits(pushed, -8)
+        if find_attackers(king, occupied ^ taker ^ pushed | square, occupied & ~board.own & ~pushed, board) == 0:
             found |= taker | square
     return found
 
@@ -231,7 +235,7 @@ def board_hash(board: Bitboards) -> Any:
 
 
 @inlined
-def enough_material(board: Bitboards) -> bool:
+def is_mate_possible(board: Bitboards) -> bool:
     """Whether mate is possible: not with a single knight or bishop, nor with bishops on squares of one color only."""
     pieces = board.short | board.straight | board.diagonal
     if board.straight & ~board.short != 0 or board.short & ~board.straight & ~board.diagonal != 0:
@@ -266,7 +270,7 @@ def record_position(state: States, board: Bitboards) -> None:
         state[DRAWN] = BY_REPETITION
     elif clock >= state[LAST_CLOCK]:
         state[DRAWN] = BY_CLOCK
-    elif not enough_material(board):
+    elif not is_mate_possible(board):
         state[DRAWN] = BY_MATERIAL
     elif ply >= state[LAST_PLY]:
         state[DRAWN] = BY_LENGTH
@@ -283,14 +287,14 @@ def begin_position(state: States, board: Bitboards, pushed: Squares) -> None:
     if pushed != 0:
         state[EN_PASSANT] = passing_pawns(board, pushed)
         if state[EN_PASSANT] != 0:
-            moved_pawn = pushed | rotated(pushed, -16)
+            moved_pawn = pushed | rotate_bits(pushed, -16)
             before = Bitboards(board.own, board.short ^ moved_pawn, board.straight, board.diagonal)
             store_history(state, state[PLY] - 1, swap_sides(before))
     record_position(state, board)
 
 
 @compiled
-def board_now(state: States) -> Bitboards:
+def current_board(state: States) -> Bitboards:
     """The position, seen by the player to move."""
     return board_at(state, state[PLY])
 

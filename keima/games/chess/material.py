@@ -21,11 +21,11 @@ from keima.games.chess.board import (
     board_at,
     square_bit,
 )
-from keima.games.chess.moves import MOST_MOVES, generate, has_move, in_check
+from keima.games.chess.moves import MOST_MOVES, has_legal_move, is_in_check, write_legal_moves
 from keima.games.game import Actions, Game, States
 
-PAWN_WORTH, KNIGHT_WORTH, BISHOP_WORTH, ROOK_WORTH, QUEEN_WORTH = 100, 320, 330, 500, 900
-PROMOTED_WORTH = (KNIGHT_WORTH, BISHOP_WORTH, ROOK_WORTH)  # in the order of the underpromotions
+PAWN_VALUE, KNIGHT_VALUE, BISHOP_VALUE, ROOK_VALUE, QUEEN_VALUE = 100, 320, 330, 500, 900
+PROMOTED_VALUE = (KNIGHT_VALUE, BISHOP_VALUE, ROOK_VALUE)  # in the order of the underpromotions
 MATING = 1_000_000  # more than all pieces
 
 
@@ -33,10 +33,10 @@ MATING = 1_000_000  # more than all pieces
 def material_of(board: Bitboards, side: Squares) -> int:
     """The value of the pieces among ``side``; kings count 0."""
     short, straight, diagonal = board.short & side, board.straight & side, board.diagonal & side
-    worth = PAWN_WORTH * bit_count(short & ~straight & ~diagonal) + KNIGHT_WORTH * bit_count(short & straight)
-    worth += BISHOP_WORTH * bit_count(diagonal & ~short & ~straight)
-    worth += ROOK_WORTH * bit_count(straight & ~short & ~diagonal)
-    return worth + QUEEN_WORTH * bit_count(straight & diagonal)
+    worth = PAWN_VALUE * bit_count(short & ~straight & ~diagonal) + KNIGHT_VALUE * bit_count(short & straight)
+    worth += BISHOP_VALUE * bit_count(diagonal & ~short & ~straight)
+    worth += ROOK_VALUE * bit_count(straight & ~short & ~diagonal)
+    return worth + QUEEN_VALUE * bit_count(straight & diagonal)
 
 
 @inlined
@@ -53,24 +53,24 @@ def material_gain(board: Bitboards, action: Any, passing: Squares) -> int:
     worth = material_of(board, target)
     if square_bit(origin) & board.short & ~board.straight & ~board.diagonal != 0:
         if target & passing != 0:
-            worth += PAWN_WORTH
+            worth += PAWN_VALUE
         if square_bit(origin) & PROMOTING_ROW != 0:
-            piece = QUEEN_WORTH if plane < UNDERPROMOTIONS else PROMOTED_WORTH[(plane - UNDERPROMOTIONS) // 3]
-            worth += piece - PAWN_WORTH
+            piece = QUEEN_VALUE if plane < UNDERPROMOTIONS else PROMOTED_VALUE[(plane - UNDERPROMOTIONS) // 3]
+            worth += piece - PAWN_VALUE
     return worth
 
 
 @compiled
-def _greedy(step: Any, states: States, chosen: Actions, counts: NDArray[np.int64]) -> None:
+def _write_greedy_actions(step: Any, states: States, chosen: Actions, counts: NDArray[np.int64]) -> None:
     legal, after = np.empty(MOST_MOVES, np.int32), np.empty_like(states[0])
     for i in range(len(states)):
         state = states[i]
         board, best = board_at(state, state[PLY]), -1
-        for k in range(generate(state, legal)):
+        for k in range(write_legal_moves(state, legal)):
             action = np.int64(legal[k])
             after[:] = state
             step(after, action)
-            mates = in_check(after) and not has_move(after)
+            mates = is_in_check(after) and not has_legal_move(after)
             worth = MATING if mates else material_gain(board, action, state[EN_PASSANT])
             if worth > best:
                 best, counts[i] = worth, 0
@@ -79,12 +79,12 @@ def _greedy(step: Any, states: States, chosen: Actions, counts: NDArray[np.int64
                 counts[i] += 1
 
 
-def greedy_actions(game: Game, states: States) -> tuple[Actions, NDArray[np.int64]]:
+def choose_greedy_actions(game: Game, states: States) -> tuple[Actions, NDArray[np.int64]]:
     """The actions that mate at once, or else gain the most material, in each of ``states`` ``[N, S]``.
 
     Returns:
         The actions, ascending at the start of each row of ``[N, MOST_MOVES]``, and their numbers ``[N]``.
     """
     chosen, counts = np.zeros((len(states), MOST_MOVES), np.int32), np.zeros(len(states), np.int64)
-    _greedy(game.rules.step, states, chosen, counts)
+    _write_greedy_actions(game.rules.step, states, chosen, counts)
     return chosen, counts

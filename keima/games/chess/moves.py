@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from keima.compilation.decorators import compiled, inlined, lean
+from keima.compilation.decorators import compiled, compiled_without_refcounts, inlined
 from keima.compilation.intrinsics import lowest_bit
 from keima.games.chess.board import (
     ALL,
@@ -41,7 +41,7 @@ from keima.games.chess.board import (
     Bitboards,
     Squares,
     board_at,
-    rotated,
+    rotate_bits,
     square_bit,
 )
 from keima.games.game import Actions, States, legal_actions_kernel, query_kernel
@@ -105,12 +105,12 @@ def find_threats(board: Bitboards) -> Threats:
 def slide_attacks(pieces: Squares, through: Squares, shift: int, edge: Squares) -> Squares:
     """The squares that sliding ``pieces`` attack in one direction ``through`` empty squares (Kogge-Stone fill)."""
     free = through & edge
-    pieces |= free & rotated(pieces, shift)
-    free &= rotated(free, shift)
-    pieces |= free & rotated(pieces, 2 * shift)
-    free &= rotated(free, 2 * shift)
-    pieces |= free & rotated(pieces, 4 * shift)
-    return rotated(pieces, shift) & edge
+    pieces |= free & rotate_bits(pieces, shift)
+    free &= rotate_bits(free, shift)
+    pieces |= free & rotate_bits(pieces, 2 * shift)
+    free &= rotate_bits(free, 2 * shift)
+    pieces |= free & rotate_bits(pieces, 4 * shift)
+    return rotate_bits(pieces, shift) & edge
 
 
 @inlined
@@ -119,7 +119,7 @@ def attacked_squares(board: Bitboards) -> Squares:
     theirs = ~board.own & (board.short | board.straight | board.diagonal)
     through = ~(board.short | board.straight | board.diagonal) | board.short & board.diagonal & board.own
     pawns = theirs & board.short & ~board.straight & ~board.diagonal
-    attacked = rotated(pawns, 7) & EDGES[5] | rotated(pawns, 9) & EDGES[3]
+    attacked = rotate_bits(pawns, 7) & EDGES[5] | rotate_bits(pawns, 9) & EDGES[3]
     attacked |= KING_STEPS[lowest_bit(theirs & board.short & board.diagonal)]
     knights = theirs & board.short & board.straight
     while knights != 0:
@@ -132,19 +132,19 @@ def attacked_squares(board: Bitboards) -> Squares:
 
 
 @inlined
-def castling_king(king: Squares, castling: Squares, d: int, occupied: Squares, attacked: Squares) -> Squares:
+def king_if_castling_allowed(king: Squares, castling: Squares, d: int, occupied: Squares, attacked: Squares) -> Squares:
     """The king's square if it may castle to the east, direction 2, or to the west; else empty.
 
     The king must not be in check.
     """
     rook = SHORT_ROOK if d == 2 else LONG_ROOK
-    crossed = rotated(king, 1) | rotated(king, 2) if d == 2 else rotated(king, -1) | rotated(king, -2)
+    crossed = rotate_bits(king, 1) | rotate_bits(king, 2) if d == 2 else rotate_bits(king, -1) | rotate_bits(king, -2)
     may = castling & square_bit(rook) != 0 and attacked & crossed == 0
     return king if may and BETWEEN[lowest_bit(king), rook] & occupied == 0 else NONE
 
 
 @inlined
-def write_moves(out: Actions, count: int, plane: int, squares: Squares) -> int:
+def write_plane_moves(out: Actions, count: int, plane: int, squares: Squares) -> int:
     """Write the actions of a plane from these squares; returns the new count."""
     while squares != 0:
         out[count] = plane * 64 + lowest_bit(squares)
@@ -154,7 +154,7 @@ def write_moves(out: Actions, count: int, plane: int, squares: Squares) -> int:
 
 
 @inlined
-def unpinned(threats: Threats, d: int) -> Squares:
+def find_unpinned_squares(threats: Threats, d: int) -> Squares:
     """The squares whose pieces no pin keeps from moving in direction ``d``."""
     along = threats.columns
     if d & 3 == 1:
@@ -169,23 +169,25 @@ def unpinned(threats: Threats, d: int) -> Squares:
 @inlined
 def pawn_pushes(pawns: Squares, occupied: Squares, goals: Squares) -> tuple[Squares, Squares]:
     """The squares from which a pawn may advance by one square, and by two."""
-    once = rotated(pawns, -8) & ~occupied
-    twice = rotated(once & CROSSED_ROW, -8) & ~occupied
-    return rotated(once & goals, 8), rotated(twice & goals, 16)
+    once = rotate_bits(pawns, -8) & ~occupied
+    twice = rotate_bits(once & CROSSED_ROW, -8) & ~occupied
+    return rotate_bits(once & goals, 8), rotate_bits(twice & goals, 16)
 
 
 @inlined
 def write_slides(out: Actions, count: int, d: int, sliders: Squares, ways: DirectionMoves) -> int:
     """Write the moves of sliding pieces in a direction, and the steps and leaps of other pieces."""
     shift, edge, plane = SHIFTS[d], EDGES[d] & ~ways.own, 7 * d
-    reached = rotated(sliders, shift) & edge
-    count = write_moves(out, count, plane, ways.steps | rotated(reached & ways.goals, -shift))
-    reached = rotated(reached & ways.empty, shift) & edge
-    count = write_moves(out, count, plane + 1, ways.leaps | rotated(reached & ways.goals, -2 * shift))
+    reached = rotate_bits(sliders, shift) & edge
+    count = write_plane_moves(out, count, plane, ways.steps | rotate_bits(reached & ways.goals, -shift))
+    reached = rotate_bits(reached & ways.empty, shift) & edge
+    count = write_plane_moves(out, count, plane + 1, ways.leaps | rotate_bits(reached & ways.goals, -2 * shift))
     distance = 3
     while reached != 0:
-        reached = rotated(reached & ways.empty, shift) & edge
-        count = write_moves(out, count, plane + distance - 1, rotated(reached & ways.goals, -distance * shift))
+        reached = rotate_bits(reached & ways.empty, shift) & edge
+        count = write_plane_moves(
+            out, count, plane + distance - 1, rotate_bits(reached & ways.goals, -distance * shift)
+        )
         distance += 1
     return count
 
@@ -195,14 +197,14 @@ def write_knight_moves(out: Actions, count: int, knights: Squares, goals: Square
     """Write the moves of knights."""
     for d in range(8 if knights != 0 else 0):
         shift = KNIGHT_SHIFTS[d]
-        count = write_moves(
-            out, count, KNIGHT_PLANES + d, rotated(rotated(knights, shift) & KNIGHT_EDGES[d] & goals, -shift)
+        count = write_plane_moves(
+            out, count, KNIGHT_PLANES + d, rotate_bits(rotate_bits(knights, shift) & KNIGHT_EDGES[d] & goals, -shift)
         )
     return count
 
 
-@lean
-def generate(state: States, out: Actions) -> int:
+@compiled_without_refcounts
+def write_legal_moves(state: States, out: Actions) -> int:
     """Write all legal moves in ascending order; returns their number."""
     board, passing = board_at(state, state[PLY]), state[EN_PASSANT]
     own, occupied = board.own, board.short | board.straight | board.diagonal
@@ -214,35 +216,35 @@ def generate(state: States, out: Actions) -> int:
     castling = state[CASTLING] if threats.checkers == 0 else NONE
     count, pushed, taking_east, taking_west = 0, NONE, NONE, NONE
     for d in range(8):
-        free, shift, edge = unpinned(threats, d), SHIFTS[d], EDGES[d]
-        steps, leaps = rotated(rotated(king, shift) & edge & ~own & ~attacked, -shift), NONE
+        free, shift, edge = find_unpinned_squares(threats, d), SHIFTS[d], EDGES[d]
+        steps, leaps = rotate_bits(rotate_bits(king, shift) & edge & ~own & ~attacked, -shift), NONE
         if d == 0:
             pushed, leaps = pawn_pushes(pawns & free, occupied, goals)
             steps |= pushed
         elif d == 1 or d == 7:
-            taking = rotated(rotated(pawns & free, shift) & edge & occupied & goals, -shift)
+            taking = rotate_bits(rotate_bits(pawns & free, shift) & edge & occupied & goals, -shift)
             taking_east, taking_west = (taking if d == 1 else taking_east), (taking if d == 7 else taking_west)
-            steps |= taking | rotated(passing & PASSING_ROW, -shift) & passing & TAKING_ROW
+            steps |= taking | rotate_bits(passing & PASSING_ROW, -shift) & passing & TAKING_ROW
         elif d == 2 or d == 6:
-            leaps = castling_king(king, castling, d, occupied, attacked)
+            leaps = king_if_castling_allowed(king, castling, d, occupied, attacked)
         ways = DirectionMoves(own, ~occupied, goals, steps, leaps)
         count = write_slides(out, count, d, (diagonal if d & 1 else straight) & free, ways)
     count = write_knight_moves(out, count, knights, goals)
     for plane in range(UNDERPROMOTIONS, PLANES if pawns & PROMOTING_ROW != 0 else 0, 3):
-        count = write_moves(out, count, plane, pushed & PROMOTING_ROW)
-        count = write_moves(out, count, plane + 1, taking_east & PROMOTING_ROW)
-        count = write_moves(out, count, plane + 2, taking_west & PROMOTING_ROW)
+        count = write_plane_moves(out, count, plane, pushed & PROMOTING_ROW)
+        count = write_plane_moves(out, count, plane + 1, taking_east & PROMOTING_ROW)
+        count = write_plane_moves(out, count, plane + 2, taking_west & PROMOTING_ROW)
     return count
 
 
 @compiled
-def king_attacked(board: Bitboards) -> bool:
+def is_king_attacked(board: Bitboards) -> bool:
     """Whether the king of the player to move is in check."""
     return find_threats(board).checkers != 0
 
 
 @compiled
-def in_check(state: States) -> bool:
+def is_in_check(state: States) -> bool:
     """Whether the player to move is in check."""
     return find_threats(board_at(state, state[PLY])).checkers != 0
 
@@ -250,17 +252,17 @@ def in_check(state: States) -> bool:
 @compiled
 def count_moves(state: States) -> int:
     """The number of legal moves."""
-    return generate(state, np.empty(MOST_MOVES, np.int32))
+    return write_legal_moves(state, np.empty(MOST_MOVES, np.int32))
 
 
 @compiled
-def has_move(state: States) -> bool:
+def has_legal_move(state: States) -> bool:
     """Whether there is a legal move. Cheap tests suffice in most positions."""
     board = board_at(state, state[PLY])
     threats = find_threats(board)
     occupied = board.short | board.straight | board.diagonal
     pawns = board.own & board.short & ~board.straight & ~board.diagonal & ~threats.pinned
-    if threats.checkers == 0 and rotated(pawns, -8) & ~occupied != 0:
+    if threats.checkers == 0 and rotate_bits(pawns, -8) & ~occupied != 0:
         return True
     king = lowest_bit(board.own & board.short & board.diagonal)
     if KING_STEPS[king] & ~board.own & ~attacked_squares(board) != 0:
@@ -270,9 +272,9 @@ def has_move(state: States) -> bool:
 
 @query_kernel
 def terminal(state: States) -> int:
-    return int(state[DRAWN] != NOT_DRAWN or not has_move(state))
+    return int(state[DRAWN] != NOT_DRAWN or not has_legal_move(state))
 
 
 @legal_actions_kernel
 def legal_actions(state: States, out: Actions) -> int:
-    return generate(state, out) if state[DRAWN] == NOT_DRAWN else 0
+    return write_legal_moves(state, out) if state[DRAWN] == NOT_DRAWN else 0

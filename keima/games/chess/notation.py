@@ -32,10 +32,10 @@ from keima.games.chess.board import (
     Bitboards,
     Squares,
     begin_position,
-    board_now,
+    current_board,
     swap_sides,
 )
-from keima.games.chess.moves import has_move, in_check, king_attacked, legal_actions
+from keima.games.chess.moves import has_legal_move, is_in_check, is_king_attacked, legal_actions
 from keima.games.game import Game, IllegalAction, States, call_legal_actions
 
 START_FEN = "rnbqkbnr/pppppppp/8/8/8/8/PPPPPPPP/RNBQKBNR w KQkq - 0 1"
@@ -50,7 +50,7 @@ MOST_PIECES, MOST_PAWNS = 16, 8  # per player
 UPSIDE_DOWN = 56  # square ^ UPSIDE_DOWN is the square as the other player sees it
 
 
-def empty_row(*, max_plies: int, claim_draws: bool, history: int) -> States:
+def make_empty_row(*, max_plies: int, claim_draws: bool, history: int) -> States:
     """A row without a position."""
     last_clock = 100 if claim_draws else 150
     row = np.zeros(KEYS + last_clock + 1, np.int64)
@@ -59,7 +59,7 @@ def empty_row(*, max_plies: int, claim_draws: bool, history: int) -> States:
     return row
 
 
-def set_up(row: States, fen: str) -> None:
+def set_up_from_fen(row: States, fen: str) -> None:
     """Set up an empty row from a position in FEN.
 
     Raises:
@@ -67,37 +67,37 @@ def set_up(row: States, fen: str) -> None:
     """
     fields = fen.split()
     if not 4 <= len(fields) <= 6:
-        raise _refused(fen, f"it has {len(fields)} fields and not six (the last two may be left out)")
+        raise _fen_error(fen, f"it has {len(fields)} fields and not six (the last two may be left out)")
     placed, mover, castling, passing, *counters = fields
-    squares = _squares(fen, placed)
+    squares = _parse_placement(fen, placed)
     _require_pieces(fen, squares)
     if mover not in ("w", "b"):
-        raise _refused(fen, f"the player to move is w or b, not {mover!r}")
-    clock, move = _counters(fen, counters, int(row[LAST_CLOCK]))
+        raise _fen_error(fen, f"the player to move is w or b, not {mover!r}")
+    clock, move = _parse_counters(fen, counters, int(row[LAST_CLOCK]))
     black = mover == "b"
-    rooks = _castling_rooks(fen, squares, castling)
-    board, pushed = _board(squares), _pushed(fen, squares, passing, black)
-    if king_attacked(swap_sides(board) if not black else board):
-        raise _refused(fen, "the player who is not to move is in check")
+    rooks = _parse_castling_rooks(fen, squares, castling)
+    board, pushed = _make_board(squares), _parse_en_passant_pawn(fen, squares, passing, black)
+    if is_king_attacked(swap_sides(board) if not black else board):
+        raise _fen_error(fen, "the player who is not to move is in check")
     row[PLY], row[CLOCK] = 2 * (move - 1) + black, clock
     row[CASTLING] = byte_swap(rooks) if black else rooks
     begin_position(row, swap_sides(board) if black else board, byte_swap(pushed) if black else pushed)
 
 
-def _refused(fen: str, why: str) -> ValueError:
+def _fen_error(fen: str, why: str) -> ValueError:
     return ValueError(f"{fen!r} is not a chess position in FEN: {why}")
 
 
-def _word(squares: list[int]) -> Squares:
+def _make_square_set(squares: list[int]) -> Squares:
     """A set of squares."""
     return np.uint64(sum(1 << square for square in squares)).astype(np.int64)
 
 
-def _squares(fen: str, placed: str) -> dict[int, str]:
+def _parse_placement(fen: str, placed: str) -> dict[int, str]:
     """The piece on each occupied square."""
     rows, found = placed.split("/"), {}
     if len(rows) != 8:
-        raise _refused(fen, f"the board has {len(rows)} rows and not eight")
+        raise _fen_error(fen, f"the board has {len(rows)} rows and not eight")
     for number, row in enumerate(rows):
         column = 0
         for mark in row:
@@ -107,11 +107,11 @@ def _squares(fen: str, placed: str) -> dict[int, str]:
                 found[8 * number + column] = mark
                 column += 1
             else:
-                raise _refused(fen, f"there is no piece {mark!r}")
+                raise _fen_error(fen, f"there is no piece {mark!r}")
             if column > 8:
                 break
         if column != 8:
-            raise _refused(fen, f"row {8 - number} ({row}) does not have eight squares")
+            raise _fen_error(fen, f"row {8 - number} ({row}) does not have eight squares")
     return found
 
 
@@ -119,48 +119,50 @@ def _require_pieces(fen: str, squares: dict[int, str]) -> None:
     for name, player in (("White", "PNBRQK"), ("Black", "pnbrqk")):
         pieces = [piece for piece in squares.values() if piece in player]
         if pieces.count(player[5]) != 1:
-            raise _refused(fen, f"{name} has {pieces.count(player[5])} kings")
+            raise _fen_error(fen, f"{name} has {pieces.count(player[5])} kings")
         if len(pieces) > MOST_PIECES or pieces.count(player[0]) > MOST_PAWNS:
-            raise _refused(fen, f"{name} has {len(pieces)} pieces, {pieces.count(player[0])} of them pawns")
+            raise _fen_error(fen, f"{name} has {len(pieces)} pieces, {pieces.count(player[0])} of them pawns")
     if any(piece in "Pp" and (square < 8 or square >= 56) for square, piece in squares.items()):
-        raise _refused(fen, "there is a pawn on the first or the last row")
+        raise _fen_error(fen, "there is a pawn on the first or the last row")
 
 
-def _counters(fen: str, counters: list[str], last_clock: int) -> tuple[int, int]:
+def _parse_counters(fen: str, counters: list[str], last_clock: int) -> tuple[int, int]:
     """The plies since a capture or a pawn move, and the move number."""
     texts = [*counters, *["0", "1"][len(counters) :]]
     if not all(re.fullmatch("[0-9]{1,6}", text) for text in texts):
-        raise _refused(
+        raise _fen_error(
             fen, f"{' '.join(counters)!r} are not the plies since a capture or pawn's move and the number of the move"
         )
     clock, move = map(int, texts)
     if clock > last_clock:
-        raise _refused(
+        raise _fen_error(
             fen, f"there have been {clock} plies without a capture or a pawn's move, and {last_clock} end the game"
         )
     if move < 1:
-        raise _refused(fen, "moves are numbered from 1")
+        raise _fen_error(fen, "moves are numbered from 1")
     return clock, move
 
 
-def _castling_rooks(fen: str, squares: dict[int, str], castling: str) -> Squares:
+def _parse_castling_rooks(fen: str, squares: dict[int, str], castling: str) -> Squares:
     """The squares of the rooks that may still castle."""
     rights = "" if castling == "-" else castling
     if len(set(rights)) != len(castling.strip("-")) or not set(rights) <= set(CASTLERS):
-        raise _refused(fen, f"castling is some of KQkq or -, not {castling!r}")
+        raise _fen_error(fen, f"castling is some of KQkq or -, not {castling!r}")
     for letter in rights:
         king, rook = ("K", "R") if letter.isupper() else ("k", "r")
         if (squares.get(CASTLERS[letter][0]), squares.get(CASTLERS[letter][1])) != (king, rook):
-            raise _refused(fen, f"{letter} may not castle: king and rook are not both at home")
-    return _word([CASTLERS[letter][1] for letter in rights])
+            raise _fen_error(fen, f"{letter} may not castle: king and rook are not both at home")
+    return _make_square_set([CASTLERS[letter][1] for letter in rights])
 
 
-def _pushed(fen: str, squares: dict[int, str], passing: str, black: bool) -> Squares:
+def _parse_en_passant_pawn(fen: str, squares: dict[int, str], passing: str, black: bool) -> Squares:
     """The pawn that has just advanced two squares, if any."""
     if passing == "-":
         return NONE
     if not re.fullmatch("[a-h][1-8]", passing):
-        raise _refused(fen, f"the square behind a pawn that may be taken in passing is a square or -, not {passing!r}")
+        raise _fen_error(
+            fen, f"the square behind a pawn that may be taken in passing is a square or -, not {passing!r}"
+        )
     square, ahead = parse_square(passing), -8 if black else 8  # the square behind the pawn, and the way to the pawn
     right_row = square // 8 == (5 if black else 2)
     if (
@@ -169,14 +171,16 @@ def _pushed(fen: str, squares: dict[int, str], passing: str, black: bool) -> Squ
         or square in squares
         or square - ahead in squares
     ):
-        raise _refused(fen, f"no pawn has just passed over {passing}")
-    return _word([square + ahead])
+        raise _fen_error(fen, f"no pawn has just passed over {passing}")
+    return _make_square_set([square + ahead])
 
 
-def _board(squares: dict[int, str]) -> Bitboards:
+def _make_board(squares: dict[int, str]) -> Bitboards:
     """The board with White as the player to move."""
-    sets = [_word([square for square, piece in squares.items() if PIECES[piece.lower()][i]]) for i in range(3)]
-    return Bitboards(_word([square for square, piece in squares.items() if piece.isupper()]), *sets)
+    sets = [
+        _make_square_set([square for square, piece in squares.items() if PIECES[piece.lower()][i]]) for i in range(3)
+    ]
+    return Bitboards(_make_square_set([square for square, piece in squares.items() if piece.isupper()]), *sets)
 
 
 def position_from_fen(game: Game, fen: str) -> States:
@@ -189,14 +193,14 @@ def position_from_fen(game: Game, fen: str) -> States:
     """
     if game.name != "chess":
         raise ValueError(f"FEN is for chess, not for {game.name}")
-    row = empty_row(**game.options)
-    set_up(row, fen)
+    row = make_empty_row(**game.options)
+    set_up_from_fen(row, fen)
     return row
 
 
 def pieces_of(state: States) -> dict[int, str]:
     """The piece on each occupied square, seen by White, as a letter of FEN."""
-    board = board_now(state)
+    board = current_board(state)
     if state[PLY] % 2 == 1:
         board = swap_sides(board)  # so that ``own`` are White's pieces
     own, *sets = (int(word) & (1 << 64) - 1 for word in board)
@@ -299,10 +303,10 @@ def parse_action(text: str) -> int:
 ACTIONS = {action_name(action): action for action in range(64 * PLANES)}
 
 
-def ending_of(state: States) -> str:
+def describe_ending(state: States) -> str:
     """How the game ended, such as checkmate; empty if it is not over."""
-    if not has_move(state):
-        return "checkmate" if in_check(state) else "stalemate"
+    if not has_legal_move(state):
+        return "checkmate" if is_in_check(state) else "stalemate"
     claimed = state[MOST_REPEATED] == 3
     return {
         BY_REPETITION: "threefold repetition" if claimed else "fivefold repetition",
@@ -312,7 +316,7 @@ def ending_of(state: States) -> str:
     }.get(int(state[DRAWN]), "")
 
 
-def without_draw(state: States) -> States:
+def continue_after_draw(state: States) -> States:
     """The position without its draw, for players who do not claim it: the clock, or the count of plies, restarts.
 
     Earlier repetitions still count. Checkmate and stalemate stay.
@@ -332,6 +336,6 @@ def render(state: States) -> str:
     pieces = pieces_of(state)
     rows = [" ".join(pieces.get(8 * row + column, ".") for column in range(8)) for row in range(8)]
     letters = "  " + " ".join(FILES)
-    ending, mover = ending_of(state), "Black" if state[PLY] % 2 else "White"
-    said = ending if ending else f"{mover} to move{', in check' if in_check(state) else ''}"
+    ending, mover = describe_ending(state), "Black" if state[PLY] % 2 else "White"
+    said = ending if ending else f"{mover} to move{', in check' if is_in_check(state) else ''}"
     return "\n".join([letters, *(f"{8 - row} {rows[row]} {8 - row}" for row in range(8)), letters, f"{said}"])

@@ -18,7 +18,7 @@ from keima.games.authoring.bad_game import BadGame
 from keima.games.chess.board import PLY
 from keima.games.chess.notation import START_FEN, fen_of, position_from_fen
 from keima.games.chess.rules import LONGEST, chess
-from keima.games.chess.san import action_of_san, play_action, play_named
+from keima.games.chess.san import action_of_san, play_action, play_and_name
 from keima.games.game import Actions, Game, States
 
 RESULTS = ("1-0", "0-1", "1/2-1/2", "*")
@@ -76,11 +76,11 @@ def pgn_text(
     if start_fen is not None:
         given |= {"SetUp": "1", "FEN": start_fen}
     state = position_from_fen(game, start_fen or START_FEN)
-    lines = [_tag(name, text) for name, text in given.items()]
-    return "\n".join([*lines, "", *_filled([*_numbered(state, actions), result]), "", ""])
+    lines = [_format_tag(name, text) for name, text in given.items()]
+    return "\n".join([*lines, "", *_fill_lines([*_number_moves(state, actions), result]), "", ""])
 
 
-def _tag(name: str, text: str) -> str:
+def _format_tag(name: str, text: str) -> str:
     if not TAG_NAME.fullmatch(name):
         raise ValueError(f"{name!r} is no name of a tag in PGN: letters, digits and underscores")
     plain = re.sub(r"[\x00-\x1f\x7f]+", " ", text)
@@ -88,16 +88,16 @@ def _tag(name: str, text: str) -> str:
     return f'[{name} "{quoted}"]'
 
 
-def _numbered(state: States, actions: Sequence[int]) -> Iterator[str]:
+def _number_moves(state: States, actions: Sequence[int]) -> Iterator[str]:
     """The moves with their numbers, played on ``state``."""
     first = int(state[PLY])
     for ply, action in enumerate(actions, first):
         if ply % 2 == 0 or ply == first:
             yield f"{ply // 2 + 1}{'...' if ply % 2 else '.'}"
-        yield play_named(state, int(action))
+        yield play_and_name(state, int(action))
 
 
-def _filled(words: Iterable[str]) -> Iterator[str]:
+def _fill_lines(words: Iterable[str]) -> Iterator[str]:
     """Fill lines with words."""
     line = ""
     for word in words:
@@ -124,14 +124,14 @@ def pgn_lines(path: Path) -> Iterator[str]:
             source = io.BufferedReader(zstandard.ZstdDecompressor().stream_reader(file, read_across_frames=True))
         try:
             while line := source.readline(LONGEST_LINE + 1):
-                yield _decoded(line)
+                yield _decode_line(line)
                 while line and not line.endswith(b"\n"):
                     line = source.readline(LONGEST_LINE)
         except zstandard.ZstdError as error:
             raise ValueError(f"{path} is damaged: {error}") from error
 
 
-def _decoded(line: bytes) -> str:
+def _decode_line(line: bytes) -> str:
     try:
         return line.decode("utf-8")
     except UnicodeDecodeError:
@@ -150,16 +150,16 @@ def read_pgn(lines: Iterable[str]) -> Iterator[PgnGame | BadGame]:
     """
     reader = _Reader()
     for number, line in enumerate(lines, 1):
-        yield from reader.take(number, line.removeprefix("\ufeff") if number == 1 else line)
-    yield from reader.end()
+        yield from reader.read_line(number, line.removeprefix("\ufeff") if number == 1 else line)
+    yield from reader.finish_current_game()
 
 
-class _Bad(Exception):
+class _BadPgnGame(Exception):
     """The current game cannot be read."""
 
 
 @dataclass
-class _Draft:
+class _PgnDraft:
     """A game that is being read."""
 
     line: int = 0  # where the game begins; 0: not begun
@@ -175,33 +175,33 @@ class _Reader:
 
     def __init__(self) -> None:
         self._game = chess(max_plies=LONGEST, claim_draws=False)
-        self._draft = _Draft()
+        self._draft = _PgnDraft()
         self._number = 0  # of the current line
         self._comment = 0  # the line where the current comment began; 0: no comment
         self._variations, self._variation = 0, 0  # open parentheses, and the line of the first
         self._after_blank = True
         self._lost = False  # whether lines are skipped until the next tag
 
-    def take(self, number: int, line: str) -> Iterator[PgnGame | BadGame]:
+    def read_line(self, number: int, line: str) -> Iterator[PgnGame | BadGame]:
         """Read one line."""
         self._number = number
         after_blank, self._after_blank = self._after_blank, not line or line.isspace()
         try:
             if len(line) > LONGEST_LINE:
-                raise _Bad(f"the line has more than {LONGEST_LINE:,} characters")
+                raise _BadPgnGame(f"the line has more than {LONGEST_LINE:,} characters")
             if self._after_blank or (line[0] == "%" and not self._comment):
                 return
-            tags = _tags_in(line)
+            tags = _parse_tags(line)
             if tags and (after_blank or not (self._comment or self._variations)):
                 yield from self._take_tags(tags, after_blank)
             elif not self._lost:
                 yield from self._take_moves(line)
-        except _Bad as error:
+        except _BadPgnGame as error:
             if not self._lost:
                 yield BadGame(number, str(error))
-            self._begin(lost=True)
+            self._begin_draft(lost=True)
 
-    def end(self) -> Iterator[PgnGame | BadGame]:
+    def finish_current_game(self) -> Iterator[PgnGame | BadGame]:
         """Finish the current game, if any, at the end of the file or before the next game."""
         try:
             if self._comment:
@@ -209,26 +209,26 @@ class _Reader:
             elif self._variations:
                 yield BadGame(self._variation, "a variation begins here and does not end")
             elif self._draft.line:
-                yield self._finished("*")
-        except _Bad as error:
+                yield self._finish_game("*")
+        except _BadPgnGame as error:
             yield BadGame(self._draft.line, str(error))
-        self._begin()
+        self._begin_draft()
 
-    def _begin(self, *, lost: bool = False) -> None:
-        self._draft, self._comment, self._variations, self._lost = _Draft(), 0, 0, lost
+    def _begin_draft(self, *, lost: bool = False) -> None:
+        self._draft, self._comment, self._variations, self._lost = _PgnDraft(), 0, 0, lost
 
     def _take_tags(self, tags: list[tuple[str, str]], after_blank: bool) -> Iterator[PgnGame | BadGame]:
         """Tags begin a new game, unless they continue those of a game without moves."""
         again = after_blank and tags[0][0] in self._draft.tags
         if again or self._lost or self._comment or self._variations or self._draft.state is not None:
-            yield from self.end()
+            yield from self.finish_current_game()
         draft = self._draft
         draft.line = draft.line or self._number
         for name, text in tags:
             draft.characters += len(name) + len(text)
             draft.tags.setdefault(name, text)
         if len(draft.tags) > MOST_TAGS or draft.characters > MOST_TAG_CHARACTERS:
-            raise _Bad(
+            raise _BadPgnGame(
                 f"the game has more than {MOST_TAGS} tags, or more than {MOST_TAG_CHARACTERS:,} characters in them"
             )
 
@@ -251,11 +251,11 @@ class _Reader:
                 self._variation = self._variation if self._variations else self._number
                 self._variations += 1 if word == "(" else -1
                 if self._variations < 0:
-                    raise _Bad("a variation ends that has not begun")
+                    raise _BadPgnGame("a variation ends that has not begun")
             elif self._variations == 0 and word in READ_AS:
                 if self._draft.line:
-                    yield self._finished(READ_AS[word])
-                self._begin()
+                    yield self._finish_game(READ_AS[word])
+                self._begin_draft()
             elif self._variations == 0:
                 self._take_word(word)
 
@@ -268,38 +268,38 @@ class _Reader:
             return
         draft = self._draft
         draft.line = draft.line or self._number
-        state = self._begun()
+        state = self._start_position()
         if len(draft.actions) == LONGEST:
-            raise _Bad(f"the game has more than {LONGEST:,} moves of both sides")
+            raise _BadPgnGame(f"the game has more than {LONGEST:,} moves of both sides")
         try:
             action = action_of_san(state, word)
         except ValueError as error:
-            raise _Bad(str(error)) from error
+            raise _BadPgnGame(str(error)) from error
         play_action(state, action)
         draft.actions.append(action)
 
-    def _begun(self) -> States:
+    def _start_position(self) -> States:
         """The position of the current game, set up from its tags."""
         draft = self._draft
         if draft.state is not None:
             return draft.state
         variant, fen = draft.tags.get("Variant", ""), draft.tags.get("FEN", START_FEN)
         if variant.strip().lower() not in STANDARD:
-            raise _Bad(f"it is a game of {variant[:40]}, not of chess as usual")
+            raise _BadPgnGame(f"it is a game of {variant[:40]}, not of chess as usual")
         try:
             draft.state = position_from_fen(self._game, fen)
         except ValueError as error:
-            raise _Bad(str(error)) from error
+            raise _BadPgnGame(str(error)) from error
         draft.start_fen = None if fen_of(draft.state) == START_FEN else fen
         return draft.state
 
-    def _finished(self, mark: str) -> PgnGame:
+    def _finish_game(self, mark: str) -> PgnGame:
         """The current game, with the result ``mark`` at its end."""
-        self._begun()
+        self._start_position()
         draft = self._draft
         tag = READ_AS.get(draft.tags.get("Result", "*").strip(), "*")
         if "*" not in (tag, mark) and tag != mark:
-            raise _Bad(f"its tag says {tag}, and its end says {mark}")
+            raise _BadPgnGame(f"its tag says {tag}, and its end says {mark}")
         return PgnGame(
             tags=draft.tags,
             actions=np.array(draft.actions, np.int32),
@@ -309,7 +309,7 @@ class _Reader:
         )
 
 
-def _tags_in(line: str) -> list[tuple[str, str]]:
+def _parse_tags(line: str) -> list[tuple[str, str]]:
     """The names and texts of the tags in a line of tags; else empty."""
     if line[0] != "[" and line.lstrip()[0] != "[":
         return []

@@ -78,8 +78,16 @@ from keima.games.chess.board import (
     step,
     swap_sides,
 )
-from keima.games.chess.moves import MOST_MOVES, has_move, in_check, legal_actions, terminal
-from keima.games.chess.notation import START_FEN, action_name, cells, empty_row, parse_action, render, set_up
+from keima.games.chess.moves import MOST_MOVES, has_legal_move, is_in_check, legal_actions, terminal
+from keima.games.chess.notation import (
+    START_FEN,
+    action_name,
+    cells,
+    make_empty_row,
+    parse_action,
+    render,
+    set_up_from_fen,
+)
 from keima.games.game import (
     Game,
     Planes,
@@ -105,7 +113,7 @@ def current_player(state: States) -> int:
 
 @returns_kernel
 def returns(state: States, out: Returns) -> None:
-    mated = in_check(state) and not has_move(state)
+    mated = is_in_check(state) and not has_legal_move(state)
     mover = state[PLY] & 1
     out[mover] = np.float32(-1.0 if mated else 0.0)
     out[1 - mover] = np.float32(1.0 if mated else 0.0)
@@ -213,8 +221,8 @@ def chess(*, max_plies: int = 512, claim_draws: bool = True, history: int = HIST
             raise ValueError(f"{name} must be from {least} to {most}, not {number}")
     if not isinstance(claim_draws, bool):
         raise TypeError(f"claim_draws must be true or false, not {claim_draws!r}")
-    start = empty_row(max_plies=max_plies, claim_draws=claim_draws, history=history)
-    set_up(start, START_FEN)
+    start = make_empty_row(max_plies=max_plies, claim_draws=claim_draws, history=history)
+    set_up_from_fen(start, START_FEN)
     return Game(
         name="chess",
         options={"max_plies": max_plies, "claim_draws": claim_draws, "history": history},

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from keima.compilation.decorators import compiled, inlined, specialized
+from keima.compilation.decorators import compile_for_types, compiled, inlined
 from keima.games.chess.board import (
     BISHOP,
     CLOCK,
@@ -32,11 +32,11 @@ from keima.games.chess.board import (
     square_bit,
     step,
 )
-from keima.games.chess.moves import MOST_MOVES, generate, has_move, in_check
-from keima.games.chess.notation import FILES, UPSIDE_DOWN, empty_row, fen_of, parse_square, square_name
+from keima.games.chess.moves import MOST_MOVES, has_legal_move, is_in_check, write_legal_moves
+from keima.games.chess.notation import FILES, UPSIDE_DOWN, fen_of, make_empty_row, parse_square, square_name
 from keima.games.game import Actions, IllegalAction, States, call_step
 
-PAWN, KING = 1, 5  # kinds of pieces, as ``kind_at`` returns them
+PAWN, KING = 1, 5  # kinds of pieces, as ``piece_kind_at`` returns them
 SAN_LETTERS = {PAWN: "", 2: "R", 3: "N", 4: "B", KING: "K", 6: "Q"}
 KINDS = {letter: kind for kind, letter in SAN_LETTERS.items()} | {"P": PAWN}
 PROMOTION_LETTERS = {KNIGHT: "N", BISHOP: "B", ROOK: "R", QUEEN: "Q"}
@@ -50,18 +50,18 @@ SAN = re.compile(rf"(?:{PIECE_MOVE}|{CASTLING})(?: ?e\.?p\.?)?[+#]*[!?]*")
 
 
 @inlined
-def kind_at(board: Bitboards, square: int) -> Any:
+def piece_kind_at(board: Bitboards, square: int) -> Any:
     """The kind of piece on a square; its bits are short, straight, diagonal."""
     return board.short >> square & 1 | (board.straight >> square & 1) << 1 | (board.diagonal >> square & 1) << 2
 
 
 @inlined
-def write_playable(state: States, legal: Actions) -> int:
+def write_playable_moves(state: States, legal: Actions) -> int:
     """Write the moves that can be made, also after a draw that nobody claimed; returns their number.
 
     The limit is the clock, because a row has no room for more positions.
     """
-    return generate(state, legal) if state[CLOCK] < state[LAST_CLOCK] else 0
+    return write_legal_moves(state, legal) if state[CLOCK] < state[LAST_CLOCK] else 0
 
 
 @compiled
@@ -72,9 +72,9 @@ def find_move(state: States, kind: int, target: int, column: int, row: int, prom
     Returns ``NOWHERE`` or ``SEVERAL`` if there is not one such move.
     """
     board, legal, found = board_at(state, state[PLY]), np.empty(MOST_MOVES, np.int32), NO_MOVE
-    for action in legal[: write_playable(state, legal)]:
+    for action in legal[: write_playable_moves(state, legal)]:
         plane, origin = action >> 6, action & 63
-        if origin + OFFSETS[plane] != target or kind_at(board, origin) != kind:
+        if origin + OFFSETS[plane] != target or piece_kind_at(board, origin) != kind:
             continue
         if (column != ANY and origin & 7 != column) or (row != ANY and origin >> 3 != row):
             continue
@@ -99,14 +99,14 @@ def describe_move(state: States, action: int) -> tuple[int, bool, bool, bool, bo
     board, legal = board_at(state, state[PLY]), np.empty(MOST_MOVES, np.int32)
     origin, kind, target = action & 63, ILLEGAL_KIND, (action & 63) + OFFSETS[action >> 6]
     others, in_column, in_row = False, False, False
-    for other in legal[: write_playable(state, legal)]:
+    for other in legal[: write_playable_moves(state, legal)]:
         square = other & 63
         if other == action:
-            kind = kind_at(board, origin)
+            kind = piece_kind_at(board, origin)
         elif (
             square + OFFSETS[other >> 6] == target
             and square != origin
-            and kind_at(board, square) == kind_at(board, origin)
+            and piece_kind_at(board, square) == piece_kind_at(board, origin)
         ):
             others = True
             in_column = in_column or square & 7 == origin & 7
@@ -120,17 +120,17 @@ def describe_move(state: States, action: int) -> tuple[int, bool, bool, bool, bo
 
 
 @functools.cache
-def _step() -> Callable[[Any, States, int], None]:
+def _step_without_dispatch() -> Callable[[Any, States, int], None]:
     """``call_step`` without type dispatch, which would take longer than everything else."""
-    return specialized(call_step, step, empty_row(max_plies=1, claim_draws=True, history=HISTORY), 0)
+    return compile_for_types(call_step, step, make_empty_row(max_plies=1, claim_draws=True, history=HISTORY), 0)
 
 
 def play_action(state: States, action: int) -> None:
     """Play an action of ``find_move`` or ``action_of_san`` in place, also after a draw that nobody claimed."""
-    _step()(step, state, action)
+    _step_without_dispatch()(step, state, action)
 
 
-def play_named(state: States, action: int) -> str:
+def play_and_name(state: States, action: int) -> str:
     """Return the action in SAN and play it on ``state``.
 
     Raises:
@@ -139,14 +139,14 @@ def play_named(state: States, action: int) -> str:
     kind, takes, *others = describe_move(state, action)
     if kind == ILLEGAL_KIND:
         raise IllegalAction(f"action {action} is not legal in {fen_of(state)}")
-    name = _named(state, action, kind, takes, others)
+    name = _san_without_check(state, action, kind, takes, others)
     play_action(state, action)
-    if not in_check(state):
+    if not is_in_check(state):
         return name
-    return name + ("+" if has_move(state) else "#")
+    return name + ("+" if has_legal_move(state) else "#")
 
 
-def _named(state: States, action: int, kind: int, takes: bool, others: list[bool]) -> str:
+def _san_without_check(state: States, action: int, kind: int, takes: bool, others: list[bool]) -> str:
     """The move without a check mark."""
     plane, origin = divmod(action, 64)
     if kind == KING and plane in (SHORT_PLANE, LONG_PLANE):

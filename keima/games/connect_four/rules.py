@@ -70,7 +70,7 @@ BITS = np.array([7 * column + row for row in reversed(range(ROWS)) for column in
 
 
 @inlined
-def has_line(stones: int) -> bool:
+def has_four_in_line(stones: int) -> bool:
     """Whether four of these stones are in a line."""
     vertical = stones & (stones >> 1)
     level = stones & (stones >> 7)
@@ -82,7 +82,7 @@ def has_line(stones: int) -> bool:
 
 
 @inlined
-def completing(stones: int) -> int:
+def find_completing_cells(stones: int) -> int:
     """All cells, on the board or not, that complete a line with three of these stones."""
     cells = (stones << 1) & (stones << 2) & (stones << 3)
     for step in (6, 7, 8):
@@ -93,7 +93,7 @@ def completing(stones: int) -> int:
 
 
 @inlined
-def one_more(counts: BitCounts, cells: int) -> BitCounts:
+def increment_counts(counts: BitCounts, cells: int) -> BitCounts:
     """``counts``, incremented on these cells."""
     twos = counts.ones & cells
     fours = counts.twos & twos
@@ -103,7 +103,7 @@ def one_more(counts: BitCounts, cells: int) -> BitCounts:
 
 
 @inlined
-def write_plane(plane: NDArray[np.float32], counts: BitCounts, unit: np.float32) -> None:
+def write_counts(plane: NDArray[np.float32], counts: BitCounts, unit: np.float32) -> None:
     """Write the counts, times ``unit``, to ``plane`` ``[42]``, without a branch, so that the loop is vectorized."""
     ones, twos, fours, eights = counts
     for cell in range(CELLS):
@@ -120,7 +120,7 @@ def write_bits(plane: NDArray[np.float32], board: int) -> None:
 
 
 @inlined
-def chances(mine: int, theirs: int, empty: int) -> tuple[BitCounts, BitCounts]:
+def count_open_lines(mine: int, theirs: int, empty: int) -> tuple[BitCounts, BitCounts]:
     """For each of the cells ``empty``, the number of lines through it without ``theirs`` that hold two of ``mine``, and
     that hold one.
     """
@@ -134,7 +134,7 @@ def chances(mine: int, theirs: int, empty: int) -> tuple[BitCounts, BitCounts]:
         two = lines & ((odd_before & odd_after) | ((both_before ^ both_after) & ~(odd_before | odd_after)))
         one = lines & (odd_before ^ odd_after) & ~(both_before | both_after)
         for _ in range(4):
-            with_two, with_one = one_more(with_two, two & empty), one_more(with_one, one & empty)
+            with_two, with_one = increment_counts(with_two, two & empty), increment_counts(with_one, one & empty)
             two, one = two << step, one << step
     return with_two, with_one
 
@@ -160,7 +160,7 @@ def step(state: States, action: int) -> None:
     state[MOVER] = stones ^ mine
     state[STONES] = stones
     state[PLY] += 1
-    if has_line(mine):
+    if has_four_in_line(mine):
         state[OVER] = LINE
     elif state[PLY] == CELLS:
         state[OVER] = FULL
@@ -211,17 +211,17 @@ def observe_stones(state: States, planes: Planes) -> None:
 @observe_kernel
 def observe_threats(state: States, planes: Planes) -> None:
     mine, theirs, empty = state[MOVER], state[STONES] ^ state[MOVER], BOARD & ~state[STONES]
-    my_two, my_one = chances(mine, theirs, empty)
-    their_two, their_one = chances(theirs, mine, empty)
+    my_two, my_one = count_open_lines(mine, theirs, empty)
+    their_two, their_one = count_open_lines(theirs, mine, empty)
     cells = planes.reshape(9, CELLS)
     write_stones(state, cells)
-    write_bits(cells[2], completing(mine) & empty)
-    write_bits(cells[3], completing(theirs) & empty)
+    write_bits(cells[2], find_completing_cells(mine) & empty)
+    write_bits(cells[3], find_completing_cells(theirs) & empty)
     write_bits(cells[4], ODD_ROWS)
-    write_plane(cells[5], my_two, HALF)
-    write_plane(cells[6], my_one, QUARTER)
-    write_plane(cells[7], their_two, HALF)
-    write_plane(cells[8], their_one, QUARTER)
+    write_counts(cells[5], my_two, HALF)
+    write_counts(cells[6], my_one, QUARTER)
+    write_counts(cells[7], their_two, HALF)
+    write_counts(cells[8], their_one, QUARTER)
 
 
 @query_kernel
@@ -247,7 +247,7 @@ def render(state: States) -> str:
     return "\n".join([*lines, " ".join(str(column + 1) for column in range(COLUMNS))])
 
 
-def discs(state: States) -> NDArray[np.int64]:
+def discs_on_board(state: States) -> NDArray[np.int64]:
     """The discs ``[6, 7]``, the bottom row last; see ``Game.cells``."""
     mine, taken = state[MOVER] >> BITS & 1, state[STONES] >> BITS & 1
     return ((2 * mine - taken) * (1 - 2 * (state[PLY] & 1))).reshape(ROWS, COLUMNS)
@@ -297,5 +297,5 @@ def connect_four(planes: Observed = "stones") -> Game:
         parse_action=parse_action,
         render=render,
         final_score=final_score,
-        cells=discs,
+        cells=discs_on_board,
     )

@@ -27,8 +27,8 @@ from keima.games.connect_four.rules import (
     ODD_ROWS,
     OVER,
     STONES,
-    completing,
-    has_line,
+    find_completing_cells,
+    has_four_in_line,
 )
 from keima.games.exact import ILLEGAL, ActionValues
 from keima.games.game import States
@@ -51,7 +51,7 @@ def _shared_table() -> Table:
     return new_table()
 
 
-def solve(state: States, *, table: Table | None = None) -> int:
+def solve_position(state: States, *, table: Table | None = None) -> int:
     """The value of ``state`` ``[S]`` for the player to move under perfect play: 1 won, 0 drawn, -1 lost.
 
     Takes microseconds late in the game, tenths of a second after eight plies, and seconds to minutes earlier. For many
@@ -59,13 +59,13 @@ def solve(state: States, *, table: Table | None = None) -> int:
     """
     if state[OVER]:
         return -1 if state[OVER] == LINE else 0
-    return int(_value(state[MOVER], state[STONES], _shared_table() if table is None else table))
+    return int(_search_value(state[MOVER], state[STONES], _shared_table() if table is None else table))
 
 
-def action_values(state: States, *, table: Table | None = None) -> ActionValues:
+def solve_action_values(state: States, *, table: Table | None = None) -> ActionValues:
     """The value of each action for the player to move, ``[7]``: 1, 0, -1 or ``ILLEGAL``.
 
-    Times and ``table`` are as for ``solve``.
+    Times and ``table`` are as for ``solve_position``.
     """
     values = np.full(COLUMNS, ILLEGAL, np.int8)
     if not state[OVER]:
@@ -74,7 +74,7 @@ def action_values(state: States, *, table: Table | None = None) -> ActionValues:
 
 
 @inlined
-def _count(cells: int) -> int:
+def _count_bits(cells: int) -> int:
     """The number of set bits."""
     pairs = cells - ((cells >> 1) & 0x5555555555555555)
     fours = (pairs & 0x3333333333333333) + ((pairs >> 2) & 0x3333333333333333)
@@ -82,7 +82,7 @@ def _count(cells: int) -> int:
 
 
 @inlined
-def _mirrored(cells: int) -> int:
+def _mirror_cells(cells: int) -> int:
     """The mirror image of these cells."""
     swapped = cells & (COLUMN << 21)
     for column in range(3):
@@ -92,13 +92,13 @@ def _mirrored(cells: int) -> int:
 
 
 @inlined
-def _key(mover: int, stones: int) -> int:
+def _position_key(mover: int, stones: int) -> int:
     """A number from 1 to 2**49 that identifies a position up to reflection."""
-    return min(mover + stones, _mirrored(mover) + _mirrored(stones)) + 1
+    return min(mover + stones, _mirror_cells(mover) + _mirror_cells(stones)) + 1
 
 
 @inlined
-def _sure_of_second(first: int, second: int, empty: int, possible: int) -> int:
+def _guaranteed_to_second(first: int, second: int, empty: int, possible: int) -> int:
     """The result that a simple pairing strategy guarantees the second player: 0 nothing, 1 a draw, 2 a win.
 
     The second player answers each move in the same column, and a move in the lowest empty cell of a column with an odd
@@ -107,13 +107,13 @@ def _sure_of_second(first: int, second: int, empty: int, possible: int) -> int:
     except these lowest cells, each of which may go to either player.
     """
     contested = possible & EVEN_ROWS
-    if has_line(first | (empty & ODD_ROWS) | contested):
+    if has_four_in_line(first | (empty & ODD_ROWS) | contested):
         return 0
-    return 2 if has_line(second | (empty & EVEN_ROWS & ~contested)) else 1
+    return 2 if has_four_in_line(second | (empty & EVEN_ROWS & ~contested)) else 1
 
 
 @inlined
-def _order(mover: int, moves: int, possible: int, empty: int) -> int:
+def _order_moves(mover: int, moves: int, possible: int, empty: int) -> int:
     """The columns of ``moves`` from the lowest bits on, best first; -1 if one of them wins by force.
 
     That is a move with two winning cells next, or one and then the cell above it.
@@ -124,11 +124,11 @@ def _order(mover: int, moves: int, possible: int, empty: int) -> int:
         move = moves & (COLUMN << 7 * column)
         if not move:
             continue
-        threats = completing(mover | move) & (empty ^ move)
+        threats = find_completing_cells(mover | move) & (empty ^ move)
         wins = threats & ((possible ^ move) | (move << 1))
         if wins & (wins - 1) or (wins << 1) & threats:
             return -1
-        score = _count(threats)
+        score = _count_bits(threats)
         place = 0
         while place < count and (order >> (place + 3)) & 31 >= score:
             place += ORDER_BITS
@@ -139,31 +139,31 @@ def _order(mover: int, moves: int, possible: int, empty: int) -> int:
 
 
 @compiled
-def _reaches(mover: int, stones: int, goal: int, table: Table) -> bool:
+def _can_reach(mover: int, stones: int, goal: int, table: Table) -> bool:
     """Whether the player to move, who cannot win at once, reaches at least ``goal``: 1 a win, 0 a draw."""
     opponent, empty, possible = stones ^ mover, BOARD & ~stones, (stones + BOTTOM) & BOARD
-    threats = completing(opponent) & empty
+    threats = find_completing_cells(opponent) & empty
     forced = possible & threats
     moves = (forced if forced else possible) & ~(threats >> 1)  # never below a threat
     if forced & (forced - 1) or not moves:
         return goal == 0 and not empty
-    first_to_move = _count(empty) & 1 == 0
-    if first_to_move and _sure_of_second(mover, opponent, empty, possible) >= 2 - goal:
+    first_to_move = _count_bits(empty) & 1 == 0
+    if first_to_move and _guaranteed_to_second(mover, opponent, empty, possible) >= 2 - goal:
         return False
-    if not first_to_move and _sure_of_second(opponent, mover, empty, possible) >= 1 + goal:
+    if not first_to_move and _guaranteed_to_second(opponent, mover, empty, possible) >= 1 + goal:
         return True
-    key = _key(mover, stones)
+    key = _position_key(mover, stones)
     slot = key % table.size
     if table[slot] >> 4 == key:
         if table[slot] & 3 > goal:
             return True
         if (table[slot] >> 2) & 3 <= goal:
             return False
-    order = _order(mover, moves, possible, empty)
+    order = _order_moves(mover, moves, possible, empty)
     result = order == -1
     while order > 0 and not result:
         move = moves & (COLUMN << 7 * ((order & 7) - 1))
-        result = not _reaches(opponent, stones | move, 1 - goal, table)
+        result = not _can_reach(opponent, stones | move, 1 - goal, table)
         order >>= ORDER_BITS
     known = table[slot] & 15 if table[slot] >> 4 == key else 0b1000
     known = (known & 0b1100) | (goal + 1) if result else (known & 0b0011) | (goal << 2)
@@ -172,20 +172,20 @@ def _reaches(mover: int, stones: int, goal: int, table: Table) -> bool:
 
 
 @compiled
-def _value(mover: int, stones: int, table: Table) -> int:
+def _search_value(mover: int, stones: int, table: Table) -> int:
     """The value for the player to move, where the other has no line yet."""
-    if completing(mover) & (stones + BOTTOM) & BOARD:
+    if find_completing_cells(mover) & (stones + BOTTOM) & BOARD:
         return 1
     # Test first whether the first player wins: the likelier answer, yes, decides the value alone. (As literals the
     # goals would be compiled in, and such copies of a recursive function crash when loaded from numba's cache.)
     win, draw = int(np.int64(1)), int(np.int64(0))
-    if _count(stones) & 1 == 0:
-        if _reaches(mover, stones, win, table):
+    if _count_bits(stones) & 1 == 0:
+        if _can_reach(mover, stones, win, table):
             return 1
-        return 0 if _reaches(mover, stones, draw, table) else -1
-    if not _reaches(mover, stones, draw, table):
+        return 0 if _can_reach(mover, stones, draw, table) else -1
+    if not _can_reach(mover, stones, draw, table):
         return -1
-    return 1 if _reaches(mover, stones, win, table) else 0
+    return 1 if _can_reach(mover, stones, win, table) else 0
 
 
 @compiled
@@ -193,4 +193,4 @@ def _fill_action_values(mover: int, stones: int, table: Table, out: ActionValues
     for column in range(COLUMNS):
         move = (stones + BOTTOM) & BOARD & (COLUMN << 7 * column)
         if move:
-            out[column] = 1 if has_line(mover | move) else -_value(stones ^ mover, stones | move, table)
+            out[column] = 1 if has_four_in_line(mover | move) else -_search_value(stones ^ mover, stones | move, table)

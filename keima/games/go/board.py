@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from keima.compilation.decorators import inlined
-from keima.compilation.intrinsics import fields, lowest_bit
+from keima.compilation.intrinsics import lowest_bit, view_as
 from keima.games.game import Actions, States, legal_actions_kernel, step_kernel
 
 EMPTY, BLACK, WHITE, WALL = range(4)  # colors of cells; player 0 is Black
@@ -45,7 +45,7 @@ _MOST_CELLS = 20 * 21 + 1
 ZOBRIST = np.frombuffer(hashlib.shake_256(b"keima go").digest(8 * 3 * _MOST_CELLS), np.int64).reshape(3, -1)
 
 
-def start_row(*, size: int, half_komi: int, suicide: bool, max_plies: int) -> States:
+def make_start_row(*, size: int, half_komi: int, suicide: bool, max_plies: int) -> States:
     """The row of an empty board. Its table of positions never gets more than three quarters full."""
     board_word = HEADER + (3 * size + 3) // 2
     num_cells = (size + 1) * (size + 2) + 1
@@ -56,7 +56,7 @@ def start_row(*, size: int, half_komi: int, suicide: bool, max_plies: int) -> St
     row[HASH] = ZOBRIST[EMPTY, 0]  # not 0, so that the empty board can be in the table
     row[table + (row[HASH] & (capacity - 1))] = row[HASH]
     row[HEADER:board_word].view(np.int32)[1 : size + 1] = (1 << size) - 1
-    color = fields(row, 4 * board_word, num_cells, np.int16)
+    color = view_as(row, 4 * board_word, num_cells, np.int16)
     color[:] = WALL
     color[size + 1 : (size + 1) ** 2].reshape(size, size + 1)[:, 1:] = EMPTY
     return row
@@ -79,25 +79,25 @@ class BoardView(NamedTuple):
 
 
 @inlined
-def board_of(state: States) -> BoardView:
+def view_board(state: States) -> BoardView:
     """The views of a row."""
     board, count, table = state[BOARD], state[CELLS], state[TABLE]
     return BoardView(
         state[SIZE],
         state[SIZE] + 1,
-        fields(state, 0, HEADER, np.int64),
-        fields(state, 2 * HEADER, 3 * state[SIZE] + 2, np.int32),
-        fields(state, board, count, np.int16),
-        fields(state, board + count, count, np.int16),
-        fields(state, board + 2 * count, count, np.int16),
-        fields(state, board + 3 * count, count, np.int16),
-        fields(state, board + 4 * count, count, np.int16),
-        fields(state, table, len(state) - table, np.int64),
+        view_as(state, 0, HEADER, np.int64),
+        view_as(state, 2 * HEADER, 3 * state[SIZE] + 2, np.int32),
+        view_as(state, board, count, np.int16),
+        view_as(state, board + count, count, np.int16),
+        view_as(state, board + 2 * count, count, np.int16),
+        view_as(state, board + 3 * count, count, np.int16),
+        view_as(state, board + 4 * count, count, np.int16),
+        view_as(state, table, len(state) - table, np.int64),
     )
 
 
 @inlined
-def slot_of(table: States, position: int) -> int:
+def find_slot(table: States, position: int) -> int:
     """The slot of the position in the table, or the free slot where it belongs."""
     slot = position & (len(table) - 1)
     while table[slot] != 0 and table[slot] != position:
@@ -154,14 +154,14 @@ def judge_play(board: BoardView, cell: int, mine: int, vacated: int) -> int:
         position ^= ZOBRIST[mine, cell]
     if captures or not survives:
         position ^= hash_of_removed(board, cell, mine if not survives else 3 - mine)
-    return LEGAL if board.table[slot_of(board.table, position)] == 0 else REPEATS
+    return LEGAL if board.table[find_slot(board.table, position)] == 0 else REPEATS
 
 
 @legal_actions_kernel
 def legal_actions(state: States, out: Actions) -> int:
     if state[PASSES] == 2 or state[PLY] >= state[MAX_PLIES]:
         return 0
-    board = board_of(state)
+    board = view_board(state)
     size, rows = board.size, board.rows
     player = state[PLY] & 1
     count, action = 0, 0
@@ -275,11 +275,11 @@ def step(state: States, action: int) -> None:
         state[PASSES] += 1
         return
     state[PASSES] = 0
-    board = board_of(state)
+    board = view_board(state)
     row = action // size
     column = action - row * size
     cell = (row + 1) * board.stride + column + 1
     board.rows[row + 1] ^= np.int32(1 << column)
     state[HASH] ^= ZOBRIST[mine, cell]
     place_stone(board, cell, mine)
-    board.table[slot_of(board.table, state[HASH])] = state[HASH]
+    board.table[find_slot(board.table, state[HASH])] = state[HASH]

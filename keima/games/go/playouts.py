@@ -8,18 +8,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from keima.compilation.decorators import compiled
-from keima.compilation.random import Streams, below
+from keima.compilation.random import Streams, random_below
 from keima.games.game import Game, Rules, States
-from keima.games.go.board import BLACK, WHITE, board_of
+from keima.games.go.board import BLACK, WHITE, view_board
 
 
 @compiled
-def play_out(rules: Rules, state: States, legal: NDArray[np.int32], streams: Streams, most: int) -> None:
+def play_random_game(rules: Rules, state: States, legal: NDArray[np.int32], streams: Streams, most: int) -> None:
     """Play at random in place, without filling own eyes, until both players pass or for ``most`` plies."""
     legal_actions, step, current_player = rules.legal_actions, rules.step, rules.current_player
     passes = 0
     for _ in range(most):
-        board = board_of(state)
+        board = view_board(state)
         mine, count = current_player(state) + 1, legal_actions(state, legal)
         if count == 0 or passes == 2:
             break
@@ -39,11 +39,11 @@ def play_out(rules: Rules, state: States, legal: NDArray[np.int32], streams: Str
             passes += 1
             continue
         passes = 0
-        step(state, np.int64(legal[below(streams, 0, kept)]))
+        step(state, np.int64(legal[random_below(streams, 0, kept)]))
 
 
 @compiled
-def play_outs(
+def add_random_game_ownership(
     rules: Rules,
     start: States,
     legal: NDArray[np.int32],
@@ -55,8 +55,8 @@ def play_outs(
     """Play ``count`` games; add 1 to ``owned`` ``[size, size]`` where a point ends as Black's, -1 where as White's."""
     for _ in range(count):
         state = start.copy()
-        play_out(rules, state, legal, streams, most)
-        board = board_of(state)
+        play_random_game(rules, state, legal, streams, most)
+        board = view_board(state)
         for row in range(board.size):
             for column in range(board.size):
                 cell = (row + 1) * board.stride + column + 1
@@ -67,11 +67,11 @@ def play_outs(
                 owned[row, column] += np.int64(color == BLACK) - np.int64(color == WHITE)
 
 
-def ownership(game: Game, state: States, *, playouts: int = 200, seed: int = 1) -> NDArray[np.float64]:
+def estimate_ownership(game: Game, state: States, *, playouts: int = 200, seed: int = 1) -> NDArray[np.float64]:
     """Expected ownership ``[size, size]`` from 1, Black's, to -1, White's. The game must not be over."""
     size = game.options["size"]
     owned = np.zeros((size, size), np.int64)
-    play_outs(
+    add_random_game_ownership(
         game.rules,
         state,
         np.empty(game.num_actions, np.int32),

@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from keima.compilation.decorators import compiled, inlined
-from keima.compilation.intrinsics import fields, lowest_bit
+from keima.compilation.intrinsics import lowest_bit, view_as
 from keima.games.game import (
     Actions,
     Game,
@@ -59,13 +59,13 @@ from keima.games.go.board import (
     WHITE,
     ZOBRIST,
     BoardView,
-    board_of,
     judge_play,
     legal_actions,
-    start_row,
+    make_start_row,
     step,
+    view_board,
 )
-from keima.games.go.setup import stones
+from keima.games.go.setup import stones_on_board
 
 SMALLEST, LARGEST = 5, 19
 COLUMN_LETTERS = "ABCDEFGHJKLMNOPQRST"  # columns have no I
@@ -85,7 +85,7 @@ def terminal(state: States) -> int:
 
 
 @compiled
-def reached_by_color(board: BoardView) -> NDArray[np.int64]:
+def points_reached_by_color(board: BoardView) -> NDArray[np.int64]:
     """The stones of each color and the empty points connected to them: masks ``[color, row]``, padded by a row on
     either side.
     """
@@ -117,8 +117,8 @@ def point_owner(reached: NDArray[np.int64], row: int, column: int) -> int:
 @compiled
 def area_difference(state: States) -> int:
     """Black's area minus White's: stones, and empty points that are connected to stones of one color only."""
-    board = board_of(state)
-    reached = reached_by_color(board)
+    board = view_board(state)
+    reached = points_reached_by_color(board)
     difference = 0
     for row in range(1, board.size + 1):
         for column in range(board.size):
@@ -128,8 +128,8 @@ def area_difference(state: States) -> int:
 
 @final_score_kernel
 def final_score(state: States, ownership: Actions) -> int:
-    board = board_of(state)
-    reached = reached_by_color(board)
+    board = view_board(state)
+    reached = points_reached_by_color(board)
     difference, point = 0, 0
     for row in range(1, board.size + 1):
         for column in range(board.size):
@@ -155,7 +155,7 @@ def returns(state: States, out: Returns) -> None:
 
 
 @inlined
-def forbidden_in(board: BoardView, row: int, mine: int) -> int:
+def superko_mask(board: BoardView, row: int, mine: int) -> int:
     """The mask of a row's points on which superko alone forbids ``mine`` to play."""
     suspects = board.rows[row + 1] & (board.rows[mine * board.size + 2 + row] | -board.header[SUICIDE])
     forbidden = 0
@@ -169,10 +169,10 @@ def forbidden_in(board: BoardView, row: int, mine: int) -> int:
 
 @observe_kernel
 def observe(state: States, planes: Planes) -> None:
-    board = board_of(state)
+    board = view_board(state)
     size, points = board.size, board.size * board.size
     mine = 1 + (state[PLY] & 1)
-    flat = fields(planes, 0, PLANES * points, np.float32)
+    flat = view_as(planes, 0, PLANES * points, np.float32)
     flat[: KOMI_PLANE * points] = 0
     for row in range(size):
         stones = ((1 << size) - 1) & ~board.rows[row + 1]
@@ -184,7 +184,7 @@ def observe(state: States, planes: Planes) -> None:
             flat[side * points + point] = 1
             plane = LIBERTY_PLANE - 1 + liberties if liberties <= 3 else side  # written twice, without a branch
             flat[plane * points + point] = 1
-        forbidden = forbidden_in(board, row, mine)
+        forbidden = superko_mask(board, row, mine)
         if forbidden != 0:
             for column in range(size):
                 flat[FORBIDDEN_PLANE * points + row * size + column] = forbidden >> column & 1
@@ -202,18 +202,18 @@ def observe(state: States, planes: Planes) -> None:
 
 @query_kernel
 def position_hash(state: States) -> int:
-    board = board_of(state)
+    board = view_board(state)
     mine = 1 + (state[PLY] & 1)
     key = np.uint64(state[HASH])
     for row in range(board.size):
-        key += np.uint64(forbidden_in(board, row, mine)) * np.uint64(ZOBRIST[EMPTY, row + 1])
+        key += np.uint64(superko_mask(board, row, mine)) * np.uint64(ZOBRIST[EMPTY, row + 1])
     key += np.uint64(2 * state[LAST] + mine) * np.uint64(0x9E3779B97F4A7C15)
     key = (key ^ (key >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     key = (key ^ (key >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return int(np.int64(key ^ (key >> np.uint64(31))))
 
 
-def vertex(size: int, action: int) -> str:
+def vertex_name(size: int, action: int) -> str:
     """The vertex of an action as in GTP, such as D4; the pass is ``pass``."""
     if action == size * size:
         return "pass"
@@ -240,7 +240,7 @@ def render(state: States) -> str:
     """
     size = int(state[SIZE])
     last = int(state[LAST]) & (1 << ACTION_BITS) - 1
-    cells = fields(state, int(state[BOARD]), int(state[CELLS]), np.int16)
+    cells = view_as(state, int(state[BOARD]), int(state[CELLS]), np.int16)
     color = cells[size + 1 : (size + 1) ** 2].reshape(size, size + 1)[:, 1:]
     letters = "   " + " ".join(COLUMN_LETTERS[:size])
     lines = [letters]
@@ -259,7 +259,7 @@ def render(state: States) -> str:
 
 def cells(state: States) -> NDArray[np.int64]:
     """The stones ``[size, size]``: 1 is black, -1 white."""
-    return np.where(stones(state) == 2, -1, stones(state)).astype(np.int64)
+    return np.where(stones_on_board(state) == 2, -1, stones_on_board(state)).astype(np.int64)
 
 
 def _require_whole(name: str, value: Any, low: int, high: int) -> None:
@@ -304,7 +304,7 @@ def go(*, size: int = 9, komi: float = 7.0, suicide: bool = False, max_plies: in
         options={"size": size, "komi": float(komi), "suicide": suicide, "max_plies": max_plies},
         rules_version=1,
         rules=Rules(legal_actions, step, current_player, terminal, returns, observe, position_hash, no_chance),
-        start=start_row(size=size, half_komi=int(2 * komi), suicide=suicide, max_plies=max_plies),
+        start=make_start_row(size=size, half_komi=int(2 * komi), suicide=suicide, max_plies=max_plies),
         num_players=2,
         num_actions=size * size + 1,
         observation_shape=(PLANES, size, size),
@@ -313,7 +313,7 @@ def go(*, size: int = 9, komi: float = 7.0, suicide: bool = False, max_plies: in
         max_plies=max_plies,
         point_symmetries=points,
         action_symmetries=action_table(points, planes=1, extra=1),
-        action_name=lambda action: vertex(size, action),
+        action_name=lambda action: vertex_name(size, action),
         parse_action=lambda text: parse_vertex(size, text),
         render=render,
         final_score=final_score,

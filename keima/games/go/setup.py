@@ -5,7 +5,7 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.typing import NDArray
 
-from keima.compilation.intrinsics import fields
+from keima.compilation.intrinsics import view_as
 from keima.games.game import Game, States, call_step
 from keima.games.go.board import (
     ACTION_BITS,
@@ -22,10 +22,10 @@ from keima.games.go.board import (
 )
 
 
-def stones(state: States) -> NDArray[np.int16]:
+def stones_on_board(state: States) -> NDArray[np.int16]:
     """The board ``[size, size]``: 0 an empty point, 1 a black stone, 2 a white stone."""
     size = int(state[SIZE])
-    cells = fields(state, int(state[BOARD]), int(state[CELLS]), np.int16)
+    cells = view_as(state, int(state[BOARD]), int(state[CELLS]), np.int16)
     return cells[size + 1 : (size + 1) ** 2].reshape(size, size + 1)[:, 1:]
 
 
@@ -57,7 +57,7 @@ def with_player(state: States, player: int) -> States:
     return state
 
 
-def position_with(game: Game, black: Iterable[int], white: Iterable[int], *, player: int) -> States:
+def make_position(game: Game, black: Iterable[int], white: Iterable[int], *, player: int) -> States:
     """A position with stones on these points, without earlier positions, and with ``player`` to move.
 
     Raises:
@@ -73,7 +73,7 @@ def position_with(game: Game, black: Iterable[int], white: Iterable[int], *, pla
             state[PLY] = owner
             call_step(game.rules.step, state, point)
             table[:] = 0
-    if (stones(state).ravel() != wanted).any():
+    if (stones_on_board(state).ravel() != wanted).any():
         raise ValueError("there are stones without liberties")
     table[state[HASH] & (len(table) - 1)] = state[HASH]
     state[PLY], state[LAST], state[PASSES] = player, 0, 0

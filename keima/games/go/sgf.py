@@ -98,7 +98,7 @@ def sgf_text(
         )
     lines = []
     for node in zip_longest(moves, marks, notes, fillvalue=dict[str, list[str]]()):
-        lines.append(";" + "".join(_property(name, values) for part in node for name, values in part.items()))
+        lines.append(";" + "".join(_format_property(name, values) for part in node for name, values in part.items()))
     return "(" + "\n".join(lines) + ")\n"
 
 
@@ -112,13 +112,13 @@ def point_name(size: int, action: int) -> str:
     return "" if action == size * size else SGF_LETTERS[action % size] + SGF_LETTERS[action // size]
 
 
-def _property(name: str, values: Sequence[str]) -> str:
+def _format_property(name: str, values: Sequence[str]) -> str:
     if not PROPERTY.fullmatch(name):
         raise ValueError(f"{name!r} is no name of a property in SGF: capital letters")
-    return name + "".join(f"[{_escaped(value)}]" for value in values)
+    return name + "".join(f"[{_escape_text(value)}]" for value in values)
 
 
-def _escaped(text: str) -> str:
+def _escape_text(text: str) -> str:
     return CONTROL.sub(" ", text).replace("\\", "\\\\").replace("]", "\\]")
 
 
@@ -130,15 +130,15 @@ def read_sgf(path: Path) -> Iterator[SgfGame | BadGame]:
     """
     with path.open("rb") as file:
         found = False
-        for each in game_trees(file):
+        for each in split_into_games(file):
             found = True
-            yield _read(*each) if isinstance(each, tuple) else each
+            yield _parse_game(*each) if isinstance(each, tuple) else each
         if not found:
             yield BadGame(1, "the file has no game in SGF: a game begins with (;")
 
 
 @dataclass
-class _Draft:
+class _SgfDraft:
     """A game tree that is being read."""
 
     line: int  # where it begins
@@ -154,7 +154,7 @@ class _Draft:
         """Whether the game exceeds the limits."""
         return self.size > MOST_BYTES or self.marks > MOST_MARKS
 
-    def take(self, piece: bytes, begin: int) -> int | None:
+    def feed(self, piece: bytes, begin: int) -> int | None:
         """Read a piece of the file from ``begin``; returns the end of the game in it, or None."""
         end = None
         for mark in MARK.finditer(piece, begin):
@@ -181,7 +181,7 @@ class _Draft:
             self.parts.clear()
         return end
 
-    def ended(self) -> tuple[int, bytes] | BadGame:
+    def finish(self) -> tuple[int, bytes] | BadGame:
         """The complete game."""
         if self.too_large:
             return BadGame(
@@ -189,23 +189,23 @@ class _Draft:
             )
         return self.line, b"".join(self.parts)
 
-    def broken_off(self) -> BadGame:
+    def report_broken_off(self) -> BadGame:
         """The report of a game without an end."""
         return BadGame(
             self.line, f"the game does not end: {'a bracket' if self.inside else 'a parenthesis'} is not closed"
         )
 
 
-def game_trees(file: BinaryIO) -> Iterator[tuple[int, bytes] | BadGame]:
+def split_into_games(file: BinaryIO) -> Iterator[tuple[int, bytes] | BadGame]:
     """Split a file into its games, each with the line where it begins.
 
     If a game does not end, reading continues at the next line that begins a game.
     """
-    draft: _Draft | None = None
+    draft: _SgfDraft | None = None
     rest, number, fresh = b"", 1, True  # a possible START; the current line's number; whether the piece begins a line
     while piece := file.readline(PIECE):
         if draft and fresh and ANOTHER.match(piece):
-            yield draft.broken_off()
+            yield draft.report_broken_off()
             draft = None
         fresh = piece.endswith(b"\n")
         place, first = 0, number - rest.count(b"\n")
@@ -221,33 +221,33 @@ def game_trees(file: BinaryIO) -> Iterator[tuple[int, bytes] | BadGame]:
                     rest = perhaps[0] if perhaps else b""
                     break
                 place = start.start()
-                draft = _Draft(line=first + piece.count(b"\n", 0, place))
-            end = draft.take(piece, place)
+                draft = _SgfDraft(line=first + piece.count(b"\n", 0, place))
+            end = draft.feed(piece, place)
             if end is None:
                 break
-            yield draft.ended()
+            yield draft.finish()
             draft, place = None, end
     if draft:
-        yield draft.broken_off()
+        yield draft.report_broken_off()
 
 
-def _read(line: int, tree: bytes) -> SgfGame | BadGame:
+def _parse_game(line: int, tree: bytes) -> SgfGame | BadGame:
     try:
         coarse = parse_sgf_game(tree)
         root = {name: values[0].strip() for name, values in coarse.sequence[0].items()}
         _require_go(root)
         game = Sgf_game.from_coarse_game_tree(coarse, override_encoding="ISO-8859-1")
         nodes = list(game.main_sequence_iter())
-        setup = _setup(nodes[0], game.get_size())
-        moves = tuple(move for node in nodes for move in _move(node, game.get_size()))
+        setup = _read_setup(nodes[0], game.get_size())
+        moves = tuple(move for node in nodes for move in _read_moves(node, game.get_size()))
         later = next((number for number, node in enumerate(nodes) if number and node.has_setup_stones()), None)
         if later is not None:
             return BadGame(line, f"stones are set up in the middle of the game, in its node {later + 1}")
-        handicap = _number(root, "HA", "handicap")
+        handicap = _read_number(root, "HA", "handicap")
         told = {b"B": 0, b"W": 1}.get(root.get("PL", b"").upper()[:1], int(bool(setup[0]) and not setup[1]))
         return SgfGame(
             size=game.get_size(),
-            komi=_komi(_number(root, "KM", "komi")),
+            komi=_komi_in_points(_read_number(root, "KM", "komi")),
             handicap=int(handicap),
             setup=setup,
             player=moves[0][0] if moves else told,
@@ -261,27 +261,28 @@ def _read(line: int, tree: bytes) -> SgfGame | BadGame:
 
 def _require_go(root: Mapping[str, bytes]) -> None:
     if root.get("GM", b"1") not in (b"1", b""):
-        raise ValueError(f"it is not Go, but game {_shown(root['GM'])} of the format")
+        raise ValueError(f"it is not Go, but game {_shorten_text(root['GM'])} of the format")
     size = root.get("SZ", b"19")
     if not re.fullmatch(rb"[0-9]{1,2}", size) or not 1 <= int(size) <= LARGEST_SIZE:
         raise ValueError(
-            f"its board is {_shown(size)}, and only square boards of up to {LARGEST_SIZE} points on a side are read"
+            f"its board is {_shorten_text(size)}, and only square boards of up to {LARGEST_SIZE} points on a side "
+            "are read"
         )
 
 
-def _shown(text: bytes) -> str:
+def _shorten_text(text: bytes) -> str:
     return repr(text[:40].decode("latin-1"))
 
 
-def _number(root: Mapping[str, bytes], name: str, meaning: str) -> float:
+def _read_number(root: Mapping[str, bytes], name: str, meaning: str) -> float:
     """A number of the first node; 0 if it is missing."""
     text = root.get(name, b"").replace(b",", b".") or b"0"
     if not re.fullmatch(rb"[+-]?[0-9]{1,4}(\.[0-9]{0,6})?", text):
-        raise ValueError(f"its {meaning} is {_shown(text)}, which is no number")
+        raise ValueError(f"its {meaning} is {_shorten_text(text)}, which is no number")
     return float(text)
 
 
-def _komi(written: float) -> float:
+def _komi_in_points(written: float) -> float:
     """Komi in points.
 
     Some Chinese servers write stones, which are two points each, or hundredths of them: 375 and 3.75 mean 7.5.
@@ -290,7 +291,7 @@ def _komi(written: float) -> float:
     return 2 * komi if (4 * komi) % 2 == 1 else komi
 
 
-def _setup(root: Node, size: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def _read_setup(root: Node, size: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """The points with black and with white stones before the first move."""
     values = [value for name in SETUP if root.has_property(name) for value in root.get_raw_list(name)]
     if len(values) > 2 * size * size:
@@ -305,7 +306,7 @@ def _setup(root: Node, size: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
     return both[0], both[1]
 
 
-def _move(node: Node, size: int) -> Iterator[tuple[int, int]]:
+def _read_moves(node: Node, size: int) -> Iterator[tuple[int, int]]:
     """The move of a node, if it has one."""
     found = [(player, node.get_raw_list(color)) for player, color in enumerate(COLORS) if node.has_property(color)]
     if len(found) > 1 or any(len(values) > 1 for _, values in found):
@@ -314,5 +315,5 @@ def _move(node: Node, size: int) -> Iterator[tuple[int, int]]:
         try:
             point = interpret_go_point(value.strip(), size)
         except ValueError as error:
-            raise ValueError(f"a move of it is {_shown(value)}, which is not on its board") from error
+            raise ValueError(f"a move of it is {_shorten_text(value)}, which is not on its board") from error
         yield player, size * size if point is None else (size - 1 - point[0]) * size + point[1]

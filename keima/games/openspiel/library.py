@@ -7,10 +7,10 @@ from importlib import import_module
 from math import isfinite
 from typing import Any
 
-MOST = 2**16  # actions or outcomes that the contract allows
+MAX_ACTIONS = 2**16  # actions or outcomes that the contract allows
 
 
-def pyspiel() -> Any:
+def import_pyspiel() -> Any:
     """OpenSpiel's package.
 
     Raises:
@@ -24,20 +24,20 @@ def pyspiel() -> Any:
         ) from error
 
 
-def load(text: str) -> Any:
+def load_openspiel_game(text: str) -> Any:
     """OpenSpiel's game, such as ``hex(board_size=5)``.
 
     Raises:
         ValueError: OpenSpiel has no such game or refuses its parameters, or the game does not fit the contract.
     """
-    library = pyspiel()
+    library = import_pyspiel()
     name, known = text.partition("(")[0].strip(), library.registered_names()
     if name not in known:
         similar = get_close_matches(name, known) or ["hex(board_size=5)", "othello", "backgammon"]
         raise ValueError(f"OpenSpiel has no game called {name!r}; say for example {', '.join(similar)}")
     try:
         game = library.load_game(text)
-        unfit = reason_against(game)
+        unfit = explain_misfit(game)
     except (library.SpielError, RuntimeError, IndexError) as error:  # IndexError: std::out_of_range
         raise ValueError(f"OpenSpiel refuses {text!r}: {' '.join(str(error).split())}") from error
     if unfit:
@@ -45,7 +45,7 @@ def load(text: str) -> Any:
     return game
 
 
-def reason_against(game: Any) -> str:
+def explain_misfit(game: Any) -> str:
     """Why a game of OpenSpiel does not fit the contract of ``keima.games.game``; empty if it does."""
     kind, players = game.get_type(), game.num_players()
     if kind.information != kind.Information.PERFECT_INFORMATION:
@@ -60,8 +60,8 @@ def reason_against(game: Any) -> str:
         return "what one player wins is not what the other loses (no zero-sum game)"
     if not kind.provides_observation_tensor:
         return "OpenSpiel gives no observation tensor for it, which is what a network sees"
-    if not 1 <= game.num_distinct_actions() <= MOST or game.max_chance_outcomes() > MOST:
-        return f"it has more than {MOST} actions or chance outcomes, or none"
+    if not 1 <= game.num_distinct_actions() <= MAX_ACTIONS or game.max_chance_outcomes() > MAX_ACTIONS:
+        return f"it has more than {MAX_ACTIONS} actions or chance outcomes, or none"
     if not (isfinite(game.min_utility()) and isfinite(game.max_utility()) and game.min_utility() < game.max_utility()):
         return "OpenSpiel gives no bounds for its returns"
     return ""

@@ -5,10 +5,10 @@ from itertools import takewhile
 from typing import Any
 
 from keima.games.game import CHANCE
-from keima.games.openspiel.trial import Spoken, Trial
+from keima.games.openspiel.trial import MoveNames, ObservedNames
 
 
-def action_names(game: Any, trial: Trial) -> list[str]:
+def make_action_names(game: Any, trial: ObservedNames) -> list[str]:
     """The names of all actions of OpenSpiel's ``game``, each different.
 
     OpenSpiel names a move of a position and a player. Where its name depends on the position (chess), all are called
@@ -25,34 +25,34 @@ def action_names(game: Any, trial: Trial) -> list[str]:
         spoken = [[start.action_to_string(player, action) for action in range(count)] for player in players]
     except Exception:  # it names only what is legal there
         return numbers
-    if any(not _agree(spoken[player], trial.names.get(player)) for player in players):
+    if any(not _has_same_names(spoken[player], trial.names.get(player)) for player in players):
         return numbers
-    return _distinct(spoken[0] if len(spoken) == 1 else without_marks(*spoken))
+    return _make_distinct(spoken[0] if len(spoken) == 1 else strip_player_marks(*spoken))
 
 
-def outcome_names(game: Any, trial: Trial) -> list[str]:
+def make_outcome_names(game: Any, trial: ObservedNames) -> list[str]:
     """The names of all chance outcomes, each different; by number where random games have not met them all."""
     spoken, count = trial.names.get(CHANCE) or {}, game.max_chance_outcomes()
-    return _distinct([spoken.get(outcome, "") for outcome in range(count)])
+    return _make_distinct([spoken.get(outcome, "") for outcome in range(count)])
 
 
-def without_marks(first: list[str], second: list[str]) -> list[str]:
+def strip_player_marks(first: list[str], second: list[str]) -> list[str]:
     """What two players call the same moves, without the mark by which each begins."""
     if [name.lower() for name in first] == [name.lower() for name in second]:
         return first
-    return [_common_end(*names) for names in zip(first, second, strict=True)]
+    return [_common_suffix(*names) for names in zip(first, second, strict=True)]
 
 
-def _common_end(one: str, other: str) -> str:
+def _common_suffix(one: str, other: str) -> str:
     same = takewhile(lambda pair: pair[0] == pair[1], zip(reversed(one), reversed(other), strict=False))
     return "".join(letter for letter, _ in same)[::-1].strip()
 
 
-def _agree(spoken: list[str], heard: Spoken | None) -> bool:
+def _has_same_names(spoken: list[str], heard: MoveNames | None) -> bool:
     return all(spoken[move] == name for move, name in (heard or {}).items())
 
 
-def _distinct(names: list[str]) -> list[str]:
+def _make_distinct(names: list[str]) -> list[str]:
     """The names; a number with # for each that is empty or not the only one of its kind."""
     counts = Counter(names)
     if all(name and counts[name] == 1 for name in names):

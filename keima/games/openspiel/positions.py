@@ -20,7 +20,7 @@ from keima.games.game import CHANCE, Floats, Planes
 LEGAL_ACTIONS, CURRENT_PLAYER, TERMINAL, RETURNS, OBSERVATION, HASH, CHANCE_OUTCOMES = range(7)  # questions
 UNANSWERED, ANSWERED, FAILED = range(3)  # the status on a receipt
 WORD, MOVE = 8, 2  # bytes of a word of a row, and of a move in its history
-LOOK_BACK = 32  # moves within which a remembered position is looked for before the whole game is played again
+MAX_PLIES_BACK = 32  # moves within which a remembered position is looked for before the whole game is played again
 ROUNDING = 1e-5  # by which returns may be out of bounds, and probabilities may not add up to 1
 
 
@@ -57,10 +57,10 @@ class RecentPositions:
         if found is None:
             found = self._old.get(key)
             if found is not None:
-                self.keep(key, found)
+                self.remember(key, found)
         return found
 
-    def keep(self, key: bytes, position: Position) -> None:
+    def remember(self, key: bytes, position: Position) -> None:
         """Remember a position."""
         self._young[key] = position
         self._weight += self.OWN_WEIGHT + len(key) // MOVE
@@ -71,7 +71,7 @@ class RecentPositions:
 RECENT = RecentPositions(2**18)  # of all games: up to 70 MB, measured with 9x9 Go, whose states are large
 
 
-class Adapter:
+class OpenSpielAdapter:
     """Answers questions about the positions of one game.
 
     Args:
@@ -111,13 +111,13 @@ class Adapter:
         """The position with this history."""
         found = RECENT.find(key)
         if found is None:
-            found = self._play_on(key)
-            RECENT.keep(key, found)
+            found = self._replay_from_recent(key)
+            RECENT.remember(key, found)
         return found
 
-    def _play_on(self, key: bytes) -> Position:
+    def _replay_from_recent(self, key: bytes) -> Position:
         known, end = None, len(key)
-        while known is None and end > max(WORD, len(key) - MOVE * LOOK_BACK):
+        while known is None and end > max(WORD, len(key) - MOVE * MAX_PLIES_BACK):
             end -= MOVE
             known = RECENT.find(key[:end])
         if known is None:
@@ -202,7 +202,7 @@ class Adapter:
         try:
             observer = self._observers.pop()
         except IndexError:
-            observer = _new_observer(self.game)
+            observer = _make_observer(self.game)
         observer.set_from(position.state, position.viewer)
         own = planes[: len(planes) - 1] if self.players == 2 else planes
         own[:] = observer.tensor.reshape(own.shape)
@@ -222,62 +222,62 @@ class Adapter:
         return int.from_bytes(digest, sys.byteorder, signed=True)
 
 
-def _new_observer(game: Any) -> Any:
+def _make_observer(game: Any) -> Any:
     return import_module("open_spiel.python.observation").make_observation(game)
 
 
-ADAPTERS: dict[int, Adapter] = {}  # by identity
+ADAPTERS: dict[int, OpenSpielAdapter] = {}  # by identity
 
 
-def history(key: bytes) -> list[int]:
+def moves_of_key(key: bytes) -> list[int]:
     """The moves of a key."""
     moves: list[int] = np.frombuffer(key[WORD:], np.uint16).tolist()
     return moves
 
 
-def _write(address: int, size: int, numbers: NDArray[Any]) -> None:
+def _write_to_memory(address: int, size: int, numbers: NDArray[Any]) -> None:
     if numbers.size > size:
         raise ValueError(f"{numbers.size} actions or outcomes are more than the {size} that there is room for")
     ctypes.memmove(address, numbers.tobytes(), numbers.nbytes)
 
 
-def _legal_actions(adapter: Adapter, key: bytes, out: int, size: int, more: int) -> int:
+def _legal_actions(adapter: OpenSpielAdapter, key: bytes, out: int, size: int, more: int) -> int:
     legal = adapter.legal_actions(key)
-    _write(out, size, np.array(legal, np.int32))
+    _write_to_memory(out, size, np.array(legal, np.int32))
     return len(legal)
 
 
-def _current_player(adapter: Adapter, key: bytes, out: int, size: int, more: int) -> int:
+def _current_player(adapter: OpenSpielAdapter, key: bytes, out: int, size: int, more: int) -> int:
     return adapter.current_player(key)
 
 
-def _terminal(adapter: Adapter, key: bytes, out: int, size: int, more: int) -> int:
+def _terminal(adapter: OpenSpielAdapter, key: bytes, out: int, size: int, more: int) -> int:
     return adapter.terminal(key)
 
 
-def _returns(adapter: Adapter, key: bytes, out: int, size: int, more: int) -> int:
-    _write(out, size, np.array(adapter.returns(key), np.float32))
+def _returns(adapter: OpenSpielAdapter, key: bytes, out: int, size: int, more: int) -> int:
+    _write_to_memory(out, size, np.array(adapter.returns(key), np.float32))
     return 0
 
 
-def _observation(adapter: Adapter, key: bytes, out: int, size: int, more: int) -> int:
-    _write(out, size, adapter.observation(key))
+def _observation(adapter: OpenSpielAdapter, key: bytes, out: int, size: int, more: int) -> int:
+    _write_to_memory(out, size, adapter.observation(key))
     return 0
 
 
-def _hash(adapter: Adapter, key: bytes, out: int, size: int, more: int) -> int:
+def _hash(adapter: OpenSpielAdapter, key: bytes, out: int, size: int, more: int) -> int:
     return adapter.hash(key)
 
 
-def _chance_outcomes(adapter: Adapter, key: bytes, out: int, size: int, more: int) -> int:
+def _chance_outcomes(adapter: OpenSpielAdapter, key: bytes, out: int, size: int, more: int) -> int:
     outcomes = adapter.chance_outcomes(key)
     probabilities: Floats = np.array([likely for _, likely in outcomes], np.float32)
-    _write(out, size, np.array([outcome for outcome, _ in outcomes], np.int32))
-    _write(more, size, probabilities)
+    _write_to_memory(out, size, np.array([outcome for outcome, _ in outcomes], np.int32))
+    _write_to_memory(more, size, probabilities)
     return len(outcomes)
 
 
-Answer = Callable[[Adapter, bytes, int, int, int], int]
+Answer = Callable[[OpenSpielAdapter, bytes, int, int, int], int]
 _ANSWERS: tuple[Answer, ...] = (
     _legal_actions,
     _current_player,
@@ -289,7 +289,7 @@ _ANSWERS: tuple[Answer, ...] = (
 )
 
 
-def answer(question: int, row: int, length: int, out: int, size: int, more: int, receipt: int) -> None:
+def answer_question(question: int, row: int, length: int, out: int, size: int, more: int, receipt: int) -> None:
     """Answer a question about a position.
 
     Args:
@@ -312,7 +312,7 @@ def answer(question: int, row: int, length: int, out: int, size: int, more: int,
         value = _ANSWERS[question](adapter, key, out, size, more)
     except Exception as error:  # whatever a binding of C++ raises
         raise OpenSpielFailed(
-            f"OpenSpiel's {adapter.game} failed after the moves {history(key)}: {' '.join(str(error).split())}"
+            f"OpenSpiel's {adapter.game} failed after the moves {moves_of_key(key)}: {' '.join(str(error).split())}"
         ) from error
     write_receipt(receipt, ANSWERED, value)
 
@@ -323,14 +323,14 @@ def write_receipt(address: int, status: int, value: int) -> None:
 
 
 def answer_compiled_code(question: int, row: int, length: int, out: int, size: int, more: int, receipt: int) -> None:
-    """Answer like ``answer``, as a callback that cannot raise.
+    """Answer like ``answer_question``, as a callback that cannot raise.
 
     A failure is kept; the answers are that the game is over, with returns and observations that are no numbers. So
     compiled code comes to an end, and nothing sound is made of it. What a signal's handler raises, such as
     KeyboardInterrupt, is kept too, and leaves the receipt blank: compiled code asks again.
     """
     try:
-        answer(question, row, length, out, size, more, receipt)
+        answer_question(question, row, length, out, size, more, receipt)
     except Exception as error:
         keep_error(error)
         if question in (RETURNS, OBSERVATION):

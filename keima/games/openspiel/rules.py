@@ -38,8 +38,8 @@ from keima.games.game import (
     step_kernel,
 )
 from keima.games.openspiel import positions
-from keima.games.openspiel.library import load
-from keima.games.openspiel.names import action_names, outcome_names
+from keima.games.openspiel.library import load_openspiel_game
+from keima.games.openspiel.names import make_action_names, make_outcome_names
 from keima.games.openspiel.positions import (
     ADAPTERS,
     ADDRESS,
@@ -53,9 +53,9 @@ from keima.games.openspiel.positions import (
     TERMINAL,
     UNANSWERED,
     WORD,
-    Adapter,
+    OpenSpielAdapter,
 )
-from keima.games.openspiel.trial import try_out
+from keima.games.openspiel.trial import play_random_moves
 
 LENGTH, IDENTITY, HISTORY = range(3)  # words of a row; the history fills the rest
 STATUS, VALUE = range(2)  # words of a receipt
@@ -66,18 +66,18 @@ Address = int | np.int64
 binding.add_symbol(SYMBOL, ADDRESS)
 
 
-def ask_plainly(*numbers: int) -> None:
+def ask_python_directly(*numbers: int) -> None:
     """Ask without compiled code, where errors are raised at once."""
-    positions.answer(*map(int, numbers))
+    positions.answer_question(*map(int, numbers))
 
 
 ask: Any = types.ExternalFunction(SYMBOL, types.void(*[types.int64] * 7))
 if numba.config.DISABLE_JIT:
-    ask = ask_plainly
+    ask = ask_python_directly
 
 
 @inlined
-def answered(question: int, state: States, out: Address, size: int, more: Address) -> NDArray[np.int64]:
+def get_answer(question: int, state: States, out: Address, size: int, more: Address) -> NDArray[np.int64]:
     """Ask a question about a state; returns the receipt."""
     receipt = np.zeros(2, np.int64)
     receipt[VALUE] = 1 if question == TERMINAL else 0
@@ -90,7 +90,7 @@ def answered(question: int, state: States, out: Address, size: int, more: Addres
 
 @legal_actions_kernel
 def legal_actions(state: States, out: Actions) -> int:
-    return answered(LEGAL_ACTIONS, state, np.int64(out.ctypes.data), out.size, 0)[VALUE]
+    return get_answer(LEGAL_ACTIONS, state, np.int64(out.ctypes.data), out.size, 0)[VALUE]
 
 
 @step_kernel
@@ -105,33 +105,33 @@ def step(state: States, action: int) -> None:
 
 @query_kernel
 def current_player(state: States) -> int:
-    return answered(CURRENT_PLAYER, state, 0, 0, 0)[VALUE]
+    return get_answer(CURRENT_PLAYER, state, 0, 0, 0)[VALUE]
 
 
 @query_kernel
 def terminal(state: States) -> int:
-    return answered(TERMINAL, state, 0, 0, 0)[VALUE]
+    return get_answer(TERMINAL, state, 0, 0, 0)[VALUE]
 
 
 @returns_kernel
 def returns(state: States, out: Returns) -> None:
-    answered(RETURNS, state, np.int64(out.ctypes.data), out.size, 0)
+    get_answer(RETURNS, state, np.int64(out.ctypes.data), out.size, 0)
 
 
 @observe_kernel
 def observe(state: States, planes: Planes) -> None:
-    answered(OBSERVATION, state, np.int64(planes.ctypes.data), planes.size, 0)
+    get_answer(OBSERVATION, state, np.int64(planes.ctypes.data), planes.size, 0)
 
 
 @query_kernel
 def position_hash(state: States) -> int:
-    return answered(HASH, state, 0, 0, 0)[VALUE]
+    return get_answer(HASH, state, 0, 0, 0)[VALUE]
 
 
 @chance_outcomes_kernel
 def chance_outcomes(state: States, outcomes: Actions, probabilities: Floats) -> int:
     out, more = np.int64(outcomes.ctypes.data), np.int64(probabilities.ctypes.data)
-    return answered(CHANCE_OUTCOMES, state, out, outcomes.size, more)[VALUE]
+    return get_answer(CHANCE_OUTCOMES, state, out, outcomes.size, more)[VALUE]
 
 
 def openspiel(game: str = "", *, max_plies: int = 0, most_legal_actions: int = 0) -> Game:
@@ -150,40 +150,40 @@ def openspiel(game: str = "", *, max_plies: int = 0, most_legal_actions: int = 0
     for name, number in (("max_plies", max_plies), ("most_legal_actions", most_legal_actions)):
         if type(number) is not int or number < 0:
             raise ValueError(f"{name} is a whole number, 0 or more, not {number!r}")
-    return built(game, max_plies, most_legal_actions)
+    return build_openspiel_game(game, max_plies, most_legal_actions)
 
 
 @functools.lru_cache(maxsize=8)  # a worker loads its game again with every model
-def built(game: str, max_plies: int, most_legal_actions: int) -> Game:
+def build_openspiel_game(game: str, max_plies: int, most_legal_actions: int) -> Game:
     """See ``openspiel``."""
-    theirs = load(game)
+    theirs = load_openspiel_game(game)
     options: dict[str, Any] = {"game": theirs.to_string()}
     options |= {"max_plies": max_plies} if max_plies else {}
     options |= {"most_legal_actions": most_legal_actions} if most_legal_actions else {}
     actions, outcomes = theirs.num_distinct_actions(), theirs.max_chance_outcomes()
-    board = board_shape(theirs.observation_tensor_shape(), actions)
+    board = find_board_shape(theirs.observation_tensor_shape(), actions)
     adapter = make_adapter(theirs, options, board=board)
-    trial = try_out(adapter)
-    names = action_names(theirs, trial)
+    trial = play_random_moves(adapter)
+    names = make_action_names(theirs, trial)
     loaded = Game(
         name="openspiel",
         options=options,
         rules_version=1,
         rules=Rules(legal_actions, step, current_player, terminal, returns, observe, position_hash, chance_outcomes),
-        start=start_row(adapter),
+        start=make_start_state(adapter),
         num_players=adapter.players,
         num_actions=actions,
         observation_shape=adapter.shape,
-        policy_planes=policy_planes(board, actions),
+        policy_planes=count_policy_planes(board, actions),
         max_plies=adapter.max_plies,
         point_symmetries=np.arange(board[1] * board[2], dtype=np.int32)[None],
         action_symmetries=np.arange(actions, dtype=np.int32)[None],
         action_name=names.__getitem__,
-        parse_action=parser(names, options["game"]),
-        render=rendered,
+        parse_action=make_action_parser(names, options["game"]),
+        render=render_state,
         num_outcomes=outcomes,
         outcome_symmetries=np.arange(outcomes, dtype=np.int32)[None],
-        outcome_name=outcome_names(theirs, trial).__getitem__,
+        outcome_name=make_outcome_names(theirs, trial).__getitem__,
         most_legal_actions=most_legal_actions,
         max_return=adapter.max_return,
     )
@@ -191,12 +191,12 @@ def built(game: str, max_plies: int, most_legal_actions: int) -> Game:
     return loaded
 
 
-def make_adapter(theirs: Any, options: dict[str, Any], *, board: tuple[int, int, int]) -> Adapter:
+def make_adapter(theirs: Any, options: dict[str, Any], *, board: tuple[int, int, int]) -> OpenSpielAdapter:
     """The adapter of a game with these options, which every state's row names."""
     digest = hashlib.blake2b(json.dumps(options, sort_keys=True).encode(), digest_size=WORD).digest()
     identity = int.from_bytes(digest, sys.byteorder, signed=True)
     longest = theirs.max_history_length()
-    adapter = Adapter(
+    adapter = OpenSpielAdapter(
         theirs,
         identity=identity,
         shape=(board[0] + (theirs.num_players() == 2), *board[1:]),
@@ -208,14 +208,14 @@ def make_adapter(theirs: Any, options: dict[str, Any], *, board: tuple[int, int,
     return adapter
 
 
-def start_row(adapter: Adapter) -> States:
+def make_start_state(adapter: OpenSpielAdapter) -> States:
     """The row of the start, with room for the longest history."""
     row = np.zeros(HISTORY + -(-adapter.max_plies * MOVE // WORD), np.int64)
     row[IDENTITY] = int.from_bytes(adapter.start_key, sys.byteorder, signed=True)
     return row
 
 
-def board_shape(tensor: list[int], num_actions: int) -> tuple[int, int, int]:
+def find_board_shape(tensor: list[int], num_actions: int) -> tuple[int, int, int]:
     """OpenSpiel's observation tensor as planes ``[C, H, W]``.
 
     The last two of three or more sides are the board. Two sides are one board; or if the second one is longer, and the
@@ -231,13 +231,13 @@ def board_shape(tensor: list[int], num_actions: int) -> tuple[int, int, int]:
     return 1, tensor[0], tensor[1]
 
 
-def policy_planes(board: tuple[int, int, int], num_actions: int) -> int:
+def count_policy_planes(board: tuple[int, int, int], num_actions: int) -> int:
     """1 if the actions are the points of the board, or these and a pass; else 0."""
     points = board[1] * board[2]
     return int(points > 1 and num_actions in (points, points + 1))
 
 
-def parser(names: list[str], game: str) -> Callable[[str], int]:
+def make_action_parser(names: list[str], game: str) -> Callable[[str], int]:
     """The function that finds an action by its name."""
     actions = {name: action for action, name in enumerate(names)}
 
@@ -255,14 +255,14 @@ def key_of(state: States) -> bytes:
     return state[IDENTITY:].tobytes()[: WORD + MOVE * int(state[LENGTH])]
 
 
-def rendered(state: States) -> str:
+def render_state(state: States) -> str:
     """The position as OpenSpiel writes it."""
     key = key_of(state)
     text = str(ADAPTERS[int(state[IDENTITY])].position(key).state)
-    return text if text.strip() else f"after the moves {positions.history(key)}"
+    return text if text.strip() else f"after the moves {positions.moves_of_key(key)}"
 
 
-def check_callback(game: Game, adapter: Adapter) -> None:
+def check_callback(game: Game, adapter: OpenSpielAdapter) -> None:
     """Ask about the start through compiled code as well.
 
     Raises:

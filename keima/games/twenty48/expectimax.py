@@ -46,20 +46,20 @@ class Tables(NamedTuple):
 
 
 @inlined
-def digit(row: int, place: int) -> int:
+def row_digit(row: int, place: int) -> int:
     """The exponent at this place of a row."""
     return (row >> 4 * place) & 15
 
 
 @compiled
-def slid_row(row: int) -> int:
+def slide_row(row: int) -> int:
     """The row after sliding to its lowest digit."""
     made, end, mergeable = 0, 0, False
     for place in range(SIZE):
-        exponent = digit(row, place)
+        exponent = row_digit(row, place)
         if exponent == 0:
             continue
-        if mergeable and digit(made, end - 1) == exponent and exponent < 15:
+        if mergeable and row_digit(made, end - 1) == exponent and exponent < 15:
             made += 1 << 4 * (end - 1)
             mergeable = False
         else:
@@ -75,7 +75,7 @@ def row_value(row: int) -> float:
     empty = total = rising = falling = 0.0
     merges = run = previous = 0
     for place in range(SIZE):
-        exponent = digit(row, place)
+        exponent = row_digit(row, place)
         total += math.pow(exponent, SUM_POWER)
         if exponent == 0:
             empty += 1
@@ -89,7 +89,7 @@ def row_value(row: int) -> float:
     if run > 0:
         merges += 1 + run
     for place in range(1, SIZE):
-        before, after = math.pow(digit(row, place - 1), RISE_POWER), math.pow(digit(row, place), RISE_POWER)
+        before, after = math.pow(row_digit(row, place - 1), RISE_POWER), math.pow(row_digit(row, place), RISE_POWER)
         falling += max(0.0, before - after)
         rising += max(0.0, after - before)
     return (
@@ -102,17 +102,17 @@ def row_value(row: int) -> float:
 
 
 @inlined
-def reversed_row(row: int) -> int:
+def reverse_row(row: int) -> int:
     """The digits in reverse order."""
-    return digit(row, 0) << 12 | digit(row, 1) << 8 | digit(row, 2) << 4 | digit(row, 3)
+    return row_digit(row, 0) << 12 | row_digit(row, 1) << 8 | row_digit(row, 2) << 4 | row_digit(row, 3)
 
 
 @compiled
 def fill_tables(tables: Tables) -> None:
     """Fill the tables for all possible rows."""
     for row in range(LINES):
-        tables.leftwards[row], tables.values[row] = slid_row(row), row_value(row)
-        tables.rightwards[row] = reversed_row(slid_row(reversed_row(row)))
+        tables.leftwards[row], tables.values[row] = slide_row(row), row_value(row)
+        tables.rightwards[row] = reverse_row(slide_row(reverse_row(row)))
 
 
 @functools.cache
@@ -127,7 +127,7 @@ def shared_tables() -> Tables:
 def packed_column(board: PackedBoard, place: int) -> int:
     """A column as a row, the top digit lowest."""
     a, b, c, d = board
-    return digit(a, place) | digit(b, place) << 4 | digit(c, place) << 8 | digit(d, place) << 12
+    return row_digit(a, place) | row_digit(b, place) << 4 | row_digit(c, place) << 8 | row_digit(d, place) << 12
 
 
 @inlined
@@ -137,14 +137,14 @@ def packed_transpose(board: PackedBoard) -> PackedBoard:
 
 
 @inlined
-def looked_up(table: NDArray[np.int64], board: PackedBoard) -> PackedBoard:
+def look_up_rows(table: NDArray[np.int64], board: PackedBoard) -> PackedBoard:
     """Look up each row of the board in the table."""
     a, b, c, d = board
     return table[a], table[b], table[c], table[d]
 
 
 @inlined
-def worth(board: PackedBoard, values: NDArray[np.float64]) -> float:
+def board_value(board: PackedBoard, values: NDArray[np.float64]) -> float:
     """The value of a board: the sum over its rows and columns."""
     a, b, c, d = board
     e, f, g, h = packed_transpose(board)
@@ -152,7 +152,7 @@ def worth(board: PackedBoard, values: NDArray[np.float64]) -> float:
 
 
 @inlined
-def with_tile(board: PackedBoard, row: int, bits: int) -> PackedBoard:
+def place_tile_bits(board: PackedBoard, row: int, bits: int) -> PackedBoard:
     """The board with these bits set in one row."""
     a, b, c, d = board
     return (
@@ -170,21 +170,21 @@ def afterstate_value(board: PackedBoard, depth: int, likely: float, tables: Tabl
     ``likely`` is the probability of reaching the board.
     """
     if depth == 0 or likely < UNLIKELY:
-        return worth(board, tables.values)
+        return board_value(board, tables.values)
     empty, total = 0, 0.0
     for row in range(SIZE):
         for place in range(SIZE):
-            empty += int(digit(board[row], place) == 0)
+            empty += int(row_digit(board[row], place) == 0)
     # One function that calls itself: two that call each other crash when numba loads them from its cache.
     for option in range(2 * SIZE * SIZE):
         row, place, exponent = option >> 3, (option >> 1) & 3, 1 + (option & 1)
-        if digit(board[row], place) == 0:
+        if row_digit(board[row], place) == 0:
             share = (TWO_SHARE if exponent == 1 else FOUR_SHARE) / empty
-            spawned = with_tile(board, row, exponent << 4 * place)
+            spawned = place_tile_bits(board, row, exponent << 4 * place)
             turned, best = packed_transpose(spawned), 0.0  # the value of a lost board is 0
             for action in range(4):
                 before = spawned if action & 1 else turned
-                after = looked_up(tables.leftwards if action == 0 or action == 3 else tables.rightwards, before)
+                after = look_up_rows(tables.leftwards if action == 0 or action == 3 else tables.rightwards, before)
                 if after != before:  # a transposed board has the same value, so it is not transposed back
                     best = max(best, afterstate_value(after, depth - 1, likely * share, tables))
             total += share * best
@@ -192,14 +192,14 @@ def afterstate_value(board: PackedBoard, depth: int, likely: float, tables: Tabl
 
 
 @compiled
-def best_action(state: States, depth: int, tables: Tables) -> int:
+def find_best_action(state: States, depth: int, tables: Tables) -> int:
     """The action of the largest value, the lowest of equal ones; -1 if no action is legal."""
     board, chosen, best = packed_board(state), -1, IMPOSSIBLE
     turned = packed_transpose(board)
     for action in range(4):
         if (state[LEGAL] >> action) & 1:
             before = board if action & 1 else turned
-            after = looked_up(tables.leftwards if action == 0 or action == 3 else tables.rightwards, before)
+            after = look_up_rows(tables.leftwards if action == 0 or action == 3 else tables.rightwards, before)
             value = afterstate_value(after, depth, 1.0, tables)
             if value > best:
                 chosen, best = action, value
@@ -228,7 +228,7 @@ def packed_board(state: States) -> PackedBoard:
     )
 
 
-def expectimax_move(state: States, *, depth: int) -> int:
+def choose_expectimax_move(state: States, *, depth: int) -> int:
     """The best action by expectimax, searched through ``depth`` chance outcomes; deterministic.
 
     Raises:
@@ -240,4 +240,4 @@ def expectimax_move(state: States, *, depth: int) -> int:
         raise ValueError("the player is not to move here")
     if depth < 0:
         raise ValueError(f"depth must not be negative, not {depth}")
-    return int(best_action(state, depth, shared_tables()))
+    return int(find_best_action(state, depth, shared_tables()))

@@ -64,7 +64,7 @@ def fill_bytes(high: int) -> int:
 
 
 @inlined
-def pull_back(front: PackedRow, back: PackedRow) -> tuple[PackedRow, PackedRow]:
+def pull_tiles_forward(front: PackedRow, back: PackedRow) -> tuple[PackedRow, PackedRow]:
     """Move tiles from the back to the front where the front is empty."""
     keep = fill_bytes(nonzero_bytes(front))
     return front | (back & ~keep), back & keep
@@ -78,7 +78,7 @@ def merge_pair(front: PackedRow, back: PackedRow) -> tuple[PackedRow, PackedRow,
 
 
 @inlined
-def tiles_made(cells: PackedRow, equal: int) -> int:
+def sum_merged_tiles(cells: PackedRow, equal: int) -> int:
     """The sum of the tiles in the bytes of ``cells`` whose bits ``equal`` are set."""
     total = 0
     while equal != 0:
@@ -88,53 +88,58 @@ def tiles_made(cells: PackedRow, equal: int) -> int:
 
 
 @inlined
-def slide(
+def slide_lines(
     a: PackedRow, b: PackedRow, c: PackedRow, d: PackedRow, e: PackedRow
 ) -> tuple[PackedRow, PackedRow, PackedRow, PackedRow, PackedRow, int]:
     """Slide all lines from ``e`` towards ``a``; returns the five words and the sum of the tiles made by merging."""
-    a, b = pull_back(a, b)
-    b, c = pull_back(b, c)
-    c, d = pull_back(c, d)
-    d, e = pull_back(d, e)
-    a, b = pull_back(a, b)
-    b, c = pull_back(b, c)
-    c, d = pull_back(c, d)
-    a, b = pull_back(a, b)
-    b, c = pull_back(b, c)
-    a, b = pull_back(a, b)
+    a, b = pull_tiles_forward(a, b)
+    b, c = pull_tiles_forward(b, c)
+    c, d = pull_tiles_forward(c, d)
+    d, e = pull_tiles_forward(d, e)
+    a, b = pull_tiles_forward(a, b)
+    b, c = pull_tiles_forward(b, c)
+    c, d = pull_tiles_forward(c, d)
+    a, b = pull_tiles_forward(a, b)
+    b, c = pull_tiles_forward(b, c)
+    a, b = pull_tiles_forward(a, b)
     a, b, first = merge_pair(a, b)
     b, c, second = merge_pair(b, c)
     c, d, third = merge_pair(c, d)
     d, e, fourth = merge_pair(d, e)
-    made = tiles_made(a, first) + tiles_made(b, second) + tiles_made(c, third) + tiles_made(d, fourth)
-    b, c = pull_back(b, c)
-    c, d = pull_back(c, d)
-    d, e = pull_back(d, e)
-    c, d = pull_back(c, d)
+    made = (
+        sum_merged_tiles(a, first)
+        + sum_merged_tiles(b, second)
+        + sum_merged_tiles(c, third)
+        + sum_merged_tiles(d, fourth)
+    )
+    b, c = pull_tiles_forward(b, c)
+    c, d = pull_tiles_forward(c, d)
+    d, e = pull_tiles_forward(d, e)
+    c, d = pull_tiles_forward(c, d)
     return a, b, c, d, e, made
 
 
 @inlined
-def column(a: PackedRow, b: PackedRow, c: PackedRow, d: PackedRow, e: PackedRow, shift: int) -> PackedRow:
+def extract_column(a: PackedRow, b: PackedRow, c: PackedRow, d: PackedRow, e: PackedRow, shift: int) -> PackedRow:
     """The bytes at this bit offset of five rows, as a row."""
     near = ((a >> shift) & 0xFF) | ((b >> shift) & 0xFF) << 8 | ((c >> shift) & 0xFF) << 16
     return near | ((d >> shift) & 0xFF) << 24 | ((e >> shift) & 0xFF) << 32
 
 
 @inlined
-def transposed(a: PackedRow, b: PackedRow, c: PackedRow, d: PackedRow, e: PackedRow) -> FiveRows:
+def transpose_rows(a: PackedRow, b: PackedRow, c: PackedRow, d: PackedRow, e: PackedRow) -> FiveRows:
     """The transposed board."""
     return (
-        column(a, b, c, d, e, 0),
-        column(a, b, c, d, e, 8),
-        column(a, b, c, d, e, 16),
-        column(a, b, c, d, e, 24),
-        column(a, b, c, d, e, 32),
+        extract_column(a, b, c, d, e, 0),
+        extract_column(a, b, c, d, e, 8),
+        extract_column(a, b, c, d, e, 16),
+        extract_column(a, b, c, d, e, 24),
+        extract_column(a, b, c, d, e, 32),
     )
 
 
 @inlined
-def flipped(a: PackedRow, b: PackedRow, c: PackedRow, d: PackedRow, e: PackedRow, length: int) -> FiveRows:
+def reverse_rows(a: PackedRow, b: PackedRow, c: PackedRow, d: PackedRow, e: PackedRow, length: int) -> FiveRows:
     """The first ``length`` words in reverse order; the others are 0."""
     if length == 5:
         return e, d, c, b, a
@@ -146,23 +151,23 @@ def flipped(a: PackedRow, b: PackedRow, c: PackedRow, d: PackedRow, e: PackedRow
 
 
 @inlined
-def slidable_tiles(front: PackedRow, back: PackedRow) -> tuple[int, int]:
+def find_slidable_tiles(front: PackedRow, back: PackedRow) -> tuple[int, int]:
     """The highest bits of the bytes where a tile can slide from front to back by a step, and from back to front."""
     in_front, behind, unequal = nonzero_bytes(front), nonzero_bytes(back), nonzero_bytes(front ^ back)
     return in_front & ~(behind & unequal), behind & ~(in_front & unequal)
 
 
 @inlined
-def legal_bits(state: States) -> int:
+def legal_action_bits(state: States) -> int:
     """The legal actions, those that change the board, as bits."""
     inner = (1 << 8 * (state[WIDTH] - 1)) - 1  # all columns but the last
     up = right = down = left = 0
     for row in range(ROWS, ROWS + state[HEIGHT]):
-        rightwards, leftwards = slidable_tiles(state[row] & inner, state[row] >> 8)
+        rightwards, leftwards = find_slidable_tiles(state[row] & inner, state[row] >> 8)
         right |= rightwards
         left |= leftwards
     for row in range(ROWS + 1, ROWS + state[HEIGHT]):
-        downwards, upwards = slidable_tiles(state[row - 1], state[row])
+        downwards, upwards = find_slidable_tiles(state[row - 1], state[row])
         down |= downwards
         up |= upwards
     return int(up != 0) << UP | int(right != 0) << RIGHT | int(down != 0) << DOWN | int(left != 0) << LEFT
@@ -175,14 +180,14 @@ def slide_board(state: States, action: int) -> None:
     length = state[WIDTH] if sideways else state[HEIGHT]
     a, b, c, d, e = state[ROWS], state[ROWS + 1], state[ROWS + 2], state[ROWS + 3], state[ROWS + 4]
     if sideways:
-        a, b, c, d, e = transposed(a, b, c, d, e)
+        a, b, c, d, e = transpose_rows(a, b, c, d, e)
     if backwards:
-        a, b, c, d, e = flipped(a, b, c, d, e, length)
-    a, b, c, d, e, made = slide(a, b, c, d, e)
+        a, b, c, d, e = reverse_rows(a, b, c, d, e, length)
+    a, b, c, d, e, made = slide_lines(a, b, c, d, e)
     if backwards:
-        a, b, c, d, e = flipped(a, b, c, d, e, length)
+        a, b, c, d, e = reverse_rows(a, b, c, d, e, length)
     if sideways:
-        a, b, c, d, e = transposed(a, b, c, d, e)
+        a, b, c, d, e = transpose_rows(a, b, c, d, e)
     state[ROWS], state[ROWS + 1], state[ROWS + 2], state[ROWS + 3], state[ROWS + 4] = a, b, c, d, e
     state[SCORE] += made
 
@@ -210,7 +215,7 @@ def step(state: States, action: int) -> None:
         place_tile(state, action)
         state[DUE] -= 1
         if state[DUE] == 0:
-            state[LEGAL] = legal_bits(state)
+            state[LEGAL] = legal_action_bits(state)
     else:
         slide_board(state, action)
         state[DUE], state[LEGAL] = 1, 0
@@ -285,7 +290,7 @@ def render(state: States) -> str:
     return "\n".join([*lines, f"  {letters}", f"score {int(state[SCORE])}"])
 
 
-def tiles(state: States) -> NDArray[np.int64]:
+def tiles_on_board(state: States) -> NDArray[np.int64]:
     """The tiles on the board ``[H, W]``; 0 is an empty cell."""
     cells = state[ROWS : ROWS + state[HEIGHT], None] >> 8 * np.arange(state[WIDTH]) & 0xFF
     return np.where(cells > 0, np.int64(1) << cells, 0)
@@ -305,7 +310,7 @@ def outcome_name(height: int, width: int, outcome: int) -> str:
     return f"{2 + 2 * (outcome % 2)}@{'abcde'[column]}{height - row}"
 
 
-def direction_table(points: NDArray[np.int32], *, width: int) -> NDArray[np.int32]:
+def make_direction_table(points: NDArray[np.int32], *, width: int) -> NDArray[np.int32]:
     """The action symmetries ``[Y, 4]``: the direction of each step on the new board."""
     steps = {-width: UP, 1: RIGHT, width: DOWN, -1: LEFT}
     table = np.empty((len(points), len(ACTIONS)), np.int32)
@@ -317,7 +322,7 @@ def direction_table(points: NDArray[np.int32], *, width: int) -> NDArray[np.int3
     return table
 
 
-def outcome_table(points: NDArray[np.int32]) -> NDArray[np.int32]:
+def make_outcome_table(points: NDArray[np.int32]) -> NDArray[np.int32]:
     """The outcome symmetries ``[Y, 2 * cells]``."""
     new = np.argsort(points, axis=1)
     return np.stack([2 * new, 2 * new + 1], axis=2).reshape(len(points), -1).astype(np.int32)
@@ -369,16 +374,16 @@ def twenty48(*, height: int = 4, width: int = 4, planes: int = 16) -> Game:
         max_plies=2 ** (cells + 2) - 4,
         max_return=(cells - 1) * 2.0 ** (cells + 2) + 4,
         point_symmetries=points,
-        action_symmetries=direction_table(points, width=width),
+        action_symmetries=make_direction_table(points, width=width),
         action_name=lambda action: ACTIONS[action],
         parse_action=parse_action,
         render=render,
-        cells=tiles,
+        cells=tiles_on_board,
         num_outcomes=2 * cells,
-        outcome_symmetries=outcome_table(points),
+        outcome_symmetries=make_outcome_table(points),
         outcome_name=lambda outcome: outcome_name(height, width, outcome),
         milestones=tuple(tile for tile in MILESTONES if tile <= 2 ** (cells + 1)),
-        milestone_of=lambda state: int(tiles(state).max()),
+        milestone_of=lambda state: int(tiles_on_board(state).max()),
     )
 
 

@@ -9,7 +9,7 @@ that no comparison is rounded.
 import numpy as np
 from numpy.typing import NDArray
 
-from keima.compilation.decorators import compiled, inlined, lean
+from keima.compilation.decorators import compiled, compiled_without_refcounts, inlined
 from keima.networks.kernels.bfloat16 import Words, bfloat16_to_float32, float32_to_bfloat16
 
 DECAY, THRESHOLD = 0.5, 1.0
@@ -107,7 +107,7 @@ def backpropagate_spikes_words(currents: Words, gradients: Words) -> None:
                 gradient[i] = float32_to_bfloat16(later[i])
 
 
-@lean
+@compiled_without_refcounts
 def fill_points(currents: Numbers, bias: Numbers) -> None:
     """Set the currents of all points of a map ``[points, C]`` to ``[C]``."""
     points, channels = currents.shape
@@ -117,7 +117,7 @@ def fill_points(currents: Numbers, bias: Numbers) -> None:
             current[c] = bias[c]
 
 
-@lean
+@compiled_without_refcounts
 def add_to_points(currents: Numbers, bias: Numbers) -> None:
     """Add currents ``[C]`` to all points of a map ``[points, C]``."""
     points, channels = currents.shape
@@ -127,7 +127,7 @@ def add_to_points(currents: Numbers, bias: Numbers) -> None:
             current[c] += bias[c]
 
 
-@lean
+@compiled_without_refcounts
 def add_events(events: Events, count: int, strength: Numbers, weights: Numbers, row_points: int, out: Numbers) -> None:
     """Add the contribution of each event to the currents around it.
 
@@ -151,7 +151,7 @@ def add_events(events: Events, count: int, strength: Numbers, weights: Numbers, 
                 below[i] += factor * weight[i]
 
 
-@lean
+@compiled_without_refcounts
 def find_events(
     currents: Numbers,
     bias: Numbers,

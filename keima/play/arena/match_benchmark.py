@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from keima.base.intervals import wilson_interval
 from keima.evaluation.elo import PairResult, Rating, rate_players
 from keima.evaluation.match import MatchResult
-from keima.evaluation.strength import mean_return
+from keima.evaluation.strength import first_player_mean_return
 from keima.games import Game
 from keima.play.arena.match_slice import MatchJob, MatchLine, play_match_job
 from keima.play.arena.players import AnyPlayerSpec
@@ -85,7 +85,7 @@ class Match:
     @property
     def mean_return(self) -> tuple[float, float | None]:
         """The first player's mean return, and half the width of its 95 % interval."""
-        return mean_return([self._match_result])
+        return first_player_mean_return([self._match_result])
 
     @property
     def _match_result(self) -> MatchResult:

@@ -13,13 +13,13 @@ import numpy as np
 from keima.base.random import seed_stream
 from keima.evaluation.match import (
     Player,
-    chance_streams,
     choose_actions,
-    opening_moves,
-    play_chance,
-    play_from,
-    states_after,
-    tally,
+    count_wins_draws_losses,
+    draw_opening_moves,
+    make_chance_streams,
+    play_chance_outcomes,
+    play_match_from,
+    play_opening_moves,
 )
 from keima.games import Game, load_game
 from keima.games.game import Actions, States
@@ -67,9 +67,9 @@ class TimedPlayer:
 
     def choose(self, states: States) -> Actions:
         """The player's moves."""
-        return self.follow(states, states, [()] * len(states))
+        return self.choose_with_history(states, states, [()] * len(states))
 
-    def follow(self, states: States, starts: States, moves: Sequence[Sequence[int]]) -> Actions:
+    def choose_with_history(self, states: States, starts: States, moves: Sequence[Sequence[int]]) -> Actions:
         """The player's moves, given the games' history."""
         started = self._clock()
         actions = choose_actions(self._player, states, starts, moves)
@@ -86,7 +86,9 @@ def make_timed_player(game: Game, spec: AnyPlayerSpec, seed: int, *, warm_up: in
     """
     player = make_player(game, spec, seed, stack)
     states = game.initial_states(warm_up if isinstance(spec, NetworkSpec) else 1)
-    play_chance(game, states, chance_streams(seed, first_pair=0, pairs=len(states), players=1), [[] for _ in states])
+    play_chance_outcomes(
+        game, states, make_chance_streams(seed, first_pair=0, pairs=len(states), players=1), [[] for _ in states]
+    )
     player.choose(states)
     elsewhere = isinstance(spec, EngineSpec) or (
         isinstance(spec, NetworkSpec) and pick_device(spec.device).type != "cpu"
@@ -97,7 +99,7 @@ def make_timed_player(game: Game, spec: AnyPlayerSpec, seed: int, *, warm_up: in
 def play_match_job(job: MatchJob, report: Report = lambda line: None) -> MatchLine:
     """Play a job and report its progress; returns the line with its games."""
     game = load_game(job.game, **job.options)
-    opened = opening_moves(game, job.match_pairs, job.opening_plies, job.seed)[
+    opened = draw_opening_moves(game, job.match_pairs, job.opening_plies, job.seed)[
         job.first_pair : job.first_pair + job.pairs
     ]
     with ExitStack() as stack:
@@ -108,20 +110,20 @@ def play_match_job(job: MatchJob, report: Report = lambda line: None) -> MatchLi
         reporter = ProgressReporter(report)
 
         def line(states: States) -> MatchLine:
-            wins, draws, losses = tally(game, states)
+            wins, draws, losses = count_wins_draws_losses(game, states)
             return MatchLine(
                 ended=wins + draws + losses, moves=first.moves + second.moves, wins=wins, draws=draws, losses=losses
             )
 
-        result = play_from(
+        result = play_match_from(
             game,
-            states_after(game, opened),
+            play_opening_moves(game, opened),
             first,
             second,
             seed=job.seed,
             first_pair=job.first_pair,
-            opened=opened,
-            watch=lambda states: reporter.report_if_due(lambda: line(states)),
+            opening_moves=opened,
+            on_round=lambda states: reporter.report_if_due(lambda: line(states)),
         )
     return MatchLine(
         ended=len(result.moves),

@@ -3,7 +3,7 @@
 import time
 
 from keima.data.imports.imported_games import state_after_actions
-from keima.evaluation.match import opening_moves, states_after
+from keima.evaluation.match import draw_opening_moves, play_opening_moves
 from keima.games import Game
 from keima.games.go.sgf import score_text, sgf_text
 from keima.play.arena.match_benchmark import Match
@@ -29,7 +29,7 @@ def match_to_pgn(game: Game, match: Match, round_number: int) -> str:
     from keima.games.chess.notation import fen_of  # imported here, because it compiles chess
     from keima.games.chess.pgn import pgn_text
 
-    starts = states_after(game, opening_moves(game, len(match.scores) // 2, match.opening_plies, match.seed))
+    starts = play_opening_moves(game, draw_opening_moves(game, len(match.scores) // 2, match.opening_plies, match.seed))
     texts = []
     for number, (result, actions) in enumerate(zip(match.scores.tolist(), match.games, strict=True)):
         black = number % 2
@@ -48,7 +48,7 @@ def match_to_sgf(game: Game, match: Match, round_number: int) -> str:
     """All games of a Go match, with their random moves, and the board's score as result."""
     from keima.games.go.rules import score_lead
 
-    opened = opening_moves(game, len(match.scores) // 2, match.opening_plies, match.seed).tolist()
+    opened = draw_opening_moves(game, len(match.scores) // 2, match.opening_plies, match.seed).tolist()
     comments = [*[""] * match.opening_plies, OPENING_END] if match.opening_plies else []
     texts = []
     for number, moves in enumerate(match.games):

@@ -9,12 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from keima.base.random import Streams, below, seed_stream
+from keima.base.random import Streams, random_below, seed_stream
 from keima.compilation.decorators import compiled
 from keima.config.sections.search import SearchSettings
 from keima.evaluation.match import Player, RandomPlayer, SearchPlayer
-from keima.evaluation.match_worker import search_for_strength
-from keima.evaluation.strength import load_model
+from keima.evaluation.match_worker import make_match_search
+from keima.evaluation.strength import load_model_file
 from keima.games import Game
 from keima.games.game import Actions, States
 from keima.networks.files.model_file import CorruptModel, Model, load_safetensors
@@ -108,9 +108,9 @@ class ExpectimaxPlayer:
 
     def choose(self, states: States) -> Actions:
         """The best action to the player's depth."""
-        from keima.games.twenty48.expectimax import expectimax_move  # imported here, because it compiles 2048
+        from keima.games.twenty48.expectimax import choose_expectimax_move  # imported here, because it compiles 2048
 
-        return np.array([expectimax_move(state, depth=self._depth) for state in states], np.int32)
+        return np.array([choose_expectimax_move(state, depth=self._depth) for state in states], np.int32)
 
 
 class BestOfPlayer:
@@ -135,24 +135,24 @@ def sample_one_per_row(actions: Actions, counts: NDArray[np.int64], streams: Str
     """One of the first ``counts[i]`` actions in each row of ``[N, ...]``, from stream 0."""
     chosen = np.empty(len(actions), np.int32)
     for i in range(len(actions)):
-        chosen[i] = actions[i, below(streams, 0, counts[i])]
+        chosen[i] = actions[i, random_below(streams, 0, counts[i])]
     return chosen
 
 
 def make_greedy_player(game: Game, seed: int) -> Player:
     """The greedy player of chess."""
-    from keima.games.chess.material import greedy_actions
+    from keima.games.chess.material import choose_greedy_actions
 
-    return BestOfPlayer(lambda states: greedy_actions(game, states), seed)
+    return BestOfPlayer(lambda states: choose_greedy_actions(game, states), seed)
 
 
 def make_alpha_beta_player(game: Game, depth: int, seed: int) -> Player:
     """Alpha-beta to this depth: on material in chess, by the score on the board in other games."""
 
     def by_material(states: States) -> tuple[Actions, NDArray[np.int64]]:
-        from keima.games.chess.alpha_beta import search  # only where it is played: it compiles chess
+        from keima.games.chess.alpha_beta import find_best_chess_moves  # only where it is played: it compiles chess
 
-        found = search(game, states, depth=depth)
+        found = find_best_chess_moves(game, states, depth=depth)
         return found.actions, found.counts
 
     def by_score(states: States) -> tuple[Actions, NDArray[np.int64]]:
@@ -190,7 +190,7 @@ def read_model(path: Path) -> Model:
         OSError: it is missing or unreadable.
     """
     try:
-        return load_safetensors(path) if path.suffix == ".safetensors" else load_model(path)
+        return load_safetensors(path) if path.suffix == ".safetensors" else load_model_file(path)
     except CorruptModel as error:
         if str(path) in str(error):
             raise
@@ -202,7 +202,7 @@ def make_player(game: Game, spec: AnyPlayerSpec, seed: int, stack: ExitStack) ->
     match spec:
         case NetworkSpec():
             model = read_model(spec.model)
-            search = search_for_strength(
+            search = make_match_search(
                 game, model, spec.search, num_simulations=spec.num_simulations, device=spec.device
             )
             return SearchPlayer(search)

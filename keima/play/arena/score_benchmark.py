@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from keima.base.reports import ScoreReport
-from keima.evaluation.score import SIDE_BY_SIDE, ScoredGames, score_summary
+from keima.evaluation.score import SIDE_BY_SIDE, ScoredGames, summarize_scores
 from keima.games import CHANCE, Game
 from keima.games.game import States
 from keima.networks.architectures.layers import HEAD_CHANNELS
@@ -86,7 +86,7 @@ def play_scored(
         plies=np.array([plies for part in parts for plies in part.plies]),
         moves=sum(part.moves for part in parts),
     )
-    report = score_summary(game, played)
+    report = summarize_scores(game, played)
     assert report is not None
     move_seconds = sum(part.seconds for part in parts) / max(1, played.moves)
     return ScoreResult(

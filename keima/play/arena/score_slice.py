@@ -48,7 +48,7 @@ def play_slice(job: ScoreJob, report: Report) -> tuple[ScoredGames, float]:
             games=job.games,
             seed=job.seed,
             first=job.first,
-            watch=lambda ended, moves: reporter.report_if_due(
+            on_progress=lambda ended, moves: reporter.report_if_due(
                 lambda: ScoreLine(ended=ended, moves=moves, seconds=clock() - started)
             ),
         )
@@ -66,7 +66,7 @@ def warm_up(game: Game, player: Player) -> None:
             raise Enough
 
     try:
-        play_for_score(game, player, games=SIDE_BY_SIDE, seed=WARM_UP_SEED, watch=watch)
+        play_for_score(game, player, games=SIDE_BY_SIDE, seed=WARM_UP_SEED, on_progress=watch)
     except Enough:
         return
 

@@ -15,10 +15,10 @@ class ExternalPlayer:
         Raises:
             EngineFailed: it does not answer, or its move is not legal.
         """
-        return self.follow(states, states, [()] * len(states))
+        return self.choose_with_history(states, states, [()] * len(states))
 
     @abstractmethod
-    def follow(self, states: States, starts: States, moves: Sequence[Sequence[int]]) -> Actions:
+    def choose_with_history(self, states: States, starts: States, moves: Sequence[Sequence[int]]) -> Actions:
         """Its moves in ``states``, which came from ``starts`` by ``moves``.
 
         Raises:

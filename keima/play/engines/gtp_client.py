@@ -104,7 +104,7 @@ class GtpPlayer(ExternalPlayer):
         """Who made each of ``moves``, and who moves next: 0 for the first player, or 1."""
         return [number % 2 for number in range(len(moves) + 1)]
 
-    def follow(self, states: States, starts: States, moves: Sequence[Sequence[int]]) -> Actions:
+    def choose_with_history(self, states: States, starts: States, moves: Sequence[Sequence[int]]) -> Actions:
         """Its moves in ``states``, which came from ``starts``, where the game begins, by ``moves``.
 
         Raises:

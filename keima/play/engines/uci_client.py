@@ -105,7 +105,7 @@ class UciPlayer(ExternalPlayer):
     def __init__(self, game: Game, engine: UciClient, go: str, *, seconds: float = 0.0) -> None:
         self._game, self._engine, self._go, self._seconds = game, engine, go, seconds
 
-    def follow(self, states: States, starts: States, moves: Sequence[Sequence[int]]) -> Actions:
+    def choose_with_history(self, states: States, starts: States, moves: Sequence[Sequence[int]]) -> Actions:
         """Its moves in ``states``, which came from ``starts`` by ``moves``, so that it knows repetitions.
 
         Raises:

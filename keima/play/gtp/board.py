@@ -8,9 +8,9 @@ import numpy as np
 from keima.games.authoring.bad_game import BadGame
 from keima.games.game import Game, States
 from keima.games.go.board import PASSES
-from keima.games.go.playouts import ownership
+from keima.games.go.playouts import estimate_ownership
 from keima.games.go.rules import score_lead
-from keima.games.go.setup import position_with, stones, with_komi, with_player
+from keima.games.go.setup import make_position, stones_on_board, with_komi, with_player
 from keima.games.go.sgf import read_sgf, score_text
 from keima.play.gtp.rules import GtpRules
 from keima.play.gtp.syntax import GtpError
@@ -119,7 +119,7 @@ class GtpBoard:
 
     def require_empty(self) -> None:
         """Require an empty board; raises GtpError otherwise."""
-        if stones(self.state).any():
+        if stones_on_board(self.state).any():
             raise GtpError("board not empty")
 
     def place_handicap(self, points: Sequence[int]) -> None:
@@ -129,7 +129,7 @@ class GtpBoard:
             Refused: the points are not valid for a handicap.
         """
         try:
-            self.begin(position_with(self._game, points, [], player=1), handicap=len(points))
+            self.begin(make_position(self._game, points, [], player=1), handicap=len(points))
         except ValueError as error:
             raise GtpError("bad vertex list") from error
 
@@ -151,7 +151,7 @@ class GtpBoard:
             self.set_komi(found.komi)
             black, white = found.setup
             self.begin(
-                position_with(self._game, black, white, player=found.player), handicap=0 if white else len(black)
+                make_position(self._game, black, white, player=found.player), handicap=0 if white else len(black)
             )
             for number, (player, action) in enumerate(
                 found.moves if before is None else found.moves[: max(before - 1, 0)], 1
@@ -179,11 +179,11 @@ class GtpBoard:
         """
         if not self.rules.agree_on_dead:
             return with_player(self.state, player)
-        board = stones(self.state).flatten()
+        board = stones_on_board(self.state).flatten()
         board[[point for chain in self.removed_chains() for point in chain]] = 0
         black, white = np.flatnonzero(board == 1).tolist(), np.flatnonzero(board == 2).tolist()
         passed = self.player == player and self.state[PASSES] == 1
-        left = position_with(self._game, black, white, player=1 - player if passed else player)
+        left = make_position(self._game, black, white, player=1 - player if passed else player)
         if passed:
             self._game.play(left, self.size**2)
         return with_komi(left, self.komi + self.rules.white_points(self._handicap))
@@ -198,7 +198,7 @@ class GtpBoard:
 
     def find_chains(self) -> Iterator[list[int]]:
         """The points of each chain of stones."""
-        board, seen = stones(self.state), set[int]()
+        board, seen = stones_on_board(self.state), set[int]()
         for row, column in np.argwhere(board > 0).tolist():
             if row * self.size + column not in seen:
                 chain, _ = self._flood_chain(row, column)
@@ -208,11 +208,11 @@ class GtpBoard:
     def find_dead_chains(self, player: int) -> list[list[int]]:
         """The chains of a player that playouts find dead."""
         sign = 1 if player == 1 else -1
-        lost = sign * ownership(self._game, self.state_with_player_to_move(1 - player)).ravel()
+        lost = sign * estimate_ownership(self._game, self.state_with_player_to_move(1 - player)).ravel()
         return [
             chain
             for chain in self.find_chains()
-            if stones(self.state).flat[chain[0]] == player + 1 and lost[chain].mean() >= DEAD_OWNERSHIP
+            if stones_on_board(self.state).flat[chain[0]] == player + 1 and lost[chain].mean() >= DEAD_OWNERSHIP
         ]
 
     def liberties_of_dead(self, player: int) -> list[int]:
@@ -226,7 +226,7 @@ class GtpBoard:
 
     def _flood_chain(self, row: int, column: int) -> tuple[list[int], set[int]]:
         """The points of the chain with this stone, and its liberties."""
-        board, size = stones(self.state), self.size
+        board, size = stones_on_board(self.state), self.size
         color, chain, liberties = board[row, column], {row * size + column}, set[int]()
         waiting = [(row, column)]
         while waiting:

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from keima.games.game import Game, States
-from keima.games.go.setup import position_with
+from keima.games.go.setup import make_position
 from keima.networks.predictions import Predict
 from keima.play.gtp.board import GtpBoard, handicap_points
 from keima.play.gtp.clock import PlayerClock, TimeSettings, parse_kgs_time_settings, parse_time_settings
@@ -40,7 +40,7 @@ from keima.play.gtp.syntax import (
 )
 from keima.play.thinking import Thinker
 from keima.play.time_keeping import allot_seconds
-from keima.search.analysis import MoveAnalysis, simulations_in
+from keima.search.analysis import MoveAnalysis, simulations_that_fit
 
 MEGABYTES = 256  # the most for the tree
 OVERHEAD = 0.05  # seconds per move reserved for transmission
@@ -111,7 +111,7 @@ class GtpEngine:
     @property
     def has_work(self) -> bool:
         """Whether it is placing a handicap, or has an unfinished analysis."""
-        return self._placing is not None or (self._live is not None and not self._get_thinker().analysis.finished)
+        return self._placing is not None or (self._live is not None and not self._get_thinker().analysis.is_finished)
 
     def handle_line(self, line: str, arrived: float) -> bool:
         """Execute a line; returns False after ``quit``."""
@@ -154,7 +154,7 @@ class GtpEngine:
     def _get_thinker(self) -> Thinker:
         """The thinker; the first call creates it, which takes seconds."""
         if self._thinker is None:
-            self._thinker = self._make_thinker(simulations_in(MEGABYTES))
+            self._thinker = self._make_thinker(simulations_that_fit(MEGABYTES))
         return self._thinker
 
     def _set_position(self, state: States, allowed: Sequence[int] | None = None) -> Thinker:
@@ -168,20 +168,20 @@ class GtpEngine:
     def _find_best(self, thinker: Thinker, deadline: float | None, live: LiveAnalysis | None = None) -> MoveAnalysis:
         """The best move after thinking until the deadline, or without one for the engine's number of simulations."""
         analysis = thinker.analysis
-        while not analysis.evaluated or not analysis.finished:
+        while not analysis.is_evaluated or not analysis.is_finished:
             if deadline is None:
                 left = self._simulations - analysis.visits
-                if analysis.evaluated and left <= 0:
+                if analysis.is_evaluated and left <= 0:
                     break
                 thinker.think_slice(simulations=max(left, 1))
             else:
                 seconds = deadline - time.monotonic()
-                if analysis.evaluated and not thinker.can_think_within(seconds):
+                if analysis.is_evaluated and not thinker.can_think_within(seconds):
                     break
                 thinker.think_slice(seconds=seconds)
             if live is not None:
                 self._report_analysis(live)
-        return analysis.lines(1)[0]
+        return analysis.best_moves(1)[0]
 
     def _choose_move(
         self, player: int, thinker: Thinker, arrived: float | None, live: LiveAnalysis | None = None
@@ -231,7 +231,7 @@ class GtpEngine:
         """Think for a slice about a handicap stone, as if White passed in between; then place it, or answer after the
         last one.
         """
-        state = position_with(self._game, placing.points, [], player=0)
+        state = make_position(self._game, placing.points, [], player=0)
         plays = self._game.legal_actions(state)[:-1].tolist()
         if len(placing.points) == placing.count or not plays:
             self._placing = None
@@ -239,20 +239,20 @@ class GtpEngine:
             return
         thinker = self._set_position(state, plays)
         left = simulations - thinker.analysis.visits
-        if not thinker.analysis.evaluated or (left > 0 and not thinker.analysis.finished):
+        if not thinker.analysis.is_evaluated or (left > 0 and not thinker.analysis.is_finished):
             thinker.think_slice(simulations=max(left, 1))
         else:
-            placing.points.append(thinker.analysis.lines(1)[0].action)
+            placing.points.append(thinker.analysis.best_moves(1)[0].action)
 
     def _report_analysis(self, live: LiveAnalysis) -> None:
         """Write the analysis if a report is due."""
         now, wanted, analysis = time.monotonic(), live.wanted, self._get_thinker().analysis
-        if wanted.seconds is None or not analysis.evaluated or not (now >= live.due or analysis.finished):
+        if wanted.seconds is None or not analysis.is_evaluated or not (now >= live.due or analysis.is_finished):
             return
         live.due = now + wanted.seconds
         lines = [
             line
-            for place, line in enumerate(analysis.lines(wanted.max_moves))
+            for place, line in enumerate(analysis.best_moves(wanted.max_moves))
             if line.visits or place < max(wanted.min_moves, 1)
         ]
         if not lines:

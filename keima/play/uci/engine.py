@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from keima.games import Game
-from keima.games.chess.notation import action_of_uci, position_from_fen, without_draw
+from keima.games.chess.notation import action_of_uci, continue_after_draw, position_from_fen
 from keima.games.game import IllegalAction, States
 from keima.networks.inference.evaluator import use_threads
 from keima.play.thinking import Thinker
@@ -25,7 +25,7 @@ from keima.play.uci.syntax import (
     parse_position,
     parse_setoption,
 )
-from keima.search.analysis import MoveAnalysis, simulations_in
+from keima.search.analysis import MoveAnalysis, simulations_that_fit
 
 FIRST_INFO, INFO_EVERY = 0.1, 1.0  # seconds
 WARM_UP_GAME = "7k/P7/8/8/8/8/8/K7 w - - 0 1", "a7a8q"
@@ -75,7 +75,7 @@ class UciEngine:
     def _is_waiting_for_stop(self) -> bool:
         """Whether the search is finished and only ``stop`` or ``ponderhit`` is missing."""
         task = self._task
-        return task is not None and (task.pondering or task.go.infinite) and self._get_thinker().analysis.finished
+        return task is not None and (task.pondering or task.go.infinite) and self._get_thinker().analysis.is_finished
 
     def handle_line(self, line: str, arrived: float) -> bool:
         """Execute a line; returns False after ``quit``.
@@ -129,9 +129,9 @@ class UciEngine:
         analysis, go = thinker.analysis, task.go
         if task.pondering or go.infinite:
             return False
-        if analysis.finished:
+        if analysis.is_finished:
             return True
-        if not analysis.evaluated:
+        if not analysis.is_evaluated:
             return False
         if task.deadline is not None and (
             not thinker.can_think_within(task.deadline - time.monotonic()) or self._is_forced(go)
@@ -139,7 +139,7 @@ class UciEngine:
             return True
         if go.nodes is not None and analysis.visits >= go.nodes:
             return True
-        return go.depth is not None and len(analysis.lines()[0].actions) >= go.depth
+        return go.depth is not None and len(analysis.best_moves()[0].actions) >= go.depth
 
     def _is_forced(self, go: GoArguments) -> bool:
         """Whether there is only one legal move, on a running clock."""
@@ -157,7 +157,7 @@ class UciEngine:
     def _make_thinker_for(self, megabytes: int) -> Thinker:
         """A thinker whose tree takes this much memory, or half of it if there is less, and so on."""
         try:
-            return self._make_thinker(simulations_in(megabytes))
+            return self._make_thinker(simulations_that_fit(megabytes))
         except MemoryError:
             if megabytes == 1:
                 raise
@@ -228,14 +228,14 @@ class UciEngine:
         Raises:
             ValueError: a move is illegal.
         """
-        state, actions = without_draw(state), []
+        state, actions = continue_after_draw(state), []
         for number, move in enumerate(moves, 1):
             try:
                 actions.append(action_of_uci(state, move))
             except IllegalAction as error:
                 raise IllegalAction(f"move {number}: {error}") from error
             self._game.play(state, actions[-1])
-            state = without_draw(state)
+            state = continue_after_draw(state)
         return state, actions
 
     def _set_up(self, start: str | None, moves: tuple[str, ...], state: States) -> None:
@@ -319,7 +319,7 @@ class UciEngine:
         """Stop thinking, and name the best move."""
         task, thinker = self._task, self._get_thinker()
         assert task is not None
-        if not thinker.analysis.evaluated:
+        if not thinker.analysis.is_evaluated:
             thinker.think_slice(simulations=1)
         best = self._report_search()
         self._task = None
@@ -337,7 +337,7 @@ class UciEngine:
         assert task is not None
         now = time.monotonic()
         task.next_info = now + min(now - task.began, INFO_EVERY)
-        lines = analysis.lines(self._options.multipv_lines)
+        lines = analysis.best_moves(self._options.multipv_lines)
         if not lines:
             mated = bool(self._game.returns(self._state).any())
             self._write(f"info depth 0 score {'mate 0' if mated else 'cp 0'}")

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from keima.compilation.decorators import compiled
-from keima.compilation.random import Streams, below, uniform
+from keima.compilation.random import Streams, random_below, uniform
 from keima.ppo.worlds.world import ArrayWorlds, Seeds, StepResult, empty_step_result
 
 Moves = NDArray[np.int64]
@@ -70,7 +70,7 @@ def begin_maze_episode(mazes: Mazes, b: int) -> None:
     """Begin an episode in maze ``b``."""
     places = mazes.places
     places[b, 0] = places[b, 1] = 0
-    places[b, 2] = 2 * below(mazes.streams, b, 2) - 1
+    places[b, 2] = 2 * random_below(mazes.streams, b, 2) - 1
 
 
 @compiled

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from keima.base.system.threads import StepThreads
-from keima.compilation.decorators import specialized
+from keima.compilation.decorators import compile_for_types
 from keima.ppo.settings import TradingSettings
 from keima.ppo.worlds.trading_data import MARKET_WORDS, NO_HISTORY, Bars, SimulatedMarket
 from keima.ppo.worlds.trading_kernels import (
@@ -113,7 +113,7 @@ class TradingMarkets(ArrayWorlds):
         begin_episodes(self._rules, self._worlds, self.moment.observations)
         self._actions = np.zeros(count, np.int64)
         parts = self._split_worlds(max(1, min(threads, count // LEAST_PART)))
-        step = specialized(step_accounts, *parts[0])
+        step = compile_for_types(step_accounts, *parts[0])
         self._steps = [partial(step, *part) for part in parts]
         self._threads = StepThreads(self._steps[1:], name="worlds")
 

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from keima.compilation.decorators import compiled
-from keima.compilation.random import Streams, below, normal, uniform
+from keima.compilation.random import Streams, normal, random_below, uniform
 
 Bars = NDArray[np.float64]  # [N, 5]: open, high, low, close, volume
 
@@ -84,7 +84,7 @@ class SimulatedMarket:
 @compiled
 def begin_market(parameters: NDArray[np.float64], market: NDArray[np.float64], streams: Streams, b: int) -> None:
     """Reset world ``b``'s market ``[B, MARKET_WORDS]`` to the start, in a random regime."""
-    market[b, REGIME] = below(streams, b, REGIMES)
+    market[b, REGIME] = random_below(streams, b, REGIMES)
     market[b, FAIR] = market[b, PRICE] = math.log(parameters[START])
 
 
@@ -94,7 +94,7 @@ def simulate_bar(
 ) -> tuple[float, float, float, float, float]:
     """The next bar of world ``b``'s market; later bars are not drawn yet."""
     if uniform(streams, b) < parameters[SWITCH]:
-        market[b, REGIME] = (int(market[b, REGIME]) + 1 + below(streams, b, REGIMES - 1)) % REGIMES
+        market[b, REGIME] = (int(market[b, REGIME]) + 1 + random_below(streams, b, REGIMES - 1)) % REGIMES
     regime = DRIFT + 2 * int(market[b, REGIME])
     drift, volatility = parameters[regime], parameters[regime + 1]
     before = market[b, PRICE]

@@ -6,8 +6,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from keima.compilation.decorators import compiled, lean
-from keima.compilation.random import Streams, below
+from keima.compilation.decorators import compiled, compiled_without_refcounts
+from keima.compilation.random import Streams, random_below
 from keima.ppo.worlds.trading_data import CLOSE, HIGH, LOW, OPEN, VOLUME, Bars, begin_market, simulate_bar
 from keima.ppo.worlds.world import StepResult
 
@@ -94,7 +94,7 @@ class Tape(NamedTuple):
     lengths: Counts  # [2]
 
 
-@lean
+@compiled_without_refcounts
 def next_bar(rules: TradingRules, worlds: Accounts, b: int) -> tuple[float, float, float, float, float]:
     """Advance by a bar: open, high, low, close, volume."""
     history = rules.history
@@ -105,7 +105,7 @@ def next_bar(rules: TradingRules, worlds: Accounts, b: int) -> tuple[float, floa
     return history[row, OPEN], history[row, HIGH], history[row, LOW], history[row, CLOSE], history[row, VOLUME]
 
 
-@lean
+@compiled_without_refcounts
 def update_features(known: Doubles, b: int, first: float, high: float, low: float, close: float, volume: float) -> None:
     """Update the features with a closed bar, with moving averages over about 5, 20 and 60 bars."""
     logarithm = math.log(close)
@@ -124,7 +124,7 @@ def update_features(known: Doubles, b: int, first: float, high: float, low: floa
     known[b, LOG_VOLUME] += known[b, VOLUME_CHANGE] / 30.5
 
 
-@lean
+@compiled_without_refcounts
 def begin_episode(rules: TradingRules, worlds: Accounts, b: int) -> None:
     """Begin an episode on a new window of the history or a new simulated market, including its past."""
     accounts, known, counters = worlds.accounts, worlds.known, worlds.counters
@@ -134,7 +134,7 @@ def begin_episode(rules: TradingRules, worlds: Accounts, b: int) -> None:
     if len(rules.history) == 0:
         begin_market(rules.market, worlds.markets, worlds.streams, b)
     else:
-        counters[b, ROW] = below(worlds.streams, b, len(rules.history) - PAST - rules.counts[WINDOW] + 1)
+        counters[b, ROW] = random_below(worlds.streams, b, len(rules.history) - PAST - rules.counts[WINDOW] + 1)
     first, high, low, close, volume = next_bar(rules, worlds, b)
     known[b, LOG_CLOSE] = known[b, MEAN] = math.log(first)
     known[b, SQUARE] = (0.5 * math.log(high / low)) ** 2
@@ -145,7 +145,7 @@ def begin_episode(rules: TradingRules, worlds: Accounts, b: int) -> None:
         update_features(known, b, first, high, low, close, volume)
 
 
-@lean
+@compiled_without_refcounts
 def net_units(lots: Doubles, held: int, b: int) -> tuple[float, float]:
     """The net and gross units of all open positions."""
     net = gross = 0.0
@@ -155,7 +155,7 @@ def net_units(lots: Doubles, held: int, b: int) -> tuple[float, float]:
     return net, gross
 
 
-@lean
+@compiled_without_refcounts
 def close_oldest(worlds: Accounts, b: int, price: float, fee: float) -> None:
     """Close the oldest position at this price."""
     accounts, counters, lots = worlds.accounts, worlds.counters, worlds.lots
@@ -172,7 +172,7 @@ def close_oldest(worlds: Accounts, b: int, price: float, fee: float) -> None:
     lots[b, counters[b, LOTS], UNITS] = lots[b, counters[b, LOTS], PAID] = 0.0
 
 
-@lean
+@compiled_without_refcounts
 def execute_order(rules: TradingRules, worlds: Accounts, b: int, action: int, market_price: float) -> tuple[int, float]:
     """Buy or sell at this price plus slippage; returns which of ``TRADES`` was made, and its price.
 
@@ -201,7 +201,7 @@ def execute_order(rules: TradingRules, worlds: Accounts, b: int, action: int, ma
     return LONG_OPENED if side > 0.0 else SHORT_OPENED, price
 
 
-@lean
+@compiled_without_refcounts
 def write_observation(rules: TradingRules, worlds: Accounts, b: int, out: NDArray[np.float32]) -> None:
     """Write the ``FEATURES`` of world ``b``, limited to ``LIMIT``, into its row of ``out`` ``[B, F]``."""
     known, capital = worlds.known, rules.shares[CAPITAL]
@@ -268,7 +268,7 @@ def step_accounts(rules: TradingRules, worlds: Accounts, tape: Tape, actions: Co
             write_observation(rules, worlds, b, now.observations)
 
 
-@lean
+@compiled_without_refcounts
 def record_bar(tape: Tape, time: int, ended: bool, close: float, worth: float, trade: int, price: float) -> None:
     """Write bar ``time`` of an episode, from 1, on the tape; an episode without its first bar is never whole."""
     lengths = tape.lengths

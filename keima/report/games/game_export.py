@@ -100,9 +100,9 @@ def export_as_pgn(run: Path) -> Iterator[str]:
 def _pgn_termination(game: Game, record: GameRecord) -> str:
     if record.resigned:
         return "agreed draw" if record.resigned == AGREED else "resignation"
-    from keima.games.chess.notation import ending_of
+    from keima.games.chess.notation import describe_ending
 
-    return ending_of(state_after_actions(game, record.actions))
+    return describe_ending(state_after_actions(game, record.actions))
 
 
 def export_as_sgf(run: Path) -> Iterator[str]:

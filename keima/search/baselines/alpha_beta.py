@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from keima.compilation.decorators import compiled, inlined, lean
+from keima.compilation.decorators import compiled, compiled_without_refcounts, inlined
 from keima.games.game import Actions, Game, Returns, Rules, States
-from keima.search.lookahead import copy
+from keima.search.lookahead import copy_state
 
 WON = 1 << 40  # the value of a return of 1 to player 0, minus one per ply until then; more than any lead
 INFINITE = 1 << 50
@@ -33,13 +33,13 @@ LEVEL = np.dtype(
 )
 
 
-class Variation(NamedTuple):
+class AlphaBetaScratch(NamedTuple):
     """The search stack to depth D: a row per position of the variation that is being searched."""
 
     levels: Any  # [D + 1] of LEVEL
     states: States  # [D + 1, S]
     actions: Actions  # [D + 1, A]
-    promise: NDArray[np.int64]  # [D + 1, A] sort keys of the moves
+    sort_keys: NDArray[np.int64]  # [D + 1, A] sort keys of the moves
     ownership: Actions  # [H * W] scratch space
     returns: Returns  # [2] scratch space
 
@@ -60,11 +60,11 @@ def find_best_moves(game: Game, states: States, *, depth: int) -> BestMoves:
     """
     check_game_has_score(game)
     points = game.height * game.width
-    variation = Variation(
+    variation = AlphaBetaScratch(
         levels=np.zeros(depth + 1, LEVEL).view(np.recarray),
         states=game.initial_states(depth + 1),
         actions=np.zeros((depth + 1, game.num_actions), np.int32),
-        promise=np.zeros((depth + 1, game.num_actions), np.int64),
+        sort_keys=np.zeros((depth + 1, game.num_actions), np.int64),
         ownership=np.zeros(points, np.int32),
         returns=np.zeros(2, np.float32),
     )
@@ -73,7 +73,7 @@ def find_best_moves(game: Game, states: States, *, depth: int) -> BestMoves:
         counts=np.zeros(len(states), np.int64),
         values=np.zeros(len(states), np.int64),
     )
-    search_each(game.rules, game.final_score, variation, states, found)
+    search_states(game.rules, game.final_score, variation, states, found)
     return found
 
 
@@ -94,15 +94,17 @@ def check_game_has_score(game: Game) -> None:
 
 
 @compiled
-def search_each(rules: Rules, final_score: Any, variation: Variation, states: States, found: BestMoves) -> None:
+def search_states(
+    rules: Rules, final_score: Any, variation: AlphaBetaScratch, states: States, found: BestMoves
+) -> None:
     """Search each of ``states`` ``[N, S]``."""
     root = variation.levels[0]
     for i in range(len(states)):
-        copy(states[i], variation.states[0])
+        copy_state(states[i], variation.states[0])
         root.low, root.high = -INFINITE, INFINITE
-        enter(rules, final_score, variation, 0)
-        while try_next(rules, variation, 0):
-            value = value_below(rules, final_score, variation)
+        enter_position(rules, final_score, variation, 0)
+        while make_next_move(rules, variation, 0):
+            value = value_after_move(rules, final_score, variation)
             if value > root.best if root.maximizes else value < root.best:
                 root.best, found.counts[i] = value, 0
             if value == root.best:
@@ -116,8 +118,8 @@ def search_each(rules: Rules, final_score: Any, variation: Variation, states: St
         found.values[i] = root.best if root.maximizes else -root.best
 
 
-@lean
-def value_below(rules: Rules, final_score: Any, variation: Variation) -> int:
+@compiled_without_refcounts
+def value_after_move(rules: Rules, final_score: Any, variation: AlphaBetaScratch) -> int:
     """The value of the position at level 1, exact within its window.
 
     A loop instead of a recursion, which numba cannot load from its cache.
@@ -126,16 +128,16 @@ def value_below(rules: Rules, final_score: Any, variation: Variation) -> int:
     while number >= 1:
         level = levels[number]
         if arrived:
-            decided = enter(rules, final_score, variation, number)
+            decided = enter_position(rules, final_score, variation, number)
         else:
-            decided = include(level, levels[number + 1].best)
-        arrived = not decided and try_next(rules, variation, number)
+            decided = include_value(level, levels[number + 1].best)
+        arrived = not decided and make_next_move(rules, variation, number)
         number += 1 if arrived else -1
     return int(levels[1].best)
 
 
 @inlined
-def include(level: Any, value: int) -> bool:
+def include_value(level: Any, value: int) -> bool:
     """Include the value of one more move; returns whether the others no longer matter."""
     if level.maximizes:
         level.best = max(level.best, value)
@@ -143,27 +145,28 @@ def include(level: Any, value: int) -> bool:
     else:
         level.best = min(level.best, value)
         level.high = min(level.high, value)
+    # Cutoff: the window (low, high) is empty (Knuth and Moore 1975)
     return bool(level.low >= level.high)
 
 
-@lean
-def enter(rules: Rules, final_score: Any, variation: Variation, number: int) -> bool:
+@compiled_without_refcounts
+def enter_position(rules: Rules, final_score: Any, variation: AlphaBetaScratch, number: int) -> bool:
     """Start on the position at a level; returns whether its value, in ``best``, is already known."""
     level, state = variation.levels[number], variation.states[number]
     last = len(variation.levels) - 1
     if number == last or rules.terminal(state) != 0:
-        level.best = worth(rules, final_score, variation, number)
+        level.best = static_value(rules, final_score, variation, number)
         return True
     level.maximizes = rules.current_player(state) == 0
     level.count, level.tried = rules.legal_actions(state, variation.actions[number]), 0
     level.best = -INFINITE if level.maximizes else INFINITE
     if number + 1 < last:
-        promise(rules, final_score, variation, number)
+        write_sort_keys(rules, final_score, variation, number)
     return False
 
 
 @inlined
-def worth(rules: Rules, final_score: Any, variation: Variation, number: int) -> int:
+def static_value(rules: Rules, final_score: Any, variation: AlphaBetaScratch, number: int) -> int:
     """The value of the position at a level, without search: player 0's result, or lead."""
     if rules.terminal(variation.states[number]) == 0:
         return final_score(variation.states[number], variation.ownership)
@@ -172,23 +175,23 @@ def worth(rules: Rules, final_score: Any, variation: Variation, number: int) -> 
     return int(result * WON) - int(np.sign(result)) * number
 
 
-@lean
-def promise(rules: Rules, final_score: Any, variation: Variation, number: int) -> None:
+@compiled_without_refcounts
+def write_sort_keys(rules: Rules, final_score: Any, variation: AlphaBetaScratch, number: int) -> None:
     """Note the sort keys of the moves at a level: the values right after them, for the player to move."""
     level, step = variation.levels[number], rules.step
     state, after = variation.states[number], variation.states[number + 1]
     for k in range(level.count):
-        copy(state, after)
+        copy_state(state, after)
         step(after, np.int64(variation.actions[number, k]))
-        value = worth(rules, final_score, variation, number + 1)
-        variation.promise[number, k] = value if level.maximizes else -value
+        value = static_value(rules, final_score, variation, number + 1)
+        variation.sort_keys[number, k] = value if level.maximizes else -value
 
 
-@lean
-def try_next(rules: Rules, variation: Variation, number: int) -> bool:
+@compiled_without_refcounts
+def make_next_move(rules: Rules, variation: AlphaBetaScratch, number: int) -> bool:
     """Make the most promising untried move of a level at the next one; False if there is none."""
     level, below = variation.levels[number], variation.levels[number + 1]
-    actions, keys = variation.actions[number], variation.promise[number]
+    actions, keys = variation.actions[number], variation.sort_keys[number]
     k = level.tried
     if k == level.count:
         return False
@@ -200,7 +203,7 @@ def try_next(rules: Rules, variation: Variation, number: int) -> bool:
     actions[k], actions[first] = actions[first], actions[k]
     keys[k], keys[first] = keys[first], keys[k]
     level.tried = k + 1
-    copy(variation.states[number], variation.states[number + 1])
+    copy_state(variation.states[number], variation.states[number + 1])
     rules.step(variation.states[number + 1], np.int64(actions[k]))
     below.low, below.high = level.low, level.high
     return True

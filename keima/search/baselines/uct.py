@@ -12,18 +12,18 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from keima.base.random import Streams, below, seed_stream
-from keima.compilation.decorators import compiled, inlined, lean
+from keima.base.random import Streams, random_below, seed_stream
+from keima.compilation.decorators import compiled, compiled_without_refcounts, inlined
 from keima.games.authoring.kept_errors import raise_kept_error
 from keima.games.game import CHANCE, Actions, Floats, Game, Returns, Rules, States
-from keima.search.chance import draw_outcome
-from keima.search.lookahead import copy
+from keima.search.chance import sample_chance_outcome
+from keima.search.lookahead import copy_state
 from keima.search.tree import NONE
 
 EXPLORATION = math.sqrt(2.0)  # UCB1's constant for results from 0 to 1
-OVER, UNSEEN = -2, -3  # in place of the player to move: the game is over; no playout has passed through yet
+GAME_OVER, NOT_VISITED = -2, -3  # in place of the player to move: the game is over; no playout has passed through yet
 
-NODE = np.dtype(
+UCT_NODE = np.dtype(
     [
         ("points", np.float64),  # of the player who moved there, in all playouts through this node
         ("visits", np.int32),
@@ -74,7 +74,7 @@ class UctPlayer:
         self._rules, self._playouts = game.rules, playouts
         visits = np.maximum(1.0, np.arange(playouts + 1))
         self._tree = UctTree(
-            nodes=np.zeros(playouts + 1, NODE).view(np.recarray),
+            nodes=np.zeros(playouts + 1, UCT_NODE).view(np.recarray),
             used_nodes=np.zeros(1, np.int64),
             state=game.initial_state(),
             legal=np.zeros(game.num_actions, np.int32),
@@ -90,40 +90,40 @@ class UctPlayer:
     def choose(self, states: States) -> Actions:
         """The most visited action in each of ``states`` ``[N, S]``."""
         chosen = np.empty(len(states), np.int32)
-        choose_moves(self._rules, self._tree, states, self._playouts, chosen)
+        write_most_visited_actions(self._rules, self._tree, states, self._playouts, chosen)
         raise_kept_error()
         return chosen
 
 
 @compiled
-def choose_moves(rules: Rules, tree: UctTree, states: States, playouts: int, chosen: Actions) -> None:
+def write_most_visited_actions(rules: Rules, tree: UctTree, states: States, playouts: int, chosen: Actions) -> None:
     """Write the most visited action of each of ``states`` ``[N, S]`` to ``chosen`` ``[N]``."""
     for i in range(len(states)):
-        search(rules, tree, states[i], playouts)
-        chosen[i] = most_visited(tree)
+        build_tree(rules, tree, states[i], playouts)
+        chosen[i] = find_most_visited_action(tree)
 
 
-@lean
-def search(rules: Rules, tree: UctTree, state: States, playouts: int) -> None:
+@compiled_without_refcounts
+def build_tree(rules: Rules, tree: UctTree, state: States, playouts: int) -> None:
     """Build a new tree from ``state`` ``[S]``."""
     tree.used_nodes[0] = 0
-    new_node(tree, NONE, NONE)
+    add_node(tree, NONE, NONE)
     for _ in range(playouts):
-        copy(state, tree.state)
-        number = descend(rules, tree)
-        play_out(rules, tree)
-        back_up(tree, number)
+        copy_state(state, tree.state)
+        number = descend_to_leaf(rules, tree)
+        play_to_end(rules, tree)
+        back_up_returns(tree, number)
 
 
 @inlined
-def new_node(tree: UctTree, parent: int, action: int) -> int:
+def add_node(tree: UctTree, parent: int, action: int) -> int:
     """Add a node behind ``action``; returns its number."""
     number = tree.used_nodes[0]
     tree.used_nodes[0] = number + 1
     node = tree.nodes[number]
     node.points = 0.0
     node.visits = 0
-    node.player = UNSEEN
+    node.player = NOT_VISITED
     node.action = action
     node.parent = parent
     node.first_child = NONE
@@ -135,7 +135,7 @@ def new_node(tree: UctTree, parent: int, action: int) -> int:
 
 
 @inlined
-def descend(rules: Rules, tree: UctTree) -> int:
+def descend_to_leaf(rules: Rules, tree: UctTree) -> int:
     """Descend from the root to a new node or to the end of the game; returns the node. ``tree.state`` is the position
     there.
     """
@@ -143,30 +143,30 @@ def descend(rules: Rules, tree: UctTree) -> int:
     number = 0
     while True:
         node = nodes[number]
-        if node.player == UNSEEN:
-            see(rules, tree, node)
-        if node.player == OVER:
+        if node.player == NOT_VISITED:
+            note_player_to_move(rules, tree, node)
+        if node.player == GAME_OVER:
             return number
         if node.player == CHANCE:
-            action = draw_outcome(rules, state, tree.outcomes, tree.chances, tree.streams, 0)
-            child = child_by(nodes, number, action)
+            action = sample_chance_outcome(rules, state, tree.outcomes, tree.chances, tree.streams, 0)
+            child = find_outcome_child(nodes, number, action)
         elif node.untried > 0:
-            action, child = untried_action(tree, node, rules.legal_actions(state, tree.legal)), NONE
+            action, child = draw_untried_action(tree, node, rules.legal_actions(state, tree.legal)), NONE
         else:
-            child = best_child(tree, node)
+            child = select_ucb1_child(tree, node)
             action = int(nodes[child].action)
         step(state, np.int64(action))
         if child == NONE:
-            return new_node(tree, number, action)
+            return add_node(tree, number, action)
         number = child
 
 
 @inlined
-def see(rules: Rules, tree: UctTree, node: Any) -> None:
+def note_player_to_move(rules: Rules, tree: UctTree, node: Any) -> None:
     """Note who is to move at a node through which the first playout passes, and how many moves there are."""
     node.untried = 0
     if rules.terminal(tree.state) != 0:
-        node.player = OVER
+        node.player = GAME_OVER
     else:
         node.player = rules.current_player(tree.state)
         if node.player != CHANCE:
@@ -174,7 +174,7 @@ def see(rules: Rules, tree: UctTree, node: Any) -> None:
 
 
 @inlined
-def child_by(nodes: Any, number: int, outcome: int) -> int:
+def find_outcome_child(nodes: Any, number: int, outcome: int) -> int:
     """The child of a chance node behind this outcome, or NONE."""
     child = nodes[number].first_child
     while child != NONE and nodes[child].action != outcome:
@@ -183,14 +183,14 @@ def child_by(nodes: Any, number: int, outcome: int) -> int:
 
 
 @inlined
-def untried_action(tree: UctTree, node: Any, count: int) -> int:
+def draw_untried_action(tree: UctTree, node: Any, count: int) -> int:
     """One of the first ``count`` actions in ``tree.legal``, all that have no child being equally likely."""
     nodes, legal, tried = tree.nodes, tree.legal, tree.tried
     child = node.first_child
     while child != NONE:
         tried[nodes[child].action] = True
         child = nodes[child].next_sibling
-    skipped, found = below(tree.streams, 0, node.untried), NONE
+    skipped, found = random_below(tree.streams, 0, node.untried), NONE
     node.untried -= 1
     for i in range(count):
         action = int(legal[i])
@@ -203,13 +203,14 @@ def untried_action(tree: UctTree, node: Any, count: int) -> int:
 
 
 @inlined
-def best_child(tree: UctTree, node: Any) -> int:
+def select_ucb1_child(tree: UctTree, node: Any) -> int:
     """The child that UCB1 selects at a node whose moves have all been tried."""
     nodes, inverse_roots, explored = tree.nodes, tree.inverse_roots, tree.exploration[node.visits]
     best, highest = NONE, -math.inf
     child = node.first_child
     while child != NONE:
         inverse_root = inverse_roots[nodes[child].visits]
+        # UCB1: mean(a) + c * sqrt(log N / n(a)) (Auer et al. 2002)
         bound = inverse_root * (nodes[child].points * inverse_root + explored)
         if bound > highest:
             best, highest = int(child), bound
@@ -218,23 +219,23 @@ def best_child(tree: UctTree, node: Any) -> int:
 
 
 @inlined
-def play_out(rules: Rules, tree: UctTree) -> None:
+def play_to_end(rules: Rules, tree: UctTree) -> None:
     """Play at random to the end of the game, whose results are then in ``tree.returns``."""
     legal_actions, step, terminal = rules.legal_actions, rules.step, rules.terminal
     state, legal, streams = tree.state, tree.legal, tree.streams
     while True:
         count = legal_actions(state, legal)
         if count > 0:
-            step(state, np.int64(legal[below(streams, 0, count)]))
+            step(state, np.int64(legal[random_below(streams, 0, count)]))
         elif terminal(state) != 0:
             break
         else:
-            step(state, np.int64(draw_outcome(rules, state, tree.outcomes, tree.chances, streams, 0)))
+            step(state, np.int64(sample_chance_outcome(rules, state, tree.outcomes, tree.chances, streams, 0)))
     rules.returns(state, tree.returns)
 
 
 @inlined
-def back_up(tree: UctTree, number: int) -> None:
+def back_up_returns(tree: UctTree, number: int) -> None:
     """Add a playout's results to a node and to all above it, from 0 to 1."""
     nodes = tree.nodes
     while number != NONE:
@@ -245,8 +246,8 @@ def back_up(tree: UctTree, number: int) -> None:
             node.points += (1.0 + tree.returns[nodes[number].player]) / 2.0
 
 
-@lean
-def most_visited(tree: UctTree) -> int:
+@compiled_without_refcounts
+def find_most_visited_action(tree: UctTree) -> int:
     """The action of the root with the most visits, of several the one with the best mean."""
     nodes = tree.nodes
     best, child = nodes[0].first_child, nodes[0].first_child

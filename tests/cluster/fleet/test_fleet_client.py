@@ -18,7 +18,7 @@ from keima.cluster.fleet.process import client as fleet_client
 from keima.cluster.fleet.process.client import FleetClient
 from keima.coach.backends.pending_batch import PendingBatch
 from keima.data.records import decode_batch
-from keima.evaluation.orders import Contestant, MatchOrder
+from keima.evaluation.match_jobs import Contestant, EvaluationJob
 from tests.cluster.hosted_fleet import PLAYS, SCRIPTED, open_client
 from tests.cluster.local_fleet import fleet_settings, worker_settings
 from tests.lab.processes import command_line, state
@@ -89,8 +89,8 @@ def contestant(version: int) -> Contestant:
     return Contestant(version=version, sha256="ab" * 32)
 
 
-def order(name: str) -> MatchOrder:
-    return MatchOrder(
+def order(name: str) -> EvaluationJob:
+    return EvaluationJob(
         id=name,
         first=contestant(1),
         second=None,
@@ -184,8 +184,8 @@ def test_a_killed_process_is_replaced_and_told_everything(scripted: Scripted) ->
     client.grant("a", granted=10, delivered=2)
     client.publish(3, b"third")
     client.share_out({}, 40)
-    matches.bring({contestant(1): b"player"})
-    matches.order("a", [order("x-1")])
+    matches.deploy_models({contestant(1): b"player"})
+    matches.assign_jobs("a", [order("x-1")])
     scripted.until(lambda: ["orders", "a", ["x-1"]] in scripted.told())
     client.grant("a", granted=20, delivered=5)  # not sent yet
     (scripted.folder / "told").unlink()

@@ -14,7 +14,7 @@ from keima.cluster.fleet.mirror import find_waiting_files
 from keima.cluster.fleet.remote_worker import ASKED_SECONDS
 from keima.cluster.machines.machine import WorkerSlot
 from keima.data.batch_file import MAX_BATCH_BYTES
-from keima.evaluation.orders import Contestant, MatchOrder
+from keima.evaluation.match_jobs import Contestant, EvaluationJob
 from keima.networks.files.model_file import Model, describe_model, encode_model
 from keima.networks.network import build_network
 from keima.worker.model_push import PublishedModel, WholeModelNeeded
@@ -319,7 +319,7 @@ def test_player_models_arrive_before_their_match_orders_and_results_come_back(ma
         Contestant(version=1, sha256=sha256_hex(b"model 1")),
         Contestant(version=9, sha256=sha256_hex(b"guest")),
     )
-    order = MatchOrder(
+    order = EvaluationJob(
         id="order-1",
         first=own,
         second=opponent,

@@ -17,8 +17,8 @@ from keima.coach.opening import open_coach
 from keima.config.schema import Settings
 from keima.data.ledger import open_ledger
 from keima.evaluation.match import SearchPlayer
-from keima.evaluation.match_worker import play_order, search_for_strength
-from keima.evaluation.orders import Contestant, MatchOrder
+from keima.evaluation.match_jobs import Contestant, EvaluationJob
+from keima.evaluation.match_worker import make_match_search, play_job
 from keima.evaluation.remote_matches import MatchExecutors, MatchSpec, RemoteMatches
 from keima.evaluation.strength import Strength
 from keima.games import Game
@@ -85,15 +85,15 @@ def play(remote: RemoteMatches, settings: Settings, poll: Callable[[], object]) 
     models = {contestants[version]: decode_model(data) for version, data in files.items()}
 
     def player(who: Contestant) -> SearchPlayer:
-        return SearchPlayer(search_for_strength(GAME, models[who], settings.search, num_simulations=16))
+        return SearchPlayer(make_match_search(GAME, models[who], settings.search, num_simulations=16))
 
     specs = [
         MatchSpec(first=contestants[2], second=second, pairs=PAIRS, seed=1, opening_plies=2, num_simulations=16)
         for second in (contestants[3], None)
     ]
     for number, spec in enumerate(specs):  # compiles it here: a worker that compiled for too long would lose the order
-        play_order(GAME, MatchOrder(id=f"{number}", match_pairs=1, first_pair=0, **vars(spec) | {"pairs": 1}), player)
-    with remote.deployed({contestants[version]: data for version, data in files.items()}):
+        play_job(GAME, EvaluationJob(id=f"{number}", match_pairs=1, first_pair=0, **vars(spec) | {"pairs": 1}), player)
+    with remote.deploy({contestants[version]: data for version, data in files.items()}):
         results = remote.play(specs, player, poll=lambda: (poll(), None)[1])
     for result in results:
         assert result.wins + result.draws + result.losses == 2 * PAIRS
@@ -220,13 +220,13 @@ def test_workers_play_a_run_s_evaluation_games_unless_every_byte_must_be_reprodu
     settings = fleet_settings(tmp_path, evaluation=evaluation, training={"asynchronous": asynchronous})
     seen: list[str] = []
 
-    order = FolderMatches.order
+    assign_jobs = FolderMatches.assign_jobs
 
-    def noted(matches: FolderMatches, worker: str, orders: Sequence[MatchOrder]) -> None:
+    def noted(matches: FolderMatches, worker: str, orders: Sequence[EvaluationJob]) -> None:
         seen.extend(order.id for order in orders)
-        order(matches, worker, orders)
+        assign_jobs(matches, worker, orders)
 
-    monkeypatch.setattr(FolderMatches, "order", noted)
+    monkeypatch.setattr(FolderMatches, "assign_jobs", noted)
 
     def make_backend(game: Game, run_id: str) -> LocalProcesses:
         return LocalProcesses(tmp_path / "workers", count=2, game=game, settings=settings, run_id=run_id)
@@ -252,5 +252,5 @@ def test_the_main_node_measures_on_the_device_of_its_training(tmp_path: Path, mo
     settings = small_settings(tmp_path, training={"device": "cuda:1"})
     with open_ledger(tmp_path, GAME) as ledger:
         strength, model = Strength(GAME, settings, ledger), decode_model(model_bytes(1))
-        strength.evaluator(model), strength.search(model)
+        strength.make_evaluator(model), strength.make_search(model)
     assert asked == ["cuda:1", "cuda:1"]

@@ -11,7 +11,7 @@ from keima.cluster.ssh.errors import RemoteFailure
 from keima.cluster.ssh.transport import Transport
 from keima.config.own_modules import keep_module
 from keima.data.records import encode_batch
-from keima.evaluation.orders import Contestant
+from keima.evaluation.match_jobs import Contestant
 from keima.worker.worker_folder import Assignment, batch_name
 from tests.cluster.fleet.connected_machine import NAME, Machine
 from tests.small_run import GAME

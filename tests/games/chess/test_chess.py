@@ -5,9 +5,9 @@ import pytest
 
 from keima.games import Game, IllegalAction, load_game
 from keima.games.chess.board import EN_PASSANT
-from keima.games.chess.notation import START_FEN, action_of_uci, ending_of, fen_of, position_from_fen, uci_of
+from keima.games.chess.notation import START_FEN, action_of_uci, describe_ending, fen_of, position_from_fen, uci_of
 from keima.games.game import States
-from keima.games.perft import perft
+from keima.games.perft import count_perft
 
 
 @pytest.fixture(scope="module")
@@ -146,13 +146,13 @@ def test_the_position_with_the_most_moves_has_218(game: Game) -> None:
 def test_positions_that_have_tripped_up_other_programs_have_the_right_number_of_moves(
     game: Game, fen: str, depth: int, count: int
 ) -> None:
-    assert perft(game, depth, position_from_fen(game, fen)) == count
+    assert count_perft(game, depth, position_from_fen(game, fen)) == count
 
 
 def test_checkmate_wins_for_the_player_who_gave_it(game: Game) -> None:
     state = played(game, START_FEN, "f2f3", "e7e5", "g2g4", "d8h4")
     assert game.terminal(state)
-    assert ending_of(state) == "checkmate"
+    assert describe_ending(state) == "checkmate"
     assert game.returns(state).tolist() == [-1, 1]
     assert game.returns(played(game, START_FEN, "e2e4", "f7f6", "d2d4", "g7g5", "d1h5")).tolist() == [1, -1]
 
@@ -160,7 +160,7 @@ def test_checkmate_wins_for_the_player_who_gave_it(game: Game) -> None:
 def test_stalemate_is_a_draw(game: Game) -> None:
     state = played(game, "k7/8/8/1Q6/8/8/8/7K w - - 0 1", "b5b6")
     assert game.terminal(state)
-    assert ending_of(state) == "stalemate"
+    assert describe_ending(state) == "stalemate"
     assert game.returns(state).tolist() == [0, 0]
 
 
@@ -171,7 +171,7 @@ def test_the_third_repetition_ends_the_game_and_the_fifth_without_claims() -> No
     for claim_draws, times, name in ((True, 3, "threefold repetition"), (False, 5, "fivefold repetition")):
         game = load_game("chess", claim_draws=claim_draws)
         state = played(game, START_FEN, *SHUFFLE * (times - 1))
-        assert ending_of(state) == name
+        assert describe_ending(state) == name
         assert game.terminal(state)
         assert game.legal_actions(state).tolist() == []
         assert not game.terminal(played(game, START_FEN, *(SHUFFLE * (times - 1))[:-1]))
@@ -195,7 +195,7 @@ def test_fifty_moves_without_progress_end_the_game_and_75_without_claims() -> No
         fen = f"8/8/4k3/8/8/3QK3/8/8 w - - {plies - 2} 80"
         assert not game.terminal(played(game, fen, "d3d4"))
         state = played(game, fen, "d3d4", "e6e7")
-        assert ending_of(state) == name
+        assert describe_ending(state) == name
         assert game.terminal(state)
 
 
@@ -204,7 +204,7 @@ def test_checkmate_takes_precedence_over_the_fifty_moves_and_the_longest_game(ga
     assert game.returns(played(game, fen, "h1h8")).tolist() == [1, -1]
     short = load_game("chess", max_plies=1)
     assert short.returns(played(short, fen, "h1h8")).tolist() == [1, -1]
-    assert ending_of(played(short, fen.replace("99", "0"), "h1h7")) == "length"
+    assert describe_ending(played(short, fen.replace("99", "0"), "h1h7")) == "length"
 
 
 @pytest.mark.parametrize(
@@ -233,7 +233,7 @@ def test_checkmate_takes_precedence_over_the_fifty_moves_and_the_longest_game(ga
 def test_a_game_that_neither_side_can_win_is_drawn(game: Game, board: str, drawn: bool) -> None:
     state = position_from_fen(game, f"{board} w - - 0 1")
     assert game.terminal(state) == drawn
-    assert (ending_of(state) == "insufficient material") == drawn
+    assert (describe_ending(state) == "insufficient material") == drawn
 
 
 def test_both_players_see_the_board_from_their_own_side(game: Game) -> None:

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from keima.games import Game, load_game
-from keima.games.chess.alpha_beta import DEEPEST, MATE, search
-from keima.games.chess.material import greedy_actions
+from keima.games.chess.alpha_beta import DEEPEST, MATE, find_best_chess_moves
+from keima.games.chess.material import choose_greedy_actions
 from keima.games.chess.notation import action_of_uci, fen_of, position_from_fen, uci_of
 from keima.games.game import States
 
@@ -55,7 +55,7 @@ def plain_search(fen: str, depth: int) -> tuple[int, set[str]]:
 
 def found(fen: str, depth: int) -> tuple[int, set[str]]:
     state = position_from_fen(GAME, fen)
-    seen = search(GAME, state[None], depth=depth)
+    seen = find_best_chess_moves(GAME, state[None], depth=depth)
     return int(seen.values[0]), {uci_of(state, int(action)) for action in seen.actions[0, : seen.counts[0]]}
 
 
@@ -101,7 +101,7 @@ def test_it_mates_as_soon_as_it_can() -> None:
     assert value == MATE - 3
     state = position_from_fen(GAME, in_two)
     GAME.play(state, action_of_uci(state, min(best)))
-    assert search(GAME, state[None], depth=2).values[0] == 2 - MATE
+    assert find_best_chess_moves(GAME, state[None], depth=2).values[0] == 2 - MATE
 
 
 def test_it_captures_hanging_pieces_and_leaves_guarded_ones() -> None:
@@ -115,7 +115,7 @@ def test_it_avoids_a_third_repetition() -> None:
     for text in ("g1h2", "g8f8", "h2g1", "f8g8", "g1h2", "g8f8", "h2g1"):
         GAME.play(state, action_of_uci(state, text))
     back = action_of_uci(state, "f8g8")
-    seen = search(GAME, state[None], depth=1)
+    seen = find_best_chess_moves(GAME, state[None], depth=1)
     assert back not in seen.actions[0, : seen.counts[0]] and seen.values[0] > 0
     GAME.play(state, back)
     assert GAME.terminal(state)
@@ -124,10 +124,10 @@ def test_it_avoids_a_third_repetition() -> None:
 def test_states_are_left_unchanged_and_many_are_answered_at_once() -> None:
     states = np.stack([position_from_fen(GAME, fen) for fen in some_positions(count=6, pieces=20, seed=5)])
     before = states.copy()
-    together = search(GAME, states, depth=2)
+    together = find_best_chess_moves(GAME, states, depth=2)
     assert np.array_equal(states, before)
     for i, state in enumerate(states):
-        alone = search(GAME, state[None], depth=2)
+        alone = find_best_chess_moves(GAME, state[None], depth=2)
         assert together.values[i] == alone.values[0]
         assert set(together.actions[i, : together.counts[i]]) == set(alone.actions[0, : alone.counts[0]])
         assert set(together.actions[i, : together.counts[i]]) <= set(GAME.legal_actions(state))
@@ -136,12 +136,12 @@ def test_states_are_left_unchanged_and_many_are_answered_at_once() -> None:
 @pytest.mark.parametrize("depth", [0, DEEPEST + 1])
 def test_a_depth_out_of_range_is_refused(depth: int) -> None:
     with pytest.raises(ValueError, match="the depth must be from 1 to"):
-        search(GAME, GAME.initial_states(1), depth=depth)
+        find_best_chess_moves(GAME, GAME.initial_states(1), depth=depth)
 
 
 def greedy(fen: str, game: Game = GAME) -> set[str]:
     state: States = position_from_fen(game, fen)
-    chosen, counts = greedy_actions(game, state[None])
+    chosen, counts = choose_greedy_actions(game, state[None])
     return {uci_of(state, int(action)) for action in chosen[0, : counts[0]]}
 
 

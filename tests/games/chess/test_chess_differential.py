@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 
 from keima.games import Game, load_game
 from keima.games.chess.board import REPEATED
-from keima.games.chess.moves import in_check
-from keima.games.chess.notation import START_FEN, action_of_uci, ending_of, fen_of, position_from_fen, uci_of
+from keima.games.chess.moves import is_in_check
+from keima.games.chess.notation import START_FEN, action_of_uci, describe_ending, fen_of, position_from_fen, uci_of
 from keima.games.game import States
-from keima.games.perft import perft
+from keima.games.perft import count_perft
 
 STARTS = [
     START_FEN,
@@ -76,9 +76,9 @@ def ending(game: Game, board: chess.Board, before: int) -> str:
 def agree(game: Game, state: States, board: chess.Board, before: int) -> None:
     over = ending(game, board, before)
     assert fen_of(state) == board.fen()
-    assert in_check(state) == board.is_check()
+    assert is_in_check(state) == board.is_check()
     assert state[REPEATED] & 15 == before
-    assert ending_of(state) == over
+    assert describe_ending(state) == over
     assert game.terminal(state) == (over != "")
     mover = int(board.turn == chess.BLACK)
     assert game.current_player(state) == mover
@@ -152,7 +152,7 @@ def leaves(board: chess.Board, depth: int) -> int:
 @pytest.mark.parametrize("fen", SEDLAK)
 def test_positions_that_have_tripped_up_other_programs_have_as_many_leaves(fen: str) -> None:
     """The published counts continue where neither side can win any more, so they are not those of the rules."""
-    assert perft(load_game("chess"), 4, position_from_fen(load_game("chess"), fen)) == leaves(chess.Board(fen), 4)
+    assert count_perft(load_game("chess"), 4, position_from_fen(load_game("chess"), fen)) == leaves(chess.Board(fen), 4)
 
 
 def planes_of(board: chess.Board, repeated: list[int], game: Game) -> NDArray[np.float32]:

@@ -4,7 +4,7 @@ import pytest
 
 from keima.games import load_game
 from keima.games.chess.notation import START_FEN, position_from_fen
-from keima.games.perft import perft
+from keima.games.perft import count_perft
 
 POSITIONS = {
     START_FEN: [20, 400, 8902, 197281, 4865609, 119060324],
@@ -37,7 +37,7 @@ def test_the_tree_has_exactly_the_published_number_of_leaves(fen: str, counts: l
     for position in (fen, mirrored(fen)):
         state = position_from_fen(game, position)
         few = [count for count in counts if count <= FAST]
-        assert [perft(game, depth, state) for depth in range(1, len(few) + 1)] == few
+        assert [count_perft(game, depth, state) for depth in range(1, len(few) + 1)] == few
 
 
 @pytest.mark.slow
@@ -48,4 +48,4 @@ def test_the_tree_has_exactly_the_published_number_of_leaves_to_depth_five_and_b
     game = load_game("chess")
     assert len(counts) >= 5
     for depth, count in enumerate(counts, 1):
-        assert perft(game, depth, position_from_fen(game, fen)) == count
+        assert count_perft(game, depth, position_from_fen(game, fen)) == count

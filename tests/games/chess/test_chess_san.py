@@ -8,7 +8,7 @@ import pytest
 
 from keima.games import Game, load_game
 from keima.games.chess.notation import action_of_uci, position_from_fen, uci_of
-from keima.games.chess.san import action_of_san, play_named
+from keima.games.chess.san import action_of_san, play_and_name
 from keima.games.game import IllegalAction, States
 from tests.games.chess.test_chess_differential import STARTS, choose
 
@@ -50,7 +50,7 @@ def test_every_move_of_random_positions_is_written_and_read_as_by_python_chess(g
     names = set()
     for state, board in positions(game, count=1_000, seed=1):
         for action in game.legal_actions(state).tolist():
-            name = play_named(state.copy(), action)
+            name = play_and_name(state.copy(), action)
             assert name == board.san(chess.Move.from_uci(uci_of(state, action)))
             assert action_of_san(state, name) == action
             names.add(name)
@@ -142,13 +142,13 @@ def test_an_illegal_action_has_no_name_and_is_not_played(game: Game) -> None:
     state = game.initial_state()
     before = state.copy()
     with pytest.raises(IllegalAction, match="action 0 is not legal"):
-        play_named(state, 0)
+        play_and_name(state, 0)
     assert np.array_equal(state, before)
 
 
 def test_people_continue_after_a_draw_but_not_beyond_the_move_limit(game: Game) -> None:
     state = position_from_fen(load_game("chess"), "4k3/8/8/8/8/8/8/4K3 w - - 99 80")
     assert game.terminal(state)
-    assert play_named(state, action_of_san(state, "Kd1")) == "Kd1"
+    assert play_and_name(state, action_of_san(state, "Kd1")) == "Kd1"
     with pytest.raises(IllegalAction, match="Kd8 is not legal"):
         action_of_san(state, "Kd8")

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from keima.games import Game, IllegalAction, load_game
-from keima.games.connect_four.rules import has_line
+from keima.games.connect_four.rules import has_four_in_line
 from keima.games.game import Planes, States
-from keima.games.perft import perft
+from keima.games.perft import count_perft
 from tests.games.twins import play_beside
 
 DIRECTIONS = [(0, 1), (1, 0), (1, 1), (1, -1)]  # rows count from the bottom, columns from the left
@@ -77,7 +77,7 @@ def test_stones_form_a_line_exactly_if_they_contain_one_of_the_69() -> None:
     for stones in random.random((20_000, 6, 7)) < random.uniform(0.2, 0.6, (20_000, 1, 1)):
         number = bits(list(zip(*(axis.tolist() for axis in np.nonzero(stones)), strict=True)))
         expected = any(number & mask == mask for mask in masks)
-        assert has_line(number) == expected
+        assert has_four_in_line(number) == expected
         found += expected
     assert 4_000 < found < 16_000
 
@@ -184,7 +184,7 @@ def test_the_board_is_rendered_for_people(game: Game) -> None:
 
 
 def test_the_tree_has_exactly_the_known_number_of_positions_at_each_ply(game: Game) -> None:
-    assert [perft(game, depth) for depth in range(1, 9)] == [7, 49, 343, 2401, 16807, 117649, 823536, 5673234]
+    assert [count_perft(game, depth) for depth in range(1, 9)] == [7, 49, 343, 2401, 16807, 117649, 823536, 5673234]
 
 
 class Naive:

@@ -43,7 +43,9 @@ def engine_game(game: Game, players: Sequence[GtpPlayer], random: np.random.Gene
         if len(actions) < 2:
             action = int(random.choice(game.legal_actions(state)[:-1]))
         else:
-            action = int(players[len(actions) % 2].follow(state[None], game.initial_states(1), [actions])[0])
+            action = int(
+                players[len(actions) % 2].choose_with_history(state[None], game.initial_states(1), [actions])[0]
+            )
         actions.append(action)
         game.play(state, action)
     return actions

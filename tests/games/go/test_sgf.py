@@ -20,10 +20,10 @@ from keima.games.go.sgf import (
     MOST_MARKS,
     PIECE,
     SgfGame,
-    game_trees,
     point_name,
     read_sgf,
     sgf_text,
+    split_into_games,
 )
 from tests.programs import GNU_GO, needs_gnu_go
 
@@ -219,10 +219,10 @@ def test_a_comment_may_quote_a_game(tmp_path: Path) -> None:
 
 def test_a_file_may_be_cut_anywhere_while_it_is_read() -> None:
     text = ("x" * (PIECE - 20) + "(  ;SZ[9]C[" + "\\\\\\]" * 20 + "];B[ee])" + " " * (PIECE - 60) + GAME).encode()
-    expected = list(game_trees(io.BytesIO(text)))
+    expected = list(split_into_games(io.BytesIO(text)))
     assert len(expected) == 2
     for shift in range(0, 200, 3):
-        found = list(game_trees(io.BytesIO(b"y" * shift + text)))
+        found = list(split_into_games(io.BytesIO(b"y" * shift + text)))
         assert found == expected, shift
 
 
@@ -251,7 +251,7 @@ class Endless(io.RawIOBase):
 )
 def test_hostile_files_are_read_in_bounded_memory(piece: bytes, pieces: int) -> None:
     tracemalloc.start()
-    for found in game_trees(Endless(pieces, piece)):  # type: ignore[arg-type]
+    for found in split_into_games(Endless(pieces, piece)):  # type: ignore[arg-type]
         assert isinstance(found, BadGame) or len(found[1]) < 100
     _, most = tracemalloc.get_traced_memory()
     tracemalloc.stop()

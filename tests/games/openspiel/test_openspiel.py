@@ -18,7 +18,7 @@ from keima.games.authoring.contract import check_game
 from keima.games.authoring.kept_errors import raise_kept_error
 from keima.games.game import States, call_legal_actions, call_query, call_step
 from keima.games.openspiel import positions
-from keima.games.openspiel.positions import Adapter, OpenSpielFailed, RecentPositions
+from keima.games.openspiel.positions import OpenSpielAdapter, OpenSpielFailed, RecentPositions
 from keima.search.baselines.uct import UctPlayer
 from tests.games.test_compiled import digest_of_games
 from tests.programs import printed
@@ -229,12 +229,12 @@ def test_new_and_forked_processes_say_the_same_and_so_does_plain_python(jit: str
 
 
 def test_what_openspiel_fails_with_is_raised_where_compiled_code_was_called(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(self: Adapter, key: bytes) -> list[int]:
+    def fail(self: OpenSpielAdapter, key: bytes) -> list[int]:
         raise RuntimeError("a bug of OpenSpiel's")
 
     game = openspiel("connect_four")
     state = after(game, 3, 2)
-    monkeypatch.setattr(Adapter, "legal_actions", fail)
+    monkeypatch.setattr(OpenSpielAdapter, "legal_actions", fail)
     assert game.legal_actions(state).size == 0
     with pytest.raises(
         OpenSpielFailed, match=r"connect_four\(\) failed after the moves \[3, 2\]: a bug of OpenSpiel's"
@@ -245,13 +245,13 @@ def test_what_openspiel_fails_with_is_raised_where_compiled_code_was_called(monk
 
 
 def test_a_player_by_playouts_raises_what_openspiel_fails_with(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(self: Adapter, key: bytes) -> list[float]:
+    def fail(self: OpenSpielAdapter, key: bytes) -> list[float]:
         raise RuntimeError("a bug of OpenSpiel's")
 
     game = openspiel("tic_tac_toe")
     player = UctPlayer(game, playouts=10, seed=1)
     assert player.choose(game.initial_states(1))[0] in range(9)
-    monkeypatch.setattr(Adapter, "returns", fail)
+    monkeypatch.setattr(OpenSpielAdapter, "returns", fail)
     with pytest.raises(OpenSpielFailed, match=r"tic_tac_toe\(\) failed after the moves"):
         player.choose(game.initial_states(1))
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from keima.base.random import Streams, below, uniform
+from keima.base.random import Streams, random_below, uniform
 from keima.compilation.decorators import compiled, inlined
 from keima.games import CHANCE, Game, IllegalAction, load_game
 from keima.games.game import Actions, Rules, States
@@ -61,7 +61,7 @@ def play(rules: Rules, start: States, state: States, streams: Streams, played: P
         played.before[move] = state
         for i in range(legal_actions(state, legal)):
             played.legal[move, legal[i]] = 1
-        action = legal[below(streams, 0, played.legal[move].sum())]
+        action = legal[random_below(streams, 0, played.legal[move].sum())]
         step(state, np.int64(action))
         played.actions[move], played.after[move] = action, state
         count = chance_outcomes(state, outcomes, likely)

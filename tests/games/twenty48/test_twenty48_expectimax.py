@@ -7,8 +7,8 @@ from keima.games import CHANCE, Game, load_game
 from keima.games.game import States
 from keima.games.twenty48.expectimax import (
     afterstate_value,
-    best_action,
-    expectimax_move,
+    choose_expectimax_move,
+    find_best_action,
     packed_board,
     row_value,
     shared_tables,
@@ -75,7 +75,7 @@ def plain_values(game: Game, state: States, depth: int) -> dict[int, float]:
 def test_it_plays_the_best_move_of_a_plain_search_over_the_rules(game: Game) -> None:
     for state in some_positions(game, count=5, seed=1):
         values = plain_values(game, state, 1)
-        assert values[expectimax_move(state, depth=1)] == pytest.approx(max(values.values()), rel=1e-6)
+        assert values[choose_expectimax_move(state, depth=1)] == pytest.approx(max(values.values()), rel=1e-6)
 
 
 @pytest.mark.medium
@@ -96,9 +96,9 @@ def test_its_values_are_those_of_a_plain_search(game: Game, depth: int) -> None:
 def test_it_plays_only_legal_actions_and_is_deterministic(game: Game) -> None:
     for state in some_positions(game, count=200, seed=3):
         before = state.copy()
-        action = expectimax_move(state, depth=1)
+        action = choose_expectimax_move(state, depth=1)
         assert action in game.legal_actions(state)
-        assert expectimax_move(state, depth=1) == action
+        assert choose_expectimax_move(state, depth=1) == action
         assert np.array_equal(state, before)
 
 
@@ -107,7 +107,7 @@ def test_tiles_beyond_its_digits_are_played_legally(game: Game) -> None:
     for outcome in (0, 2):
         game.play(state, outcome)
     state[ROWS + 3] = 17 | 16 << 8 | 15 << 16 | 14 << 24
-    assert expectimax_move(state, depth=2) in game.legal_actions(state)
+    assert choose_expectimax_move(state, depth=2) in game.legal_actions(state)
 
 
 def played(game: Game, seed: int) -> States:
@@ -118,7 +118,7 @@ def played(game: Game, seed: int) -> States:
             outcomes, probabilities = game.chance_outcomes(state)
             game.play(state, int(random.choice(outcomes, p=probabilities / probabilities.sum())))
         else:
-            game.play(state, expectimax_move(state, depth=1))
+            game.play(state, choose_expectimax_move(state, depth=1))
     return state
 
 
@@ -133,11 +133,11 @@ def test_games_are_far_better_than_random_ones(game: Game) -> None:
 def test_states_and_boards_that_it_cannot_play_are_refused(game: Game) -> None:
     state = game.initial_state()
     with pytest.raises(ValueError, match="not to move"):
-        expectimax_move(state, depth=1)
-    assert best_action(state, 1, shared_tables()) == -1
+        choose_expectimax_move(state, depth=1)
+    assert find_best_action(state, 1, shared_tables()) == -1
     small = load_game("twenty48", height=4, width=3).initial_state()
     assert small[WIDTH] == 3
     with pytest.raises(ValueError, match="expectimax plays on 4 x 4, not on 4 x 3"):
-        expectimax_move(small, depth=1)
+        choose_expectimax_move(small, depth=1)
     with pytest.raises(ValueError, match="depth must not be negative"):
-        expectimax_move(some_positions(game, count=1, seed=3)[0], depth=-1)
+        choose_expectimax_move(some_positions(game, count=1, seed=3)[0], depth=-1)

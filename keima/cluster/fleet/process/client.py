@@ -42,7 +42,7 @@ from keima.coach.backends.folder_matches import FolderMatches
 from keima.coach.backends.pending_batch import PendingBatch, pending_batches
 from keima.config.schema import Settings
 from keima.data.batch_file import SUFFIX
-from keima.evaluation.orders import Contestant, MatchOrder
+from keima.evaluation.match_jobs import Contestant, EvaluationJob
 from keima.games import Game
 from keima.networks.files.model_file import stored_sha256
 from keima.paths import program_of, with_code
@@ -71,7 +71,7 @@ class _PendingChanges:
     ahead: int | None = None
     model: ModelFile | None = None
     players: tuple[Contestant, ...] | None = None
-    orders: dict[str, tuple[MatchOrder, ...]] = field(default_factory=dict)
+    orders: dict[str, tuple[EvaluationJob, ...]] = field(default_factory=dict)
 
 
 class FleetClient:

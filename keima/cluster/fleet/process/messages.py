@@ -22,7 +22,7 @@ from keima.base.worker_status import ClusterStatus
 from keima.cluster.fleet.ownership import Owner
 from keima.config.schema import Settings
 from keima.config.sections.workers import WorkerSettings
-from keima.evaluation.orders import Contestant, MatchOrder
+from keima.evaluation.match_jobs import Contestant, EvaluationJob
 from keima.worker.worker_folder import Heartbeat
 
 MODELS = ".models"  # the folder beside the mirrors with the models that the fleet sends
@@ -96,7 +96,7 @@ class Update(_Message):
     ahead: int | None = None  # games per worker to grant in advance
     model: ModelFile | None = None
     players: tuple[Contestant, ...] | None = None  # their files are in ``MODELS``
-    orders: dict[str, tuple[MatchOrder, ...]] = {}
+    orders: dict[str, tuple[EvaluationJob, ...]] = {}
 
 
 class Close(_Message):

@@ -153,9 +153,9 @@ class FleetHost:
         with suppress(FileNotFoundError):  # those matches are over
             if update.players is not None:
                 files = {player: (fleet.root / MODELS / player.file_name).read_bytes() for player in update.players}
-                fleet.match_executors().bring(files)
+                fleet.match_executors().deploy_models(files)
         for worker, orders in update.orders.items():
-            fleet.match_executors().order(worker, orders)
+            fleet.match_executors().assign_jobs(worker, orders)
         for release in update.releases:
             batch = batch_in(fleet.root, release.worker, release.batch_id)
             fleet.release(batch, delivered=release.delivered, refused=release.refused)
