@@ -26,7 +26,7 @@ class PlayingFleet(Fleet):
         path = self.root.parent / LOWER
         if path.exists():
             for worker, games in json.loads(path.read_text()).items():
-                self.lower(worker, games)
+                self.lower_grant(worker, games)
             path.unlink()
 
 

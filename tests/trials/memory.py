@@ -104,7 +104,7 @@ def measure(folder: Path, *, games: int) -> dict[str, float]:
     with coaching(folder, settings, make_backend=lambda game, run_id: Recorded(run_id)) as coach:
         coach.start()
         sizes = []
-        while not coach.finished():
+        while not coach.is_finished():
             gathered = coach.gather()
             learned = coach.learn()
             if learned:

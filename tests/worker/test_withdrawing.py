@@ -92,7 +92,7 @@ def begin(desk: Desk) -> Worker:
 @pytest.mark.medium
 def test_games_not_begun_return_to_the_ledger_and_the_rest_is_played(desk: Desk) -> None:
     worker = begin(desk)
-    desk.backend.lower("a", 50)
+    desk.backend.lower_grant("a", 50)
     assert (desk.assignment().granted, desk.assignment().promised) == (50, 100)
     assert desk.backend.withdrawn() == {}, "the worker has not heard of it"
     desk.poll(worker)
@@ -110,7 +110,7 @@ def test_games_not_begun_return_to_the_ledger_and_the_rest_is_played(desk: Desk)
 def test_begun_games_are_never_taken_back(desk: Desk) -> None:
     worker = begin(desk)
     begun = worker.playing.begun
-    desk.backend.lower("a", 0)
+    desk.backend.lower_grant("a", 0)
     desk.poll(worker, cycles=30)
     assert worker.playing.begun == begun
     assert desk.backend.withdrawn() == {"a": 100 - begun}
@@ -121,7 +121,7 @@ def test_begun_games_are_never_taken_back(desk: Desk) -> None:
 @pytest.mark.medium
 def test_taken_back_games_are_granted_again_by_the_next_grant(desk: Desk) -> None:
     worker = begin(desk)
-    desk.backend.lower("a", 50)
+    desk.backend.lower_grant("a", 50)
     desk.poll(worker)
     desk.granting.grant(0)
     assert desk.ledger.account("a").granted == 100
@@ -133,7 +133,7 @@ def test_taken_back_games_are_granted_again_by_the_next_grant(desk: Desk) -> Non
 def test_a_worker_that_has_begun_all_games_keeps_them(desk: Desk) -> None:
     worker = begin(desk)
     desk.poll(worker, cycles=2000)
-    desk.backend.lower("a", 50)
+    desk.backend.lower_grant("a", 50)
     desk.poll(worker)
     assert desk.backend.withdrawn() == {}
     assert desk.assignment().granted == 50, "written before"
@@ -149,13 +149,13 @@ def test_an_old_answer_is_not_mistaken_for_a_new_one(desk: Desk) -> None:
     request.
     """
     worker = begin(desk)
-    desk.backend.lower("a", 50)
+    desk.backend.lower_grant("a", 50)
     desk.poll(worker)
     first_answer = desk.backend.heartbeats()["a"]
     desk.granting.grant(0)
     desk.poll(worker, cycles=500)
     assert worker.playing.begun > 50
-    desk.backend.lower("a", 50)
+    desk.backend.lower_grant("a", 50)
     assert isinstance(first_answer, Heartbeat)
     desk.backend.folders["a"].write_heartbeat(first_answer)
     assert desk.backend.withdrawn() == {}
@@ -167,7 +167,7 @@ def test_a_killed_and_restarted_worker_continues_counting_from_its_outbox(desk: 
     while not desk.backend.folders["a"].batch_files():
         worker.cycle()
     handed_over = desk.backend.folders["a"].batch_ends()[-1]
-    desk.backend.lower("a", 1)
+    desk.backend.lower_grant("a", 1)
     successor = desk.worker()
     desk.poll(successor)
     assert successor.playing.begun == handed_over > 1
@@ -179,7 +179,7 @@ def test_a_killed_and_restarted_worker_continues_counting_from_its_outbox(desk: 
 
 def test_a_worker_killed_after_its_answer_plays_its_remaining_games(desk: Desk) -> None:
     worker = begin(desk)
-    desk.backend.lower("a", 0)
+    desk.backend.lower_grant("a", 0)
     desk.poll(worker)
     begun = worker.playing.begun
     desk.granting._take_back()
@@ -193,7 +193,7 @@ def test_a_main_node_killed_before_the_entry_shows_the_ledger_s_number(
     desk: Desk, answered: bool, tmp_path: Path
 ) -> None:
     worker = begin(desk)
-    desk.backend.lower("a", 50)
+    desk.backend.lower_grant("a", 50)
     if answered:
         desk.poll(worker)
     desk.ledger.close()
@@ -210,7 +210,7 @@ def test_a_main_node_killed_before_the_entry_shows_the_ledger_s_number(
 @pytest.mark.medium
 def test_a_main_node_killed_after_the_entry_grants_the_games_once(desk: Desk, tmp_path: Path) -> None:
     worker = begin(desk)
-    desk.backend.lower("a", 50)
+    desk.backend.lower_grant("a", 50)
     desk.poll(worker)
     (games,) = desk.backend.withdrawn().values()
     desk.ledger.withdraw("a", games, "for the test")
@@ -224,9 +224,9 @@ def test_a_main_node_killed_after_the_entry_grants_the_games_once(desk: Desk, tm
 
 def test_lowering_a_grant_to_more_than_was_granted_changes_nothing(desk: Desk) -> None:
     worker = begin(desk)
-    desk.backend.lower("a", 100)
-    desk.backend.lower("a", 70)
-    desk.backend.lower("a", 80)
+    desk.backend.lower_grant("a", 100)
+    desk.backend.lower_grant("a", 70)
+    desk.backend.lower_grant("a", 80)
     assert desk.assignment().granted == 70
     desk.poll(worker)
     assert desk.backend.withdrawn() == {"a": 30}

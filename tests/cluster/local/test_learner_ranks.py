@@ -125,7 +125,7 @@ def started(folder: Path, *words: str, program: str = "") -> subprocess.Popen[by
         )
     )
     launcher = (
-        [sys.executable, "-m", "torch.distributed.run", *program.split_answers()] if program else [sys.executable]
+        [sys.executable, "-m", "torch.distributed.run", *program.split()] if program else [sys.executable]
     )
     line = [*launcher, str(ROOT / "start_main.py"), "--config", str(path), "--run-dir", str(folder / "run"), *words]
     with (folder / "said").open("ab") as said:
