@@ -124,9 +124,7 @@ def started(folder: Path, *words: str, program: str = "") -> subprocess.Popen[by
             small_settings(folder, run={"iterations": 4}, training={"learner": {"ranks": 2}}).model_dump(mode="json")
         )
     )
-    launcher = (
-        [sys.executable, "-m", "torch.distributed.run", *program.split()] if program else [sys.executable]
-    )
+    launcher = [sys.executable, "-m", "torch.distributed.run", *program.split()] if program else [sys.executable]
     line = [*launcher, str(ROOT / "start_main.py"), "--config", str(path), "--run-dir", str(folder / "run"), *words]
     with (folder / "said").open("ab") as said:
         return subprocess.Popen(line, stdout=said, stderr=said, start_new_session=True, preexec_fn=heed_ctrl_c)
