@@ -68,9 +68,9 @@ RANKS = """
 import sys
 
 sys.path.insert(0, sys.argv[1])
-from keima.learning.ranks.torchrun import Start, run_ranks
+from keima.learning.ranks.torchrun import RankLaunch, run_ranks
 
-sys.exit(run_ranks(["rank.py"], [], Start(ranks=2, master_port=int(sys.argv[2]))))
+sys.exit(run_ranks(["rank.py"], [], RankLaunch(ranks=2, master_port=int(sys.argv[2]))))
 """
 RANK = """
 import os, time

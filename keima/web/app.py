@@ -157,7 +157,7 @@ class CalibrationCache:
             when, found = self._known.get(number, (-math.inf, {}))
             if anyio.current_time() - when >= KEPT_SECONDS:
                 try:
-                    found = await run_in_threadpool(self._runs[number].calibration)
+                    found = await run_in_threadpool(self._runs[number].read_calibration)
                 except UNREADABLE as error:
                     return PlainTextResponse(f"{error_text(error)}\n", HTTPStatus.NOT_FOUND)
                 self._known[number] = anyio.current_time(), found

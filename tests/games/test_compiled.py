@@ -216,7 +216,7 @@ def test_no_import_that_python_finds_is_missed(room: str) -> None:
 OWN = """
 from numba import types
 from keima.games import helper
-from keima.compilation.decorators import captured_kernel, compiled, inlined, kernel
+from keima.compilation.decorators import compile_captured_kernel, compiled, inlined, kernel
 
 added = helper.added
 

@@ -116,7 +116,7 @@ def test_the_report_of_an_epoch_is_the_mean_over_all_its_positions(data: Path, t
     steps, epoch = told[: ends[0]], told[ends[0]]
     assert sum(step.report.samples for step in steps) == epoch.positions
     assert sum(step.report.loss * step.report.samples for step in steps) / epoch.positions == pytest.approx(epoch.loss)
-    assert [step.epoch for step in steps] == [1] * len(steps) and steps[-1].over == 1
+    assert [step.epoch for step in steps] == [1] * len(steps) and steps[-1].share_done == 1
     assert all(step.samples_per_second > 0 for step in steps) and told[-2].seconds_left == pytest.approx(0, abs=1e-6)
 
 

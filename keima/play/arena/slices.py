@@ -74,7 +74,7 @@ def play_jobs(
             selector.register(child.output, selectors.EVENT_READ, child)
         while selector.get_map():
             for key, _ in selector.select():
-                if not key.data.listen():
+                if not key.data.read_line():
                     selector.unregister(key.fileobj)
             on_progress([child.line for child in children])
         return [child.line for child in children]
