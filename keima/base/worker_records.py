@@ -1,7 +1,6 @@
 """Workers in a run's files: their keys are those of the first files, so that all versions read each other's."""
 
 from collections.abc import Mapping
-from dataclasses import fields
 from typing import Annotated, Any
 
 from pydantic import BeforeValidator, PlainSerializer
@@ -25,12 +24,8 @@ DETAILS = ("machine", "since", "reason", "note", "sent", "received", "disk_free"
 
 def worker_record(worker: WorkerStatus) -> dict[str, Any]:
     """Return what an iteration records of a worker: ``state`` is its activity, and ``mark`` its state."""
-    standing = _select_fields(worker, STANDING) if worker.state else None
-    return {
-        **_select_fields(worker, KEYS),
-        "state": worker.activity,
-        "standing": standing if standing is None else {"mark": worker.state and worker.state.value, **standing},
-    }
+    standing = {"mark": worker.state.value, **_select_fields(worker, STANDING)} if worker.state else None
+    return {**_select_fields(worker, KEYS), "state": worker.activity, "standing": standing}
 
 
 def worker_details(worker: WorkerStatus) -> dict[str, Any]:
@@ -39,13 +34,13 @@ def worker_details(worker: WorkerStatus) -> dict[str, Any]:
 
 
 def parse_worker_record(record: Any) -> Any:
-    """Return a worker's record, with or without its details, as the fields of a ``WorkerStatus``."""
+    """Return a worker's record, with or without its details, as the fields of a ``WorkerStatus``, and other keys, which
+    validation leaves out.
+    """
     if not isinstance(record, Mapping):
         return record
-    known = {each.name for each in fields(WorkerStatus)}
     standing, details = record.get("standing") or {}, record.get("details") or {}
-    found = {key: value for key, value in {**record, **standing, **details}.items() if key in known}
-    return found | {"activity": record.get("state"), "state": standing.get("mark")}
+    return {**record, **standing, **details, "activity": record.get("state"), "state": standing.get("mark")}
 
 
 def _select_fields(worker: WorkerStatus, names: tuple[str, ...]) -> dict[str, Any]:

@@ -76,7 +76,7 @@ class Measuring:
             return measured
         self._is_overdue = False
         if is_last or not self._settings.training.asynchronous or self._settings.evaluation.gating != "none":
-            with self.logging_failures():
+            with self._log_failures():
                 return self._complete(self._evaluation.measure(model))
             return None
         self._begin(model)
@@ -109,7 +109,7 @@ class Measuring:
         if self._steps is None:
             return False
         began, is_busy, has_ended = self._clock(), False, True
-        with self.logging_failures():
+        with self._log_failures():
             try:
                 is_busy = next(self._steps)
                 has_ended = False
@@ -126,6 +126,6 @@ class Measuring:
             self._steps.close()
             self._steps = None
 
-    def logging_failures(self) -> AbstractContextManager[Any]:
+    def _log_failures(self) -> AbstractContextManager[Any]:
         """Log results that cannot be stored within the block, once."""
         return self._retries.log_failures("evaluation", "results of matches cannot be stored")

@@ -29,24 +29,7 @@ MOST_IN_FULL = 12  # workers; beyond that, Active ones share lines and reasons a
 CROWDED_REASON = 2  # lines
 NAME_WIDTH = 22
 COLUMNS = [column.in_status_file for column in WORKER_COLUMNS if column.in_status_file]
-WORKER_KEYS = (  # of a worker in status.json
-    "name",
-    "machine",
-    "since",
-    "reason",
-    "model_version",
-    "games_per_second",
-    "evaluations_per_second",
-    "outstanding",
-    "share",
-    "weight",
-    "last_batch",
-    "note",
-    "sent",
-    "received",
-    "disk_free",
-    "core_hours",
-)
+NOT_OF_A_CLUSTER = {"activity", "error", "games", "waiting", "state"}  # of a worker, and not in status.json
 CELL = 26  # cells of an Active worker among many
 SYMBOLS = {WorkerState.ACTIVE: "🟢", WorkerState.SYNCING: "🟡", WorkerState.ERROR: "🔴", WorkerState.OFFLINE: "⚪"}
 WORST_FIRST = (WorkerState.ERROR, WorkerState.OFFLINE, WorkerState.SYNCING, WorkerState.ACTIVE)
@@ -127,7 +110,8 @@ def status_as_json(cluster: ClusterStatus) -> dict[str, Any]:
     return {
         **{name: getattr(cluster, name) for name in (*totals, "core_hours")},
         "workers": [
-            {**{name: getattr(worker, name) for name in WORKER_KEYS}, "mark": remote_state(worker).value}
+            {name: value for name, value in vars(worker).items() if name not in NOT_OF_A_CLUSTER}
+            | {"mark": remote_state(worker).value}
             for worker in cluster.workers
         ],
     }

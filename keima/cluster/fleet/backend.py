@@ -20,7 +20,7 @@ from keima.cluster.fleet.mirror import find_waiting_files
 from keima.cluster.fleet.network_metrics import NetworkMetrics
 from keima.cluster.fleet.ownership import Claimant, make_owner
 from keima.cluster.fleet.process.messages import MachineInFleet
-from keima.cluster.fleet.remote_status import remote_status
+from keima.cluster.fleet.remote_status import current_heartbeat, remote_status
 from keima.cluster.fleet.remote_worker import STARTED_ACTIVITIES
 from keima.cluster.fleet.tracked_worker import LOST_STATES, Restart, Stop, TrackedWorker, state_at
 from keima.cluster.machines.process_manager import ProcessManager
@@ -188,16 +188,8 @@ class Fleet:
 
     def heartbeats(self) -> dict[str, Heartbeat | None]:
         """See ``SelfPlayBackend``; the heartbeat of a worker that cannot play has the reason and no speed."""
-        heartbeats: dict[str, Heartbeat | None] = {}
-        for _, worker in self._tracked_workers():
-            heartbeat = worker.heartbeat
-            if worker.state in LOST_STATES:
-                run_id = self._assignments.run_id
-                last = heartbeat or Heartbeat(run_id=run_id, worker=worker.name, beat=0, pid=0, state="error")
-                silent = {"games_per_second": 0.0, "evaluations_per_second": 0.0}
-                heartbeat = last.model_copy(update={"state": "error", "error": worker.reason[:1000], **silent})
-            heartbeats[worker.name] = heartbeat
-        return heartbeats
+        run_id = self._assignments.run_id
+        return {worker.name: current_heartbeat(worker, run_id) for _, worker in self._tracked_workers()}
 
     def cluster(self) -> ClusterStatus:
         """See ``SelfPlayBackend``."""
@@ -421,6 +413,7 @@ class Fleet:
         account, decision = self._assignments.account(worker.name), self._decisions.get(worker.name)
         return remote_status(
             worker,
+            current_heartbeat(worker, self._assignments.run_id),
             self._clock(),
             leaving=thread.leaving,
             refused=self._assignments.refusals.get(worker.name, ""),

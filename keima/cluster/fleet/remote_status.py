@@ -1,4 +1,4 @@
-"""The status of a worker on another machine."""
+"""A worker on another machine as the Coach is told of it: its heartbeat, and its status for people."""
 
 from typing import Any
 
@@ -6,34 +6,51 @@ from keima.base.worker_status import WorkerState, WorkerStatus
 from keima.cluster.fleet.tracked_worker import LOST_STATES, TrackedWorker
 from keima.cluster.machines.machine import printable_start
 from keima.worker.status import worker_status
+from keima.worker.worker_folder import Heartbeat
 
 MOST_ERROR = 1000  # characters
-SILENT = {"games_per_second": 0.0, "evaluations_per_second": 0.0}
+
+
+def current_heartbeat(worker: TrackedWorker, run_id: str) -> Heartbeat | None:
+    """Return the last heartbeat of a worker of a run; that of a worker that cannot play has the reason and no speed."""
+    if worker.state not in LOST_STATES:
+        return worker.heartbeat
+    last = worker.heartbeat or Heartbeat(run_id=run_id, worker=worker.name, beat=0, pid=0, state="error")
+    silent = {"games_per_second": 0.0, "evaluations_per_second": 0.0}
+    return last.model_copy(update={"state": "error", "error": worker.reason[:MOST_ERROR], **silent})
 
 
 def remote_status(
-    worker: TrackedWorker, now: float, *, leaving: bool = False, refused: str = "", **known: Any
+    worker: TrackedWorker,
+    heartbeat: Heartbeat | None,
+    now: float,
+    *,
+    leaving: bool = False,
+    refused: str = "",
+    **known: Any,
 ) -> WorkerStatus:
     """Return the status of a worker.
 
     Args:
         worker: what its connection knows, as of now.
+        heartbeat: its ``current_heartbeat``.
         now: the time by the connection's clock.
         leaving: whether its machine is being removed.
         refused: why its last batch was refused; empty: it was accepted.
         known: the other fields, which its connection does not know.
     """
-    heartbeat, is_lost = worker.heartbeat, worker.state in LOST_STATES
-    notes = ["is being removed" if leaving else "", heartbeat.note if heartbeat else ""]
-    if heartbeat and heartbeat.order and not is_lost:
-        notes.insert(1, "plays evaluation games")
-    if is_lost:
-        known |= {"activity": "error", "error": worker.reason[:MOST_ERROR], **SILENT}
+    is_lost = worker.state in LOST_STATES
     is_blamed = bool(refused) and not is_lost
+    notes = [
+        "is being removed" if leaving else "",
+        "plays evaluation games" if heartbeat and heartbeat.order and not is_lost else "",
+        heartbeat.note if heartbeat else "",
+    ]
     return worker_status(
         worker.name,
         heartbeat,
-        **known | {"model_version": worker.model_version},
+        **known,
+        model_version=worker.model_version,
         state=WorkerState.ERROR if is_blamed else worker.state,
         since=now - worker.since,
         reason=printable_start(refused if is_blamed else worker.reason),
