@@ -4,9 +4,11 @@ The record names run, main node and Coach (``keima/cluster/agent/owner.py``). A 
 record until that Coach releases it, its lease expires, or a user says ``--takeover``. A lease is a token that the owner
 changes at every contact. Another Coach that wants the worker watches the token by its own clock, so no clocks of two
 machines are compared. If the owner was a process of this main node that no longer exists, there is no need to wait for
-the lease.
+the lease. That is known only within one boot: a record with this machine's name and another boot is of this machine
+before its restart, or of a clone of it that still runs.
 """
 
+import getpass
 import os
 import secrets
 import socket
@@ -43,6 +45,8 @@ class Owner(RemoteAnswer):
     run_id: PrintableText
     label: PrintableText  # of the run, in names of batches and folders
     host: PrintableText  # the main node; empty in a record of an earlier version
+    user: PrintableText = ""  # whose run it is, there
+    folder: PrintableText = ""  # the run's, there
     coach: PrintableText = ""  # unique for each session
     world: PrintableText = ""  # of the Coach's process: the main node since its last start
     pid: NonNegativeInt = 0
@@ -57,23 +61,38 @@ class Owner(RemoteAnswer):
     @property
     def has_ended(self) -> bool:
         """Whether it was a process of this machine that no longer exists; False if that is unknown."""
-        host, boot, processes = (*self.world.split("/"), "", "")[:3]
-        here, boot_here, processes_here = remote_process.process_id_scope().split("/")
-        if not boot or host != here:
+        if not remote_process.boot_id() or self.world != remote_process.process_id_scope():
             return False
-        if boot != boot_here:
-            return True
         found = remote_process.read_process_stat(self.pid)
-        return processes == processes_here and (found is None or found[0] in "ZX" or found[2] != self.start_ticks)
+        return found is None or found[0] in "ZX" or found[2] != self.start_ticks
+
+    @property
+    def description(self) -> str:
+        """The run and whose it is: its folder, user and main node."""
+        if not self.host:
+            return f"run {self.run_id} of an earlier version"
+        name = f"run {Path(self.folder).name} ({self.folder})" if self.folder else f"run {self.run_id}"
+        whose = f"{name} of {self.user}@{self.host}" if self.user else f"{name} of {self.host}"
+        machine, boot = (*self.world.split("/"), "")[:2]
+        here, boot_here = remote_process.process_id_scope().split("/")[:2]
+        if machine == here and boot != boot_here:
+            whose += " (this machine before its restart, or another with the same name)"
+        return whose
 
 
-def make_owner(run_id: str, *, lease_seconds: float) -> Owner:
-    """Return this process as the owner for a run."""
+def make_owner(run_id: str, *, run_dir: Path, lease_seconds: float) -> Owner:
+    """Return this process as the owner for the run in ``run_dir``."""
     found = remote_process.read_process_stat(os.getpid())
+    try:
+        user = getpass.getuser()
+    except (OSError, KeyError):  # a user id without a name, as in containers
+        user = str(os.getuid())
     return Owner(
         run_id=run_id,
         label=run_tag(run_id),
         host=socket.gethostname(),
+        user=user,
+        folder=str(run_dir.absolute()),
         coach=secrets.token_hex(8),
         world=remote_process.process_id_scope(),
         pid=os.getpid(),
@@ -235,7 +254,7 @@ class Claim:
         owner, now = answer.owner, self._clock()
         left = max(0.0, owner.lease_seconds - (now - self._watched.since))
         until = datetime.now() + timedelta(seconds=left)
-        who = f"run {owner.run_id} of {owner.host or 'an earlier version'}"
+        who = owner.description
         if owner.run_id == self.owner.run_id:
             who += ", as another Coach has it"
         what = f"{self._worker} plays for {who}, lease until {until:%H:%M}"
