@@ -18,6 +18,7 @@ from typing import Any
 from keima.base.files import remove_stale_parts
 from keima.base.steps import Turns
 from keima.base.system.disk_space import free_disk_bytes
+from keima.base.system.limits import count_usable_cores
 from keima.compilation.progress import report_compiling
 from keima.config.own_modules import is_own, keep_module
 from keima.data.records import GameRecord
@@ -75,7 +76,7 @@ class Worker:
     def __init__(self, root: Path, *, clock: Callable[[], float] = time.monotonic) -> None:
         self.folder = WorkerFolder(root).create_folders()
         self.clock = clock
-        self.most_threads = len(os.sched_getaffinity(0))
+        self.most_threads = count_usable_cores()
         self.assignment: Assignment | None = None
         self.playing: Playing | None = None  # from the first model on
         self.model_version = 0

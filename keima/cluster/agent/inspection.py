@@ -16,6 +16,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from keima.base.system.limits import count_usable_cores, find_usable_memory
 from keima.cluster.agent.code import COMPLETE_MARK, code_hash
 from keima.cluster.agent.process import PROC, CommandFailed, boot_id, read_text
 
@@ -43,8 +44,8 @@ def probe_this_machine(request: dict[str, Any]) -> dict[str, Any]:
         "platform": platform.platform(),
         "machine": platform.machine(),
         "processor": processor_name(),
-        "cpus": len(os.sched_getaffinity(0)),
-        "memory": available_memory(),
+        "cpus": count_usable_cores(),
+        "memory": find_usable_memory(),
         "gpus": gpus,
         "gpu_error": gpu_error,
         "kills_processes": kills_processes_at_logout(),
@@ -175,13 +176,6 @@ def is_writable(root: Path) -> bool:
     except OSError:
         return False
     return True
-
-
-def available_memory() -> int:
-    """Return the bytes of memory that we may use."""
-    most = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    limit = read_text(Path("/sys/fs/cgroup/memory.max")).strip()
-    return min(most, int(limit)) if limit.isdigit() else most
 
 
 def kills_processes_at_logout() -> bool:
