@@ -56,8 +56,8 @@ def iterate_cgroup_folders(controller: str, root: Path) -> Iterator[Path]:
     for line in read_file(root / "proc/self/mountinfo").splitlines():
         before, _, after = line.partition(" - ")
         mount, kind, options = before.split(), after.partition(" ")[0], after.rpartition(" ")[2]
-        path = groups.get("" if kind == "cgroup2" else controller)
-        if path is None or len(mount) < 5 or not (kind == "cgroup2" or controller in options.split(",")):
+        path = groups.get("" if kind == "cgroup2" else controller, "")
+        if not path or len(mount) < 5 or not (kind == "cgroup2" or controller in options.split(",")):
             continue
         shown, top = mount[3].rstrip("/"), root / mount[4].lstrip("/")
         # In a container the mount shows the container's group as its root, and the path may be that of the host.

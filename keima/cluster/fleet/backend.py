@@ -96,7 +96,7 @@ class Fleet:
         self._connect, self._process_manager, self._log_event, self._clock = connect, process_manager, log_event, clock
         self._arrived = arrived
         self._claimant = claimant or Claimant(
-            owner=make_owner(run_id, lease_seconds=settings.distributed.lease_seconds)
+            owner=make_owner(run_id, run_dir=root.parent, lease_seconds=settings.distributed.lease_seconds)
         )
         self._threads: dict[str, _ConnectionThread] = {}  # by machine
         self._places: dict[str, _ConnectionThread] = {}  # by worker

@@ -121,7 +121,8 @@ class MachineConnection:
         self._sync_interval = distributed.sync_interval if settings.training.asynchronous else 0
         self._process_manager, self._connect, self._root, self._run_id = process_manager, connect, root, run_id
         self._clock, self._draw = clock, draw
-        self._claimant = claimant or Claimant(owner=make_owner(run_id, lease_seconds=distributed.lease_seconds))
+        owner = make_owner(run_id, run_dir=root.parent, lease_seconds=distributed.lease_seconds)
+        self._claimant = claimant or Claimant(owner=owner)
         self._wanted: dict[str, Assignment] = {}
         self._model: PublishedModel | None = None
         self._players: Mapping[Contestant, bytes] = {}
@@ -134,6 +135,7 @@ class MachineConnection:
         self._posted: tuple[int, Asked] | None = None  # a poll whose answer has not come yet
         self._sent = self._received = 0  # bytes, by earlier connections
         self._failures, self._retry_at, self._tried_at = 0, clock(), NEVER
+        self._lost_at = clock()  # the last connection
         self._inspected = False
         self._workers = {name: self._remote_worker(WorkerSlot(name)) for name in expected_workers(machine, root)}
         self.snapshot = self._new_snapshot()
@@ -397,6 +399,8 @@ class MachineConnection:
         """Drop the connection, and retry after ``seconds``."""
         if event.reason not in (worker.tracked.connection_error for worker in self._workers.values()):
             self._log_event(event.reason)
+        if self._transport is not None and self._failures == 0:
+            self._lost_at = self._clock()
         self._disconnect()
         self._failures += 1
         self._retry_at = self._clock() + seconds
@@ -411,7 +415,8 @@ class MachineConnection:
             self._transport = self._posted = None
 
     def _retry_seconds(self) -> float:
-        return retry_seconds(self._failures, draw=self._draw(), timing=self.timing)
+        outage = self._clock() - self._lost_at
+        return retry_seconds(self._failures, outage=outage, draw=self._draw(), timing=self.timing)
 
     def _report_busy(self, text: str) -> None:
         self._notify_all_workers(Busy(text))

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 
 from keima.base.worker_status import WorkerState
+from keima.worker.model_push import asks_for_whole_model
 from keima.worker.worker_folder import Heartbeat
 
 FIRST_RETRY_SECONDS = 0.5
@@ -36,6 +37,7 @@ class Timing:
     retry_seconds: float = 60.0  # the maximum between two attempts to connect
     ask_seconds: float = 2.0  # between two checks whether a silent worker's process runs
     frozen_seconds: float = 60.0  # of silence until a running process is ended and restarted
+    model_seconds: float = 60.0  # for a whole model to help a worker that asks for it
     restarts: int = 5  # at most, within the window
     restart_window: float = 600.0
 
@@ -182,6 +184,7 @@ class TrackedWorker:
     beat: tuple[int, int] | None = None  # process id and beat counter last seen
     activity: str = ""  # from the heartbeat
     error: str = ""
+    model_wanted_at: float | None = None  # since when it has asked for a whole model, with which it can play again
     model_version: int = 0
     sent_version: int = 0
     model_since: float  # when it was first seen with this version
@@ -211,12 +214,14 @@ def state_at(worker: TrackedWorker, now: float, *, timing: Timing) -> TrackedWor
     return replace(worker, state=state, reason=reason, since=since)
 
 
-def retry_seconds(failures: int, *, draw: float, timing: Timing) -> float:
+def retry_seconds(failures: int, *, outage: float, draw: float, timing: Timing) -> float:
     """Return the seconds until the next attempt after ``failures`` failed ones in a row.
 
-    It is ``draw``, in [0, 1), times a bound that doubles with each failure.
+    It is ``draw``, in [0, 1), times a bound that doubles with each failure, and is at most half of the time that the
+    machine has been away (``outage``, in seconds): one that is back is missed for at most half as long again.
     """
-    return draw * min(timing.retry_seconds, FIRST_RETRY_SECONDS * 2 ** min(failures, MOST_DOUBLINGS))
+    bound = min(timing.retry_seconds, FIRST_RETRY_SECONDS * 2 ** min(failures, MOST_DOUBLINGS))
+    return draw * min(bound, max(FIRST_RETRY_SECONDS, outage / 2))
 
 
 def _with_event(worker: TrackedWorker, event: Event, now: float, timing: Timing) -> TrackedWorker:
@@ -296,7 +301,7 @@ def _with_process_status(worker: TrackedWorker, found: ProcessFound, now: float)
 
 def _with_new_process(worker: TrackedWorker, now: float) -> TrackedWorker:
     """Return the state with a new process, which has not sent a heartbeat yet."""
-    return replace(worker, heard_at=now, has_reported=False, activity="", error="")
+    return replace(worker, heard_at=now, has_reported=False, activity="", error="", model_wanted_at=None)
 
 
 def _with_heartbeat(worker: TrackedWorker, heard: HeartbeatSeen, now: float) -> TrackedWorker:
@@ -306,6 +311,7 @@ def _with_heartbeat(worker: TrackedWorker, heard: HeartbeatSeen, now: float) -> 
         return worker
     if worker.beat is None:
         return replace(worker, beat=beat)
+    wants_model = heard.activity == "error" and asks_for_whole_model(heard.error, worker.sent_version)
     return replace(
         worker,
         beat=beat,
@@ -313,6 +319,7 @@ def _with_heartbeat(worker: TrackedWorker, heard: HeartbeatSeen, now: float) -> 
         has_reported=True,
         activity=heard.activity,
         error=heard.error,
+        model_wanted_at=None if not wants_model else now if worker.model_wanted_at is None else worker.model_wanted_at,
         model_version=heard.model_version,
         model_since=worker.model_since if heard.model_version == worker.model_version else now,
         waits_for="",
@@ -382,6 +389,8 @@ def _derive_connected_state(worker: TrackedWorker, silence: float, timing: Timin
         return WorkerState.SYNCING, worker.activity or worker.waits_for or "starting"
     if silence >= timing.offline_seconds:
         return WorkerState.OFFLINE, "its process runs, but its heartbeat has stopped"
+    if worker.model_wanted_at is not None and worker.heard_at - worker.model_wanted_at < timing.model_seconds:
+        return WorkerState.SYNCING, f"waits for the whole file of model {worker.sent_version}"
     if worker.activity == "error":
         return WorkerState.ERROR, worker.error
     if worker.model_version != worker.sent_version:
