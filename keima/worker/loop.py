@@ -43,6 +43,7 @@ from keima.worker.worker_folder import (
     Assignment,
     BrokenMessage,
     Heartbeat,
+    ProcessorTime,
     WorkerFolder,
     batch_end,
     is_batch_of_run,
@@ -217,7 +218,7 @@ class Worker:
         """
         if not self._run_id or (self.assignment is None and assignment.run_id != self._run_id):
             self._run_id = self.folder.owner_run() or assignment.run_id
-            self._earlier_seconds = self.folder.read_processor_seconds(self._run_id)
+            self._earlier_seconds = self.folder.read_processor_time(self._run_id).seconds
         ours = assignment.run_id == self._run_id
         refusal = (
             f"the assignment is refused: it is of run {assignment.run_id}, and this worker plays for run {self._run_id}"
@@ -375,7 +376,8 @@ class Worker:
             self.folder.write_heartbeat(heartbeat)
             if now - self._processor_time_kept >= PROCESSOR_TIME_SECONDS or state == "ended":
                 self._processor_time_kept = now
-                self.folder.write_processor_seconds(self._run_id, heartbeat.processor_seconds)
+                used = ProcessorTime(run_id=self._run_id, worker=heartbeat.worker, seconds=heartbeat.processor_seconds)
+                self.folder.write_processor_time(used)
         except OSError as error:
             log.warning("the heartbeat cannot be written: %s", error)
 

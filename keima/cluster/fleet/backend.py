@@ -16,7 +16,7 @@ from keima.base.system.threads import SteppingThread, new_lock
 from keima.base.worker_status import ClusterStatus, WorkerState, WorkerStatus
 from keima.cluster.fleet.balancer import Balance, Decision, WorkerLoad, balance_games
 from keima.cluster.fleet.machine_connection import MachineConnection
-from keima.cluster.fleet.mirror import find_waiting_files
+from keima.cluster.fleet.mirror import find_waiting_files, read_core_hours
 from keima.cluster.fleet.network_metrics import NetworkMetrics
 from keima.cluster.fleet.ownership import Claimant, make_owner
 from keima.cluster.fleet.process.messages import MachineInFleet
@@ -107,6 +107,7 @@ class Fleet:
         self._told: dict[str, GamesAccount] = {}  # the accounts that the Coach has set, also of workers that have left
         self._earlier_traffic = 0  # bytes, of machines that have left
         self._waiting = find_waiting_files(root, run_id)  # worker -> files in its mirror's outbox
+        self._core_hours = read_core_hours(root, run_id)  # by worker, also of those that have left
         for machine in machines:
             self.add(machine)
         self._claimant = replace(self._claimant, takeover=False)  # applies only to the machines of the config
@@ -194,8 +195,11 @@ class Fleet:
     def cluster(self) -> ClusterStatus:
         """See ``SelfPlayBackend``."""
         self._measure_network()
+        workers = tuple(self._worker_status(thread, worker) for thread, worker in self._tracked_workers())
+        left = self._core_hours.keys() - {worker.name for worker in workers}
         return ClusterStatus(
-            workers=tuple(self._worker_status(thread, worker) for thread, worker in self._tracked_workers()),
+            workers=workers,
+            earlier_core_hours=sum(self._core_hours[name] for name in left),
             sync_seconds=self._metrics.sync_seconds,
             network_mb_per_minute=self._metrics.mb_per_minute,
             model_version=self._assignments.model_version,
@@ -411,10 +415,14 @@ class Fleet:
 
     def _worker_status(self, thread: _ConnectionThread, worker: TrackedWorker) -> WorkerStatus:
         account, decision = self._assignments.account(worker.name), self._decisions.get(worker.name)
+        heartbeat = current_heartbeat(worker, self._assignments.run_id)
+        used = max(self._core_hours.get(worker.name, 0.0), heartbeat.core_hours if heartbeat else 0.0)
+        self._core_hours[worker.name] = used
         return remote_status(
             worker,
-            current_heartbeat(worker, self._assignments.run_id),
+            heartbeat,
             self._clock(),
+            core_hours=used,
             leaving=thread.leaving,
             refused=self._assignments.refusals.get(worker.name, ""),
             machine=thread.connection.name,

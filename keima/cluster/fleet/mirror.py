@@ -12,6 +12,7 @@ import json
 import os
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -33,6 +34,7 @@ GAMES = ".games"
 RUN_MARK = "run_id"  # the file in a mirror that names its run
 FAST_LINK = 70e6  # bytes per second; on faster links, decoding a delta takes longer than sending the whole model
 LARGE_MODEL_BYTES = 4 * 2**20  # bytes of a model whose transfer time shows the link's speed
+KEEP_SECONDS = 30.0  # of processor time between two writes of it to the disk
 FETCH_SECONDS = 2.0  # for the large files of one worker; then the next poll is due
 
 
@@ -58,6 +60,7 @@ class Mirror:
         self._strangers: set[str] = set()  # batches of other runs, by their content alone
         self.folder = open_mirror(root, worker, run_id)
         self.run_id = run_id
+        self._used = self._kept = self.folder.read_processor_time(run_id)
         self.model: PublishedModel | None = None
         self.sent: Assignment | None = None
         self.waiting = 0
@@ -196,7 +199,21 @@ class Mirror:
                 self._unreadable = printable_start(str(error))[:300]
         if self._unreadable:
             raise RemoteFailure(machine, f"its heartbeat cannot be understood: {self._unreadable}")
-        return heartbeat if heartbeat and heartbeat.run_id == self.run_id else None
+        if heartbeat is None or heartbeat.run_id != self.run_id:
+            return None
+        return heartbeat.model_copy(update={"processor_seconds": self._count_processor_time(heartbeat)})
+
+    def _count_processor_time(self, heartbeat: Heartbeat) -> float:
+        """Return the seconds of processor time that the worker has used for the run, in this folder and earlier ones.
+
+        The count is kept on this machine, since the worker's own begins at 0 with each folder.
+        """
+        self._used = self._used.with_reading(heartbeat.processor_seconds)
+        if self._used.earlier != self._kept.earlier or self._used.total - self._kept.total >= KEEP_SECONDS:
+            with suppress(OSError):  # the next heartbeat tries again
+                self.folder.write_processor_time(self._used)
+                self._kept = self._used
+        return self._used.total
 
     def _store_files(self, found: PollResult, limit: int, machine: str, report_file: Callable[[str], None]) -> int:
         self.more = False
@@ -419,6 +436,12 @@ def open_mirror(root: Path, worker: str, run_id: str) -> WorkerFolder:
     if not mark.exists():
         write_atomically(mark, run_id.encode())
     return folder
+
+
+def read_core_hours(root: Path, run_id: str) -> dict[str, float]:
+    """Return the core hours that each worker with a mirror has used for the run, also those that have left."""
+    folders = (path.parent for path in root.glob("*/processor_time.json"))
+    return {folder.name: WorkerFolder(folder).read_processor_time(run_id).total / 3600 for folder in folders}
 
 
 def drop_damaged(root: Path, waiting: Mapping[str, set[str]]) -> None:
