@@ -9,7 +9,6 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
-from keima.base.system.limits import count_usable_cores
 from keima.config.descriptions import describe_setting
 from keima.config.own_modules import ModuleProblem, keep_module
 
@@ -55,11 +54,6 @@ def number(
         return value
 
     return read
-
-
-def processes(text: str) -> int:
-    """The type of a flag that takes a number of processes; auto: one per available core."""
-    return count_usable_cores() if text == "auto" else whole()(text)
 
 
 def game_among(shipped: Collection[str]) -> Callable[[str], str]:

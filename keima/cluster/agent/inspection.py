@@ -23,6 +23,7 @@ from keima.cluster.agent.process import PROC, CommandFailed, boot_id, read_text
 OLDEST_PYTHON = (3, 11)
 PROGRAM = "start_worker.py"  # in every checkout
 MOST_CLONES = 4
+OLDER_NAMES = (("manylinux1", 5), ("manylinux2010", 12), ("manylinux2014", 17))  # each with the x of glibc 2.x
 TOOL_SECONDS = 10.0  # a driver that hangs must not hang the probe
 
 
@@ -118,9 +119,12 @@ def has_all_packages(found: dict[str, Any], packages: dict[str, str]) -> bool:
 
 
 def describe_this_interpreter(packages: list[str]) -> dict[str, Any]:
-    """Return this interpreter's version, those of packages (None: missing), and whether it is a virtual environment."""
+    """Return this interpreter's version, those of packages (None: missing), whether it is a virtual environment, and
+    the platforms of the wheels that it can install.
+    """
     made = sys.prefix != sys.base_prefix or Path(sys.prefix, "conda-meta").is_dir()
     result: dict[str, Any] = {"version": list(sys.version_info[:3]), "packages": {}, "environment": made}
+    result["platforms"] = list_wheel_platforms()
     try:
         from importlib import metadata
     except ImportError:  # before Python 3.8
@@ -131,6 +135,30 @@ def describe_this_interpreter(packages: list[str]) -> dict[str, Any]:
         except metadata.PackageNotFoundError:
             result["packages"][name] = None
     return result
+
+
+def list_wheel_platforms() -> list[str]:
+    """Return the tags of the platforms whose wheels this interpreter can install, as its pip says.
+
+    Without a pip they follow from the version of glibc (PEP 600); another libc is then not known.
+    """
+    try:
+        from pip._vendor.packaging.tags import platform_tags  # type: ignore[import-untyped, unused-ignore]
+
+        return list(platform_tags())
+    except ImportError:
+        return list_glibc_platforms(platform.libc_ver()[1], platform.machine())
+
+
+def list_glibc_platforms(version: str, machine: str) -> list[str]:
+    """Return the tags of PEP 600 for a version of glibc, such as 2.31, and the older names for some of them."""
+    found = [f"linux_{machine}"]
+    major, _, minor = version.partition(".")
+    if major == "2" and minor.isdigit():
+        first = 5 if machine in ("x86_64", "i686") else 17  # before, there were no wheels for other processors
+        found += [f"manylinux_2_{each}_{machine}" for each in range(first, int(minor) + 1)]
+        found += [f"{name}_{machine}" for name, each in OLDER_NAMES if first <= each <= int(minor)]
+    return found
 
 
 def processor_name() -> str:

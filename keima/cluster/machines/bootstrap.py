@@ -156,9 +156,8 @@ def choose_wheels(transport: Transport, found: Probe, pip: PipSettings, required
     if not pip.wheels:
         return []
     assert found.python is not None
-    python, machine = found.python.version, found.machine
     try:
-        return wheels.fitting_wheels(Path(pip.wheels), required.pins, version=python, machine=machine)
+        return wheels.fitting_wheels(Path(pip.wheels), required.pins, found.python)
     except wheels.NoWheels as error:
         what, _, remedy = str(error).partition("; ")
         raise Refused(transport.worker, what, remedy) from error

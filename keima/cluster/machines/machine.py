@@ -63,6 +63,7 @@ class Interpreter(RemoteAnswer):
     environment: bool = False  # a virtual or conda environment
     version: Annotated[tuple[int, ...], Field(max_length=5)]
     packages: dict[PrintableText, PrintableText | None]  # versions; None for one that is missing
+    platforms: Annotated[tuple[PrintableText, ...], Field(max_length=1000)] = ()  # of wheels that it can install
 
 
 class Gpu(RemoteAnswer):
