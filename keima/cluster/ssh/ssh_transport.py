@@ -20,6 +20,7 @@ import scp
 from keima.base.files import PART, FileTooLarge
 from keima.cluster.ssh.errors import Refused, RemoteFailure, Unreachable
 from keima.cluster.ssh.transport import (
+    REMEDIES,
     SEND_SECONDS,
     STREAM_CHUNK,
     Completed,
@@ -57,6 +58,8 @@ MODELS = (".model", ".delta")  # these go by SCP whatever their size: 4 ms more 
 MOST_OUTPUT = 16 * 2**20  # bytes of a program's output
 POLL_SECONDS = 0.05  # interval for reading a program's stderr while stdout is silent
 MOST_CONNECTIONS = 3  # to one machine: where a server allows one session each, for files, the agent and other programs
+# Says on standard error why a file cannot be written, and on standard output how much space its disk has.
+WRITE_SCRIPT = 'LC_ALL=C; export LC_ALL; mkdir -p "$1" && : > "$2" && rm -f "$2"; df -Pk "$1"'
 NOISY = (
     "its shell prints text in sessions without a terminal: put `case $- in *i*) ;; *) return ;; esac` first in its "
     "~/.bashrc (or what its shell reads instead), or `Subsystem sftp internal-sftp` in its sshd_config"
@@ -157,8 +160,8 @@ class SshTransport:
         part = path + (PART if len(data) >= BIG else f".{secrets.token_hex(4)}{PART}")
         with self._translate_errors(f"writing {path}"):
             start = self._bytes_already_there(data, name + PART) if len(data) >= BIG else 0
-            with self._open_file(part, "r+" if start else "w") as file:
-                try:
+            try:
+                with self._open_file(part, "r+" if start else "w") as file:
                     by_scp = not start and (len(data) >= BIG or name.endswith(MODELS))
                     if not (by_scp and self._send_by_scp(data, part)):
                         write_all(self._sftp, file, data, start, self._count_sent)
@@ -166,10 +169,10 @@ class SshTransport:
                         raise OSError("not all of it has arrived")
                     if durable:
                         self._sync_to_disk(file)
-                except OSError as error:
-                    if not isinstance(error, TimeoutError) and self._is_alive():
-                        self._abandon_file(part, error, len(data))
-                    raise
+            except OSError as error:
+                if not isinstance(error, TimeoutError) and self._is_alive():
+                    self._abandon_file(part, error, len(data))
+                raise
             self._sftp.posix_rename(part, path)
             if durable:
                 with self._open_file(str(PurePosixPath(path).parent), "r") as folder:
@@ -362,13 +365,21 @@ class SshTransport:
                 raise
 
     def _abandon_file(self, part: str, error: OSError, size: int) -> None:
-        """Delete a file that cannot be written, and find out whether the disk is full, which SFTP does not say."""
+        """Delete a file that cannot be written, and find out why, which SFTP does not say: it knows only "Failure".
+
+        Raises:
+            OSError: the cause, with its number, as a shell there says it or as the disk has too little space.
+        """
         with suppress(OSError):
             self._sftp.remove(part)
         if error.errno is None:
-            said = self.run(["df", "-Pk", str(PurePosixPath(part).parent)]).stdout.split()
-            if said[-3:-2] and said[-3].isdigit() and int(said[-3]) * 1024 < size:
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)) from error
+            said = self.run(["sh", "-c", WRITE_SCRIPT, "sh", str(PurePosixPath(part).parent), part])
+            cause, free = said.stderr.decode("utf-8", "replace"), said.stdout.split()
+            number = next((number for number in REMEDIES if os.strerror(number) in cause), None)
+            if free[-3:-2] and free[-3].isdigit() and int(free[-3]) * 1024 < size:
+                number = number or errno.ENOSPC
+            if number:
+                raise OSError(number, os.strerror(number)) from error
 
     @contextmanager
     def _open_file(self, path: str, mode: str) -> Iterator[SftpFile]:

@@ -283,6 +283,19 @@ def test_a_full_disk_is_reported_as_full_and_nothing_is_lost(
     transport.close()
 
 
+@root_only
+@pytest.mark.parametrize("size", [10, 5 * 2**20])
+@pytest.mark.parametrize("folder", ["", "keima"])
+def test_a_disk_mounted_read_only_is_reported_with_the_remedy(
+    server: Sshd, small_disk: Path, size: int, folder: str
+) -> None:
+    shell(f"mount -o remount,ro {small_disk}")
+    transport = connect(server.worker(directory=str(small_disk / folder)), host_key_policy="strict")
+    with pytest.raises(RemoteFailure, match=r"Read-only file system.*remount it, or choose another `directory`"):
+        transport.put(bytes(size), "folder/a")
+    transport.close()
+
+
 # The same file from two sides, and interrupted ones
 
 
