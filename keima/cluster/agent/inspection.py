@@ -53,8 +53,15 @@ def probe_this_machine(request: dict[str, Any]) -> dict[str, Any]:
         "clock": time.time(),
         "boot_id": boot_id(),
         "code": code,
+        "releases": list_releases(root),
         "whole": [folder for folder in request["code"] if (root / folder / COMPLETE_MARK).exists()],
     }
+
+
+def list_releases(root: Path) -> list[str]:
+    """Return the releases in the cluster's folder that are complete, the newest last."""
+    marks = [path for path in root.glob(f"releases/*/{COMPLETE_MARK}") if os.access(path, os.R_OK)]
+    return [mark.parent.name for mark in sorted(marks, key=lambda mark: mark.stat().st_mtime)][-MOST_CLONES:]
 
 
 def find_clones(root: Path) -> list[Path]:

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from keima.base.formats import format_duration
 from keima.cluster.agent.code import PROGRAM
 from keima.cluster.agent.packing import install_remote_program
 from keima.cluster.machines import wheels
@@ -48,7 +49,7 @@ WITH_EXIT_CODE = (
 POLL_SECONDS = 1.0
 STILL_SECONDS = 30.0  # between two signs of life
 JOB_SECONDS = 2 * 3600.0
-NOT_FIXABLE = ("folder", "disk", "gpu")  # findings that bootstrap cannot fix
+NOT_FIXABLE = ("folder", "disk", "gpu", "python")  # findings that bootstrap cannot fix
 NO_PIP_SETTINGS = PipSettings()
 LARGE_WHEEL_BYTES = 20 * 10**6  # bytes; the transfer of such a wheel has a line of its own
 REMEMBERED = 60  # lines of a step's output, from which its failure is explained
@@ -346,7 +347,7 @@ def follow_log(
             )
         if now - reported >= STILL_SECONDS:
             reported = now
-            yield f"still running after {(now - began) / 60:.0f} min"
+            yield f"still running after {format_duration(now - began)}"
         yield ""
     again = bootstrap_command(required, transport.worker)
     if state.code is None:

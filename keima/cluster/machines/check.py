@@ -75,7 +75,8 @@ def refuse_unfit(worker: str, checked: Iterable[Finding], *, named: bool = False
     wrong = fatal_findings(checked)
     if wrong:
         what = "; ".join(f"{finding.what}: {finding.text}" if named else finding.text for finding in wrong)
-        raise Refused(worker, what, "; ".join(dict.fromkeys(finding.remedy for finding in wrong)))
+        remedies = dict.fromkeys(part for finding in wrong for part in finding.remedy.split("; "))
+        raise Refused(worker, what, "; ".join(remedies))
 
 
 def worker_slots(probe: Probe, machine: WorkerSettings) -> list[WorkerSlot]:
@@ -203,6 +204,8 @@ def _check_code(probe: Probe, machine: WorkerSettings, required: WorkerRequireme
         clone = (
             "or if a clone and its environment stand there already, name them as `directory` and `python` in the config"
         )
+        if probe.releases:
+            return _failed("code", f"its code is an older release ({probe.releases[-1]}), not ours", bootstrap)
         return _failed("code", "our code is not there", f"{bootstrap}; {clone}")
     if release_folder(required.code_hash) in found:
         return _failed(

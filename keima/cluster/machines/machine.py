@@ -95,6 +95,7 @@ class Probe(RemoteAnswer):
     clock: float  # seconds since 1970
     boot_id: PrintableText
     code: dict[PrintableText, PrintableText]  # the hash of the code in each folder; empty if there is none
+    releases: tuple[PrintableText, ...] = ()  # all that are complete, the newest last
     whole: tuple[PrintableText, ...]  # the folders that bootstrap has completed
 
     def folder_of(self, code_hash: str) -> str | None:

@@ -18,7 +18,7 @@ from typing import Literal
 import scp
 
 from keima.base.files import PART, FileTooLarge
-from keima.cluster.ssh.errors import Refused, RemoteFailure, Unreachable
+from keima.cluster.ssh.errors import ClusterError, Refused, RemoteFailure, Unreachable
 from keima.cluster.ssh.transport import (
     REMEDIES,
     SEND_SECONDS,
@@ -63,6 +63,10 @@ WRITE_SCRIPT = 'LC_ALL=C; export LC_ALL; mkdir -p "$1" && : > "$2" && rm -f "$2"
 NOISY = (
     "its shell prints text in sessions without a terminal: put `case $- in *i*) ;; *) return ;; esac` first in its "
     "~/.bashrc (or what its shell reads instead), or `Subsystem sftp internal-sftp` in its sshd_config"
+)
+FORCED = (
+    "its sshd runs a command of its own instead of ours: remove ForceCommand from its sshd_config, and command= from "
+    "the line of your key in its ~/.ssh/authorized_keys"
 )
 WINDOWS = re.compile(r"windows", re.IGNORECASE)  # in the name that its SSH server announces
 DRIVE = re.compile(r"/?[A-Za-z]:")  # the start of a home folder there
@@ -134,7 +138,8 @@ class SshTransport:
             self._sftp = SftpClient(self._channel)
             home = self._sftp.normalize(".")
         except NotSftp as error:
-            raise Refused(self.worker, f"its SFTP server cannot be understood ({error})", NOISY) from error
+            remedy = NOISY if self._runs_our_commands() else FORCED
+            raise Refused(self.worker, f"its SFTP server cannot be understood ({error})", remedy) from error
         except NoSession as error:
             raise self._too_few_sessions_error(error) from error
         except Exception as error:
@@ -259,6 +264,17 @@ class SshTransport:
             if not self._is_alive():
                 raise EOFError("the connection was lost")
             raise StreamEnded(self.worker, "its program has ended")
+
+    def _runs_our_commands(self) -> bool:
+        """Return whether the machine runs the command that it is given, whatever else it prints."""
+        nonce = secrets.token_hex(8)
+        try:
+            channel = self._open_session()
+            channel.exec_command(f"echo {nonce}")
+            deadline = time.monotonic() + self._seconds
+            return nonce.encode() in self._read_output(channel, "echo", deadline, self._seconds).stdout
+        except (OSError, EOFError, ClusterError, NoSession):
+            return False
 
     def _open_session(self) -> Channel:
         """Open a session for a program, on a further connection if the server allows no more on the last one."""

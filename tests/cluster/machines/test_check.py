@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from keima.cluster.machines.check import Finding, run_checks, worker_slots
+from keima.cluster.machines.check import Finding, refuse_unfit, run_checks, worker_slots
 from keima.cluster.machines.machine import Probe, WorkerSlot
 from keima.cluster.machines.release import WorkerRequirements
+from keima.cluster.ssh.errors import Refused
 from keima.config.commands import CONFIG, keima
 from keima.config.sections.workers import WorkerSettings
 
@@ -58,6 +59,13 @@ def test_a_machine_without_problems_needs_no_remedy() -> None:
     assert all(finding.text for finding in run_checks(a_probe(), machine(), REQUIRED, now=lambda: NOW))
 
 
+def test_a_remedy_of_several_findings_is_said_once() -> None:
+    checked = run_checks(a_probe(code={".": ""}, packages={"torch": None}), machine(), REQUIRED, now=lambda: NOW)
+    with pytest.raises(Refused) as refused:
+        refuse_unfit("worker1", checked)
+    assert refused.value.remedy.count("cluster bootstrap worker1") == 1
+
+
 @pytest.mark.parametrize(
     ("changes", "settings", "what", "text", "remedy"),
     [
@@ -86,6 +94,13 @@ def test_a_machine_without_problems_needs_no_remedy() -> None:
         ),
         ({"code": {"releases/abc": "", ".": ""}}, {}, "code", "not there", "cluster bootstrap worker1"),
         ({"code": {"releases/abc": "", ".": ""}}, {}, "code", "not there", "name them as `directory` and `python`"),
+        (
+            {"code": {"releases/abc": "", ".": ""}, "releases": ["old"]},
+            {},
+            "code",
+            "an older release (old)",
+            "cluster bootstrap worker1",
+        ),
         (
             {"code": {".": "", "/home/keima/AZ-Go": "def"}},
             {},

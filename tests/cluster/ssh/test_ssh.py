@@ -112,6 +112,11 @@ def test_a_noisy_account_is_diagnosed(tmp_path: Path, user: Path) -> None:
         assert "bashrc" in refusal(server.worker()).remedy
 
 
+def test_a_server_that_runs_a_command_of_its_own_is_not_taken_for_a_noisy_account(tmp_path: Path, user: Path) -> None:
+    with running_sshd(tmp_path / "server", user, more="ForceCommand /bin/echo This account is closed.") as server:
+        assert "ForceCommand" in refusal(server.worker()).remedy
+
+
 @pytest.mark.medium
 def test_a_noisy_account_with_internal_sftp_works_without_scp(server: Sshd) -> None:
     (server.home / ".bashrc").write_text("echo Welcome!\n")
