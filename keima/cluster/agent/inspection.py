@@ -6,6 +6,7 @@ Like all of ``distributed/remote``, it runs on a worker's machine before anythin
 from __future__ import annotations
 
 import hashlib
+import importlib
 import json
 import os
 import platform
@@ -150,9 +151,7 @@ def list_wheel_platforms() -> list[str]:
     Without a pip they follow from the version of glibc (PEP 600); another libc is then not known.
     """
     try:
-        from pip._vendor.packaging.tags import platform_tags  # type: ignore[import-untyped, unused-ignore]
-
-        return list(platform_tags())
+        return list(importlib.import_module("pip._vendor.packaging.tags").platform_tags())
     except ImportError:
         return list_glibc_platforms(platform.libc_ver()[1], platform.machine())
 

@@ -217,6 +217,7 @@ def run_detached(request: dict[str, Any], place: Path, log: Path, pipe: int) -> 
     """Run the program in this process, detached from the session; never returns."""
     try:
         os.setsid()
+        lower_priority(request.get("nice", 0))
         record_this_process(place, request["argv"])
         nothing = os.open(os.devnull, os.O_RDONLY)
         output = os.open(str(log), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
@@ -254,6 +255,16 @@ def stop_process_group(request: dict[str, Any]) -> dict[str, Any]:
                     return {"found": True, "killed": number == signal.SIGKILL}
                 time.sleep(0.05)
     raise CommandFailed(f"process {found['pid']} does not end, not even killed: its disk or its GPU hangs")
+
+
+def lower_priority(level: int) -> None:
+    """Lower the priority of this process, which leads a session; where Linux shares the processor between sessions
+    first (sched(7)), that of the session too.
+    """
+    os.nice(level)
+    with contextlib.suppress(OSError):
+        if level and (PROC / "self/autogroup").exists():
+            (PROC / "self/autogroup").write_text(f"{level}\n")
 
 
 def signal_process(pid: int, number: int) -> None:

@@ -22,7 +22,7 @@ from keima.cluster.fleet.ownership import Claimant, make_owner
 from keima.cluster.fleet.process.messages import MachineInFleet
 from keima.cluster.fleet.remote_status import current_heartbeat, remote_status
 from keima.cluster.fleet.remote_worker import STARTED_ACTIVITIES
-from keima.cluster.fleet.tracked_worker import LOST_STATES, Restart, Stop, TrackedWorker, state_at
+from keima.cluster.fleet.tracked_worker import LOST_STATES, Restart, Stop, Tick, TrackedWorker, state_at
 from keima.cluster.machines.process_manager import ProcessManager
 from keima.cluster.ssh.transport import Transport
 from keima.coach.backends.assignments import AssignmentBook, GameChoice, GamesAccount
@@ -305,6 +305,14 @@ class Fleet:
         """
         self._send_command(name, None)
 
+    def retry(self, name: str) -> None:
+        """Try a machine again at once, because what was wrong with it may be put right.
+
+        Raises:
+            ValueError: there is no such worker.
+        """
+        self._send_command(name, Tick())
+
     @property
     def machines(self) -> tuple[WorkerSettings, ...]:
         """The machines that are not being removed."""
@@ -364,6 +372,9 @@ class Fleet:
             account = self._told[worker]
             self._assignments.set_account(worker, granted=account.granted, delivered=account.delivered)
             self._send_assignment(worker)
+        for _, each in tracked:
+            if each.quiet_until and self._assignments.has_account(each.name):
+                self.lower_grant(each.name, 0)  # it finishes its games, and others get the rest
         lease, now = self._settings.distributed.lease_seconds, self._clock()
         self.states = {worker.name: worker.state for _, worker in tracked}
         lost = {
@@ -401,7 +412,8 @@ class Fleet:
                 and worker.has_reported
                 and worker.activity in STARTED_ACTIVITIES
             )
-            if can_play and heartbeat and not thread.leaving and self._assignments.has_account(worker.name):
+            is_leaving = thread.leaving or worker.quiet_until
+            if can_play and heartbeat and not is_leaving and self._assignments.has_account(worker.name):
                 account = self._assignments.account(worker.name)
                 finished = max(heartbeat.finished, account.delivered)
                 loads[worker.name] = WorkerLoad(
@@ -470,7 +482,7 @@ class Fleet:
         for thread in self._threads.values():
             thread.connection.set_players(players)
 
-    def _send_command(self, name: str, event: Restart | Stop | None) -> None:
+    def _send_command(self, name: str, event: Restart | Stop | Tick | None) -> None:
         thread = self._threads.get(name) or self._places.get(name)
         if thread is None:
             raise ValueError(f"there is no worker {name}; the workers are: {', '.join(self._places) or 'none'}")

@@ -207,7 +207,8 @@ class RemoteWorker:
         return wanted if complete else None
 
     def _wanted_state(self) -> DesiredState | None:
-        return None if self.retired else self._desired()
+        rests = self.tracked.quiet_until and self.tracked.running is False
+        return None if self.retired or rests else self._desired()
 
     def process_poll(self, found: PollResult, *, limit: int, machine: str) -> None:
         """Process the result of a poll. A folder that is not ours is left, and claimed again the first time.

@@ -37,6 +37,7 @@ class Timing:
     retry_seconds: float = 60.0  # the maximum between two attempts to connect
     ask_seconds: float = 2.0  # between two checks whether a silent worker's process runs
     frozen_seconds: float = 60.0  # of silence until a running process is ended and restarted
+    last_games_seconds: float = 60.0  # for games in progress when quiet hours begin
     model_seconds: float = 60.0  # for a whole model to help a worker that asks for it
     restarts: int = 5  # at most, within the window
     restart_window: float = 600.0
@@ -131,6 +132,13 @@ class Stop:
 
 
 @dataclass(frozen=True)
+class QuietHours:
+    """The worker is not to play until the time in ``until``; with no text, it may play again."""
+
+    until: str = ""
+
+
+@dataclass(frozen=True)
 class Tick:
     """Time has passed."""
 
@@ -149,6 +157,7 @@ Event = (
     | LogRead
     | Restart
     | Stop
+    | QuietHours
     | Tick
 )
 
@@ -175,6 +184,8 @@ class TrackedWorker:
     start: str = ""  # which start of its process is running
     process_error: str = ""  # what is wrong with its process; one that has ended is then not started again
     stopped: bool = False  # by the user
+    quiet_until: str = ""  # in quiet hours, when they end
+    quiet_since: float = NEVER
     restart_wanted: bool = False  # the running process is to be ended and another one started
     starts: tuple[float, ...] = ()  # times of the process's starts, within the window
     given_up: bool = False  # the process ended again and again
@@ -283,6 +294,8 @@ def _with_event(worker: TrackedWorker, event: Event, now: float, timing: Timing)
             )
         case Stop():
             return replace(worker, stopped=True)
+        case QuietHours(until):
+            return replace(worker, quiet_until=until, quiet_since=worker.quiet_since if worker.quiet_until else now)
 
 
 def _with_process_status(worker: TrackedWorker, found: ProcessFound, now: float) -> TrackedWorker:
@@ -341,11 +354,14 @@ def _decide_actions(worker: TrackedWorker, now: float, timing: Timing) -> tuple[
             and not (worker.busy or worker.process_error)
             and silence >= timing.frozen_seconds
         )
-        if worker.stopped or worker.restart_wanted or frozen:
+        quiet = worker.quiet_until and (
+            worker.activity != "playing" or now - worker.quiet_since >= timing.last_games_seconds
+        )
+        if worker.stopped or worker.restart_wanted or frozen or quiet:
             return worker, (Action.STOP,)
         doubtful = silence >= timing.ask_seconds or worker.activity == "ended"
         return worker, (Action.ASK,) if doubtful and now - worker.process_checked_at >= timing.ask_seconds else ()
-    if worker.stopped or worker.process_error:
+    if worker.stopped or worker.process_error or worker.quiet_until:
         return worker, ()
     if not worker.given_up:
         recent = [start for start in worker.starts if now - start < timing.restart_window]
@@ -362,6 +378,8 @@ def _derive_state(worker: TrackedWorker, now: float, timing: Timing) -> tuple[Wo
         return WorkerState.ERROR, worker.refusal
     if worker.stopped and not (worker.connected and worker.running):
         return WorkerState.OFFLINE, "stopped; keima cluster restart starts it again"
+    if worker.quiet_until and not (worker.connected and worker.running):
+        return WorkerState.OFFLINE, f"quiet hours until {worker.quiet_until}"
     if worker.busy:
         return WorkerState.SYNCING, worker.busy
     if not worker.connected:

@@ -234,6 +234,7 @@ def start_worker(
         "argv": argv,
         "env": slot_variables(slot, machine),
         "log": log_name(slot.name),
+        "nice": machine.nice,
     }
     request["coach"] = coach
     if folder.startswith("/"):  # a clone of the user's, who looks for its log there

@@ -190,8 +190,7 @@ class SshTransport:
             found = file.stat()
             size = found.st_size or 0
             check_readable(self.worker, path, found.st_mode or 0, size, limit)
-            data = read_all(self._sftp, file, size, self.meanwhile)
-            self.received += len(data)
+            data = read_all(self._sftp, file, size, self._count_received)
             if len(data) != size:
                 raise OSError("it has changed while it was read")
             return data
@@ -333,6 +332,10 @@ class SshTransport:
             return 0
         said = self.run(["sha256sum", part], seconds=30.0)
         return size if hashlib.sha256(data[:size]).hexdigest().encode() in said.stdout else 0
+
+    def _count_received(self, size: int) -> None:
+        self.received += size
+        self.meanwhile()
 
     def _count_sent(self, size: int) -> None:
         self.sent += size

@@ -106,6 +106,11 @@ def test_a_process_in_its_own_session_outlives_the_one_that_started_it(program: 
     assert answer(ask(program, root, "alive", {"place": PLACE}))["ok"] == {"running": True, "pid": pid, "code": None}
 
 
+def test_a_process_has_the_niceness_of_its_machine(program: Path, root: Path) -> None:
+    found = answer(ask(program, root, "start", {**worker(root), "nice": 7}))["ok"]
+    assert os.getpriority(os.PRIO_PROCESS, found["pid"]) == os.getpriority(os.PRIO_PROCESS, 0) + 7
+
+
 @pytest.mark.medium
 def test_six_starts_at_once_leave_exactly_one_process(program: Path, root: Path) -> None:
     request = worker(root)
