@@ -28,19 +28,10 @@ from keima.data.records import CorruptBatch
 from keima.evaluation.remote_matches import decode_result
 from keima.games import load_game
 from keima.learning.checkpoint import CorruptCheckpoint, read_checkpoint
-from keima.networks.files.model_file import (
-    CorruptModel,
-    CorruptWeights,
-    decode_content,
-    encode_content,
-    encode_delta,
-    expand_delta,
-    load_safetensors,
-    load_weights,
-    sha256_of,
-    unpack_model,
-)
-from keima.networks.files.model_heading import MODEL_PREFIX
+from keima.networks.files.container import CorruptModel, decode_content, encode_content
+from keima.networks.files.delta import encode_delta, expand_delta
+from keima.networks.files.model import load_safetensors, unpack_model
+from keima.networks.files.weights_file import CorruptWeights, load_weights
 from keima.report.files.run_files import UnreadableStats, read_stats
 from keima.worker.worker_folder import BrokenMessage, WorkerFolder
 from tests.data.spoilt_batches import ODD_VALUES, Random, damage, read_batch, real_batches, spoil_batch
@@ -166,16 +157,14 @@ def spoil_model(random: Random, data: bytes) -> bytes:
     """Return another header or other weights, each with a valid checksum."""
     content = decode_content(data)
     words = tuple(row.copy() for row in content.words)
-    head = content.head
+    raw = content.raw_header
     if random.random() < 0.7:
-        raw = spoil_json(random, content.head[MODEL_PREFIX.size :])
-        magic, number, _ = MODEL_PREFIX.unpack_from(content.head)
-        head = MODEL_PREFIX.pack(magic, number, len(raw)) + raw
+        raw = spoil_json(random, raw)
     else:
         row = words[random.integers(len(words))]
         if row.size:
             row[random.integers(row.size)] = random.integers(np.iinfo(row.dtype).max, dtype=row.dtype, endpoint=True)
-    return encode_content(replace(content, head=head, words=words, sha256=sha256_of(head, words)))
+    return encode_content(replace(content, raw_header=raw, words=words))
 
 
 def read_model(data: bytes) -> object:

@@ -10,7 +10,8 @@ import yaml
 from keima.evaluation.match_jobs import EvaluationJob, EvaluationJobResult
 from keima.learning.checkpoint import INDEX, write_checkpoint
 from keima.learning.learner import LearnerState
-from keima.networks.files.model_file import Model, decode_model, save_safetensors, save_weights
+from keima.networks.files.model import Model, decode_model, save_safetensors
+from keima.networks.files.weights_file import save_weights
 from keima.worker.worker_folder import Assignment, Heartbeat
 from tests.example_reports import evaluation, iteration, worker
 from tests.small_run import model_bytes, small_settings

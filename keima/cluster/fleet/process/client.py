@@ -44,7 +44,7 @@ from keima.config.schema import Settings
 from keima.data.batch_file import SUFFIX
 from keima.evaluation.match_jobs import Contestant, EvaluationJob
 from keima.games import Game
-from keima.networks.files.model_file import stored_sha256
+from keima.networks.files.heading import stored_sha256
 from keima.paths import program_of, with_code
 from keima.worker.worker_folder import Heartbeat, WorkerFolder
 
