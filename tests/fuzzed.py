@@ -16,9 +16,10 @@ import yaml
 import zstandard
 
 from keima.base.files import sha256_hex
+from keima.cluster.agent.call import find_answer, read_answer
 from keima.cluster.agent.client import AgentConnection, AgentTransport
-from keima.cluster.fleet.poll import PollRequest, parse_poll_answer
-from keima.cluster.machines.machine import Alive, Probe, Started, Stopped, Tail, find_answer, validate_answer
+from keima.cluster.agent.commands import COMMANDS, POLL, FolderRequest
+from keima.cluster.fleet.poll import parse_poll_answer
 from keima.cluster.ssh.errors import RemoteFailure, Unreachable
 from keima.cluster.ssh.transport import Completed, LocalTransport, StreamEnded
 from keima.config.load import ConfigError, load_settings
@@ -284,12 +285,12 @@ def read_go(path: Path) -> object:
 # Answers of machines.
 
 
-def read_answer(data: bytes) -> object:
+def read_answers(data: bytes) -> object:
     answer = find_answer("w", Completed(0, b"noise\n@@" + NONCE.encode() + b" " + data + b"\n", b""), NONCE)
-    transport, read = LocalTransport(PLACE, worker="w"), []
-    for kind in (Probe, Started, Stopped, Alive, Tail):
+    read = []
+    for command in COMMANDS.values():
         try:
-            read.append(validate_answer(transport, kind, answer.get("ok")))
+            read.append(read_answer("w", command, answer))
         except RemoteFailure:
             continue
     if not read:
@@ -322,14 +323,14 @@ def read_frames(data: bytes) -> object:
     """Read an agent's first frame and the answer to a look."""
     agent = AgentConnection(Said(data), NONCE, "w")
     agent.read_greeting(1.0)
-    agent.send_request(0, "look", {})
+    agent.send_request(0, POLL.name, {})
     return agent.wait_for_reply(0, 0.0)
 
 
 def read_look(data: bytes) -> object:
     """Read the answer to a look, with the bytes of its files, which came in a sound frame."""
     reply = read_frames(frame(b'{"program": "p"}') + frame(b"[0, " + data + b"]", b"games"))
-    request = PollRequest(place="workers/w", coach="c", seen="")
+    request = FolderRequest(place="workers/w", coach="c", seen="")
     assert isinstance(reply, tuple)
     return parse_poll_answer(AgentTransport(LocalTransport(PLACE, worker="w")), [request], *reply, python="python3")
 
@@ -352,7 +353,7 @@ def _decoders() -> Iterable[tuple[str, Decoder]]:
         ("worker.json", [heartbeat()], spoil_json, heartbeats, BrokenMessage),
         ("assignment", [assignment()], spoil_json, assignments, BrokenMessage),
         ("match", [result()], spoil_json, decode_result, ValueError),
-        ("machine", answers(), spoil_json, read_answer, RemoteFailure),
+        ("machine", [dumped({"ok": each}) for each in answers().values()], spoil_json, read_answers, RemoteFailure),
         ("agent", [frame(b'{"program": "p"}') + frame(b"[0, " + look() + b"]", b"games")], damage, read_frames, *LOST),
         ("look", [look()], spoil_json, read_look, *LOST),
         ("config", configs(), or_damage(spoil_config), in_file("c.yaml", load_settings), ConfigError),

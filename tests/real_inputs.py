@@ -137,12 +137,14 @@ def stats() -> bytes:
     return dumped([iteration(number, measured=evaluation(number), workers=(worker(),)).as_dict() for number in (1, 2)])
 
 
-def answers() -> list[bytes]:
+def answers() -> dict[str, Any]:
+    """Return an answer to each command of an agent but the poll."""
+    interpreter = {"path": "/usr/bin/python3", "version": [3, 11, 2], "packages": {"torch": "2.0", "numpy": None}}
     probe = {
         "root": "/home/u/keima",
         "writable": True,
         "disk_free": 10**10,
-        "python": {"path": "/usr/bin/python3", "version": [3, 11, 2], "packages": {"torch": "2.0", "numpy": None}},
+        "python": interpreter,
         "platform": "Linux",
         "machine": "x86_64",
         "cpus": 2,
@@ -155,6 +157,17 @@ def answers() -> list[bytes]:
         "code": {".": "abc"},
         "whole": ["."],
     }
-    found = [probe, {"pid": 1, "start_ticks": 2, "boot_id": "b", "already": True}, {"found": True, "killed": False}]
-    found += [{"running": True, "pid": 3, "code": None}, {"text": "log", "end": 3}]
-    return [dumped({"ok": each}) for each in found]
+    owner = {"run_id": "run", "label": "run", "host": "main", "coach": "c", "lease_seconds": 900.0}
+    return {
+        "inspect": interpreter,
+        "probe": probe,
+        "start": {"pid": 1, "start_ticks": 2, "boot_id": "b", "already": True},
+        "stop": {"found": True, "killed": False},
+        "alive": {"running": True, "pid": 3, "code": None},
+        "own": {"mine": False, "owner": owner, "token": "t", "contents": "", "unsorted": False},
+        "give_way": {},
+        "tail": {"text": "log", "end": 3},
+        "link": {"linked": True},
+        "unpack": {},
+        "unpack_cache": {},
+    }

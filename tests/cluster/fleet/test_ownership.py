@@ -30,7 +30,7 @@ class Coach(Machine):
 
     def __init__(self, root: Path, run_id: str, *, beside: Machine | None = None, **facts: Any) -> None:
         root.mkdir(exist_ok=True)
-        owner = make_owner(run_id, lease_seconds=LEASE).model_copy(update=facts)
+        owner = replace(make_owner(run_id, lease_seconds=LEASE), **facts)
         super().__init__(root, run_id=run_id, claimant=Claimant(owner=owner))
         if beside:
             self.network.root, self.running = beside.network.root, beside.running
@@ -190,7 +190,7 @@ def test_the_next_session_of_a_run_has_its_workers_at_once_and_the_last_one_has_
     assert (again.started, again.stopped) == ([], []) and first.running == {NAME}
     first.step(after=ASK_SECONDS, steps=3)
     assert "plays for run aaaa" in first.reason and "as another Coach has it" in first.reason
-    assert again.claimant.owner.file_name in [path.name for path in again.folder().outbox.iterdir()]
+    assert f"{again.claimant.owner.coach}.owner" in [path.name for path in again.folder().outbox.iterdir()]
 
 
 def test_a_takeover_counts_once_so_that_two_coaches_do_not_alternate(
@@ -267,7 +267,7 @@ def test_a_coach_of_an_earlier_version_is_recognized_by_its_assignment(
     first, second = coaches()
     first.play()
     file = first.finish(0)
-    (first.folder().outbox / first.claimant.owner.file_name).unlink()
+    (first.folder().outbox / f"{first.claimant.owner.coach}.owner").unlink()
     second.want()
     second.step(steps=2)  # no worker runs there, so nobody plays for it
     assert second.started == [NAME] and second.aside(first) == [file]
@@ -278,7 +278,7 @@ def test_the_worker_of_an_earlier_version_is_left_alone_as_long_as_its_lease_is_
 ) -> None:
     first, second = coaches()
     first.play()
-    (first.folder().outbox / first.claimant.owner.file_name).unlink()  # such a Coach leaves no record
+    (first.folder().outbox / f"{first.claimant.owner.coach}.owner").unlink()  # such a Coach leaves no record
     claim_place(first.folder().root, ["start_worker.py"])  # a process that runs: this one
     second.want()
     second.step(steps=2)
@@ -307,7 +307,7 @@ def test_a_look_at_a_folder_that_has_changed_hands_touches_nothing(
     request = mirror.make_poll_request(lambda: changed, unassigned=False)
     assert request.assignment and request.remove == (file,)
     (result,) = poll_workers(transport, [request], limit=2**20, python=sys.executable)
-    assert (result.is_ours, result.entries, result.files, result.heartbeat) == (False, (), {}, None)
+    assert (result.answer.mine, result.entries, result.files, result.answer.heartbeat) == (False, (), {}, None)
     with pytest.raises(ownership.FolderMoved):
         mirror.store_files(result, limit=2**20, machine=NAME, report_file=list[str]().append)
     assert second.assignment() == placed and second.in_outbox() == [mine]

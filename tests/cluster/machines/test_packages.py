@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from keima.cluster.agent.call import call_remote
+from keima.cluster.agent.commands import UNPACK_CACHE, Done, UnpackCacheRequest
 from keima.cluster.agent.packing import install_remote_program
 from keima.cluster.machines import compile_cache, install_errors, wheels
 from keima.cluster.machines.bootstrap import (
@@ -22,7 +24,7 @@ from keima.cluster.machines.bootstrap import (
     check_disk_space,
     wheels_folder,
 )
-from keima.cluster.machines.machine import call_remote, probe_machine
+from keima.cluster.machines.machine import probe_machine
 from keima.cluster.machines.process_manager import RemoteProcessManager
 from keima.cluster.machines.release import worker_requirements
 from keima.cluster.machines.wheels import NoWheels, fitting_wheels
@@ -290,7 +292,7 @@ def test_compiled_code_is_added_to_the_existing_cache(
     transport = LocalTransport(root)
     install_remote_program(transport)
     transport.put(packed, "compiled.tar.gz")
-    assert call_remote(transport, "unpack_cache", {"archive": "compiled.tar.gz", "folder": str(there)}) == {"new": 1}
+    assert call_remote(transport, UNPACK_CACHE, UnpackCacheRequest("compiled.tar.gz", str(there))) == Done()
     assert {path.name for path in there.iterdir()} == {path.name for path in present}
     assert (there / present[0].name / "f.nbi").read_text() == "index 0"
     assert (there / present[1].name / "f.nbi").read_text() == "its own"
@@ -304,5 +306,5 @@ def test_nothing_is_unpacked_outside_the_cache(root: Path, tmp_path: Path) -> No
     install_remote_program(transport)
     transport.put((tmp_path / "bad.tar.gz").read_bytes(), "bad.tar.gz")
     with pytest.raises(RemoteFailure, match="does not belong"):
-        call_remote(transport, "unpack_cache", {"archive": "bad.tar.gz", "folder": str(tmp_path / "there/cache")})
+        call_remote(transport, UNPACK_CACHE, UnpackCacheRequest("bad.tar.gz", str(tmp_path / "there/cache")))
     assert not list((tmp_path / "there/cache").iterdir())

@@ -19,8 +19,8 @@ from pydantic import BaseModel
 from keima.base.files import write_atomically
 from keima.base.run_lock import RunLock, RunLocked
 from keima.base.worker_status import ClusterStatus
+from keima.cluster.agent.commands import Owner
 from keima.cluster.fleet.mirror import drop_damaged, find_waiting_files
-from keima.cluster.fleet.ownership import Owner
 from keima.cluster.fleet.process.messages import (
     MODELS,
     PIPE_BYTES,
