@@ -22,6 +22,7 @@ from pydantic import ValidationError
 
 from keima.base.disk_words import error_text
 from keima.base.system.threads import run_in_parallel
+from keima.cluster.agent.commands import Probe
 from keima.cluster.control import requests as control
 from keima.cluster.control import status
 from keima.cluster.limits import AT_ONCE, LOG_LINES, LOG_MEGABYTES
@@ -116,7 +117,7 @@ class _ConnectedMachine:
 
     machine: WorkerSettings
     transport: Transport
-    probe: remote.Probe
+    probe: Probe
     required: WorkerRequirements
     slots: tuple[remote.WorkerSlot, ...]
 

@@ -26,13 +26,9 @@ from keima.evaluation.remote_matches import RemoteMatches
 from keima.evaluation.score import play_score_games, summarize_scores
 from keima.games import Game
 from keima.games.game import Actions, States
-from keima.networks.files.model_file import (
-    MAX_MODEL_BYTES,
-    Model,
-    decode_model,
-    encode_model,
-    stored_sha256,
-)
+from keima.networks.files.container import MAX_MODEL_BYTES
+from keima.networks.files.heading import stored_sha256
+from keima.networks.files.model import Model, decode_model, encode_model
 from keima.networks.inference.evaluator import Evaluator
 from keima.search.move_search import Search
 

@@ -24,7 +24,7 @@ from keima.config.own_modules import is_own, keep_module
 from keima.data.records import GameRecord
 from keima.evaluation.match_jobs import BESIDE_SHARE, EvaluationJob
 from keima.games import Game, load_game
-from keima.networks.files.model_file import CANARY_POSITIONS, Model, check_canary
+from keima.networks.files.model import CANARY_POSITIONS, Model, check_canary
 from keima.networks.inference.evaluator import Evaluator, pick_device
 from keima.search.puct import Evaluate
 from keima.self_play.groups import ParallelGames, make_parallel_games

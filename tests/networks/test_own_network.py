@@ -8,7 +8,7 @@ import torch
 
 from keima.config.own_modules import keep_module
 from keima.games import load_game
-from keima.networks.files.model_file import Model, decode_model, describe_model, encode_model
+from keima.networks.files.model import Model, decode_model, describe_model, encode_model
 from keima.networks.inference.evaluator import Evaluator
 from keima.networks.network import build_network
 

@@ -31,7 +31,7 @@ from keima.coach.backends.pending_batch import PendingBatch, pending_batches
 from keima.config.schema import Settings
 from keima.config.sections.workers import WorkerSettings
 from keima.evaluation.match_jobs import Contestant
-from keima.networks.files.model_heading import stored_sha256
+from keima.networks.files.heading import stored_sha256
 from keima.worker.model_push import ModelPush, PublishedModel
 from keima.worker.worker_folder import Heartbeat
 

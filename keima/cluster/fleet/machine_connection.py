@@ -16,10 +16,11 @@ from datetime import datetime
 from pathlib import Path
 
 from keima.cluster.agent.client import AgentTransport
+from keima.cluster.agent.commands import POLL, FolderRequest
 from keima.cluster.fleet.bandwidth import BandwidthLimit
 from keima.cluster.fleet.mirror import RUN_MARK, Mirror
 from keima.cluster.fleet.ownership import Claim, Claimant, make_owner
-from keima.cluster.fleet.poll import PollRequest, parse_poll_answer, poll_workers, read_only_poll
+from keima.cluster.fleet.poll import make_poll, parse_poll_answer, poll_workers
 from keima.cluster.fleet.remote_worker import DesiredState, Leaving, RemoteWorker, failure_text
 from keima.cluster.fleet.tracked_worker import (
     NEVER,
@@ -57,7 +58,7 @@ POLL_AGE_SECONDS = 1.0  # of a poll that is recent enough before a file is sent
 POLL_BYTES = (2**16, 2**20, 2**22)  # bytes of games that a poll may bring: at least, at first, at most
 LONG_POLL_SECONDS = 1.0  # a poll that takes longer brings less the next time
 
-Asked = list[tuple[RemoteWorker, PollRequest]]  # of one poll
+Asked = list[tuple[RemoteWorker, FolderRequest]]  # of one poll
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -312,7 +313,7 @@ class MachineConnection:
                     if (request := worker.make_read_only_request())
                 ]
                 if asked:
-                    number = transport.post_request("look", read_only_poll([request for _, request in asked]))
+                    number = transport.post_request(POLL, make_poll([request for _, request in asked], 0))
                     self._posted = number, asked
             elif (reply := transport.check_for_reply(self._posted[0])) is not None:
                 (_, asked), self._posted = self._posted, None

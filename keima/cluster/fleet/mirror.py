@@ -18,10 +18,12 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from keima.base.files import FileTooLarge, read_limited, sync_folder, write_atomically
-from keima.cluster.agent.owner import LABEL, STRANGER
+from keima.cluster.agent.call import disk_remedy
+from keima.cluster.agent.commands import FolderRequest, printable_start
+from keima.cluster.agent.owner import LABEL, OWNER, STRANGER
 from keima.cluster.fleet.ownership import Claim
-from keima.cluster.fleet.poll import PollRequest, PollResult
-from keima.cluster.machines.machine import disk_remedy, link_to_inbox, printable_start, worker_place
+from keima.cluster.fleet.poll import PollResult
+from keima.cluster.machines.machine import link_to_inbox, worker_place
 from keima.cluster.ssh.errors import RemoteFailure
 from keima.cluster.ssh.transport import Transport
 from keima.config.own_modules import source_of
@@ -109,7 +111,7 @@ class Mirror:
             ClusterError: it could not be done.
         """
         # This name belongs to one Coach alone.
-        transport.remove(f"{worker_place(self.worker)}/outbox/{self.claim.owner.file_name}")
+        transport.remove(f"{worker_place(self.worker)}/outbox/{self.claim.owner.coach}{OWNER}")
 
     def _forget_all(self) -> None:
         """Assume nothing about the files on the worker."""
@@ -120,7 +122,7 @@ class Mirror:
 
     # Polls.
 
-    def make_poll_request(self, wanted: Callable[[], Assignment | None], *, unassigned: bool) -> PollRequest:
+    def make_poll_request(self, wanted: Callable[[], Assignment | None], *, unassigned: bool) -> FolderRequest:
         """Return what the next poll is to do here: put the assignment, and remove what the Coach has taken.
 
         Args:
@@ -138,7 +140,7 @@ class Mirror:
         self._asked = put, tuple(sorted(self._fetched - kept)) if counted else ()
         ordered = {order.file_name for order in self.sent.matches} if self.sent else set()
         self._results &= ordered
-        return PollRequest(
+        return FolderRequest(
             place=self._at,
             coach="" if lost else self.claim.owner.coach,
             seen=self._stamp,
@@ -148,9 +150,9 @@ class Mirror:
             want=[] if lost else sorted(ordered - self._results),
         )
 
-    def make_read_only_request(self) -> PollRequest:
+    def make_read_only_request(self) -> FolderRequest:
         """Return a request that changes nothing."""
-        return PollRequest(place=worker_place(self.worker), coach=self.claim.owner.coach, seen=self._stamp)
+        return FolderRequest(place=worker_place(self.worker), coach=self.claim.owner.coach, seen=self._stamp)
 
     def store_files(self, found: PollResult, *, limit: int, machine: str, report_file: Callable[[str], None]) -> int:
         """Store the files that a poll has brought; return how many files of games came.
@@ -165,18 +167,18 @@ class Mirror:
             FolderMoved: the folder is no longer ours.
             ClusterError: something was not possible there, or a file could not be stored; the next poll tries again.
         """
-        if found.error:
-            raise RemoteFailure(machine, found.error, disk_remedy(found.error))
+        if found.answer.failed:
+            raise RemoteFailure(machine, found.answer.failed, disk_remedy(found.answer.failed))
         put, removed = self._asked
-        if found.is_ours and not found.change_error:
+        if found.answer.mine and not found.answer.wrong:
             self._fetched -= set(removed)
             if put is not None:
                 self.sent = put
                 self._players &= set(put.players)  # the worker deletes what its assignment does not name
         if self._at == worker_place(self.worker):
-            self.claim.check_folder(found.is_ours, (entry.name for entry in found.entries), machine=machine)
-        if found.change_error:
-            raise RemoteFailure(machine, found.change_error, disk_remedy(found.change_error))
+            self.claim.check_folder(found.answer.mine, (entry.name for entry in found.entries), machine=machine)
+        if found.answer.wrong:
+            raise RemoteFailure(machine, found.answer.wrong, disk_remedy(found.answer.wrong))
         return self._store_files(found, limit, machine, report_file)
 
     def read_heartbeat(self, found: PollResult, *, machine: str) -> Heartbeat | None:
@@ -185,16 +187,16 @@ class Mirror:
         Raises:
             RemoteFailure: it cannot be understood.
         """
-        if not found.is_ours or found.error:
+        if not found.answer.mine or found.answer.failed:
             return None
-        if not found.heartbeat_stamp and self._stamp:  # the folder was deleted
+        if not found.answer.stamp and self._stamp:  # the folder was deleted
             self._forget_all()
-        if found.heartbeat is not None or found.heartbeat_error:
-            self._unreadable = found.heartbeat_error
-        self._stamp, heartbeat = found.heartbeat_stamp, None
-        if found.heartbeat is not None:
+        if found.answer.heartbeat is not None or found.answer.unreadable:
+            self._unreadable = found.answer.unreadable
+        self._stamp, heartbeat = found.answer.stamp, None
+        if found.answer.heartbeat is not None:
             try:
-                heartbeat = Heartbeat.model_validate(json.loads(found.heartbeat))
+                heartbeat = Heartbeat.model_validate(json.loads(found.answer.heartbeat))
             except (ValidationError, ValueError, RecursionError) as error:
                 self._unreadable = printable_start(str(error))[:300]
         if self._unreadable:
@@ -234,7 +236,7 @@ class Mirror:
             self._results.add(name)
         missing = [name for name in missing if name not in self._fetched | self._strangers]
         results = sorted((ordered - self._results) & sizes.keys())
-        self._large = [name for name in [*missing, *results] if sizes[name] > limit or name in found.unreadable_files]
+        self._large = [name for name in [*missing, *results] if sizes[name] > limit or name in found.answer.unread]
         self.waiting = len(missing)
         self.more = not {*missing} <= {*self._large}
         return count

@@ -5,11 +5,9 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from keima.cluster.agent.commands import Gpu, Interpreter, Probe
 from keima.cluster.agent.inspection import OLDEST_PYTHON
 from keima.cluster.machines.machine import (
-    Gpu,
-    Interpreter,
-    Probe,
     WorkerSlot,
     bootstrap_command,
     own_python,

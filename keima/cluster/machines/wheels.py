@@ -9,8 +9,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from keima.cluster.agent.commands import Interpreter
 from keima.cluster.agent.inspection import list_wheel_platforms
-from keima.cluster.machines.machine import Interpreter
 
 WHEELS_FOLDER = "wheels"  # on the machine, until they are installed
 WHEEL_NAME = re.compile(

@@ -15,7 +15,7 @@ from keima.cluster.fleet.remote_worker import ASKED_SECONDS
 from keima.cluster.machines.machine import WorkerSlot
 from keima.data.batch_file import MAX_BATCH_BYTES
 from keima.evaluation.match_jobs import Contestant, EvaluationJob
-from keima.networks.files.model_file import Model, describe_model, encode_model
+from keima.networks.files.model import Model, describe_model, encode_model
 from keima.networks.network import build_network
 from keima.worker.model_push import PublishedModel, WholeModelNeeded
 from tests.cluster.fleet.connected_machine import NAME, Machine, full

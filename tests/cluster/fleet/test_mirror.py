@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from keima.base.files import sha256_hex
+from keima.cluster.agent.commands import FolderAnswer
 from keima.cluster.fleet.mirror import drop_damaged, find_waiting_files, open_mirror, read_core_hours
 from keima.cluster.fleet.poll import PollResult
 from keima.cluster.ssh.errors import RemoteFailure
@@ -112,17 +113,6 @@ def test_files_that_a_power_cut_has_damaged_are_dropped_from_the_mirror_and_so_f
 
 
 def test_a_full_disk_there_is_an_error_with_the_remedy(folder: Folder) -> None:
-    full = PollResult(
-        error="OSError: [Errno 28] No space left on device",
-        is_ours=True,
-        change_error="",
-        heartbeat_stamp="",
-        heartbeat=None,
-        heartbeat_error="",
-        running=None,
-        entries=(),
-        files={},
-        unreadable_files=(),
-    )
+    full = PollResult(answer=FolderAnswer(failed="OSError: [Errno 28] No space left on device"))
     with pytest.raises(RemoteFailure, match="free space on its disk"):
         folder.mirror.store_files(full, limit=0, machine=NAME, report_file=list[str]().append)

@@ -14,7 +14,7 @@ from keima.base.worker_status import WorkerState
 from keima.cluster.agent.client import AgentTransport
 from keima.cluster.agent.process import claim_place, process_id_scope
 from keima.cluster.fleet import ownership
-from keima.cluster.fleet.ownership import ASK_SECONDS, Claimant, make_owner
+from keima.cluster.fleet.ownership import ASK_SECONDS, Claimant, describe_owner, make_owner
 from keima.cluster.fleet.poll import poll_workers
 from keima.cluster.ssh.errors import Unreachable
 from keima.data.records import encode_batch
@@ -31,7 +31,7 @@ class Coach(Machine):
 
     def __init__(self, root: Path, run_id: str, *, beside: Machine | None = None, **facts: Any) -> None:
         root.mkdir(exist_ok=True)
-        owner = make_owner(run_id, run_dir=root, lease_seconds=LEASE).model_copy(update=facts)
+        owner = replace(make_owner(run_id, run_dir=root, lease_seconds=LEASE), **facts)
         super().__init__(root, run_id=run_id, claimant=Claimant(owner=owner))
         if beside:
             self.network.root, self.running = beside.network.root, beside.running
@@ -88,7 +88,7 @@ def test_a_second_coach_touches_nothing_of_a_worker_that_plays_for_another_one(
     second.step(steps=20)
     assert (second.started, second.stopped) == ([], []) and first.running == {NAME}
     assert second.state() is WorkerState.ERROR
-    assert second.reason.startswith(f"{NAME} plays for {first.claimant.owner.description}, lease until ")
+    assert second.reason.startswith(f"{NAME} plays for {describe_owner(first.claimant.owner)}, lease until ")
     assert str(tmp_path / "first") in second.reason and f"@{socket.gethostname()}" in second.reason
     assert f"cluster takeover {NAME} takes it over" in second.reason
     touched = [
@@ -213,7 +213,7 @@ def test_the_next_session_of_a_run_has_its_workers_at_once_and_the_last_one_has_
     assert (again.started, again.stopped) == ([], []) and first.running == {NAME}
     first.step(after=ASK_SECONDS, steps=3)
     assert "plays for run again" in first.reason and "as another Coach has it" in first.reason
-    assert again.claimant.owner.file_name in [path.name for path in again.folder().outbox.iterdir()]
+    assert f"{again.claimant.owner.coach}.owner" in [path.name for path in again.folder().outbox.iterdir()]
 
 
 def test_a_takeover_counts_once_so_that_two_coaches_do_not_alternate(
@@ -290,7 +290,7 @@ def test_a_coach_of_an_earlier_version_is_recognized_by_its_assignment(
     first, second = coaches()
     first.play()
     file = first.finish(0)
-    (first.folder().outbox / first.claimant.owner.file_name).unlink()
+    (first.folder().outbox / f"{first.claimant.owner.coach}.owner").unlink()
     second.want()
     second.step(steps=2)  # no worker runs there, so nobody plays for it
     assert second.started == [NAME] and second.aside(first) == [file]
@@ -301,7 +301,7 @@ def test_the_worker_of_an_earlier_version_is_left_alone_as_long_as_its_lease_is_
 ) -> None:
     first, second = coaches()
     first.play()
-    (first.folder().outbox / first.claimant.owner.file_name).unlink()  # such a Coach leaves no record
+    (first.folder().outbox / f"{first.claimant.owner.coach}.owner").unlink()  # such a Coach leaves no record
     claim_place(first.folder().root, ["start_worker.py"])  # a process that runs: this one
     second.want()
     second.step(steps=2)
@@ -330,7 +330,7 @@ def test_a_look_at_a_folder_that_has_changed_hands_touches_nothing(
     request = mirror.make_poll_request(lambda: changed, unassigned=False)
     assert request.assignment and request.remove == (file,)
     (result,) = poll_workers(transport, [request], limit=2**20, python=sys.executable)
-    assert (result.is_ours, result.entries, result.files, result.heartbeat) == (False, (), {}, None)
+    assert (result.answer.mine, result.entries, result.files, result.answer.heartbeat) == (False, (), {}, None)
     with pytest.raises(ownership.FolderMoved):
         mirror.store_files(result, limit=2**20, machine=NAME, report_file=list[str]().append)
     assert second.assignment() == placed and second.in_outbox() == [mine]

@@ -6,8 +6,10 @@ from typing import Any
 
 import pytest
 
+from keima.cluster.agent.call import check_value
+from keima.cluster.agent.commands import Probe
 from keima.cluster.machines.check import Finding, refuse_unfit, run_checks, worker_slots
-from keima.cluster.machines.machine import Probe, WorkerSlot
+from keima.cluster.machines.machine import WorkerSlot
 from keima.cluster.machines.release import WorkerRequirements
 from keima.cluster.ssh.errors import Refused
 from keima.config.commands import CONFIG, keima
@@ -47,7 +49,7 @@ def a_probe(**changes: Any) -> Probe:
         "code": {"releases/abc": "abc", ".": ""},
         "whole": ["releases/abc"],
     }
-    return Probe.model_validate({**good, **changes})
+    return check_value("worker1", Probe, {**good, **changes})
 
 
 def wrong(probe: Probe, **values: Any) -> list[Finding]:

@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from keima.cluster.agent.call import call_remote
+from keima.cluster.agent.commands import UNPACK_CACHE, Done, Interpreter, UnpackCacheRequest
 from keima.cluster.agent.inspection import list_glibc_platforms, list_wheel_platforms
 from keima.cluster.agent.packing import install_remote_program
 from keima.cluster.machines import compile_cache, install_errors, wheels
@@ -24,7 +26,7 @@ from keima.cluster.machines.bootstrap import (
     check_disk_space,
     wheels_folder,
 )
-from keima.cluster.machines.machine import Interpreter, call_remote, probe_machine
+from keima.cluster.machines.machine import probe_machine
 from keima.cluster.machines.process_manager import RemoteProcessManager
 from keima.cluster.machines.release import worker_requirements
 from keima.cluster.machines.wheels import NoWheels, fitting_wheels
@@ -169,7 +171,7 @@ def folder(tmp_path: Path) -> Path:
 
 def interpreter(*version: int, kind: str = "x86_64", glibc: str = "2.36") -> Interpreter:
     platforms = list_glibc_platforms(glibc, kind)
-    return Interpreter.model_validate({"path": "python3", "version": version, "packages": {}, "platforms": platforms})
+    return Interpreter(path="python3", version=version, packages={}, platforms=tuple(platforms))
 
 
 def test_only_wheels_for_the_machine_s_python_and_processor_are_sent_small_ones_first(folder: Path) -> None:
@@ -312,7 +314,7 @@ def test_compiled_code_is_added_to_the_existing_cache(
     transport = LocalTransport(root)
     install_remote_program(transport)
     transport.put(packed, "compiled.tar.gz")
-    assert call_remote(transport, "unpack_cache", {"archive": "compiled.tar.gz", "folder": str(there)}) == {"new": 1}
+    assert call_remote(transport, UNPACK_CACHE, UnpackCacheRequest("compiled.tar.gz", str(there))) == Done()
     assert {path.name for path in there.iterdir()} == {path.name for path in present}
     assert (there / present[0].name / "f.nbi").read_text() == "index 0"
     assert (there / present[1].name / "f.nbi").read_text() == "its own"
@@ -326,5 +328,5 @@ def test_nothing_is_unpacked_outside_the_cache(root: Path, tmp_path: Path) -> No
     install_remote_program(transport)
     transport.put((tmp_path / "bad.tar.gz").read_bytes(), "bad.tar.gz")
     with pytest.raises(RemoteFailure, match="does not belong"):
-        call_remote(transport, "unpack_cache", {"archive": "bad.tar.gz", "folder": str(tmp_path / "there/cache")})
+        call_remote(transport, UNPACK_CACHE, UnpackCacheRequest("bad.tar.gz", str(tmp_path / "there/cache")))
     assert not list((tmp_path / "there/cache").iterdir())

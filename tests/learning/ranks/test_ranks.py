@@ -28,7 +28,7 @@ from keima.learning.ranks.process_group import (
     keep_ranks_with_room,
     read_rank_timeout,
 )
-from keima.networks.files.model_file import load_weights
+from keima.networks.files.weights_file import load_weights
 from tests.learning.ranks.rank_program import free_port, train
 from tests.sources import ROOT
 
