@@ -80,6 +80,11 @@ def format_elo(elo: float, margin: float | None = None) -> str:
     return f"{elo:,.0f}" if margin is None else f"{elo:,.0f} ± {margin:,.0f}"
 
 
+def format_elo_gain(elo: float, margin: float | None = None) -> str:
+    """A difference in Elo with half the width of its interval: +120 ± 30."""
+    return f"{elo:+,.0f}" if margin is None else f"{elo:+,.0f} ± {margin:,.0f}"
+
+
 def format_return(value: float, margin: float | None = None) -> str:
     """A mean return, from -1 to 1, with half the width of its interval: +0.42 ± 0.08."""
     return f"{value:+.2f}" if margin is None else f"{value:+.2f} ± {margin:.2f}"
