@@ -92,6 +92,7 @@ def test_another_number_of_players_is_told() -> None:
         ("othello.py", {}, "othello", True),  # skips a player who cannot move; in OpenSpiel's, that player passes
         ("hex.py", {"size": 5}, "hex(board_size=5)", False),
         ("gomoku.py", {"size": 9}, "gomoku(size=9)", False),
+        ("pig.py", {"goal": 20, "max_plies": 200}, "pig(winscore=20,horizon=200)", False),
     ],
 )
 def test_the_examples_have_openspiels_rules(file: str, options: dict[str, Any], openspiel: str, passes: bool) -> None:
