@@ -1,13 +1,13 @@
 """Reports of an invented run, whose figures follow from the number of the iteration."""
 
-from keima.base.reports import (
+from keima.base.reports.run_reports import (
     EvaluationReport,
     IterationReport,
     LearnerReport,
     ProgressReport,
     SelfPlayReport,
 )
-from keima.base.worker_status import WorkerStatus
+from keima.base.reports.worker_status import WorkerStatus
 from keima.ppo.reports import EpisodesReport, RoundReport
 
 

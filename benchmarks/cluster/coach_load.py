@@ -51,8 +51,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from benchmarks.cluster.simulated_fleet import FACTORY, SEATS, SOCKET, machine_name
 from benchmarks.cluster.simulated_machines import SIMULATED_GAMES
 from benchmarks.harness import Parser, Report, processor_seconds
+from keima.base.reports.worker_status import WorkerState
 from keima.base.run_folder import LEDGER_NAME
-from keima.base.worker_status import WorkerState
 from keima.cluster.fleet.ownership import make_owner
 from keima.cluster.fleet.process.client import FleetClient
 from keima.coach.backends.pending_batch import PendingBatch

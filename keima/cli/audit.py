@@ -70,8 +70,8 @@ from rich.progress import track
 from rich.table import Table
 
 from keima.base.files import PART, read_limited, sha256_hex
-from keima.base.formats import format_rate
-from keima.base.text import printable_line
+from keima.base.reports.formats import format_rate
+from keima.base.reports.text import printable_line
 from keima.data.batch_file import MAX_BATCH_BYTES, SUFFIX
 from keima.data.ledger import Ledger
 from keima.data.ledger_rows import QUARANTINED, RECEIVED, BatchRow, ModelRow, WorkerAccount

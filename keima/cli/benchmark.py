@@ -195,8 +195,16 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.text import Text
 
 from keima.base.files import write_atomically
-from keima.base.formats import FILE_WIDTH, Column, format_percent, format_rate, format_score, game_title, table_lines
 from keima.base.random import seed_stream
+from keima.base.reports.formats import (
+    FILE_WIDTH,
+    Column,
+    format_percent,
+    format_rate,
+    format_score,
+    game_title,
+    table_lines,
+)
 from keima.config.load import versions
 from keima.games import Game
 from keima.play.arena.ladder import (

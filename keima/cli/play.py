@@ -104,7 +104,7 @@ import numpy as np
 from rich.console import Console
 from rich.text import Text
 
-from keima.base.formats import game_title
+from keima.base.reports.formats import game_title
 from keima.config.commands import keima
 from keima.config.sections.search import SearchSettings
 from keima.games import Game, load_game

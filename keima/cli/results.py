@@ -110,7 +110,7 @@ from rich.console import Console
 from rich.text import Text
 
 from keima.base.files import write_atomically
-from keima.base.formats import (
+from keima.base.reports.formats import (
     FAINT,
     FILE_WIDTH,
     TITLE,

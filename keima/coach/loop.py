@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from keima.base.files import read_limited, write_atomically
-from keima.base.reports import (
+from keima.base.reports.run_reports import (
     EvaluationReport,
     IterationReport,
     LearnerReport,
@@ -25,9 +25,9 @@ from keima.base.reports import (
     report_iteration,
     report_progress,
 )
+from keima.base.reports.worker_status import ClusterStatus, WorkerStatus
 from keima.base.retry_log import RetryLog
 from keima.base.steps import Steps, Turns, run_steps
-from keima.base.worker_status import ClusterStatus, WorkerStatus
 from keima.coach.backends.backend import SelfPlayBackend
 from keima.coach.backends.pending_batch import PendingBatch
 from keima.coach.bounds import Bounds, CoachState

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from keima.base.files import read_limited
-from keima.base.reports import EvaluationReport
+from keima.base.reports.run_reports import EvaluationReport
 from keima.base.retry_log import RetryLog
 from keima.base.steps import Steps, Turns
 from keima.coach.bounds import CoachState

@@ -14,7 +14,7 @@ from rich.console import Console
 
 from keima.base.disk_words import error_text
 from keima.base.files import write_atomically
-from keima.base.reports import Observer, report_event
+from keima.base.reports.run_reports import Observer, report_event
 from keima.base.run_folder import check_run_folder
 from keima.base.run_lock import RunLocked
 from keima.base.system.command_line import program_name

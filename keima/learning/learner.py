@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from keima.base.random import seed_stream
-from keima.base.reports import MEANS, LearnerReport, SpikeReport
+from keima.base.reports.run_reports import MEANS, LearnerReport, SpikeReport
 from keima.base.system.threads import prefetch
 from keima.config.sections.training import TrainingSettings
 from keima.learning.captured import CapturedGradients, can_be_captured

@@ -9,7 +9,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from keima.base.formats import format_duration, format_rate, progress_bar
+from keima.base.reports.formats import format_duration, format_rate, progress_bar
 from keima.base.run_folder import STATS_NAME
 from keima.ppo.files import EPISODE_NAME, EpisodeFile, PPOEvents, PPOStats
 from keima.ppo.reports import EpisodesReport, PPOObserver, RoundReport

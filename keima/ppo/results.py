@@ -6,7 +6,7 @@ from pathlib import Path
 
 from rich.text import Text
 
-from keima.base.formats import FAINT, TITLE, format_duration, table_lines
+from keima.base.reports.formats import FAINT, TITLE, format_duration, table_lines
 from keima.ppo.files import LastEpisode, read_episode
 from keima.ppo.rounds import Round
 from keima.ppo.worlds.trading_kernels import LONG_CLOSED, LONG_OPENED, SHORT_CLOSED, SHORT_OPENED, TRADES

@@ -3,9 +3,9 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from keima.base.formats import format_count, format_duration, format_percent
-from keima.base.reports import ProgressReport
-from keima.base.worker_status import ClusterStatus, WorkerStatus
+from keima.base.reports.formats import format_count, format_duration, format_percent
+from keima.base.reports.run_reports import ProgressReport
+from keima.base.reports.worker_status import ClusterStatus, WorkerStatus
 
 RECENT = 8  # iterations over which shares of the time are averaged
 LEAST_DISK = 10**9  # bytes

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from keima.base.formats import (
+from keima.base.reports.formats import (
     BAD,
     GOOD,
     Column,
@@ -20,7 +20,7 @@ from keima.base.formats import (
     format_return,
     format_score,
 )
-from keima.base.reports import IterationReport
+from keima.base.reports.run_reports import IterationReport
 
 Format = Callable[..., str]  # of a value, and of its margin if the metric has one
 Figures = Mapping[str, float | None]  # by name: a row of a PPO run's statistics

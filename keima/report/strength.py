@@ -2,8 +2,8 @@
 measured are left out.
 """
 
-from keima.base.formats import format_elo, format_percent, format_return, format_score
-from keima.base.reports import EvaluationReport, ScoreReport
+from keima.base.reports.formats import format_elo, format_percent, format_return, format_score
+from keima.base.reports.run_reports import EvaluationReport, ScoreReport
 
 
 def strength_fields(evaluation: EvaluationReport) -> list[str]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
-from keima.base.formats import (
+from keima.base.reports.formats import (
     BAD,
     FAINT,
     GOOD,
@@ -25,10 +25,10 @@ from keima.base.formats import (
     spread_line,
     table_lines,
 )
-from keima.base.reports import IterationReport, ProgressReport, ScoreReport
-from keima.base.text import printable_line
-from keima.base.worker_columns import WORKER_COLUMNS
-from keima.base.worker_status import WorkerStatus
+from keima.base.reports.run_reports import IterationReport, ProgressReport, ScoreReport
+from keima.base.reports.text import printable_line
+from keima.base.reports.worker_columns import WORKER_COLUMNS
+from keima.base.reports.worker_status import WorkerStatus
 from keima.report.metrics import METRICS, Figures, Metric, make_columns, read_figure
 from keima.report.terminal.plain import progress_figures
 

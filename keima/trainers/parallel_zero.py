@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from keima.base.files import write_atomically
-from keima.base.reports import IterationReport, Observer
+from keima.base.reports.run_reports import IterationReport, Observer
 from keima.base.run_folder import LEDGER_NAME
 from keima.cluster.local.worker_devices import spread_here
 from keima.coach.session import make_run_folder

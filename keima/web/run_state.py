@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from keima.base.file_stamp import FileStamp
-from keima.base.formats import (
+from keima.base.reports.formats import (
     format_count,
     format_duration,
     format_percent,
@@ -15,9 +15,9 @@ from keima.base.formats import (
     game_title,
     games_so_far,
 )
-from keima.base.reports import ProgressReport
-from keima.base.worker_columns import WORKER_COLUMNS, displayed_state
-from keima.base.worker_status import WorkerState, WorkerStatus
+from keima.base.reports.run_reports import ProgressReport
+from keima.base.reports.worker_columns import WORKER_COLUMNS, displayed_state
+from keima.base.reports.worker_status import WorkerState, WorkerStatus
 from keima.data.ledger import Ledger
 from keima.data.ledger_rows import WorkerAccount
 from keima.report.charts.run_charts import Figures

@@ -3,7 +3,7 @@
 from dataclasses import fields
 from typing import Any
 
-from keima.base.worker_status import WorkerStatus
+from keima.base.reports.worker_status import WorkerStatus
 from keima.worker.worker_folder import Heartbeat
 
 # What both have under one name, and with one meaning; a new figure is declared there, and needs no line here.

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from keima.base.reports import EvaluationReport
+from keima.base.reports.run_reports import EvaluationReport
 from keima.base.run_folder import STATS_NAME
 from keima.base.system.command_line import program_name
 from keima.cli.results import main

@@ -6,8 +6,8 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from keima.base.reports.worker_status import ClusterStatus, WorkerState, WorkerStatus
 from keima.base.run_lock import RunLocked
-from keima.base.worker_status import ClusterStatus, WorkerState, WorkerStatus
 from keima.cluster.fleet.process.messages import MachineInFleet, Opening
 from keima.coach.backends.pending_batch import PendingBatch
 from keima.config.sections.workers import WorkerSettings

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 import yaml
 
-from keima.base.worker_status import ClusterStatus
+from keima.base.reports.worker_status import ClusterStatus
 from keima.cli.cluster import COMMANDS, main
 from keima.cluster.agent.process import find_running
 from keima.cluster.connector import NotDone, SSHConnector

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from keima.base.formats import format_percent
+from keima.base.reports.formats import format_percent
 from keima.cluster.control.status import SYMBOLS
 from tests.lab.driver import Driver, driven
 from tests.lab.hosts import running_hosts

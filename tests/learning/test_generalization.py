@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from keima.base.reports import GeneralizationReport
+from keima.base.reports.run_reports import GeneralizationReport
 from keima.data.records import GameBatch
 from keima.learning.generalization import measure_generalization
 from keima.learning.learner import Learner

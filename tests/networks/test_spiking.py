@@ -10,7 +10,7 @@ from torch import nn
 
 import keima.networks.architectures.spiking_layers
 import keima.networks.inference.evaluator
-from keima.base.reports import SpikeReport
+from keima.base.reports.run_reports import SpikeReport
 from keima.coach.summary import merge_reports
 from keima.games import Game, load_game
 from keima.learning.learner import Learner, copy_to_device

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from keima.base.intervals import mean_margin, mean_margin_of_groups
+from keima.base.reports.intervals import mean_margin, mean_margin_of_groups
 from keima.data.ledger import open_ledger
 from keima.data.receive import Received, games_path, receive_batch
 from keima.data.records import RANDOM_MOVE, GameBatch, encode_batch

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from keima.base.reports import IterationReport, ProgressReport, ScoreReport
-from keima.base.worker_status import WorkerStatus
+from keima.base.reports.run_reports import IterationReport, ProgressReport, ScoreReport
+from keima.base.reports.worker_status import WorkerStatus
 from keima.report.terminal.devices import RULE, DeviceLines, games_line
 from tests.example_reports import evaluation, iteration, progress, worker
 

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from keima.base.reports import ProgressReport
-from keima.base.worker_status import ClusterStatus, WorkerState
+from keima.base.reports.run_reports import ProgressReport
+from keima.base.reports.worker_status import ClusterStatus, WorkerState
 from keima.report.cost import compute_cost, core_hours_by_worker, cumulative_core_hours
 from keima.report.limits import Limit, compute_time_shares, find_limits
 from tests.example_reports import progress, worker

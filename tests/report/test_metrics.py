@@ -4,7 +4,7 @@ import html
 from dataclasses import replace
 from pathlib import Path
 
-from keima.base.reports import GeneralizationReport, IterationReport, SpikeReport, WaitReport
+from keima.base.reports.run_reports import GeneralizationReport, IterationReport, SpikeReport, WaitReport
 from keima.report.charts.page import make_run_page
 from keima.report.files.run_files import EventFile, report_scalars
 from keima.report.metrics import CHARTS, METRICS, PPO_CHARTS, PPO_METRICS, read_figure

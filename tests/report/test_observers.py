@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from keima.base.reports import IterationReport, Observer, ProgressReport
+from keima.base.reports.run_reports import IterationReport, Observer, ProgressReport
+from keima.base.reports.worker_status import ClusterStatus
 from keima.base.run_folder import STATS_NAME
-from keima.base.worker_status import ClusterStatus
 from keima.report import make_observers, shield_observer
 from keima.report.files.run_files import (
     METRICS_NAME,

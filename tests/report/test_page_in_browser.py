@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from keima.base.reports import GeneralizationReport, IterationReport, SpikeReport
+from keima.base.reports.run_reports import GeneralizationReport, IterationReport, SpikeReport
 from keima.base.run_folder import STATS_NAME
 from keima.games import load_game
 from keima.networks.architectures.auxiliary_heads import make_predictor

@@ -2,8 +2,8 @@
 
 import pytest
 
-from keima.base.formats import game_title
-from keima.base.reports import EvaluationReport
+from keima.base.reports.formats import game_title
+from keima.base.reports.run_reports import EvaluationReport
 from keima.report.strength import strength_fields, strength_pairs, strength_sentences
 
 MEASURED = EvaluationReport(

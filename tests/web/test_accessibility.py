@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from keima.base.reports import ProgressReport
+from keima.base.reports.run_reports import ProgressReport
+from keima.base.reports.worker_status import ClusterStatus, WorkerState
 from keima.base.run_lock import RunLock
-from keima.base.worker_status import ClusterStatus, WorkerState
 from keima.data.ledger import open_ledger
 from keima.games import load_game
 from keima.report import make_observers

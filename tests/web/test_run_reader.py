@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from keima.base.reports import IterationReport
+from keima.base.reports.run_reports import IterationReport
+from keima.base.reports.worker_status import ClusterStatus, WorkerState, WorkerStatus
 from keima.base.run_folder import STATS_NAME
 from keima.base.run_lock import RunLock
-from keima.base.worker_status import ClusterStatus, WorkerState, WorkerStatus
 from keima.data.ledger import open_ledger
 from keima.games import load_game
 from keima.ppo.files import PPOStats

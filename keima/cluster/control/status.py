@@ -12,10 +12,10 @@ from typing import Any
 from rich.cells import cell_len, chop_cells, set_cell_size
 
 from keima.base.files import read_limited, write_atomically
-from keima.base.formats import cluster_metrics, format_rate, format_short_duration, format_short_rate
-from keima.base.text import printable_line
-from keima.base.worker_columns import WORKER_COLUMNS
-from keima.base.worker_status import ClusterStatus, WorkerState, WorkerStatus
+from keima.base.reports.formats import cluster_metrics, format_rate, format_short_duration, format_short_rate
+from keima.base.reports.text import printable_line
+from keima.base.reports.worker_columns import WORKER_COLUMNS
+from keima.base.reports.worker_status import ClusterStatus, WorkerState, WorkerStatus
 from keima.paths import workspace
 
 log = logging.getLogger(__name__)

@@ -12,8 +12,8 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+from keima.base.reports.worker_status import ClusterStatus, WorkerState, WorkerStatus
 from keima.base.system.threads import SteppingThread, new_lock
-from keima.base.worker_status import ClusterStatus, WorkerState, WorkerStatus
 from keima.cluster.fleet.balancer import Balance, Decision, WorkerLoad, balance_games
 from keima.cluster.fleet.machine_connection import MachineConnection
 from keima.cluster.fleet.mirror import find_waiting_files

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from keima.base.worker_status import WorkerState, WorkerStatus
+from keima.base.reports.worker_status import WorkerState, WorkerStatus
 from keima.cluster.fleet.tracked_worker import LOST_STATES, TrackedWorker
 from keima.cluster.machines.machine import printable_start
 from keima.worker.status import worker_status

@@ -9,7 +9,7 @@ a worker is compared with it. A worker is alive as long as its beat counter chan
 from dataclasses import dataclass, replace
 from enum import Enum
 
-from keima.base.worker_status import WorkerState
+from keima.base.reports.worker_status import WorkerState
 from keima.worker.worker_folder import Heartbeat
 
 FIRST_RETRY_SECONDS = 0.5

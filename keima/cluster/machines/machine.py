@@ -13,7 +13,7 @@ from typing import Annotated, Any, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
-from keima.base import text as texts
+from keima.base.reports import text as texts
 from keima.cluster.agent.client import LOG_IN, AgentTransport
 from keima.cluster.agent.code import PROGRAM
 from keima.cluster.agent.packing import PYTHON, PYTHONS, VENV_PYTHON, install_remote_program, launch_command

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 from ray import exceptions
 
-from keima.base.text import printable_line
+from keima.base.reports.text import printable_line
 from keima.cluster.ssh.errors import ClusterError, Refused, RemoteFailure, Unreachable
 
 NODE = re.compile(r" Node Id: [0-9a-f]+")

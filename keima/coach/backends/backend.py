@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Protocol
 
 from keima.base.files import remove_stale_parts, write_atomically
-from keima.base.worker_status import ClusterStatus
+from keima.base.reports.worker_status import ClusterStatus
 from keima.coach.backends.assignments import AssignmentBook
 from keima.coach.backends.folder_matches import FolderMatches
 from keima.coach.backends.pending_batch import PendingBatch, batch_in

@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from keima.base.formats import Column, Row
-from keima.base.reports import IterationReport
+from keima.base.reports.formats import Column, Row
+from keima.base.reports.run_reports import IterationReport
 from keima.report.charts.calibration import CalibrationBin
 from keima.report.charts.run_charts import AXES, RunCharts, make_calibration_charts, make_run_charts
 from keima.report.charts.viewer import ASSETS, BOARDS, CHARTS, VIEWER, game_to_json

@@ -12,7 +12,7 @@ from functools import partial
 from itertools import count as numbers
 from typing import TYPE_CHECKING
 
-from keima.base.formats import format_count, format_percent
+from keima.base.reports.formats import format_count, format_percent
 from keima.report.charts.run_charts import TIME, Curve, DrawnChart, RowsChart, RunCharts, choose_time_unit, merge_charts
 from keima.report.metrics import format_money
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from keima.base.formats import format_elo
+from keima.base.reports.formats import format_elo
 from keima.report.charts.png import COLOURS, FAINT_INK, INK, render_png
 
 if TYPE_CHECKING:

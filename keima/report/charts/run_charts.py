@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from keima.base.formats import format_count, format_percent
+from keima.base.reports.formats import format_count, format_percent
 from keima.report.cost import cumulative_core_hours
 from keima.report.limits import compute_time_shares
 from keima.report.metrics import CHARTS, METRICS, PPO_CHARTS, PPO_METRICS, Chart, Format, Metric, format_money

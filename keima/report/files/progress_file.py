@@ -17,8 +17,8 @@ from pydantic import (
 )
 
 from keima.base.files import read_limited, write_atomically
-from keima.base.reports import IterationReport, ProgressReport
-from keima.base.worker_records import parse_worker_record, worker_details
+from keima.base.reports.run_reports import IterationReport, ProgressReport
+from keima.base.reports.worker_records import parse_worker_record, worker_details
 
 PROGRESS_NAME = "progress.json"
 EVENTS_KEPT = 100

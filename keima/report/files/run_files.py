@@ -14,7 +14,7 @@ from typing import Any
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
-from keima.base.reports import IterationReport, ProgressReport
+from keima.base.reports.run_reports import IterationReport, ProgressReport
 from keima.report.files.appended_file import AppendedFile
 from keima.report.files.row_file import RowFile, read_rows
 from keima.report.files.tensorboard import EventsWriter

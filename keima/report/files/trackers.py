@@ -13,8 +13,8 @@ from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
-from keima.base.reports import IterationReport, ProgressReport
-from keima.base.text import printable_line
+from keima.base.reports.run_reports import IterationReport, ProgressReport
+from keima.base.reports.text import printable_line
 from keima.paths import program_of, with_code
 
 FOLDER = "trackers"  # in the run's folder: logs, what was sent, and files of clients

@@ -6,9 +6,9 @@ The words are those of the guide to chess on several GPUs, and so is what they c
 import time
 from collections.abc import Callable, Mapping, Sequence
 
-from keima.base.reports import IterationReport, LearnerReport, ProgressReport, SelfPlayReport
-from keima.base.text import printable_line
-from keima.base.worker_status import WorkerStatus
+from keima.base.reports.run_reports import IterationReport, LearnerReport, ProgressReport, SelfPlayReport
+from keima.base.reports.text import printable_line
+from keima.base.reports.worker_status import WorkerStatus
 from keima.report.strength import strength_pairs
 
 RULE = "-" * 70

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import TextIO
 
-from keima.base.formats import (
+from keima.base.reports.formats import (
     cluster_metrics,
     format_count,
     format_duration,
@@ -15,8 +15,8 @@ from keima.base.formats import (
     format_time_left,
     games_so_far,
 )
-from keima.base.reports import IterationReport, LearnerReport, ProgressReport, SpikeReport, WaitReport
-from keima.base.text import printable_line
+from keima.base.reports.run_reports import IterationReport, LearnerReport, ProgressReport, SpikeReport, WaitReport
+from keima.base.reports.text import printable_line
 from keima.report.strength import score_report_text, strength_fields
 
 HEARTBEAT_SECONDS = 30.0

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from rich.text import Text
 
-from keima.base.formats import Column, format_elo, format_rate, format_return, table_lines
+from keima.base.reports.formats import Column, format_elo, format_rate, format_return, table_lines
 from keima.evaluation.elo import Rating
 from keima.play.arena.match_benchmark import Match
 from keima.report.charts.rating_picture import RatedPlayer

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from keima.base.worker_status import ClusterStatus, WorkerState, WorkerStatus
+from keima.base.reports.worker_status import ClusterStatus, WorkerState, WorkerStatus
 from keima.cluster.control.command_handler import CommandHandler
 from keima.cluster.control.requests import Request, RequestAnswer, RequestInbox, ask_coach
 from keima.cluster.machines.machine_source import MachineSources

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from rich.cells import cell_len
 
-from keima.base.formats import format_short_duration
-from keima.base.worker_status import ClusterStatus, WorkerState, WorkerStatus
+from keima.base.reports.formats import format_short_duration
+from keima.base.reports.worker_status import ClusterStatus, WorkerState, WorkerStatus
 from keima.cluster.control.status import (
     JSON_NAME,
     TEXT_NAME,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from keima.base.worker_status import WorkerState
+from keima.base.reports.worker_status import WorkerState
 from keima.cluster.fleet.machine_connection import SLOW_RETRY_SECONDS, SOON_SECONDS, expected_workers
 from keima.cluster.fleet.mirror import find_waiting_files
 from keima.cluster.fleet.tracked_worker import Restart, Stop

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from pydantic import BaseModel
 
-from keima.base.worker_status import ClusterStatus, WorkerState, WorkerStatus
+from keima.base.reports.worker_status import ClusterStatus, WorkerState, WorkerStatus
 from keima.cluster.fleet.ownership import make_owner
 from keima.cluster.fleet.process.messages import (
     HEAD,

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from keima.base.files import FileTooLarge, read_limited, sha256_hex
-from keima.base.worker_status import WorkerState
+from keima.base.reports.worker_status import WorkerState
 from keima.cluster.fleet import mirror
 from keima.cluster.fleet.mirror import find_waiting_files
 from keima.cluster.fleet.remote_worker import ASKED_SECONDS

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from keima.base.worker_status import WorkerState
+from keima.base.reports.worker_status import WorkerState
 from keima.cluster.agent.client import AgentTransport
 from keima.cluster.agent.process import claim_place
 from keima.cluster.fleet import ownership

@@ -17,8 +17,8 @@ from pathlib import Path
 from pydantic import BaseModel
 
 from keima.base.files import write_atomically
+from keima.base.reports.worker_status import ClusterStatus
 from keima.base.run_lock import RunLock, RunLocked
-from keima.base.worker_status import ClusterStatus
 from keima.cluster.fleet.mirror import drop_damaged, find_waiting_files
 from keima.cluster.fleet.ownership import Owner
 from keima.cluster.fleet.process.messages import (

@@ -18,7 +18,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
-from keima.base.worker_status import ClusterStatus
+from keima.base.reports.worker_status import ClusterStatus
 from keima.cluster.fleet.ownership import Owner
 from keima.config.schema import Settings
 from keima.config.sections.workers import WorkerSettings

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from keima.base.formats import (
+from keima.base.reports.formats import (
     BAD,
     FAINT,
     GOOD,
@@ -17,8 +17,8 @@ from keima.base.formats import (
     format_short_rate,
     format_size,
 )
-from keima.base.text import printable_line
-from keima.base.worker_status import WorkerStatus
+from keima.base.reports.text import printable_line
+from keima.base.reports.worker_status import WorkerStatus
 
 STATE_STYLES = {
     **{"playing": GOOD, "evaluating": GOOD, "waiting": NOTICE, "starting": NOTICE, "error": BAD, "ended": FAINT},

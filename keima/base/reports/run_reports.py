@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
-from keima.base.worker_records import RecordedWorker, worker_record
-from keima.base.worker_status import ClusterStatus
+from keima.base.reports.worker_records import RecordedWorker, worker_record
+from keima.base.reports.worker_status import ClusterStatus
 
 SMALLEST_DENOMINATOR = 1e-6  # smallest denominator of a ratio
 

@@ -13,7 +13,7 @@ from typing import Any, Generic, TypeVar
 from rich.cells import cell_len, set_cell_size
 from rich.text import Text
 
-from keima.base.worker_status import ClusterStatus
+from keima.base.reports.worker_status import ClusterStatus
 from keima.config.own_modules import stem_of
 
 Row = TypeVar("Row")

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, PlainSerializer
 
-from keima.base.worker_status import WorkerStatus
+from keima.base.reports.worker_status import WorkerStatus
 
 KEYS = (  # an iteration records these, and of a worker on another machine its standing
     "name",
