@@ -7,20 +7,24 @@ environment variables are not read.
 import difflib
 import importlib.metadata
 import json
+import logging
 import platform
 import re
 import subprocess
 import typing
 from collections.abc import Callable, Iterator, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
 import yaml
 from pydantic import BaseModel, ValidationError
 
-from keima.config.older_options import LEFT, with_older_options, without_left_settings
+from keima.config.older_options import LEFT, RENAMED, with_older_options, without_left_settings
 from keima.config.own_modules import FOLDER, copy_modules, is_own, stem_of
 from keima.config.schema import Settings
+
+log = logging.getLogger(__name__)
 
 VERSIONS = "versions.json"  # in a run's folder, beside its copy of the settings
 SIZE_LIMIT = 256 * 1024  # bytes of YAML
@@ -134,7 +138,7 @@ def load_section(
         ConfigError: the file is missing, too large or not YAML, or any setting is unknown, missing, ill-typed or out of
             bounds.
     """
-    overrides = overrides or {}
+    overrides = {RENAMED.get(key, key): value for key, value in (overrides or {}).items()}
     document, node = _read(path)
     if (path.parent / VERSIONS).exists():
         _complete_copy(document)
@@ -171,6 +175,7 @@ def _read(path: Path) -> tuple[dict[Any, Any], yaml.Node]:
             raise ValueError("too many brackets are opened in a row")
         loader = _Loader(text)
         node = loader.get_single_node()
+        _rename_older_keys(path, node)
         document = loader.construct_document(node) if node else None
     except UnicodeDecodeError as error:
         raise ConfigError(path, [f"is not UTF-8 text (byte {error.start})"]) from None
@@ -182,6 +187,21 @@ def _read(path: Path) -> tuple[dict[Any, Any], yaml.Node]:
     if node is None or not isinstance(document, dict):
         raise ConfigError(path, ["expected sections such as `run:` and `game:`, each with its keys"])
     return document, node
+
+
+def _rename_older_keys(path: Path, node: yaml.Node | None) -> None:
+    """Give settings in the file's nodes the names that they have now."""
+    for older, name in RENAMED.items():
+        key = _key_node(node, older.split("."))
+        if key is not None:
+            key.value = name.rpartition(".")[2]
+            if not (path.parent / VERSIONS).exists():  # a run's copy is nobody's to edit
+                _note_renamed(path, key.start_mark.line + 1, older, name)
+
+
+@cache  # a file is read several times, and again whenever it changes
+def _note_renamed(path: Path, line: int, older: str, name: str) -> None:
+    log.warning("%s: line %d: %s is called %s now; the older name still works", path, line, older, name)
 
 
 def read_value(text: str) -> Any:
@@ -310,6 +330,15 @@ def number_schema(key: str, kind: type[BaseModel] = Settings) -> dict[str, Any]:
 
 def _dotted(path: Keys) -> str:
     return "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in path).removeprefix(".")
+
+
+def _key_node(node: yaml.Node | None, keys: list[str]) -> yaml.Node | None:
+    """The node of the last of ``keys``, which lead through mappings; None where the file does not have it."""
+    found = None
+    for key in keys:
+        pairs = node.value if isinstance(node, yaml.MappingNode) else []
+        found, node = next((pair for pair in pairs if pair[0].value == key), (None, None))
+    return found
 
 
 def _line(node: yaml.Node, path: Keys) -> int:

@@ -1,7 +1,7 @@
 """What every backend must do.
 
 The fleet plays on machines that are folders of this one, with forked workers, in this process and in one of its own,
-and on seats of a Ray cluster. The cluster's tests cover SSH and how workers are started.
+and on slots of a Ray cluster. The cluster's tests cover SSH and how workers are started.
 """
 
 import json

@@ -94,6 +94,7 @@ class RaySlot:
             return True
         folder = self._root / WORKERS
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        # Slots of earlier versions, which may still run, hold a lock of this name.
         lock = os.open(folder / f".{worker}.seat", os.O_RDWR | os.O_CREAT, 0o600)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

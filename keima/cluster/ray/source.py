@@ -44,7 +44,7 @@ REFUSED_SECONDS = 60.0  # ... and after a refusal, of the cluster or of a slot
 LEFT_OVERS_SECONDS = 15.0  # between two searches for games that earlier slots have left
 CLOSE_SECONDS = 10.0
 START_SECONDS = 15.0  # for a slot to come to life on a node with room
-PATIENCE_SECONDS = 60.0  # with seats: auto, for a slot to find room
+PATIENCE_SECONDS = 60.0  # with slots: auto, for a slot to find room
 NUMBERED = re.compile(r"ray-([1-9][0-9]{0,8})")
 
 
@@ -111,9 +111,9 @@ class RaySource:
         self._trouble: ClusterError | None = None  # with the whole cluster
         self._logged, self._news = "", deque[str]()
         self._join_at = self._search_at = clock()
-        self._no_room_beyond = 0  # with seats: auto, the room that turned out to be none
+        self._no_room_beyond = 0  # with slots: auto, the room that turned out to be none
         self._closed = False
-        count = 1 if settings.seats == "auto" else settings.seats
+        count = 1 if settings.slots == "auto" else settings.slots
         self._slots = [_SlotState(self._new_name(), clock()) for _ in range(count)]
         self._listed: dict[str, _ListedMachine] = {}
         self._machines: tuple[WorkerSettings, ...] = ()
@@ -133,7 +133,7 @@ class RaySource:
         """See ``MachineSource``."""
         listed = self._listed.get(machine.name)
         if listed is None:
-            raise Unreachable(machine.name, "its seat has left the cluster")
+            raise Unreachable(machine.name, "its slot has left the cluster")
         if listed.actor is None or listed.node is None:
             raise self._connect_error(machine.name, listed)
         return RayTransport(machine.name, listed.actor, self._objects, partial(_note_end, listed.slot, listed.actor))
@@ -144,7 +144,7 @@ class RaySource:
         def slot() -> tuple[NodeFacts, bool]:
             listed = self._listed.get(machine.name)
             if listed is None or listed.node is None:
-                raise Unreachable(machine.name, "its seat has left the cluster")
+                raise Unreachable(machine.name, "its slot has left the cluster")
             return listed.node, listed.plays
 
         gpu = self._settings.num_gpus > 0
@@ -167,7 +167,7 @@ class RaySource:
             return Refused(name, trouble.what, trouble.remedy)
         if trouble and listed.actor is None:
             return NotReadyYet(name, trouble.what, trouble.remedy)
-        what, remedy = "its seat in the Ray cluster is being started", ""
+        what, remedy = "its slot in the Ray cluster is being started", ""
         if self._clock() - listed.slot.since >= START_SECONDS:
             what, remedy = self._waiting_text()
         return NotReadyYet(name, f"{trouble.what}; {what}" if trouble else what, remedy)
@@ -175,7 +175,7 @@ class RaySource:
     def _waiting_text(self) -> tuple[str, str]:
         gpu = f" and {self._settings.num_gpus:g} GPU" if self._settings.num_gpus else ""
         what = f"it waits for a node of the Ray cluster with {self._settings.num_cpus:g} CPU{gpu} to spare"
-        return what, "add nodes, or ask for fewer distributed.ray.seats"
+        return what, "add nodes, or ask for fewer distributed.ray.slots"
 
     # The thread.
 
@@ -190,7 +190,7 @@ class RaySource:
         except ClusterError as error:
             self._note_trouble(error)
         except exceptions.RayError as error:
-            self._note_trouble(as_cluster_error(NAME, "looking after the seats", error))
+            self._note_trouble(as_cluster_error(NAME, "looking after the slots", error))
         except Exception as error:
             log.exception("%s: unexpected", NAME)
             self._note_trouble(
@@ -210,7 +210,7 @@ class RaySource:
         cluster.refuse_open_cluster()
         for slot in self._slots:
             self._update_slot(slot, cluster)
-        if self._settings.seats == "auto":
+        if self._settings.slots == "auto":
             self._follow_room(cluster.count_free_slots())
         self._search_left_overs()
 
@@ -226,7 +226,7 @@ class RaySource:
             try:
                 kind, said = ray.get(slot.answer)
             except exceptions.RayError as error:
-                self._replace_slot(slot, as_cluster_error(NAME, "taking a seat", error), REFUSED_SECONDS)
+                self._replace_slot(slot, as_cluster_error(NAME, "taking a slot", error), REFUSED_SECONDS)
                 return
             if kind != "ok":
                 self._replace_slot(slot, Refused(NAME, *said), REFUSED_SECONDS)
@@ -289,7 +289,7 @@ class RaySource:
                     kind, found = ray.get(slot.search)
                     slot.left_overs = tuple(found) if kind == "ok" else ()
                 except exceptions.RayActorError:
-                    slot.ended = Unreachable(NAME, "its seat has ended")
+                    slot.ended = Unreachable(NAME, "its slot has ended")
                 slot.search = None
             elif search and slot.search is None:
                 slot.search = slot.actor.call.remote("left_overs", self._run_id, run_tag(self._run_id))

@@ -20,7 +20,7 @@ class Unreachable(ClusterError):
 
 
 class NotReadyYet(Unreachable):
-    """The machine will come without anybody's doing, such as a seat that waits for a node. Retry soon."""
+    """The machine will come without anybody's doing, such as a slot that waits for a node. Retry soon."""
 
 
 class RemoteFailure(ClusterError):

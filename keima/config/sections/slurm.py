@@ -28,7 +28,7 @@ SLURM_TAKEN = re.compile(
 SLURM_NAME = "slurm"  # the workers are slurm-1, slurm-2 ...
 
 
-SLURM_SEAT = re.compile(rf"{SLURM_NAME}(-[0-9]+)*")
+SLURM_WORKER = re.compile(rf"{SLURM_NAME}(-[0-9]+)*")
 
 
 def slurm_seconds(text: str) -> int:

@@ -81,11 +81,11 @@ def begin(node: Path) -> Iterator[Callable[[], Process]]:
     """Begins a slot."""
     slots: list[Process] = []
 
-    def begin_seat() -> Process:
+    def begin_one() -> Process:
         slots.append(Process(node))
         return slots[-1]
 
-    yield begin_seat
+    yield begin_one
     for slot in slots:
         slot.end()
 
@@ -105,12 +105,12 @@ def give_assignment(node: Path, worker: str, *, run: str = RUN) -> None:
 
 
 @pytest.mark.medium
-def test_a_new_seat_takes_a_folder_of_its_own(begin: Callable[[], Process]) -> None:
+def test_a_new_slot_takes_a_folder_of_its_own(begin: Callable[[], Process]) -> None:
     assert begin().settle("ray-3") == "ray-3"
 
 
 @pytest.mark.medium
-def test_a_seat_takes_the_folder_that_an_earlier_seat_of_its_run_has_left(
+def test_a_slot_takes_the_folder_that_an_earlier_slot_of_its_run_has_left(
     node: Path, begin: Callable[[], Process]
 ) -> None:
     leave_games(node, "ray-2", run="another0run")
@@ -128,7 +128,7 @@ def test_games_that_another_run_has_set_aside_also_count(node: Path, begin: Call
 
 
 @pytest.mark.medium
-def test_a_folder_has_one_seat_at_a_time(begin: Callable[[], Process]) -> None:
+def test_a_folder_has_one_slot_at_a_time(begin: Callable[[], Process]) -> None:
     first, second = begin(), begin()
     assert first.settle("ray-1") == "ray-1"
     assert second.settle("ray-1") is None
@@ -137,7 +137,7 @@ def test_a_folder_has_one_seat_at_a_time(begin: Callable[[], Process]) -> None:
 
 
 @pytest.mark.medium
-def test_games_without_a_seat_are_found_and_let_go_once_they_are_fetched(
+def test_games_without_a_slot_are_found_and_let_go_once_they_are_fetched(
     node: Path, begin: Callable[[], Process]
 ) -> None:
     slot, other = begin(), begin()
@@ -155,7 +155,7 @@ def test_games_without_a_seat_are_found_and_let_go_once_they_are_fetched(
 
 @pytest.mark.medium
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
-def test_the_worker_ends_with_its_seat_and_hands_over_first(
+def test_the_worker_ends_with_its_slot_and_hands_over_first(
     node: Path, begin: Callable[[], Process], how: signal.Signals
 ) -> None:
     make_project(node / "project")
