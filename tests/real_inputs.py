@@ -42,7 +42,7 @@ def dumped(value: Any) -> bytes:
 
 def heartbeat() -> bytes:
     return (
-        Heartbeat(run_id="run", worker="w", beat=3, pid=7, state="playing", note="n", order="o", speed=3.0)
+        Heartbeat(run_id="run", worker="w", beat=3, pid=7, state="playing", note="n", job="o", speed=3.0)
         .model_dump_json()
         .encode()
     )
@@ -63,7 +63,7 @@ def look() -> bytes:
     return dumped({"ok": {"workers": [worker]}})
 
 
-def order() -> EvaluationJob:
+def job() -> EvaluationJob:
     numbers = {"seed": 1, "opening_plies": 2, "match_pairs": 4, "first_pair": 0, "pairs": 2, "num_simulations": 8}
     return EvaluationJob.model_validate(
         {"id": "a-1", "first": {"version": 1, "sha256": "a" * 64}, "second": None, **numbers}
@@ -89,7 +89,7 @@ def assignment() -> bytes:
             cache_positions=0,
             batch_games=10,
             flush_seconds=None,
-            matches=(order(),),
+            matches=(job(),),
         )
         .model_dump_json()
         .encode()
@@ -99,7 +99,7 @@ def assignment() -> bytes:
 def result() -> bytes:
     moves = ((0, 1, 2, 3, 4, 5, 6),) * 4
     return (
-        EvaluationJobResult(worker="w", order=order(), openings="0" * 64, moves=moves, scores=(1.0, 0.0, 0.5, 1.0))
+        EvaluationJobResult(worker="w", job=job(), openings="0" * 64, moves=moves, scores=(1.0, 0.0, 0.5, 1.0))
         .model_dump_json()
         .encode()
     )

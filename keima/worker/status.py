@@ -26,4 +26,4 @@ def worker_status(name: str, heartbeat: Heartbeat | None, **known: Any) -> Worke
 
 def activity_text(heartbeat: Heartbeat) -> str:
     """Return what a worker does; a match is called so although its process plays."""
-    return "evaluating" if heartbeat.state == "playing" and heartbeat.order else heartbeat.state
+    return "evaluating" if heartbeat.state == "playing" and heartbeat.job else heartbeat.state

@@ -29,7 +29,7 @@ class Matches:
         self._note("players", [player.version for player in players])
 
     def assign_jobs(self, worker: str, jobs: tuple[EvaluationJob, ...]) -> None:
-        self._note("orders", worker, [job.id for job in jobs])
+        self._note("jobs", worker, [job.id for job in jobs])
 
 
 class ScriptedFleet:

@@ -455,7 +455,7 @@ class Fleet:
         thread.connection.assign(
             worker, self._assignments.next_assignment(worker, parallel_games=None if own == "auto" else own)
         )
-        if worker in self._assignments.orders:
+        if worker in self._assignments.jobs:
             thread.wake()  # the Coach is waiting for evaluation games
 
     def _send_players(self, players: Mapping[Contestant, bytes]) -> None:

@@ -133,8 +133,8 @@ class Mirror:
         if put == self.sent:
             put = None
         self._asked = put, tuple(sorted(self._fetched - kept)) if counted else ()
-        ordered = {order.file_name for order in self.sent.matches} if self.sent else set()
-        self._results &= ordered
+        expected = {job.file_name for job in self.sent.matches} if self.sent else set()
+        self._results &= expected
         return PollRequest(
             place=self._at,
             coach="" if lost else self.claim.owner.coach,
@@ -142,7 +142,7 @@ class Mirror:
             assignment=put.model_dump_json(indent=1) if put else None,
             remove=self._asked[1],
             have=sorted(self._fetched | self._strangers | kept),
-            want=[] if lost else sorted(ordered - self._results),
+            want=[] if lost else sorted(expected - self._results),
         )
 
     def make_read_only_request(self) -> PollRequest:
@@ -211,12 +211,12 @@ class Mirror:
         for name in [name for name in missing if name in found.files]:
             self._store(name, found.files[name], machine, MAX_BATCH_BYTES)
             count += self._count_games(name, report_file)
-        ordered = {order.file_name for order in self.sent.matches} if self.sent else set()
-        for name in sorted((ordered - self._results) & sizes.keys() & found.files.keys()):
+        expected = {job.file_name for job in self.sent.matches} if self.sent else set()
+        for name in sorted((expected - self._results) & sizes.keys() & found.files.keys()):
             self._store(name, found.files[name], machine, MAX_RESULT_BYTES)
             self._results.add(name)
         missing = [name for name in missing if name not in self._fetched | self._strangers]
-        results = sorted((ordered - self._results) & sizes.keys())
+        results = sorted((expected - self._results) & sizes.keys())
         self._large = [name for name in [*missing, *results] if sizes[name] > limit or name in found.unreadable_files]
         self.waiting = len(missing)
         self.more = not {*missing} <= {*self._large}
@@ -393,13 +393,13 @@ class Mirror:
     def _without_missing_models(self, wanted: Assignment) -> Assignment:
         """Return the assignment with only those models that are on the worker."""
         assert self.model is not None
-        able = {None, *self._players}
+        ready = {None, *self._players}
         return wanted.model_copy(
             update={
                 "model_version": self.model.version,
                 "model_sha256": self.model.sha256,
-                "players": tuple(player for player in wanted.players if player in able),
-                "matches": tuple(order for order in wanted.matches if order.first in able and order.second in able),
+                "players": tuple(player for player in wanted.players if player in ready),
+                "matches": tuple(job for job in wanted.matches if {job.first, job.second} <= ready),
             }
         )
 

@@ -43,7 +43,7 @@ def remote_status(
     is_blamed = bool(refused) and not is_lost
     notes = [
         "is being removed" if leaving else "",
-        "plays evaluation games" if heartbeat and heartbeat.order and not is_lost else "",
+        "plays evaluation games" if heartbeat and heartbeat.job and not is_lost else "",
         heartbeat.note if heartbeat else "",
     ]
     return worker_status(

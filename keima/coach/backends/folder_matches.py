@@ -17,7 +17,7 @@ class FolderMatches:
 
     Args:
         root: the folder of the worker folders.
-        book: the workers' assignments; orders are entered there.
+        book: the workers' assignments; jobs are entered there.
         assign: sends a worker its current assignment.
         send_players: gives all workers the models of evaluation games.
         able: returns the workers that can play now.
@@ -48,7 +48,7 @@ class FolderMatches:
 
     def assign_jobs(self, worker: str, jobs: Sequence[EvaluationJob]) -> None:
         """See ``MatchExecutors``."""
-        dropped = self._book.set_orders(worker, jobs)
+        dropped = self._book.set_jobs(worker, jobs)
         if dropped is None:
             return
         self._assign(worker)
@@ -58,13 +58,13 @@ class FolderMatches:
     def results(self) -> list[tuple[str, EvaluationJob, bytes]]:
         """See ``MatchExecutors``."""
         found = []
-        for worker, orders in self._book.orders.items():
-            for order in orders:
-                path = self._root / worker / "outbox" / order.file_name
+        for worker, jobs in self._book.jobs.items():
+            for job in jobs:
+                path = self._root / worker / "outbox" / job.file_name
                 try:
-                    found.append((worker, order, read_limited(path, MAX_RESULT_BYTES)))
+                    found.append((worker, job, read_limited(path, MAX_RESULT_BYTES)))
                 except FileTooLarge:
-                    found.append((worker, order, b""))
+                    found.append((worker, job, b""))
                 except OSError:
                     continue  # not there yet
         return found

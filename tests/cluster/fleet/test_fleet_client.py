@@ -89,7 +89,7 @@ def contestant(version: int) -> Contestant:
     return Contestant(version=version, sha256="ab" * 32)
 
 
-def order(name: str) -> EvaluationJob:
+def job(name: str) -> EvaluationJob:
     return EvaluationJob(
         id=name,
         first=contestant(1),
@@ -185,18 +185,18 @@ def test_a_killed_process_is_replaced_and_told_everything(scripted: Scripted) ->
     client.publish(3, b"third")
     client.share_out({}, 40)
     matches.deploy_models({contestant(1): b"player"})
-    matches.assign_jobs("a", [order("x-1")])
-    scripted.until(lambda: ["orders", "a", ["x-1"]] in scripted.told())
+    matches.assign_jobs("a", [job("x-1")])
+    scripted.until(lambda: ["jobs", "a", ["x-1"]] in scripted.told())
     client.grant("a", granted=20, delivered=5)  # not sent yet
     (scripted.folder / "told").unlink()
     scripted.kill()
-    scripted.until(lambda: ["orders", "a", ["x-1"]] in scripted.told())
+    scripted.until(lambda: ["jobs", "a", ["x-1"]] in scripted.told())
     assert scripted.told() == [
         ["opened", ["a", "b"], False],
         ["grant", "a", 20, 5],
         ["model", 3, "third"],
         ["players", [1]],
-        ["orders", "a", ["x-1"]],
+        ["jobs", "a", ["x-1"]],
     ]
     (event,) = [event for event in scripted.events if "the fleet's process is lost" in event]
     assert "SIGKILL" in event and "another one is started" in event

@@ -319,8 +319,8 @@ def test_player_models_arrive_before_their_match_orders_and_results_come_back(ma
         Contestant(version=1, sha256=sha256_hex(b"model 1")),
         Contestant(version=9, sha256=sha256_hex(b"guest")),
     )
-    order = EvaluationJob(
-        id="order-1",
+    job = EvaluationJob(
+        id="job-1",
         first=own,
         second=opponent,
         seed=1,
@@ -330,7 +330,7 @@ def test_player_models_arrive_before_their_match_orders_and_results_come_back(ma
         pairs=2,
         num_simulations=8,
     )
-    wanted = machine.assignment().model_copy(update={"players": (own, opponent), "matches": (order,), "lease": "new"})
+    wanted = machine.assignment().model_copy(update={"players": (own, opponent), "matches": (job,), "lease": "new"})
     machine.connection.set_players({own: b"model 1", opponent: b"guest"})
     machine.connection.assign(NAME, wanted)
     machine.network.done.clear()
@@ -338,12 +338,12 @@ def test_player_models_arrive_before_their_match_orders_and_results_come_back(ma
     puts = [file.rpartition("/")[2] for _, what, file in machine.network.done if what == "put"]
     assert puts == [opponent.file_name, "assignment.json"]  # the other one is already there for self-play
     assert (machine.folder().inbox / own.file_name).read_bytes() == b"model 1"
-    assert machine.assignment().matches == (order,)
-    result = machine.folder().outbox / order.file_name
+    assert machine.assignment().matches == (job,)
+    result = machine.folder().outbox / job.file_name
     result.write_bytes(b"result")
     (machine.folder().outbox / "another.match").write_bytes(b"not ordered")
     machine.step(steps=2)
-    (machine.mirror().outbox / order.file_name).unlink()
+    (machine.mirror().outbox / job.file_name).unlink()
     machine.step(steps=2)
     assert [path.name for path in machine.mirror().outbox.iterdir()] == []  # it is fetched once
     assert result.exists()

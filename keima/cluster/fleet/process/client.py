@@ -71,7 +71,7 @@ class _PendingChanges:
     ahead: int | None = None
     model: ModelFile | None = None
     players: tuple[Contestant, ...] | None = None
-    orders: dict[str, tuple[EvaluationJob, ...]] = field(default_factory=dict)
+    jobs: dict[str, tuple[EvaluationJob, ...]] = field(default_factory=dict)
 
 
 class FleetClient:
@@ -128,7 +128,7 @@ class FleetClient:
             options=dict(options or {}),
         )
         self._lock, self._log_event, self._clock = lock, log_event, clock
-        self._book = AssignmentBook(game=game, settings=settings, run_id=run_id)  # accounts, players and orders
+        self._book = AssignmentBook(game=game, settings=settings, run_id=run_id)  # accounts, players and jobs
         self._model: ModelFile | None = None
         self._ahead: int | None = None
         self._number = 0  # of changes of what workers are granted
@@ -225,7 +225,7 @@ class FleetClient:
         return FolderMatches(
             self.root,
             self._book,
-            assign=self._send_orders,
+            assign=self._send_jobs,
             send_players=self._send_players,
             able=lambda: list(self._state.able) if self._state else [],
             heartbeats=self.heartbeats,
@@ -258,12 +258,12 @@ class FleetClient:
             if path.name not in {player.file_name for player in players}:
                 path.unlink(missing_ok=True)
         self._changes.players = tuple(players)
-        self._changes.orders.clear()
+        self._changes.jobs.clear()
         self._send_changes()
 
-    def _send_orders(self, worker: str) -> None:
-        if worker in self._book.orders:
-            self._changes.orders[worker] = self._book.orders[worker]
+    def _send_jobs(self, worker: str) -> None:
+        if worker in self._book.jobs:
+            self._changes.jobs[worker] = self._book.jobs[worker]
             self._send_changes()
 
     def _models_folder(self) -> Path:
@@ -295,7 +295,7 @@ class FleetClient:
             ahead=self._ahead,
             model=self._model,
             players=tuple(self._book.players) or None,
-            orders={worker: orders for worker, orders in self._book.orders.items() if orders},
+            jobs={worker: jobs for worker, jobs in self._book.jobs.items() if jobs},
             releases=self._changes.releases,  # none of these was sent to the last process
         )
         self._send_changes()

@@ -96,7 +96,7 @@ class Update(_Message):
     ahead: int | None = None  # games per worker to grant in advance
     model: ModelFile | None = None
     players: tuple[Contestant, ...] | None = None  # their files are in ``MODELS``
-    orders: dict[str, tuple[EvaluationJob, ...]] = {}
+    jobs: dict[str, tuple[EvaluationJob, ...]] = {}
 
 
 class Close(_Message):

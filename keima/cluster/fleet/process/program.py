@@ -154,8 +154,8 @@ class FleetHost:
             if update.players is not None:
                 files = {player: (fleet.root / MODELS / player.file_name).read_bytes() for player in update.players}
                 fleet.match_executors().deploy_models(files)
-        for worker, orders in update.orders.items():
-            fleet.match_executors().assign_jobs(worker, orders)
+        for worker, jobs in update.jobs.items():
+            fleet.match_executors().assign_jobs(worker, jobs)
         for release in update.releases:
             batch = batch_in(fleet.root, release.worker, release.batch_id)
             fleet.release(batch, delivered=release.delivered, refused=release.refused)
