@@ -97,7 +97,7 @@ class Driver(Program):
             return
         # Compiled code is the same on all machines: they are all this one.
         subprocess.run(
-            [sys.executable, "start_worker.py", "--rehearse", "tic_tac_toe"],
+            [sys.executable, "start_worker.py", "--test-games", "tic_tac_toe"],
             cwd=self.checkout,
             check=True,
             capture_output=True,

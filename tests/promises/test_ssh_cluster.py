@@ -400,7 +400,7 @@ def prepare(main: MainNode) -> None:
     """Prepare the workers' environments. They also get the code compiled here: they are all this machine."""
     python = str(Path(sys.executable))
     subprocess.run(
-        [python, "start_worker.py", "--rehearse", "tic_tac_toe"],
+        [python, "start_worker.py", "--test-games", "tic_tac_toe"],
         cwd=main.checkout,
         env={**os.environ, **main.environment},
         check=True,

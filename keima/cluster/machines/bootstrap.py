@@ -37,7 +37,7 @@ from keima.config.sections.workers import PipSettings, WorkerSettings
 from keima.paths import SOURCE
 
 JOBS = ".remote/jobs"  # the places of the long steps
-TEST_GAME_PLACE = f"{JOBS}/rehearsal"
+TEST_GAME_PLACE = f"{JOBS}/test-games"
 REHEARSAL_GAME = "tic_tac_toe"
 MAKE_ENVIRONMENT = "keima/cluster/agent/make_environment.sh"  # in a release
 JOB_LOG = "logs/bootstrap.log"
@@ -257,11 +257,11 @@ def play_test_game(
     if read_job_status(transport, place, machine).code == 0:
         return
     yield from send_compiled_code(transport, machine, found)
-    yield "plays a rehearsal; first it compiles what is not compiled there yet, which takes minutes"
-    argv = [found.python.path, f"{folder}/{PROGRAM}", "worker", "--rehearse", game]
+    yield "plays test games; first it compiles what is not compiled there yet, which takes minutes"
+    argv = [found.python.path, f"{folder}/{PROGRAM}", "worker", "--test-games", game]
     argv += [] if slot.gpu is None else ["--gpu", str(slot.gpu)]
     env = slot_variables(slot, machine)
-    yield from run_long_step(transport, place, argv, env, "the rehearsal", machine=machine, required=required)
+    yield from run_long_step(transport, place, argv, env, "the test games", machine=machine, required=required)
 
 
 def send_compiled_code(transport: Transport, machine: WorkerSettings, found: Probe) -> Iterator[str]:
