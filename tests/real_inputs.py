@@ -48,8 +48,8 @@ def heartbeat() -> bytes:
     )
 
 
-def look() -> bytes:
-    """Return the answer to a look at one worker, which comes with the five bytes of a file."""
+def poll() -> bytes:
+    """Return the answer to a poll of one worker, which comes with the five bytes of a file."""
     worker = {
         "mine": True,
         "wrong": "",

@@ -220,7 +220,7 @@ def measure_processes(
     fleet_cpu, machines_cpu = processor_seconds(fleet.process_id), processor_seconds(simulator.pid)
     while time.monotonic() < then + seconds:
         polls.append(poll())
-        watch.look()
+        watch.poll()
     took, cpu = time.monotonic() - then, time.process_time() - cpu - watch.cpu
     figures = {
         "Coach, %": 100 * cpu / took,
@@ -255,8 +255,8 @@ class Watch:
         self._well: set[str] = set()
         self._at = 0.0
 
-    def look(self) -> None:
-        """Look, once a second."""
+    def poll(self) -> None:
+        """Sample the programs, at most once a second."""
         if time.monotonic() < self._at:
             return
         self._at = time.monotonic() + 1.0

@@ -157,7 +157,7 @@ class Machine:
     def __init__(self, workers: list[SimulatedWorker]) -> None:
         self._workers = {worker.name: worker for worker in workers}
         self._commands: dict[str, Callable[[Any], Reply]] = {
-            "look": self._look,
+            "look": self._poll,
             "own": self._own,
             "put": self._put,
             "get": self._get,
@@ -168,16 +168,16 @@ class Machine:
         carry_out = self._commands.get(command)
         return carry_out(request) if carry_out else ({"linked": True} if command == "link" else {}, b"")
 
-    def _look(self, request: dict[str, Any]) -> Reply:
+    def _poll(self, request: dict[str, Any]) -> Reply:
         games, left = re.compile(request["games"]), int(request["limit"])
         answers, content = [], bytearray()
         for each in request["workers"]:
-            answer, data = self._look_at(each, games, left - len(content))
+            answer, data = self._poll_worker(each, games, left - len(content))
             answers.append(answer)
             content += data
         return {"workers": answers}, bytes(content)
 
-    def _look_at(self, each: dict[str, Any], games: re.Pattern[str], left: int) -> Reply:
+    def _poll_worker(self, each: dict[str, Any], games: re.Pattern[str], left: int) -> Reply:
         worker = self._workers[each["place"].rpartition("/")[2]]
         if each["assignment"] is not None:
             worker.assign(each["assignment"])

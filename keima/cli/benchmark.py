@@ -478,8 +478,8 @@ def measure_players(
         return results
     if game.name == "twenty48" and game.observation_shape[1:] == (4, 4):
         found = arguments.expectimax_depth
-        looks = find_affordable_depth(game, results[0].move_seconds) if found is None else found
-        results.append(play(f"expectimax, depth {looks}", ExpectimaxSpec(depth=looks)))
+        depth = find_affordable_depth(game, results[0].move_seconds) if found is None else found
+        results.append(play(f"expectimax, depth {depth}", ExpectimaxSpec(depth=depth)))
     return [*results, play("random", RandomSpec())]
 
 

@@ -345,10 +345,10 @@ class SSHConnector:
         """Check machines, several at once; yield each when it is done. See ``chosen``."""
         required, connect = self._worker_requirements(), self._connect_function()
 
-        def look(chosen: ChosenMachine) -> Iterator[CheckedMachine]:
+        def check_machine(chosen: ChosenMachine) -> Iterator[CheckedMachine]:
             yield _check_machine(chosen.machine, required, connect)
 
-        for _, checked in run_in_parallel(look, self.chosen(names), at_once=at_once):
+        for _, checked in run_in_parallel(check_machine, self.chosen(names), at_once=at_once):
             yield checked
 
     def bootstrap_all(

@@ -15,7 +15,7 @@ from typing import Any
 
 from keima.base.reports.text import printable_line
 from keima.cluster.agent.packing import PYTHON, install_remote_program, launch_command, remote_program
-from keima.cluster.agent.serve import DIGITS
+from keima.cluster.agent.serve import DIGITS, POLL
 from keima.cluster.ssh.errors import ClusterError, RemoteFailure, Unreachable
 from keima.cluster.ssh.transport import Completed, Entry, Stream, StreamEnded, Transport
 
@@ -214,7 +214,7 @@ class AgentTransport:
         Raises:
             ClusterError: there is none within ``seconds``.
         """
-        return self._exchange_with_retry(lambda: self._exchange("look", request, seconds))
+        return self._exchange_with_retry(lambda: self._exchange(POLL, request, seconds))
 
     def post_request(self, command: str, request: Any) -> int:
         """Ask without waiting; return the request's number.
@@ -257,11 +257,13 @@ class AgentTransport:
     def _exchange(self, command: str, request: Any, seconds: float) -> Reply:
         agent = self._open_agent()
         number, deadline = self.post_request(command, request), time.monotonic() + seconds
-        is_poll = command == "look"
+        is_poll = command == POLL
         while (reply := agent.wait_for_reply(number, seconds if is_poll else MEANWHILE_SECONDS)) is None:
             if time.monotonic() >= deadline:
                 self.close()
-                raise Unreachable(self.worker, f"{command} has not been answered after {seconds:g} s")
+                raise Unreachable(
+                    self.worker, f"{'a poll' if is_poll else command} has not been answered after {seconds:g} s"
+                )
             self._inner.meanwhile()
         return reply
 

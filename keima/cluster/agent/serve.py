@@ -31,6 +31,7 @@ IDLE_SECONDS = 60
 MOST_TEXT = 16 * 2**20  # bytes of a request
 CHUNK = 2**16
 DIGITS = 8
+POLL = "look"  # the command by which a machine's workers are polled
 
 Answer = Callable[[str, Any], dict[str, Any]]  # carries out a command
 
@@ -101,7 +102,7 @@ class AgentServer:
             return False
 
     def _handle_request(self, number: int, command: str, request: Any) -> None:
-        if command != "look":
+        if command != POLL:
             self._start_command(number, command, request)
             return
         try:

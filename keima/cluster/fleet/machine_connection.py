@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from keima.cluster.agent.client import AgentTransport
+from keima.cluster.agent.serve import POLL
 from keima.cluster.fleet.mirror import RUN_MARK, Mirror
 from keima.cluster.fleet.ownership import Claim, Claimant, make_owner
 from keima.cluster.fleet.poll import PollRequest, parse_poll_answer, poll_workers, read_only_poll
@@ -288,7 +289,7 @@ class MachineConnection:
                     if (request := worker.make_read_only_request())
                 ]
                 if asked:
-                    number = transport.post_request("look", read_only_poll([request for _, request in asked]))
+                    number = transport.post_request(POLL, read_only_poll([request for _, request in asked]))
                     self._posted = number, asked
             elif (reply := transport.check_for_reply(self._posted[0])) is not None:
                 (_, asked), self._posted = self._posted, None

@@ -11,6 +11,7 @@ from pydantic import Field
 
 from keima.cluster.agent.client import AgentTransport
 from keima.cluster.agent.poll import MOST_NAMES, NAME_LENGTH
+from keima.cluster.agent.serve import POLL
 from keima.cluster.machines.machine import NonNegativeInt, PrintableText, RemoteAnswer, remote_result, validate_answer
 from keima.cluster.ssh.errors import RemoteFailure
 from keima.cluster.ssh.transport import Entry, is_listable
@@ -110,7 +111,7 @@ def parse_poll_answer(
     Raises:
         ClusterError: it reports a failure, or cannot be understood.
     """
-    found = validate_answer(transport, _PollAnswer, remote_result(transport, "look", {}, answer, python=python)).workers
+    found = validate_answer(transport, _PollAnswer, remote_result(transport, POLL, {}, answer, python=python)).workers
     if len(found) != len(requests) or sum(size for each in found for _, size in each.files) != len(data):
         raise RemoteFailure(transport.worker, "an answer cannot be understood: it is not about these workers")
     results, offset = [], 0

@@ -87,7 +87,7 @@ class SlurmSettings(Section):
     warning_seconds: Annotated[int, Field(ge=10, le=3600)] = 60
     """Seconds before the time limit in which a worker hands over its games."""
     poll_seconds: Annotated[float, Field(ge=1, le=600)] = 10.0
-    """Seconds between looks at the queue, one for all jobs."""
+    """Seconds between polls of the queue, one for all jobs."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:

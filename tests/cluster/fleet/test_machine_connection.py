@@ -399,7 +399,7 @@ def done(machine: Machine) -> list[tuple[str, str]]:
     return found
 
 
-def test_one_look_a_step_serves_all_workers_of_a_machine(slots: Machine) -> None:
+def test_one_poll_a_step_serves_all_workers_of_a_machine(slots: Machine) -> None:
     for name in SLOTS:
         slots.beat(name, model_version=1)
     slots.step()
@@ -419,7 +419,7 @@ def test_one_look_a_step_serves_all_workers_of_a_machine(slots: Machine) -> None
     assert not any(slots.folder(name).batch_files() for name in SLOTS)
 
 
-def test_a_model_for_all_workers_costs_one_transfer_a_link_each_and_two_looks(slots: Machine) -> None:
+def test_a_model_for_all_workers_costs_one_transfer_a_link_each_and_two_polls(slots: Machine) -> None:
     for name in SLOTS:
         slots.beat(name, model_version=1, state="waiting")
     slots.publish(2)
@@ -435,7 +435,7 @@ def test_a_model_for_all_workers_costs_one_transfer_a_link_each_and_two_looks(sl
     assert {slots.assignment(name).model_version for name in SLOTS} == {2}
 
 
-def test_many_small_files_come_with_few_looks_and_large_ones_each_by_itself(slots: Machine) -> None:
+def test_many_small_files_come_with_few_polls_and_large_ones_each_by_itself(slots: Machine) -> None:
     small = [slots.finish(10 * number, SLOTS[0], data=bytes(100)) for number in range(30)]
     large = slots.finish(300, SLOTS[0], data=bytes(2**22 + 1))
     slots.step(steps=2)
@@ -444,7 +444,7 @@ def test_many_small_files_come_with_few_looks_and_large_ones_each_by_itself(slot
     assert slots.connection.snapshot.received >= 30 * 100 + 2**22
 
 
-def test_a_backlog_larger_than_a_look_may_bring_is_fetched_without_a_pause(slots: Machine) -> None:
+def test_a_backlog_larger_than_a_poll_may_bring_is_fetched_without_a_pause(slots: Machine) -> None:
     for name in SLOTS:
         for number in range(3):
             slots.finish(10 * number, name, data=bytes(2**19))
