@@ -270,9 +270,9 @@ def find_gaps(snapshot: LedgerSnapshot) -> tuple[list[str], list[str]]:
 def find_unknown_files(ledger: Ledger) -> Iterator[str]:
     """Files in games/ that are not in the ledger, except those that a running Coach is about to enter."""
     deadline = time.monotonic() + SETTLE_SECONDS
-    while (strays := list_unknown_files(ledger)) and time.monotonic() < deadline:
+    while (unknown := list_unknown_files(ledger)) and time.monotonic() < deadline:
         time.sleep(0.1)
-    for path in strays:
+    for path in unknown:
         remedy = "resume the run to enter it" if path.suffix == SUFFIX else "it does not belong there"
         yield f"games/{path.name} is not in the ledger: {remedy}"
 

@@ -326,7 +326,7 @@ def measure_by_elo(
         if file := GAME_FILES.get(playable.game.name):
             text = "".join(match_to_text(playable.game, match, number + 1) for number, match in enumerate(matches))
             write_atomically(arguments.save / file, text.encode(), mode=0o644)
-        console.print(f"All figures, a picture and every game: {arguments.save}", soft_wrap=True)
+        console.print(f"All numbers, a picture and every game: {arguments.save}", soft_wrap=True)
     return code
 
 
@@ -354,7 +354,7 @@ def measure_by_return(
             playable,
             {"kind": "returns", "whole": code == 0, "matches": [match.as_dict() for match in matches]},
         )
-        console.print(f"All figures: {arguments.save / RESULTS_FILE}", soft_wrap=True)
+        console.print(f"All numbers: {arguments.save / RESULTS_FILE}", soft_wrap=True)
     return code
 
 
@@ -452,7 +452,7 @@ def measure_by_score(
     print_results(playable.game, results, console)
     if arguments.save:
         save_results(arguments, playable, {"kind": "score", "players": [result.as_dict() for result in results]})
-        console.print(f"All figures and every game's score: {arguments.save / RESULTS_FILE}", soft_wrap=True)
+        console.print(f"All numbers and every game's score: {arguments.save / RESULTS_FILE}", soft_wrap=True)
     return 0
 
 

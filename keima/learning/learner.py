@@ -186,8 +186,8 @@ class Learner:
                 report = self.descend(copy_to_device(batch, self.device), total=batch_size, progress=progress)
                 skipped += report.skipped
                 if not report.skipped:
-                    figures = {**report.figures, "grad_norm": report.grad_norm}
-                    totals = {name: figure + totals.get(name, 0) for name, figure in figures.items()}
+                    metrics = {**report.metrics, "grad_norm": report.grad_norm}
+                    totals = {name: metric + totals.get(name, 0) for name, metric in metrics.items()}
         finite = taken - skipped
         means: dict[str, Any] = {name: totals[name].item() / finite if finite else 0.0 for name in MEANS}
         elapsed = time.perf_counter() - started
@@ -332,7 +332,7 @@ class Learner:
         return self.losses(rows.batch)
 
     def _captured_gradients(self, rows: BatchPart) -> dict[str, Tensor] | None:
-        """The figures of a part that is a whole batch, whose gradients a graph computes; None if none can."""
+        """The metrics of a part that is a whole batch, whose gradients a graph computes; None if none can."""
         size, batch = rows.part.count, vars(rows.batch)
         if not self.captures or len(rows.part.sizes) > 1:
             return None
@@ -363,7 +363,7 @@ class Learner:
             settings=self.settings,
         )
         of_heads = sum(auxiliary.values(), start=torch.zeros_like(policy_loss))
-        figures = {
+        metrics = {
             "policy_loss": policy_loss,
             "value_loss": value_loss,
             "auxiliary_loss": of_heads,
@@ -371,7 +371,7 @@ class Learner:
             **auxiliary,
         }
         loss = policy_loss + self.settings.value_weight * value_loss + of_heads
-        return Losses(loss, {name: figure.detach() for name, figure in figures.items()})
+        return Losses(loss, {name: metric.detach() for name, metric in metrics.items()})
 
     def weights(self) -> dict[str, Tensor]:
         """A copy of the averaged weights, with which workers play, on the CPU."""

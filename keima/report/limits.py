@@ -1,19 +1,18 @@
 """What limits a run now: who waits for whom, and what to do about it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from keima.base.reports.formats import format_count, format_duration, format_percent
 from keima.base.reports.run_reports import ProgressReport
 from keima.base.reports.worker_status import ClusterStatus, WorkerStatus
+from keima.report.metrics import MetricValues
 
 RECENT = 8  # iterations over which shares of the time are averaged
 LEAST_DISK = 10**9  # bytes
 DISK_PHASE = "waiting for space on the disk"  # of the Coach
 NO_LONGER_PLAYS = ("error", "ended")
 MANY_WAIT = 0.5  # of the workers
-
-Figures = Mapping[str, float]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,11 +34,11 @@ class Limit:
     remedy: str
 
 
-def compute_time_shares(rows: Sequence[Figures]) -> TimeShares | None:
+def compute_time_shares(rows: Sequence[MetricValues]) -> TimeShares | None:
     """How the time of the last iterations was spent; None before there are two.
 
     Args:
-        rows: the iterations' figures, as metrics.jsonl has them.
+        rows: the iterations' metrics, as metrics.jsonl has them.
     """
     recent = [row for row in rows[-RECENT - 1 :] if "run/seconds" in row]
     if len(recent) < 2:
@@ -59,12 +58,12 @@ def compute_time_shares(rows: Sequence[Figures]) -> TimeShares | None:
     )
 
 
-def find_limits(now: ProgressReport, rows: Sequence[Figures], *, disk_free: int | None) -> list[Limit]:
+def find_limits(now: ProgressReport, rows: Sequence[MetricValues], *, disk_free: int | None) -> list[Limit]:
     """What holds a running run up: what stands still first, then where the time goes.
 
     Args:
         now: what the Coach last reported.
-        rows: the iterations' figures.
+        rows: the iterations' metrics.
         disk_free: bytes on the main node's disk; None: unknown.
     """
     shares = compute_time_shares(rows)

@@ -6,7 +6,7 @@ from typing import Any
 from keima.base.reports.worker_status import WorkerStatus
 from keima.worker.worker_folder import Heartbeat
 
-# What both have under one name, and with one meaning; a new figure is declared there, and needs no line here.
+# What both have under one name, and with one meaning; a new field is declared there, and needs no line here.
 SAME = ({*Heartbeat.model_fields, "core_hours"} - {"state", "note"}) & {each.name for each in fields(WorkerStatus)}
 
 
@@ -20,7 +20,7 @@ def worker_status(name: str, heartbeat: Heartbeat | None, **known: Any) -> Worke
     """
     if heartbeat is None:
         return WorkerStatus(name=name, **known)
-    said = {"activity": activity_text(heartbeat), **{figure: getattr(heartbeat, figure) for figure in SAME}}
+    said = {"activity": activity_text(heartbeat), **{name: getattr(heartbeat, name) for name in SAME}}
     return WorkerStatus(name=name, **{**said, **known})
 
 

@@ -478,7 +478,7 @@ def test_a_worker_that_cannot_connect_is_an_error_with_the_command_that_fixes_it
     assert "Number of key(s) added: 1" in guide.shown["ssh-copy-id username@worker2.example.com"]
 
 
-def test_the_status_shows_all_four_marks_with_their_words(guide: MainNode) -> None:
+def test_the_status_shows_all_four_states_with_their_words(guide: MainNode) -> None:
     assert guide.marks == set(MARKS.items())
 
 

@@ -282,7 +282,7 @@ def test_there_is_a_sign_of_life_after_a_while_without_lines() -> None:
     assert "waiting for games  62 of 100 games" in beats[0] and "1 playing, 1 error" in beats[0]
 
 
-def test_a_cluster_s_figures_come_regularly_however_often_there_are_other_lines() -> None:
+def test_a_cluster_s_metrics_come_regularly_however_often_there_are_other_lines() -> None:
     stream, clock = io.StringIO(), Clock()
     lines = PlainLines(stream, heartbeat_seconds=30.0, clock=clock)
     cluster = ClusterStatus(workers=(), model_version=1, sync_seconds=None, network_mb_per_minute=0.0)

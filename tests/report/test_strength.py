@@ -18,7 +18,7 @@ MEASURED = EvaluationReport(
 )
 
 
-def test_figures_are_fields_pairs_and_sentences() -> None:
+def test_metrics_are_fields_pairs_and_sentences() -> None:
     assert strength_fields(MEASURED) == ["elo 812 ± 40", "search error 2.0 ± 1.0 %", "policy error 10.0 %"]
     assert strength_pairs(MEASURED) == ["elo=812 ± 40", "not_lost_to_random=0.990"]
     assert strength_sentences(MEASURED) == [

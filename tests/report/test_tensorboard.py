@@ -32,7 +32,7 @@ def losses(folder: Path) -> dict[int, float]:
     return {event.step: event.value for event in found.Scalars("learner/loss")} if found.scalars.Keys() else {}
 
 
-def test_every_figure_of_every_iteration_is_read(tmp_path: Path) -> None:
+def test_every_metric_of_every_iteration_is_read(tmp_path: Path) -> None:
     reports = [iteration(number, measured=evaluation(number)) for number in (1, 2, 3)]
     write(tmp_path, reports)
     found = EventAccumulator(str(tmp_path)).Reload()

@@ -47,7 +47,7 @@ def format_rate(number: float) -> str:
 
 
 def cluster_metrics(cluster: ClusterStatus) -> tuple[str, str, str, str]:
-    """The four figures of a cluster, each with its name and unit: Games/second: 145.2."""
+    """The four metrics of a cluster, each with its name and unit: Games/second: 145.2."""
     sync = cluster.sync_seconds
     return (
         f"Games/second: {cluster.games_per_second:.1f}",

@@ -53,7 +53,7 @@ def _style_of_state(worker: WorkerStatus) -> str:
     return STATE_STYLES.get(displayed_state(worker), "")
 
 
-# A cell of a figure that a worker does not have is empty.
+# A cell of what a worker does not have is empty.
 WORKER_COLUMNS = (
     WorkerColumn(title="Worker", cell=lambda worker: printable_line(worker.name), left=True, in_card=False),
     WorkerColumn(

@@ -31,7 +31,7 @@ from keima.cluster.agent.process import (
 OWNER = ".owner"  # the suffix of a record
 GAMES_SUFFIX = ".games"
 LABEL = re.compile(r"[A-Za-z0-9_-]{1,64}")  # of a run, in the name of a folder
-STRANGER = "unknown"  # the run of games that do not name one
+UNKNOWN_RUN = "unknown"  # the run of games that do not name one
 KEPT = ("outbox", "launch.lock")  # in a folder that passes to another run
 TOKEN_CHARACTERS = 100  # characters
 
@@ -53,14 +53,14 @@ def enter_owner(request: dict[str, Any]) -> dict[str, Any]:
                 return {"mine": False, "owner": found, "token": token, "contents": "", "unsorted": False}
         others = [path for path in (place / "outbox").glob(f"*{OWNER}") if path.stem != mine["coach"]]
         contents = read_contents_label(place) or (
-            found["label"] if found else STRANGER if any((place / "outbox").glob(f"*{GAMES_SUFFIX}")) else ""
+            found["label"] if found else UNKNOWN_RUN if any((place / "outbox").glob(f"*{GAMES_SUFFIX}")) else ""
         )
         write_owner(place, mine)
         for path in others:
             path.unlink()
     aside = any(set_aside_folders(place, label) for label in request["labels"])
-    strays = any(find_games_of_others(place / "outbox", contents, request["labels"], re.compile(request["tagged"])))
-    return {"mine": True, "owner": found, "token": token, "contents": contents, "unsorted": aside or strays}
+    foreign = any(find_games_of_others(place / "outbox", contents, request["labels"], re.compile(request["tagged"])))
+    return {"mine": True, "owner": found, "token": token, "contents": contents, "unsorted": aside or foreign}
 
 
 def set_aside_other_runs(request: dict[str, Any]) -> dict[str, Any]:
@@ -188,9 +188,9 @@ def read_contents_label(place: Path) -> str:
     """Return the label of the run whose files fill the folder; empty if nothing there needs care."""
     said = read_last_assignment(place)
     if said is None:
-        return STRANGER if (place / "inbox" / "assignment.json").exists() else ""
+        return UNKNOWN_RUN if (place / "inbox" / "assignment.json").exists() else ""
     run = said.get("run_id")
-    return run if isinstance(run, str) and LABEL.fullmatch(run) else STRANGER
+    return run if isinstance(run, str) and LABEL.fullmatch(run) else UNKNOWN_RUN
 
 
 def read_lease_token(place: Path) -> str:

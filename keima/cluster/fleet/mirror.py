@@ -17,7 +17,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from keima.base.files import FileTooLarge, read_limited, sync_folder, write_atomically
-from keima.cluster.agent.owner import LABEL, STRANGER
+from keima.cluster.agent.owner import LABEL, UNKNOWN_RUN
 from keima.cluster.fleet.ownership import Claim
 from keima.cluster.fleet.poll import PollRequest, PollResult
 from keima.cluster.machines.machine import disk_remedy, link_to_inbox, printable_start, worker_place
@@ -55,7 +55,7 @@ class Mirror:
     def __init__(self, worker: str, *, root: Path, run_id: str, claim: Claim) -> None:
         self.worker, self.claim = worker, claim
         self._at = worker_place(worker)  # the source of games: its folder, or the one in which ours are set aside
-        self._strangers: set[str] = set()  # batches of other runs, by their content alone
+        self._foreign_batches: set[str] = set()  # batches of other runs, by their content alone
         self.folder = open_mirror(root, worker, run_id)
         self.run_id = run_id
         self.model: PublishedModel | None = None
@@ -141,7 +141,7 @@ class Mirror:
             seen=self._stamp,
             assignment=put.model_dump_json(indent=1) if put else None,
             remove=self._asked[1],
-            have=sorted(self._fetched | self._strangers | kept),
+            have=sorted(self._fetched | self._foreign_batches | kept),
             want=[] if lost else sorted(expected - self._results),
         )
 
@@ -201,10 +201,10 @@ class Mirror:
     def _store_files(self, found: PollResult, limit: int, machine: str, report_file: Callable[[str], None]) -> int:
         self.more = False
         sizes = {entry.name: entry.size for entry in found.entries}
-        self._strangers &= sizes.keys()
+        self._foreign_batches &= sizes.keys()
         kept = self._untaken_files()
         ours = [name for name in sizes if BATCH_NAME.fullmatch(name) and is_batch_of_run(name, self.run_id)]
-        games = sorted(name for name in ours if name not in self._strangers)
+        games = sorted(name for name in ours if name not in self._foreign_batches)
         self._fetched = (self._fetched | kept) & {*games}
         missing = [name for name in games if name not in self._fetched]
         count = 0
@@ -215,7 +215,7 @@ class Mirror:
         for name in sorted((expected - self._results) & sizes.keys() & found.files.keys()):
             self._store(name, found.files[name], machine, MAX_RESULT_BYTES)
             self._results.add(name)
-        missing = [name for name in missing if name not in self._fetched | self._strangers]
+        missing = [name for name in missing if name not in self._fetched | self._foreign_batches]
         results = sorted((expected - self._results) & sizes.keys())
         self._large = [name for name in [*missing, *results] if sizes[name] > limit or name in found.unreadable_files]
         self.waiting = len(missing)
@@ -223,7 +223,7 @@ class Mirror:
         return count
 
     def _count_games(self, name: str, report_file: Callable[[str], None]) -> int:
-        if name in self._strangers:
+        if name in self._foreign_batches:
             return 0
         self._fetched.add(name)
         report_file(name)
@@ -280,7 +280,7 @@ class Mirror:
         """
         path = self.folder.outbox / name
         if data is not None and name.endswith(GAMES) and self._is_foreign_batch(name, data):
-            self._strangers.add(name)
+            self._foreign_batches.add(name)
             return
         self._may_hold = True
         try:
@@ -414,7 +414,7 @@ def open_mirror(root: Path, worker: str, run_id: str) -> WorkerFolder:
     if mark.exists():
         owner = mark.read_text(encoding="utf-8", errors="replace")[:64]
         if owner != run_id:
-            mark.parent.rename(root / f"{worker}.{owner if LABEL.fullmatch(owner) else STRANGER}")
+            mark.parent.rename(root / f"{worker}.{owner if LABEL.fullmatch(owner) else UNKNOWN_RUN}")
     folder = WorkerFolder(root / worker).create_folders()
     if not mark.exists():
         write_atomically(mark, run_id.encode())

@@ -19,7 +19,7 @@ from pathlib import Path
 from pydantic import Field
 
 from keima.cluster.agent import process as remote_process
-from keima.cluster.agent.owner import LABEL, OWNER, STRANGER
+from keima.cluster.agent.owner import LABEL, OWNER, UNKNOWN_RUN
 from keima.cluster.machines.machine import (
     CALL_SECONDS,
     NonNegativeInt,
@@ -148,7 +148,7 @@ class Claim:
         self._watched: _WatchedLease | None = None
         self._refusal: FolderTaken | None = None
         run_id = claimant.owner.run_id
-        own_name = run_id if LABEL.fullmatch(run_id) else STRANGER
+        own_name = run_id if LABEL.fullmatch(run_id) else UNKNOWN_RUN
         self._labels = list(dict.fromkeys([claimant.owner.label, own_name]))
         self._sorting = {
             "labels": self._labels,

@@ -52,8 +52,8 @@ class AlphaBetaStack(NamedTuple):
 @inlined
 def capture_sort_key(board: Bitboards, action: Any, passing: Squares) -> int:
     """The sort key of a move: the largest gain first, by the least valuable piece; 0 for a move that gains nothing."""
-    worth = material_gain(board, action, passing)
-    return ORDER * worth - material_of(board, square_bit(action & 63)) if worth > 0 else 0
+    gain = material_gain(board, action, passing)
+    return ORDER * gain - material_of(board, square_bit(action & 63)) if gain > 0 else 0
 
 
 @compiled_without_refcounts
@@ -144,10 +144,10 @@ def _search_states(step: Any, states: States, depth: int, scratch: AlphaBetaStac
             scratch.states[0] = states[i]
             step(scratch.states[0], np.int64(legal[k]))
             # The window includes the best value, so that moves of equal value are recognized.
-            worth = -search_value(step, scratch, depth - 1, -MATE, 1 - best)
-            if worth > best:
-                best, count = worth, 0
-            if worth == best:
+            value = -search_value(step, scratch, depth - 1, -MATE, 1 - best)
+            if value > best:
+                best, count = value, 0
+            if value == best:
                 found.actions[i, count] = legal[k]
                 count += 1
         found.counts[i], found.values[i] = count, best

@@ -82,7 +82,7 @@ class Tracker:
             try:
                 self._process.wait(END_SECONDS)
             except subprocess.TimeoutExpired:
-                log.warning("%s still sends figures; it ends by itself", self._name)
+                log.warning("%s still sends metrics; it ends by itself", self._name)
 
     def _check_process(self) -> None:
         if self._process is not None and self._process.poll() is not None:

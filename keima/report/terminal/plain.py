@@ -23,7 +23,7 @@ HEARTBEAT_SECONDS = 30.0
 
 
 def iteration_line(report: IterationReport, iterations: int | None = None) -> str:
-    """An iteration as one line of figures with their units; unmeasured figures are left out."""
+    """An iteration as one line of metrics with their units; unmeasured metrics are left out."""
     play = report.self_play
     parts = [
         _iteration_text(report.iteration, iterations, report.seconds),
@@ -72,8 +72,8 @@ def _spikes_text(spikes: SpikeReport) -> str:
     return f"firing {format_percent(spikes.firing_rate)}: {operations} ({without} dense without spikes)"
 
 
-def progress_figures(report: ProgressReport) -> tuple[str, ...]:
-    """The figures of a cluster; none if this machine plays."""
+def progress_metrics(report: ProgressReport) -> tuple[str, ...]:
+    """The metrics of a cluster; none if this machine plays."""
     return cluster_metrics(report.cluster) if report.cluster else ()
 
 
@@ -90,7 +90,7 @@ def heartbeat_line(report: ProgressReport) -> str:
     parts += [f"{format_count(report.evaluations_per_second)} evaluations/s"]
     if states:
         parts.append("workers: " + ", ".join(f"{number} {state}" for state, number in states.items()))
-    parts += progress_figures(report)
+    parts += progress_metrics(report)
     if report.seconds_left is not None:
         parts.append(format_time_left(report.seconds_left))
     return "  ".join(parts)
@@ -99,7 +99,7 @@ def heartbeat_line(report: ProgressReport) -> str:
 class PlainLines:
     """Writes a line per iteration and event, and a heartbeat if there was no line for a while.
 
-    A cluster's figures are only in the heartbeat, so its time counts from the last heartbeat.
+    A cluster's metrics are only in the heartbeat, so its time counts from the last heartbeat.
     """
 
     def __init__(

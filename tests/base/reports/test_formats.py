@@ -64,7 +64,7 @@ def test_durations_have_their_two_largest_units(seconds: float, text: str) -> No
     assert format_duration(seconds) == text
 
 
-def test_figures_carry_their_margins() -> None:
+def test_metrics_carry_their_margins() -> None:
     assert format_percent(0.041, 0.008) == "4.1 ± 0.8 %"
     assert format_percent(0.041) == "4.1 %"
     assert format_elo(1031.4, 40.2) == "1,031 ± 40"

@@ -468,8 +468,8 @@ def test_what_is_wrong_with_one_worker_s_folder_concerns_that_worker_alone(slots
     slots.beat(SLOTS[0], model_version=1)
     slots.beat(SLOTS[3], model_version=1)
     slots.step()
-    marks = [worker.state for worker in slots.connection.snapshot.workers]
-    assert marks == [WorkerState.ACTIVE, WorkerState.ERROR, WorkerState.ERROR, WorkerState.ACTIVE]
+    states = [worker.state for worker in slots.connection.snapshot.workers]
+    assert states == [WorkerState.ACTIVE, WorkerState.ERROR, WorkerState.ERROR, WorkerState.ACTIVE]
     assert list(slots.connection.arrived) == [(SLOTS[0], file)]
     assert [slots.assignment(name).granted for name in (SLOTS[0], *SLOTS[2:])] == [200] * 3
 
@@ -491,8 +491,8 @@ def test_heartbeats_of_all_workers_stay_fresh_while_one_is_sent_a_large_model(sl
                 assert time.monotonic() < until
                 slots.network.cables[-1].meanwhile()
             heard.append(beats())
-            marks = {worker.state for worker in slots.connection.snapshot.workers[1:]}
-            assert marks == {WorkerState.ACTIVE}
+            states = {worker.state for worker in slots.connection.snapshot.workers[1:]}
+            assert states == {WorkerState.ACTIVE}
 
     for name in SLOTS:
         slots.beat(name, model_version=1, finished=0)
