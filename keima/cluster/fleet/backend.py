@@ -208,7 +208,7 @@ class Fleet:
             self._assignments,
             assign=self._send_assignment,
             send_players=self._send_players,
-            able=self.ready_workers,
+            ready_workers=self.ready_workers,
             heartbeats=self.heartbeats,
         )
 

@@ -180,7 +180,7 @@ class FolderBackend:
             self.assignments,
             assign=self.assign,
             send_players=self._send_players,
-            able=self._able,
+            ready_workers=self._ready_workers,
             heartbeats=self.heartbeats,
         )
 
@@ -201,7 +201,7 @@ class FolderBackend:
         else:
             self._unwritten.discard(name)
 
-    def _able(self) -> list[str]:
+    def _ready_workers(self) -> list[str]:
         """Return the workers that can play now."""
         heartbeats = self.heartbeats()
         return [

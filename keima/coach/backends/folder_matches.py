@@ -20,7 +20,7 @@ class FolderMatches:
         book: the workers' assignments; jobs are entered there.
         assign: sends a worker its current assignment.
         send_players: gives all workers the models of evaluation games.
-        able: returns the workers that can play now.
+        ready_workers: returns the workers that can play now.
         heartbeats: returns the last heartbeat of each worker.
     """
 
@@ -31,11 +31,12 @@ class FolderMatches:
         *,
         assign: Callable[[str], None],
         send_players: Callable[[Mapping[Contestant, bytes]], None],
-        able: Callable[[], list[str]],
+        ready_workers: Callable[[], list[str]],
         heartbeats: Callable[[], Mapping[str, "MatchHeartbeat | None"]],
     ) -> None:
         self._root, self._book = root, book
-        self._assign, self._send_players, self._able, self._heartbeats = assign, send_players, able, heartbeats
+        self._assign, self._send_players = assign, send_players
+        self._ready_workers, self._heartbeats = ready_workers, heartbeats
 
     def deploy_models(self, players: Mapping[Contestant, bytes]) -> None:
         """See ``MatchExecutors``."""
@@ -71,7 +72,7 @@ class FolderMatches:
 
     def ready_workers(self) -> list[str]:
         """See ``MatchExecutors``."""
-        return self._able()
+        return self._ready_workers()
 
     def heartbeats(self) -> Mapping[str, "MatchHeartbeat | None"]:
         """See ``MatchExecutors``."""

@@ -87,7 +87,7 @@ def test_a_state_arrives_as_it_is(ends: tuple[Channel, Channel]) -> None:
     sent = FleetState(
         heard=0,
         workers=("a", "b"),
-        able=(),
+        ready_workers=(),
         heartbeats={"a": beat, "b": None},
         cluster=cluster,
         decisions={"a": 3},

@@ -227,7 +227,7 @@ class FleetClient:
             self._book,
             assign=self._send_jobs,
             send_players=self._send_players,
-            able=lambda: list(self._state.able) if self._state else [],
+            ready_workers=lambda: list(self._state.ready_workers) if self._state else [],
             heartbeats=self.heartbeats,
         )
 

@@ -138,7 +138,7 @@ class FleetState(_Message):
 
     heard: int  # ``Update.number``
     workers: tuple[str, ...]  # that may be granted games
-    able: tuple[str, ...]  # that can play now
+    ready_workers: tuple[str, ...]  # that can play now
     heartbeats: dict[str, Heartbeat | None]
     cluster: ClusterStatus
     decisions: dict[str, int]  # games to grant

@@ -175,7 +175,7 @@ class FleetHost:
         state = FleetState(
             heard=self._heard,
             workers=tuple(fleet.workers),
-            able=tuple(fleet.ready_workers()),
+            ready_workers=tuple(fleet.ready_workers()),
             heartbeats=fleet.heartbeats(),
             cluster=fleet.cluster(),
             decisions={worker: games for worker, games in granted.items() if games > 0},
