@@ -9,7 +9,6 @@ import sqlite3
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -430,6 +429,6 @@ class Coach:
             window_positions=self.window.num_positions,
             model_version=self.state.model_version,
             workers=workers,
-            cluster=replace(cluster, workers=workers) if cluster else None,
+            network=cluster.network if cluster else None,
             self_play=self._complete,
         )

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from keima.base.reports.formats import format_count, format_duration, format_percent
 from keima.base.reports.run_reports import ProgressReport
-from keima.base.reports.worker_status import ClusterStatus, WorkerStatus
+from keima.base.reports.worker_status import ClusterNetwork, WorkerStatus
 from keima.report.metrics import MetricValues
 
 RECENT = 8  # iterations over which shares of the time are averaged
@@ -68,8 +68,8 @@ def find_limits(now: ProgressReport, rows: Sequence[MetricValues], *, disk_free:
     """
     shares = compute_time_shares(rows)
     found = [*_disk_limits(now, disk_free), *_lost_worker_limits(now.workers)]
-    if now.cluster:
-        found += [*_worker_disk_limits(now.workers), *_network_limits(now, now.cluster, shares)]
+    if now.network:
+        found += [*_worker_disk_limits(now.workers), *_network_limits(now, now.network, shares)]
     return [*found, *([_largest_time_share(now, shares)] if shares else [])]
 
 
@@ -99,15 +99,15 @@ def _lost_worker_limits(workers: Sequence[WorkerStatus]) -> list[Limit]:
     return [Limit(who="workers", what=which, remedy="their cards below have the reasons and the remedies")]
 
 
-def _network_limits(now: ProgressReport, cluster: ClusterStatus, shares: TimeShares | None) -> list[Limit]:
+def _network_limits(now: ProgressReport, network: ClusterNetwork, shares: TimeShares | None) -> list[Limit]:
     waiting = sum(worker.waiting for worker in now.workers)
     found = []
     if waiting > now.games_wanted > 0:
         what = f"{waiting:,} finished games wait to be fetched, more than an iteration has"
         remedy = "look at the network between the main node and the workers, and at the main node's load"
         found.append(Limit(who="network", what=what, remedy=remedy))
-    if shares and cluster.sync_seconds is not None and cluster.sync_seconds > shares.seconds:
-        took = f"a new model takes {format_duration(cluster.sync_seconds)} to reach all workers"
+    if shares and network.sync_seconds is not None and network.sync_seconds > shares.seconds:
+        took = f"a new model takes {format_duration(network.sync_seconds)} to reach all workers"
         what = f"{took}, longer than an iteration ({format_duration(shares.seconds)})"
         remedy = "raise training.games_per_iteration, which makes models rarer, or lower distributed.sync_interval"
         found.append(Limit(who="network", what=what, remedy=remedy))
@@ -130,7 +130,7 @@ def _largest_time_share(now: ProgressReport, shares: TimeShares) -> Limit:
             what=f"measuring strength takes {format_percent(shares.evaluating)} of the time",
             remedy="raise evaluation.every, or lower evaluation.rating_games, score_games or num_simulations",
         )
-    faster = "add workers" if now.cluster else "use more machines (--distributed)"
+    faster = "add workers" if now.network else "use more machines (--distributed)"
     return Limit(
         who="workers",
         what=f"the learner waits for games {format_percent(shares.games)} of the time",

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from keima.base.reports.worker_status import ClusterStatus, WorkerState, WorkerStatus
+from keima.base.reports.worker_status import ClusterNetwork, ClusterStatus, WorkerState, WorkerStatus
 from keima.base.run_lock import RunLocked
 from keima.cluster.fleet.process.messages import MachineInFleet, Opening
 from keima.coach.backends.pending_batch import PendingBatch
@@ -91,7 +91,9 @@ class ScriptedFleet:
 
     def cluster(self) -> ClusterStatus:
         workers = tuple(WorkerStatus(name=name, state=WorkerState.ACTIVE) for name in self.workers)
-        return ClusterStatus(workers=workers, model_version=1, sync_seconds=None, network_mb_per_minute=0.0)
+        return ClusterStatus(
+            workers=workers, network=ClusterNetwork(model_version=1, sync_seconds=None, network_mb_per_minute=0.0)
+        )
 
     def export_machines(self) -> tuple[MachineInFleet, ...]:
         return self._machines

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 import yaml
 
-from keima.base.reports.worker_status import ClusterStatus
+from keima.base.reports.worker_status import ClusterNetwork, ClusterStatus
 from keima.cli.cluster import COMMANDS, main
 from keima.cluster.agent.process import find_running
 from keima.cluster.connector import NotDone, SSHConnector
@@ -154,7 +154,9 @@ def test_an_unknown_host_key_is_a_finding_with_the_command_that_fixes_it(
 
 
 def test_the_status_of_a_killed_coach_is_called_stale(desktop: Desktop) -> None:
-    nobody = ClusterStatus(workers=(), model_version=0, sync_seconds=None, network_mb_per_minute=0.0)
+    nobody = ClusterStatus(
+        workers=(), network=ClusterNetwork(model_version=0, sync_seconds=None, network_mb_per_minute=0.0)
+    )
     StatusFile(desktop.folder, title="go", wall=lambda: 1.7e9).write_if_due(lambda: nobody)
     since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(1.7e9))
     assert f"status.txt is stale: the Coach that wrote it was killed after {since}" in desktop.connector().status()

@@ -20,7 +20,7 @@ from rich.console import Console
 from keima.base.reports.formats import (
     games_so_far,
 )
-from keima.base.reports.worker_status import ClusterStatus, WorkerState
+from keima.base.reports.worker_status import ClusterNetwork, WorkerState
 from keima.base.run_folder import STATS_NAME
 from keima.report.files.run_files import read_stats
 from keima.report.tables import ScreenFrame
@@ -259,8 +259,8 @@ def test_a_cluster_is_shown_as_in_its_status_file() -> None:
         replace(worker(0), state=WorkerState.ACTIVE, share=0.625, last_batch=7.0),
         replace(worker(1), state=WorkerState.OFFLINE, share=0.0),
     )
-    together = ClusterStatus(workers=workers, model_version=3, sync_seconds=3.21, network_mb_per_minute=12.34)
-    now = replace(progress(3, workers=workers), cluster=together)
+    network = ClusterNetwork(model_version=3, sync_seconds=3.21, network_mb_per_minute=12.34)
+    now = replace(progress(3, workers=workers), network=network)
     lines = [line.plain for line in ScreenFrame(name="run", game="go", now=now).lines(80, 30)]
     assert f"Games/second: {12.2:<26.1f}Workers active: 1/2" in lines
     assert f"{'Model sync time: 3.2s':40}Network usage: 12.3 MB/min" in lines

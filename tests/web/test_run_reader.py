@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from keima.base.reports.run_reports import IterationReport
-from keima.base.reports.worker_status import ClusterStatus, WorkerState, WorkerStatus
+from keima.base.reports.worker_status import ClusterNetwork, WorkerState, WorkerStatus
 from keima.base.run_folder import STATS_NAME
 from keima.base.run_lock import RunLock
 from keima.data.ledger import open_ledger
@@ -100,8 +100,8 @@ def test_the_state_is_what_the_coach_last_reported(tmp_path: Path) -> None:
 
 def cluster_state(folder: Path, *workers: WorkerStatus) -> dict[str, Any]:
     """Return the state of a running run with these workers on other machines."""
-    cluster = ClusterStatus(workers=workers, model_version=1, sync_seconds=2.0, network_mb_per_minute=1.5)
-    ProgressFile(folder / PROGRESS_NAME).progress(replace(progress(1), workers=workers, cluster=cluster))
+    network = ClusterNetwork(model_version=1, sync_seconds=2.0, network_mb_per_minute=1.5)
+    ProgressFile(folder / PROGRESS_NAME).progress(replace(progress(1), workers=workers, network=network))
     with RunLock(folder):
         return RunReader(folder).read_state()
 

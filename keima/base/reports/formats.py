@@ -48,12 +48,12 @@ def format_rate(number: float) -> str:
 
 def cluster_metrics(cluster: ClusterStatus) -> tuple[str, str, str, str]:
     """The four metrics of a cluster, each with its name and unit: Games/second: 145.2."""
-    sync = cluster.sync_seconds
+    sync = cluster.network.sync_seconds
     return (
         f"Games/second: {cluster.games_per_second:.1f}",
         f"Workers active: {cluster.active}/{cluster.total}",
         f"Model sync time: {'-' if sync is None else f'{sync:.1f}s'}",
-        f"Network usage: {cluster.network_mb_per_minute:.1f} MB/min",
+        f"Network usage: {cluster.network.network_mb_per_minute:.1f} MB/min",
     )
 
 

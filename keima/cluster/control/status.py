@@ -106,9 +106,9 @@ def format_local_time(seconds: float) -> str:
 
 def status_as_json(cluster: ClusterStatus) -> dict[str, Any]:
     """Return the cluster's state for JSON; times are in seconds, ``sync_seconds`` and ``last_batch`` may be null."""
-    totals = ("games_per_second", "active", "total", "sync_seconds", "network_mb_per_minute", "model_version")
     return {
-        **{name: getattr(cluster, name) for name in (*totals, "core_hours")},
+        **{name: getattr(cluster, name) for name in ("games_per_second", "active", "total", "core_hours")},
+        **vars(cluster.network),
         "workers": [
             {name: value for name, value in vars(worker).items() if name not in NOT_OF_A_CLUSTER}
             | dict.fromkeys(("state", "mark"), remote_state(worker).value)  # "mark" for readers of before

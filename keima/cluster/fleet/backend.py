@@ -12,7 +12,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from keima.base.reports.worker_status import ClusterStatus, WorkerState, WorkerStatus
+from keima.base.reports.worker_status import ClusterNetwork, ClusterStatus, WorkerState, WorkerStatus
 from keima.base.system.threads import SteppingThread, new_lock
 from keima.cluster.fleet.balancer import Balance, Decision, WorkerLoad, balance_games
 from keima.cluster.fleet.machine_connection import MachineConnection
@@ -196,9 +196,11 @@ class Fleet:
         self._measure_network()
         return ClusterStatus(
             workers=tuple(self._worker_status(thread, worker) for thread, worker in self._tracked_workers()),
-            sync_seconds=self._metrics.sync_seconds,
-            network_mb_per_minute=self._metrics.mb_per_minute,
-            model_version=self._assignments.model_version,
+            network=ClusterNetwork(
+                model_version=self._assignments.model_version,
+                sync_seconds=self._metrics.sync_seconds,
+                network_mb_per_minute=self._metrics.mb_per_minute,
+            ),
         )
 
     def match_executors(self) -> FolderMatches:

@@ -86,7 +86,7 @@ def heartbeat_line(report: ProgressReport) -> str:
     ]
     if report.games_wanted:
         parts.append(games_so_far(report.games_here, report.games_wanted))
-    parts += [f"{format_rate(report.games_per_second)} games/s"] if report.cluster is None else []
+    parts += [f"{format_rate(report.games_per_second)} games/s"] if report.network is None else []
     parts += [f"{format_count(report.evaluations_per_second)} evaluations/s"]
     if states:
         parts.append("workers: " + ", ".join(f"{number} {state}" for state, number in states.items()))
@@ -118,7 +118,7 @@ class PlainLines:
     def progress(self, report: ProgressReport) -> None:
         """Write a line if the last one is old."""
         self._iterations = report.iterations
-        since = self._last_heartbeat if report.cluster else self._last
+        since = self._last_heartbeat if report.network else self._last
         if self._clock() - since >= self._heartbeat_seconds:
             self._write(heartbeat_line(report))
             self._last_heartbeat = self._last

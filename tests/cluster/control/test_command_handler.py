@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from keima.base.reports.worker_status import ClusterStatus, WorkerState, WorkerStatus
+from keima.base.reports.worker_status import ClusterNetwork, ClusterStatus, WorkerState, WorkerStatus
 from keima.cluster.control.command_handler import CommandHandler
 from keima.cluster.control.requests import Request, RequestAnswer, RequestInbox, ask_coach
 from keima.cluster.machines.machine_source import MachineSources
@@ -63,7 +63,9 @@ class Fleet:
     def cluster(self) -> ClusterStatus:
         states = self.states or dict.fromkeys(self.all, WorkerState.SYNCING)
         workers = tuple(WorkerStatus(name=name, machine=name, state=state) for name, state in states.items())
-        return ClusterStatus(workers=workers, model_version=1, sync_seconds=None, network_mb_per_minute=0.0)
+        return ClusterStatus(
+            workers=workers, network=ClusterNetwork(model_version=1, sync_seconds=None, network_mb_per_minute=0.0)
+        )
 
 
 class Coach:

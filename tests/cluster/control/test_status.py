@@ -12,7 +12,7 @@ import pytest
 from rich.cells import cell_len
 
 from keima.base.reports.formats import format_short_duration
-from keima.base.reports.worker_status import ClusterStatus, WorkerState, WorkerStatus
+from keima.base.reports.worker_status import ClusterNetwork, ClusterStatus, WorkerState, WorkerStatus
 from keima.cluster.control.status import (
     JSON_NAME,
     TEXT_NAME,
@@ -42,7 +42,7 @@ def worker(name: str, state: WorkerState = WorkerState.ACTIVE, **changes: Any) -
 
 def fleet(*workers: WorkerStatus, **changes: Any) -> ClusterStatus:
     values = {"sync_seconds": 1.24, "network_mb_per_minute": 31.25, "model_version": 12}
-    return ClusterStatus(workers=workers, **{**values, **changes})
+    return ClusterStatus(workers=workers, network=ClusterNetwork(**{**values, **changes}))
 
 
 def text_of(view: ClusterStatus) -> str:

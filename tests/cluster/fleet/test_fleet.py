@@ -185,11 +185,11 @@ def test_states_metrics_and_grants_follow_the_workers_reports(opened: Open, tmp_
     beat()
     wait_until(fleet, lambda: fleet.cluster().games_per_second == 15.0, doing=beat)
     view = fleet.cluster()
-    assert (view.active, view.total, view.model_version) == (2, 3, 1)
+    assert (view.active, view.total, view.network.model_version) == (2, 3, 1)
     assert [round(worker.share, 3) for worker in view.workers] == [0.333, 0.667, 0.0]
-    assert view.sync_seconds is not None
+    assert view.network.sync_seconds is not None
     assert view.workers[2].state is WorkerState.SYNCING
-    wait_until(fleet, lambda: fleet.cluster().network_mb_per_minute > 0)
+    wait_until(fleet, lambda: fleet.cluster().network.network_mb_per_minute > 0)
 
 
 def test_a_worker_that_reports_impossible_figures_is_granted_a_bounded_number_of_games(
