@@ -39,6 +39,12 @@ def find_network(text: str) -> Path:
     return resolve_name(text, MODELS / f"{text}.safetensors", own, what="network")
 
 
+def add_network(add: Callable[..., object], **options: object) -> None:
+    """Add the argument that names a network to a command line."""
+    text = "a run's folder or name, a model's file, or a shipped network"
+    add("network", type=flag_type(find_network), metavar="NETWORK", help=text, **options)
+
+
 def flag_type(find: Callable[[str], Path]) -> Callable[[str], Path]:
     """The type of a flag that takes what ``find`` finds."""
 

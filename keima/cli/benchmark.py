@@ -44,7 +44,7 @@ if __name__ == "__main__":
     exit_quietly_on_interrupt()
 
 from keima.base.disk_words import error_text
-from keima.base.named import find_network, flag_type
+from keima.base.named import add_network, find_network, flag_type
 from keima.base.system.command_line import CommandLine, program_name
 from keima.base.system.signals import INTERRUPTED, handle_interrupts
 from keima.base.system.start import check_file_is_readable, parse_before_imports, report_compiling_of
@@ -67,8 +67,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     """The command line."""
     parser = CommandLine(__doc__)
     which = parser.add_mutually_exclusive_group(required=True)
-    name = "a run's folder or name, a model's file, or a shipped network"
-    which.add_argument("network", nargs="?", type=flag_type(find_network), metavar="NETWORK", help=name)
+    add_network(which.add_argument, nargs="?")
     which.add_argument("--run", type=Path, metavar="RUN", help="a run's folder; its newest accepted model plays")
     which.add_argument("--model", type=find_file, metavar="FILE", help="a model: .model or .safetensors")
     which.add_argument("--checkpoint", type=Path, metavar="FILE", help="a state dictionary: .pt or .pth")

@@ -34,3 +34,10 @@ class Refused(RemoteFailure):
 
     Retrying soon does not help.
     """
+
+
+def describe_failure(error: Exception) -> str:
+    """Return what happened and what fixes it, without the machine's name."""
+    if isinstance(error, ClusterError):
+        return error.what + (f"; {error.remedy}" if error.remedy else "")
+    return str(error)

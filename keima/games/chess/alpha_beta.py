@@ -27,6 +27,7 @@ from keima.games.chess.board import (
 from keima.games.chess.material import material_balance, material_gain, material_of
 from keima.games.chess.moves import MOST_MOVES, is_in_check, write_legal_moves
 from keima.games.game import Actions, Game, States
+from keima.games.move_ordering import bring_best_forward
 
 MATE = 1_000_000  # minus one per ply until the mate
 DEEPEST = 8  # deeper searches take hours per move
@@ -88,14 +89,9 @@ def make_next_move(step: Any, scratch: AlphaBetaStack, level: int) -> bool:
     k, count = notes[TRIED], notes[COUNT]
     if k == count:
         return False
-    first = k
-    for other in range(k + 1, count):
-        if promise[other] > promise[first]:
-            first = other
-    if notes[QUIET] and promise[first] <= 0:
+    bring_best_forward(moves, promise, k, count)
+    if notes[QUIET] and promise[k] <= 0:
         return False
-    moves[k], moves[first] = moves[first], moves[k]
-    promise[k], promise[first] = promise[first], promise[k]
     notes[TRIED] = k + 1
     after, below = scratch.states[level + 1], scratch.notes[level + 1]
     for word in range(KEYS + state[CLOCK] + 1):  # the rest is of positions before the last capture
