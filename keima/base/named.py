@@ -8,7 +8,7 @@ from argparse import ArgumentTypeError
 from collections.abc import Callable
 from pathlib import Path
 
-from keima.base.run_folder import LEDGER_NAME, RUNS, all_runs, run_folder
+from keima.base.run_folder import LEDGER_NAME, RUNS, list_runs, resolve_run_folder
 from keima.paths import SHIPPED, find_file, workspace
 
 CONFIGS, MODELS = SHIPPED / "configs", SHIPPED / "models"
@@ -34,7 +34,7 @@ def find_network(text: str) -> Path:
     """
     if not is_name(text):
         path = find_file(text)
-        return path if path.exists() else run_folder(path) if run_folder(path).is_dir() else path
+        return path if path.exists() else resolve_run_folder(path) if resolve_run_folder(path).is_dir() else path
     own = [path for path in (Path(text), RUNS / text) if path.is_file() or (path / LEDGER_NAME).exists()]
     return resolve_name(text, MODELS / f"{text}.safetensors", own, what="network")
 
@@ -80,7 +80,7 @@ def network_names() -> list[str]:
 
 def run_names() -> list[str]:
     """The names of the runs here."""
-    return [path.name for path in all_runs()]
+    return [path.name for path in list_runs()]
 
 
 def is_name(text: str) -> bool:

@@ -34,7 +34,7 @@ if __name__ == "__main__":
     exit_quietly_on_interrupt()
 
 from keima.base.disk_words import error_text
-from keima.base.run_folder import RUNS, run_folder
+from keima.base.run_folder import RUNS, resolve_run_folder
 from keima.base.system.command_line import CommandLine, program_name
 from keima.base.system.signals import handle_interrupts
 from keima.base.system.start import parse_before_imports, report_compiling_of
@@ -48,7 +48,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="check only the SHA-256 of files, without replaying games")
     parser.add_argument("--json", action="store_true", help="print a JSON object instead of a table")
     args = parser.parse_args(argv)
-    args.folder = run_folder(Path(args.run))
+    args.folder = resolve_run_folder(Path(args.run))
     return args
 
 

@@ -152,7 +152,7 @@ def run_command(machines: SSHConnector, arguments: argparse.Namespace, show: Cal
         return 0
     names, at_once = arguments.names, arguments.at_once
     if arguments.command in DONE:
-        return change_each(machines, arguments.command, names, show, at_once=at_once)
+        return change_workers(machines, arguments.command, names, show, at_once=at_once)
     if arguments.command == "status" and (answer := machines.status_of_coach(names)) is not None:
         show(answer)
         return 0
@@ -181,7 +181,7 @@ def ask_machines(machines: SSHConnector, arguments: argparse.Namespace, show: Ca
             return show_outcomes(machines, names, events, show, done="gathered")
 
 
-def change_each(
+def change_workers(
     machines: SSHConnector, command: str, names: Sequence[str], show: Callable[[str], None], *, at_once: int
 ) -> int:
     """Restart, stop, take over or remove each of several; return 1 unless all succeeded.

@@ -172,11 +172,11 @@ class Coach:
     def start(self) -> None:
         """Ingest what an earlier session left and start the workers, unless the run is finished."""
         self.receiving.restore()
-        self._granting.restore()
+        self._granting.restore_accounts()
         if self.is_finished():
             return
         self.publish_again() if self.state.model_version else self.publish()
-        self._measuring.begin_again(self.model)
+        self._measuring.restart_measurement(self.model)
 
     def end(self) -> None:
         """Let the workers hand over their finished games, and store everything."""
@@ -268,7 +268,7 @@ class Coach:
             self.log_event(f"model {version} is not stronger than model {self.state.model_version} and is not used")
             return
         self.model, self.state.model_version = model, version
-        self.hand_out(data)
+        self.publish_to_workers(data)
 
     def publish_again(self) -> None:
         """Send all workers the last model of the earlier session, or a new one if its file is damaged."""
@@ -281,9 +281,9 @@ class Coach:
             )
             self.publish()
             return
-        self.hand_out(data)
+        self.publish_to_workers(data)
 
-    def hand_out(self, file: bytes) -> None:
+    def publish_to_workers(self, file: bytes) -> None:
         """Send the current model to all workers."""
         self.persist("the workers' model", lambda: self.backend.publish(self.state.model_version, file))
 

@@ -86,7 +86,7 @@ class Measuring:
         """Begin to measure ``model`` beside playing."""
         self._steps, self._state.measuring = self._evaluation.measure(model, beside=True), model.model_version
 
-    def begin_again(self, current: Model | None) -> None:
+    def restart_measurement(self, current: Model | None) -> None:
         """Begin the measurement that was under way when the earlier session ended, if there was one.
 
         Args:

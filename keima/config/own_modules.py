@@ -180,11 +180,11 @@ def load_module(name: str) -> ModuleType:
         spec.loader.exec_module(module)
     except Exception as error:
         del sys.modules[module_name]
-        raise ModuleProblem(described(error, name)) from error
+        raise ModuleProblem(describe_error(error, name)) from error
     return module
 
 
-def described(error: BaseException, name: str) -> str:
+def describe_error(error: BaseException, name: str) -> str:
     """What went wrong in the user's file ``name``: file, line, error, and what to do where that is known."""
     shown = path_of(name)
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(shown)]

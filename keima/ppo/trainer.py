@@ -184,12 +184,12 @@ class PPOTrainer:
         count = self.settings.num_steps // length
         world, part = torch.from_numpy(rows // count), torch.from_numpy(rows % count)
 
-        def taken(tensor: Tensor) -> Tensor:
+        def select_part(tensor: Tensor) -> Tensor:
             return tensor.unflatten(0, (count, length))[part, :, world].transpose(0, 1).contiguous()
 
         memories = [LSTMState(*lstm) for lstm in rollout.memories[part, :, :, world].permute(1, 2, 0, 3).contiguous()]
         names = ("observations", "starts", "actions", "log_probabilities", "values", "advantages", "returns")
-        return Sequences(**{name: taken(getattr(rollout, name)) for name in names}, memories=memories)
+        return Sequences(**{name: select_part(getattr(rollout, name)) for name in names}, memories=memories)
 
     def compute_losses(self, batch: Sequences) -> Losses:
         """The clipped objective with its value loss and entropy, means over all steps."""

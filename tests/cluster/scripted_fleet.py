@@ -76,7 +76,7 @@ class ScriptedFleet:
         self._note("release", batch.batch_id, delivered, refused)
         (self.root / batch.worker / "outbox" / batch.file_name).unlink(missing_ok=True)
 
-    def share_out(self, outstanding: Mapping[str, int], ahead: int) -> dict[str, int]:
+    def plan_grants(self, outstanding: Mapping[str, int], ahead: int) -> dict[str, int]:
         return {worker: max(0, ahead - self._granted.get(worker, 0)) for worker in self.workers}
 
     def withdrawn(self) -> dict[str, int]:

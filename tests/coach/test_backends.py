@@ -161,9 +161,9 @@ def test_every_worker_is_granted_the_games_missing_from_those_ahead(open_backend
     backend = open_backend()
     if isinstance(backend, Fleet | FleetClient):
         pytest.skip("its shares follow the measured speeds: see the tests of the balancer")
-    shares = backend.share_out(dict.fromkeys(backend.workers, 15), 40)
+    shares = backend.plan_grants(dict.fromkeys(backend.workers, 15), 40)
     assert sum(shares.values()) == 25 * len(backend.workers)
-    assert not any(backend.share_out(dict.fromkeys(backend.workers, 15), 0).values())
+    assert not any(backend.plan_grants(dict.fromkeys(backend.workers, 15), 0).values())
 
 
 @pytest.mark.medium

@@ -21,7 +21,7 @@ from typing import Any
 from keima.cluster.agent.process import (
     LOCK_SECONDS,
     CommandFailed,
-    find_record_elsewhere,
+    find_process_elsewhere,
     find_running,
     hold_lock,
     start_detached,
@@ -163,7 +163,7 @@ def read_owner(place: Path) -> dict[str, Any] | None:
             if isinstance(found, dict) and all(isinstance(found.get(key), str) for key in ("run_id", "host", "label")):
                 return dict(found, coach=path.stem)
     said = read_last_assignment(place)
-    if said and not said.get("stop") and (find_running(place) or find_record_elsewhere(place)):
+    if said and not said.get("stop") and (find_running(place) or find_process_elsewhere(place)):
         seconds = said.get("lease_seconds")
         patience = float(seconds) if isinstance(seconds, (int, float)) else 0.0
         return {

@@ -97,7 +97,7 @@ def read_record(place: Path) -> dict[str, Any]:
     return {"host": host_name(), **record} if isinstance(record, dict) else {}
 
 
-def find_record_elsewhere(place: Path) -> dict[str, Any] | None:
+def find_process_elsewhere(place: Path) -> dict[str, Any] | None:
     """Return the record of a process at ``place`` that was started on another machine, so that its state is unknown
     here.
 
@@ -113,7 +113,7 @@ def check_not_elsewhere(place: Path) -> None:
     Raises:
         Failed: one is.
     """
-    if found := find_record_elsewhere(place):
+    if found := find_process_elsewhere(place):
         there, here = str(found["host"]).rpartition("-")[0], platform.node()
         unknown = f"and from {here} it cannot be seen whether it runs"
         text = f"process {found.get('pid')} of {there} is recorded at {place}, {unknown}"
@@ -182,7 +182,7 @@ def start_detached(request: dict[str, Any]) -> dict[str, Any]:
     if request.get("logs"):
         link_log(log, Path(request["logs"]))
     with hold_lock(place / "launch.lock", LOCK_SECONDS):
-        found = find_running(place) or (find_record_elsewhere(place) if request.get("shared") else None)
+        found = find_running(place) or (find_process_elsewhere(place) if request.get("shared") else None)
         if found:
             return dict(found, already=True)
         check_not_elsewhere(place)
@@ -275,7 +275,7 @@ def report_alive(request: dict[str, Any]) -> dict[str, Any]:
     One of another machine counts as running, since it may be.
     """
     place = Path(request["place"])
-    found = find_running(place) or find_record_elsewhere(place)
+    found = find_running(place) or find_process_elsewhere(place)
     code = read_text(place / "exit").strip()
     return {
         "running": found is not None,

@@ -20,7 +20,7 @@ from keima.cluster.fleet.mirror import find_waiting_files
 from keima.cluster.fleet.network_metrics import NetworkMetrics
 from keima.cluster.fleet.ownership import Claimant, make_owner
 from keima.cluster.fleet.process.messages import MachineInFleet
-from keima.cluster.fleet.remote_status import current_heartbeat, remote_status
+from keima.cluster.fleet.remote_status import current_heartbeat, make_remote_status
 from keima.cluster.fleet.remote_worker import STARTED_ACTIVITIES
 from keima.cluster.fleet.tracked_worker import LOST_STATES, Restart, Stop, TrackedWorker, state_at
 from keima.cluster.machines.process_manager import ProcessManager
@@ -139,7 +139,7 @@ class Fleet:
         if is_new or (more and heartbeat and heartbeat.state == "waiting"):
             self._places[worker].wake()
 
-    def share_out(self, outstanding: Mapping[str, int], ahead: int) -> dict[str, int]:
+    def plan_grants(self, outstanding: Mapping[str, int], ahead: int) -> dict[str, int]:
         """See ``SelfPlayBackend``; shares follow weights and speeds, among the workers that can play now."""
         distributed = self._settings.distributed
         self._balance, self._decisions = balance_games(
@@ -413,7 +413,7 @@ class Fleet:
 
     def _worker_status(self, thread: _ConnectionThread, worker: TrackedWorker) -> WorkerStatus:
         account, decision = self._assignments.account(worker.name), self._decisions.get(worker.name)
-        return remote_status(
+        return make_remote_status(
             worker,
             current_heartbeat(worker, self._assignments.run_id),
             self._clock(),

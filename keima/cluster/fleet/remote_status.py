@@ -20,7 +20,7 @@ def current_heartbeat(worker: TrackedWorker, run_id: str) -> Heartbeat | None:
     return last.model_copy(update={"state": "error", "error": worker.reason[:MOST_ERROR], **silent})
 
 
-def remote_status(
+def make_remote_status(
     worker: TrackedWorker,
     heartbeat: Heartbeat | None,
     now: float,

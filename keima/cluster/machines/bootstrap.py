@@ -38,7 +38,7 @@ from keima.paths import SOURCE
 
 JOBS = ".remote/jobs"  # the places of the long steps
 TEST_GAME_PLACE = f"{JOBS}/test-games"
-REHEARSAL_GAME = "tic_tac_toe"
+TEST_GAME = "tic_tac_toe"
 MAKE_ENVIRONMENT = "keima/cluster/agent/make_environment.sh"  # in a release
 JOB_LOG = "logs/bootstrap.log"
 # Runs a command at a place and writes its exit code there.
@@ -64,7 +64,7 @@ def bootstrap_machine(
     report: Callable[[str], None],
     required: WorkerRequirements | None = None,
     pip: PipSettings = NO_PIP_SETTINGS,
-    game: str = REHEARSAL_GAME,
+    game: str = TEST_GAME,
     root: Path = SOURCE,
     sleep: Callable[[float], None] = time.sleep,
 ) -> None:
@@ -98,7 +98,7 @@ def bootstrap_steps(
     *,
     required: WorkerRequirements | None = None,
     pip: PipSettings = NO_PIP_SETTINGS,
-    game: str = REHEARSAL_GAME,
+    game: str = TEST_GAME,
     root: Path = SOURCE,
 ) -> Iterator[str]:
     """Prepare a machine step by step: yield lines to report, and an empty line when it is time to wait a second."""

@@ -61,7 +61,7 @@ class _SlotState:
     retry_at: float = 0.0
     ended: ClusterError | None = None  # set by the thread of a connection
     search: Any = None  # the object with the left-overs that it finds
-    left_overs: tuple[str, ...] = ()
+    left_games: tuple[str, ...] = ()
     is_new: bool = True  # no slot has had a folder of this name
 
 
@@ -242,14 +242,14 @@ class RaySource:
         """Have a slot take a folder; a new folder has a name that none had, or two nodes could have one each."""
         assert slot.actor is not None
         fresh = slot.name if slot.is_new else self._new_name()
-        return slot.actor.call.remote("settle", self._run_id, run_tag(self._run_id), fresh)
+        return slot.actor.call.remote("take_folder", self._run_id, run_tag(self._run_id), fresh)
 
     def _replace_slot(self, slot: _SlotState, trouble: ClusterError, seconds: float) -> None:
         """Note that a slot has ended, and ask for another one in its place after so many seconds."""
         if slot.actor is not None:
             ray.kill(slot.actor)
         slot.actor = slot.answer = slot.node = slot.ended = slot.search = None
-        slot.left_overs = ()
+        slot.left_games = ()
         slot.trouble, slot.retry_at = trouble, self._clock() + seconds
 
     def _rename(self, slot: _SlotState, name: str) -> None:
@@ -287,18 +287,18 @@ class RaySource:
             if slot.search is not None and ray.wait([slot.search], timeout=0)[0]:
                 try:
                     kind, found = ray.get(slot.search)
-                    slot.left_overs = tuple(found) if kind == "ok" else ()
+                    slot.left_games = tuple(found) if kind == "ok" else ()
                 except exceptions.RayActorError:
                     slot.ended = Unreachable(NAME, "its slot has ended")
                 slot.search = None
             elif search and slot.search is None:
-                slot.search = slot.actor.call.remote("left_overs", self._run_id, run_tag(self._run_id))
+                slot.search = slot.actor.call.remote("find_left_games", self._run_id, run_tag(self._run_id))
 
     def _update_machines(self) -> None:
         """Renew what the fleet sees."""
         found: dict[str, _ListedMachine] = {}
         for slot in self._slots:
-            for name in slot.left_overs:
+            for name in slot.left_games:
                 found[name] = _ListedMachine(slot=slot, actor=slot.actor, node=slot.node, plays=False, trouble=None)
         for slot in self._slots:
             if slot.node is None and slot.name in found:

@@ -49,7 +49,7 @@ class SelfPlayBackend(Protocol):
         The backend remembers this, also for a worker that leaves and comes back.
         """
 
-    def share_out(self, outstanding: Mapping[str, int], ahead: int) -> dict[str, int]:
+    def plan_grants(self, outstanding: Mapping[str, int], ahead: int) -> dict[str, int]:
         """Return how many more games to grant each worker now, so that ``ahead`` games per worker are outstanding.
 
         Args:
@@ -129,7 +129,7 @@ class FolderBackend:
         if worker in self.folders and self.assignments.set_account(worker, granted=granted, delivered=delivered):
             self.assign(worker)
 
-    def share_out(self, outstanding: Mapping[str, int], ahead: int) -> dict[str, int]:
+    def plan_grants(self, outstanding: Mapping[str, int], ahead: int) -> dict[str, int]:
         """See ``SelfPlayBackend``; all workers get the same, whatever their speed."""
         return {worker: max(0, ahead - outstanding[worker]) for worker in self.workers}
 

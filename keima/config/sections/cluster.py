@@ -15,7 +15,7 @@ from keima.config.sections.workers import (
     WorkerDefaults,
     WorkerSettings,
     could_be_confused,
-    flat,
+    flatten_entries,
     machines_of,
 )
 
@@ -32,7 +32,7 @@ class DistributedSettings(Section):
     workers: Annotated[
         tuple[Annotated[WorkerSettings, WrapValidator(machines_of)], ...],
         BeforeValidator(as_tuple),
-        AfterValidator(flat),
+        AfterValidator(flatten_entries),
     ] = ()
     """Machines that play, reached over SSH with a key."""
     slurm: SlurmSettings | None = None

@@ -161,7 +161,7 @@ def test_no_call_waits_for_a_slow_or_missing_machine(opened: Open, tmp_path: Pat
         fleet.collect()
         fleet.heartbeats()
         fleet.cluster()
-        fleet.share_out(dict.fromkeys(fleet.workers, 0), 40)
+        fleet.plan_grants(dict.fromkeys(fleet.workers, 0), 40)
     assert ended == []  # all that while, no machine has answered
     over.set()
 
@@ -180,7 +180,7 @@ def test_states_metrics_and_grants_follow_the_workers_reports(opened: Open, tmp_
         processes.beat("worker2", games_per_second=10.0, speed=10.0, parallel_games=8)
 
     wait_until(fleet, lambda: list(states(fleet).values()).count(WorkerState.ACTIVE) == 2, doing=beat)
-    shares = fleet.share_out(dict.fromkeys(fleet.workers, 0), 40)
+    shares = fleet.plan_grants(dict.fromkeys(fleet.workers, 0), 40)
     assert set(shares) == {"worker1", "worker2"} and sum(shares.values()) > 0
     beat()
     wait_until(fleet, lambda: fleet.cluster().games_per_second == 15.0, doing=beat)
@@ -207,7 +207,7 @@ def test_a_worker_that_reports_impossible_figures_is_granted_a_bounded_number_of
     wait_until(fleet, lambda: all_active(fleet), doing=beat)
     for _ in range(3):
         beat()
-        shares = fleet.share_out(dict.fromkeys(fleet.workers, 0), 40)
+        shares = fleet.plan_grants(dict.fromkeys(fleet.workers, 0), 40)
         # A multiple of what is granted ahead, and no more.
         assert 0 < shares["worker2"] <= sum(shares.values()) <= 4 * 2 * 40
 
@@ -228,7 +228,7 @@ def test_a_machine_can_be_added_and_removed_during_a_run(opened: Open, tmp_path:
 
     wait_until(fleet, lambda: len(fleet.workers) == 2 and all_active(fleet), doing=beat)
     fleet.remove("worker1")
-    assert "worker1" not in fleet.share_out(dict.fromkeys(fleet.workers, 0), 40)
+    assert "worker1" not in fleet.plan_grants(dict.fromkeys(fleet.workers, 0), 40)
     with pytest.raises(ValueError, match="no machine worker7 to remove; the machines are: worker1, worker2"):
         fleet.remove("worker7")
     idle = {"state": "waiting", "granted": 0, "begun": 5, "finished": 5}

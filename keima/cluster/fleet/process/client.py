@@ -45,7 +45,7 @@ from keima.data.batch_file import SUFFIX
 from keima.evaluation.match_jobs import Contestant, EvaluationJob
 from keima.games import Game
 from keima.networks.files.model_file import stored_sha256
-from keima.paths import program_of, with_code
+from keima.paths import program_of, with_code_on_path
 from keima.worker.worker_folder import Heartbeat, WorkerFolder
 
 log = logging.getLogger(__name__)
@@ -179,7 +179,7 @@ class FleetClient:
             self._changes.accounts[worker] = (granted, delivered)
             self._number += before != granted
 
-    def share_out(self, outstanding: Mapping[str, int], ahead: int) -> dict[str, int]:
+    def plan_grants(self, outstanding: Mapping[str, int], ahead: int) -> dict[str, int]:
         """See ``SelfPlayBackend``; each of the fleet's decisions counts once, and none made before the last grants."""
         if ahead != self._ahead:
             self._ahead = self._changes.ahead = ahead
@@ -380,7 +380,7 @@ class FleetClient:
             stdout=subprocess.PIPE,
             bufsize=0,
             pipesize=PIPE_BYTES,
-            env=with_code(os.environ),
+            env=with_code_on_path(os.environ),
             pass_fds=[self._lock.fileno()] if self._lock else [],
         )
         assert self._process.stdin and self._process.stdout

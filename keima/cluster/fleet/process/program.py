@@ -170,7 +170,7 @@ class FleetHost:
 
     def _send_state(self, fleet: Fleet) -> None:
         began = self._clock()
-        granted = fleet.share_out({}, self._ahead) if self._ahead >= 0 else {}
+        granted = fleet.plan_grants({}, self._ahead) if self._ahead >= 0 else {}
         machines = fleet.export_machines()
         state = FleetState(
             heard=self._heard,
