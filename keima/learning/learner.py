@@ -238,7 +238,7 @@ class Learner:
         if self.device.type == "cuda" and not self.ranks.is_alone and total > self._most_that_fitted:
             self.find_micro_batch(batch, total)
         while True:
-            parts = self.parts_of_rank(total)
+            parts = self.parts(total)
             try:
                 shares = [part.count / total for part in parts]
                 return self.update_step(
@@ -248,7 +248,7 @@ class Learner:
                 if not is_out_of_memory(error) or not self.ranks.is_alone or not self.halve(total):
                     raise
 
-    def parts_of_rank(self, total: int) -> list[PartRows]:
+    def parts(self, total: int) -> list[PartRows]:
         """The parts in which this rank computes its share of a batch of ``total`` positions."""
         return split_into_parts(
             total,
@@ -289,7 +289,7 @@ class Learner:
         """
         buffers = [(buffer, buffer.clone()) for buffer in self.network.buffers()]
         while True:
-            part = max(self.parts_of_rank(total), key=lambda part: part.count)
+            part = max(self.parts(total), key=lambda part: part.count)
             fits = self._fits_in_memory(BatchPart(batch.select_rows(part.rows), part))
             for buffer, before in buffers:
                 buffer.copy_(before)
