@@ -27,13 +27,7 @@ from keima.data.imports.game_files import SAMPLE
 from keima.games import Game, load_game
 from keima.learning.learner import Learner, TensorBatch, copy_to_device
 from keima.learning.ranks.process_group import RankInfo, abort_nccl, join_ranks, make_file_store
-from keima.networks.files.model_file import (
-    Model,
-    canary_positions,
-    decode_model,
-    describe_model,
-    encode_model,
-)
+from keima.networks.files.model import Model, canary_positions, decode_model, describe_model, encode_model
 from keima.networks.inference.evaluator import Evaluator, count_gpus, pick_device
 from keima.networks.network import build_network, seed_weights
 from keima.networks.policy_value import as_policy_value_network

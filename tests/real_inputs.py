@@ -10,7 +10,8 @@ import yaml
 from keima.evaluation.match_jobs import EvaluationJob, EvaluationJobResult
 from keima.learning.checkpoint import INDEX, write_checkpoint
 from keima.learning.learner import LearnerState
-from keima.networks.files.model_file import Model, decode_model, save_safetensors, save_weights
+from keima.networks.files.model import Model, decode_model, save_safetensors
+from keima.networks.files.weights_file import save_weights
 from keima.worker.worker_folder import Assignment, Heartbeat
 from tests.example_reports import evaluation, iteration, worker
 from tests.small_run import model_bytes, small_settings
@@ -136,12 +137,14 @@ def stats() -> bytes:
     return dumped([iteration(number, measured=evaluation(number), workers=(worker(),)).as_dict() for number in (1, 2)])
 
 
-def answers() -> list[bytes]:
+def answers() -> dict[str, Any]:
+    """Return an answer to each command of an agent but the poll."""
+    interpreter = {"path": "/usr/bin/python3", "version": [3, 11, 2], "packages": {"torch": "2.0", "numpy": None}}
     probe = {
         "root": "/home/u/keima",
         "writable": True,
         "disk_free": 10**10,
-        "python": {"path": "/usr/bin/python3", "version": [3, 11, 2], "packages": {"torch": "2.0", "numpy": None}},
+        "python": interpreter,
         "platform": "Linux",
         "machine": "x86_64",
         "cpus": 2,
@@ -154,6 +157,17 @@ def answers() -> list[bytes]:
         "code": {".": "abc"},
         "whole": ["."],
     }
-    found = [probe, {"pid": 1, "start_ticks": 2, "boot_id": "b", "already": True}, {"found": True, "killed": False}]
-    found += [{"running": True, "pid": 3, "code": None}, {"text": "log", "end": 3}]
-    return [dumped({"ok": each}) for each in found]
+    owner = {"run_id": "run", "label": "run", "host": "main", "coach": "c", "lease_seconds": 900.0}
+    return {
+        "inspect": interpreter,
+        "probe": probe,
+        "start": {"pid": 1, "start_ticks": 2, "boot_id": "b", "already": True},
+        "stop": {"found": True, "killed": False},
+        "alive": {"running": True, "pid": 3, "code": None},
+        "own": {"mine": False, "owner": owner, "token": "t", "contents": "", "unsorted": False},
+        "give_way": {},
+        "tail": {"text": "log", "end": 3},
+        "link": {"linked": True},
+        "unpack": {},
+        "unpack_cache": {},
+    }

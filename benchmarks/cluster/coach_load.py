@@ -126,7 +126,7 @@ def open_fleet(
         game=game,
         settings=settings,
         run_id=run_id,
-        owner=make_owner(run_id, lease_seconds=settings.distributed.lease_seconds),
+        owner=make_owner(run_id, run_dir=run_dir, lease_seconds=settings.distributed.lease_seconds),
         options={SOCKET: str(run_dir / SOCKET_NAME), SLOTS: str(arguments.slots)},
         log_event=note_event,
     )

@@ -28,6 +28,7 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from benchmarks.cluster.simulated_fleet import STOP_FILE, machine_name, worker_names
+from keima.cluster.agent.commands import LINK, OWN, POLL
 from keima.cluster.agent.packing import remote_program
 from keima.cluster.agent.serve import DIGITS
 from keima.data.records import GameRecord, encode_batch
@@ -152,13 +153,13 @@ class SimulatedWorker:
 
 
 class Machine:
-    """What the agent of one machine does for its workers (``distributed/remote``), and what a transport does there."""
+    """What the agent of one machine does for its workers (``keima/cluster/agent``), and what a transport does there."""
 
     def __init__(self, workers: list[SimulatedWorker]) -> None:
         self._workers = {worker.name: worker for worker in workers}
         self._commands: dict[str, Callable[[Any], Reply]] = {
-            "look": self._poll,
-            "own": self._own,
+            POLL.name: self._poll,
+            OWN.name: self._own,
             "put": self._put,
             "get": self._get,
         }
@@ -166,18 +167,18 @@ class Machine:
     def answer(self, command: str, request: Any) -> Reply:
         """Carry out a command; links, removals and whatever else changes nothing of interest just succeed."""
         carry_out = self._commands.get(command)
-        return carry_out(request) if carry_out else ({"linked": True} if command == "link" else {}, b"")
+        return carry_out(request) if carry_out else ({"linked": True} if command == LINK.name else {}, b"")
 
     def _poll(self, request: dict[str, Any]) -> Reply:
         games, left = re.compile(request["games"]), int(request["limit"])
         answers, content = [], bytearray()
         for each in request["workers"]:
-            answer, data = self._poll_worker(each, games, left - len(content))
+            answer, data = self._poll_one(each, games, left - len(content))
             answers.append(answer)
             content += data
         return {"workers": answers}, bytes(content)
 
-    def _poll_worker(self, each: dict[str, Any], games: re.Pattern[str], left: int) -> Reply:
+    def _poll_one(self, each: dict[str, Any], games: re.Pattern[str], left: int) -> Reply:
         worker = self._workers[each["place"].rpartition("/")[2]]
         if each["assignment"] is not None:
             worker.assign(each["assignment"])

@@ -46,7 +46,7 @@ from keima.config.flags import number, whole
 from keima.config.load import ConfigError, load_settings, override
 from keima.config.schema import Settings
 from keima.games import load_game
-from keima.networks.files.model_file import canary_positions
+from keima.networks.files.model import canary_positions
 from keima.networks.inference.evaluator import Evaluator
 from keima.networks.network import build_network
 

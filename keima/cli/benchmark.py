@@ -46,9 +46,10 @@ if __name__ == "__main__":
 from keima.base.disk_words import error_text
 from keima.base.named import add_network, find_network, flag_type
 from keima.base.system.command_line import CommandLine, program_name
+from keima.base.system.limits import count_usable_cores
 from keima.base.system.signals import INTERRUPTED, handle_interrupts
 from keima.base.system.start import check_file_is_readable, parse_before_imports, report_compiling_of
-from keima.config.flags import HIGHEST_SEED, processes, whole
+from keima.config.flags import HIGHEST_SEED, whole
 from keima.data.ledger import read_ledger
 from keima.paths import find_file
 
@@ -61,6 +62,11 @@ NODES = 20_000  # per move of Stockfish: its lower levels are weaker by their ch
 NO_STOCKFISH = (
     "Stockfish is not installed, so its levels are left out: apt-get install stockfish, or name it by --stockfish."
 )
+
+
+def processes(text: str) -> int:
+    """The type of a flag that takes a number of processes; auto: one per available core."""
+    return count_usable_cores() if text == "auto" else whole()(text)
 
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:

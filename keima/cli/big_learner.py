@@ -49,6 +49,7 @@ from keima.base.disk_words import error_text
 from keima.base.named import find_experiment, flag_type
 from keima.base.run_folder import RUNS
 from keima.base.system.command_line import CommandLine, program_name, relaunch_command
+from keima.base.system.limits import count_usable_cores
 from keima.base.system.logs import package_logger
 from keima.base.system.signals import INTERRUPTED, discard_output_of_lost_terminal, handle_interrupts, stop_on_signals
 from keima.base.system.start import check_file_is_readable, parse_before_imports, report_compiling_of
@@ -503,7 +504,7 @@ def build_training(experiment: BigExperiment, arguments: argparse.Namespace, ran
     """The training of this rank, on its own device."""
     settings = learner_settings(experiment, arguments.device)
     game = load_game(settings.game.name, **settings.game.options)
-    cores = len(os.sched_getaffinity(0)) // ranks.ranks_on_machine
+    cores = count_usable_cores() // ranks.ranks_on_machine
     use_threads(arguments.threads or max(1, cores))
     learner = make_learner(
         game,

@@ -117,6 +117,7 @@ from rich.console import Console
 
 from keima.base.system.threads import run_in_parallel
 from keima.cluster.connector import CheckedMachine, NotDone, Outcome, Progress, SSHConnector, combine_results
+from keima.cluster.ssh.host_keys import KeyScan, scan_commands
 from keima.config.commands import cluster
 
 
@@ -283,11 +284,17 @@ def show_findings(
     if not order:
         show(f"{machines.config} lists no workers: {cluster('add HOST USER', machines.config)} adds one")
         return 1
-    ready: dict[str, bool] = {}
+    ready, scans = dict[str, bool](), list[KeyScan]()
     for checked in machines.check(names, at_once=at_once):
         ready[checked.machine.name] = checked.ready
+        scans += [checked.scan] if checked.scan else []
         show_checked(checked, show, in_full=len(order) <= MOST_IN_FULL)
-    return show_summary(show, order, ready, done="ready", failed="not ready")
+    failed = show_summary(show, order, ready, done="ready", failed="not ready")
+    if len(scans) > 1:
+        show(f"if the {len(scans)} unknown host keys are the machines' own, this adds all:")
+        for command in scan_commands(scans):
+            show(f"  {command}")
+    return failed
 
 
 def show_checked(checked: CheckedMachine, show: Callable[[str], None], *, in_full: bool) -> None:

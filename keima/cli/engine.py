@@ -27,7 +27,7 @@ from keima.base.system.command_line import CommandLine, program_name
 from keima.base.system.signals import handle_interrupts
 from keima.base.system.start import check_file_is_readable, parse_before_imports, report_compiling_of
 from keima.config.flags import number, whole
-from keima.networks.files.model_heading import find_model_file, read_heading
+from keima.networks.files.heading import find_model_file, read_heading
 from keima.play.gtp.rules import NAMED_RULES, GtpRules, parse_rules
 from keima.play.gtp.syntax import GtpHandshake
 from keima.play.handshake import HandshakeResponder

@@ -29,7 +29,7 @@ from keima.base.system.command_line import CommandLine, program_name
 from keima.base.system.signals import handle_interrupts
 from keima.base.system.start import check_file_is_readable, parse_before_imports, report_compiling_of
 from keima.config.flags import HIGHEST_SEED, number, whole
-from keima.networks.files.model_heading import find_model_file
+from keima.networks.files.heading import find_model_file
 from keima.web.server import add_server_flags, serve
 
 USUAL_SIMULATIONS = 400

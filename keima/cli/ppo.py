@@ -39,7 +39,6 @@ if __name__ == "__main__":
 
 import argparse
 import logging
-import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -48,6 +47,7 @@ from pathlib import Path
 from keima.base.disk_words import error_text
 from keima.base.named import find_experiment, flag_type
 from keima.base.system.command_line import CommandLine, program_name, relaunch_command
+from keima.base.system.limits import count_usable_cores
 from keima.base.system.signals import INTERRUPTED, discard_output_of_lost_terminal, handle_interrupts, stop_on_signals
 from keima.base.system.start import check_file_is_readable, parse_before_imports, report_compiling_of
 from keima.config.flags import HIGHEST_PORT, HIGHEST_SEED, number, whole
@@ -390,7 +390,7 @@ def count_world_threads(arguments: argparse.Namespace, ranks: Ranks) -> int:
     """How many threads step this rank's worlds: with a GPU its share of the cores, which do nothing else."""
     if pick_device(arguments.device).type == "cpu":
         return int(arguments.threads)
-    return max(1, len(os.sched_getaffinity(0)) // ranks.ranks_on_machine)
+    return max(1, count_usable_cores() // ranks.ranks_on_machine)
 
 
 def build_worlds(settings: TraderSettings, ranks: Ranks, *, rounds_over: int = 0, threads: int = 1) -> TradingMarkets:

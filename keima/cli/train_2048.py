@@ -125,7 +125,7 @@ from keima.config.load import load_settings
 from keima.config.schema import Settings
 from keima.games import load_game
 from keima.games.twenty48.rules import GameRules
-from keima.networks.files.model_file import CorruptWeights, load_weights
+from keima.networks.files.weights_file import CorruptWeights, load_weights
 from keima.networks.network import seed_weights
 from keima.networks.zero_network import ZeroNetwork
 from keima.report.terminal.next_steps import next_steps

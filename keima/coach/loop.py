@@ -44,13 +44,8 @@ from keima.learning.checkpoint import Checkpoints
 from keima.learning.generalization import measure_generalization
 from keima.learning.learner import Learner
 from keima.learning.ranks.process_group import RankLost
-from keima.networks.files.model_file import (
-    MAX_MODEL_BYTES,
-    Model,
-    decode_model,
-    describe_model,
-    encode_model,
-)
+from keima.networks.files.container import MAX_MODEL_BYTES
+from keima.networks.files.model import Model, decode_model, describe_model, encode_model
 from keima.replay.window import ReplayWindow
 from keima.worker.worker_folder import last_batch_ends
 

@@ -12,7 +12,8 @@ from keima.base.steps import Steps, Turns
 from keima.coach.bounds import CoachState
 from keima.config.schema import Settings
 from keima.data.ledger_rows import model_path
-from keima.networks.files.model_file import MAX_MODEL_BYTES, Model, decode_model
+from keima.networks.files.container import MAX_MODEL_BYTES
+from keima.networks.files.model import Model, decode_model
 
 
 class Evaluation(Protocol):

@@ -1,7 +1,6 @@
 """A session of a run: from opening its Coach, new or resumed, to its clean end."""
 
 import logging
-import os
 import re
 import signal
 import sqlite3
@@ -18,6 +17,7 @@ from keima.base.reports.run_reports import Observer, report_event
 from keima.base.run_folder import check_run_folder
 from keima.base.run_lock import RunLocked
 from keima.base.system.command_line import program_name
+from keima.base.system.limits import count_usable_cores
 from keima.base.system.signals import INTERRUPTED, discard_output_of_lost_terminal, stop_on_signals
 from keima.base.system.start import print_status
 from keima.coach.granting import NobodyPlays
@@ -154,7 +154,7 @@ def learner_threads(settings: Settings, ranks: Ranks) -> int:
 
     By default half the cores if workers play here meanwhile, and all but one if other machines play.
     """
-    threads, cores = settings.training.threads, len(os.sched_getaffinity(0))
+    threads, cores = settings.training.threads, count_usable_cores()
     if threads == "auto":
         threads = cores - 1 if settings.distributed.enabled else cores // 2 if settings.training.asynchronous else cores
     return max(1, threads // ranks.ranks_on_machine)

@@ -5,7 +5,6 @@ written.
 import argparse
 import difflib
 import math
-import os
 from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
@@ -55,11 +54,6 @@ def number(
         return value
 
     return read
-
-
-def processes(text: str) -> int:
-    """The type of a flag that takes a number of processes; auto: one per available core."""
-    return len(os.sched_getaffinity(0)) if text == "auto" else whole()(text)
 
 
 def game_among(shipped: Collection[str]) -> Callable[[str], str]:

@@ -291,17 +291,21 @@ def _nearest(path: Keys, kind: type[BaseModel]) -> str:
 
 
 def _section_at(path: Keys, section: type[BaseModel]) -> type[BaseModel]:
-    """The section at ``path`` in ``section``, also inside lists of sections."""
+    """The section at ``path`` in ``section``, also inside lists of sections, and below names of the user's."""
     for key in path:
-        if isinstance(key, str):
-            section = section_in(section.model_fields[key].annotation) or section
+        if isinstance(key, str) and key in section.model_fields:
+            annotation = section.model_fields[key].annotation
+            named = typing.get_args(annotation)[-1] if typing.get_origin(annotation) is dict else annotation
+            section = section_in(named) or section
     return section
 
 
 def section_in(annotation: Any) -> type[BaseModel] | None:
-    """The section in a field's type, also inside a list."""
+    """The section in a field's type, also inside a list; None for sections by names of the user's."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return annotation
+    if typing.get_origin(annotation) is dict:
+        return None
     return next(filter(None, map(section_in, typing.get_args(annotation))), None)
 
 

@@ -24,7 +24,7 @@ from keima.evaluation.match_jobs import Contestant, EvaluationJob, EvaluationJob
 from keima.games import Game
 from keima.games.game import CHANCE, Actions, Rules, States
 from keima.networks.architectures.auxiliary_heads import add_score_to_value
-from keima.networks.files.model_file import Model
+from keima.networks.files.model import Model
 from keima.networks.inference.evaluator import Evaluator
 from keima.search.chance import sample_chance_outcome
 from keima.search.move_search import Search

@@ -126,7 +126,7 @@ def _build_own_network(game: Game, name: str, options: dict[str, Any]) -> nn.Mod
     except Exception as error:
         raise ValueError(describe_error(error, name)) from error
     if not isinstance(network, OwnNetwork):
-        raise ValueError(f"{module.__file__}: network() must return an OwnNetwork (keima/networks/policy_value.py)")
+        raise ValueError(f"{module.__file__}: network() must return a keima.OwnNetwork")
     network.arguments = {"type": name, **options}
     as_policy_value_network(network)
     return network

@@ -15,6 +15,7 @@ from keima.base.reports.formats import (
     format_count,
     format_duration,
     format_elo,
+    format_elo_gain,
     format_percent,
     format_rate,
     format_return,
@@ -270,6 +271,14 @@ METRICS: tuple[Metric, ...] = (
         help="Elo; a random player stands at 0",
         margin="evaluation/elo_margin",
         rank=0,
+    ),
+    Metric(
+        name="evaluation/elo_gain",
+        title="Gain",
+        format=format_elo_gain,
+        help="Elo above the rated version of half the way to this one, in games against it and others",
+        margin="evaluation/elo_gain_margin",
+        rank=2,
     ),
     Metric(
         name="evaluation/random_return",

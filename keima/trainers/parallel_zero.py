@@ -14,7 +14,7 @@ from keima.cluster.local.worker_devices import spread_local_workers
 from keima.coach.session import make_run_folder
 from keima.config.schema import Settings
 from keima.games import Game
-from keima.networks.files.model_file import Model, describe_model
+from keima.networks.files.model import Model, describe_model
 from keima.networks.policy_value import as_policy_value_network
 from keima.report.files.trackers import require_trackers
 from keima.trainers.run import local_backend_maker, train_run

@@ -7,7 +7,7 @@ from typing import Any
 
 from keima.base.reports.formats import game_title
 from keima.data.ledger import read_ledger
-from keima.networks.files.model_heading import read_heading
+from keima.networks.files.heading import read_heading
 from keima.paths import SHIPPED
 from keima.web.run_reader import UNREADABLE, RunReader
 

@@ -18,12 +18,13 @@ from typing import Any
 from keima.base.files import remove_stale_parts
 from keima.base.steps import Turns
 from keima.base.system.disk_space import free_disk_bytes
+from keima.base.system.limits import count_usable_cores
 from keima.compilation.progress import report_compiling
 from keima.config.own_modules import is_own, keep_module
 from keima.data.records import GameRecord
 from keima.evaluation.match_jobs import BESIDE_SHARE, EvaluationJob
 from keima.games import Game, load_game
-from keima.networks.files.model_file import CANARY_POSITIONS, Model, check_canary
+from keima.networks.files.model import CANARY_POSITIONS, Model, check_canary
 from keima.networks.inference.evaluator import Evaluator, pick_device
 from keima.search.puct import Evaluate
 from keima.self_play.groups import ParallelGames, make_parallel_games
@@ -42,6 +43,7 @@ from keima.worker.worker_folder import (
     Assignment,
     BrokenMessage,
     Heartbeat,
+    ProcessorTime,
     WorkerFolder,
     batch_end,
     is_batch_of_run,
@@ -75,7 +77,7 @@ class Worker:
     def __init__(self, root: Path, *, clock: Callable[[], float] = time.monotonic) -> None:
         self.folder = WorkerFolder(root).create_folders()
         self.clock = clock
-        self.most_threads = len(os.sched_getaffinity(0))
+        self.most_threads = count_usable_cores()
         self.assignment: Assignment | None = None
         self.playing: Playing | None = None  # from the first model on
         self.model_version = 0
@@ -216,7 +218,7 @@ class Worker:
         """
         if not self._run_id or (self.assignment is None and assignment.run_id != self._run_id):
             self._run_id = self.folder.owner_run() or assignment.run_id
-            self._earlier_seconds = self.folder.read_processor_seconds(self._run_id)
+            self._earlier_seconds = self.folder.read_processor_time(self._run_id).seconds
         ours = assignment.run_id == self._run_id
         refusal = (
             f"the assignment is refused: it is of run {assignment.run_id}, and this worker plays for run {self._run_id}"
@@ -374,7 +376,8 @@ class Worker:
             self.folder.write_heartbeat(heartbeat)
             if now - self._processor_time_kept >= PROCESSOR_TIME_SECONDS or state == "ended":
                 self._processor_time_kept = now
-                self.folder.write_processor_seconds(self._run_id, heartbeat.processor_seconds)
+                used = ProcessorTime(run_id=self._run_id, worker=heartbeat.worker, seconds=heartbeat.processor_seconds)
+                self.folder.write_processor_time(used)
         except OSError as error:
             log.warning("the heartbeat cannot be written: %s", error)
 

@@ -138,9 +138,24 @@ class Heartbeat(Message):
 
 
 class ProcessorTime(Message):
-    """What the processes of a worker have used for a run."""
+    """What the processes of a worker have used for a run.
 
-    seconds: Rate
+    In a worker's own folder ``earlier`` is 0. In its mirror it is what was used in folders that have been deleted or
+    went to another run in between, so that the sum never falls.
+    """
+
+    seconds: Rate = 0.0
+    earlier: Rate = 0.0
+
+    @property
+    def total(self) -> float:
+        """Seconds in this folder and in earlier ones."""
+        return self.seconds + self.earlier
+
+    def with_reading(self, seconds: float) -> "ProcessorTime":
+        """Return this with what the worker says now; if it says less than before, its folder is a new one."""
+        earlier = self.earlier + (self.seconds if seconds < self.seconds else 0.0)
+        return self.model_copy(update={"seconds": seconds, "earlier": earlier})
 
 
 M = TypeVar("M", bound=Message)
@@ -196,17 +211,18 @@ class WorkerFolder:
         """Remove the heartbeat of an earlier process."""
         (self.root / "worker.json").unlink(missing_ok=True)
 
-    def write_processor_seconds(self, run_id: str, seconds: float) -> None:
-        """Keep the processor time that this folder's processes have used for a run."""
-        used = ProcessorTime(run_id=run_id, worker=self.root.name, seconds=seconds)
-        write_atomically(self.root / "processor_time.json", used.model_dump_json().encode(), durable=False)
+    def write_processor_time(self, used: ProcessorTime) -> None:
+        """Keep the processor time that the worker's processes have used for a run."""
+        content = used.model_dump_json(exclude_defaults=True).encode()  # earlier versions do not know ``earlier``
+        write_atomically(self.root / "processor_time.json", content, durable=False)
 
-    def read_processor_seconds(self, run_id: str) -> float:
+    def read_processor_time(self, run_id: str) -> ProcessorTime:
         """The processor time that earlier processes have used for a run; 0 if that is unknown."""
         with suppress(BrokenMessage):
             used = _read_message(self.root / "processor_time.json", ProcessorTime)
-            return used.seconds if used and used.run_id == run_id else 0.0
-        return 0.0
+            if used and used.run_id == run_id:
+                return used
+        return ProcessorTime(run_id=run_id, worker=self.root.name)
 
     def batch_files(self) -> list[Path]:
         """The batches in the outbox, oldest first."""

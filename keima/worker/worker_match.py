@@ -9,14 +9,9 @@ from keima.evaluation.match import MatchSession, SearchPlayer
 from keima.evaluation.match_jobs import Contestant, EvaluationJob, EvaluationJobResult
 from keima.evaluation.match_worker import job_openings, make_job_fixture, make_job_result, make_match_search
 from keima.games import Game
-from keima.networks.files.model_file import (
-    CANARY_POSITIONS,
-    MAX_MODEL_BYTES,
-    Model,
-    check_canary,
-    decode_model,
-    stored_sha256,
-)
+from keima.networks.files.container import MAX_MODEL_BYTES
+from keima.networks.files.heading import stored_sha256
+from keima.networks.files.model import CANARY_POSITIONS, Model, check_canary, decode_model
 from keima.networks.inference.evaluator import Evaluator
 from keima.worker.worker_folder import Assignment, WorkerFolder
 

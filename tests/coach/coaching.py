@@ -21,7 +21,7 @@ from keima.coach.opening import (
 from keima.config.schema import Settings
 from keima.data.ledger import open_ledger
 from keima.learning.checkpoint import Checkpoints
-from keima.networks.files.model_file import Model
+from keima.networks.files.model import Model
 from tests.small_run import GAME
 
 

@@ -13,7 +13,7 @@ from keima.evaluation.match import MatchResult, RandomPlayer, make_opening_state
 from keima.evaluation.match_jobs import MAX_PAIRS, Contestant, EvaluationJob, EvaluationJobResult
 from keima.evaluation.match_worker import InvalidMatchResult, make_job_result, play_job, verify_job_result
 from keima.evaluation.remote_matches import QUIET_SECONDS, MatchSpec, RemoteMatches
-from keima.networks.files.model_file import stored_sha256
+from keima.networks.files.heading import stored_sha256
 from tests.games.dice_race import dice_race
 from tests.small_run import GAME, model_bytes
 

@@ -238,3 +238,28 @@ def test_a_symmetry_that_is_none_of_the_rules_is_found() -> None:
         ContractBroken, match=r"a symmetric game ends otherwise: symmetry \d is none of the rules after"
     ):
         check_game(game)
+
+
+@pytest.mark.medium
+def test_the_symmetry_that_changes_nothing_need_not_be_given() -> None:
+    every = board_symmetries(3)
+    assert np.array_equal(small(symmetries=every[1:]).point_symmetries, every)
+    last = small(symmetries=np.roll(every, -1, axis=0))
+    assert np.array_equal(last.point_symmetries, every) and np.array_equal(
+        last.action_symmetries, small(symmetries=every).action_symmetries
+    )
+
+
+@pytest.mark.parametrize("moves", [np.zeros((8, 9), int), np.arange(9)[None], np.arange(9)])
+def test_a_second_table_of_symmetries_that_fits_no_moves_is_refused(moves: np.ndarray) -> None:
+    with pytest.raises(PlainGameError, match="symmetries: the second table must have 8 rows"):
+        small(symmetries=(board_symmetries(3), moves))
+
+
+@pytest.mark.medium
+def test_errors_about_a_plain_game_name_what_its_author_typed() -> None:
+    quarter = board_symmetries(3)[1:2]
+    for changes in ({"symmetries": quarter}, {"policy_planes": 2}, {"most_legal_moves": 12}):
+        with pytest.raises(ContractBroken) as broken:
+            check_game(small(**changes))
+        assert not re.search("num_actions|_symmetries|action|observation", str(broken.value))

@@ -291,7 +291,7 @@ def test_a_start_that_is_not_its_own_mirror_image_keeps_the_contract() -> None:
         symmetries=board_symmetries(3),
     )
     check(game)
-    with pytest.raises(ContractBroken, match="does not show the symmetric board at the start; give symmetric_starts"):
+    with pytest.raises(ContractBroken, match="does not show the symmetric board at the start; correct the tables"):
         check_game(replace(game, symmetric_starts=np.empty((0, 0), np.int64)))
 
 

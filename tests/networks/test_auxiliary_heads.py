@@ -15,7 +15,7 @@ from keima.games.go.rules import score_lead
 from keima.learning.learner import Learner, copy_to_device
 from keima.networks.architectures.auxiliary_heads import add_score_to_value, make_predictor
 from keima.networks.architectures.resnet import ResNet
-from keima.networks.files.model_file import Model, decode_model, describe_model, encode_model
+from keima.networks.files.model import Model, decode_model, describe_model, encode_model
 from keima.networks.inference.evaluator import Evaluator
 from keima.networks.network import build_network
 from keima.replay.window import Batch, ReplayWindow

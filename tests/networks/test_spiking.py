@@ -18,14 +18,7 @@ from keima.networks.architectures.resnet import ResNet
 from keima.networks.architectures.spike_counts import measure_spikes
 from keima.networks.architectures.spiking import SpikingResNet
 from keima.networks.architectures.spiking_layers import Neurons
-from keima.networks.files.model_file import (
-    Model,
-    canary_positions,
-    check_canary,
-    decode_model,
-    describe_model,
-    encode_model,
-)
+from keima.networks.files.model import Model, canary_positions, check_canary, decode_model, describe_model, encode_model
 from keima.networks.inference.evaluator import Evaluator, fold_network
 from keima.networks.network import build_network
 from keima.networks.policy_value import as_policy_value_network

@@ -11,7 +11,7 @@ from keima.learning.learner import Learner, copy_to_device
 from keima.networks.architectures.fused import Float32, FusedResNet
 from keima.networks.architectures.layers import SqueezeExcitation
 from keima.networks.architectures.resnet import ResNet
-from keima.networks.files.model_file import Model, check_canary, decode_model, describe_model, encode_model
+from keima.networks.files.model import Model, check_canary, decode_model, describe_model, encode_model
 from keima.networks.inference.cuda import make_fused_forward
 from keima.networks.inference.evaluator import Evaluator, fold_network
 from keima.networks.network import build_network

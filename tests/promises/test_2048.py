@@ -29,7 +29,7 @@ from keima.cluster.local.worker_devices import spread_local_workers, spread_work
 from keima.coach.backends.backend import InlineBackend, SelfPlayBackend
 from keima.config.load import load_settings
 from keima.data.ledger import read_ledger
-from keima.networks.files.model_file import load_weights
+from keima.networks.files.weights_file import load_weights
 from keima.networks.zero_network import ZeroNetwork
 from keima.report.files.run_files import read_stats
 from keima.trainers import run

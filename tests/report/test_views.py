@@ -265,6 +265,7 @@ def test_a_cluster_is_shown_as_in_its_status_file() -> None:
     assert f"Games/second: {12.2:<26.1f}Workers active: 1/2" in lines
     assert f"{'Model sync time: 3.2s':40}Network usage: 12.3 MB/min" in lines
     assert "  Workers active: 1/2  Model sync time: 3.2s  Network usage: 12.3 MB/min" in heartbeat_line(now)
+    assert "1 offline" in heartbeat_line(now)
     active, offline = (next(line for line in lines if line.startswith(each.name)) for each in workers)
     assert re.search(r"Active\b.*62\.5 %.*7 s ago", active)
     assert "Offline" in offline and "ago" not in offline

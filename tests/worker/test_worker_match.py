@@ -8,7 +8,7 @@ import pytest
 
 from keima.evaluation.match_jobs import Contestant, EvaluationJob, EvaluationJobResult
 from keima.evaluation.match_worker import verify_job_result
-from keima.networks.files.model_file import stored_sha256
+from keima.networks.files.heading import stored_sha256
 from keima.worker.loop import Worker
 from keima.worker.worker_folder import BrokenMessage
 from tests.small_run import GAME, model_bytes

@@ -58,6 +58,7 @@ class ClusterStatus:
 
     workers: tuple[WorkerStatus, ...]
     network: ClusterNetwork
+    earlier_core_hours: float = 0.0  # of workers that have left
 
     @property
     def active(self) -> int:
@@ -76,5 +77,5 @@ class ClusterStatus:
 
     @property
     def core_hours(self) -> float:
-        """The core hours of all workers."""
-        return sum(worker.core_hours for worker in self.workers)
+        """The core hours of all workers that the run has had."""
+        return self.earlier_core_hours + sum(worker.core_hours for worker in self.workers)

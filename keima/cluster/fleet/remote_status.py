@@ -3,8 +3,8 @@
 from typing import Any
 
 from keima.base.reports.worker_status import WorkerState, WorkerStatus
+from keima.cluster.agent.commands import printable_start
 from keima.cluster.fleet.tracked_worker import LOST_STATES, TrackedWorker
-from keima.cluster.machines.machine import printable_start
 from keima.worker.status import worker_status
 from keima.worker.worker_folder import Heartbeat
 

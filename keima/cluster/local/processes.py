@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
+from keima.base.system.limits import count_usable_cores
 from keima.base.system.logs import set_log_handler
 from keima.base.system.processes import Process, start_process
 from keima.base.system.signals import ignore_terminal_signals
@@ -286,7 +287,7 @@ def play_in_folder(root: Path, *, worker_class: str, device: str, workers: int) 
     try:
         worker = load_worker_class(worker_class)(root)
         worker.device = device
-        worker.most_threads = max(1, len(os.sched_getaffinity(0)) // workers)
+        worker.most_threads = max(1, count_usable_cores() // workers)
         worker.run()
     except Exception:
         log.exception("worker %s ends", root.name)

@@ -16,8 +16,8 @@ from ray._private.state import available_resources_per_node
 from ray._raylet import GcsClient
 from ray.actor import ActorHandle
 
+from keima.cluster.agent.commands import printable_start
 from keima.cluster.agent.packing import remote_program
-from keima.cluster.machines.machine import printable_start
 from keima.cluster.machines.release import WorkerRequirements, pack_code
 from keima.cluster.ray import actor
 from keima.cluster.ray.errors import as_cluster_error, ray_error_text

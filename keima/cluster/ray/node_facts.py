@@ -1,13 +1,15 @@
 """Where a slot is, and whether its node can play: the versions of Python and Ray, and the GPU."""
 
 import platform
+from dataclasses import dataclass
 
-from keima.cluster.machines.machine import PathText, PrintableText, RemoteAnswer
+from keima.cluster.agent.commands import PathText, PrintableText
 from keima.cluster.ray import PACKAGE
 from keima.cluster.ssh.errors import Refused
 
 
-class NodeFacts(RemoteAnswer):
+@dataclass(frozen=True)
+class NodeFacts:
     """What a slot says of its node."""
 
     worker: PrintableText  # whose folder it has taken

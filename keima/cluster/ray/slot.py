@@ -12,7 +12,6 @@ It runs before the packages are checked, and uses only the standard library.
 """
 
 import fcntl
-import json
 import os
 import platform
 import re
@@ -23,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from keima.base.files import FileTooLarge
+from keima.cluster.agent.commands import STOP, StopRequest, to_json
 from keima.cluster.agent.owner import GAMES_SUFFIX, read_contents_label
 from keima.cluster.ssh.errors import RemoteFailure, Unreachable
 from keima.cluster.ssh.transport import LocalTransport, Stream, StreamEnded
@@ -134,8 +134,8 @@ class RaySlot:
     def _begin_guard(self, worker: str, lock: int) -> int:
         """Begin the guard of a worker; return the descriptor whose end it waits for."""
         theirs, ours = os.pipe()
-        request = {"place": f"{WORKERS}/{worker}", "seconds": GUARD_SECONDS}
-        command = [sys.executable, "-I", self._program, "stop", "stop", json.dumps(request)]
+        request = to_json(StopRequest(f"{WORKERS}/{worker}", GUARD_SECONDS))
+        command = [sys.executable, "-I", self._program, "stop", STOP.name, request]
         subprocess.run(
             ["/bin/sh", "-c", GUARD, "guard", *command],
             cwd=self._root,

@@ -23,6 +23,7 @@ from ray import exceptions
 from ray.actor import ActorHandle
 
 from keima.base.system.threads import SteppingThread
+from keima.cluster.agent.call import check_value
 from keima.cluster.machines.process_manager import ProcessManager
 from keima.cluster.machines.release import WorkerRequirements
 from keima.cluster.ray.cluster import NAME, RayCluster
@@ -234,7 +235,7 @@ class RaySource:
                 self._rename(slot, self._new_name())
                 slot.answer = self._request_folder(slot)
             else:
-                slot.node, slot.answer, slot.trouble = NodeFacts.model_validate(said), None, None
+                slot.node, slot.answer, slot.trouble = check_value(slot.name, NodeFacts, said), None, None
                 self._rename(slot, slot.node.worker)
                 slot.is_new = False
 

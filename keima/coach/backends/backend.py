@@ -19,7 +19,7 @@ from keima.config.schema import Settings
 from keima.evaluation.match_jobs import Contestant
 from keima.evaluation.remote_matches import MatchExecutors
 from keima.games import Game
-from keima.networks.files.model_file import stored_sha256
+from keima.networks.files.heading import stored_sha256
 from keima.worker.spool import salvage_games_if_idle
 from keima.worker.worker_class import load_worker_class
 from keima.worker.worker_folder import BrokenMessage, Heartbeat, WorkerFolder, is_batch_of_run

@@ -17,7 +17,7 @@ from keima.config.schema import Settings
 from keima.data.records import GameBatch, encode_batch
 from keima.learning.learner import Learner, Window
 from keima.learning.ranks.process_group import RankLost, Ranks
-from keima.networks.files.model_file import encode_tree
+from keima.networks.files.weights_file import encode_tree
 from keima.replay.window import ReplayWindow
 
 

@@ -131,7 +131,8 @@ def plain_game(
         players: 2; or 1 for a game with a score; or more.
         symmetries: point tables ``[Y, H * W]`` such as ``board_symmetries(8)``. What they do to moves is derived where
             moves are points, (plane, point) pairs, columns, or pairs of points (from and to), and may be followed by
-            moves that belong to no point. Other games give a pair of tables, of points and of moves ``[Y, moves]``.
+            moves that belong to no point. Other games give a pair of tables, of points and of moves ``[Y, moves]``. The
+            symmetry that changes nothing may be left out.
         policy_planes: how many times the moves go through the points before those that belong to none.
         move_names: the names of the moves, or a function that names one; by default ``c4`` for a point, else numbers.
         render: the text for a board; by default rows of ``.XO``.
@@ -342,20 +343,31 @@ def permute_board(board: Board, table: Table) -> Board:
 
 
 def _make_symmetry_tables(symmetries: Any, num_moves: int, shape: tuple[int, int, int]) -> tuple[Table, Table]:
-    """The tables of points and of moves."""
+    """The tables of points and of moves; the symmetry that changes nothing is first, also if it was not given."""
     size = shape[1] * shape[2]
+    same = np.arange(size, dtype=np.int32)[None], np.arange(num_moves, dtype=np.int32)[None]
     if symmetries is None:
-        return np.arange(size, dtype=np.int32)[None], np.arange(num_moves, dtype=np.int32)[None]
-    if isinstance(symmetries, tuple) and len(symmetries) == 2:
-        points, moves = symmetries
-        return np.asarray(points, np.int32), np.asarray(moves, np.int32)
-    points = np.asarray(symmetries, np.int32)
-    if points.ndim != 2 or points.shape[1] != size or not (np.sort(points, axis=1) == np.arange(size)).all():
+        return same
+    is_pair = isinstance(symmetries, tuple) and len(symmetries) == 2
+    points = np.asarray(symmetries[0] if is_pair else symmetries, np.int32)
+    if not _has_permutations(points, size):
         raise PlainGameError(
             f"symmetries is no table of the {shape[1]} x {shape[2]} points of planes; give one such as "
             f"board_symmetries({shape[1]}, {shape[2]})"
         )
-    return points, make_move_table(points, num_moves, shape)
+    moves = np.asarray(symmetries[1], np.int32) if is_pair else make_move_table(points, num_moves, shape)
+    if not _has_permutations(moves, num_moves) or len(moves) != len(points):
+        raise PlainGameError(
+            f"symmetries: the second table must have {len(points)} rows, as the first, each with every move from 0 to "
+            f"{num_moves - 1} once"
+        )
+    others = ~((points == same[0]).all(1) & (moves == same[1]).all(1))
+    return np.vstack([same[0], points[others]]), np.vstack([same[1], moves[others]])
+
+
+def _has_permutations(table: Table, size: int) -> bool:
+    """Whether every row has each number below ``size`` once."""
+    return table.ndim == 2 and table.shape[1] == size and bool((np.sort(table, axis=1) == np.arange(size)).all())
 
 
 def make_move_table(points: Table, num_moves: int, shape: tuple[int, int, int]) -> Table:

@@ -10,6 +10,7 @@ from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 from torch.distributed.elastic.rendezvous import RendezvousError
 from torch.distributed.run import parse_args, run
 
+from keima.base.system.limits import count_usable_cores
 from keima.base.system.signals import INTERRUPTED, ends_with_terminal
 from keima.learning.ranks.meeting import DEFAULT_PORT, LOCALHOST, reject_foreign_server
 from keima.learning.ranks.process_group import check_rendezvous, local_address_towards, read_rank_timeout
@@ -43,7 +44,7 @@ def count_ranks_to_start(asked: int | None, device: str, *, usual: int = 1) -> t
         device: "auto", "cuda" or "cpu".
         usual: the number on a machine without GPUs if ``asked`` is None.
     """
-    gpus, cores = count_gpus() if device != "cpu" else 0, len(os.sched_getaffinity(0))
+    gpus, cores = count_gpus() if device != "cpu" else 0, count_usable_cores()
     if asked is None:
         count = gpus or min(usual, cores)
         return count, "" if gpus or device == "cpu" else f"No GPU found: {_ranks_text(count)} on the CPU"

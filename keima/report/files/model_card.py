@@ -16,7 +16,7 @@ from keima.config.own_modules import copy_modules
 from keima.config.public import public_settings
 from keima.config.sections.training import SEED_ACCOUNTS
 from keima.data.ledger import read_ledger
-from keima.networks.files.model_file import save_safetensors
+from keima.networks.files.model import save_safetensors
 from keima.play.network_loader import SETTINGS, PlayableNetwork, load_network_from_run
 from keima.report.strength import strength_sentences
 

@@ -17,6 +17,7 @@ from keima.base.reports.formats import (
 )
 from keima.base.reports.run_reports import IterationReport, LearnerReport, ProgressReport, SpikeReport, WaitReport
 from keima.base.reports.text import printable_line
+from keima.base.reports.worker_status import WorkerState
 from keima.report.strength import score_report_text, strength_fields
 
 HEARTBEAT_SECONDS = 30.0
@@ -79,7 +80,10 @@ def progress_metrics(report: ProgressReport) -> tuple[str, ...]:
 
 def heartbeat_line(report: ProgressReport) -> str:
     """The current state of the run, in one line."""
-    states = Counter(printable_line(worker.activity) for worker in report.workers)
+    states = Counter(
+        "offline" if worker.state is WorkerState.OFFLINE else printable_line(worker.activity)
+        for worker in report.workers
+    )
     parts = [
         _iteration_text(report.iteration, report.iterations, report.seconds),
         printable_line(report.phase),

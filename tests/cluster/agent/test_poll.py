@@ -4,13 +4,15 @@ import fcntl
 import json
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from keima.cluster.agent.commands import MOST_HEARTBEAT, MOST_NAMES, Linked, LinkRequest, PollRequest, to_json
 from keima.cluster.agent.owner import owner_lock_path
-from keima.cluster.agent.poll import MOST_HEARTBEAT, MOST_NAMES, answer_poll, link_file
+from keima.cluster.agent.poll import answer_poll, link_file
 from keima.cluster.agent.process import CommandFailed, claim_place
 
 COACH = "0123456789abcdef"
@@ -35,11 +37,11 @@ def slot(name: str, **changes: Any) -> dict[str, Any]:
 
 def polled(*slots: dict[str, Any], limit: int = 10_000) -> list[tuple[dict[str, Any], dict[str, bytes]]]:
     """Return the answer for each, and the files that came with it."""
-    answer, data = answer_poll({"workers": list(slots), "games": GAMES, "limit": limit})
+    answer, data = answer_poll(PollRequest(slots, GAMES, limit))
     found = []
-    for each in json.loads(json.dumps(answer))["workers"]:
+    for each in json.loads(to_json(answer))["workers"]:
         files = {}
-        for name, size in each.get("files", ()):
+        for name, size in each["files"]:
             files[name], data = data[:size], data[size:]
         found.append((each, files))
     assert data == b""
@@ -58,7 +60,7 @@ def test_all_workers_are_answered_for_in_their_order(root: Path) -> None:
 def test_a_heartbeat_comes_only_when_it_has_changed(root: Path) -> None:
     ((first, _),) = polled(slot("w1"))
     ((second, _),) = polled(slot("w1", seen=first["stamp"]))
-    assert "heartbeat" not in second and second["stamp"] == first["stamp"]
+    assert second["heartbeat"] is None and second["stamp"] == first["stamp"]
     part = root / "w1/part"
     part.write_text('{"worker": "w9"}')
     part.replace(root / "w1/worker.json")
@@ -84,7 +86,7 @@ def test_an_unreadable_heartbeat_is_told_and_stops_nothing(root: Path, wrong: Ca
     wrong(root / "w1")
     (root / "w1/outbox/1.games").write_bytes(b"one")
     (first, files), (second, _) = polled(slot("w1", assignment="{}"), slot("w2"))
-    assert first.get("unreadable") or "\ufffd" in first["heartbeat"]
+    assert first["unreadable"] or "\ufffd" in first["heartbeat"]
     assert files == {"1.games": b"one"} and (root / "w1/inbox/assignment.json").read_text() == "{}"
     assert json.loads(second["heartbeat"])["worker"] == "w2"
 
@@ -115,7 +117,7 @@ def test_what_is_wrong_with_one_folder_concerns_that_one_alone(root: Path, wrong
     wrong(root / "w1")
     (root / "w2/outbox/1.games").write_bytes(b"one")
     (first, _), (second, files) = polled(slot("w1", assignment="{}"), slot("w2", assignment="{}"))
-    assert first.get("failed") or first.get("wrong") or not first["mine"]
+    assert first["failed"] or first["wrong"] or not first["mine"]
     assert second["mine"] and not second["wrong"] and files == {"1.games": b"one"}
     assert (root / "w2/inbox/assignment.json").read_text() == "{}"
 
@@ -139,7 +141,8 @@ def test_a_folder_of_another_coach_is_not_touched_and_nothing_of_it_told(root: P
         (outbox / f"{owner}.owner").write_text("{}")
     (outbox / "1.games").write_bytes(b"one")
     ((found, files),) = polled(slot("w1", assignment="{}", remove=["1.games"]))
-    assert (found, files) == ({"mine": False}, {})
+    assert (found["mine"], files) == (False, {})
+    assert not (found["stamp"] or found["heartbeat"] or found["names"] or found["running"])
     assert (outbox / "1.games").exists() and not list((root / "w1/inbox").iterdir())
 
 
@@ -147,7 +150,7 @@ def test_nothing_changes_while_another_coach_takes_the_folder(root: Path) -> Non
     descriptor = os.open(owner_lock_path(root / "w1"), os.O_RDWR | os.O_CREAT)
     fcntl.flock(descriptor, fcntl.LOCK_EX)
     (found, _), (other, _) = polled(slot("w1", assignment="{}"), slot("w2", assignment="{}"))
-    assert found["kind"] == "busy" and not list((root / "w1/inbox").iterdir()) and not other["wrong"]
+    assert "is under way" in found["failed"] and not list((root / "w1/inbox").iterdir()) and not other["wrong"]
     ((found, _),) = polled(slot("w1"))  # reading needs no lock
     assert found["mine"]
     os.close(descriptor)
@@ -190,13 +193,13 @@ def test_no_name_leads_out_of_the_outbox(root: Path, name: str) -> None:
 
 def test_a_model_is_linked_from_a_neighbour_only_into_a_folder_of_ours(root: Path) -> None:
     (root / "w1/inbox/a.model").write_bytes(b"model")
-    request = {"source": "workers/w1/inbox/a.model", "place": "workers/w2", "target": "b.model", "coach": COACH}
+    request = LinkRequest("workers/w1/inbox/a.model", "workers/w2", "b.model", COACH)
     for _ in range(2):
-        assert link_file(request) == {"linked": True}
+        assert link_file(request) == Linked(True)
         assert (root / "w2/inbox/b.model").samefile(root / "w1/inbox/a.model")
-    assert link_file({**request, "source": "workers/w1/inbox/none"}) == {"linked": False}
+    assert link_file(replace(request, source="workers/w1/inbox/none")) == Linked(False)
     (root / "w3/outbox" / f"{COACH}.owner").unlink()
     owner = {"run_id": "r", "host": "h", "label": "r"}
     (root / "w3/outbox/ffffffffffffffff.owner").write_text(json.dumps(owner))
     with pytest.raises(CommandFailed, match="is of run r"):
-        link_file({**request, "place": "workers/w3"})
+        link_file(replace(request, place="workers/w3"))

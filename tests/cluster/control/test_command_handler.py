@@ -44,6 +44,10 @@ class Fleet:
             del self.all[name]
         self.leaving.clear()
 
+    def retry(self, name: str) -> None:
+        self._known(name)
+        self.commands.append(f"retry {name}")
+
     def restart(self, name: str) -> None:
         self._known(name)
         self.commands.append(f"restart {name}")
@@ -104,7 +108,8 @@ def test_commands_reach_the_fleet(coach: Coach, folder: Path) -> None:
     assert asked(coach, folder, Request(command="restart", worker="worker1")).ok
     assert asked(coach, folder, Request(command="stop", worker="worker2")).ok
     assert asked(coach, folder, Request(command="takeover", worker="worker1")).ok
-    assert coach.fleet.commands == ["restart worker1", "stop worker2", "take over worker1"]
+    assert asked(coach, folder, Request(command="retry", worker="worker2")).ok
+    assert coach.fleet.commands == ["restart worker1", "stop worker2", "take over worker1", "retry worker2"]
 
 
 def test_an_unknown_worker_is_refused_with_the_known_ones(coach: Coach, folder: Path) -> None:

@@ -60,6 +60,11 @@ def test_the_header_has_each_metric_with_its_unit() -> None:
         assert metric in header
 
 
+def test_workers_that_are_sent_a_model_are_counted_beside_the_active_ones() -> None:
+    text = text_of(fleet(worker("worker1"), *(worker(f"worker{index}", WorkerState.SYNCING) for index in (2, 3))))
+    assert "Workers active: 1/3, 2 syncing" in text
+
+
 def test_before_the_first_sync_no_time_is_shown_for_it() -> None:
     assert "Model sync time: -" in text_of(fleet(sync_seconds=None))
 

@@ -61,7 +61,7 @@ def opening(settings: Settings) -> Opening:
         settings=settings,
         game=GameName(name="go", options={"size": 9}),
         run_id="run",
-        owner=make_owner("run", lease_seconds=900.0),
+        owner=make_owner("run", run_dir=Path("run"), lease_seconds=900.0),
     )
 
 

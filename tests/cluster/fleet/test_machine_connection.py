@@ -15,10 +15,11 @@ from keima.cluster.fleet.remote_worker import ASKED_SECONDS
 from keima.cluster.machines.machine import WorkerSlot
 from keima.data.batch_file import MAX_BATCH_BYTES
 from keima.evaluation.match_jobs import Contestant, EvaluationJob
-from keima.networks.files.model_file import Model, describe_model, encode_model
+from keima.networks.files.model import Model, describe_model, encode_model
 from keima.networks.network import build_network
 from keima.worker.model_push import PublishedModel, WholeModelNeeded
 from tests.cluster.fleet.connected_machine import NAME, Machine, full
+from tests.cluster.local_fleet import worker_settings
 from tests.small_run import GAME, NETWORK
 
 
@@ -515,3 +516,55 @@ def test_a_killed_agent_costs_nothing_but_another_one(slots: Machine) -> None:
     assert list(slots.connection.arrived) == [(SLOTS[3], file)]
     assert {worker.state for worker in slots.connection.snapshot.workers} == {WorkerState.ACTIVE}
     assert [what for what, _ in done(slots)] == ["look", "open", "look"] and len(slots.network.connections) == 1
+
+
+# What the machine's owner wants: quiet hours, and a limit of bandwidth.
+
+
+def test_in_quiet_hours_a_worker_finishes_its_games_and_rests_until_they_end(tmp_path: Path) -> None:
+    machine = Machine(tmp_path)
+    machine.machine_settings = worker_settings(NAME, quiet_hours="mon-fri 13:00-18:00")
+    machine.connection = machine.open_connection()
+    machine.play()
+    machine.local_time = machine.local_time.replace(hour=13)
+    machine.beat(model_version=1)
+    machine.step(steps=2)
+    assert machine.running == {NAME} and machine.state() is WorkerState.ACTIVE
+    machine.beat(model_version=1, state="waiting")
+    machine.step(steps=2)
+    assert machine.running == set() and machine.stopped == [NAME]
+    assert (machine.state(), machine.reason) == (WorkerState.OFFLINE, "quiet hours until Fri 18:00")
+    before = len(machine.network.done)
+    machine.publish(2)
+    machine.step(after=1.0, steps=20)
+    assert machine.started == [NAME] and "put" not in [what for _, what, _ in machine.network.done[before:]]
+    machine.local_time = machine.local_time.replace(hour=18)
+    machine.step(steps=3)
+    assert machine.started == [NAME, NAME]
+
+
+def test_games_that_take_too_long_end_with_the_quiet_hour(tmp_path: Path) -> None:
+    machine = Machine(tmp_path)
+    machine.machine_settings = worker_settings(NAME, quiet_hours="13:00-18:00")
+    machine.connection = machine.open_connection()
+    machine.play()
+    machine.local_time = machine.local_time.replace(hour=13)
+    for _ in range(65):
+        machine.beat(model_version=1)
+        machine.step(after=1.0)
+    assert machine.stopped == [NAME]
+
+
+def test_a_machine_with_a_bandwidth_of_its_own_brings_games_no_faster(tmp_path: Path) -> None:
+    machine = Machine(tmp_path)
+    machine.machine_settings = worker_settings(NAME, bandwidth=0.1)
+    machine.connection = machine.open_connection()
+    machine.play()
+    for number in range(40):
+        machine.finish(number, data=bytes(50_000))
+    began = machine.now
+    while len(machine.connection.arrived) < 40:
+        machine.beat(model_version=1)
+        machine.step(after=0.5)
+        assert machine.state() is WorkerState.ACTIVE
+    assert 18.0 <= machine.now - began <= 25.0

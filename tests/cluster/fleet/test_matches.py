@@ -22,7 +22,8 @@ from keima.evaluation.match_worker import make_match_search, play_job
 from keima.evaluation.remote_matches import MatchExecutors, MatchSpec, RemoteMatches
 from keima.evaluation.strength import Strength
 from keima.games import Game
-from keima.networks.files.model_file import Model, decode_model, describe_model, encode_model, stored_sha256
+from keima.networks.files.heading import stored_sha256
+from keima.networks.files.model import Model, decode_model, describe_model, encode_model
 from tests.cluster.local_fleet import Network, fleet_settings, open_fleet, worker_settings
 from tests.cluster.small_project import end_all
 from tests.small_run import GAME, NETWORK, model_bytes, small_settings

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from keima.cluster.agent.process import find_running
+from keima.cluster.machines import bootstrap
 from keima.cluster.machines.bootstrap import (
     MAKE_ENVIRONMENT,
     NO_PIP_SETTINGS,
@@ -31,6 +32,7 @@ from keima.cluster.machines.release import WorkerRequirements, worker_code_hash,
 from keima.cluster.ssh.errors import Refused, RemoteFailure
 from keima.cluster.ssh.transport import LocalTransport
 from keima.config.sections.workers import PipSettings, WorkerSettings
+from tests.cluster.machines.test_check import a_probe
 from tests.cluster.small_project import make_project, root, wait_until
 from tests.worker.test_worker import Main
 
@@ -159,6 +161,15 @@ def test_checkouts_with_different_requirements_have_separate_environments_and_ot
     required = required_by(third, ["numpy"])
     assert list(bootstrap_steps(LocalTransport(root, worker="worker1"), MACHINE, required=required, root=third))
     assert runs(root) == 2
+
+
+def test_a_python_that_is_too_old_is_refused_before_anything_is_sent(
+    root: Path, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bootstrap, "probe_machine", lambda *arguments: a_probe(version=[3, 9, 2]))
+    with pytest.raises(Refused, match=r"is older than 3\.11"):
+        run(root, project)
+    assert not (root / "releases").exists()
 
 
 @pytest.mark.medium

@@ -12,7 +12,7 @@ HERE = platform.python_version()
 
 def place(**changes: str) -> NodeFacts:
     values = {"worker": "ray-1", "host": "node7", "python": "/usr/bin/python3", "version": HERE, "ray": "2.60.0"}
-    return NodeFacts.model_validate({**values, "gpus": "", **changes})
+    return NodeFacts(**{**values, "gpus": "", **changes})
 
 
 def test_a_node_with_the_same_versions_is_accepted() -> None:

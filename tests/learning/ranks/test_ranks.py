@@ -28,7 +28,7 @@ from keima.learning.ranks.process_group import (
     read_rank_timeout,
     unused_nccl_variables,
 )
-from keima.networks.files.model_file import load_weights
+from keima.networks.files.weights_file import load_weights
 from tests.learning.ranks.rank_program import free_port, train
 from tests.sources import ROOT
 

@@ -19,8 +19,8 @@ from pydantic import BaseModel
 from keima.base.files import write_atomically
 from keima.base.reports.worker_status import ClusterStatus
 from keima.base.run_lock import RunLock, RunLocked
+from keima.cluster.agent.commands import Owner
 from keima.cluster.fleet.mirror import drop_damaged, find_waiting_files
-from keima.cluster.fleet.ownership import Owner
 from keima.cluster.fleet.process.messages import (
     MODELS,
     PIPE_BYTES,
@@ -44,7 +44,7 @@ from keima.config.schema import Settings
 from keima.data.batch_file import SUFFIX
 from keima.evaluation.match_jobs import Contestant, EvaluationJob
 from keima.games import Game
-from keima.networks.files.model_file import stored_sha256
+from keima.networks.files.heading import stored_sha256
 from keima.paths import program_of, with_code_on_path
 from keima.worker.worker_folder import Heartbeat, WorkerFolder
 

@@ -19,7 +19,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict
 
 from keima.base.reports.worker_status import ClusterStatus
-from keima.cluster.fleet.ownership import Owner
+from keima.cluster.agent.commands import Owner
 from keima.config.schema import Settings
 from keima.config.sections.workers import WorkerSettings
 from keima.evaluation.match_jobs import Contestant, EvaluationJob
