@@ -303,10 +303,10 @@ def self_play(device: str, folder: Path) -> str:
     return f"64 games on 6 threads, {games.evaluations} evaluations"
 
 
-def rehearsal(device: str, folder: Path) -> str:
-    """A worker's rehearsal, which compiles the search if that has not been done here."""
+def check_test_games(device: str, folder: Path) -> str:
+    """A worker's test games, which compile the search if that has not been done here."""
     gpu = ["--gpu", gpu_number(device)] if device != "cpu" else []
-    run([sys.executable, ROOT / "start_worker.py", "--rehearse", "tic_tac_toe", *gpu], seconds=2 * PROGRAM_SECONDS)
+    run([sys.executable, ROOT / "start_worker.py", "--test-games", "tic_tac_toe", *gpu], seconds=2 * PROGRAM_SECONDS)
     return "a worker can play"
 
 
@@ -328,7 +328,7 @@ def named_gpus(device: str, folder: Path) -> str:
 
 def missing_gpu(device: str, folder: Path) -> str:
     """A worker that is to play on a GPU that does not exist plays nothing, and says so."""
-    words = ["--rehearse", "tic_tac_toe", "--gpu", "999"]
+    words = ["--test-games", "tic_tac_toe", "--gpu", "999"]
     ended = subprocess.run(
         [sys.executable, ROOT / "start_worker.py", *words], capture_output=True, text=True, timeout=PROGRAM_SECONDS
     )
@@ -363,7 +363,7 @@ def run(line: Sequence[object], *, seconds: float = PROGRAM_SECONDS) -> None:
 
 def all_paths() -> dict[str, Check]:
     """Every path by its name."""
-    paths: dict[str, Check] = {"rehearsal": rehearsal}
+    paths: dict[str, Check] = {"test games": check_test_games}
 
     def add(name: str, path: Callable[..., str], **options: Any) -> None:
         paths[name] = lambda device, folder: path(device, folder, **options)

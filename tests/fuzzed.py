@@ -48,7 +48,7 @@ from tests.real_inputs import (
     configs,
     dumped,
     heartbeat,
-    look,
+    poll,
     result,
     safetensors,
     stats,
@@ -320,15 +320,15 @@ def frame(text: bytes, data: bytes = b"") -> bytes:
 
 
 def read_frames(data: bytes) -> object:
-    """Read an agent's first frame and the answer to a look."""
+    """Read an agent's first frame and the answer to a poll."""
     agent = AgentConnection(Said(data), NONCE, "w")
     agent.read_greeting(1.0)
     agent.send_request(0, POLL.name, {})
     return agent.wait_for_reply(0, 0.0)
 
 
-def read_look(data: bytes) -> object:
-    """Read the answer to a look, with the bytes of its files, which came in a sound frame."""
+def read_poll(data: bytes) -> object:
+    """Read the answer to a poll, with the bytes of its files, which came in a sound frame."""
     reply = read_frames(frame(b'{"program": "p"}') + frame(b"[0, " + data + b"]", b"games"))
     request = FolderRequest(place="workers/w", coach="c", seen="")
     assert isinstance(reply, tuple)
@@ -354,8 +354,8 @@ def _decoders() -> Iterable[tuple[str, Decoder]]:
         ("assignment", [assignment()], spoil_json, assignments, BrokenMessage),
         ("match", [result()], spoil_json, decode_result, ValueError),
         ("machine", [dumped({"ok": each}) for each in answers().values()], spoil_json, read_answers, RemoteFailure),
-        ("agent", [frame(b'{"program": "p"}') + frame(b"[0, " + look() + b"]", b"games")], damage, read_frames, *LOST),
-        ("look", [look()], spoil_json, read_look, *LOST),
+        ("agent", [frame(b'{"program": "p"}') + frame(b"[0, " + poll() + b"]", b"games")], damage, read_frames, *LOST),
+        ("poll", [poll()], spoil_json, read_poll, *LOST),
         ("config", configs(), or_damage(spoil_config), in_file("c.yaml", load_settings), ConfigError),
         ("stats", [stats()], spoil_json, in_file("s.json", read_stats), UnreadableStats),
         ("pgn", [PGN.encode()], spoil_text, in_file("g.pgn", read_chess)),

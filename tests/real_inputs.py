@@ -43,14 +43,14 @@ def dumped(value: Any) -> bytes:
 
 def heartbeat() -> bytes:
     return (
-        Heartbeat(run_id="run", worker="w", beat=3, pid=7, state="playing", note="n", order="o", speed=3.0)
+        Heartbeat(run_id="run", worker="w", beat=3, pid=7, state="playing", note="n", job="o", speed=3.0)
         .model_dump_json()
         .encode()
     )
 
 
-def look() -> bytes:
-    """Return the answer to a look at one worker, which comes with the five bytes of a file."""
+def poll() -> bytes:
+    """Return the answer to a poll of one worker, which comes with the five bytes of a file."""
     worker = {
         "mine": True,
         "wrong": "",
@@ -64,7 +64,7 @@ def look() -> bytes:
     return dumped({"ok": {"workers": [worker]}})
 
 
-def order() -> EvaluationJob:
+def job() -> EvaluationJob:
     numbers = {"seed": 1, "opening_plies": 2, "match_pairs": 4, "first_pair": 0, "pairs": 2, "num_simulations": 8}
     return EvaluationJob.model_validate(
         {"id": "a-1", "first": {"version": 1, "sha256": "a" * 64}, "second": None, **numbers}
@@ -90,7 +90,7 @@ def assignment() -> bytes:
             cache_positions=0,
             batch_games=10,
             flush_seconds=None,
-            matches=(order(),),
+            matches=(job(),),
         )
         .model_dump_json()
         .encode()
@@ -100,7 +100,7 @@ def assignment() -> bytes:
 def result() -> bytes:
     moves = ((0, 1, 2, 3, 4, 5, 6),) * 4
     return (
-        EvaluationJobResult(worker="w", order=order(), openings="0" * 64, moves=moves, scores=(1.0, 0.0, 0.5, 1.0))
+        EvaluationJobResult(worker="w", job=job(), openings="0" * 64, moves=moves, scores=(1.0, 0.0, 0.5, 1.0))
         .model_dump_json()
         .encode()
     )

@@ -328,14 +328,14 @@ class Server:
 
 
 def run_machines(
-    path: Path, *, machines: int, seats: int, round_trip: float, games_per_second: float, game_name: str
+    path: Path, *, machines: int, slots: int, round_trip: float, games_per_second: float, game_name: str
 ) -> None:
     """Run all workers until all have been stopped; print a line for each delivered batch.
 
     Args:
         path: of the socket.
         machines: their number.
-        seats: workers on each machine.
+        slots: workers on each machine.
         round_trip: seconds until each answer.
         games_per_second: of all workers together.
         game_name: what is played.
@@ -343,12 +343,12 @@ def run_machines(
     game = load_game(game_name, **SIMULATED_GAMES[game_name])
     ready = synthetic_batch(game, games=READY_GAMES, num_simulations=64, full_share=0.25)
     games = [ready.game_record(index) for index in range(READY_GAMES)]
-    shares = np.random.default_rng(1).random((machines * seats, 2))
+    shares = np.random.default_rng(1).random((machines * slots, 2))
     workers, simulated = list[SimulatedWorker](), dict[str, Machine]()
     for index in range(machines):
         name, first = machine_name(index), len(workers)
-        for worker in worker_names(name, seats):
-            rate = games_per_second / (machines * seats)
+        for worker in worker_names(name, slots):
+            rate = games_per_second / (machines * slots)
             workers.append(SimulatedWorker(worker, rate=rate, share=shares[len(workers), 0], games=games, game=game))
         # A machine with several workers is expected to have one of its own name until it has listed them.
         unused = SimulatedWorker(name, rate=0.0, share=0.0, games=games, game=game)

@@ -16,7 +16,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from benchmarks.harness import Parser, Ratio, Report
-from keima.base.intervals import wilson_interval
+from keima.base.reports.intervals import wilson_interval
 from keima.config.flags import whole
 from keima.config.load import load_settings
 from keima.evaluation.match import (

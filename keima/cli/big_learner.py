@@ -241,7 +241,7 @@ if __name__ == "__main__":
 
 from rich.console import Console
 
-from keima.base.formats import format_duration
+from keima.base.reports.formats import format_duration
 from keima.coach.opening import make_learner
 from keima.config.commands import keima
 from keima.config.load import load_section, load_settings
@@ -257,8 +257,8 @@ from keima.learning.ranks.process_group import (
     Ranks,
     SurplusRank,
     check_backend,
-    idle_variables,
     join_ranks,
+    unused_nccl_variables,
 )
 from keima.learning.ranks.save_folder import choose_folder
 from keima.learning.ranks.torchrun import RankLaunch, check_machines_can_meet, count_ranks_to_start, run_ranks
@@ -552,7 +552,7 @@ def print_introduction(training: BigLearner, device: str, *, resumed: bool) -> N
         print(count_ranks_to_start(ranks.ranks_started, device)[1])
     if ranks.restarts:
         print("A rank has died: all ranks restart, from the last checkpoint if there is one")
-    if idle := idle_variables(ranks):
+    if idle := unused_nccl_variables(ranks):
         print(idle)
     print(f"Games: {data}{', the sample that comes with Keima; --data names others' if data == str(SAMPLE) else ''}")
     kind = str(learner.update_step.dtype).removeprefix("torch.")

@@ -22,7 +22,7 @@ if __name__ == "__main__":
 
 from keima import __version__
 from keima.base.disk_words import error_text
-from keima.base.named import find_network, flag_type
+from keima.base.named import add_network
 from keima.base.system.command_line import CommandLine, program_name
 from keima.base.system.signals import handle_interrupts
 from keima.base.system.start import check_file_is_readable, parse_before_imports, report_compiling_of
@@ -45,12 +45,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     protocol, *words = sys.argv[1:] if argv is None else argv
     parser = CommandLine(__doc__)
     add = parser.add_argument
-    add(
-        "network",
-        type=flag_type(find_network),
-        metavar="NETWORK",
-        help="a run's folder or name, a model's file, or a shipped network",
-    )
+    add_network(add)
     add("--version", type=whole(), help="of a run: the model's version (default: the newest accepted one)")
     add("--simulations", type=whole(), default=USUAL_SIMULATIONS, help="per move (default: %(default)s)")
     if protocol == "gtp":

@@ -182,7 +182,7 @@ from keima.base.random import seed_stream
 from keima.base.system.logs import add_log_handler, package_logger
 from keima.config.commands import keima
 from keima.config.load import load_section
-from keima.learning.ranks.process_group import ALONE, RankInfo, Ranks, SurplusRank, idle_variables, join_ranks
+from keima.learning.ranks.process_group import ALONE, RankInfo, Ranks, SurplusRank, join_ranks, unused_nccl_variables
 from keima.learning.ranks.save_folder import choose_folder
 from keima.learning.ranks.torchrun import RankLaunch, check_machines_can_meet, count_ranks_to_start, run_ranks
 from keima.learning.update_step import TrainingDiverged
@@ -295,7 +295,7 @@ def print_introduction(
         print_and_log(count_ranks_to_start(ranks.ranks_started, arguments.device)[1], console, ranks)
     if ranks.restarts:
         print_and_log("A rank has died: all ranks restart from the last checkpoint", console, ranks)
-    if idle := idle_variables(ranks):
+    if idle := unused_nccl_variables(ranks):
         print_and_log(idle, console, ranks)
     print_and_log(environments_text(settings, arguments.checkpoint_dir, ranks), console, ranks)
     if resumed_from:

@@ -118,7 +118,7 @@ if __name__ == "__main__":
 
 from rich.console import Console
 
-from keima.base.reports import IterationReport
+from keima.base.reports.run_reports import IterationReport
 from keima.coach.session import exit_code
 from keima.config.commands import keima
 from keima.config.load import load_settings

@@ -163,6 +163,16 @@ class SSHConnector:
         self.config = config or (Path(facts.config) if facts else CONFIG)
         self._foreign = facts is not None and config is not None and config.resolve() != Path(facts.config).resolve()
         self._followed = facts.config if facts else ""
+        self._settings: Settings | None = None  # within ``settings_read_once``
+
+    @contextmanager
+    def settings_read_once(self) -> Iterator[None]:
+        """Within the block, the settings are those of now, so that all methods mean the same machines."""
+        self._settings = self._load_settings()
+        try:
+            yield
+        finally:
+            self._settings = None
 
     # Commands for the running Coach.
 
@@ -348,10 +358,10 @@ class SSHConnector:
         """Check machines, several at once; yield each when it is done. See ``chosen``."""
         required, connect = self._worker_requirements(), self._connect_function()
 
-        def look(chosen: ChosenMachine) -> Iterator[CheckedMachine]:
+        def check_machine(chosen: ChosenMachine) -> Iterator[CheckedMachine]:
             yield _check_machine(chosen.machine, required, connect)
 
-        for _, checked in run_in_parallel(look, self.chosen(names), at_once=at_once):
+        for _, checked in run_in_parallel(check_machine, self.chosen(names), at_once=at_once):
             yield checked
 
     def bootstrap_all(
@@ -496,6 +506,8 @@ class SSHConnector:
         return self._load_settings().distributed
 
     def _load_settings(self) -> Settings:
+        if self._settings is not None:
+            return self._settings
         if self.config == CONFIG and not CONFIG.exists():
             begin = f"or begin one by {keima('cluster add HOST USER')}"
             raise NotDone(f"there is no {CONFIG}: go to the folder of your run, name a file with --config, {begin}")

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from keima.base.files import read_limited
-from keima.base.reports import EvaluationReport
+from keima.base.reports.run_reports import EvaluationReport
 from keima.base.retry_log import RetryLog
 from keima.base.steps import Steps, Turns
 from keima.coach.bounds import CoachState
@@ -87,7 +87,7 @@ class Measuring:
         """Begin to measure ``model`` beside playing."""
         self._steps, self._state.measuring = self._evaluation.measure(model, beside=True), model.model_version
 
-    def begin_again(self, current: Model | None) -> None:
+    def restart_measurement(self, current: Model | None) -> None:
         """Begin the measurement that was under way when the earlier session ended, if there was one.
 
         Args:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from keima.base.random import seed_stream
-from keima.base.reports import Observer, report_event
+from keima.base.reports.run_reports import Observer, report_event
 from keima.coach.backends.backend import SelfPlayBackend
 from keima.coach.bounds import CoachState, window_capacity
 from keima.coach.fingerprint import fingerprint

@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 
 from keima.base.files import read_limited
-from keima.base.intervals import mean_margin
 from keima.base.random import seed_stream
-from keima.base.reports import EvaluationReport, ScoreReport
+from keima.base.reports.intervals import mean_margin
+from keima.base.reports.run_reports import EvaluationReport, ScoreReport
 from keima.base.steps import Steps
 from keima.config.schema import Settings
 from keima.config.sections.evaluation import EvaluationSettings

@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from keima.base.reports import LearnerReport
+from keima.base.reports.run_reports import LearnerReport
 from keima.data.imports.game_files import file_size, find_game_files
 from keima.learning.dataset_settings import BigExperiment
 from keima.learning.feed import EpochFeed, LoadedBatch

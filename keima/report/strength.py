@@ -1,13 +1,13 @@
-"""An evaluation in words: as fields of a log line, as keys with values, and as sentences. Figures that were not
+"""An evaluation in words: as fields of a log line, as keys with values, and as sentences. Metrics that were not
 measured are left out.
 """
 
-from keima.base.formats import format_elo, format_elo_gain, format_percent, format_return, format_score
-from keima.base.reports import EvaluationReport, ScoreReport
+from keima.base.reports.formats import format_elo, format_elo_gain, format_percent, format_return, format_score
+from keima.base.reports.run_reports import EvaluationReport, ScoreReport
 
 
 def strength_fields(evaluation: EvaluationReport) -> list[str]:
-    """The figures as short fields: "elo 812 ± 40", "search error 4.1 ± 0.8 %"."""
+    """The metrics as short fields: "elo 812 ± 40", "search error 4.1 ± 0.8 %"."""
     fields = []
     if evaluation.elo is not None:
         fields.append(f"elo {format_elo(evaluation.elo, evaluation.elo_margin)}")
@@ -41,7 +41,7 @@ def strength_pairs(evaluation: EvaluationReport) -> list[str]:
 
 
 def strength_sentences(evaluation: EvaluationReport) -> list[str]:
-    """The figures as sentences without a full stop, so that the model or its simulations may follow in brackets."""
+    """The metrics as sentences without a full stop, so that the model or its simulations may follow in brackets."""
     sentences = []
     if evaluation.elo is not None:
         sentences.append(f"Elo {format_elo(evaluation.elo, evaluation.elo_margin)}, where a random player is 0")

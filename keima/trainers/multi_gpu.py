@@ -11,7 +11,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from keima.base.reports import IterationReport
+from keima.base.reports.run_reports import IterationReport
 from keima.cluster.local.processes import LocalProcesses
 from keima.cluster.local.worker_devices import DeviceSlot, Spread
 from keima.coach.backends.backend import SelfPlayBackend

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from keima.base.formats import game_title
+from keima.base.reports.formats import game_title
 from keima.data.ledger import read_ledger
 from keima.networks.files.heading import read_heading
 from keima.paths import SHIPPED

@@ -48,7 +48,7 @@ from keima.worker.worker_folder import (
     batch_end,
     is_batch_of_run,
 )
-from keima.worker.worker_match import OrderPlayer
+from keima.worker.worker_match import JobPlayer
 
 log = logging.getLogger(__name__)
 
@@ -97,7 +97,7 @@ class Worker:
         self._earlier_seconds = 0.0  # of the processor, by earlier processes for this run
         self._processor_time_kept = clock()
         self._models = ModelInbox(self.folder)
-        self._orders = OrderPlayer(self.folder)
+        self._job_player = JobPlayer(self.folder)
         self._turns = Turns(BESIDE_SHARE)
 
     # The loop.
@@ -152,18 +152,18 @@ class Worker:
 
     def _advance_games(self, playing: Playing) -> bool:
         """Advance evaluation games, at once if the Coach waits for them, or self-play; False if there are none."""
-        orders, began = self._orders.unfinished_orders(playing.assignment), self.clock()
-        if orders and (self._turns.is_side_work_next() or not all(order.beside for order in orders)):
-            self._play_matches(playing, orders)
+        jobs, began = self._job_player.unfinished_jobs(playing.assignment), self.clock()
+        if jobs and (self._turns.is_side_work_next() or not all(job.beside for job in jobs)):
+            self._play_matches(playing, jobs)
             self._turns.count_side_work(self.clock() - began)
             return True
         played = self._play_games(playing)
         self._turns.count_main_work(self.clock() - began, idle=not played)
         return played
 
-    def _play_matches(self, playing: Playing, orders: Sequence[EvaluationJob]) -> None:
+    def _play_matches(self, playing: Playing, jobs: Sequence[EvaluationJob]) -> None:
         try:
-            self._orders.advance_orders(orders, playing.assignment, playing.game, device=self.device)
+            self._job_player.advance_jobs(jobs, playing.assignment, playing.game, device=self.device)
         except OSError as error:
             log.warning("results of evaluation games cannot be handed over: %s", error)
         playing.skip_elapsed_time()
@@ -237,7 +237,7 @@ class Worker:
             ends = [batch_end(path.stem) for path in in_outbox if is_batch_of_run(path.name, assignment.run_id)]
             self._first_game = games_handed_over(assignment, ends)
             self.beat("starting" if is_search_compiled() else "compiling")  # the next heartbeat takes a while
-        self._orders.update_orders(assignment)
+        self._job_player.update_jobs(assignment)
         if assignment.stop:
             self.stopping = True
         elif assignment.model_sha256 != self._model_sha256 or self.playing is None:
@@ -365,7 +365,7 @@ class Worker:
                 "granted": self.assignment.granted if self.assignment else 0,
                 "begun": self._first_game,
                 "finished": self._first_game,
-                "order": self._orders.current_order.id if self._orders.current_order else "",
+                "job": self._job_player.current_job.id if self._job_player.current_job else "",
                 "note": (self._compiling or self.note)[:1000],
                 "disk_free": free_disk_bytes(self.folder.root),
                 "processor_seconds": self._earlier_seconds + time.process_time(),

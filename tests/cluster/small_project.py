@@ -21,8 +21,8 @@ WORKER = """
 import os, signal, sys, time
 from pathlib import Path
 
-if "--rehearse" in sys.argv:
-    print("rehearsed", sys.argv[sys.argv.index("--rehearse") + 1])
+if "--test-games" in sys.argv:
+    print("tested", sys.argv[sys.argv.index("--test-games") + 1])
     sys.exit("NO_GPU" in os.environ)
 
 folder = Path(sys.argv[sys.argv.index("--folder") + 1])

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from keima.base.reports import EvaluationReport, IterationReport, ProgressReport
+from keima.base.reports.run_reports import EvaluationReport, IterationReport, ProgressReport
 from keima.base.steps import Steps
 from keima.coach.backends.backend import InlineBackend, SelfPlayBackend
 from keima.coach.loop import Coach

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from keima.base.reports import EvaluationReport
+from keima.base.reports.run_reports import EvaluationReport
 from keima.base.steps import Steps
 from keima.cli.audit import audit
 from keima.coach.backends.backend import InlineBackend

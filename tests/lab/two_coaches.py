@@ -71,7 +71,7 @@ class Pair:
         run = driver.run_dir.name
 
         def settled() -> bool:
-            mine, theirs = driver.marks(), other.workers() if other.runs else {}
+            mine, theirs = driver.states(), other.workers() if other.runs else {}
             shown = [theirs.get(host.name, {}) for host in hosts] if other.runs else []
             refused = all(f"plays for run {run} (" in str(worker.get("reason")) for worker in shown)
             return refused and all(mine.get(host.name) == ACTIVE for host in hosts)
@@ -127,7 +127,7 @@ def meet(folder: Path, hosts: Hosts, *, seconds: float, log_event: Callable[[str
         began = time.monotonic()
         second.start()
         pair.wait(
-            lambda: (second.run_dir / "run.db").exists() and len(second.marks()) == count, "the second Coach to begin"
+            lambda: (second.run_dir / "run.db").exists() and len(second.states()) == count, "the second Coach to begin"
         )
         pair.plays_for(first, hosts)
         log_event(f"run {run_of(first)} plays on {count} hosts, and run {run_of(second)} is told so")

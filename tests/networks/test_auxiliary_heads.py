@@ -156,7 +156,7 @@ def learn(
     )
     tensors = copy_to_device(batch, torch.device("cpu"))
     reports = [learner.descend(tensors) for _ in range(steps)]
-    first, last = ({name: float(figure) for name, figure in reports[index].figures.items()} for index in (0, -1))
+    first, last = ({name: float(metric) for name, metric in reports[index].metrics.items()} for index in (0, -1))
     return learner.network, first, last
 
 

@@ -98,7 +98,7 @@ def test_a_trunk_learns_which_move_goes_with_which_position(trunk: dict[str, Any
     batch.policies[:] = np.eye(9)[np.unique(batch.observations, axis=0, return_inverse=True)[1] % 9]
     batch.values[:] = 0
     learner = Learner(built(TIC_TAC_TOE, trunk), device="cpu", learning_rate=0.01, warmup_steps=1)
-    losses = [float(learner.descend(copy_to_device(batch, learner.device)).figures["policy_loss"]) for _ in range(40)]
+    losses = [float(learner.descend(copy_to_device(batch, learner.device)).metrics["policy_loss"]) for _ in range(40)]
     assert losses[-1] < 0.3 < losses[0]
 
 

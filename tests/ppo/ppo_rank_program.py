@@ -42,8 +42,8 @@ def train(ranks: Ranks) -> dict[str, Tensor]:
         last.total_steps,
     ]
     episodes = last.episodes
-    said += [episodes.count, episodes.steps, episodes.figures["won"], episodes.figures["closed"]]
-    return {**network.state_dict(), "figures": torch.tensor(said)}
+    said += [episodes.count, episodes.steps, episodes.metrics["won"], episodes.metrics["closed"]]
+    return {**network.state_dict(), "metrics": torch.tensor(said)}
 
 
 def main() -> None:

@@ -2,8 +2,8 @@
 
 import pytest
 
-from keima.base.formats import game_title
-from keima.base.reports import EvaluationReport
+from keima.base.reports.formats import game_title
+from keima.base.reports.run_reports import EvaluationReport
 from keima.report.strength import strength_fields, strength_pairs, strength_sentences
 
 MEASURED = EvaluationReport(
@@ -21,7 +21,7 @@ MEASURED = EvaluationReport(
 )
 
 
-def test_figures_are_fields_pairs_and_sentences() -> None:
+def test_metrics_are_fields_pairs_and_sentences() -> None:
     assert strength_fields(MEASURED) == [
         "elo 812 ± 40",
         "+120 ± 30 on model 2",

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any, TypeVar
 
-from keima.base.text import printable_line
+from keima.base.reports.text import printable_line
 from keima.cluster.agent.commands import POLL, Command, to_json
 from keima.cluster.agent.packing import PYTHON, install_remote_program, launch_command, remote_program
 from keima.cluster.agent.serve import DIGITS

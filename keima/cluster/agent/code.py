@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from keima.cluster.agent.commands import Done, UnpackCacheRequest, UnpackRequest
-from keima.cluster.agent.process import CommandFailed, find_record_elsewhere, find_running, hold_lock
+from keima.cluster.agent.process import CommandFailed, find_process_elsewhere, find_running, hold_lock
 
 # What a worker runs. A change of anything else leaves its releases as they are.
 ROOMS = (
@@ -165,7 +165,7 @@ def delete_old_releases(releases: Path, *, keep: Path) -> None:
     shares them.
     """
     whole = sorted(releases.glob(f"*/{COMPLETE_MARK}"), key=lambda path: path.stat().st_mtime, reverse=True)
-    records = [find_running(place) or find_record_elsewhere(place) for place in Path("workers").glob("*")]
+    records = [find_running(place) or find_process_elsewhere(place) for place in Path("workers").glob("*")]
     used = " ".join(argument for record in records if record for argument in record["argv"])
     others = [path.parent for path in whole if path.parent != keep]
     for folder in others[KEEP_RELEASES - 1 :]:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Generic, TypeVar
 
-from keima.base.text import printable_line
+from keima.base.reports.text import printable_line
 
 MOST_TEXT = 4000  # characters of a text for one line
 MOST_PATH = 4096  # characters

@@ -33,7 +33,7 @@ from keima.cluster.agent.commands import (
 from keima.cluster.agent.process import (
     LOCK_SECONDS,
     CommandFailed,
-    find_record_elsewhere,
+    find_process_elsewhere,
     find_running,
     hold_lock,
     start_detached,
@@ -43,7 +43,7 @@ from keima.cluster.agent.process import (
 OWNER = ".owner"  # the suffix of a record
 GAMES_SUFFIX = ".games"
 LABEL = re.compile(r"[A-Za-z0-9_-]{1,64}")  # of a run, in the name of a folder
-STRANGER = "unknown"  # the run of games that do not name one
+UNKNOWN_RUN = "unknown"  # the run of games that do not name one
 KEPT = ("outbox", "launch.lock")  # in a folder that passes to another run
 TOKEN_CHARACTERS = 100  # characters
 
@@ -65,7 +65,7 @@ def enter_owner(request: OwnRequest) -> Owned:
                 return Owned(mine=False, owner=found, token=token, contents="", unsorted=False)
         others = [path for path in (place / "outbox").glob(f"*{OWNER}") if path.stem != mine.coach]
         contents = read_contents_label(place) or (
-            found.label if found else STRANGER if any((place / "outbox").glob(f"*{GAMES_SUFFIX}")) else ""
+            found.label if found else UNKNOWN_RUN if any((place / "outbox").glob(f"*{GAMES_SUFFIX}")) else ""
         )
         write_owner(place, mine)
         for path in others:
@@ -171,7 +171,7 @@ def read_owner(place: Path) -> Owner | None:
                 known = {name: found[name] for name in Owner.__dataclass_fields__ if name in found}
                 return Owner(**{**known, "coach": path.stem})
     said = read_last_assignment(place)
-    if said and not said.get("stop") and (find_running(place) or find_record_elsewhere(place)):
+    if said and not said.get("stop") and (find_running(place) or find_process_elsewhere(place)):
         seconds = said.get("lease_seconds")
         patience = float(seconds) if isinstance(seconds, (int, float)) else 0.0
         return Owner(str(said.get("run_id")), read_contents_label(place), host="", lease_seconds=patience)
@@ -190,9 +190,9 @@ def read_contents_label(place: Path) -> str:
     """Return the label of the run whose files fill the folder; empty if nothing there needs care."""
     said = read_last_assignment(place)
     if said is None:
-        return STRANGER if (place / "inbox" / "assignment.json").exists() else ""
+        return UNKNOWN_RUN if (place / "inbox" / "assignment.json").exists() else ""
     run = said.get("run_id")
-    return run if isinstance(run, str) and LABEL.fullmatch(run) else STRANGER
+    return run if isinstance(run, str) and LABEL.fullmatch(run) else UNKNOWN_RUN
 
 
 def read_lease_token(place: Path) -> str:

@@ -12,8 +12,14 @@ PYTHON = "python3"  # of a machine for which the config names none
 PYTHONS = (PYTHON, *(f"python3.{minor}" for minor in range(14, 10, -1)))  # as make_environment.sh looks for them
 VENV_PYTHON = ".venv/bin/python"  # of a clone, and of earlier versions
 MODULES = ("__init__", "program", "commands", "code", "inspection", "poll", "owner", "process", "serve")
-REMOTE_PROGRAM = ("base/text.py", "base/system/limits.py", *(f"cluster/agent/{name}.py" for name in MODULES))
-EMPTY_PACKAGES = ("keima", "keima/cluster", "keima/base", "keima/base/system")  # their own may need a newer Python
+REMOTE_PROGRAM = ("base/reports/text.py", "base/system/limits.py", *(f"cluster/agent/{name}.py" for name in MODULES))
+EMPTY_PACKAGES = (
+    "keima",
+    "keima/cluster",
+    "keima/base",
+    "keima/base/reports",
+    "keima/base/system",
+)  # their own may need a newer Python
 MAIN = "import sys\n\nfrom keima.cluster.agent.program import main\n\nsys.exit(main(sys.argv[1:]))\n"
 
 # One line in plain POSIX shell, since the user's shell may be any. The first interpreter that is new enough runs

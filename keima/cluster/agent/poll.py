@@ -28,7 +28,7 @@ from keima.cluster.agent.commands import (
     PollRequest,
 )
 from keima.cluster.agent.owner import OWNER, check_owner, owner_lock_path
-from keima.cluster.agent.process import CommandFailed, find_record_elsewhere, find_running, hold_lock, read_record
+from keima.cluster.agent.process import CommandFailed, find_process_elsewhere, find_running, hold_lock, read_record
 
 POLL_LOCK_SECONDS = 0.5  # while another Coach changes the owner; the next poll tries again
 PART = ".part"
@@ -150,7 +150,7 @@ def is_process_running(place: Path) -> bool | None:
     """Return whether the recorded process runs, or may run on another machine; None without a record."""
     if not read_record(place):
         return None
-    return (find_running(place) or find_record_elsewhere(place)) is not None
+    return (find_running(place) or find_process_elsewhere(place)) is not None
 
 
 def list_complete_files(folder: Path) -> list[tuple[str, int]]:

@@ -108,7 +108,7 @@ def read_record(place: Path) -> dict[str, Any]:
     return {"host": host_name(), **record} if isinstance(record, dict) else {}
 
 
-def find_record_elsewhere(place: Path) -> dict[str, Any] | None:
+def find_process_elsewhere(place: Path) -> dict[str, Any] | None:
     """Return the record of a process at ``place`` that was started on another machine, so that its state is unknown
     here.
 
@@ -124,7 +124,7 @@ def check_not_elsewhere(place: Path) -> None:
     Raises:
         Failed: one is.
     """
-    if found := find_record_elsewhere(place):
+    if found := find_process_elsewhere(place):
         there, here = str(found["host"]).rpartition("-")[0], platform.node()
         unknown = f"and from {here} it cannot be seen whether it runs"
         text = f"process {found.get('pid')} of {there} is recorded at {place}, {unknown}"
@@ -190,7 +190,7 @@ def start_detached(request: StartRequest) -> Started:
     if request.logs:
         link_log(log, Path(request.logs))
     with hold_lock(place / "launch.lock", LOCK_SECONDS):
-        found = find_running(place) or (find_record_elsewhere(place) if request.shared else None)
+        found = find_running(place) or (find_process_elsewhere(place) if request.shared else None)
         if found:
             return describe_started(found, already=True)
         check_not_elsewhere(place)
@@ -296,7 +296,7 @@ def group_members(group: int) -> list[int]:
 def report_alive(request: AliveRequest) -> Alive:
     """Return whether a process runs. One of another machine counts as running, since it may be."""
     place = Path(request.place)
-    found = find_running(place) or find_record_elsewhere(place)
+    found = find_running(place) or find_process_elsewhere(place)
     code = read_text(place / "exit").strip()
     return Alive(found is not None, found["pid"] if found else 0, int(code) if code.isdigit() else None)
 

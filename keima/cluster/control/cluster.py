@@ -8,7 +8,7 @@ import logging
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from keima.base.formats import game_title
+from keima.base.reports.formats import game_title
 from keima.cluster.agent.commands import Owner
 from keima.cluster.control import requests as control
 from keima.cluster.control import status

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Protocol
 
 from keima.base.file_stamp import stamp_of
-from keima.base.worker_status import ClusterStatus, WorkerState, WorkerStatus
+from keima.base.reports.worker_status import ClusterStatus, WorkerState, WorkerStatus
 from keima.cluster.control.requests import Request, RequestInbox
 from keima.cluster.control.status import status_text
 from keima.cluster.fleet.tracked_worker import LOST_STATES

@@ -57,7 +57,7 @@ class Request(_Message):
     machine: WorkerSettings | None = None  # to be added
 
     @model_validator(mode="after")
-    def _whole(self) -> "Request":
+    def _check_fields(self) -> "Request":
         if self.command == "add" and self.machine is None:
             raise ValueError("add needs a machine")
         if self.command in ("restart", "stop", "takeover", "retry", "remove") and not self.worker:

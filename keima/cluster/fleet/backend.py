@@ -12,15 +12,15 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+from keima.base.reports.worker_status import ClusterNetwork, ClusterStatus, WorkerState, WorkerStatus
 from keima.base.system.threads import SteppingThread, new_lock
-from keima.base.worker_status import ClusterStatus, WorkerState, WorkerStatus
 from keima.cluster.fleet.balancer import Balance, Decision, WorkerLoad, balance_games
 from keima.cluster.fleet.machine_connection import MachineConnection
 from keima.cluster.fleet.mirror import find_waiting_files, read_core_hours
 from keima.cluster.fleet.network_metrics import NetworkMetrics
 from keima.cluster.fleet.ownership import Claimant, make_owner
 from keima.cluster.fleet.process.messages import MachineInFleet
-from keima.cluster.fleet.remote_status import current_heartbeat, remote_status
+from keima.cluster.fleet.remote_status import current_heartbeat, make_remote_status
 from keima.cluster.fleet.remote_worker import STARTED_ACTIVITIES
 from keima.cluster.fleet.tracked_worker import LOST_STATES, Restart, Stop, Tick, TrackedWorker, state_at
 from keima.cluster.machines.process_manager import ProcessManager
@@ -140,7 +140,7 @@ class Fleet:
         if is_new or (more and heartbeat and heartbeat.state == "waiting"):
             self._places[worker].wake()
 
-    def share_out(self, outstanding: Mapping[str, int], ahead: int) -> dict[str, int]:
+    def plan_grants(self, outstanding: Mapping[str, int], ahead: int) -> dict[str, int]:
         """See ``SelfPlayBackend``; shares follow weights and speeds, among the workers that can play now."""
         distributed = self._settings.distributed
         self._balance, self._decisions = balance_games(
@@ -200,9 +200,11 @@ class Fleet:
         return ClusterStatus(
             workers=workers,
             earlier_core_hours=sum(self._core_hours[name] for name in left),
-            sync_seconds=self._metrics.sync_seconds,
-            network_mb_per_minute=self._metrics.mb_per_minute,
-            model_version=self._assignments.model_version,
+            network=ClusterNetwork(
+                model_version=self._assignments.model_version,
+                sync_seconds=self._metrics.sync_seconds,
+                network_mb_per_minute=self._metrics.mb_per_minute,
+            ),
         )
 
     def match_executors(self) -> FolderMatches:
@@ -212,7 +214,7 @@ class Fleet:
             self._assignments,
             assign=self._send_assignment,
             send_players=self._send_players,
-            able=self.ready_workers,
+            ready_workers=self.ready_workers,
             heartbeats=self.heartbeats,
         )
 
@@ -430,7 +432,7 @@ class Fleet:
         heartbeat = current_heartbeat(worker, self._assignments.run_id)
         used = max(self._core_hours.get(worker.name, 0.0), heartbeat.core_hours if heartbeat else 0.0)
         self._core_hours[worker.name] = used
-        return remote_status(
+        return make_remote_status(
             worker,
             heartbeat,
             self._clock(),
@@ -475,7 +477,7 @@ class Fleet:
         thread.connection.assign(
             worker, self._assignments.next_assignment(worker, parallel_games=None if own == "auto" else own)
         )
-        if worker in self._assignments.orders:
+        if worker in self._assignments.jobs:
             thread.wake()  # the Coach is waiting for evaluation games
 
     def _send_players(self, players: Mapping[Contestant, bytes]) -> None:

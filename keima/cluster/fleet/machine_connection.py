@@ -21,7 +21,7 @@ from keima.cluster.fleet.bandwidth import BandwidthLimit
 from keima.cluster.fleet.mirror import RUN_MARK, Mirror
 from keima.cluster.fleet.ownership import Claim, Claimant, make_owner
 from keima.cluster.fleet.poll import make_poll, parse_poll_answer, poll_workers
-from keima.cluster.fleet.remote_worker import DesiredState, Leaving, RemoteWorker, failure_text
+from keima.cluster.fleet.remote_worker import DesiredState, Leaving, RemoteWorker
 from keima.cluster.fleet.tracked_worker import (
     NEVER,
     Busy,
@@ -39,7 +39,7 @@ from keima.cluster.fleet.tracked_worker import (
 )
 from keima.cluster.machines.machine import WorkerSlot
 from keima.cluster.machines.process_manager import ProcessManager
-from keima.cluster.ssh.errors import ClusterError, NotReadyYet, Refused, RemoteFailure, Unreachable
+from keima.cluster.ssh.errors import ClusterError, NotReadyYet, Refused, RemoteFailure, Unreachable, describe_failure
 from keima.cluster.ssh.transport import Transport
 from keima.config.quiet_hours import quiet_until
 from keima.config.schema import Settings
@@ -192,13 +192,13 @@ class MachineConnection:
         try:
             delay = self._step()
         except Refused as error:
-            delay = self._drop_connection(MachineRefused(failure_text(error)), SLOW_RETRY_SECONDS)
+            delay = self._drop_connection(MachineRefused(describe_failure(error)), SLOW_RETRY_SECONDS)
         except NotReadyYet as error:
-            delay = self._drop_connection(ConnectionLost(failure_text(error)), SOON_SECONDS)
+            delay = self._drop_connection(ConnectionLost(describe_failure(error)), SOON_SECONDS)
         except Unreachable as error:
-            delay = self._drop_connection(ConnectionLost(failure_text(error)), self._retry_seconds())
+            delay = self._drop_connection(ConnectionLost(describe_failure(error)), self._retry_seconds())
         except (RemoteFailure, OSError) as error:
-            delay = self._drop_connection(MachineRefused(failure_text(error)), self._retry_seconds())
+            delay = self._drop_connection(MachineRefused(describe_failure(error)), self._retry_seconds())
         except Exception as error:
             log.exception("%s: unexpected", self.name)
             text = f"unexpected {type(error).__name__}: {error}; please report it, with the log"

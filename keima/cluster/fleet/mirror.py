@@ -20,7 +20,7 @@ from pydantic import ValidationError
 from keima.base.files import FileTooLarge, read_limited, sync_folder, write_atomically
 from keima.cluster.agent.call import disk_remedy
 from keima.cluster.agent.commands import FolderRequest, printable_start
-from keima.cluster.agent.owner import LABEL, OWNER, STRANGER
+from keima.cluster.agent.owner import LABEL, OWNER, UNKNOWN_RUN
 from keima.cluster.fleet.ownership import Claim
 from keima.cluster.fleet.poll import PollResult
 from keima.cluster.machines.machine import link_to_inbox, worker_place
@@ -59,7 +59,7 @@ class Mirror:
     def __init__(self, worker: str, *, root: Path, run_id: str, claim: Claim) -> None:
         self.worker, self.claim = worker, claim
         self._at = worker_place(worker)  # the source of games: its folder, or the one in which ours are set aside
-        self._strangers: set[str] = set()  # batches of other runs, by their content alone
+        self._foreign_batches: set[str] = set()  # batches of other runs, by their content alone
         self.folder = open_mirror(root, worker, run_id)
         self.run_id = run_id
         self._used = self._kept = self.folder.read_processor_time(run_id)
@@ -138,16 +138,16 @@ class Mirror:
         if put == self.sent:
             put = None
         self._asked = put, tuple(sorted(self._fetched - kept)) if counted else ()
-        ordered = {order.file_name for order in self.sent.matches} if self.sent else set()
-        self._results &= ordered
+        expected = {job.file_name for job in self.sent.matches} if self.sent else set()
+        self._results &= expected
         return FolderRequest(
             place=self._at,
             coach="" if lost else self.claim.owner.coach,
             seen=self._stamp,
             assignment=put.model_dump_json(indent=1) if put else None,
             remove=self._asked[1],
-            have=sorted(self._fetched | self._strangers | kept),
-            want=[] if lost else sorted(ordered - self._results),
+            have=sorted(self._fetched | self._foreign_batches | kept),
+            want=[] if lost else sorted(expected - self._results),
         )
 
     def make_read_only_request(self) -> FolderRequest:
@@ -220,29 +220,29 @@ class Mirror:
     def _store_files(self, found: PollResult, limit: int, machine: str, report_file: Callable[[str], None]) -> int:
         self.more = False
         sizes = {entry.name: entry.size for entry in found.entries}
-        self._strangers &= sizes.keys()
+        self._foreign_batches &= sizes.keys()
         kept = self._untaken_files()
         ours = [name for name in sizes if BATCH_NAME.fullmatch(name) and is_batch_of_run(name, self.run_id)]
-        games = sorted(name for name in ours if name not in self._strangers)
+        games = sorted(name for name in ours if name not in self._foreign_batches)
         self._fetched = (self._fetched | kept) & {*games}
         missing = [name for name in games if name not in self._fetched]
         count = 0
         for name in [name for name in missing if name in found.files]:
             self._store(name, found.files[name], machine, MAX_BATCH_BYTES)
             count += self._count_games(name, report_file)
-        ordered = {order.file_name for order in self.sent.matches} if self.sent else set()
-        for name in sorted((ordered - self._results) & sizes.keys() & found.files.keys()):
+        expected = {job.file_name for job in self.sent.matches} if self.sent else set()
+        for name in sorted((expected - self._results) & sizes.keys() & found.files.keys()):
             self._store(name, found.files[name], machine, MAX_RESULT_BYTES)
             self._results.add(name)
-        missing = [name for name in missing if name not in self._fetched | self._strangers]
-        results = sorted((ordered - self._results) & sizes.keys())
+        missing = [name for name in missing if name not in self._fetched | self._foreign_batches]
+        results = sorted((expected - self._results) & sizes.keys())
         self._large = [name for name in [*missing, *results] if sizes[name] > limit or name in found.answer.unread]
         self.waiting = len(missing)
         self.more = not {*missing} <= {*self._large}
         return count
 
     def _count_games(self, name: str, report_file: Callable[[str], None]) -> int:
-        if name in self._strangers:
+        if name in self._foreign_batches:
             return 0
         self._fetched.add(name)
         report_file(name)
@@ -299,7 +299,7 @@ class Mirror:
         """
         path = self.folder.outbox / name
         if data is not None and name.endswith(GAMES) and self._is_foreign_batch(name, data):
-            self._strangers.add(name)
+            self._foreign_batches.add(name)
             return
         self._may_hold = True
         try:
@@ -412,13 +412,13 @@ class Mirror:
     def _without_missing_models(self, wanted: Assignment) -> Assignment:
         """Return the assignment with only those models that are on the worker."""
         assert self.model is not None
-        able = {None, *self._players}
+        ready = {None, *self._players}
         return wanted.model_copy(
             update={
                 "model_version": self.model.version,
                 "model_sha256": self.model.sha256,
-                "players": tuple(player for player in wanted.players if player in able),
-                "matches": tuple(order for order in wanted.matches if order.first in able and order.second in able),
+                "players": tuple(player for player in wanted.players if player in ready),
+                "matches": tuple(job for job in wanted.matches if {job.first, job.second} <= ready),
             }
         )
 
@@ -433,7 +433,7 @@ def open_mirror(root: Path, worker: str, run_id: str) -> WorkerFolder:
     if mark.exists():
         owner = mark.read_text(encoding="utf-8", errors="replace")[:64]
         if owner != run_id:
-            mark.parent.rename(root / f"{worker}.{owner if LABEL.fullmatch(owner) else STRANGER}")
+            mark.parent.rename(root / f"{worker}.{owner if LABEL.fullmatch(owner) else UNKNOWN_RUN}")
     folder = WorkerFolder(root / worker).create_folders()
     if not mark.exists():
         write_atomically(mark, run_id.encode())

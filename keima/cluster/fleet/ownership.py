@@ -21,7 +21,7 @@ from pathlib import Path
 from keima.cluster.agent import process as remote_process
 from keima.cluster.agent.call import call_remote
 from keima.cluster.agent.commands import GIVE_WAY, OWN, GiveWayRequest, Owned, Owner, OwnRequest
-from keima.cluster.agent.owner import LABEL, STRANGER
+from keima.cluster.agent.owner import LABEL, UNKNOWN_RUN
 from keima.cluster.machines.machine import worker_place
 from keima.cluster.ssh.errors import RemoteFailure
 from keima.cluster.ssh.transport import Transport
@@ -131,7 +131,7 @@ class Claim:
         self._watched: _WatchedLease | None = None
         self._refusal: FolderTaken | None = None
         run_id = claimant.owner.run_id
-        own_name = run_id if LABEL.fullmatch(run_id) else STRANGER
+        own_name = run_id if LABEL.fullmatch(run_id) else UNKNOWN_RUN
         self._labels = list(dict.fromkeys([claimant.owner.label, own_name]))
 
     @property

@@ -29,7 +29,7 @@ from keima.cluster.fleet.tracked_worker import (
 )
 from keima.cluster.machines.machine import WorkerSlot
 from keima.cluster.machines.process_manager import ProcessManager
-from keima.cluster.ssh.errors import ClusterError, Refused, RemoteFailure, Unreachable
+from keima.cluster.ssh.errors import Refused, RemoteFailure, Unreachable, describe_failure
 from keima.cluster.ssh.transport import Transport
 from keima.evaluation.match_jobs import Contestant
 from keima.worker.model_push import ModelPush, PublishedModel, asks_for_whole_model
@@ -160,10 +160,10 @@ class RemoteWorker:
         owner = error.owner if isinstance(error, FolderTaken) else None
         if isinstance(error, FolderMoved):
             self.claimed = False
-        if self._logged_owner != owner if owner else self.tracked.failure != failure_text(error):
+        if self._logged_owner != owner if owner else self.tracked.failure != describe_failure(error):
             self._log_event(str(error))
         self._logged_owner = owner or self._logged_owner
-        self.process_event(ActionFailed(failure_text(error)))
+        self.process_event(ActionFailed(describe_failure(error)))
 
     def claim_folder(self, transport: Transport) -> None:
         """Claim the worker's folder, unless it is ours.
@@ -461,10 +461,3 @@ class RemoteWorker:
             )
         self.mirror.release(transport)
         self.ended = True
-
-
-def failure_text(error: Exception) -> str:
-    """Return what happened and what fixes it, without the machine's name."""
-    if isinstance(error, ClusterError):
-        return error.what + (f"; {error.remedy}" if error.remedy else "")
-    return str(error)

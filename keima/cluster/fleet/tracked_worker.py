@@ -9,7 +9,7 @@ a worker is compared with it. A worker is alive as long as its beat counter chan
 from dataclasses import dataclass, replace
 from enum import Enum
 
-from keima.base.worker_status import WorkerState
+from keima.base.reports.worker_status import WorkerState
 from keima.worker.model_push import asks_for_whole_model
 from keima.worker.worker_folder import Heartbeat
 

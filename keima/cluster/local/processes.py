@@ -11,7 +11,7 @@ from keima.base.system.limits import count_usable_cores
 from keima.base.system.logs import set_log_handler
 from keima.base.system.processes import Process, start_process
 from keima.base.system.signals import ignore_terminal_signals
-from keima.cluster.local.worker_devices import CUDA_VISIBLE_DEVICES, Spread, spread_here
+from keima.cluster.local.worker_devices import CUDA_VISIBLE_DEVICES, Spread, spread_local_workers
 from keima.coach.backends.backend import FolderBackend
 from keima.coach.backends.pending_batch import PendingBatch
 from keima.config.schema import Settings
@@ -238,9 +238,9 @@ def spread_processes(
     """Return the workers of this machine by its GPUs and the run's settings, or by ``spread``.
 
     Raises:
-        ValueError: see ``spread_here``.
+        ValueError: see ``spread_local_workers``.
     """
-    spread = spread or spread_here(settings)
+    spread = spread or spread_local_workers(settings)
     if spread.note:
         log_event(spread.note)
     return LocalProcesses(

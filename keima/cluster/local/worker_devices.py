@@ -87,7 +87,7 @@ def spread_workers(
     return Spread(devices=devices, note=note)
 
 
-def spread_here(settings: Settings, *, per_gpu: int | None = None) -> Spread:
+def spread_local_workers(settings: Settings, *, per_gpu: int | None = None) -> Spread:
     """Spread the workers of this machine by the run's settings, or with ``per_gpu`` for each GPU.
 
     Raises:

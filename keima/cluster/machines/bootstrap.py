@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from keima.base.formats import format_duration
+from keima.base.reports.formats import format_duration
 from keima.cluster.agent.call import call_remote
 from keima.cluster.agent.code import PROGRAM
 from keima.cluster.agent.commands import (
@@ -47,8 +47,8 @@ from keima.config.sections.workers import PipSettings, WorkerSettings
 from keima.paths import SOURCE
 
 JOBS = ".remote/jobs"  # the places of the long steps
-TEST_GAME_PLACE = f"{JOBS}/rehearsal"
-REHEARSAL_GAME = "tic_tac_toe"
+TEST_GAME_PLACE = f"{JOBS}/test-games"
+TEST_GAME = "tic_tac_toe"
 MAKE_ENVIRONMENT = "keima/cluster/agent/make_environment.sh"  # in a release
 JOB_LOG = "logs/bootstrap.log"
 # Runs a command at a place and writes its exit code there.
@@ -74,7 +74,7 @@ def bootstrap_machine(
     report: Callable[[str], None],
     required: WorkerRequirements | None = None,
     pip: PipSettings = NO_PIP_SETTINGS,
-    game: str = REHEARSAL_GAME,
+    game: str = TEST_GAME,
     root: Path = SOURCE,
     sleep: Callable[[float], None] = time.sleep,
 ) -> None:
@@ -108,7 +108,7 @@ def bootstrap_steps(
     *,
     required: WorkerRequirements | None = None,
     pip: PipSettings = NO_PIP_SETTINGS,
-    game: str = REHEARSAL_GAME,
+    game: str = TEST_GAME,
     root: Path = SOURCE,
 ) -> Iterator[str]:
     """Prepare a machine step by step: yield lines to report, and an empty line when it is time to wait a second."""
@@ -261,11 +261,11 @@ def play_test_game(
     if read_job_status(transport, place, machine).code == 0:
         return
     yield from send_compiled_code(transport, machine, found)
-    yield "plays a rehearsal; first it compiles what is not compiled there yet, which takes minutes"
-    argv = [found.python.path, f"{folder}/{PROGRAM}", "worker", "--rehearse", game]
+    yield "plays test games; first it compiles what is not compiled there yet, which takes minutes"
+    argv = [found.python.path, f"{folder}/{PROGRAM}", "worker", "--test-games", game]
     argv += [] if slot.gpu is None else ["--gpu", str(slot.gpu)]
     env = slot_variables(slot, machine)
-    yield from run_long_step(transport, place, argv, env, "the rehearsal", machine=machine, required=required)
+    yield from run_long_step(transport, place, argv, env, "the test games", machine=machine, required=required)
 
 
 def send_compiled_code(transport: Transport, machine: WorkerSettings, found: Probe) -> Iterator[str]:

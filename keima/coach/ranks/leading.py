@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from keima.base.reports import LearnerReport
+from keima.base.reports.run_reports import LearnerReport
 from keima.config.own_modules import source_of
 from keima.config.schema import Settings
 from keima.data.records import GameBatch, encode_batch

@@ -7,7 +7,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, Wra
 
 from keima.config.commands import cluster
 from keima.config.sections.ray import RAY_WORKER, RaySettings
-from keima.config.sections.slurm import SLURM_NAME, SLURM_SEAT, SlurmSettings
+from keima.config.sections.slurm import SLURM_NAME, SLURM_WORKER, SlurmSettings
 from keima.config.sections.training import SEED_ACCOUNTS
 from keima.config.sections.types import Count, Name, Positive, Section, as_tuple, listed, matching
 from keima.config.sections.workers import (
@@ -15,7 +15,7 @@ from keima.config.sections.workers import (
     WorkerDefaults,
     WorkerSettings,
     could_be_confused,
-    flat,
+    flatten_entries,
     machines_of,
 )
 
@@ -34,7 +34,7 @@ class DistributedSettings(Section):
     workers: Annotated[
         tuple[Annotated[WorkerSettings, WrapValidator(machines_of)], ...],
         BeforeValidator(as_tuple),
-        AfterValidator(flat),
+        AfterValidator(flatten_entries),
     ] = ()
     """Machines that play, reached over SSH with a key."""
     slurm: SlurmSettings | None = None
@@ -88,7 +88,7 @@ class DistributedSettings(Section):
         for first, second in could_be_confused(self.workers):
             remedy = f"give one another `name`, or give {first} `processes: 1`"
             raise ValueError(f"workers: a process of {first} could have the name of machine {second}; {remedy}")
-        for name in sorted(name for name in names if self.slurm and SLURM_SEAT.fullmatch(name)):
+        for name in sorted(name for name in names if self.slurm and SLURM_WORKER.fullmatch(name)):
             raise ValueError(f"workers: {name} is called like the workers of Slurm; give it another `name`")
         for name in sorted(name for name in names if self.ray and RAY_WORKER.fullmatch(name)):
             raise ValueError(f"workers: {name} is called like the workers of Ray; give it another `name`")

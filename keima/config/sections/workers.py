@@ -144,7 +144,7 @@ def machines_of(
     return tuple(validate({**values, "host": host}) for host in hosts_of(hosts))
 
 
-def flat(several: Any) -> tuple[WorkerSettings, ...]:
+def flatten_entries(several: Any) -> tuple[WorkerSettings, ...]:
     """The machines of all entries, one after the other."""
     return tuple(machine for machines in several for machine in machines)
 

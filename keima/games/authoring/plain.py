@@ -282,7 +282,7 @@ def _check_plain_constants(rules: PlainRules) -> None:
 
 
 def _compile_kernels(rules: PlainRules, shape: tuple[int, int, int], module: str) -> Rules:
-    def around(counted: bool) -> KernelGlobals:
+    def make_globals(counted: bool) -> KernelGlobals:
         memo: dict[int, Any] = {}
         functions: list[Any] = [
             function and make_compilable(function, memo, counted=counted) for function in rules.functions[1:]
@@ -309,7 +309,7 @@ def _compile_kernels(rules: PlainRules, shape: tuple[int, int, int], module: str
     stones = rules.functions.planes is planes_of_stones
     try:
         return compile_plain_kernels(
-            functools.cache(around),
+            functools.cache(make_globals),
             module,
             one_by_one=rules.one_by_one,
             told_move=rules.told_move,
@@ -317,7 +317,7 @@ def _compile_kernels(rules: PlainRules, shape: tuple[int, int, int], module: str
             with_chance=rules.functions.chance is not None,
         )
     except Exception as error:  # numba's own, and those of its assertions
-        raise PlainGameError(_explain_compile_error(error, rules, list(around(True)[:6]))) from error
+        raise PlainGameError(_explain_compile_error(error, rules, list(make_globals(True)[:6]))) from error
 
 
 def _explain_compile_error(error: Exception, rules: PlainRules, functions: list[Any]) -> str:

@@ -565,7 +565,7 @@ def result_after(board: Board, player: int, move: int) -> Any:
     return result(board, player)
 
 
-def result_told_move(board: Board, player: int, move: int) -> Any:
+def result_with_move(board: Board, player: int, move: int) -> Any:
     """The same for a function that is told the move."""
     return result(board, player, move)
 
@@ -642,7 +642,7 @@ def hash_stones(state: States) -> int:
 
 
 def compile_plain_kernels(
-    around: Callable[[bool], KernelGlobals],
+    make_globals: Callable[[bool], KernelGlobals],
     module: str,
     *,
     one_by_one: bool,
@@ -653,7 +653,7 @@ def compile_plain_kernels(
     """The kernels around the functions of an author's ``module``, whose cache they are kept in.
 
     Args:
-        around: what they are written around, with functions that count references to arrays or not.
+        make_globals: what they are written around, with functions that count references to arrays or not.
         one_by_one: whether ``legal_moves`` is asked about each move.
         told_move: whether ``result`` is told the move.
         stones: whether ``planes`` is ``planes_of_stones``.
@@ -663,13 +663,13 @@ def compile_plain_kernels(
         NumbaError: numba cannot compile the author's functions.
     """
 
-    def made(kernel: Callable[..., Any], signature: Any, *, counted: bool = False) -> Any:
-        given = {**globals(), **around(counted)._asdict(), "__name__": module}
+    def compile_one(kernel: Callable[..., Any], signature: Any, *, counted: bool = False) -> Any:
+        given = {**globals(), **make_globals(counted)._asdict(), "__name__": module}
         if not numba.config.DISABLE_JIT:
             given["view_board_words"] = _view_board_words
         parts = {
             "has_move": has_move_one_by_one if one_by_one else has_move,
-            "result_after": result_told_move if told_move else result_after,
+            "result_after": result_with_move if told_move else result_after,
         }
         for name, part in parts.items():
             asked = FunctionType(part.__code__, given, name)
@@ -681,15 +681,15 @@ def compile_plain_kernels(
         except Exception:
             if counted:
                 raise
-            return made(kernel, signature, counted=True)
+            return compile_one(kernel, signature, counted=True)
 
     return Rules(
-        legal_actions=made(legal_actions_one_by_one if one_by_one else legal_actions, LEGAL_ACTIONS),
-        step=made(step_with_chance if with_chance else step, STEP),
-        current_player=made(current_player, QUERY),
-        terminal=made(terminal, QUERY),
-        returns=made(returns, RETURNS),
-        observe=made(observe_stones, OBSERVE) if stones else made(observe, OBSERVE, counted=True),
-        hash=made(hash_stones, QUERY) if stones else made(position_hash, QUERY, counted=True),
-        chance_outcomes=made(chance_outcomes, CHANCE_OUTCOMES, counted=True) if with_chance else no_chance,
+        legal_actions=compile_one(legal_actions_one_by_one if one_by_one else legal_actions, LEGAL_ACTIONS),
+        step=compile_one(step_with_chance if with_chance else step, STEP),
+        current_player=compile_one(current_player, QUERY),
+        terminal=compile_one(terminal, QUERY),
+        returns=compile_one(returns, RETURNS),
+        observe=compile_one(observe_stones, OBSERVE) if stones else compile_one(observe, OBSERVE, counted=True),
+        hash=compile_one(hash_stones, QUERY) if stones else compile_one(position_hash, QUERY, counted=True),
+        chance_outcomes=compile_one(chance_outcomes, CHANCE_OUTCOMES, counted=True) if with_chance else no_chance,
     )

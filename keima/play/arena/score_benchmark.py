@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from keima.base.reports import ScoreReport
+from keima.base.reports.run_reports import ScoreReport
 from keima.evaluation.score import SIDE_BY_SIDE, ScoredGames, summarize_scores
 from keima.games import CHANCE, Game
 from keima.games.game import States

@@ -8,8 +8,8 @@ from typing import Any
 import yaml
 
 from keima.base.files import write_atomically
-from keima.base.formats import format_duration, game_title
-from keima.base.reports import IterationReport
+from keima.base.reports.formats import format_duration, game_title
+from keima.base.reports.run_reports import IterationReport
 from keima.config.load import load_settings
 from keima.config.own_modules import FOLDER as MODULES
 from keima.config.own_modules import copy_modules

@@ -70,7 +70,7 @@ def test_it_needs_nothing_but_the_standard_library() -> None:
         own = {module.partition(".")[0] for module in imported_modules(path)}
         assert own - {"keima"} <= sys.stdlib_module_names | {"__future__"}
         ours = {module for module in imported_modules(path) if module.startswith("keima.")}
-        others = ("keima.cluster.agent", "keima.base.text", "keima.base.system.limits")
+        others = ("keima.cluster.agent", "keima.base.reports.text", "keima.base.system.limits")
         assert all(module.startswith(others) for module in ours)
 
 

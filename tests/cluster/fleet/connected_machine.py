@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from keima.base.files import sha256_hex
-from keima.base.worker_status import WorkerState
+from keima.base.reports.worker_status import WorkerState
 from keima.cluster.fleet.machine_connection import MachineConnection
 from keima.cluster.fleet.ownership import Claimant
 from keima.cluster.machines.machine import WorkerSlot

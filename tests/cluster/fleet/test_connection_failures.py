@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from keima.base.worker_status import WorkerState
+from keima.base.reports.worker_status import WorkerState
 from keima.cluster.fleet.machine_connection import SLOW_RETRY_SECONDS, SOON_SECONDS, expected_workers
 from keima.cluster.fleet.mirror import find_waiting_files
 from keima.cluster.fleet.tracked_worker import Restart, Stop, Tick
@@ -64,11 +64,11 @@ def test_a_machine_that_will_come_is_tried_again_soon_however_long_it_takes(tmp_
     machine = Machine(tmp_path, distributed={"retry_seconds": 60.0})
 
     def comes_later(what: str, file: str) -> None:
-        raise NotReadyYet(NAME, "its seat waits for a node")
+        raise NotReadyYet(NAME, "its slot waits for a node")
 
     machine.network.failing[NAME] = comes_later
     machine.step(after=1.0, steps=500)
-    assert (machine.state(), machine.reason) == (WorkerState.OFFLINE, "its seat waits for a node")
+    assert (machine.state(), machine.reason) == (WorkerState.OFFLINE, "its slot waits for a node")
     machine.network.failing.clear()
     machine.step(after=SOON_SECONDS + 0.1)
     assert machine.connection.snapshot.inspected

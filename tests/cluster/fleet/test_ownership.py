@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from keima.base.worker_status import WorkerState
+from keima.base.reports.worker_status import WorkerState
 from keima.cluster.agent.client import AgentTransport
 from keima.cluster.agent.process import claim_place, process_id_scope
 from keima.cluster.fleet import ownership
@@ -311,7 +311,7 @@ def test_the_worker_of_an_earlier_version_is_left_alone_as_long_as_its_lease_is_
     assert second.stopped == [NAME] and second.started == [NAME]
 
 
-def test_a_look_at_a_folder_that_has_changed_hands_touches_nothing(
+def test_a_poll_of_a_folder_that_has_changed_hands_touches_nothing(
     coaches: Callable[..., tuple[Coach, Coach]],
 ) -> None:
     first, second = coaches()

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from keima.base.worker_status import WorkerState
+from keima.base.reports.worker_status import WorkerState
 from keima.cluster.fleet.tracked_worker import (
     Action,
     ActionFailed,

@@ -76,7 +76,7 @@ def agents_in(root: Path) -> list[int]:
     return found
 
 
-def test_commands_and_looks_share_one_agent(there: AgentTransport, tmp_path: Path) -> None:
+def test_commands_and_polls_share_one_agent(there: AgentTransport, tmp_path: Path) -> None:
     outbox = with_worker(tmp_path)
     (outbox / "1.games").write_bytes(b"one")
     for _ in range(3):
@@ -125,7 +125,7 @@ def test_an_agent_that_is_killed_during_a_command_is_asked_again(there: AgentTra
     assert killed
 
 
-def test_looks_are_answered_while_a_slow_command_is_carried_out(there: AgentTransport, tmp_path: Path) -> None:
+def test_polls_are_answered_while_a_slow_command_is_carried_out(there: AgentTransport, tmp_path: Path) -> None:
     with_worker(tmp_path)
     release = held(tmp_path / PLACE / "launch.lock")
     results: list[bool] = []
@@ -142,7 +142,7 @@ def test_looks_are_answered_while_a_slow_command_is_carried_out(there: AgentTran
     assert results == [True] * 3
 
 
-def test_a_posted_look_is_not_waited_for(there: AgentTransport, tmp_path: Path) -> None:
+def test_a_posted_poll_is_not_waited_for(there: AgentTransport, tmp_path: Path) -> None:
     with_worker(tmp_path)
     seen(there)
     number, dropped = there.post_request(POLL, REQUEST), there.post_request(POLL, REQUEST)

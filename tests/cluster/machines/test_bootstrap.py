@@ -130,7 +130,7 @@ def test_a_machine_that_is_ready_is_only_checked_until_there_is_new_code_for_its
     reported = run(root, project)
     assert f"releases/{worker_code_hash(project)}" in reported[1]
     assert reported[2] == "the environment is complete"
-    assert "rehearsed tic_tac_toe" in reported
+    assert "tested tic_tac_toe" in reported
     assert runs(root) == 1
 
 
@@ -284,9 +284,9 @@ def test_impossible_installations_are_refused_at_once(root: Path, project: Path)
 
 
 @pytest.mark.medium
-def test_a_machine_that_fails_the_rehearsal_is_not_ready(root: Path, project: Path) -> None:
+def test_a_machine_that_fails_the_test_games_is_not_ready(root: Path, project: Path) -> None:
     machine = MACHINE.model_copy(update={"env": {"NO_GPU": "1"}})
-    with pytest.raises(RemoteFailure, match="the rehearsal failed: rehearsed connect_four"):
+    with pytest.raises(RemoteFailure, match="the test games failed: tested connect_four"):
         bootstrap_machine(
             LocalTransport(root, worker="worker1"), machine, report=lambda line: None, game="connect_four", root=project
         )

@@ -27,7 +27,7 @@ from keima.cluster.machines.release import WorkerRequirements, worker_code_hash
 from keima.cluster.ssh.errors import Refused, RemoteFailure
 from keima.cluster.ssh.transport import Completed, LocalTransport
 from tests.cluster.small_project import make_project, root, settings, wait_until
-from tests.real_inputs import answers, look
+from tests.real_inputs import answers, poll
 
 __all__ = ["root"]
 
@@ -265,7 +265,7 @@ def test_an_unexpected_answer_is_not_trusted(
         ask_if_alive(there, "worker1")
 
 
-ANSWERS = answers() | {POLL.name: json.loads(look())["ok"]}
+ANSWERS = answers() | {POLL.name: json.loads(poll())["ok"]}
 
 
 @pytest.mark.parametrize("command", COMMANDS.values(), ids=lambda command: command.name)

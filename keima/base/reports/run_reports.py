@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
-from keima.base.worker_records import RecordedWorker, worker_record
-from keima.base.worker_status import ClusterStatus
+from keima.base.reports.worker_records import RecordedWorker, worker_record
+from keima.base.reports.worker_status import ClusterNetwork, ClusterStatus
 
 SMALLEST_DENOMINATOR = 1e-6  # smallest denominator of a ratio
 
@@ -181,8 +181,13 @@ class ProgressReport:
     window_positions: int
     model_version: int
     workers: tuple[RecordedWorker, ...]
-    cluster: ClusterStatus | None = None  # None when this machine plays
+    network: ClusterNetwork | None = None  # None when this machine plays
     self_play: SelfPlayReport | None = None  # the iteration's games, once complete
+
+    @property
+    def cluster(self) -> ClusterStatus | None:
+        """The workers and their network; None when this machine plays."""
+        return ClusterStatus(workers=self.workers, network=self.network) if self.network else None
 
 
 class Observer(Protocol):
