@@ -9,6 +9,7 @@
     keima benchmark runs/go7 --opponents random,mcts:1000,alphabeta:2     opponents for any game
     keima benchmark runs/connect4 --against-version 12,24                 earlier models of the run, too
     keima benchmark runs/chess --against runs/spiking --opponents random  against another network
+    keima benchmark runs/othello --equal-mcts                             as strong as MCTS with how many playouts?
     keima benchmark runs/twenty48 --version 12 --simulations 50           mean score, next to expectimax
 
 In a two-player game, the network plays every opponent of a ladder, and each opponent plays its neighbours, which fixes
@@ -22,6 +23,9 @@ with colours swapped.
 Two opponents know nothing of a game but its rules, so that they play every one if you name them: mcts:PLAYOUTS is UCT
 with so many random playouts per move; alphabeta:DEPTH is alpha-beta search to this depth, for games with a score on the
 board (Go, Connect Four; in chess it counts material).
+
+With --equal-mcts, the playouts of UCT are doubled until the network scores no more than half, and the result is the
+number with which both are even, with its interval. Unlike a ladder it has no top, and it needs no other engine.
 
 The same seed and number of processes give the same games, except against Stockfish and Pachi. Ctrl-C ends the benchmark
 and shows the results so far.
@@ -49,7 +53,7 @@ from keima.base.system.command_line import CommandLine, program_name
 from keima.base.system.limits import count_usable_cores
 from keima.base.system.signals import INTERRUPTED, handle_interrupts
 from keima.base.system.start import check_file_is_readable, parse_before_imports, report_compiling_of
-from keima.config.flags import HIGHEST_SEED, whole
+from keima.config.flags import HIGHEST_SEED, number, whole
 from keima.data.ledger import read_ledger
 from keima.paths import find_file
 
@@ -57,6 +61,7 @@ RESULTS_FILE, RATINGS_PICTURE = "benchmark.json", "ratings.png"
 GAME_FILES = {"chess": "games.pgn", "go": "games.sgf"}  # with the games, by what is played
 LINE_SECONDS = 30.0  # between two lines of progress there
 DEFAULT_GAMES, DEFAULT_SIMULATIONS = {1: 200, 2: 100}, {1: 50, 2: 100}  # by the game's players; 2 also for more
+EQUAL_GAMES = 20  # against each number of playouts
 DEFAULT_OPENING_PLIES = 4
 NODES = 20_000  # per move of Stockfish: its lower levels are weaker by their choice of moves, not by their time
 NO_STOCKFISH = (
@@ -108,6 +113,11 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
         "gnugo:10,pachi:1000 in Go; repeatable"
     )
     two.add_argument("--opponents", "--opponent", type=parse_names, action="extend", metavar="NAMES", help=only)
+    equal = f"find the playouts a move with which mcts is as strong (default: {EQUAL_GAMES} games against each number)"
+    two.add_argument("--equal-mcts", action="store_true", help=equal)
+    two.add_argument(
+        "--minutes", type=number(above=0), default=10.0, help="for --equal-mcts, about (default: %(default)g)"
+    )
     two.add_argument(
         "--against-version", type=parse_numbers, metavar="N,N", help="with --run: add earlier models of the run"
     )
@@ -212,8 +222,10 @@ from keima.base.reports.formats import (
 )
 from keima.config.load import versions
 from keima.games import Game
+from keima.play.arena.equal_playouts import equal_playouts_text, find_equal_playouts
 from keima.play.arena.ladder import (
     GO_ENGINE_MISSING,
+    MOST_PLAYOUTS,
     USUAL_GO_ENGINES,
     build_ladder,
     find_program,
@@ -224,7 +236,7 @@ from keima.play.arena.ladder import (
 )
 from keima.play.arena.match_benchmark import Entrant, Match, Tally, compute_ratings, play_pairs
 from keima.play.arena.match_text import match_to_text
-from keima.play.arena.players import ExpectimaxSpec, NetworkSpec, PlayerSpec, RandomSpec
+from keima.play.arena.players import ExpectimaxSpec, MctsSpec, NetworkSpec, PlayerSpec, RandomSpec
 from keima.play.arena.score_benchmark import ScoreResult, find_affordable_depth, play_scored
 from keima.play.arena.slices import SliceFailed
 from keima.play.engines.engine_process import EngineFailed
@@ -257,6 +269,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             fill_defaults(arguments, playable.game)
             network = playable.spec(arguments.simulations, arguments.algorithm)
             measure = {1: measure_by_score, 2: measure_by_elo}.get(playable.game.num_players, measure_by_return)
+            measure = measure_by_playouts if arguments.equal_mcts else measure
             return measure(playable, network, arguments, console)
     except (ValueError, OSError, SliceFailed, EngineFailed) as error:
         print(f"{program_name()}: {error_text(error)}", file=sys.stderr)
@@ -270,6 +283,10 @@ def fill_defaults(arguments: argparse.Namespace, game: Game) -> None:
         ValueError: the games cannot be shared out among the seats, or opponents are named for a game without any.
     """
     players = game.num_players
+    if arguments.equal_mcts and (players != 2 or arguments.opponents):
+        raise ValueError("--equal-mcts is for two-player games, and takes no --opponents")
+    if arguments.equal_mcts:
+        arguments.games = arguments.games or EQUAL_GAMES
     arguments.games = arguments.games or -(-DEFAULT_GAMES[min(players, 2)] // players) * players
     arguments.simulations = arguments.simulations or DEFAULT_SIMULATIONS[min(players, 2)]
     if players == 2 and arguments.games % 2:
@@ -333,6 +350,41 @@ def measure_by_elo(
             write_atomically(arguments.save / file, text.encode(), mode=0o644)
         console.print(f"All numbers, a picture and every game: {arguments.save}", soft_wrap=True)
     return code
+
+
+def measure_by_playouts(
+    playable: PlayableNetwork, network: NetworkSpec, arguments: argparse.Namespace, console: Console
+) -> int:
+    """Find the playouts with which MCTS is as strong; returns the exit code."""
+    me, matches = Entrant(name="network", spec=network), list[Match]()
+
+    def play(playouts: int, games: int) -> float:
+        opponent = Entrant(name=f"mcts:{playouts}", spec=MctsSpec(playouts=playouts))
+        played, code = play_matches(playable.game, [(me, opponent)], arguments, console, games=games)
+        if not played:
+            raise _Ended(code)
+        matches.extend(played)
+        return games * played[0].score
+
+    try:
+        found = find_equal_playouts(play, games=arguments.games, most=MOST_PLAYOUTS, seconds=60 * arguments.minutes)
+    except _Ended as ended:
+        return ended.code
+    console.print(f"The network ({network_text(playable, network)}) is {equal_playouts_text(found)}.", soft_wrap=True)
+    if arguments.save:
+        content = {"kind": "equal_playouts", **{key: getattr(found, key) for key in ("playouts", "low", "high")}}
+        content |= {"is_bound": found.is_bound, "matches": [match.as_dict() for match in matches]}
+        save_results(arguments, playable, content)
+        console.print(f"All numbers: {arguments.save / RESULTS_FILE}", soft_wrap=True)
+    return 0
+
+
+class _Ended(Exception):
+    """A match was not played to its end, and the program ends with this exit code."""
+
+    def __init__(self, code: int) -> None:
+        super().__init__()
+        self.code = code
 
 
 # Games for three and more players.
@@ -414,18 +466,27 @@ def network_text(playable: PlayableNetwork, network: NetworkSpec) -> str:
 
 
 def play_matches(
-    game: Game, pairings: Sequence[tuple[Entrant, Entrant]], arguments: argparse.Namespace, console: Console
+    game: Game,
+    pairings: Sequence[tuple[Entrant, Entrant]],
+    arguments: argparse.Namespace,
+    console: Console,
+    *,
+    games: int = 0,
 ) -> tuple[list[Match], int]:
-    """Play these matches until they end, Ctrl-C or a failure; returns those that ended, and the exit code."""
+    """Play these matches until they end, Ctrl-C or a failure; returns those that ended, and the exit code.
+
+    ``games`` replaces the number of the command line.
+    """
+    games = games or arguments.games
     matches = list[Match]()
     try:
         for number, (first, second) in enumerate(pairings):
-            with show_progress(f"{first.name} – {second.name}", arguments.games, console) as report:
+            with show_progress(f"{first.name} – {second.name}", games, console) as report:
                 match = play_pairs(
                     game,
                     first,
                     second,
-                    games=arguments.games,
+                    games=games,
                     opening_plies=arguments.opening_plies,
                     seed=seed_stream(arguments.seed, "match", number),
                     processes=arguments.processes,

@@ -100,6 +100,18 @@ def test_tree_search_with_any_number_of_playouts_is_an_opponent(run: Path, capsy
     assert found["players"]["mcts:50"]["elo"] == 0 > found["players"]["network"]["elo"]
 
 
+def test_the_playouts_that_a_network_is_worth_are_found_by_doubling_them(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    quick = ["--simulations", "2", "--games", "2", "--processes", "1"]
+    assert benchmark.main(["--run", str(run), "--equal-mcts", *quick, "--save", str(tmp_path)]) == 0
+    assert re.search(r"MCTS with [\d,]+ playouts a move", capsys.readouterr().out)
+    saved = json.loads((tmp_path / "benchmark.json").read_text())
+    assert saved["kind"] == "equal_playouts" and saved["low"] < saved["playouts"] < saved["high"]
+    assert benchmark.main(["--run", str(run), "--equal-mcts", "--opponents", "random"]) == 2
+    assert "takes no --opponents" in capsys.readouterr().err
+
+
 @pytest.mark.medium
 def test_ctrl_c_shows_the_finished_matches(
     run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

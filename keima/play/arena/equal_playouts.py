@@ -1,0 +1,120 @@
+"""How many playouts a move MCTS needs to play as well as a network: a strength for any game, which no opponent bounds.
+
+The number of playouts is doubled until the network scores no more than half. A player gains about as much Elo with each
+doubling (Jones, "Scaling Scaling Laws with Board Games", 2021), so all scores together say where the half is:
+
+    expected score at N playouts = 1 / (1 + 10 ** (gain * log2(N / N50) / 400))
+
+with an unknown N50, and a gain of 20 to 300 Elo a doubling.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+FIRST_PLAYOUTS = 64
+PROBE_FACTOR = 4  # between the first, few games
+PROBE_GAMES = 4  # or the number of games, if that is less
+MOST_DOUBLINGS = 30.0
+GAINS = np.linspace(20.0, 300.0, 57)  # Elo a doubling
+USUAL_GAIN, GAIN_SPREAD = 80.0, 0.5  # the prior: the median, and the standard deviation of the logarithm
+INTERVAL = (0.025, 0.5, 0.975)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlayoutScore:
+    """The network's score against MCTS with so many playouts."""
+
+    playouts: int
+    points: float
+    games: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class EqualPlayouts:
+    """The playouts a move with which MCTS plays as well, with a 95 % interval."""
+
+    playouts: float
+    low: float
+    high: float
+    is_bound: bool  # the network scored more than half against the most playouts that were tried: it may be worth more
+    scores: tuple[PlayoutScore, ...]
+
+
+def find_equal_playouts(
+    play: Callable[[int, int], float],
+    *,
+    games: int,
+    most: int,
+    seconds: float,
+    clock: Callable[[], float] = time.monotonic,
+) -> EqualPlayouts:
+    """Play MCTS with more and more playouts until the network scores no more than half, or the time is not enough for
+    the next number of playouts, which takes as much longer as it has more playouts.
+
+    A few games find where to begin.
+
+    Args:
+        play: plays so many games against MCTS with so many playouts, and returns the network's points.
+        games: against each number of playouts.
+        most: the most playouts.
+        seconds: for all games.
+        clock: a monotonic clock in seconds.
+    """
+    scores, until, cost = list[PlayoutScore](), clock() + seconds, 0.0  # cost: seconds a game and playout
+
+    def fits(playouts: int, count: int) -> bool:
+        return playouts <= most and clock() + cost * playouts * count <= until
+
+    def score(playouts: int, count: int) -> float:
+        nonlocal cost
+        began = clock()
+        scores.append(PlayoutScore(playouts=playouts, points=play(playouts, count), games=count))
+        cost = (clock() - began) / (playouts * count)
+        return scores[-1].points / count
+
+    playouts, probe = FIRST_PLAYOUTS, min(PROBE_GAMES, games)
+    while fits(playouts, probe) and score(playouts, probe) >= 0.75:
+        playouts *= PROBE_FACTOR
+    playouts = max(FIRST_PLAYOUTS // PROBE_FACTOR, playouts // PROBE_FACTOR)
+    while fits(playouts, games) and score(playouts, games) > 0.5:
+        playouts *= 2
+    return estimate_equal_playouts(scores)
+
+
+def estimate_equal_playouts(scores: Sequence[PlayoutScore]) -> EqualPlayouts:
+    """Estimate the playouts of an even score from scores against several numbers of them: the median of the posterior.
+
+    A draw counts as half a win and half a loss.
+    """
+    halves = np.linspace(0.0, MOST_DOUBLINGS, 601)  # log2 of N50, equally likely beforehand
+    posterior = -0.5 * (np.log(GAINS / USUAL_GAIN) / GAIN_SPREAD)[:, None] ** 2 + np.zeros((len(GAINS), len(halves)))
+    for score in scores:
+        # log odds of a win at N: gain * (log2(N50) - log2(N)) / 400 * ln(10)
+        odds = GAINS[:, None] * (halves - np.log2(score.playouts)) * (np.log(10) / 400)
+        posterior += score.points * -np.log1p(np.exp(-odds)) + (score.games - score.points) * -np.log1p(np.exp(odds))
+    weights = np.exp(posterior - posterior.max()).sum(0)
+    low, median, high = 2 ** np.interp(INTERVAL, np.cumsum(weights) / weights.sum(), halves)
+    last = max(scores, key=lambda score: score.playouts)
+    return EqualPlayouts(
+        playouts=float(median),
+        low=float(low),
+        high=float(high),
+        is_bound=last.points > 0.5 * last.games,
+        scores=tuple(scores),
+    )
+
+
+def equal_playouts_text(found: EqualPlayouts) -> str:
+    """The result in words, with two digits."""
+    if found.is_bound:
+        return f"stronger than MCTS with {max(score.playouts for score in found.scores):,} playouts a move"
+    low, median, high = (round_to_two_digits(number) for number in (found.low, found.playouts, found.high))
+    return f"as strong as MCTS with {median:,} playouts a move ({low:,} to {high:,})"
+
+
+def round_to_two_digits(number: float) -> int:
+    """Round to two significant digits."""
+    return int(float(f"{number:.1e}"))

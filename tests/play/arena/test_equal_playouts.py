@@ -1,0 +1,66 @@
+"""How many playouts of MCTS a network is worth, from games against more and more of them."""
+
+import math
+
+import numpy as np
+import pytest
+
+from keima.play.arena.equal_playouts import (
+    PlayoutScore,
+    equal_playouts_text,
+    estimate_equal_playouts,
+    find_equal_playouts,
+)
+
+
+@pytest.mark.parametrize("true", [30, 1_000, 50_000])
+def test_the_playouts_of_an_even_score_lie_in_the_interval(true: int) -> None:
+    """By a player who gains 90 Elo with each doubling."""
+    random, hits, factors = np.random.default_rng(1), 0, []
+
+    def play(playouts: int, games: int) -> float:
+        return float(random.binomial(games, 1 / (1 + 10 ** (90 * math.log2(playouts / true) / 400))))
+
+    for _ in range(60):
+        found = find_equal_playouts(play, games=20, most=10**6, seconds=1e9)
+        hits += found.low <= true <= found.high
+        factors.append(found.playouts / true)
+    assert hits >= 54
+    assert 0.8 < np.median(factors) < 1.25
+
+
+def test_a_network_that_beats_the_most_playouts_is_stronger_than_they_are() -> None:
+    asked = list[tuple[int, int]]()
+
+    def play(playouts: int, games: int) -> float:
+        asked.append((playouts, games))
+        return float(games)
+
+    found = find_equal_playouts(play, games=20, most=10_000, seconds=1e9)
+    assert found.is_bound and equal_playouts_text(found) == "stronger than MCTS with 8,192 playouts a move"
+    assert asked == [(64, 4), (256, 4), (1024, 4), (4096, 4), (4096, 20), (8192, 20)]
+
+
+def test_a_network_that_loses_all_games_has_an_interval_that_ends_below() -> None:
+    found = find_equal_playouts(lambda playouts, games: 0.0, games=20, most=10_000, seconds=1e9)
+    assert not found.is_bound and found.high < 64
+
+
+def test_more_games_make_the_interval_narrower() -> None:
+    few, many = (
+        estimate_equal_playouts([PlayoutScore(playouts=1_000, points=games / 2, games=games)]) for games in (10, 1_000)
+    )
+    assert few.playouts == pytest.approx(1_000, rel=0.1) and many.playouts == pytest.approx(1_000, rel=0.05)
+    assert many.high / many.low < 2 < few.high / few.low
+
+
+def test_the_search_ends_before_games_for_which_the_time_is_not_enough() -> None:
+    now = 0.0
+
+    def play(playouts: int, games: int) -> float:
+        nonlocal now
+        now += 0.001 * playouts * games
+        return float(games)
+
+    found = find_equal_playouts(play, games=20, most=10**6, seconds=300.0, clock=lambda: now)
+    assert found.is_bound and now <= 300.0 and max(score.playouts for score in found.scores) == 16_384
