@@ -40,7 +40,7 @@ test:  ## Run every test that is not marked slow
 	@scripts/debian_packages.sh $(DEBIAN_PACKAGES)
 	@$(MAKE) --no-print-directory setup-dev
 	@.venv/bin/python start_worker.py --test-games tic_tac_toe & \
-	$(OTHER_PROCESSOR) $(PYTEST) --numprocesses=0 -q -m "numeric and not slow" $$(grep -rl 'mark\.numeric' tests/training --include='*.py')
+	$(OTHER_PROCESSOR) $(PYTEST) --numprocesses=0 -q -m "numeric and not slow" $$(grep -rl 'mark\.numeric' tests --include='*.py')
 	$(PYTEST) -m "not slow" --durations=25
 
 test-all:  ## Run the slow tests too
