@@ -32,29 +32,28 @@ class HandshakeResponder:
     """
 
     def __init__(self, reader: LineReader, hello: Handshake) -> None:
-        self._reader, self._hello = reader, hello
+        self.reader, self._hello = reader, hello
         self._before = signal.signal(signal.SIGALRM, self._poll)
         signal.siginterrupt(signal.SIGALRM, False)  # libraries that are being loaded are not interrupted by it
         signal.setitimer(signal.ITIMER_REAL, POLL_SECONDS / 10, POLL_SECONDS)
 
-    def end(self) -> LineReader:
-        """Stop answering; the returned reader gives the lines that were put back, and then new ones."""
+    def end(self) -> None:
+        """Stop answering; ``reader`` gives the lines that were put back, and then new ones."""
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, self._before)
-        return self._reader
 
     def _poll(self, number: int, frame: FrameType | None) -> None:
-        waiting = self._reader.has_put_back
-        for line in self._reader.read_new_lines(wait=False):
+        waiting = self.reader.has_put_back
+        for line in self.reader.read_new_lines(wait=False):
             answer = self._hello.answer_line(line) if not waiting else None
             if answer is None:
-                self._reader.put_back(line)
+                self.reader.put_back(line)
                 waiting = True
                 continue
             self._write(answer)
             if self._hello.is_quit(line):
                 os._exit(0)
-        if self._reader.is_ended:  # with nothing put back, because no command will come
+        if self.reader.is_ended:  # with nothing put back, because no command will come
             os._exit(0)
 
     def _write(self, text: str) -> None:

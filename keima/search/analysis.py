@@ -287,9 +287,9 @@ def run_side_by_side(wanted: Mapping[Analysis, int]) -> None:
         analysis.restrict_moves()
 
 
-def simulations_that_fit(megabytes: int) -> int:
-    """The approximate number of simulations of a tree that takes so much memory."""
-    return max(megabytes * 2**20 // (NODE.itemsize + 8 + 8 * USUAL_MOVES), 1)
+def simulations_that_fit(megabytes: int, *, moves: int = USUAL_MOVES) -> int:
+    """The approximate number of simulations of a tree that takes so much memory, for positions of so many moves."""
+    return max(megabytes * 2**20 // (NODE.itemsize + 8 + 8 * moves), 1)
 
 
 @compiled_without_refcounts
