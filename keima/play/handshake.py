@@ -32,7 +32,7 @@ class HandshakeResponder:
     """
 
     def __init__(self, reader: LineReader, hello: Handshake) -> None:
-        self.reader, self._hello = reader, hello
+        self.reader, self._hello, self._is_polling = reader, hello, False
         self._before = signal.signal(signal.SIGALRM, self._poll)
         signal.siginterrupt(signal.SIGALRM, False)  # libraries that are being loaded are not interrupted by it
         signal.setitimer(signal.ITIMER_REAL, POLL_SECONDS / 10, POLL_SECONDS)
@@ -43,6 +43,13 @@ class HandshakeResponder:
         signal.signal(signal.SIGALRM, self._before)
 
     def _poll(self, number: int, frame: FrameType | None) -> None:
+        if self._is_polling:  # on a busy machine the next alarm may come in the middle of this one's work
+            return
+        self._is_polling = True
+        self._answer_lines()
+        self._is_polling = False
+
+    def _answer_lines(self) -> None:
         waiting = self.reader.has_put_back
         for line in self.reader.read_new_lines(wait=False):
             answer = self._hello.answer_line(line) if not waiting else None
