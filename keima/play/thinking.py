@@ -29,7 +29,7 @@ class Thinker:
     def __init__(
         self, game: Game, evaluate: Evaluate, *, max_batch: int, max_simulations: int, score_utility: float = 0.0
     ) -> None:
-        self._seconds = measure_batch_seconds(game, evaluate, max_batch)
+        self.evaluate, self._seconds = evaluate, measure_batch_seconds(game, evaluate, max_batch)
         settings = SearchSettings(forced_playouts=False, leaves_per_tree=max(self._seconds))
         self.analysis = Analysis(
             AnalysisTrees(game, evaluate, settings, max_simulations=max_simulations, score_utility=score_utility)
