@@ -40,6 +40,7 @@ class HandshakeResponder:
     def end(self) -> None:
         """Stop answering; ``reader`` gives the lines that were put back, and then new ones."""
         signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, signal.SIG_IGN)  # drops an alarm that no thread has taken yet: it would kill us
         signal.signal(signal.SIGALRM, self._before)
 
     def _poll(self, number: int, frame: FrameType | None) -> None:

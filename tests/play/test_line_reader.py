@@ -98,3 +98,18 @@ def test_an_alarm_in_the_middle_of_another_ones_work_reads_nothing(pipes: Pipes)
     responder.end()
     assert reader.deepest == 1
     assert [reader.read_lines(wait=False), reader.read_lines(wait=False)] == [["one"], ["two"]]
+
+
+def test_an_alarm_that_is_late_does_not_ring_after_the_end(pipes: Pipes) -> None:
+    """On a busy machine a thread may take it from the kernel only then; by itself it would end the process."""
+    heard = list[int]()
+    usual = signal.signal(signal.SIGALRM, lambda number, frame: heard.append(number))
+    try:
+        responder = HandshakeResponder(LineReader(pipes.input_end.fileno()), Silent())
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGALRM})
+        signal.pthread_kill(threading.get_ident(), signal.SIGALRM)
+        responder.end()
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGALRM})
+        assert not heard
+    finally:
+        signal.signal(signal.SIGALRM, usual)
