@@ -40,7 +40,7 @@ from keima.play.uci.options import Options, UciHandshake
 TITLE = "Keima"
 USUAL_SIMULATIONS = 400
 USUAL_VISITS = 500  # of a query that names none, as in KataGo's example
-USUAL_PARALLEL, MOST_PARALLEL = 16, 1024
+USUAL_PARALLEL, MOST_PARALLEL = 16, 256
 GAMES = {"gtp": "go", "uci": "chess", "analysis": "go"}  # by protocol
 NAMES = {
     "gtp": "the Go Text Protocol",
@@ -177,7 +177,7 @@ from keima.play.line_reader import ConversationPartner, LineWriter, run_conversa
 from keima.play.thinking import Thinker
 
 MOST_LEAVES = 32  # evaluated at once, for one position
-MOST_BATCH = 256  # evaluated at once, for many positions
+MOST_BATCH = MOST_PARALLEL  # evaluated at once, for many positions
 PLIES_PER_POINT = 10  # plies for each point, after which a game of the Go engine ends; people end it earlier
 
 Write = Callable[[str], None]  # a line

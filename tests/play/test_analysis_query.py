@@ -8,7 +8,7 @@ import pytest
 from keima.games import load_game
 from keima.games.go.rules import score_lead
 from keima.games.go.setup import stones_on_board
-from keima.play.analysis.query import Query, QueryDefaults, parse_query
+from keima.play.analysis.query import READ, Query, QueryDefaults, parse_query
 from keima.play.analysis.syntax import QueryError, parse_line
 
 SIZE = 7
@@ -188,3 +188,15 @@ def test_a_line_that_is_not_an_object_is_refused(line: str) -> None:
 def test_a_position_is_not_changed_by_later_turns() -> None:
     first, _ = query_of(moves=MOVES, analyzeTurns=[0, 3]).positions
     assert np.array_equal(stones_on_board(first.state), np.zeros((SIZE, SIZE)))
+
+
+STRANGE: list[Any] = [None, True, -1, 0, 3.5, 10**30, "", "pass", "(99,99)", [], [[]], [None], [["B"]], {}, {"a": []}]
+
+
+@pytest.mark.parametrize("field", sorted(READ | {"anything"}))
+def test_no_value_of_a_field_does_more_than_refuse_the_query(field: str) -> None:
+    for value in [*STRANGE, [{"player": "B", "moves": [None], "untilDepth": 1}], [["B", "D4"]] * 2000]:
+        try:
+            query_of(**{field: value})
+        except QueryError as error:
+            assert error.field and len(str(error)) < 300
